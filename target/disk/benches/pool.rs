@@ -5,7 +5,6 @@ use std::hint::black_box;
 use cairn_disk::{Buffer, Pool};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// Defaults of a reactor's pool and of the largest transfer, in bytes.
 const POOL_BYTES: usize = 16 << 20;
 const LARGEST: usize = 1 << 20;
 
@@ -25,7 +24,6 @@ fn one(c: &mut Criterion) {
     group.finish();
 }
 
-/// As many buffers as a queue has commands, freed in the order of allocation.
 fn many(c: &mut Criterion) {
     const DEPTH: usize = 128;
     let mut group = c.benchmark_group("pool: 128 buffers");

@@ -19,7 +19,6 @@ const SPARES: usize = 32;
 pub struct Arena {
     mapping: Arc<Mapping>,
     pool: Pool,
-    /// Bytes of the pool, which precedes the spare buffers.
     data: usize,
     spare: Vec<Buffer>,
     data_offset: usize,
@@ -36,8 +35,7 @@ impl Arena {
     /// # Panics
     /// If `largest` is not a power of two of at least [`UNIT`].
     pub fn new(head: usize, data: usize, largest: usize) -> io::Result<Self> {
-        // A compare holds two buffers of the largest size, and the pool consists of whole largest
-        // buffers.
+        // A compare holds two of the largest buffers.
         let data = data.max(2 * largest).next_multiple_of(largest);
         let head = head.next_multiple_of(UNIT);
         let mapping = Arc::new(Mapping::anonymous(head + data + SPARES * UNIT)?);

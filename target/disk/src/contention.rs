@@ -10,7 +10,7 @@ const TAKEN: Duration = Duration::from_micros(500);
 
 /// Lost time above which the core counts as shared.
 const LOST_MAX: Duration = Duration::from_millis(10);
-/// Tolerated part of lost time: one in `LOST_PART`. A process of low priority takes a tenth.
+/// Tolerated part of lost time: one in `LOST_PART`.
 const LOST_PART: u32 = 4;
 
 /// Measurement of a polling thread's core.
@@ -18,9 +18,8 @@ const LOST_PART: u32 = 4;
 pub struct Contention {
     /// Start of the last round without work, unless it ended in sleep.
     polled: Option<Instant>,
-    /// Lost time, reduced as time passes, and the time of its last update.
+    /// With the time of its last update; decays.
     lost: Option<(Duration, Instant)>,
-    /// Involuntary context switches at the last check.
     switches: i64,
 }
 
@@ -52,7 +51,7 @@ impl Contention {
         too_much
     }
 
-    /// True if the thread was preempted. Otherwise the round was slow, or the machine was stopped.
+    /// Otherwise the round was slow, or the machine was stopped.
     #[cold]
     fn was_switched(&mut self) -> bool {
         let switches = involuntary_switches();
@@ -75,7 +74,6 @@ mod tests {
 
     use super::*;
 
-    /// A thread runs for `kept`, then another one on its core for `taken`.
     fn shares(taken: Duration, kept: Duration) -> bool {
         let (mut core, mut now) = (Contention::default(), Instant::now());
         (0..1000).any(|_| {
@@ -126,7 +124,6 @@ mod tests {
             });
             bind(cpu);
             let mut core = Contention::default();
-            // Terminates: two threads that never sleep alternate every few milliseconds.
             loop {
                 let now = Instant::now();
                 if core.core_is_shared(now) {

@@ -1,18 +1,16 @@
 //! Decides how long a reactor polls without work before it sleeps.
 //!
-//! A reactor polls for an adaptive window after its last work: twice the last gap if the last two
-//! gaps were short enough to bridge, otherwise zero. A host that is silent for longer is not
-//! sensitive to a wake-up. Two gaps are required because the acknowledgement of a keep alive
-//! response arrives soon and is followed by silence.
+//! The window after the last work is twice the last gap if the last two gaps were short enough to
+//! bridge, otherwise zero. Two are required because the acknowledgement of a keep alive response
+//! arrives soon and is followed by silence.
 //!
-//! A gap includes the wake-up time of both peers: about 100 us on a dedicated processor, several
-//! times that on an emulated one. The largest gap (`poll_idle`) must be well above it, or two
-//! waiting peers keep each other asleep.
+//! A gap includes the wake-up time of both peers: about 100 us on a dedicated processor. The
+//! largest gap (`poll_idle`) must be well above it, or two waiting peers keep each other asleep.
 //!
 //! With more threads than cores, the next work may come from a thread that waits for the reactor's
 //! core. After [`CORE_KEPT`] without work, each poll therefore yields the core first. The other
-//! thread then keeps it for milliseconds, whereas a sleeping reactor regains it when work arrives;
-//! a reactor that loses much of its core tries both methods ([`Trial`]).
+//! thread then keeps it for milliseconds, whereas a sleeping reactor regains it when work arrives:
+//! a reactor that loses much of its core tries both ([`Trial`]).
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +39,7 @@ pub struct Idle {
     largest: Duration,
     window: Duration,
     since: Option<Instant>,
-    /// True if the last gap that ended in sleep was short enough to bridge.
+    /// Whether the last gap that ended in sleep was short enough to bridge.
     was_short: bool,
     served: u64,
     shared: Trial,

@@ -2,13 +2,12 @@
 //!
 //! A [`Backend`] is a disk: a file or a block device, a Ceph image, memory, or zeroes, shared by
 //! all threads. Each thread has a [`Ring`], its own io_uring for I/O and sleeping, and an [`Arena`]
-//! with buffers. [`Backend::begin`] starts an operation, a [`BlockIo`]; [`Ring::pop`] returns
-//! completions, and [`Backend::resume`] continues it until it is [`Progress::Done`]. Its tag's
-//! upper 8 bits must be 0.
+//! of buffers. [`Backend::begin`] starts a [`BlockIo`], and [`Backend::resume`] continues it with
+//! each completion of [`Ring::pop`] until it is [`Progress::Done`]. The upper 8 bits of its tag
+//! must be 0.
 //!
-//! Offsets and lengths are in bytes, unless a field says blocks. Operations end with errnos or
-//! drive statuses ([`Errno`]); errors of opening have the disk, the cause and the remedy
-//! ([`OpenError`]).
+//! Offsets and lengths are in bytes, unless a field says blocks. Errors are errnos or drive
+//! statuses ([`Errno`]).
 //!
 //! Operations on files allocate no memory, take no lock and format no text.
 //!

@@ -9,7 +9,6 @@ pub(crate) const ADMIN_CMD: libc::c_ulong = 0xc048_4e41;
 /// `NVME_IOCTL_ID`: `_IO('N', 0x40)`, which returns the NSID.
 pub(crate) const GET_NSID: libc::c_ulong = 0x4e40;
 
-/// Size of `struct nvme_uring_cmd` and of `struct nvme_passthru_cmd`.
 pub(crate) const COMMAND_BYTES: usize = 72;
 
 pub(crate) const RANGE_BYTES: usize = 16;
@@ -111,7 +110,6 @@ impl Command {
         self
     }
 
-    /// Dataset Management of one range, passed as data.
     pub(crate) fn deallocate(nsid: u32) -> Self {
         Self {
             opcode: DATASET_MANAGEMENT,
@@ -130,7 +128,6 @@ impl Command {
         }
     }
 
-    /// Identify, which returns 4096 bytes.
     pub(crate) fn identify(nsid: u32, cns: u8) -> Self {
         Self {
             opcode: IDENTIFY,
@@ -194,8 +191,8 @@ mod tests {
         bytes
     }
 
-    /// Expected bytes, by the offsets of `struct nvme_uring_cmd`: opcode 0, nsid 4, addr 24,
-    /// data_len 36, cdw10 40.
+    /// Expected bytes of `struct nvme_uring_cmd`: opcode at 0, nsid 4, addr 24, data_len 36, cdw10
+    /// 40.
     fn golden(opcode: u8, nsid: u8, dwords: [[u8; 4]; 3]) -> [u8; COMMAND_BYTES] {
         let mut bytes = [0; COMMAND_BYTES];
         (bytes[0], bytes[4]) = (opcode, nsid);

@@ -1,9 +1,9 @@
 //! Data buffers: a buddy allocator over the arena's data area.
 //!
-//! Each buffer is contiguous: an RDMA work request and a block I/O each describe one range. Sizes
-//! are powers of two from a page to the largest transfer, so free neighbours always merge.
+//! Each buffer is contiguous, as RDMA work requests and block I/O require. Sizes are powers of two
+//! from a page to the largest transfer.
 //!
-//! Up to [`LOOSE_MAX`] freed pages are kept unmerged, so that small commands do not split and merge
+//! Up to [`LOOSE_MAX`] freed pages stay unmerged, so that small commands do not split and merge
 //! repeatedly. They are merged before an allocation fails.
 
 /// Smallest buffer: one page, the direct I/O alignment of any disk.
@@ -11,7 +11,6 @@ pub const UNIT: usize = 4096;
 
 const LOOSE_MAX: usize = 32;
 
-/// End of a free list.
 const NONE: u32 = u32::MAX;
 
 /// Allocated buffer, freed by [`Pool::give`].
@@ -96,7 +95,6 @@ impl Pool {
             loose: Vec::with_capacity(LOOSE_MAX),
             free_units: length / UNIT,
         };
-        // The lowest addresses are used first.
         for first in (0..length).step_by(largest).rev() {
             pool.link((first / UNIT) as u32, orders - 1);
         }
@@ -148,7 +146,6 @@ impl Pool {
         let found = (order..self.free.len() as u8).find(|&o| self.free[usize::from(o)] != NONE)?;
         let unit = self.free[usize::from(found)];
         self.unlink(unit, found);
-        // Keep the lower half and free the upper one, down to the required order.
         for half in (order..found).rev() {
             self.link(unit + (1 << half), half);
         }

@@ -1,14 +1,12 @@
 //! Determines which operations on a file may block at submission.
 //!
-//! A ring tries each operation without blocking, then the kernel passes it to a kernel thread. A
-//! file system that ignores the non-blocking flag blocks the reactor and all its hosts: FUSE, and
-//! before Linux 6.12 every file system with frozen writes. Reads that may block go to a kernel
-//! thread from the start (IOSQE_ASYNC), which costs some microseconds. Writes that may block go to
-//! workers, which check the leases first.
+//! io_uring tries each operation without blocking, then passes it to a kernel thread. A file system
+//! that ignores the non-blocking flag blocks the reactor: FUSE, and before Linux 6.12 every file
+//! system with frozen writes. Such reads go to a kernel thread from the start (IOSQE_ASYNC), which
+//! costs some microseconds, and such writes to workers, which check the leases first.
 //!
-//! ext4 records the time of a write in its journal, and a commit that hangs blocks the next write.
-//! Operations on files of a slow disk are therefore handed over, too. The reactor detects slow
-//! disks by the ages of their commands.
+//! On a slow disk, a hanging commit of ext4's journal blocks the next write: its operations are
+//! handed over, too. The reactor detects slow disks by the ages of their commands.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -16,12 +14,11 @@ use std::sync::LazyLock;
 
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// Offset beyond the end of any disk: a read there accesses no medium.
+/// Beyond the end of any disk: a read there accesses no medium.
 const NOWHERE: u64 = 1 << 62;
 
 /// First Linux version that tries a write to a frozen file system without waiting (io_uring/rw.c,
-/// `io_kiocb_start_write`). Stable backports are not visible in the version numbers of
-/// distributions.
+/// `io_kiocb_start_write`); backports are not detected.
 const FREEZE_AWARE: (u32, u32) = (6, 12);
 
 /// Operations passed to another thread from the start.
@@ -59,8 +56,7 @@ impl Handover {
     }
 }
 
-/// True if the file system supports non-blocking operations. Otherwise it rejects the flag, without
-/// effect.
+/// Without support, the file system rejects the flag, without effect.
 fn supports_nowait(file: &File) -> bool {
     let mut buffer = [0; 512];
     let mut slices = [IoSliceMut::new(&mut buffer)];

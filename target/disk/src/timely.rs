@@ -3,16 +3,15 @@
 //! A thread stopped between reading the clock and calling the kernel (by SIGSTOP, a debugger or a
 //! suspended machine) would act on a stale decision. Two mechanisms prevent this:
 //!
-//! - The time stamp counter is read before the clock, and again directly before the call, which is
+//! - The time stamp counter is read before the clock and again directly before the call, which is
 //!   not made after more than `TICKS_MAX` ticks.
-//! - From the second reading up to the `syscall` instruction, the thread is in a restartable
-//!   sequence (rseq(2), Linux 4.18). If it is interrupted there, the kernel resumes it at the abort
-//!   handler, and the call is not made. glibc 2.35 registers each thread for this. With an older
-//!   glibc or another C library only the first mechanism works, which leaves a window of about ten
-//!   nanoseconds.
+//! - From the second reading to the `syscall` instruction, the thread is in a restartable sequence
+//!   (rseq(2), Linux 4.18): if interrupted there, it resumes at the abort handler without the call.
+//!   glibc 2.35 registers each thread. Otherwise only the first mechanism works, with a window of
+//!   about ten nanoseconds.
 //!
-//! A hypervisor's pause within that window is not detected. On processors other than x86-64 neither
-//! mechanism exists, and the call is always made.
+//! A hypervisor's pause within that window is not detected. On processors other than x86-64 the
+//! call is always made.
 //!
 //! Why `unsafe` here: the sequence is assembly, and the caller chooses the system call.
 
@@ -47,8 +46,8 @@ impl Look {
     }
 }
 
-/// Makes the call if `look` is recent and the thread was not interrupted. `None`: the call was not
-/// made, and the caller must read the clock again.
+/// Makes the call if `look` is recent and the thread was not interrupted. `None`: not made; read
+/// the clock again.
 ///
 /// # Safety
 /// As for the system call.
@@ -71,15 +70,15 @@ mod imp {
 
     use super::{Call, Look, TICKS_MAX};
 
-    /// Return value of `cairn_timely_call` if the call was not made; system calls never return this value.
+    /// Not made; system calls never return this value.
     const NOT_MADE: isize = isize::MIN;
 
-    /// Offset of the field `rseq_cs` in `struct rseq` (`linux/rseq.h`).
+    /// Offset of `rseq_cs` in `struct rseq` (`linux/rseq.h`).
     const SEQUENCE_AT: usize = 8;
 
-    // The descriptor is a `struct rseq_cs` (`linux/rseq.h`). The sequence extends from label 2 to
-    // label 3. If it is interrupted, the kernel continues at label 4, which must be preceded by the
-    // signature that glibc registers.
+    // The descriptor is a `struct rseq_cs`. The sequence extends from label 2 to label 3; if it is
+    // interrupted, the kernel continues at label 4, which the signature registered by glibc must
+    // precede.
     global_asm!(
         ".pushsection .data.rel.ro.cairn_timely, \"aw\", @progbits",
         ".balign 32",
@@ -256,7 +255,6 @@ mod tests {
         let fd = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         assert!(!add(fd.as_raw_fd(), Look::long_ago()));
         assert_eq!(sum(&fd), 0);
-        // An interrupted call is not made.
         while !add(fd.as_raw_fd(), Look::begin()) {}
         assert_eq!(sum(&fd), 1);
     }
@@ -300,7 +298,6 @@ mod tests {
                     {
                         std::hint::spin_loop();
                     }
-                    // Vary the place at which the next signal arrives.
                     pause = pause.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                     (0..pause >> 22).for_each(|_| std::hint::spin_loop());
                 }

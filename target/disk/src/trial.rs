@@ -1,20 +1,19 @@
 //! Determines whether a reactor on a shared core serves more commands by sleeping or by polling.
 //!
-//! The result depends on the other threads. A computing program keeps a yielded core for
-//! milliseconds while hosts wait, whereas a sleeping thread regains the core when its work arrives.
-//! Threads that produce the reactor's work (hosts, or the kernel of a single-processor machine)
-//! return the core soon; sleeping is then pure cost. No clock or counter distinguishes the two, so
+//! A computing program keeps a yielded core for milliseconds while hosts wait, whereas a sleeping
+//! thread regains the core when its work arrives. Threads that produce the reactor's work return
+//! the core soon, and sleeping is then pure cost. No clock or counter distinguishes the two, so
 //! both methods are tried, and the better one is kept for some time.
 
 use std::time::{Duration, Instant};
 
-/// Duration of each trial: some tens of scheduler time slices.
+/// Duration of each trial.
 const TRIED: Duration = Duration::from_millis(100);
 
-/// Minimum ratio of commands served by sleeping and by polling: a smaller advantage may be chance.
+/// Minimum advantage of sleeping: a smaller one may be chance.
 const WORTH: f64 = 1.1;
 
-/// Initial and maximum time for which the better method is kept.
+/// For how long the better method is kept.
 const KEPT_MIN: Duration = Duration::from_millis(100);
 const KEPT_MAX: Duration = Duration::from_secs(4);
 
@@ -32,12 +31,11 @@ enum Phase {
     #[default]
     Alone,
     Polls(Stretch),
-    /// Trial of sleeping, with the command rate of polling, per second.
+    /// With the command rate of polling, per second.
     Sleeps(Stretch, f64),
     Known(Finding),
 }
 
-/// Better method, the time for which it is kept, and its end.
 #[derive(Debug, Clone, Copy)]
 struct Finding {
     sleeps: bool,
@@ -63,7 +61,6 @@ impl Stretch {
 }
 
 impl Trial {
-    /// `served`: total number of commands.
     pub(crate) fn begin(&mut self, now: Instant, served: u64) {
         if matches!(self.phase, Phase::Alone) {
             self.phase = Phase::Polls(Stretch { since: now, served });
@@ -118,8 +115,8 @@ impl Trial {
 mod tests {
     use super::*;
 
-    /// Returns the fraction of 20 s in which a thread sleeps whose core is taken whenever it polls.
-    /// `polling` and `sleeping` are the commands served per millisecond.
+    /// Fraction of 20 s asleep, if the core is taken whenever the thread polls. `polling` and
+    /// `sleeping`: commands per millisecond.
     fn part_asleep(polling: u64, sleeping: u64) -> f64 {
         let (mut trial, mut now) = (Trial::default(), Instant::now());
         let (mut served, mut asleep) = (0, 0);
@@ -150,8 +147,6 @@ mod tests {
         assert!((0..5000).all(|ms| !trial.sleeps(now + Duration::from_millis(ms), ms)));
     }
 
-    /// Once the core is no longer shared the reactor polls, and later trials start with the
-    /// shortest time.
     #[test]
     fn a_finding_ends() {
         let (mut trial, mut now) = (Trial::default(), Instant::now());

@@ -1,7 +1,7 @@
 //! Worker threads for jobs that io_uring cannot execute. They wake the ring on completion.
 //!
-//! Each job gets an idle worker or a new one at once, so a worker that hangs delays no other job.
-//! The ring starts only a few jobs per disk, which bounds the workers.
+//! Each job gets an idle worker or a new one at once, so a hanging worker delays no other job. The
+//! ring limits the jobs per disk, and thereby the workers.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -17,7 +17,6 @@ const IDLE: Duration = Duration::from_secs(5);
 /// it.
 pub(crate) const FATE_UNKNOWN: i32 = libc::ENOTRECOVERABLE;
 
-/// Bytes or an errno.
 pub(crate) type Ended = Result<u32, i32>;
 
 #[derive(Debug)]
@@ -31,7 +30,7 @@ pub(crate) enum Outcome<J> {
 }
 
 pub(crate) trait Job: Send + Sized + 'static {
-    /// Runs on the worker's thread. May block.
+    /// May block.
     fn run(self) -> Outcome<Self>;
 }
 
@@ -41,7 +40,6 @@ pub(crate) struct Workers<J>(Arc<Shared<J>>);
 #[derive(Debug)]
 struct Shared<J> {
     state: Mutex<State<J>>,
-    /// Signalled when a job arrives or the ring is dropped.
     called: Condvar,
     wake: Wake,
 }
@@ -62,7 +60,6 @@ impl<J> std::fmt::Debug for State<J> {
 }
 
 impl<J: Job> Workers<J> {
-    /// Returns `None` if no eventfd can be created.
     pub(crate) fn new() -> Option<Self> {
         let wake = Wake::new().ok()?;
         Some(Self(Arc::new(Shared {
@@ -92,7 +89,6 @@ impl<J: Job> Workers<J> {
         let worker = std::thread::Builder::new().name("worker".into());
         if worker.spawn(move || shared.work()).is_err() {
             let mut state = self.0.state();
-            // A worker that became idle may have taken the job meanwhile.
             if let Some(at) = state.jobs.iter().position(|(other, _)| *other == tag) {
                 state.jobs.remove(at);
                 self.0
@@ -106,7 +102,6 @@ impl<J: Job> Workers<J> {
         self.0.wake.fd()
     }
 
-    /// Call this before popping the last outcome.
     pub(crate) fn clear(&self) {
         self.0.wake.clear();
     }
@@ -140,7 +135,7 @@ impl<J> Drop for Workers<J> {
 }
 
 impl<J> Shared<J> {
-    /// Consistent after a panic: each change is one step, and no job runs under the lock.
+    /// Consistent after a panic: no job runs under the lock.
     fn state(&self) -> MutexGuard<'_, State<J>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,4 @@
-//! Disk used by one thread like a target's reactor: it submits in batches and once per round,
-//! polls, and sleeps in the ring after the same time without work.
+//! Disk used by one thread like a target's reactor.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +10,6 @@ use cairn_disk::{
 };
 use cairn_rdma::Mapping;
 
-/// Disk opened as by a target.
 pub(crate) struct BareDisk {
     ring: Ring,
     backend: Backend,
@@ -36,8 +34,6 @@ struct UnderWay {
 }
 
 impl BareDisk {
-    /// Prepares `depth` concurrent operations of `io_bytes` each.
-    ///
     /// # Errors
     /// The ring or its memory cannot be allocated.
     pub(crate) fn new(
@@ -76,8 +72,8 @@ impl BareDisk {
         geometry.blocks * u64::from(geometry.block_bytes) / u64::from(self.io_bytes)
     }
 
-    /// Reads or writes at the places returned by `next`, at full depth, until it returns `None` and
-    /// all operations have completed. `done` receives the latency of each.
+    /// Reads or writes at the places returned by `next`, at full depth, until `None` and all
+    /// operations have completed. `done` receives latencies.
     ///
     /// # Errors
     /// The first failed operation.
@@ -169,7 +165,6 @@ impl BareDisk {
         }
     }
 
-    /// Returns the operation's slot if this was its last step.
     fn ended(&mut self, finished: Finished) -> io::Result<Option<usize>> {
         let Finished::Operation { tag, result } = finished else {
             unreachable!("nothing is watched here: {finished:?}")

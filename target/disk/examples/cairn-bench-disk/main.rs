@@ -1,6 +1,5 @@
-//! Cost of block I/O without a network: random reads or writes on a file, a device or a Ceph image,
-//! with JSON output like fio's. `cargo xtask bench` compares it with fio's io_uring engine, and
-//! `bench ceph` with fio's rbd engine.
+//! Cost of block I/O without a network: random reads or writes, with JSON output like fio's. `cargo
+//! xtask bench` compares it with fio's io_uring engine, and `bench ceph` with fio's rbd engine.
 //!
 //! ```text
 //! truncate -s 1G /tmp/disk.img
@@ -134,7 +133,6 @@ fn run(args: &Args) -> Result<Value, String> {
     }] }))
 }
 
-/// Also returns the name.
 fn open(args: &Args, read_only: bool) -> Result<(String, Backend), String> {
     let opened = match (&args.image, &args.filename) {
         (Some(image), _) => {
@@ -142,7 +140,6 @@ fn open(args: &Args, read_only: bool) -> Result<(String, Backend), String> {
                 conf: args.conf.clone(),
                 ..image.clone()
             };
-            // A writer, like most exports.
             let backend = Backend::open_image(&spec, None, Claim::default(), Arc::new(|| {}));
             backend.map(|backend| (spec.to_string(), backend))
         }

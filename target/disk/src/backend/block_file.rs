@@ -39,16 +39,14 @@ pub(super) struct BlockFile {
     piece_bytes: u64,
     blocks: AtomicU64,
     health: Health,
-    /// Whether a write can change the size, as for any file.
     can_grow: bool,
     limits: Option<QueueLimits>,
     /// Whether data bypasses the page cache.
     direct: bool,
     handover: Handover,
     /// Whether workers submit writes without waiting: such file systems (FUSE, NFS) may keep the
-    /// file locked while a thread waits.
+    /// file locked meanwhile.
     submits: bool,
-    /// Whether non-blocking writes are supported.
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,
     can_punch: AtomicBool,
@@ -60,8 +58,7 @@ pub(super) struct BlockFile {
 }
 
 impl BlockFile {
-    /// Opens with `O_DIRECT`, or through the page cache with a warning if the file system rejects
-    /// that.
+    /// Warns if the file system rejects `O_DIRECT`.
     pub(super) fn open(
         path: &Path,
         block_bytes: Option<u32>,
@@ -122,13 +119,11 @@ impl BlockFile {
         Ok(disk)
     }
 
-    /// True if deallocated blocks are freed and read as zeroes. A device may return any data for
-    /// discarded blocks.
+    /// A device may return any data for discarded blocks.
     pub(super) fn deallocates_to_zeroes(&self) -> bool {
         self.can_grow
     }
 
-    /// In blocks, if known.
     pub(super) fn preferred(&self) -> Option<Preferred> {
         let limits = self.limits?;
         let blocks = |bytes: u64| (bytes / u64::from(self.block_bytes)).max(1) as u32;
@@ -156,7 +151,7 @@ impl BlockFile {
         );
     }
 
-    /// Returns the device's atomic unit, if a write of that size is one request.
+    /// If a write of that size is one request.
     pub(super) fn atomic(&self) -> Atomic {
         let unit = self.limits.and_then(|limits| limits.unit);
         let fits = |unit: &Unit| self.direct && unit.bytes <= self.piece_bytes;
@@ -173,12 +168,10 @@ impl BlockFile {
         self.file.place()
     }
 
-    /// For a successor that takes over the lock or claim.
     pub(super) fn former(&self) -> FormerFile {
         self.file.former()
     }
 
-    /// An open of the same disk then waits for this close.
     pub(super) fn let_go(&self) {
         self.file.let_go();
     }
@@ -191,7 +184,7 @@ impl BlockFile {
         self.sync()
     }
 
-    /// Verifies, after a failed flush, that the disk can flush again. Blocks.
+    /// Blocks.
     pub(super) fn verify_flush(&self) -> io::Result<()> {
         if !self.health.must_verify() {
             return Ok(());
@@ -241,7 +234,6 @@ impl BlockFile {
         }
     }
 
-    /// The ring keeps the file open while operations are pending.
     pub(super) fn add_to(&self, ring: &mut Ring) -> io::Result<FileSlot> {
         ring.add_file(self.file.keep(), self.handover())
     }
@@ -333,7 +325,7 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// True if the size must be checked first: the step could extend a cut file, or confirm lost
+    /// Whether the size must be checked first: the step could extend a cut file, or confirm lost
     /// data as durable.
     #[inline]
     fn must_look(&self, io: &BlockIo, file: FileSlot) -> bool {
@@ -386,7 +378,7 @@ impl BlockFile {
                     Ok(())
                 });
             }
-            // End of file before the expected size: the file was cut.
+            // The file was cut.
             Ok(0)
                 if matches!(
                     io.op,
@@ -400,7 +392,6 @@ impl BlockFile {
                 }
                 return Progress::Done(Err(Errno(libc::EIO)));
             }
-            // fallocate has no partial result.
             Ok(0) => io.length - io.done,
             Ok(bytes) => u64::from(bytes),
         };
@@ -409,7 +400,6 @@ impl BlockFile {
         self.step(io, ring, file, tag)
     }
 
-    /// Completes an operation whose range is done, or submits its sync.
     fn finish(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) -> Progress {
         if !self.syncs_apart(io.op) {
             return Progress::Done(Ok(()));
@@ -422,9 +412,8 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// True if a durable operation is a change and a separate sync. Writes through the page cache
-    /// are split: the system does not report whether a durable write failed as a write or as a sync
-    /// that also lost other writes.
+    /// Whether a durable operation is split into a change and a sync. Through the page cache, one
+    /// failure would not show whether other writes were lost too.
     fn syncs_apart(&self, op: BlockOp) -> bool {
         match op {
             BlockOp::Write { durable } => durable && !self.direct,
@@ -433,7 +422,6 @@ impl BlockFile {
         }
     }
 
-    /// Tries another method if the disk does not support the current one.
     fn recover(
         &self,
         io: &mut BlockIo,

@@ -1,5 +1,4 @@
-//! Closes disks on dedicated threads: close(2) may block, and the last user of a removed disk can
-//! be a reactor or the control plane.
+//! Closes disks on dedicated threads, because close(2) may block.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,20 +14,17 @@ use super::lock::Lock;
 use crate::ring::Open;
 use crate::simulated_disk::SimulatedDisk;
 
-/// Limit of concurrent closes. While all hang, further files stay open.
 const CLOSERS_MAX: usize = 64;
 
-/// Time that an open waits for the close of the same disk.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time that an open waits for reactors to finish operations on the same, removed disk.
 pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// (device, inode) of a disk.
 pub(super) type Place = (u64, u64);
 
-/// Open disk with its guard, reference-counted. Dropping the last clone closes it on another
-/// thread. Rings hold a clone until all their operations on it have ended.
+/// Open disk with its guard. Dropping the last clone closes it on another thread; rings hold one
+/// until their operations have ended.
 #[derive(Debug, Clone)]
 pub(super) struct OpenFile(Arc<Opened>);
 
@@ -61,7 +57,6 @@ pub(super) enum Guard {
 #[derive(Debug)]
 struct State {
     queue: VecDeque<Files>,
-    /// Queued files and files being closed.
     places: Vec<Place>,
     /// Removed files that a reactor may still use.
     leaving: Vec<Place>,
@@ -88,7 +83,6 @@ impl OpenFile {
         self.0.files()
     }
 
-    /// The disk is closed after reactors have finished their operations.
     pub(super) fn let_go(&self) {
         let mut state = state();
         if !self.0.leaves.swap(true, Ordering::Relaxed) {
@@ -189,7 +183,7 @@ impl Files {
     }
 }
 
-/// Waits until no disk at this location is being closed. Returns `false` on timeout.
+/// Returns `false` on timeout.
 pub(super) fn wait_for(place: Place) -> bool {
     let is_closing = |state: &mut State| state.places.contains(&place);
     let waited = CLOSED.wait_timeout_while(state(), CLOSE_TIMEOUT, is_closing);
@@ -202,7 +196,7 @@ pub(super) fn is_leaving(place: Place) -> bool {
     state().leaving.contains(&place)
 }
 
-/// Waits until all removed disks at this location are closed. Returns `false` on timeout.
+/// Returns `false` on timeout.
 pub(super) fn wait_until_left(place: Place) -> bool {
     let is_there =
         |state: &mut State| state.leaving.contains(&place) || state.places.contains(&place);
@@ -212,7 +206,7 @@ pub(super) fn wait_until_left(place: Place) -> bool {
 }
 
 fn state() -> MutexGuard<'static, State> {
-    // Consistent after any panic: each change is one step, and no file is closed under the lock.
+    // Consistent after any panic: no file is closed under the lock.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -230,7 +224,6 @@ fn close(files: Files, leaves: bool) {
     drop(state);
     let closer = std::thread::Builder::new().name("closer".into());
     if closer.spawn(close_all).is_err() {
-        // No thread can be started: close on this one, which may block.
         close_all();
     }
 }
@@ -240,7 +233,6 @@ fn close_all() {
     while let Some(files) = state.queue.pop_front() {
         drop(state);
         let place = files.place;
-        // A panic drops the files, which closes them.
         confine_part(Part::Close, || files.close());
         state = self::state();
         let at = state.places.iter().position(|closing| *closing == place);
@@ -264,8 +256,6 @@ mod tests {
         assert!(!panics, "on purpose");
     }
 
-    /// A close that panics still closes the disk, which can be claimed again, even if the next
-    /// close panics too.
     #[test]
     fn a_close_that_panics_closes_its_disk_and_no_closer_is_lost() {
         let folder = tempfile::tempdir().unwrap();

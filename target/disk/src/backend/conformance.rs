@@ -59,7 +59,6 @@ impl Rig {
         }
     }
 
-    /// Returns the results in the given order.
     fn run_all(&mut self, operations: &mut [BlockIo]) -> Vec<Result<(), Errno>> {
         let mut ended = HashMap::new();
         for (tag, io) in operations.iter_mut().enumerate() {
@@ -133,7 +132,6 @@ fn keeps_what_was_written(backend: Backend) {
     let block = rig.backend.geometry().block_bytes as usize;
     assert_eq!(rig.backend.geometry().blocks, DISK_BYTES / block as u64);
 
-    // From one block to the largest transfer, at the start, inside and at the end.
     for (seed, length) in [block, 3 * block, 64 << 10, BUFFER_BYTES as usize]
         .into_iter()
         .enumerate()
@@ -156,7 +154,6 @@ fn keeps_what_was_written(backend: Backend) {
     }
     assert_eq!(rig.run(BlockOp::Flush, 0, 0, None), Ok(()));
 
-    // Blocks next to a written block are unchanged.
     let before = rig.read(0, 64 << 10);
     rig.write(WRITE, 2 * block as u64, &pattern(0x77, block));
     let after = rig.read(0, 64 << 10);
@@ -203,7 +200,6 @@ fn deallocate_touches_nothing_else(backend: Backend) {
     assert_eq!(after[128 << 10..], bytes[128 << 10..]);
 }
 
-/// Two ranges, one of them empty.
 fn advice_changes_nothing(backend: Backend) {
     let mut rig = Rig::new(backend);
     let bytes = pattern(4, 64 << 10);
@@ -254,8 +250,8 @@ fn image(folder: &Path) -> std::path::PathBuf {
     path
 }
 
-/// tmpfs cannot zero a range in place. Concurrent operations find this out one after the other, and
-/// each continues with a supported method.
+/// tmpfs cannot zero a range in place: each of the concurrent operations finds this out and changes
+/// the method.
 #[test]
 fn operations_that_find_out_together_that_a_disk_cannot_zero() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
@@ -304,7 +300,6 @@ fn a_disk_of_small_requests() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let path = image(folder.path());
     suite(|| in_pieces(&path));
-    // More pieces than are submitted concurrently, the last one shorter.
     let mut rig = Rig::new(in_pieces(&path));
     let bytes = pattern(7, 41 * 4096);
     rig.write(WRITE, 4096, &bytes);
@@ -318,7 +313,6 @@ fn a_file_in_memory() {
     suite(|| Backend::open_file(&path, Some(512), Claim::default()).unwrap());
 }
 
-/// One thread for each delay, as in a target with threads.
 #[test]
 fn a_simulated_disk() {
     let folder = tempfile::tempdir().unwrap();
@@ -405,7 +399,6 @@ fn fails_when_cut(backend: Backend, path: &Path) {
     assert!(disk.refresh().unwrap(), "the size changed");
 }
 
-/// A file on a disk and one in tmpfs support different methods of zeroing.
 fn on_disk_and_in_memory(test: impl Fn(&Path, Backend)) {
     for folder in [env!("CARGO_MANIFEST_DIR"), "/dev/shm"] {
         let folder = tempfile::tempdir_in(folder).unwrap();

@@ -34,8 +34,8 @@ impl Formers {
         files.filter_map(FormerFile::get)
     }
 
-    /// Shares the lock of a former disk with a disk that opened `file`. Returns `None` if no former
-    /// disk at this location has a lock.
+    /// Shares the lock of a former disk with a disk that opened `file`, if one at this location has
+    /// a lock.
     pub(super) fn lock(
         &self,
         place: Place,

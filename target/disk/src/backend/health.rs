@@ -5,18 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use super::BlockOp;
 
-/// A flush of acknowledged writes failed. The system reports that once, and then treats the lost
-/// pages as written.
+/// A flush of acknowledged writes failed; the lost pages now count as written.
 const SYNC_FAILED: u8 = 1;
 
-/// The file is shorter than its namespace. A write beyond its end would extend it, and lost data
-/// would read as zeroes.
+/// The file is shorter than its namespace: a write would extend it, and lost data would read as
+/// zeroes.
 const CUT_SHORT: u8 = 2;
 
-/// A thread panicked during a change: its effect on the disk is unknown.
+/// A thread panicked during a change.
 const CHANGE_UNKNOWN: u8 = 4;
 
-/// Shared by all reactors and hosts.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     losses: AtomicU8,
@@ -43,7 +41,6 @@ impl Health {
         self.nameless.load(Ordering::Relaxed)
     }
 
-    /// True if flushes fail until a reload verifies that they work again.
     pub(super) fn must_verify(&self) -> bool {
         self.losses.load(Ordering::Relaxed) & (SYNC_FAILED | CHANGE_UNKNOWN) != 0
     }
@@ -71,7 +68,7 @@ impl Health {
         }
     }
 
-    /// The file is shorter than the namespace. Returns whether the failure is new.
+    /// Returns whether the failure is new.
     pub(super) fn cut_short(&self, path: &Path, expected: u64) -> bool {
         let is_new = self.note(CUT_SHORT);
         if is_new {
@@ -85,7 +82,6 @@ impl Health {
         is_new
     }
 
-    /// Records the file's link count, and warns if it has become 0.
     pub(super) fn count_names(&self, path: &Path, names: u64) {
         let was_nameless = self.nameless.swap(names == 0, Ordering::Relaxed);
         if names == 0 && !was_nameless {
@@ -103,7 +99,6 @@ impl Health {
         self.losses.fetch_and(!CUT_SHORT, Ordering::Relaxed);
     }
 
-    /// A flush has succeeded, and the possible loss is logged.
     pub(super) fn flushes_again(&self) {
         let gone = SYNC_FAILED | CHANGE_UNKNOWN;
         self.losses.fetch_and(!gone, Ordering::Relaxed);

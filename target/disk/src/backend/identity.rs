@@ -26,7 +26,6 @@ pub struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// Adds the machine to a name, unless machines share the disk.
     fn name(self, name: &str) -> String {
         match self.shared {
             true => name.to_owned(),
@@ -44,7 +43,6 @@ pub(super) fn random() -> io::Result<Uuid> {
     Ok(Uuid::from_bytes(bytes))
 }
 
-/// Stores the identity with a file if possible.
 pub(super) fn of(file: &File, path: &Path, scope: Scope<'_>) -> io::Result<Uuid> {
     let metadata = file.metadata()?;
     if metadata.file_type().is_block_device() {
@@ -75,7 +73,6 @@ pub(super) fn derived(name: &str) -> Uuid {
     Uuid::new_v5(&DISKS, name.as_bytes())
 }
 
-/// Name of a device, by its scope.
 #[derive(Debug, PartialEq, Eq)]
 enum Name {
     Global(String),
@@ -178,7 +175,7 @@ fn of_loop(backing: &Path, scope: Scope<'_>) -> Name {
     }
 }
 
-/// Distinguishes files of a file system: a copy has another inode number or birth time.
+/// Distinguishes files of a file system: copies differ.
 #[derive(Debug)]
 struct Birth {
     text: String,
@@ -236,7 +233,6 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
     };
     let value = format!("{uuid} {}", birth.text);
     match rustix::fs::fsetxattr(file, ATTRIBUTE, value.as_bytes(), how) {
-        // Another target has stored an identity meanwhile.
         Err(Errno::EXIST) => {
             let kept = read(file)?.unwrap_or_default();
             let parsed = parse(&kept).filter(|(_, of)| of == &birth.text);
@@ -280,7 +276,6 @@ mod tests {
         shared: false,
     };
 
-    /// On a disk, and in memory.
     const FOLDERS: [&str; 2] = [env!("CARGO_MANIFEST_DIR"), "/dev/shm"];
 
     fn image(path: &Path) -> PathBuf {
@@ -315,7 +310,6 @@ mod tests {
             fs::rename(&first, &moved).unwrap();
             assert_eq!(identity(&moved), known);
 
-            // Also preserves the stored identity.
             let copy = folder.path().join("copy");
             let [from, to] = [&moved, &copy].map(|path| path.to_str().unwrap());
             run("cp", &["--preserve=all", from, to]);
@@ -440,7 +434,6 @@ mod tests {
             let mut arguments = vec!["--find", "--show"];
             arguments.extend(more);
             arguments.push(file.to_str().unwrap());
-            // Another test may take the chosen device.
             let mut tries = (0..8).map(|_| Command::new("losetup").args(&arguments).output());
             let output = tries.find_map(|output| output.ok().filter(|o| o.status.success()))?;
             let device = String::from_utf8(output.stdout).unwrap();
@@ -454,8 +447,6 @@ mod tests {
         let known = [&device, &later].map(|device| identity(device));
         let detach = |device: &Path| run("losetup", &["--detach", device.to_str().unwrap()]);
         detach(&device);
-        // Another file on the same device, unless that was taken; and the first file on another
-        // device.
         let other = attach(&two, &[]).unwrap();
         let elsewhere = attach(&one, &[]).unwrap();
         let then = [&other, &elsewhere].map(|device| identity(device));

@@ -1,9 +1,9 @@
 //! flock(2) lock of an exported file.
 //!
-//! The kernel releases the lock with the last reference to its open file description, and each
-//! pending operation holds one. A disk therefore writes through the locked description: if the
-//! process is killed, no other process can lock the file before the last write has ended. A
-//! replacement disk shares the lock, so that no other process can take it in between.
+//! Each pending operation holds the open file description, and the kernel releases the lock with
+//! its last reference. A disk therefore writes through the locked description: no other process can
+//! lock the file of a killed one before its last write has ended. A replacement disk shares the
+//! lock.
 
 use std::fs::File;
 use std::io;
@@ -35,7 +35,7 @@ impl State {
         })
     }
 
-    /// Moves the lock from a description that cannot write. The shared lock is released in between.
+    /// The shared lock is released in between.
     fn move_to(&mut self, file: &File) -> Result<(), Errno> {
         let file = duplicate(file)?;
         self.change(FlockOperation::Unlock)?;
@@ -49,8 +49,8 @@ impl State {
     }
 }
 
-/// Reference to the lock of a file; dropping the last one unlocks it. Must not be dropped while the
-/// kernel has operations on the file.
+/// Reference to a file's lock, released with the last one. Must not be dropped while the kernel has
+/// operations on the file.
 #[derive(Debug)]
 pub(super) struct Lock {
     held: Arc<Mutex<State>>,
@@ -71,15 +71,12 @@ fn is_writable(file: impl AsFd) -> bool {
     flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
 }
 
-/// True if this description bypasses the page cache.
 pub(super) fn is_direct(file: impl AsFd) -> bool {
     let flags = rustix::fs::fcntl_getfl(file);
     flags.is_ok_and(|flags| flags.contains(OFlags::DIRECT))
 }
 
 impl Lock {
-    /// Locks the disk's open file description.
-    ///
     /// # Errors
     /// `WOULDBLOCK` if another process or disk holds the lock.
     pub(super) fn take(file: &File, claim: Claim) -> Result<Self, Errno> {
@@ -106,8 +103,8 @@ impl Lock {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a disk that has opened `own`. Also returns the file for its I/O: a disk that writes
-    /// uses the locked description.
+    /// Adds a disk that has opened `own`. Returns the file for its I/O: for a writer, the locked
+    /// description.
     ///
     /// # Errors
     /// The disk requires exclusive use, but the file is shared by other processes or disks.
@@ -149,8 +146,7 @@ impl Drop for Lock {
             (0, _) if self.exclusive => FlockOperation::NonBlockingLockShared,
             _ => return,
         };
-        // A close is not sufficient: a ring, or a child process before exec, may keep the
-        // description open.
+        // A ring, or a child process before exec, may keep the description open.
         if let Err(error) = state.change(operation) {
             // Cause: another process that locks the file concurrently.
             tracing::error!(%error, "the lock on a file is not as it should be");
@@ -214,8 +210,7 @@ mod tests {
         assert!(rig.can(WRITER));
     }
 
-    /// Simulates a process killed during a write: a descriptor of the description stays open, and
-    /// nothing unlocks it.
+    /// A descriptor of the description stays open, as during a write of a killed process.
     #[test]
     fn the_file_that_a_disk_writes_through_has_the_lock() {
         let rig = Rig::new();

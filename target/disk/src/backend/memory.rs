@@ -1,8 +1,7 @@
 //! Disk in memory.
 //!
-//! Data moves through a buffer and is copied under a lock for each unit of 4 KiB. A block is
-//! therefore read and written atomically (AWUN) by all hosts, and a connection lost during a
-//! transfer changes nothing.
+//! Data is copied through a buffer, under a lock for each unit of 4 KiB: each block is read and
+//! written atomically (AWUN), and a lost connection leaves no partial transfer.
 
 use std::hint;
 use std::io;
@@ -17,14 +16,12 @@ use crate::ring::Ring;
 /// Bytes per lock: the largest block size.
 const UNIT: usize = 4096;
 
-/// Units whose numbers are equal modulo this share a lock.
 const LOCKS: usize = 256;
 
 /// Spins on a held lock before the thread yields.
 const SPINS: u32 = 100;
 
-/// Sequence lock: odd while a thread writes. A reader writes nothing, and repeats its read after a
-/// writer.
+/// Sequence lock: odd while a thread writes. Readers write nothing, and retry.
 #[derive(Debug, Default)]
 struct Lock(AtomicU32);
 
@@ -76,7 +73,6 @@ impl Lock {
     }
 }
 
-/// Held write lock, with the sequence number before it.
 struct Locked<'a>(&'a Lock, u32);
 
 impl Drop for Locked<'_> {
@@ -97,7 +93,7 @@ pub(super) struct MemoryDisk {
 }
 
 impl MemoryDisk {
-    /// Creates a zeroed disk of `bytes`, rounded down to whole blocks.
+    /// Rounds `bytes` down to whole blocks.
     pub(super) fn new(bytes: u64, block_bytes: u32) -> io::Result<Self> {
         let bytes = bytes / u64::from(block_bytes) * u64::from(block_bytes);
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
@@ -151,8 +147,7 @@ impl MemoryDisk {
         Ok(())
     }
 
-    /// Calls `each` for each unit, with its lock, the offset in memory, the offset in the
-    /// operation, and the length in bytes.
+    /// Passes each unit's lock, offset in memory, offset in the operation, and length in bytes.
     #[inline]
     fn each_unit(&self, io: &BlockIo, mut each: impl FnMut(&Lock, usize, usize, usize)) {
         let (first, length) = (io.offset as usize, io.length as usize);

@@ -1,9 +1,8 @@
 //! Backends: storage for the blocks of a namespace.
 //!
-//! All reactors share a [`Backend`]; the state of an operation is in a [`BlockIo`] of its request.
-//! A reactor [`begin`](Backend::begin)s the operation, and [`resume`](Backend::resume)s it with
-//! each completion from its ring until it is [`Progress::Done`]. Offsets and lengths are in bytes,
-//! already checked against the namespace.
+//! All reactors share a [`Backend`]. A reactor [`begin`](Backend::begin)s an operation, a
+//! [`BlockIo`], and [`resume`](Backend::resume)s it with each completion from its ring until it is
+//! [`Progress::Done`]. Offsets and lengths are in bytes, already checked against the namespace.
 
 mod block_file;
 mod closing;
@@ -114,7 +113,6 @@ enum Kind {
     Drive(Drive),
     Rbd(RbdDisk),
     Memory(MemoryDisk),
-    /// Reads return zeroes, writes are discarded.
     Null(NullDisk),
 }
 

@@ -11,8 +11,7 @@ use crate::ring::Ring;
 
 #[derive(Debug)]
 pub(super) struct NullDisk {
-    /// Zeroed memory for the largest read, shared by null disks and registered once with each RDMA
-    /// device.
+    /// Zeroes for the largest read, shared by null disks and registered once with each RDMA device.
     zeroes: Arc<Mapping>,
     block_bytes: u32,
     blocks: AtomicU64,
@@ -31,8 +30,7 @@ fn zeroes(length: usize) -> io::Result<Arc<Mapping>> {
 }
 
 impl NullDisk {
-    /// Creates a disk of `bytes`, rounded down to whole blocks, with reads of at most
-    /// `transfer_bytes`.
+    /// Rounds `bytes` down to whole blocks.
     pub(super) fn new(bytes: u64, block_bytes: u32, transfer_bytes: u32) -> io::Result<Self> {
         Ok(Self {
             zeroes: zeroes(transfer_bytes as usize)?,
@@ -41,7 +39,6 @@ impl NullDisk {
         })
     }
 
-    /// Adopts a configured size in bytes. Returns whether the size changed.
     pub(super) fn accept_size(&self, bytes: u64) -> bool {
         let blocks = bytes / u64::from(self.block_bytes);
         self.blocks.swap(blocks, Ordering::Relaxed) != blocks

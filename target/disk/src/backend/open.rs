@@ -18,7 +18,7 @@ use super::{Claim, OpenError, queue_limits};
 
 const BLOCK_SIZES: [u32; 2] = [512, 4096];
 
-/// Time for which an open retries while the disk is in use.
+/// How long an open retries while the disk is in use.
 const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
 
 const IN_USE_INTERVAL: Duration = Duration::from_millis(5);
@@ -30,7 +30,7 @@ pub(super) struct Opened {
 }
 
 pub(super) enum Refusal {
-    /// Locked or claimed by another user. The open may be tried again.
+    /// In use by another: may be tried again.
     InUse(OpenError),
     Other(OpenError),
 }
@@ -41,8 +41,7 @@ impl From<OpenError> for Refusal {
     }
 }
 
-/// Opens a disk, possibly already open as one of `formers`. Blocks until the disk or its server
-/// replies.
+/// Opens a disk, possibly already open as one of `formers`. May block.
 pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opened, OpenError> {
     let (is_device, place) = check_kind(path)?;
     open_when_left(path, place, || {
@@ -50,9 +49,9 @@ pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opene
     })
 }
 
-/// Opens a disk with `open`. If this target has just removed it, first waits until the reactors
-/// have finished its operations. Then retries for [`IN_USE_PATIENCE`]: the kernel holds the lock or
-/// claim until it has torn down the io_uring of an ended process.
+/// Opens a disk with `open`, after this target's reactors have finished with it if it was just
+/// removed. Retries for [`IN_USE_PATIENCE`]: the kernel holds a lock or claim until it has torn
+/// down the io_uring of an ended process.
 pub(super) fn open_when_left<T>(
     path: &Path,
     place: Place,
@@ -117,17 +116,16 @@ fn open_at(
     })
 }
 
-/// Refuses a device that is mounted or part of another: its file system or volume group is unaware
-/// of writes by hosts. Targets that share a device hold `O_EXCL` only during this check; the
-/// caller's retries cover that time.
+/// Refuses a device that is mounted or part of another, whose user is unaware of writes by hosts.
+/// Targets that share a device hold `O_EXCL` only during this check.
 fn check_not_held(path: &Path) -> io::Result<()> {
     let mut options = File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
     options.open(path).map(drop)
 }
 
-/// Checks that the opened file is the one found in the directory, whose name another file or a link
-/// can take meanwhile.
+/// Checks that the opened file is the one found in the directory: its name may refer to another
+/// meanwhile.
 fn check_expected(path: &Path, file: &File, claim: Claim) -> Result<(), OpenError> {
     let Some(expected) = claim.expected else {
         return Ok(());
@@ -155,7 +153,6 @@ pub(super) fn wait_for_close(path: &Path, place: Place) -> Result<(), OpenError>
     )))
 }
 
-/// Error for a removed disk kept open by pending operations.
 fn still_in_use(path: &Path) -> OpenError {
     OpenError::new(format!(
         "{} was removed before, and has not ended the commands that hosts sent it: look in the \
@@ -189,8 +186,7 @@ fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
     )))
 }
 
-/// Returns whether the path is a block device, and its place. Other than devices, accepts only
-/// regular files.
+/// Accepts block devices (`true`) and regular files.
 fn check_kind(path: &Path) -> Result<(bool, Place), OpenError> {
     let shown = path.display();
     let metadata = std::fs::metadata(path).map_err(|error| {
@@ -260,7 +256,6 @@ pub(super) fn permission(otherwise: &str) -> String {
     )
 }
 
-/// Classifies `EBUSY` as in use.
 pub(super) fn refuse_open(path: &Path, error: &io::Error) -> Refusal {
     let explained = explain_open(path, error);
     match error.raw_os_error() {
@@ -291,9 +286,8 @@ pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {
     })
 }
 
-/// Locks a file and returns the file to work with. Two writers would destroy the data, unless both
-/// declare the file as shared. The lock lasts until the file is closed, and can be passed on to a
-/// successor in `formers`.
+/// Locks a file, because two writers would destroy the data unless both declare it as shared.
+/// Returns the file to work with. The lock can be passed on to a successor in `formers`.
 fn lock(
     path: &Path,
     file: File,
@@ -325,7 +319,7 @@ fn locked(path: &Path) -> OpenError {
     ))
 }
 
-/// Required for direct I/O, in bytes.
+/// In bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Alignment {
     pub(super) offset: u32,

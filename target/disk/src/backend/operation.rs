@@ -90,15 +90,14 @@ pub struct BlockIo {
     pub(super) tries: u8,
     /// Whether a write may block for space in the file, whose size was then checked.
     pub(super) may_wait: bool,
-    /// Method of zeroing or discarding in the current step, which its result refers to; other
-    /// operations may change the disk's method meanwhile.
+    /// Method of zeroing in the current step; other operations may change the disk's method
+    /// meanwhile.
     pub(super) method: u8,
 }
 
-/// Maximum consecutive retries: about two seconds with the pauses.
+/// About two seconds with the pauses.
 pub(super) const TRIES_MAX: u8 = 50;
 
-/// Longest pause between two retries, in milliseconds.
 const PAUSE_MAX_MS: u64 = 50;
 
 impl BlockIo {
@@ -160,7 +159,7 @@ impl BlockIo {
         self.memory().part(0, length)
     }
 
-    /// Returns the remaining (offset, length) on the disk, in bytes.
+    /// (offset, length) in bytes.
     pub(super) fn rest(&self) -> (u64, u64) {
         (self.offset + self.done, self.length - self.done)
     }

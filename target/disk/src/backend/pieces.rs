@@ -1,8 +1,7 @@
 //! Pieces of a transfer, each accepted by the device as one request.
 //!
-//! The kernel splits requests beyond a block device's maximum, but rejects them if they are
-//! non-blocking (`REQ_NOWAIT`), as io_uring's first attempt is; the operation would then go to a
-//! kernel thread.
+//! The kernel splits larger requests, but rejects them if they are non-blocking (`REQ_NOWAIT`), as
+//! io_uring's first attempt is; they would then go to a kernel thread.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,10 +16,8 @@ const UNIT: u64 = 4096;
 /// Pieces of an operation's current step, at least one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Pieces {
-    /// All pieces, and the pending ones.
     count: u32,
     out: u32,
-    /// Bytes requested, and transferred.
     asked: u32,
     moved: u32,
     /// Set after a partial failure: each later step has only one piece.
@@ -54,8 +51,8 @@ impl Pieces {
         self.count > 1
     }
 
-    /// Records a piece and returns the step's result after the last one. After a partial failure
-    /// that is `EAGAIN`: the step is retried piece by piece, which shows where and why it fails.
+    /// Records a piece and returns the step's result after the last one: after a partial failure
+    /// `EAGAIN`, and the step is retried piece by piece to find the cause.
     pub(super) fn end_one(&mut self, result: Result<u32, i32>) -> Option<Result<u32, i32>> {
         if self.count <= 1 {
             return Some(result);
@@ -74,8 +71,8 @@ impl Pieces {
 }
 
 impl Pieces {
-    /// Same as [`Self::end_one`] for pieces that succeed or fail as a whole: the result is the
-    /// step's bytes or its first error.
+    /// For pieces that succeed or fail as a whole: the result is the step's bytes or its first
+    /// error.
     pub(super) fn end_whole(&mut self, result: Result<(), i32>) -> Option<Result<u32, i32>> {
         self.out -= 1;
         if let (Err(error), 0) = (result, self.error) {
@@ -88,8 +85,8 @@ impl Pieces {
     }
 }
 
-/// Returns the maximum bytes of a passthrough command, which the kernel does not split. A buffer
-/// that is not page-aligned needs one more segment, and the kernel maps at most 256.
+/// Maximum bytes of a passthrough command, which the kernel does not split but maps in at most 256
+/// segments; an unaligned buffer needs one more.
 pub(super) fn largest_command(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;
     queues.iter().find_map(|queue| command_of_queue(queue))
@@ -109,7 +106,6 @@ pub(super) fn largest_request(device: &File) -> Option<u64> {
     queues.iter().find_map(|queue| request_of_queue(queue))
 }
 
-/// Limited by bytes and by segments of at least one page.
 fn request_of_queue(queue: &Path) -> Option<u64> {
     let limit = |name| queue_limits::read_limit(queue, name);
     let bytes = limit("max_sectors_kb")? << 10;

@@ -9,21 +9,19 @@ use super::Atomic;
 /// In bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueLimits {
-    /// Discard granularity; 0 if the device cannot discard.
+    /// 0 if the device cannot discard.
     pub(super) discard: u64,
-    /// Smallest write without a read-modify-write cycle.
     pub(super) write: u64,
     /// Optimal write size; 0 if unknown.
     pub(super) optimal: u64,
     /// Atomic write unit.
     pub(super) unit: Option<Unit>,
-    /// Smallest write accepted by the device.
     pub(super) sector: u64,
     /// Multiple at which the device splits requests; 0 means no such boundary.
     pub(super) chunk: u64,
 }
 
-/// Size of an atomic write unit, and start of the first one.
+/// Atomic write unit: size, and start of the first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) bytes: u64,
@@ -31,8 +29,7 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// Returns the unit in logical blocks, or one block if it is not a whole number of at least
-    /// two.
+    /// In logical blocks; one block if not a whole number of at least two.
     pub(super) fn in_blocks(self, block_bytes: u32) -> Atomic {
         let block = u64::from(block_bytes);
         let in_blocks = |bytes: u64| bytes.is_multiple_of(block).then(|| bytes / block);
@@ -72,7 +69,6 @@ impl QueueLimits {
         })
     }
 
-    /// True if a power failure cannot tear such a block.
     pub(super) fn keeps_blocks_whole(&self, block_bytes: u32) -> bool {
         let block = u64::from(block_bytes);
         let is_within = |unit: Unit| [unit.bytes, unit.offset].map(|it| it % block) == [0, 0];
@@ -103,16 +99,14 @@ fn chunk(device: &Path, queue: &Path) -> u64 {
     }
 }
 
-/// Derived from `physical_block_size`, written atomically, and `alignment_offset`, which is -1 if a
-/// device is not aligned with those below it.
+/// From `physical_block_size`, and from `alignment_offset`, which is -1 for a misaligned device.
 fn unit(device: &Path, disk: &Path) -> Option<Unit> {
     let bytes = smallest_unit(disk).filter(|bytes| *bytes > 0)?;
     let offset = read_limit(device, "alignment_offset")? % bytes;
     Some(Unit { bytes, offset })
 }
 
-/// Returns the smallest physical block of the device and of all below it. A stacked device reports
-/// the largest, but writes to each of them.
+/// Smallest physical block of the device and of all below it: a stacked device reports the largest.
 fn smallest_unit(disk: &Path) -> Option<u64> {
     let mut smallest = read_limit(disk, "queue/physical_block_size")?;
     for below in fs::read_dir(disk.join("slaves")).into_iter().flatten() {
@@ -122,7 +116,6 @@ fn smallest_unit(disk: &Path) -> Option<u64> {
     Some(smallest)
 }
 
-/// Returns the sysfs folder of a disk, or of a partition's disk.
 fn disk_of(device: &Path) -> Option<PathBuf> {
     let disks = [device.to_owned(), device.join("..")];
     disks.into_iter().find(|disk| disk.join("queue").is_dir())
@@ -140,7 +133,7 @@ fn is_host_managed(queue: &Path) -> bool {
     model.is_ok_and(|model| model.trim() == "host-managed")
 }
 
-/// A partition uses the queue of its disk, one level up.
+/// A partition's queue is one level up.
 pub(super) fn folders(device: &File) -> Option<[PathBuf; 2]> {
     let device = folder(device)?;
     Some(["queue", "../queue"].map(|queue| device.join(queue)))

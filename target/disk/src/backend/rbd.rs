@@ -1,12 +1,11 @@
 //! Images of a Ceph cluster (RBD), by librbd.
 //!
 //! Differences from a disk:
-//! * librbd truncates an operation at the end of the image and reports success, so each operation
-//!   is checked against the size before and after.
-//! * A discard of less than 64 KiB has no effect. Deallocation is advisory; zeroing uses a call
-//!   that always zeroes.
+//! * librbd truncates an operation at the end of the image and reports success: the size is checked
+//!   before and after.
+//! * A discard of less than 64 KiB has no effect; zeroing uses a call that always zeroes.
 //! * Without a cache, acknowledged writes are on all replicas: FUA costs nothing.
-//! * An operation cannot be cancelled. A late one keeps its buffer until the cluster has replied.
+//! * An operation cannot be cancelled, and keeps its buffer until the cluster replies.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use super::{
 };
 use crate::ring::{Ring, Span};
 
-/// Maximum bytes of one zeroing or discarding call: librbd sends requests to all objects at once.
+/// Maximum bytes of one call: librbd sends requests to all objects at once.
 const PIECE_MAX: u64 = 256 << 20;
 
 /// OSD's allocation unit: smaller writes require a read.
@@ -38,7 +37,7 @@ pub(super) struct RbdDisk {
 }
 
 impl RbdDisk {
-    /// Blocks until the cluster replies.
+    /// May block.
     pub(super) fn open(
         spec: &Spec,
         block_bytes: Option<u32>,
@@ -66,12 +65,10 @@ impl RbdDisk {
         })
     }
 
-    /// An open of the same image then waits for this close.
     pub(super) fn let_go(&self) {
         self.image.let_go();
     }
 
-    /// Whole stripe units, and discards that have an effect.
     pub(super) fn preferred(&self) -> Preferred {
         let layout = self.image.layout();
         let blocks = |bytes: u64| (bytes / u64::from(self.block_bytes)).max(1) as u32;
@@ -99,7 +96,7 @@ impl RbdDisk {
         identity::derived(self.image.identity())
     }
 
-    /// Reads the size in bytes from the cluster. Blocks.
+    /// Size in bytes. May block.
     pub(super) fn measure(&self) -> io::Result<u64> {
         self.image.measure().map_err(io::Error::from_raw_os_error)
     }
@@ -108,13 +105,12 @@ impl RbdDisk {
         self.image.bytes()
     }
 
-    /// Adopts a size in bytes. Returns whether the size changed.
     pub(super) fn accept_size(&self, bytes: u64) -> bool {
         let blocks = bytes / u64::from(self.block_bytes);
         self.blocks.swap(blocks, Ordering::Relaxed) != blocks
     }
 
-    /// Waits for started writes. Blocks. A failure loses nothing: without a cache, acknowledged
+    /// Waits for started writes. May block. A failure loses nothing: without a cache, acknowledged
     /// writes are on the OSDs.
     pub(super) fn flush(&self) -> io::Result<()> {
         if let Err(errno) = self.image.flush() {
@@ -215,7 +211,6 @@ impl RbdDisk {
         self.step(io, ring, tag)
     }
 
-    /// Checks that the image is usable and contains the range.
     fn check(&self, io: &BlockIo) -> Result<(), Errno> {
         let bytes = self.image.usable_bytes();
         let bytes = bytes.map_err(|errno| self.explain(errno))?;
@@ -228,7 +223,6 @@ impl RbdDisk {
 
     fn explain(&self, errno: i32) -> Errno {
         Errno(match errno {
-            // The image, its pool or the user's permissions were removed.
             libc::ENOENT | libc::EPERM | libc::EACCES => libc::ENODEV,
             libc::EROFS if self.image.failure().is_none() => libc::ESHUTDOWN,
             libc::ETIMEDOUT | libc::ENOTCONN => libc::ESHUTDOWN,

@@ -1,8 +1,7 @@
 //! Asynchronous writes by Linux AIO (io_submit(2)).
 //!
-//! For file systems without non-blocking writes (FUSE, NFS): the caller continues after passing the
-//! write, so the file's lock is held only for that time. io_uring keeps such a write in a kernel
-//! thread.
+//! For file systems without non-blocking writes (FUSE, NFS): the file's lock is held only while the
+//! write is passed. io_uring keeps such a write in a kernel thread.
 //!
 //! Why `unsafe` here: the AIO system calls have no safe wrapper, and take raw memory.
 
@@ -18,7 +17,6 @@ use crate::timely::{self, Look};
 /// Limit of pending writes; further ones fail with EAGAIN.
 const UNDER_WAY_MAX: usize = 1024;
 
-/// Completions per system call.
 const BATCH: usize = 32;
 
 /// `IOCB_CMD_PWRITE` and `IOCB_FLAG_RESFD` (`linux/aio_abi.h`).

@@ -1,18 +1,16 @@
 //! Changes of disks that may block, executed by worker threads.
 //!
-//! A kernel thread of io_uring that waits for space, a journal or another write stops with the
-//! process, and executes its write however late afterwards. Such changes are therefore queued here,
-//! and at most [`WITH_WORKERS_MAX`] per file are with workers. A worker reads the clock directly
-//! before the system call, which is then made soon or not at all ([`timely`]). A change with an
-//! expired lease is not made. A change handed over before a gap returns to its queue until the
-//! reactor has processed closed connections.
+//! A kernel thread of io_uring that waits for space, a journal or another write executes its write
+//! however late. Such changes are therefore queued here, and at most [`WITH_WORKERS_MAX`] per file
+//! are with workers. A worker reads the clock directly before the system call, which is then made
+//! soon or not at all ([`timely`]). Changes with expired leases are cancelled. A change handed over
+//! before a gap returns to its queue until the reactor has processed closed connections.
 //!
-//! A worker waits for the completion of its change, except on file systems without non-blocking
-//! writes (FUSE, NFS), which may keep the file locked meanwhile: it then submits the write by AIO
-//! ([`Aio`]).
+//! On file systems without non-blocking writes (FUSE, NFS), which may keep the file locked while a
+//! worker waits, the worker submits the write by AIO ([`Aio`]).
 //!
-//! Why `unsafe` here: system calls with raw memory, made soon after reading the clock, have no safe
-//! wrapper. Devices may write to that memory, so no reference to it may exist.
+//! Why `unsafe` here: these system calls take raw memory and have no safe wrapper. Devices may
+//! write to that memory, so no reference to it may exist.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
@@ -27,16 +25,14 @@ use crate::simulated_disk::Memory;
 use crate::timely::{self, Look};
 use crate::workers::{self, Ended, Outcome, Workers};
 
-/// Limit of a file's changes with workers.
 pub(super) const WITH_WORKERS_MAX: usize = 8;
 
-/// Empty queues kept so that a write does not allocate.
+/// Kept so that a write does not allocate.
 const SPARE_MAX: usize = 16;
 
-/// Unused [`Fate`]s kept so that a write does not allocate.
+/// Kept so that a write does not allocate.
 const FATES_MAX: usize = 256;
 
-/// Initial capacity of a queue.
 const WAITING_ROOM: usize = 64;
 
 /// Length of a gap: a pause between two rounds in which hosts may have disconnected.
@@ -73,7 +69,7 @@ pub(super) enum Change {
     Call(Call),
 }
 
-/// Cancellation flag of a change, set by the ring and read by a worker before the system call.
+/// Cancellation flag, set by the ring and read by a worker before the system call.
 #[derive(Clone, Default)]
 struct Fate(Arc<AtomicBool>);
 
@@ -97,12 +93,10 @@ impl Fate {
     }
 }
 
-/// Change with the conditions for its start.
 pub(super) struct Job {
     file: Open,
     change: Change,
     lease: Lease,
-    /// AIO context and tag, if the worker does not wait for completion.
     aio: Option<(Arc<Aio>, u64)>,
     /// Time at which the reactor's knowledge of connections becomes too old.
     known_until_ns: u64,
@@ -121,7 +115,6 @@ impl workers::Job for Job {
                 return Outcome::Undone(self);
             }
             let fd = self.file.as_raw_fd();
-            // `None`: this thread was stopped after reading the clock, or was slow.
             let ended = match (&self.change, &self.aio) {
                 (Change::Write(write), Some((aio, tag))) => {
                     match aio.write(look, *tag, fd, write) {
@@ -157,8 +150,8 @@ impl Change {
                 };
                 let at = &raw const slice as usize;
                 let flags = if durable { libc::RWF_DSYNC } else { 0 };
-                // The kernel takes the offset in two halves, and ignores the upper one on 64-bit
-                // machines.
+                // The kernel takes the offset in two halves, but 64-bit machines ignore the upper
+                // one.
                 let (number, flags) = (libc::SYS_pwritev2, flags as usize);
                 (
                     [
@@ -235,9 +228,8 @@ pub(super) struct Apart {
     workers: Option<Workers<Job>>,
     /// Inner `None` if the system rejects AIO.
     aio: OnceCell<Option<Arc<Aio>>>,
-    /// Tags of AIO writes whose workers have returned.
     under_way: Vec<u64>,
-    /// AIO writes completed before their workers reported the submission.
+    /// Completed before their workers reported the submission.
     early: Vec<(u64, Ended)>,
     queues: Vec<Queue>,
     spare: Vec<Queue>,
@@ -250,8 +242,7 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    /// Starts the workers and returns their eventfd; `None` if they run. Fails without a free
-    /// descriptor.
+    /// Returns the eventfd of newly started workers. Fails without a free descriptor.
     pub(super) fn start(&mut self) -> Result<Option<RawFd>, ()> {
         if self.workers.is_some() {
             return Ok(None);
@@ -261,8 +252,8 @@ impl Apart {
         Ok(Some(workers.wake_fd()))
     }
 
-    /// Completions wake the ring like those of workers. `None` if the system rejects AIO (limit
-    /// `fs.aio-max-nr`, rules of a container): workers then wait for completion.
+    /// `None` if the system rejects AIO (limit `fs.aio-max-nr`, rules of a container): workers then
+    /// wait for completion.
     fn aio(&self) -> Option<Arc<Aio>> {
         let wake = self.workers.as_ref()?.wake_fd();
         self.aio
@@ -303,19 +294,17 @@ impl Apart {
         &mut self.queues[at]
     }
 
-    /// True if workers returned changes, which the next round may begin.
     pub(super) fn keeps_changes(&self) -> bool {
         self.came_back
     }
 
-    /// Returned changes may begin: the reactor has processed closed connections.
     #[inline]
     pub(super) fn begin_round(&mut self) {
         self.dirty |= std::mem::take(&mut self.came_back);
     }
 
     /// Passes queued changes to workers, which may begin them until `known_until_ns`. Calls
-    /// `refuse` for changes with expired leases.
+    /// `refuse` for those with expired leases.
     #[inline]
     pub(super) fn release(&mut self, known_until_ns: u64, refuse: impl FnMut(u64)) {
         if self.dirty {
@@ -386,15 +375,14 @@ impl Apart {
         );
     }
 
-    /// Resets and returns the eventfd. Call this before collecting the last completions.
+    /// Call this before collecting the last completions.
     pub(super) fn rearm(&self) -> Option<RawFd> {
         let workers = self.workers.as_ref()?;
         workers.clear();
         Some(workers.wake_fd())
     }
 
-    /// Cancels the changes of a tag. Queued ones are passed to `refuse`; those with a worker do not
-    /// begin.
+    /// Passes queued changes of a tag to `refuse`; those with a worker do not begin.
     pub(super) fn cancel(&mut self, tag: u64, mut refuse: impl FnMut(u64)) {
         for queue in &mut self.queues {
             queue.waiting.retain(|(other, _)| {
@@ -409,7 +397,6 @@ impl Apart {
         }
     }
 
-    /// Stops starting changes; those not begun are passed to `refuse`.
     pub(super) fn close(&mut self, refuse: impl FnMut(u64)) {
         self.closed = true;
         if let Some(workers) = &self.workers {
@@ -437,7 +424,7 @@ mod tests {
     use crate::ring::outgoing::Outgoing;
     use workers::Job as _;
 
-    /// A queue closes without a gap, while the thread with one of its changes is preempted.
+    /// The thread with a change is preempted.
     #[test]
     fn a_worker_does_not_begin_what_was_taken_back() {
         let mut apart = Apart::default();

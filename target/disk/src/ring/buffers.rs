@@ -41,7 +41,6 @@ impl Ring {
         Ok(slot as u16)
     }
 
-    /// True if the kernel has pinned the memory of a span.
     #[inline(always)]
     pub(super) fn is_pinned(&self, span: Span) -> bool {
         self.pinned[usize::from(span.buffer)]
@@ -52,7 +51,6 @@ impl Ring {
         let index = usize::from(slot);
         self.remove_buffer_from_drives(index)?;
         if !std::mem::take(&mut self.pinned[index]) {
-            // Pending operations refer to the memory by address.
             let mapping = self.buffers[index].take();
             if self.in_flight > 0 || self.drives_out() > 0 {
                 self.retired.extend(mapping);
@@ -152,7 +150,6 @@ impl Ring {
         }
     }
 
-    /// Returns the span's mapping, and the offset in it.
     pub(super) fn locate(&self, span: Span) -> (&Mapping, usize) {
         let mapping = self.buffers[usize::from(span.buffer)].as_deref();
         let mapping = mapping.filter(|m| m.contains(span.addr, u64::from(span.length)));

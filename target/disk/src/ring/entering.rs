@@ -14,8 +14,7 @@ use crate::timely::{self, Look};
 pub(super) const ENTER_GETEVENTS: u32 = 1;
 
 impl Ring {
-    /// Makes the system call of [`Self::submit`]. Changes are submitted only soon after reading the
-    /// clock.
+    /// Submits changes only soon after reading the clock.
     pub(super) fn enter(&mut self) -> io::Result<()> {
         let mut look = self.outgoing.take_look();
         while self.outgoing.has_queued() {

@@ -5,7 +5,6 @@ use cairn_rbd::{Image, Memory, Queue, Work};
 
 use super::*;
 
-/// With [`POLL`]: marks the poll of the images' eventfd.
 pub(super) const IMAGES: u64 = 1 << 59;
 
 #[derive(Debug)]
@@ -15,8 +14,7 @@ pub(super) struct Images {
 }
 
 impl Ring {
-    /// Starts an operation on an image. `changes`: it modifies the image and requires a valid
-    /// lease.
+    /// `changes`: the operation modifies the image and requires a valid lease.
     pub(crate) fn work_on_image(&mut self, tag: u64, image: &Image, work: &Work, changes: bool) {
         if self.images.is_none() {
             let queue = Queue::new();
@@ -50,8 +48,7 @@ impl Ring {
         Memory::new(mapping, at, span.length as usize)
     }
 
-    /// Arms the wake-up by images before the ring sleeps. Returns `false` if a completion is
-    /// available.
+    /// Arms the wake-up by images. Returns `false` if a completion is available.
     #[inline]
     pub(super) fn watch_images(&mut self) -> bool {
         let Some(images) = self.images.as_mut() else {

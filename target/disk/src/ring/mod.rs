@@ -3,7 +3,7 @@
 //! Why `unsafe` here: the kernel accesses the buffers of a submitted entry asynchronously. The
 //! interface is sound: the ring accepts only spans of its fixed buffers, no reference to their
 //! bytes exists ([`Mapping`]'s contract), and the kernel holds their pages until the last operation
-//! has ended, even if they are unmapped earlier.
+//! has ended.
 
 mod aio;
 mod apart;
@@ -49,12 +49,11 @@ use setup::{build, make_room};
 /// Fixed buffers: the zeroes, the arena, and one set of receive slots per device.
 pub const BUFFERS_MAX: usize = 10;
 
-/// Submission queue entries. They limit a batch, but not the pending operations: a full queue is
-/// submitted early.
+/// Limits a batch, but not the pending operations: a full queue is submitted early.
 const SUBMISSIONS: u32 = 256;
 
-/// Operations gathered before submission. Smaller batches cost more system calls; larger ones leave
-/// the disk idle while operations are gathered, and the reactor idle while the disk works.
+/// Operations gathered before submission: fewer cost more system calls, more leave the disk idle
+/// meanwhile.
 const BATCH: usize = 8;
 
 /// Bytes of zeroes, for disks that cannot zero a range.
@@ -69,7 +68,6 @@ pub struct FileSlot {
     handover: Handover,
 }
 
-/// Marks a simulated disk.
 const SIMULATED_SLOT: u32 = 1 << 31;
 
 impl FileSlot {
@@ -126,16 +124,15 @@ impl Span {
     }
 }
 
-/// Marks polls of descriptors. Zero in tags of operations.
+/// Marks polls. Zero in tags of operations.
 const POLL: u64 = 1 << 63;
 
-/// Marks entries whose completion is ignored.
 const IGNORED: u64 = 1 << 62;
 
-/// With [`POLL`]: descriptor of the simulated disks.
+/// With [`POLL`]: the simulated disks.
 const SIMULATED: u64 = 1 << 61;
 
-/// With [`POLL`]: eventfd of the workers.
+/// With [`POLL`]: the workers.
 const WORKERS: u64 = 1 << 60;
 
 /// Completion returned by the ring.
@@ -161,17 +158,16 @@ pub struct Ring {
     /// Entries pushed so far, modulo 2^32.
     pushed: u32,
     buffers: [Option<Arc<Mapping>>; BUFFERS_MAX],
-    /// Whether the kernel has pinned each buffer; the limit on locked memory can prevent it.
+    /// Whether the kernel has pinned each buffer (limit on locked memory).
     pinned: [bool; BUFFERS_MAX],
     /// Removed unpinned buffers that pending operations may still use.
     retired: Vec<Arc<Mapping>>,
-    /// Fixed files by index. Not dropped while operations are pending: locks must not be released
-    /// earlier.
+    /// Not dropped while operations are pending: locks must not be released earlier.
     files: Vec<Option<Open>>,
     files_max: usize,
     files_from: usize,
     files_removed: Vec<Open>,
-    /// Operations in the kernel, without polls.
+    /// Without polls.
     in_flight: u32,
     outgoing: Outgoing,
     /// Completions collected by [`Self::settle`], and cancelled operations.
@@ -201,8 +197,8 @@ impl Ring {
         unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
         let files = setup::files_max();
         make_room(&uring, files)?;
-        // One kernel thread per operation: a blocked one must not delay other disks. The kernel
-        // creates threads on demand. Before Linux 5.15 this limit cannot be set.
+        // One kernel thread per operation: a blocked one must not delay other disks. Before Linux
+        // 5.15 this limit cannot be set.
         let _ = uring
             .submitter()
             .register_iowq_max_workers(&mut [operations, 0]);
@@ -267,7 +263,6 @@ impl Ring {
         self.in_flight + simulated + self.apart.len() + self.images_out() + self.drives_out()
     }
 
-    /// Operations that the kernel has or gets with the next system call.
     #[cfg(test)]
     pub(crate) fn of_kernel(&self) -> u32 {
         self.in_flight
@@ -297,7 +292,6 @@ impl Ring {
         self.release_changes();
         if self.outgoing.has_queued() {
             self.enter()?;
-            // Remaining changes need another reading of the clock.
             if self.outgoing.has_queued() {
                 return Ok(());
             }
@@ -332,8 +326,8 @@ impl Ring {
             }
             retry(self.uring.submit_and_wait(1))?;
         }
-        // The number of calls above depends on the workers' speed, and with it the descriptors
-        // reported as readable. This call reports all of them.
+        // The workers' speed determines which descriptors were reported as readable: this call
+        // reports all.
         self.enter()?;
         while let Some(finished) = self.take() {
             self.settled.push_back(finished);
@@ -506,20 +500,20 @@ impl Drop for Ring {
     fn drop(&mut self) {
         if self.in_flight() > 0 {
             // The kernel keeps pending operations, and with them the locks of their files. These
-            // files are leaked, so that they are not closed before the process ends.
+            // are leaked, so that the process does not close them earlier.
             let files = self.files.drain(..).flatten();
             return files
                 .chain(self.files_removed.drain(..))
                 .for_each(std::mem::forget);
         }
-        // The kernel tears down a closed ring asynchronously. Unregister now: an open block device
-        // cannot be claimed again, and the memory would still count as locked.
+        // The kernel tears down a closed ring asynchronously, and until then no block device can be
+        // claimed again and the memory counts as locked: unregister now.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }
 }
 
-/// Treats a signal, a timeout and a full completion queue as success: the caller polls again.
+/// Ignores a signal, a timeout and a full completion queue: the caller polls again.
 fn retry(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),

@@ -24,9 +24,8 @@ impl Ring {
         self.push_operation(tag, entry.flags(async_flag(file.handover.reads)));
     }
 
-    /// Writes `span` to `offset` of the file. `durable`: completes only when on stable storage.
-    /// `at_once`: fails with EAGAIN instead of blocking, for example for space at the end of a
-    /// file.
+    /// `durable`: completes only when on stable storage. `at_once`: fails with EAGAIN instead of
+    /// blocking, for example for space.
     pub(crate) fn write(
         &mut self,
         tag: u64,
@@ -62,8 +61,7 @@ impl Ring {
         self.push_change(tag, entry.flags(async_flag(file.handover.writes)));
     }
 
-    /// Writes by a worker, which may block. `open` is a handle of `file`. `submits`: the worker
-    /// does not wait for completion.
+    /// Writes by a worker, which may block. `submits`: it does not wait for completion.
     pub(crate) fn write_apart(
         &mut self,
         tag: u64,
@@ -84,7 +82,6 @@ impl Ring {
         self.change_apart(tag, open, Change::Write(write), submits);
     }
 
-    /// Makes completed writes of the file durable.
     pub(crate) fn sync(&mut self, tag: u64, file: FileSlot) {
         if let Some(place) = file.simulated() {
             return self.simulate(tag, place, Work::Flush);
@@ -95,7 +92,7 @@ impl Ring {
         self.push_operation(tag, entry);
     }
 
-    /// Calls `fallocate(2)` on a worker. `open` is a handle of `file`.
+    /// Calls `fallocate(2)` on a worker.
     pub(crate) fn fallocate(
         &mut self,
         tag: u64,
@@ -116,8 +113,7 @@ impl Ring {
     }
 
     /// Discards a range of a block device by a worker; it may then read as any data. io_uring would
-    /// pass a large discard, or one without a free tag of the device, to a kernel thread, which
-    /// ignores leases.
+    /// pass many discards to kernel threads, which ignore leases.
     pub(crate) fn discard(&mut self, tag: u64, device: Open, offset: u64, length: u32) {
         let change = Change::Discard { offset, length };
         self.change_apart(tag, device, change, false);
@@ -151,7 +147,6 @@ impl Ring {
         self.apart.begin_round();
     }
 
-    /// Arms the wake-up by workers.
     pub(super) fn watch_workers(&mut self) {
         if let Some(fd) = self.apart.rearm() {
             let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();

@@ -1,14 +1,12 @@
 //! Changes of disks that wait for submission to the kernel.
 //!
 //! An association is a lease: after its end, the host may write the same blocks through another
-//! path. A process stopped within a round would submit stale changes, so changes are gathered here
-//! with the ends of their leases, and the clock is read again directly before submission. If the
-//! process was stopped after that, the clock is read once more, and expired changes are removed
-//! from the submission queue.
+//! path. Changes are therefore gathered here with the ends of their leases, and the clock is read
+//! directly before submission. If the process was stopped after that, the clock is read once more,
+//! and expired changes are removed from the submission queue.
 //!
-//! During a stop shorter than a lease, a host may have disconnected. If the round began before a
-//! gap, the changes are kept until the reactor has processed closed connections; those of closed
-//! connections are then cancelled.
+//! A host may have disconnected during a shorter stop. If the round began before a gap, changes are
+//! kept until the reactor has processed closed connections.
 
 use std::time::Instant;
 
@@ -21,7 +19,7 @@ use crate::timely::Look;
 struct Change {
     tag: u64,
     entry: squeue::Entry,
-    /// End of the lease, in nanoseconds since the target started.
+    /// In nanoseconds since the target started.
     until_ns: u64,
 }
 
@@ -33,10 +31,8 @@ pub(super) struct Queued {
     pub(super) place: u32,
 }
 
-/// Changes for the next system call.
 pub(super) struct Outgoing {
     changes: Vec<Change>,
-    /// Changes with leases in the submission queue.
     queued: Vec<Queued>,
     /// Reading of the clock that covers the submission queue.
     look: Option<Look>,
@@ -59,19 +55,17 @@ impl Outgoing {
         }
     }
 
-    /// The reactor has processed all connections closed by `now_ns`.
     #[inline]
     pub(super) fn begin_round(&mut self, now_ns: u64) {
         self.known_until_ns = now_ns + GAP.as_nanos() as u64;
     }
 
-    /// Returns the end of the reactor's knowledge of connections, in nanoseconds since the target
-    /// started; `u64::MAX` without rounds.
+    /// End of the reactor's knowledge of connections, in nanoseconds since the target started;
+    /// `u64::MAX` without rounds.
     pub(super) fn known_until_ns(&self) -> u64 {
         self.known_until_ns
     }
 
-    /// Times of leases count from `started`.
     pub(super) fn set_clock(&mut self, clock: Clock, started: Instant) {
         self.clock = Some((clock, started));
     }
@@ -97,8 +91,7 @@ impl Outgoing {
         }
     }
 
-    /// True if a change may begin now: its lease is valid, and no gap has passed since the round
-    /// began.
+    /// Whether a change may begin now: valid lease, and no gap since the round began.
     pub(super) fn may_begin(&self) -> bool {
         let until_ns = self.until_ns.min(self.known_until_ns);
         until_ns == u64::MAX || self.now_ns() < until_ns
@@ -113,7 +106,6 @@ impl Outgoing {
         });
     }
 
-    /// Changes not in the submission queue.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         self.changes.len()
@@ -125,8 +117,8 @@ impl Outgoing {
             .count()
     }
 
-    /// Empties the list, unless there was a gap. Passes valid changes to `carry_out`, which returns
-    /// their position, and expired ones to `refuse`.
+    /// Empties the list, unless there was a gap. `carry_out` takes valid changes and returns their
+    /// position; `refuse` takes expired ones.
     #[inline]
     pub(super) fn release(
         &mut self,
@@ -173,8 +165,7 @@ impl Outgoing {
         !self.queued.is_empty()
     }
 
-    /// Takes the reading of the clock that covers the submission queue, unless a system call has
-    /// used it.
+    /// Takes the reading of the clock that covers the submission queue.
     #[inline]
     pub(super) fn take_look(&mut self) -> Option<Look> {
         self.look.take()
@@ -186,7 +177,6 @@ impl Outgoing {
         (look, self.now_ns())
     }
 
-    /// Earliest end in the submission queue.
     pub(super) fn first_end(&self) -> u64 {
         let ends = self.queued.iter().map(|queued| queued.until_ns);
         ends.min().unwrap_or(u64::MAX)

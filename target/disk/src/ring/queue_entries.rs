@@ -1,5 +1,4 @@
-//! Cancels entries of a submission queue that the kernel has not read; the io-uring crate does not
-//! offer this.
+//! Cancels entries of a submission queue; the io-uring crate does not offer this.
 //!
 //! Why `unsafe` here: the entries are memory shared with the kernel.
 
@@ -52,8 +51,7 @@ impl QueueEntries {
         })
     }
 
-    /// Turns an entry into a no-op (`IORING_OP_NOP`, 0) with this user data. The kernel must not
-    /// have read the entry.
+    /// Turns an entry that the kernel has not read into a no-op (`IORING_OP_NOP`, 0).
     pub(super) fn blank(&self, place: u32, data: u64) {
         let at = (place & (self.count - 1)) as usize * self.bytes;
         // SAFETY: the number of entries is a power of two, so this one lies in the mapping; the

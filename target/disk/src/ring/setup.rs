@@ -31,7 +31,7 @@ fn open_files_max() -> usize {
     limit.map_or(usize::MAX, |limit| limit as usize)
 }
 
-/// Registers an empty table of fixed files. Before Linux 5.19 it must be given as a list.
+/// Before Linux 5.19 the empty table must be given as a list.
 pub(super) fn make_room<S, C>(uring: &IoUring<S, C>, files: usize) -> io::Result<()>
 where
     S: squeue::EntryMarker,
@@ -46,8 +46,8 @@ where
     }
 }
 
-/// Builds a ring with the best supported options. Linux 6.1 defers completion work to the thread's
-/// own calls; older kernels interrupt it. With `polled`, completions must be polled for.
+/// Uses the best supported options: Linux 6.1 defers completion work to the thread's own calls,
+/// older kernels interrupt it. With `polled`, completions must be polled for.
 pub(super) fn build<S, C>(operations: u32, polled: bool) -> io::Result<IoUring<S, C>>
 where
     S: squeue::EntryMarker,

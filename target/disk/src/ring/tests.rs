@@ -5,7 +5,6 @@ use super::*;
 
 const BLOCK: u32 = 4096;
 
-/// A ring, a file of eight blocks, a block filled with 7, and a stopped clock.
 struct Rig {
     ring: Ring,
     clock: Clock,
@@ -80,7 +79,6 @@ impl Rig {
     }
 }
 
-/// The process is stopped after the round has prepared its changes.
 #[test]
 fn a_change_whose_lease_ends_before_the_ring_is_entered_is_not_made() {
     let mut rig = Rig::new();
@@ -102,7 +100,7 @@ fn a_change_whose_lease_ends_before_the_ring_is_entered_is_not_made() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
-/// The process is stopped after reading the clock, with the changes in the submission queue.
+/// The process is stopped after reading the clock.
 #[test]
 fn what_the_kernel_did_not_get_soon_after_the_look_is_looked_at_again() {
     let mut rig = Rig::new();
@@ -160,7 +158,6 @@ fn a_change_that_is_cancelled_on_its_way_ends_once() {
     assert_eq!(rig.written(), [1]);
 }
 
-/// Ring of a reactor that panicked, with prepared work.
 #[test]
 fn what_was_not_submitted_reaches_no_file_that_was_removed() {
     const FOR_EVER: u64 = u64::MAX / 1_000_000;
@@ -177,7 +174,6 @@ fn what_was_not_submitted_reaches_no_file_that_was_removed() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
-/// The process is stopped within a round, long enough for a host to have disconnected.
 #[test]
 fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     const FOR_EVER: u64 = u64::MAX / 1_000_000;
@@ -192,10 +188,8 @@ fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     rig.pass(GAP);
     assert_eq!(rig.ended(), [(3, Ok(512))]);
     assert!(rig.ring.keeps_changes());
-    // The reactor has not yet processed closed connections.
     assert_eq!(rig.ended(), []);
     assert_eq!((rig.written(), rig.ring.in_flight()), (vec![], 3));
-    // One host has disconnected, and the lease of another change has ended.
     rig.ring.take_back(1);
     rig.pass(Duration::from_millis(150));
     rig.ring.begin_round(gap_ns + 150_000_000);
@@ -205,7 +199,6 @@ fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     assert!(!rig.ring.keeps_changes());
 }
 
-/// The process is stopped with the changes in the submission queue.
 #[test]
 fn those_that_the_kernel_did_not_get_before_a_gap_are_taken_back() {
     let mut rig = Rig::new();
@@ -243,7 +236,7 @@ fn a_worker_begins_nothing_whose_lease_is_over() {
     assert_eq!(run(&mut rig, 11), ended(Ok(7)));
 }
 
-/// Occupies all workers of a file with changes that block until their sender is used or dropped.
+/// Occupies all workers of a file until their senders are used or dropped.
 fn hang(rig: &mut Rig, file: &Open) -> Vec<std::sync::mpsc::Sender<()>> {
     let hanging = (0..apart::WITH_WORKERS_MAX as u64).map(|tag| {
         let (let_go, held) = std::sync::mpsc::channel();
@@ -257,7 +250,6 @@ fn hang(rig: &mut Rig, file: &Open) -> Vec<std::sync::mpsc::Sender<()>> {
     hanging
 }
 
-/// Changes taken by workers stay with them; those queued behind can still be cancelled.
 #[test]
 fn what_waits_for_a_worker_is_not_made_when_its_lease_has_ended() {
     let mut rig = Rig::new();
@@ -290,7 +282,6 @@ fn what_waits_for_a_worker_is_not_made_when_its_lease_has_ended() {
 fn what_a_worker_got_before_a_gap_comes_back() {
     let mut rig = Rig::new();
     let file = rig.open();
-    // The round begins before the gap, and the worker takes the change afterwards.
     rig.ring.begin_round(0);
     rig.pass(GAP);
     let begun = Arc::new(std::sync::atomic::AtomicU32::new(0));
@@ -303,7 +294,6 @@ fn what_a_worker_got_before_a_gap_comes_back() {
         rig.ring.wait(Some(Duration::from_secs(1))).unwrap();
         assert_eq!(rig.ring.pop(), None);
     }
-    // If the queue closes meanwhile, the change is cancelled.
     rig.ring.submit().unwrap();
     assert_eq!(rig.ring.begun_apart(), 0);
     assert_eq!(begun.load(std::sync::atomic::Ordering::Relaxed), 0);
@@ -312,7 +302,6 @@ fn what_a_worker_got_before_a_gap_comes_back() {
     assert_eq!(next(&mut rig), Finished::Operation { tag: 1, result });
 }
 
-/// The queue closes before the ring has collected the change.
 #[test]
 fn what_comes_back_of_a_queue_that_has_ended_is_not_made() {
     let mut rig = Rig::new();
@@ -330,7 +319,6 @@ fn what_comes_back_of_a_queue_that_has_ended_is_not_made() {
     assert_eq!((rig.written(), rig.ring.in_flight()), (vec![], 0));
 }
 
-/// A thread of a simulation that was stopped that long continues in its next round.
 #[test]
 fn what_comes_back_is_not_handed_over_again_while_it_settles() {
     let mut rig = Rig::new();
@@ -365,7 +353,6 @@ fn what_waits_for_a_worker_can_be_cancelled() {
     assert_eq!(rig.ended().len(), apart::WITH_WORKERS_MAX);
 }
 
-/// A job that blocks in a worker is still waited for.
 #[test]
 fn what_a_worker_has_counts_as_in_flight() {
     let mut rig = Rig::new();
@@ -400,7 +387,6 @@ fn what_ends_after_it_was_settled_waits_for_the_next_time() {
     assert_eq!(rig.ended(), [(0, Ok(BLOCK))]);
 }
 
-/// Closing a file releases its lock, so its operations must have ended by then.
 #[test]
 fn a_ring_that_ends_with_an_operation_in_flight_does_not_close_its_file() {
     let close = |waits: bool| {
@@ -418,8 +404,7 @@ fn a_ring_that_ends_with_an_operation_in_flight_does_not_close_its_file() {
     assert_eq!((close(false), close(true)), (1, 2));
 }
 
-/// The kernel left a change in the queue (EBUSY, EAGAIN), and the connection closes before the next
-/// system call.
+/// The kernel left a change in the queue (EBUSY, EAGAIN).
 #[test]
 fn a_change_that_the_kernel_left_is_not_made_for_a_closed_queue() {
     let mut rig = Rig::new();

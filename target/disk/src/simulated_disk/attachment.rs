@@ -31,12 +31,10 @@ impl Completions {
 pub(crate) struct Attachment {
     disks: Vec<Option<SimulatedDisk>>,
     done: Arc<Completions>,
-    /// Operations with disks, or not popped.
     out: Cell<u32>,
     kept: Vec<Kept>,
 }
 
-/// Change that may be submitted until `until_ns`, in nanoseconds since the target started.
 #[derive(Debug)]
 struct Kept {
     until_ns: u64,
@@ -88,7 +86,6 @@ impl Attachment {
         !self.kept.is_empty()
     }
 
-    /// Submits kept changes. Passes those with expired leases to `refuse`.
     pub(crate) fn release(&mut self, now_ns: u64, mut refuse: impl FnMut(u64)) {
         for kept in std::mem::take(&mut self.kept) {
             if kept.until_ns <= now_ns {
@@ -104,14 +101,12 @@ impl Attachment {
         self.kept.extract_if(.., of_tag).count()
     }
 
-    /// Requests cancellation of this tag's operations from all disks.
     pub(crate) fn cancel(&self, tag: u64) {
         for disk in self.disks.iter().flatten() {
             disk.cancel(tag, &self.done);
         }
     }
 
-    /// Readable when an operation completes.
     pub(crate) fn wake_fd(&self) -> RawFd {
         self.done.wake.fd()
     }
@@ -124,12 +119,10 @@ impl Attachment {
         ended
     }
 
-    /// Operations kept, pending, or not popped.
     pub(crate) fn out(&self) -> u32 {
         self.out.get() + self.kept.len() as u32
     }
 
-    /// Call this before popping the last completion.
     pub(crate) fn clear(&self) {
         self.done.wake.clear();
     }

@@ -1,7 +1,7 @@
 //! Contents of a simulated disk: current data, and data that survives a power failure.
 //!
-//! Writes go to a volatile cache. Until the next flush, the medium may hold any version of a block
-//! since the last one: a cache writes blocks back at any time and in any order.
+//! Until the next flush, the medium may hold any version of a block since the last one: caches
+//! write back at any time and in any order.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub enum CacheFate {
 struct Version {
     number: u64,
     bytes: Box<[u8]>,
-    /// Whether a failed flush has dropped the write from the cache: no later flush covers it.
+    /// Whether a failed flush has dropped the write: no later flush covers it.
     dropped: bool,
 }
 
@@ -51,7 +51,6 @@ impl Medium {
         self.current.len()
     }
 
-    /// Returns the number of writes covered by a flush submitted now.
     pub(super) fn writes(&self) -> u64 {
         self.writes
     }
@@ -101,8 +100,8 @@ impl Medium {
         });
     }
 
-    /// Drops the first `upto` writes from the cache, like Linux's page cache after a failed
-    /// write-back: reads still return them, and later flushes succeed.
+    /// As Linux's page cache does after a failed write-back: reads still return the data, and later
+    /// flushes succeed.
     pub(super) fn drop_unflushed(&mut self, upto: u64) {
         let versions = self.unflushed.values_mut().flatten();
         for version in versions.filter(|version| version.number <= upto) {

@@ -1,9 +1,9 @@
 //! Simulated disks for tests, which delay, fail, reorder and lose operations.
 //!
 //! A test registers a file and exports it like any other. All rings of the process redirect its
-//! operations to the simulated disk; the file only provides the size. [`BlockFile`](crate::backend)
-//! and all layers above are those of production. Two targets that export the file (`shared = true`)
-//! share the disk, and a restarted target finds the previous data.
+//! operations to the simulated disk; all layers from [`BlockFile`](crate::backend) up are those of
+//! production. Targets that export the file (`shared = true`) share the disk, and a restarted
+//! target finds the previous data.
 //!
 //! ```text
 //! let file = Scratch::in_memory("held", 1 << 20);
@@ -20,9 +20,8 @@
 //! assert_eq!(disk.contents(0, 512), [0; 512]);
 //! ```
 //!
-//! In a simulation (`SteppedTarget`), the simulated clock completes operations; below a target with
-//! threads, a thread waits for each delay. An operation transfers its data on completion, which
-//! reveals buffers reused too early.
+//! In a simulation (`SteppedTarget`), the simulated clock completes operations; otherwise a thread
+//! waits for each delay. Data is transferred on completion, which reveals buffers reused too early.
 //!
 //! Without registered disks, the cost is one load per file added to a ring, and one bit test per
 //! operation.
@@ -116,7 +115,6 @@ pub struct SimulatedDisk(Arc<Shared>);
 struct Shared {
     clock: Clock,
     state: Mutex<State>,
-    /// Whether only a simulated clock completes operations.
     stepped: AtomicBool,
 }
 
@@ -338,8 +336,7 @@ impl SimulatedDisk {
         self.state().medium.stable(offset, length).to_vec()
     }
 
-    /// Makes completed writes durable. Blocks while flushes are held; in a simulation, fails with
-    /// `TimedOut` instead.
+    /// Blocks while flushes are held; in a simulation, fails with `TimedOut` instead.
     pub(crate) fn flush(&self) -> io::Result<()> {
         while self.state().held[Operation::Flush as usize] {
             if self.0.stepped.load(Ordering::Relaxed) {

@@ -65,7 +65,6 @@ impl State {
         start + Duration::from_nanos(self.chance.below(spread + 1))
     }
 
-    /// Returns bytes or an errno.
     fn carry_out(&mut self, pending: &Pending, now: Instant) -> Result<u32, i32> {
         if pending.waiter.is_some() {
             self.refusal(pending.work.operation())?;
@@ -86,7 +85,6 @@ impl State {
         }
     }
 
-    /// Fails an operation without effect, according to the settings.
     fn refusal(&mut self, operation: Operation) -> Result<(), i32> {
         let (errno, left) = &mut self.failures[operation as usize];
         if *left > 0 {
@@ -111,7 +109,7 @@ impl State {
         length.min(self.medium.len().saturating_sub(offset))
     }
 
-    /// Returns the bytes to transfer: mostly all, sometimes fewer whole blocks.
+    /// Mostly all, sometimes fewer whole blocks.
     fn moved(&mut self, length: usize) -> usize {
         let blocks = (length / BLOCK_BYTES) as u64;
         if blocks > 1 && self.chance.per_mille(self.habits.short) {

@@ -9,7 +9,6 @@ use crate::submission::Handover;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A disk of 64 KiB, a ring that uses it, and a stopped clock.
 struct Rig {
     clock: Clock,
     disk: SimulatedDisk,

@@ -6,7 +6,6 @@ use super::{BlockFile, BlockIo, BlockOp};
 use crate::ring::{FileSlot, Open, Ring, Span};
 
 impl BlockFile {
-    /// Submits the remaining range, up to the maximum of concurrent pieces.
     pub(super) fn move_data(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
         let mut done = io.done;
         while done < io.length && io.pieces.may_add() {
@@ -31,7 +30,7 @@ impl BlockFile {
         }
     }
 
-    /// Writes by a worker, which may block.
+    /// By a worker, which may block.
     pub(super) fn write_in_time(
         &self,
         ring: &mut Ring,
@@ -79,8 +78,7 @@ impl BlockFile {
         ring.fallocate(tag, self.with(file), offset, length, mode);
     }
 
-    /// True if a write is first tried without blocking: it then cannot extend the file, and costs
-    /// no more.
+    /// Whether a write is first tried without blocking, so that it cannot extend the file.
     #[inline]
     pub(super) fn asks_at_once(&self, io: &BlockIo, file: FileSlot) -> bool {
         let may_ask = !file.writes_block() && !io.may_wait;

@@ -7,22 +7,20 @@ impl BlockFile {
     pub(super) fn may_try_again(&self, io: &BlockIo, errno: i32) -> bool {
         match errno {
             libc::EINTR | libc::EAGAIN => true,
-            // Without memory the operation was not executed. However, a file's sync may have failed
-            // to write pages, which is reported only once. A device keeps its cache, and its sync
-            // can be repeated.
+            // Not executed without memory. But a file's sync may have lost pages, which is reported
+            // only once; a device keeps its cache.
             libc::ENOMEM | libc::ENOBUFS => !self.can_grow || !is_sync(io),
             _ => false,
         }
     }
 
-    /// True if acknowledged writes may be lost. With `O_DIRECT`, the system does not report whether
-    /// a durable write failed as a write or as a sync.
+    /// Whether acknowledged writes may be lost. With `O_DIRECT`, a durable write may have failed as
+    /// a write or as a sync.
     pub(super) fn loses_writes(&self, io: &BlockIo, errno: i32) -> bool {
         if self.may_try_again(io, errno) {
             return false;
         }
         match errno {
-            // The operation was not executed.
             libc::ECANCELED | libc::EBADF | libc::EINVAL => return false,
             // With `O_DIRECT`, space is allocated before data is written.
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG if self.direct && !is_sync(io) => {

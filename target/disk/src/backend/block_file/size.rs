@@ -11,7 +11,7 @@ use super::BlockFile;
 use crate::backend::health;
 
 impl BlockFile {
-    /// Reads the size in bytes. Blocks until the disk or its server replies.
+    /// Size in bytes. May block.
     pub(in crate::backend) fn measure(&self) -> io::Result<u64> {
         let bytes = (&*self.file).seek(SeekFrom::End(0))?;
         if self.can_grow {
@@ -21,14 +21,13 @@ impl BlockFile {
         Ok(bytes)
     }
 
-    /// Returns the device number of a file's file system.
     pub(in crate::backend) fn file_system(&self) -> Option<u64> {
         let (device, _) = self.place();
         self.can_grow.then_some(device)
     }
 
-    /// Checks the file's size and name. Blocks until the server replies. Returns whether the file
-    /// was newly found to be cut.
+    /// Checks the file's size and name. May block. Returns whether the file was newly found to be
+    /// cut.
     pub(in crate::backend) fn look(&self) -> bool {
         if !self.can_grow {
             return false;
@@ -49,7 +48,6 @@ impl BlockFile {
         }
     }
 
-    /// Adopts a size in bytes. Returns whether the size changed.
     pub(in crate::backend) fn accept_size(&self, bytes: u64) -> bool {
         let blocks = bytes / u64::from(self.block_bytes);
         let before = self.blocks.swap(blocks, Ordering::Relaxed);
@@ -74,7 +72,6 @@ impl BlockFile {
         Ok(self.accept_size(self.measure()?))
     }
 
-    /// Checks that the file is not shorter than its namespace. Never blocks.
     pub(super) fn check_size(&self) {
         if !self.can_grow {
             return;

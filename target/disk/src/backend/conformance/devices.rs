@@ -4,7 +4,7 @@
 
 use super::*;
 
-/// Detached on drop. Requires root.
+/// Requires root.
 struct Loop(String);
 
 impl Loop {
@@ -60,7 +60,7 @@ impl Loop {
         format!("/sys/block/{device}/{name}")
     }
 
-    /// Bytes so far: (written, discarded).
+    /// (written, discarded) bytes.
     fn work(&self) -> (u64, u64) {
         let stat = std::fs::read_to_string(self.queue("stat")).unwrap();
         let numbers: Vec<u64> = stat
@@ -98,7 +98,6 @@ fn a_block_device_discards_what_is_deallocated_and_writes_nothing() {
     }
 }
 
-/// No kernel thread may hold a discard after the end of its lease.
 #[test]
 fn a_discard_whose_lease_is_over_is_not_made() {
     use cairn_rdma::Clock;
@@ -114,7 +113,7 @@ fn a_discard_whose_lease_is_over_is_not_made() {
     let length = DISK_BYTES / 2;
     let file = rig.file;
     let mut io = BlockIo::new(BlockOp::Deallocate, 0, length, None);
-    // Simulates a process stopped before the ring is entered, for longer than the lease.
+    // Longer than the lease.
     let progress = rig.backend.begin(&mut io, &mut rig.ring, file, 0);
     assert_eq!(progress, Progress::Pending);
     clock.advance_to(clock.now() + Duration::from_millis(2));
@@ -127,7 +126,6 @@ fn a_discard_whose_lease_is_over_is_not_made() {
     assert_eq!(ended, Some(late));
     assert_eq!(device.work().1, before);
     assert_eq!(rig.ring.in_flight(), 0);
-    // A discard within its lease does not go through the ring either.
     rig.ring.set_lease(u64::MAX);
     let progress = rig.backend.begin(&mut io, &mut rig.ring, file, 0);
     assert_eq!(progress, Progress::Pending);
@@ -149,7 +147,6 @@ fn discards(device: &Loop, backend: Backend) {
     };
     assert!(disk.can_deallocate());
     assert_eq!(device.work(), (written, discarded + length));
-    // Zeroing yields zeroes, with or without deallocation.
     let zeroes = BlockOp::WriteZeroes {
         deallocate: true,
         durable: false,
@@ -182,7 +179,6 @@ fn a_block_device_that_cannot_discard_does_nothing() {
     device.remove();
 }
 
-/// As when a device mapper table changes.
 #[test]
 fn a_block_device_that_discards_no_more_loses_nothing() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();

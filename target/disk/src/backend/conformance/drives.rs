@@ -33,7 +33,6 @@ fn zeroes_without_the_drives_command(drive: &Path) {
     keeps_what_was_written(open());
 }
 
-/// Also against an export of the same drive as a block device.
 fn claims(drive: &Path) {
     let block = drive.to_str().unwrap().replace("/ng", "/nvme");
     let first = Backend::open_file(drive, None, Claim::default()).unwrap();
@@ -52,7 +51,6 @@ fn claims(drive: &Path) {
     Backend::open_file(drive, Some(block_bytes), Claim::default()).unwrap();
 }
 
-/// More commands than run concurrently.
 fn compares_by_itself(backend: Backend) {
     const COMPARE_FAILURE: u16 = 0x285;
     assert!(backend.compares());
@@ -76,7 +74,6 @@ fn compares_by_itself(backend: Backend) {
     assert_eq!(compare(&bytes), Ok(()));
 }
 
-/// A range beyond the namespace, which a target would reject itself.
 fn ends_with_the_drives_status(backend: Backend) {
     const LBA_OUT_OF_RANGE: u16 = 0x80;
     let mut rig = Rig::new(backend);
@@ -108,7 +105,7 @@ pub(super) fn ring() -> Ring {
     ring
 }
 
-/// A ring with a pending command on a polled drive must not sleep; any other ring may.
+/// Only a ring with a pending command on a polled drive must not sleep.
 fn is_polled_if_asked(backend: Backend) {
     let polled = std::env::var_os(POLLED).is_some();
     assert_eq!(!backend.lacks_poll_queues(), polled);
@@ -125,7 +122,6 @@ fn is_polled_if_asked(backend: Backend) {
     assert!(!rig.ring.must_poll());
 }
 
-/// An expired lease ends commands that the drive has not received.
 fn lets_no_stale_write_begin(backend: Backend) {
     let mut rig = Rig::new(backend);
     rig.write(WRITE, 0, &pattern(1, 4096));

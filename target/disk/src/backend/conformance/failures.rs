@@ -74,7 +74,6 @@ fn a_flush_that_fails_condemns_those_under_way() {
         };
         disk.fail_syncs(1);
         let flush = BlockIo::new(BlockOp::Flush, 0, 0, None);
-        // The first flush to complete fails, and so do all later ones.
         let ends = rig.run_all(&mut [flush; 8]);
         assert!(ends.iter().all(Result::is_err), "{ends:?}");
     });

@@ -8,7 +8,7 @@ use super::*;
 /// Half of the sparse file, in bytes.
 const SPACE: u64 = DISK_BYTES / 2;
 
-/// Unmounted on drop. Requires root.
+/// Requires root.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
@@ -57,7 +57,6 @@ fn a_file_without_space_takes_writes_again_when_there_is_some() {
     assert_eq!(rig.read(0, BUFFER_BYTES), bytes);
     assert_eq!(rig.run(BlockOp::Flush, 0, 0, None), Ok(()));
 
-    // The host itself frees space.
     assert_eq!(rig.run(BlockOp::Deallocate, step, step, None), Ok(()));
     rig.write(WRITE, offset, &bytes);
     assert_eq!(rig.read(offset, BUFFER_BYTES), bytes);

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// The effect of the write is unknown.
 #[test]
 fn a_write_whose_thread_panics_fails_flushes_until_a_reload() {
     for durable in [false, true] {

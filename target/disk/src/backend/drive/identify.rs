@@ -9,7 +9,6 @@ pub(super) const PAGE: usize = 4096;
 
 pub(super) type Page = [u8; PAGE];
 
-/// CNS values of Identify.
 pub(super) const NAMESPACE: u8 = 0x00;
 pub(super) const CONTROLLER: u8 = 0x01;
 pub(super) const DESCRIPTORS: u8 = 0x03;
@@ -51,7 +50,7 @@ pub(super) struct Identified {
     pub(super) reads_zeroes: bool,
 }
 
-/// Returns the size in blocks, and log2 of the block size.
+/// Returns (blocks, log2 of the block size).
 ///
 /// # Errors
 /// The reason why its format is not supported, and the remedy.
@@ -87,8 +86,6 @@ pub(super) fn layout(namespace: &Page) -> Result<(u64, u32), String> {
 }
 
 impl Identified {
-    /// Parses the Identify data of a namespace.
-    ///
     /// # Errors
     /// The reason why the namespace is not supported, and the remedy.
     pub(super) fn parse(pages: &Pages) -> Result<Self, String> {
@@ -142,8 +139,7 @@ fn check_command_set(csi: u8) -> Result<(), String> {
     }
 }
 
-/// Returns the maximum blocks of a command with a limit of 2^`shift` pages, or of 2^`mdts` if
-/// `shift` is 0; 0 in both means no limit.
+/// Maximum blocks of a command: 2^`shift` pages, or 2^`mdts` if `shift` is 0; both 0 mean no limit.
 fn most_blocks(shift: u8, mdts: u8, block_shift: u32) -> u32 {
     let shift = u32::from(if shift == 0 { mdts } else { shift });
     if shift == 0 {
@@ -164,7 +160,7 @@ fn preferred(namespace: &Page) -> Preferred {
     }
 }
 
-/// Returns the namespace's atomic units if it has any, otherwise its controller's.
+/// Of the namespace if it has its own, otherwise of the controller.
 fn atomic(controller: &Page, namespace: &Page) -> Atomic {
     let blocks = |page, at| u32::from(le16(page, at)) + 1;
     if namespace[24] >> 1 & 1 == 0 {
@@ -209,7 +205,7 @@ fn read_descriptors(mut list: &[u8], names: &mut Names) -> u8 {
     csi
 }
 
-/// Reads an identifier; all zeroes mean that it is absent.
+/// All zeroes mean absent.
 fn id<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     let id: [u8; N] = bytes[at..at + N].try_into().expect("N bytes");
     (id != [0; N]).then_some(id)

@@ -1,8 +1,8 @@
 //! Namespaces of NVMe drives by passthrough: an operation is one or more NVMe commands, and ends
 //! with the drive's status.
 //!
-//! The drive's block device is also open with `O_EXCL`, which prevents a mount and gives access to
-//! the limit on the command size.
+//! The drive's block device is open with `O_EXCL`, which prevents mounts; it also has the limit on
+//! the command size.
 
 mod identify;
 mod open;
@@ -33,10 +33,10 @@ pub(super) use open::is_drive;
 /// The kernel copies the data of buffers with a smaller alignment.
 const MEMORY_ALIGNMENT: u32 = 4;
 
-/// Queue depth if the system does not report it.
+/// If the system does not report it.
 const TAGS_DEFAULT: u64 = 32;
 
-/// Maximum bytes of a command if the system does not report the limit.
+/// Maximum bytes of a command if the system reports no limit.
 const PIECE_DEFAULT: u64 = 64 << 10;
 
 /// Maximum bytes of one deallocation: a cancelled operation ends between two of them.
@@ -47,7 +47,6 @@ pub(super) struct Drive {
     path: PathBuf,
     /// Opened with `O_EXCL`. Declared before `file`, whose closer closes it.
     device: Arc<File>,
-    /// Character device that receives the commands.
     file: OpenFile,
     nsid: u32,
     identified: Identified,
@@ -60,7 +59,7 @@ pub(super) struct Drive {
 }
 
 impl Drive {
-    /// Opens and claims a drive. Blocks until the drive replies.
+    /// May block.
     pub(super) fn open(
         path: &Path,
         block_bytes: Option<u32>,
@@ -112,12 +111,10 @@ impl Drive {
         })
     }
 
-    /// For a successor that takes over the claim.
     pub(super) fn former(&self) -> FormerFile {
         self.file.former()
     }
 
-    /// An open of the same drive then waits for this close.
     pub(super) fn let_go(&self) {
         self.file.let_go();
     }
@@ -131,7 +128,6 @@ impl Drive {
         }
     }
 
-    /// True if deallocated blocks read as zeroes, and Write Zeroes can deallocate.
     pub(super) fn deallocates_to_zeroes(&self) -> bool {
         let can = self.identified.can_deallocate && self.identified.zeroes_deallocate;
         can && self.identified.reads_zeroes
@@ -158,7 +154,6 @@ impl Drive {
         self.identified.preferred
     }
 
-    /// Limited to the size of one command.
     pub(super) fn atomic(&self) -> Atomic {
         let most = (self.piece_bytes >> self.identified.block_shift) as u32;
         let of_drive = self.identified.atomic;
@@ -188,12 +183,11 @@ impl Drive {
         }
     }
 
-    /// Returns the number of the block device, and inode 0.
     pub(super) fn place(&self) -> (u64, u64) {
         self.file.place()
     }
 
-    /// Reads the size in bytes. Blocks until the drive replies. Fails if the block size changed.
+    /// Size in bytes. May block. Fails if the block size changed.
     pub(super) fn measure(&self) -> io::Result<u64> {
         let (blocks, shift) = open::measure(&self.file, self.nsid)?;
         if shift != self.identified.block_shift {
@@ -330,7 +324,6 @@ impl Drive {
         self.step(io, ring, file, tag)
     }
 
-    /// Submits the remaining range, up to the maximum of concurrent commands.
     fn move_data(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
         let mut done = io.done;
         while done < io.length && io.pieces.may_add() {
@@ -354,7 +347,7 @@ impl Drive {
         }
     }
 
-    /// Verifies by the Verify command, or by reading into a buffer.
+    /// Uses Verify, or reads into a buffer.
     fn verify(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
         if let Some(most) = self.identified.verify_max {
             let (blocks, _) = self.next(io, self.bytes(most));
@@ -372,7 +365,6 @@ impl Drive {
         ring.command(tag, file, &command, Some(span.part(0, bytes)), false);
     }
 
-    /// Returns the next command's blocks and bytes.
     fn next(&self, io: &mut BlockIo, most_bytes: u64) -> (Blocks, u32) {
         self.piece(io, io.done, most_bytes)
     }

@@ -20,7 +20,6 @@ use crate::nvme::{ADMIN_CMD, Command, GET_NSID};
 const DROP_IN: &str = "/usr/share/doc/cairn/nvme-drives.conf";
 
 pub(super) struct Opened {
-    /// Character device that receives the commands.
     pub(super) file: OpenFile,
     /// Opened with `O_EXCL`.
     pub(super) device: Arc<File>,
@@ -50,7 +49,7 @@ fn sysfs(path: &Path) -> Option<PathBuf> {
     (class.file_name()? == "nvme-generic").then_some(device)
 }
 
-/// Opens and identifies a drive. Blocks until the drive replies.
+/// May block.
 pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opened, OpenError> {
     crate::ring::check_drives().map_err(|error| cannot(path, &error))?;
     let devices = find(path)?;
@@ -111,7 +110,7 @@ fn open_at(
     })
 }
 
-/// Returns the current (blocks, shift). Blocks until the drive replies.
+/// Returns (blocks, shift). May block.
 pub(super) fn measure(file: &File, nsid: u32) -> io::Result<(u64, u32)> {
     let page = identify(file, nsid, identify::NAMESPACE)?;
     identify::layout(&page).map_err(io::Error::other)
@@ -144,7 +143,6 @@ fn find(path: &Path) -> Result<Devices, OpenError> {
     })
 }
 
-/// Returns the block device's number, if /dev and sysfs agree on it.
 fn block_number(path: &Path, devices: &Devices) -> Result<u64, OpenError> {
     let metadata = fs::metadata(&devices.block).map_err(|error| {
         OpenError::new(format!(
@@ -168,7 +166,6 @@ fn block_number(path: &Path, devices: &Devices) -> Result<u64, OpenError> {
     Ok(number)
 }
 
-/// Refuses a drive in use, with the name of its user if sysfs shows one.
 fn check_holders(path: &Path, devices: &Devices) -> Result<(), OpenError> {
     let holders = fs::read_dir(devices.block_sysfs.join("holders"));
     let holders: Vec<String> = holders
@@ -193,7 +190,6 @@ fn cannot(path: &Path, error: &io::Error) -> OpenError {
     OpenError::new(format!("cannot export {}: {error}", path.display()))
 }
 
-/// udev gives block devices to a group, but NVMe character devices only to root.
 fn explain_device(path: &Path, error: &io::Error) -> OpenError {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => OpenError::new(format!(
@@ -252,7 +248,7 @@ fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
     }
 }
 
-/// Blocks until the drive has replied.
+/// May block.
 fn identify(file: &File, nsid: u32, cns: u8) -> io::Result<Box<Page>> {
     let mut page = Box::new([0; PAGE]);
     let addr = page.as_mut_ptr() as u64;

@@ -113,7 +113,6 @@ fn write_uncorrectable_is_refused_without_the_drives_command() {
     assert!(rig.ring.commands_for_drives().is_empty());
 }
 
-/// Write Uncorrectable changes the disk and needs a lease, like a write.
 #[test]
 fn write_uncorrectable_does_not_begin_after_its_lease() {
     let mut rig = Rig::new(Some(8));
@@ -150,7 +149,6 @@ fn what_the_host_says_beside_goes_to_the_drive() {
     assert_ne!(last, plain);
 }
 
-/// A hint may apply to all ranges together.
 #[test]
 fn advice_is_one_command_of_the_drive() {
     let mut rig = Rig::new(None);

@@ -22,10 +22,10 @@ use crate::timely::Look;
 /// The drive's number is in the upper 8 bits of an entry's user data.
 const DRIVES_MAX: usize = 255;
 
-/// Index of the first claim among the fixed files, after the drives.
+/// Fixed file of the first claim, after the drives.
 const CLAIMS_AT: u32 = DRIVES_MAX as u32;
 
-/// Position of the drive's number in user data, above the tag.
+/// Position of the drive's number in user data.
 pub(super) const PLACE_SHIFT: u32 = 56;
 
 pub(super) const TAG_MASK: u64 = (1 << PLACE_SHIFT) - 1;
@@ -35,15 +35,12 @@ pub(super) const TAKEN_BACK: u64 = (DRIVES_MAX as u64) << PLACE_SHIFT;
 
 const RANGES: usize = 256;
 
-/// Initial capacity of a queue.
 const WAITING_ROOM: usize = 64;
 
-/// Tags of a drive, divided among its rings.
 #[derive(Debug)]
 pub(crate) struct Tags {
     count: u32,
     rings: AtomicU32,
-    /// Whether Linux can poll for completions.
     can_poll: bool,
 }
 
@@ -67,12 +64,10 @@ impl Tags {
     }
 }
 
-/// Command not yet submitted to the kernel.
 pub(super) struct Waiting {
     pub(super) tag: u64,
     pub(super) entry: squeue::Entry128,
-    /// End of the lease, in nanoseconds since the target started; `None` if the command modifies
-    /// nothing.
+    /// End of the lease, in nanoseconds since the target started; `None` if nothing is modified.
     pub(super) until_ns: Option<u64>,
 }
 
@@ -90,7 +85,6 @@ pub(in crate::ring) struct Drives {
     /// Whether completions must be polled for.
     pub(super) polled: bool,
     pub(super) wake: Wake,
-    /// Whether the reactor's ring polls the eventfd.
     pub(super) watched: bool,
     pub(super) places: Vec<Option<Place>>,
     /// Fixed buffers of the reactor's ring also registered here.
@@ -99,20 +93,19 @@ pub(in crate::ring) struct Drives {
     pub(super) can_pin: bool,
     /// Entries pushed so far, modulo 2^32.
     pub(super) pushed: u32,
-    /// Changes in the submission queue, and the reading of the clock that covers them.
     pub(super) queued: Vec<Queued>,
     pub(super) look: Option<Look>,
-    /// Commands whose completion was not popped, and waiting commands.
+    /// With waiting commands.
     pub(super) out: u32,
     pub(super) waiting: u32,
-    /// Memory for ranges, and the tag that uses each slot.
+    /// Memory for ranges, and the tag of each slot.
     ranges: Arc<Mapping>,
     ranges_taken: Vec<Option<u64>>,
     ranges_out: u32,
 }
 
-/// True if commands support fixed buffers (`IORING_URING_CMD_FIXED`), which appeared in Linux 6.1
-/// like the probed operation.
+/// Whether commands support fixed buffers (`IORING_URING_CMD_FIXED`): Linux 6.1, like the probed
+/// operation.
 fn has_fixed_commands(uring: &IoUring<squeue::Entry128, cqueue::Entry32>) -> bool {
     let mut probe = Probe::new();
     let asked = uring.submitter().register_probe(&mut probe);
@@ -223,7 +216,6 @@ impl Drives {
         Ok(())
     }
 
-    /// Frees the slot of a removed drive after its last command.
     fn forget(&mut self, index: u32) -> io::Result<()> {
         let none = self.uring.submitter();
         none.register_files_update(CLAIMS_AT + index, &[-1])?;
@@ -265,7 +257,6 @@ impl Drives {
         registered.map(drop)
     }
 
-    /// Queues a command with its data in `span`.
     pub(super) fn push(
         &mut self,
         tag: u64,
@@ -328,7 +319,7 @@ impl Drives {
         tag
     }
 
-    /// Cancels waiting commands of a tag and returns their number.
+    /// Cancels waiting commands of a tag.
     pub(super) fn take_out(&mut self, tag: u64) -> u32 {
         let mut count = 0;
         for place in self.places.iter_mut().flatten() {
@@ -343,8 +334,7 @@ impl Drives {
         count
     }
 
-    /// Stores a range until the tag's command ends, and returns its address; `None` if no slot is
-    /// free.
+    /// Stores a range until the tag's command ends, and returns its address, if a slot is free.
     pub(super) fn take_range(&mut self, tag: u64, bytes: &[u8]) -> Option<u64> {
         let index = self.ranges_taken.iter().position(Option::is_none)?;
         self.ranges_taken[index] = Some(tag);

@@ -19,9 +19,8 @@ pub(super) struct Queued {
 }
 
 impl Drives {
-    /// Moves commands with free tags into the submission queue, as far as there is room, and
-    /// cancels those with expired leases. No command overtakes a change that waits because of a
-    /// gap.
+    /// Moves commands with free tags into the submission queue, and cancels those with expired
+    /// leases. No command overtakes a change kept because of a gap.
     pub(super) fn release(
         &mut self,
         known_until_ns: u64,
@@ -75,8 +74,7 @@ impl Drives {
         self.out -= late;
     }
 
-    /// Submits the queue and processes available completions. Changes are submitted only soon after
-    /// reading the clock.
+    /// Submits changes only soon after reading the clock.
     pub(super) fn enter(
         &mut self,
         now_ns: impl Fn() -> u64,
@@ -129,7 +127,6 @@ impl Drives {
         Ok(look)
     }
 
-    /// Cancels the tag's changes that the last system call left in the queue.
     pub(super) fn take_back_queued(&mut self, tag: u64, refuse: impl FnMut(u64)) -> io::Result<()> {
         let of_tag = |queued: &Queued| queued.data & TAG_MASK == tag;
         if self.queued.iter().any(of_tag) {
@@ -153,7 +150,6 @@ impl Drives {
         Ok(())
     }
 
-    /// Drops the records of changes that the kernel has accepted.
     fn keep_what_is_left(&mut self) {
         let left = self.uring.submission().len() as u32;
         let first = self.pushed.wrapping_sub(left);

@@ -1,21 +1,20 @@
-//! NVMe drives by passthrough, in separate rings: entries of `IORING_OP_URING_CMD` are twice as
-//! large. Completions wake the reactor's ring by an eventfd, polled only while the reactor sleeps.
+//! NVMe drives by passthrough, in separate rings, whose entries (`IORING_OP_URING_CMD`) are twice
+//! as large. Completions wake the reactor's ring by an eventfd, polled only while the reactor
+//! sleeps.
 //!
 //! If a drive has no free tag, the kernel passes a command to a kernel thread, which may execute it
-//! long after the process was stopped. The rings of a drive therefore divide its tags, and further
-//! commands wait here. Their leases are checked directly before submission, which follows soon or
-//! not at all ([`crate::timely`]).
+//! arbitrarily late. The rings of a drive therefore divide its tags, and further commands wait
+//! here. Their leases are checked directly before submission, which follows soon or not at all
+//! ([`crate::timely`]).
 //!
-//! The claim of a drive (its block device, opened with `O_EXCL`) is a fixed file of the drive's
-//! ring, so the kernel keeps it open until the ring's last command has ended, even if the process
-//! is killed.
+//! A drive's claim (its block device, opened with `O_EXCL`) is a fixed file of the ring: the kernel
+//! keeps it open until the last command has ended, even if the process is killed.
 //!
-//! These rings also register the reactor's fixed buffers; otherwise the kernel would pin the pages
-//! of each command.
+//! The reactor's fixed buffers are registered too, so that the kernel does not pin pages for each
+//! command.
 //!
-//! A second ring has the commands of polled drives (`IORING_SETUP_IOPOLL`). Their completions wake
-//! no thread: the reactor polls for them in each round, and does not sleep while any command is
-//! pending.
+//! A second ring has the polled drives (`IORING_SETUP_IOPOLL`), whose completions wake no thread:
+//! the reactor polls in each round, and does not sleep while a command is pending.
 
 mod commands;
 mod entering;
@@ -31,10 +30,9 @@ pub(crate) use commands::{Tags, can_poll_drives, check_drives};
 
 use commands::{Drives, Place};
 
-/// With [`POLL`]: marks the poll for drives.
 pub(super) const DRIVES: u64 = 1 << 58;
 
-/// Bit of a slot's index that marks a drive.
+/// Marks a drive in a slot's index.
 const DRIVE_SLOT: u32 = 1 << 30;
 
 /// With [`DRIVE_SLOT`]: marks a polled drive.
@@ -45,12 +43,10 @@ const UNPINNED: u16 = u16::MAX;
 /// By [`BY_INTERRUPTS`] and [`POLLED`].
 pub(super) type DriveRings = [Option<Drives>; 2];
 
-/// Drives with completion interrupts.
 const BY_INTERRUPTS: usize = 0;
 
 const POLLED: usize = 1;
 
-/// Ring of a drive, and its number there.
 #[derive(Clone, Copy)]
 pub(super) struct DrivePlace {
     ring: usize,
@@ -75,7 +71,7 @@ impl Ring {
         self.polls_drives = true;
     }
 
-    /// Commands go to `open`; `claim` is the file that excludes other users.
+    /// `claim` excludes other users.
     pub(crate) fn add_drive(
         &mut self,
         open: Open,
@@ -147,8 +143,7 @@ impl Ring {
             .try_for_each(|place| self.remove_drive(place))
     }
 
-    /// Queues a command for a drive, with its data in `span`. `changes`: it modifies the drive and
-    /// requires a valid lease.
+    /// `changes`: the command modifies the drive and requires a valid lease.
     pub(crate) fn command(
         &mut self,
         tag: u64,
@@ -180,7 +175,6 @@ impl Ring {
                 };
                 self.push_command(tag, file, command, Some(span), true);
             }
-            // No slot is free: the caller retries later.
             None => self.settled.push_back(Finished::Operation {
                 tag,
                 result: Err(libc::EAGAIN),
@@ -246,8 +240,8 @@ impl Ring {
         polled.is_some_and(|drives| drives.out > drives.waiting)
     }
 
-    /// Arms the wake-up by drives before the ring sleeps. Returns `false` if a completion is
-    /// available or must be polled for.
+    /// Arms the wake-up by drives. Returns `false` if a completion is available or must be polled
+    /// for.
     #[inline]
     pub(super) fn watch_drives(&mut self) -> io::Result<bool> {
         if self.drives_out() == 0 {
@@ -294,7 +288,7 @@ impl Ring {
         under_way.find_map(Drives::pop)
     }
 
-    /// Cancels commands of a tag that the kernel does not have.
+    /// Cancels commands not yet passed to the kernel.
     pub(super) fn take_back_from_drives(&mut self, tag: u64) {
         let (Some(rings), settled) = (&mut self.drives, &mut self.settled) else {
             return;

@@ -1,5 +1,4 @@
-//! Tests with a regular file as drive: the kernel rejects its commands, which shows those that were
-//! submitted.
+//! Tests with a regular file as drive: the kernel rejects each command that was submitted.
 
 use super::*;
 use crate::nvme::COMMAND_BYTES;
@@ -75,7 +74,6 @@ impl Rig {
         self.clock.advance_to(self.clock.now() + time);
     }
 
-    /// Simulates a process stopped after reading the clock, with the commands in the queue.
     fn stop_after_the_look(&mut self) {
         let Ring {
             drives, outgoing, ..
@@ -153,7 +151,6 @@ fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
-/// A ring with more commands than the kernel accepts at a time.
 #[test]
 fn more_commands_than_the_queue_has_room_for_end_once() {
     let mut rig = Rig::new();
@@ -172,7 +169,6 @@ fn more_commands_than_the_queue_has_room_for_end_once() {
     assert_eq!(ended, expected);
 }
 
-/// Whether the buffer or the drive was added first.
 #[test]
 fn buffers_are_those_of_the_reactors_ring() {
     let mut rig = Rig::new();
@@ -192,7 +188,7 @@ fn buffers_are_those_of_the_reactors_ring() {
     assert_eq!(rig.ended(), [(0, REFUSED)]);
 }
 
-/// Simulates a killed process: its descriptor of the claim is closed, and the ring remains.
+/// A descriptor of the claim is closed, and the ring remains, as for a killed process.
 #[test]
 fn the_claim_of_a_drive_ends_no_earlier_than_the_ring_lets_go_of_it() {
     use rustix::fs::FlockOperation::NonBlockingLockExclusive;
@@ -216,7 +212,6 @@ fn the_claim_of_a_drive_ends_no_earlier_than_the_ring_lets_go_of_it() {
     }
 }
 
-/// The kernel left commands in the queue, and a connection closes before the next system call.
 #[test]
 fn a_command_that_the_kernel_left_does_not_go_out_for_a_closed_queue() {
     let mut rig = Rig::new();
