@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use cairn_fabric::trouble::{self, Trouble};
-use cairn_fabric::{Caller, End};
 use cairn_rdma::WorkStatus;
+use cairn_trouble::{self as trouble, Trouble};
+use cairn_trouble::{Caller, End};
 
 use crate::work_id::WorkKind;
 

@@ -7,8 +7,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use cairn_fabric::priorities::Priorities;
-use cairn_fabric::tos::Tos;
+use cairn_doctor::priorities::Priorities;
+use cairn_doctor::tos::Tos;
 use cairn_rdma::marking::{Marked, Marking, Rules};
 
 /// Policy of one connection, from the configuration at its request.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cairn_config::{Config, Reactors};
-use cairn_fabric::placement::near_cpus;
-use cairn_fabric::source::Live;
+use cairn_doctor::placement::near_cpus;
+use cairn_doctor::source::Live;
 
 /// Largest automatic number of reactors: they poll and have their own memory, so the default must
 /// not take over a machine.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_fabric::priorities::Priorities;
-use cairn_fabric::source::Live;
+use cairn_doctor::priorities::Priorities;
+use cairn_doctor::source::Live;
 use cairn_rdma::PKey;
 use cairn_rdma::marking::Rules;
 use clap::{Args, ValueEnum};

@@ -1,6 +1,6 @@
 //! The commands `discover` and `connect-check`.
 
-use cairn_fabric::tos::Tos;
+use cairn_doctor::tos::Tos;
 use clap::Args;
 use nvme_proto::wire::log::{
     AddressFamily, DiscoveryEntry, Eflags, RdmaProvider, RdmaTsas, SubsystemType, TransportType,

@@ -24,7 +24,7 @@ mod session;
 
 use std::process::ExitCode;
 
-use cairn_fabric::{Caller, End};
+use cairn_trouble::{Caller, End};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use nvme_proto::wire::log::LogPage;
 
@@ -193,13 +193,13 @@ enum Command {
         after_help = "EXAMPLES:\n  cairn-initiator fabric --all\n  cairn-initiator fabric \
                             -o json"
     )]
-    Fabric(Box<cairn_fabric::cli::FabricArgs>),
+    Fabric(Box<cairn_doctor::cli::FabricArgs>),
     /// Reports what is wrong with RoCE on this machine, and how to fix it
     #[command(
         after_help = "EXAMPLE:\n  cairn-initiator doctor --peer 192.0.2.1 || echo \"exit \
                             code $?: 1 is a warning, 2 an error\""
     )]
-    Doctor(Box<cairn_fabric::cli::DoctorArgs>),
+    Doctor(Box<cairn_doctor::cli::DoctorArgs>),
     /// Prints the completion script for a shell
     #[command(after_help = "EXAMPLE:\n  cairn-initiator completions bash")]
     Completions {
@@ -271,7 +271,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Verify(command) => return command.run(),
         Command::Ping(command) => command.run()?,
         Command::Link(command) => command.run()?,
-        Command::Fabric(args) => return Ok(cairn_fabric::cli::fabric(&args, CALLER)),
+        Command::Fabric(args) => return Ok(cairn_doctor::cli::fabric(&args, CALLER)),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), PROGRAM, &mut text);
@@ -282,8 +282,8 @@ fn run(command: Command) -> Result<ExitCode> {
             written.map_err(|error| format!("{}: {error}", folder.display()))?;
         }
         Command::Doctor(args) => {
-            let intent = cairn_fabric::doctor::Intent::of(CALLER);
-            return Ok(ExitCode::from(cairn_fabric::cli::doctor(&args, intent)));
+            let intent = cairn_doctor::rules::Intent::of(CALLER);
+            return Ok(ExitCode::from(cairn_doctor::cli::doctor(&args, intent)));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -8,12 +8,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_fabric::trouble;
 use cairn_rdma::{
     Access, Completion, ConnectOptions, Device, Endpoint, EndpointOptions, Event, Mapping,
     Operation, PKey, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
     sleep_until_ready,
 };
+use cairn_trouble as trouble;
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::RequestData;
 

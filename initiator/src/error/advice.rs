@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use cairn_fabric::trouble::{self, Trouble};
-use cairn_fabric::{Caller, End};
 use cairn_rdma::DisconnectReason;
+use cairn_trouble::{self as trouble, Trouble};
+use cairn_trouble::{Caller, End};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::cm::RejectStatus;
 use nvme_proto::wire::fabrics::ConnectInvalidParameter as Parameter;

@@ -5,8 +5,8 @@ mod advice;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use cairn_fabric::trouble;
 use cairn_rdma::{DisconnectReason, FabricError, WorkStatus};
+use cairn_trouble as trouble;
 use nvme_proto::host::Cause;
 use nvme_proto::wire::Status;
 use nvme_proto::wire::cm::RejectStatus;

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use cairn_config::{Config, ConfigError, Flags, Listener, Provider, Target};
-use cairn_fabric::cli::DoctorArgs;
-use cairn_fabric::doctor::{Choice, Intent, Membership, Severity};
-use cairn_fabric::tos::Tos;
+use cairn_doctor::cli::DoctorArgs;
+use cairn_doctor::rules::{Choice, Intent, Membership, Severity};
+use cairn_doctor::tos::Tos;
 use clap::Args;
 use nvme_proto::limits::PAGE_BYTES;
 
@@ -39,7 +39,7 @@ pub(super) fn run(doctor: &Doctor) -> u8 {
     let missing = config.as_ref().map(probe::probe).unwrap_or_default();
     let code = super::report(&missing);
     let intent = intent(config.as_ref());
-    code.max(cairn_fabric::cli::doctor(&doctor.args, intent))
+    code.max(cairn_doctor::cli::doctor(&doctor.args, intent))
 }
 
 fn read(file: &Path) -> Result<Config, ConfigError> {

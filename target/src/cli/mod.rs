@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cairn_config::{Config, Flags};
-use cairn_fabric::cli::FabricArgs;
-use cairn_fabric::doctor::Severity;
+use cairn_doctor::cli::FabricArgs;
+use cairn_doctor::rules::Severity;
 use cairn_rdma::PKey;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
@@ -196,7 +196,7 @@ pub fn main() -> ExitCode {
         }
         Command::Manual { folder } => clap_mangen::generate_to(Cli::command(), &folder)
             .map_err(|error| format!("error: {}: {error}", folder.display())),
-        Command::Fabric(args) => return cairn_fabric::cli::fabric(&args, CALLER),
+        Command::Fabric(args) => return cairn_doctor::cli::fabric(&args, CALLER),
         Command::Doctor(doctor) => return ExitCode::from(diagnosis::run(&doctor)),
     };
     match result {

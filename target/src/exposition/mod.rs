@@ -18,7 +18,7 @@ mod reporter;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cairn_fabric::source::{Live, Source};
+use cairn_doctor::source::{Live, Source};
 use cairn_rdma::Provider;
 use metrics::Recorder;
 use nvme_proto::wire::cm::RejectStatus;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cairn_fabric::facts::{Counters, PortTelemetry, Telemetry};
-use cairn_fabric::source::{Known, Source};
+use cairn_doctor::facts::{Counters, PortTelemetry, Telemetry};
+use cairn_doctor::source::{Known, Source};
 
 use super::Observed;
 use super::reporter::Reporter;
@@ -161,7 +161,7 @@ mod tests {
     use crate::panics::Panics;
     use std::path::Path;
 
-    use cairn_fabric::source::Recording;
+    use cairn_doctor::source::Recording;
     use cairn_rdma::{Event, Provider};
     use cairn_roce::Soft;
 
@@ -170,7 +170,7 @@ mod tests {
     use crate::metrics::reactor::ReactorCounters;
 
     fn recorded(name: &str, changes: &str) -> Recording {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rdma/fabric/tests/recordings");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../doctor/tests/recordings");
         let mut machine = Recording::open(&folder.join(format!("{name}.txt"))).unwrap();
         machine.amend(changes).unwrap();
         machine

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use cairn_fabric::trouble;
 use cairn_rdma::address::Payer;
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::{Device, DisconnectReason, Event, QpOptions, WorkStatus, peer_detail, peer_line};
+use cairn_trouble as trouble;
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::{RejectData, RejectStatus};
 

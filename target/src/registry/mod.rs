@@ -64,9 +64,7 @@ pub(crate) enum ControlMessage {
     /// A host has disabled its write cache.
     WriteThrough(WriteThrough),
     /// No reactor has commands from before the change with this number.
-    Settled {
-        id: u64,
-    },
+    Settled { id: u64 },
     /// The audit log has stopped or resumed accepting lines.
     AuditChanged,
     /// A disk reports a change of itself.

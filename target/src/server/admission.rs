@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use cairn_config::Roce;
-use cairn_fabric::priorities::Priorities;
-use cairn_fabric::source::Live;
-use cairn_fabric::trouble;
+use cairn_doctor::priorities::Priorities;
+use cairn_doctor::source::Live;
 use cairn_rdma::address::Payer;
 use cairn_rdma::log::Topic;
 use cairn_rdma::{ConnRequest, peer_line};
+use cairn_trouble as trouble;
 use nvme_proto::controller::connect;
 use nvme_proto::wire::cm::{RejectData, RejectStatus, ReplyData, RequestData};
 use nvme_proto::wire::{IntoBytes, Nqn};

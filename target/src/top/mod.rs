@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cairn_fabric::cli::Format;
+use cairn_doctor::cli::Format;
 use clap::Args;
 
 use page::Page;

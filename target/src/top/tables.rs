@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use cairn_fabric::tos::Tos;
+use cairn_doctor::tos::Tos;
 
 use super::rates::{Device, Host, Load, Namespace, Rates, Reactor, STAGES};
 

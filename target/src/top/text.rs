@@ -14,7 +14,7 @@ pub(super) fn text(rates: &Rates, from: SocketAddr) -> String {
     }
     for table in tables::all(rates) {
         let titles: Vec<&str> = table.columns.iter().map(|column| column.title).collect();
-        let mut aligned = cairn_fabric::cli::Table::new(&titles);
+        let mut aligned = cairn_doctor::cli::Table::new(&titles);
         for row in table.rows {
             aligned.row(row.into_iter().map(|cell| cell.text).collect());
         }

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use cairn_fabric::trouble;
 use cairn_initiator::Host;
 use cairn_rdma::{
     Completion, ConnectOptions, EndpointOptions, Event, Operation, PKey, QpOptions, SendWork,
     SgeList,
 };
+use cairn_trouble as trouble;
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::{RejectData, RejectStatus};
 

@@ -28,7 +28,7 @@ const fn node(
 }
 
 /// A crate is in a row above its dependencies.
-const NODES: [Node; 16] = [
+const NODES: [Node; 17] = [
     node(
         "cairn-initiator-cli",
         "initiator/cli",
@@ -47,7 +47,13 @@ const NODES: [Node; 16] = [
     node("cairn-config", "config", "TOML and flags", (0, 3)),
     node("cairn-roce", "rdma/roce", "RoCE in user space", (2, 3)),
     node("cairn-verbs", "rdma/verbs", "RDMA devices", (6, 4)),
-    node("cairn-fabric", "rdma/fabric", "fabric, doctor", (6, 3)),
+    node("cairn-doctor", "doctor", "fabric, doctor", (6, 3)),
+    node(
+        "cairn-trouble",
+        "rdma/trouble",
+        "RDMA errors, explained",
+        (4, 4),
+    ),
     node("cairn-disk", "target/disk", "disks, io_uring", (10, 3)),
     node("cairn-rbd", "target/rbd", "images of Ceph", (10, 4)),
     node(
@@ -68,18 +74,18 @@ const NODES: [Node; 16] = [
 ];
 
 /// Dependent crate and dependency. Direct dependencies that are also indirect are omitted.
-const EDGES: [(&str, &str); 21] = [
+const EDGES: [(&str, &str); 24] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),
     ("cairn-fio", "cairn-initiator"),
     ("cairn-target", "cairn-config"),
     ("cairn-target", "cairn-roce"),
-    ("cairn-target", "cairn-fabric"),
+    ("cairn-target", "cairn-doctor"),
     ("cairn-target", "cairn-disk"),
     ("cairn-target", "cairn-control"),
     ("cairn-target", "nvme-auth"),
     ("cairn-initiator", "cairn-roce"),
-    ("cairn-initiator", "cairn-fabric"),
+    ("cairn-initiator", "cairn-trouble"),
     ("cairn-initiator", "nvme-proto"),
     ("cairn-initiator", "nvme-auth"),
     ("cairn-config", "cairn-rbd"),
@@ -87,7 +93,10 @@ const EDGES: [(&str, &str); 21] = [
     ("cairn-roce", "cairn-roce-proto"),
     ("cairn-roce-proto", "cairn-rdma"),
     ("cairn-verbs", "cairn-rdma"),
-    ("cairn-fabric", "cairn-verbs"),
+    ("cairn-doctor", "cairn-verbs"),
+    ("cairn-doctor", "cairn-trouble"),
+    ("cairn-initiator", "cairn-verbs"),
+    ("cairn-initiator-cli", "cairn-doctor"),
     ("cairn-disk", "cairn-rbd"),
     ("cairn-rbd", "cairn-rdma"),
 ];

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use cairn_config::{Backing, Config, Control, LeftOut, Listener, Provider};
 use cairn_control::{BindError, Client};
-use cairn_fabric::doctor::Severity;
+use cairn_doctor::rules::Severity;
 use cairn_rdma::FabricError;
 use cairn_verbs::VerbsProvider;
 use rustix::process::{Resource, geteuid, getrlimit};

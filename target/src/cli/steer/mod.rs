@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cairn_control::Client;
-use cairn_fabric::cli::Format;
+use cairn_doctor::cli::Format;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 

@@ -5,9 +5,9 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use cairn_fabric::facts::{Fabric, Function, RoceVersion};
-use cairn_fabric::source::{Known, Live, Recorder, Recording};
-use cairn_fabric::tos::Tos;
+use cairn_doctor::facts::{Fabric, Function, RoceVersion};
+use cairn_doctor::source::{Known, Live, Recorder, Recording};
+use cairn_doctor::tos::Tos;
 use common::{PROGRAM, assert_found, findings, folder, recorded};
 
 #[test]
@@ -94,7 +94,7 @@ fn without_a_device_it_says_what_works_all_the_same() {
         &["there is no RDMA device", "--provider soft", "without a"],
     );
     let worst = findings.iter().map(|finding| finding.severity).max();
-    assert_eq!(worst, Some(cairn_fabric::doctor::Severity::Note));
+    assert_eq!(worst, Some(cairn_doctor::rules::Severity::Note));
 }
 
 #[test]

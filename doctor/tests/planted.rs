@@ -6,7 +6,7 @@
 
 mod common;
 
-use cairn_fabric::doctor::RULES;
+use cairn_doctor::rules::RULES;
 use common::{changed, findings, findings_with_peer, recorded, text};
 
 /// Symptoms, equal to the headings of the page.
@@ -196,7 +196,7 @@ fn each_planted_fault_is_found_with_its_evidence_and_the_command_that_fixes_it()
 
 /// Returns the rules that the page names under a heading, in the last column of its table.
 fn rules_of(symptom: &str) -> Vec<String> {
-    let page = include_str!("../../../docs/roce/troubleshooting.md");
+    let page = include_str!("../../docs/roce/troubleshooting.md");
     let heading = format!("## {symptom}\n");
     let (_, section) = page.split_once(&heading).expect("the page has the heading");
     let section = section.split("\n## ").next().unwrap_or_default();
@@ -228,7 +228,7 @@ fn the_same_machines_without_a_fault_have_nothing_but_notes() {
     ] {
         let bad: Vec<String> = findings
             .iter()
-            .filter(|finding| finding.severity > cairn_fabric::doctor::Severity::Note)
+            .filter(|finding| finding.severity > cairn_doctor::rules::Severity::Note)
             .map(text)
             .collect();
         assert!(bad.is_empty(), "{machine}:\n{}", bad.join("\n\n"));

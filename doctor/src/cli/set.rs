@@ -8,9 +8,9 @@ use cairn_rdma::error::permission;
 use serde::Serialize;
 
 use super::{Failure, Format, output};
-use crate::caller::Caller;
 use crate::facts::{INFINIBAND, RDMA_CM, RoceVersion};
 use crate::tos::Tos;
+use cairn_trouble::Caller;
 
 const MODE: &str = "default_roce_mode";
 

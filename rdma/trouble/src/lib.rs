@@ -4,6 +4,7 @@
 //! these tables. A program looks up an error by its number and logs [`Trouble::line`], a single
 //! line.
 
+mod caller;
 mod completion;
 mod connection;
 mod nvme;
@@ -19,7 +20,7 @@ pub use connection::{
 pub use nvme::NVME_REJECTS;
 pub use reject::CM_REJECTS;
 
-use crate::caller::{Caller, End};
+pub use caller::{Caller, End};
 
 /// Explained error of a fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,8 +152,8 @@ pub fn tables() -> [(&'static str, &'static [Trouble]); 4] {
 }
 
 /// Finds entries by number, name, or part of a name or meaning.
-#[cfg(feature = "cli")]
-pub(crate) fn search(word: &str) -> Vec<(&'static str, &'static Trouble)> {
+#[must_use]
+pub fn search(word: &str) -> Vec<(&'static str, &'static Trouble)> {
     let matches = |trouble: &Trouble| match word.parse::<u16>() {
         Ok(code) => trouble.code == code,
         Err(_) => {

@@ -47,7 +47,7 @@ fn udp_4791_taken_by_another_program_stops_roce_in_user_space() {
 fn udp_4791_held_by_rxe_matters_to_roce_in_user_space_alone() {
     let held = "[/sys/module]\nrdma_rxe/\n[/proc]\nnet/udp = sl local rem st q t r uid t i\\n 7: 00000000:12B7 00000000:0000 07 0:0 00:0 0 0 0 4711 2";
     let of_rxe = |is_soft| {
-        let intent = cairn_fabric::doctor::Intent {
+        let intent = cairn_doctor::rules::Intent {
             is_soft,
             ..intent()
         };

@@ -1,9 +1,9 @@
 //! Rules about ToS, DSCP, priorities and hop limits.
 
-use cairn_fabric::doctor::{Choice, Finding, Intent};
-use cairn_fabric::facts::Vlan;
-use cairn_fabric::source::Recording;
-use cairn_fabric::tos::Tos;
+use cairn_doctor::facts::Vlan;
+use cairn_doctor::rules::{Choice, Finding, Intent};
+use cairn_doctor::source::Recording;
+use cairn_doctor::tos::Tos;
 use cairn_rdma::marking::Rule;
 
 use crate::common::{assert_found, changed, findings, findings_with, intent, recorded};

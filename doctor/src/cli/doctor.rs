@@ -8,8 +8,8 @@ use clap::Parser;
 use serde::Serialize;
 
 use super::{DoctorArgs, FabricArgs, Failure, Format, output, run_fabric};
-use crate::caller::Caller;
-use crate::doctor::{Examination, Finding, Fix, Intent, RULES, Severity};
+use crate::rules::{Examination, Finding, Fix, Intent, RULES, Severity};
+use cairn_trouble::Caller;
 
 /// Our own commands, as a finding gives them.
 #[derive(Parser)]

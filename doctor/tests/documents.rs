@@ -5,11 +5,11 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cairn_fabric::doctor::RULES;
-use cairn_fabric::trouble;
+use cairn_doctor::rules::RULES;
+use cairn_trouble as trouble;
 
 fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 fn pages() -> Vec<(String, String)> {
@@ -121,7 +121,13 @@ fn each_test_and_each_rule_in_the_table_is_there() {
         .find(|(name, _)| name == "rules.md")
         .unwrap();
     let mut code = String::new();
-    for folder in ["rdma", "nvme-proto/tests", "target/src", "tests/tests"] {
+    for folder in [
+        "doctor",
+        "rdma",
+        "nvme-proto/tests",
+        "target/src",
+        "tests/tests",
+    ] {
         sources(&workspace().join(folder), &mut code);
     }
     let mut named = 0;
@@ -146,18 +152,19 @@ fn each_test_and_each_rule_in_the_table_is_there() {
 #[test]
 fn no_library_of_rdma_names_a_program() {
     for folder in [
-        "src",
-        "fabric/src",
-        "roce/src",
-        "roce-proto/src",
-        "verbs/src",
+        "doctor/src",
+        "rdma/src",
+        "rdma/trouble/src",
+        "rdma/roce/src",
+        "rdma/roce-proto/src",
+        "rdma/verbs/src",
     ] {
         let mut code = String::new();
-        sources(&workspace().join("rdma").join(folder), &mut code);
+        sources(&workspace().join(folder), &mut code);
         assert!(code.len() > 10_000, "{folder} has few sources");
         for program in ["cairn-target", "cairn-initiator"] {
             let line = code.lines().find(|line| line.contains(program));
-            assert_eq!(line, None, "in rdma/{folder}");
+            assert_eq!(line, None, "in {folder}");
         }
     }
 }
@@ -202,10 +209,10 @@ fn error_tables() -> String {
     text
 }
 
-/// `BLESS=1 cargo test -p cairn-fabric --test documents` writes the tables.
+/// `BLESS=1 cargo test -p cairn-doctor --test documents` writes the tables.
 #[test]
 fn the_page_of_errors_has_the_programs_own_tables() {
-    const MARK: &str = "<!-- from rdma/fabric/src/trouble -->\n";
+    const MARK: &str = "<!-- from rdma/trouble/src -->\n";
     let path = workspace().join("docs/roce/errors.md");
     let page = fs::read_to_string(&path).unwrap();
     let (head, tables) = page.split_once(MARK).expect("the mark");

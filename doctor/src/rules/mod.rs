@@ -33,10 +33,10 @@ pub use classes::Choice;
 pub use finding::{Evidence, Finding, Fix, Severity};
 pub use partition::Membership;
 
-use crate::caller::Caller;
 use crate::facts::{Device, Fabric, Netdev, Peer, Port, RoceVersion};
 use crate::source::Source;
 use crate::tos::Tos;
+use cairn_trouble::Caller;
 
 /// Planned use of RoCE by the calling program.
 #[derive(Clone, Debug)]

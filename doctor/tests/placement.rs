@@ -4,8 +4,8 @@ mod common;
 
 use std::net::IpAddr;
 
-use cairn_fabric::placement::near_cpus;
-use cairn_fabric::source::Recording;
+use cairn_doctor::placement::near_cpus;
+use cairn_doctor::source::Recording;
 use common::{changed, recorded};
 
 /// Addresses of the recorded machines' first and second port.

@@ -1,7 +1,7 @@
 //! Rules about devices, their counters, and the limits of the machine.
 
-use cairn_fabric::doctor::{Intent, Membership, Severity};
-use cairn_fabric::source::Source;
+use cairn_doctor::rules::{Intent, Membership, Severity};
+use cairn_doctor::source::Source;
 use cairn_rdma::PKey;
 
 use crate::common::{assert_found, changed, findings, findings_with, intent, recorded, text};

@@ -33,7 +33,8 @@ impl Caller {
     }
 
     /// Replaces PROGRAM and TARGET in a text by the names.
-    pub(crate) fn fill(self, text: &str) -> String {
+    #[must_use]
+    pub fn fill(self, text: &str) -> String {
         text.replace("PROGRAM", self.program())
             .replace("TARGET", self.target)
     }

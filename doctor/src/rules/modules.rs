@@ -1,9 +1,9 @@
 //! Rule: devices, drivers, and the kernel modules that programs need.
 
 use super::{Examination, Finding, Severity};
-use crate::caller::End;
 use crate::facts::INFINIBAND;
 use crate::source::Known;
+use cairn_trouble::End;
 
 pub(super) const NAME: &str = "modules";
 

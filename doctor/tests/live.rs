@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use cairn_fabric::source::{
+use cairn_doctor::source::{
     Address, Driver, Echo, Live, Neighbour, Pause, Question, Reached, Reason, Route, Source,
 };
 

@@ -5,10 +5,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cairn_fabric::cli::{DoctorArgs, FabricArgs, run_doctor, run_fabric};
-use cairn_fabric::doctor::{Examination, Finding, Intent};
-use cairn_fabric::source::{Recording, Source};
-use cairn_fabric::{Caller, End};
+use cairn_doctor::cli::{DoctorArgs, FabricArgs, run_doctor, run_fabric};
+use cairn_doctor::rules::{Examination, Finding, Intent};
+use cairn_doctor::source::{Recording, Source};
+use cairn_trouble::{Caller, End};
 use clap::Parser;
 
 pub(crate) const PROGRAM: &str = "cairn-target";

@@ -1,6 +1,6 @@
 //! Rules about the route to a peer.
 
-use cairn_fabric::doctor::Severity;
+use cairn_doctor::rules::Severity;
 
 use crate::common::{PEER, assert_found, changed, findings_with_peer, recorded, text};
 

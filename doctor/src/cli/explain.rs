@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::{Failure, Format, output};
-use crate::caller::Caller;
-use crate::trouble::{self, Trouble};
+use cairn_trouble::Caller;
+use cairn_trouble::{self as trouble, Trouble};
 
 #[derive(Serialize)]
 struct Explained {

@@ -21,10 +21,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::caller::Caller;
-use crate::doctor::{Choice, Intent};
 use crate::facts::{Fabric, RoceVersion};
+use crate::rules::{Choice, Intent};
 use crate::source::{Live, Recorder, Recording, Source};
+use cairn_trouble::Caller;
 
 const FAILED: u8 = 3;
 
