@@ -65,6 +65,10 @@ impl Staged {
                 "docs/operations/audit-log.md",
                 &format!("{DOC}/operations/audit-log.md"),
             ),
+            (
+                "docs/operations/import.md",
+                &format!("{DOC}/operations/import.md"),
+            ),
             ("CHANGELOG.md", &format!("{DOC}/CHANGELOG.md")),
         ] {
             copy(Path::new(from), &main.join(to))?;
