@@ -1,4 +1,4 @@
-//! Host that sends arbitrary capsules.
+//! Misbehaving host with raw capsules.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
