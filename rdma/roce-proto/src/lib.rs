@@ -2,10 +2,9 @@
 //!
 //! * [`wire`]: every header as a value, and the ICRC.
 //! * [`cm`]: the connection manager.
-//! * [`qp`]: the queue pair of a reliable connection, from packets and time to packets and
-//!   completions.
+//! * [`qp`]: the queue pair of a reliable connection.
 //!
-//! It uses no socket, clock, thread, file or random numbers: `no_std` with an allocator, as
+//! No socket, clock, thread, file or random numbers: `no_std` with an allocator, as
 //! `xtask/tests/no_io.rs` proves.
 
 #![no_std]

@@ -1,5 +1,4 @@
-//! Captured traffic of two Linux kernels: every packet is parsed, its ICRC verifies, and
-//! re-encoding yields the same bytes.
+//! Captured traffic of two Linux kernels: every packet is parsed, verified and re-encoded.
 
 use cairn_roce_proto::wire::cm::{IpCm, Message, ip_cm};
 use cairn_roce_proto::wire::frame::Frame;

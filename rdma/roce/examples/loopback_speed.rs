@@ -35,7 +35,7 @@ fn open(device: &Arc<dyn Device>) -> (Box<dyn Endpoint>, Region) {
     )
 }
 
-/// Keeps `depth` requests outstanding and returns the rate.
+/// Returns the rate with `depth` outstanding requests.
 fn measure(
     end: &mut dyn Endpoint,
     qp: QpId,
@@ -80,8 +80,7 @@ fn measure(
     (rate, rate * length as f64 / 1e9)
 }
 
-/// Plain UDP for comparison: datagrams of a capsule's length are answered by ones of a block's
-/// length, between two threads that poll their sockets.
+/// Plain UDP: datagrams of a capsule's and a block's length between two polling threads.
 ///
 /// Returns exchanges per second.
 fn there_and_back(time: Duration) -> std::io::Result<f64> {

@@ -1,9 +1,8 @@
 //! Registered memory for packets: every access names a key and is checked.
 //!
-//! A region has a local key, for work requests of this end, and a remote key only if peers have
-//! access. The two have separate tables: a local key encodes the region's index and is never sent;
-//! a remote key is random. A packet therefore cannot access or invalidate memory registered only
-//! for this end.
+//! A region has a local key, for work requests of this end, and a random remote key only if peers
+//! have access. A local key encodes the region's index and is never sent: no packet can access or
+//! invalidate memory registered only for this end.
 //!
 //! Each [`Regions`] is a protection domain: its keys are valid only for queue pairs of its readers.
 
@@ -18,9 +17,7 @@ use cairn_rdma::entropy::Entropy;
 /// Regions per protection domain.
 pub const MAX_REGIONS: usize = 8 << 10;
 
-/// Bits of a local key that encode the region's index.
-///
-/// The other bits count, so that a key is not reused soon.
+/// The others count, so that a key is not reused soon.
 const INDEX_BITS: u32 = MAX_REGIONS.trailing_zeros();
 
 const FIRST_ENTRIES: usize = 16;
@@ -32,7 +29,7 @@ struct Region {
     mapping: Arc<Mapping>,
     access: Access,
     live: AtomicBool,
-    /// True until the remote key is invalidated or the region is deregistered.
+    /// Until the remote key is invalidated or the region is deregistered.
     open: AtomicBool,
 }
 
@@ -51,8 +48,7 @@ struct Table {
     local: Vec<Option<Arc<Region>>>,
     /// By the low bits of remote keys.
     ///
-    /// The size is a power of two, at most half in use, so that a random key with a free entry is
-    /// found soon.
+    /// A power of two, at most half in use, so that a random key with a free entry is found soon.
     remote: Vec<Option<Arc<Region>>>,
     remotes: usize,
     registered: u32,
@@ -88,7 +84,6 @@ impl Regions {
     #[must_use]
     pub fn new(entropy: Entropy) -> Self {
         let table = Table {
-            // So that domains rarely have equal keys.
             registered: entropy.draw() as u32,
             ..Table::default()
         };
@@ -101,8 +96,7 @@ impl Regions {
 }
 
 impl Regions {
-    /// Consistent after any panic: a change is made to a copy, which then replaces the table in one
-    /// step.
+    /// Consistent after any panic: a changed copy replaces the table in one step.
     fn table(&self) -> MutexGuard<'_, Arc<Table>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -170,7 +164,6 @@ impl Regions {
 }
 
 impl Table {
-    /// `None` if all indexes are used.
     fn local_key(&mut self) -> Option<u32> {
         let free = self.local.iter().position(Option::is_none);
         let index = free.unwrap_or(self.local.len());
@@ -189,7 +182,6 @@ impl Table {
             let entries = FIRST_ENTRIES.max(2 * self.remote.len());
             let old = std::mem::replace(&mut self.remote, vec![None; entries]);
             for region in old.into_iter().flatten() {
-                // Keys with different entries stay different with one more bit.
                 let rkey = region.rkey.expect("it stands here by its remote key");
                 let at = self.remote_index(rkey);
                 self.remote[at] = Some(region);
@@ -213,8 +205,7 @@ const fn index_of(lkey: u32) -> usize {
 }
 
 impl Region {
-    /// Returns the mapping and the offset of `length` bytes at `addr`, if they lie in the region
-    /// and the access is permitted.
+    /// If the access is permitted, returns the mapping and the offset of `addr`.
     fn locate(&self, addr: u64, length: u64, access: Access) -> Result<(&Mapping, usize), Refused> {
         let fine = self.access.contains(access) && self.mapping.contains(addr, length);
         if !fine {
@@ -479,7 +470,6 @@ mod tests {
             rkeys().filter(|&rkey| memory.knows(rkey)).count(),
             MAX_REGIONS
         );
-        // Each bit is random, so it is set in about half of the keys.
         for bit in 0..32 {
             let set = rkeys().filter(|rkey| rkey >> bit & 1 == 1).count();
             assert!(

@@ -1,5 +1,5 @@
-//! Replays a captured Linux host to our queue pair: our acknowledgements equal those of the
-//! captured target, and the capsules arrive.
+//! Replays a captured Linux host to our queue pair, whose acknowledgements equal those of the
+//! captured target.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,6 @@ use cairn_sim::pcap;
 const MTU_1500: &[u8] = include_bytes!("../../../tests/captures/nvme-rdma-session-mtu1500.pcap");
 const MTU_4200: &[u8] = include_bytes!("../../../tests/captures/nvme-rdma-session-mtu4200.pcap");
 
-/// A capsule with 4 KiB of data.
 const CAPSULE: u32 = 64 + 4096;
 
 fn packets(file: &[u8]) -> Vec<Packet<'_>> {
@@ -60,7 +59,7 @@ fn connections(packets: &[Packet<'_>]) -> Vec<Connection> {
     connections
 }
 
-/// Plays the host's side; returns the acknowledgements and the total length of the messages.
+/// Returns the acknowledgements, and the bytes of the messages.
 fn play(packets: &[Packet<'_>], connection: &Connection, mtu: u32) -> (Vec<Acknowledged>, usize) {
     let config = QpConfig {
         dest_qpn: connection.host_qpn,
@@ -135,7 +134,6 @@ fn replay(pcap: &[u8], mtu: u32) {
     let connections = connections(&packets);
     assert_eq!(connections.len(), 4, "discovery, admin, two I/O queues");
     for connection in &connections {
-        // Both ends may use the same queue pair numbers.
         let to_host = |p: &&Packet<'_>| {
             p.bth.dest_qpn == connection.host_qpn
                 && p.opcode == Opcode::Acknowledge

@@ -162,15 +162,15 @@ pub struct Transmit {
     pub mad: [u8; MAD_LEN],
 }
 
-/// State of a connection (IBTA 12.9.7).
+/// IBTA 12.9.7.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     ReqSent,
     ReqReceived,
     RepSent,
-    /// The consumer disconnected after its REP, and the peer's address is not proven.
+    /// The consumer disconnected after its REP, before the peer's address was proven.
     ///
-    /// The RTU proves it and is answered by a DREQ.
+    /// An RTU proves it and is answered by a DREQ.
     Left,
     Established,
     DreqSent,
@@ -185,7 +185,6 @@ pub(super) struct Connection {
     pub(super) ids: CommIds,
     pub(super) transaction_id: u64,
     pub(super) local_qpn: u32,
-    /// Permanent identity of the peer's queue pair.
     pub(super) remote_qp: Option<RemoteQp>,
     pub(super) last: Option<Box<[u8; MAD_LEN]>>,
     pub(super) deadline: Option<Instant>,

@@ -1,8 +1,7 @@
 //! Random identifiers of a connection manager, neither repeated nor predictable.
 //!
-//! Linux hosts record the GUID and queue pair number of each connection, and refuse reuse after a
-//! restart as a stale connection (IBTA 12.9.8.3.1). Every REQ and REP exposes the GUID, so each
-//! number is drawn separately.
+//! Linux hosts refuse reuse of a GUID and queue pair number after a restart as a stale connection
+//! (IBTA 12.9.8.3.1). REQs and REPs expose the GUID, so each number is drawn separately.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -37,7 +36,7 @@ impl Identity {
         self.guid
     }
 
-    /// Returns a communication id other than 0, which means none.
+    /// 0 means none and is not returned.
     pub(super) fn comm_id(&mut self) -> u32 {
         ((self.draw)() as u32).max(1)
     }

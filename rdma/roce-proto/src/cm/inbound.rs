@@ -74,7 +74,6 @@ impl Manager {
         }
     }
 
-    /// Returns the connection if source address and both communication ids match.
     fn find(&self, path: Path, ids: CommIds) -> Option<u32> {
         let connection = self.connections.get(&ids.remote)?;
         let known = connection.path == path && connection.ids.remote == ids.local;
@@ -85,7 +84,7 @@ impl Manager {
         self.connections[&id].state
     }
 
-    /// Answers a message outside of connections, within the rate limit.
+    /// Outside of connections, within the rate limit.
     fn reply(&mut self, path: Path, marked: Marked, transaction_id: u64, message: &Message) {
         if !self.waiting.may_answer(path.remote) {
             return;
@@ -97,8 +96,7 @@ impl Manager {
 
     fn handle_req(&mut self, now: Instant, path: Path, transaction_id: u64, req: &Req) {
         if let Some(&id) = self.by_peer.get(&(path.remote, req.local_comm_id)) {
-            // A repeated request (IBTA 12.9.8.1): the consumer has not decided yet, or the answer
-            // was lost.
+            // Repeated (IBTA 12.9.8.1): the consumer has not decided yet, or the answer was lost.
             match self.state(id) {
                 State::RepSent => self.repeat(id, now),
                 State::Left => {
@@ -121,8 +119,8 @@ impl Manager {
             qpn: req.local_qpn,
         };
         if let Some(&id) = self.by_qp.get(&remote_qp) {
-            // A queue pair cannot be in two connections, so the known one has ended (IBTA
-            // 12.9.8.3.1), if the request really is the peer's.
+            // A queue pair cannot be in two connections: the known one has ended (IBTA 12.9.8.3.1),
+            // if the request really is the peer's.
             self.refuse(path, transaction_id, req, RejReason::StaleConnection);
             if self.state(id) == State::Established {
                 self.question(id, now);
@@ -135,7 +133,7 @@ impl Manager {
         };
         let verdict = self.waiting.verdict(path.remote);
         if verdict == Verdict::Drop || self.connections.len() >= MAX_CONNECTIONS {
-            // No answer, which would double the flood. A real peer repeats its request.
+            // An answer would double the flood.
             self.dropped_requests += 1;
             return;
         }
@@ -168,7 +166,6 @@ impl Manager {
         self.events.push_back(CmEvent::Request { id, request });
     }
 
-    /// Counts the request if its address is ignored for now.
     fn is_held(&mut self, now: Instant, address: IpAddr) -> bool {
         let is_held = self.wrong_keys.holds(now, address);
         self.held_requests += u64::from(is_held);
@@ -235,7 +232,6 @@ impl Manager {
         }
     }
 
-    /// The peer considers the connection established.
     fn handle_rtu(&mut self, now: Instant, id: u32) {
         let connection = self.connections.get_mut(&id);
         let connection = connection.expect("callers have found it");
@@ -252,7 +248,7 @@ impl Manager {
         }
     }
 
-    /// The peer needs more time (IBTA 12.6.6).
+    /// IBTA 12.6.6.
     fn handle_mra(&mut self, now: Instant, path: Path, mra: &Mra) {
         let Some(connection) = self.connections.get_mut(&mra.ids.remote) else {
             return;
@@ -263,7 +259,6 @@ impl Manager {
             Answered::Other => false,
         };
         if fits && connection.path == path {
-            // Bounded by the remaining time of this end.
             let wait = timeout_of_code(mra.service_timeout) + MAX_INTERVAL;
             let until = (now + wait).min(connection.gives_up_at.max(now));
             connection.deadline = Some(until);
@@ -360,7 +355,6 @@ fn read_request(path: Path, req: &Req) -> Result<Request, RejReason> {
     }
     let port = ip_cm::port_of(req.service_id).ok_or(RejReason::InvalidServiceId)?;
     let ip_cm = IpCm::read(&req.private_data).ok_or(RejReason::UnsupportedRequest)?;
-    // A peer must not claim the address of another, which would be blamed for its faults.
     let honest = ip_cm.source.ip() == path.remote
         && address_of(req.primary.local_gid) == path.remote
         && ip_cm.destination == path.local;

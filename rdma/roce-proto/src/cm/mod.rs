@@ -4,9 +4,8 @@
 //! ([`Manager::poll_transmit`]), events ([`Manager::poll_event`]) and the time of the next call
 //! ([`Manager::poll_timeout`]).
 //!
-//! A message is accepted only from the peer's address and with both communication ids, which start
-//! at random. Unaccepted and unconfirmed requests, and answers to unproven addresses, are limited:
-//! see `waiting`.
+//! A message is accepted only from the peer's address and with both random communication ids.
+//! Unconfirmed requests, and answers to unproven addresses, are limited: see `waiting`.
 
 mod connection;
 mod identity;
@@ -38,7 +37,7 @@ use crate::wire::mad::MAD_LEN;
 
 const MAX_CONNECTIONS: usize = 65_536;
 
-/// Interval before the first repetition; each later one doubles it, up to [`MAX_INTERVAL`].
+/// Doubled by each repetition, up to [`MAX_INTERVAL`].
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 /// Granted by REQs: code 20, as in Linux.
 const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
@@ -49,11 +48,9 @@ const DECISION_TIME: Duration = Duration::from_secs(60);
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);
-/// Time for the last packets to leave the network: twice the packet lifetime assumed by Linux (code
-/// 16).
+/// Twice the packet lifetime assumed by Linux (code 16).
 const TIME_WAIT: Duration = Duration::from_millis(540);
-/// Shortest interval between questions about a connection, and time for a peer to confirm one in
-/// doubt.
+/// Shortest interval between questions about a connection, and time for an answer.
 const QUESTION_INTERVAL: Duration = Duration::from_secs(1);
 /// Announced by REPs, as a code: 0.13 s.
 const TARGET_ACK_DELAY: u8 = 15;
@@ -73,7 +70,7 @@ pub struct Manager {
     by_peer: BTreeMap<(IpAddr, u32), u32>,
     /// Established connections by the peer's queue pair.
     ///
-    /// Unconfirmed ones are absent, so that a stranger's claim cannot block the peer's own request.
+    /// Unconfirmed ones are absent: a stranger's claim must not block the peer's own request.
     by_qp: BTreeMap<RemoteQp, u32>,
     waiting: Waiting,
     transmits: VecDeque<Transmit>,
@@ -400,7 +397,6 @@ impl Manager {
         connection.filter(|c| c.state == state).ok_or(Gone)
     }
 
-    /// With `again`, keeps the message for repetition.
     fn send(&mut self, id: u32, message: &Message, again: Option<Instant>) {
         let connection = self
             .connections
@@ -466,8 +462,7 @@ impl Manager {
         self.waiting.remove(id);
     }
 
-    /// Reports an established connection as questionable. Rate limited, because a stranger may have
-    /// sent the message.
+    /// Reports a connection as questionable. Rate limited: the message may be a stranger's.
     fn question(&mut self, id: u32, now: Instant) {
         let connection = self.connections.get_mut(&id);
         let connection = connection.expect("callers have looked it up");
@@ -479,7 +474,6 @@ impl Manager {
         }
     }
 
-    /// Repeats the REP and shortens the time for its confirmation.
     fn hurry(&mut self, id: u32, now: Instant) {
         self.repeat(id, now);
         let connection = self.connections.get_mut(&id);

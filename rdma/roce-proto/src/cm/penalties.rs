@@ -2,7 +2,7 @@
 //!
 //! A packet with a key not given to its peer ends its queue pair, and an attacker would request the
 //! next one. Each wrong key therefore adds to the address's debt; beyond a credit, its requests are
-//! ignored until the debt has decayed. Refused requests cost nothing, because they prove nothing.
+//! ignored until the debt has decayed.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -14,7 +14,7 @@ const COST: Duration = Duration::from_secs(10);
 const CREDIT: Duration = Duration::from_secs(80);
 const DEBT_MAX: Duration = Duration::from_secs(600);
 
-/// Limit of remembered addresses; the one with the least debt is replaced.
+/// The address with the least debt is replaced.
 const ADDRESSES_MAX: usize = 1024;
 
 #[derive(Debug, Default)]

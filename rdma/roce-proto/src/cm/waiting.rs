@@ -1,10 +1,10 @@
 //! Connection requests that wait for the local consumer, or for proof of the peer's address.
 //!
-//! A source address can be forged; it is proven by an RTU with the communication id of the REP.
-//! Until then a request occupies one of few places. A new request replaces the oldest one of the
-//! [`Payer`] with most places in the network with most places, so strangers cannot exclude a host:
-//! a real peer answers within a round trip, before enough requests arrive. Proven addresses have
-//! separate places; there the oldest request of the address with most places is replaced.
+//! A source address can be forged; an RTU with the communication id of the REP proves it. Until
+//! then a request occupies one of few places. A new request replaces the oldest one of the
+//! [`Payer`] with most places in the network with most places: a real peer answers within a round
+//! trip, before enough requests of strangers arrive. Proven addresses have separate places, of
+//! which the address with most loses its oldest.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -21,22 +21,19 @@ use cairn_rdma::allowance::Allowance;
 const STRANGERS_MAX: usize = 192;
 /// Limit of undecided requests of a stranger.
 ///
-/// They cannot be replaced, and the consumer decides at its own pace.
+/// They cannot be replaced before the consumer decides.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
 const WAITING_MAX: usize = 1024;
 const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;
 const UNDECIDED_MAX: usize = 128;
 const PROVEN_MAX: usize = 4096;
 /// Burst limit of answers to strangers, and refill interval.
-///
-/// The owner of the claimed address may have sent nothing.
 const ANSWERS_MAX: u32 = 256;
 const ANSWER_INTERVAL: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Take,
-    /// The request with this id loses its place.
     Evict(u32),
     Drop,
 }
@@ -47,7 +44,6 @@ struct Place {
     address: IpAddr,
     payer: Payer,
     is_known: bool,
-    /// True if only the peer's answer is missing.
     is_answered: bool,
 }
 
@@ -91,11 +87,8 @@ impl Waiting {
         victim.map_or(Verdict::Drop, |place| Verdict::Evict(place.id))
     }
 
-    /// Returns the place to replace.
-    ///
     /// Considers only decided requests: the oldest of the payer with most places in the network
-    /// with most places; on a tie, the oldest request decides. A proven address counts as a network
-    /// of its own.
+    /// with most places (ties: the oldest request). A proven address is a network of its own.
     fn victim(&self, is_known: bool) -> Option<&Place> {
         let may_go = |place: &&Place| place.is_known == is_known && place.is_answered;
         let network = |place: &Place| match is_known {
@@ -140,8 +133,6 @@ impl Waiting {
         self.places.retain(|place| place.id != id);
     }
 
-    /// Marks an address as proven.
-    ///
     /// Beyond the limit, forgets the oldest one of the network with most proven addresses.
     pub(super) fn prove(&mut self, address: IpAddr) {
         let address = address.to_canonical();
@@ -159,7 +150,6 @@ impl Waiting {
         network.insert(self.turn, address);
     }
 
-    /// Returns whether the address was proven.
     fn forget(&mut self, address: IpAddr) -> bool {
         let Some(turn) = self.proven.remove(&address) else {
             return false;
@@ -173,7 +163,6 @@ impl Waiting {
         true
     }
 
-    /// True if a message outside of connections may be answered.
     pub(super) fn may_answer(&mut self, address: IpAddr) -> bool {
         let Some(now) = self.now.filter(|_| !self.knows(address)) else {
             return true;
@@ -182,7 +171,7 @@ impl Waiting {
     }
 }
 
-/// The /24 network of an IPv4 address or the /64 network of an IPv6 address.
+/// /24 for IPv4, /64 for IPv6.
 fn network_of(address: IpAddr) -> IpAddr {
     prefix_of(address, 24, 64)
 }
@@ -221,7 +210,6 @@ mod tests {
             assert_ne!(verdict, Verdict::Drop);
         }
         assert_eq!(waiting.places.len(), STRANGERS_MAX);
-        // A new request keeps its place while others come and go.
         assert!(matches!(
             arrive(&mut waiting, 10_000, address(2, 1)),
             Verdict::Evict(_)
@@ -232,8 +220,7 @@ mod tests {
         }
     }
 
-    /// A host of another network keeps its place until almost as many requests have arrived as
-    /// there are places.
+    /// Until almost as many requests have arrived as there are places.
     #[test]
     fn a_flood_of_many_networks_leaves_a_new_host_its_time() {
         let mut waiting = Waiting::default();

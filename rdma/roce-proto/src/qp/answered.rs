@@ -4,7 +4,6 @@ use alloc::collections::VecDeque;
 
 use crate::wire::Reth;
 
-/// Latest READs, up to the peer's maximum of outstanding ones.
 #[derive(Debug)]
 pub(super) struct AnsweredReads {
     reads: VecDeque<AnsweredRead>,

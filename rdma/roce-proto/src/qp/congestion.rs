@@ -1,32 +1,29 @@
 //! Congestion control: a window of packets under way, and a rate limit.
 //!
-//! - The window halves when packets are lost and grows by one for each window that arrives. Without
-//!   a lossless network, the receiver's socket buffer overflows. A loss while the round trip is at
-//!   its minimum is random, and costs an eighth of the window (as in TCP Veno: Fu and Liew, IEEE
-//!   JSAC 2003).
+//! - The window halves when packets are lost (the receiver's socket buffer overflows) and grows by
+//!   one for each window that arrives. A loss while the round trip is at its minimum is random, and
+//!   costs an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
 //! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015): cut on a notification, recovered by halves,
 //!   then increased until it no longer limits.
 //!
-//! A notification carries no key, so any machine that guesses an address and queue pair number can
-//! forge one. The rate is therefore cut at most once a round trip, and never below half of the rate
-//! allowed by window and round trip. Real congestion also shows as loss or queueing, which lower
-//! that floor. On a lossless network, half of the windows of many queue pairs would stand in a
-//! queue, so a notification also shrinks the window while the round trip shows a queue of a
-//! millisecond.
+//! A notification carries no key and can be forged. The rate is therefore cut at most once a round
+//! trip, and never below half of the rate allowed by window and round trip; real congestion also
+//! shows as loss or queueing, which lower that floor. On a lossless network, the windows of many
+//! queue pairs would still stand in a queue, so a notification also shrinks the window while the
+//! round trip shows a queue of a millisecond.
 //!
-//! The rate covers data in both roles: SENDs, WRITEs, returned READ responses, and requested READ
-//! data.
+//! The rate covers SENDs, WRITEs, returned READ responses, and requested READ data.
 
 use super::rtt::RoundTrip;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// In packets, equal to that of rdma_rxe.
+/// In packets, as in rdma_rxe.
 const INITIAL: u64 = 128;
 const MIN: u64 = 8;
-/// In packets, well below the 2^23 that sequence numbers distinguish.
+/// In packets.
 const MAX: u64 = 512;
-/// Minimum time between two reductions for loss; a longer round trip extends it.
+/// Minimum time between two reductions for loss, unless the round trip is longer.
 const ONE_LOSS: Duration = Duration::from_millis(2);
 /// Divisor of the window for a random loss, or for a notification with a queue.
 const CHANCE: u64 = 8;
@@ -38,9 +35,9 @@ const NOTICED_MIN: u64 = 32;
 const GAIN: f64 = 1.0 / 16.0;
 /// Interval at which a rate is raised and the estimate decays.
 const PERIOD: Duration = Duration::from_micros(300);
-/// Minimum time between obeyed notifications, if the round trip is shorter or unknown.
+/// Minimum time between obeyed notifications, unless the round trip is longer.
 const ONE_NOTICE: Duration = Duration::from_micros(50);
-/// Fraction of the rate allowed by window and round trip, below which notifications do not cut.
+/// Fraction of the rate allowed by window and round trip: the lower bound of cuts.
 const NOTICED_SHARE: f64 = 0.5;
 /// Periods of fast recovery before the target rate is raised.
 const RECOVERY_PERIODS: u32 = 5;
@@ -48,14 +45,13 @@ const RECOVERY_PERIODS: u32 = 5;
 const RAISE: f64 = 5e6;
 /// Round trip of a queue pair that only answers.
 const UNMEASURED: Duration = Duration::from_millis(1);
-/// Round trips after which a notification cannot concern earlier packets.
 const VALID_ROUND_TRIPS: u32 = 4;
 /// In bytes per second: 10 Mbit/s.
 const MIN_RATE: f64 = 1.25e6;
 /// Rate at the first notification, above which the limit is removed, in bytes per second: 100
 /// Gbit/s.
 const LINE_RATE: f64 = 12.5e9;
-/// Time by which a paced sender may run ahead, so that packets leave in batches.
+/// How far a paced sender may run ahead, so that packets leave in batches.
 const BURST: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]
@@ -66,7 +62,6 @@ pub(super) struct Window {
     lost_at: Option<Instant>,
 }
 
-/// Rate limiter of a queue pair, active after notifications.
 #[derive(Debug, Default)]
 pub(super) struct Pacer {
     rate: Option<Rate>,
@@ -77,7 +72,6 @@ pub(super) struct Pacer {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
-    /// Bytes allowed under way.
     pub(super) window: u64,
     pub(super) round_trip: Option<Duration>,
     pub(super) is_under_way: bool,
@@ -122,7 +116,6 @@ impl Window {
         }
     }
 
-    /// Shrinks the window if the path has a long queue.
     pub(super) fn noticed(&mut self, queue: Duration) {
         if queue > QUEUE_MAX && self.packets > NOTICED_MIN {
             self.packets = (self.packets - self.packets / CHANCE).max(NOTICED_MIN);
@@ -149,7 +142,7 @@ impl Pacer {
         self.rate.is_some()
     }
 
-    /// True if the next packet with data may leave; otherwise [`Self::held_until`] has the time.
+    /// Otherwise [`Self::held_until`] has the time.
     pub(super) fn admits(&mut self, now: Instant) -> bool {
         self.held_until = self.hold(now);
         self.held_until.is_none()
@@ -170,12 +163,10 @@ impl Pacer {
         self.held_until
     }
 
-    /// Nothing waits for the rate before the next [`Self::admits`].
     pub(super) fn release(&mut self) {
         self.held_until = None;
     }
 
-    /// Counts bytes sent or requested.
     pub(super) fn sent(&mut self, bytes: u64, now: Instant) {
         self.sent_at = Some(now);
         if let Some(rate) = &mut self.rate {
@@ -184,9 +175,9 @@ impl Pacer {
         }
     }
 
-    /// Handles a congestion notification (annex A17.9.3).
+    /// Annex A17.9.3.
     ///
-    /// Returns true if it was obeyed: it can only concern packets of the last round trips.
+    /// Returns true if obeyed: notifications only concern packets of the last round trips.
     pub(super) fn notified(&mut self, path: &Measured, now: Instant) -> bool {
         let Some(sent_at) = self.sent_at.filter(|_| !self.ignores) else {
             return false;
@@ -312,7 +303,7 @@ mod tests {
         assert!(!pacer.is_active());
     }
 
-    /// From an attacker that found the queue pair number, 20,000 a second.
+    /// 20,000 a second.
     #[test]
     fn notifications_alone_leave_half_of_the_rate() {
         let mut now = Instant::START;
@@ -359,8 +350,8 @@ mod tests {
         assert!(with * 7.0 < without, "{with} of {without}");
     }
 
-    /// 64 queue pairs with full windows share a lossless link of 100 Gbit/s, which marks packets
-    /// that wait longer than 100 us.
+    /// 64 queue pairs share a lossless link of 100 Gbit/s, which marks packets that wait longer
+    /// than 100 us.
     #[test]
     fn many_queue_pairs_keep_no_standing_queue_without_loss() {
         const QUEUE_PAIRS: usize = 64;

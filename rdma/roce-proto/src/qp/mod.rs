@@ -2,7 +2,7 @@
 //!
 //! Inputs are packets and the time ([`Qp::handle_packet`], [`Qp::handle_timeout`]); outputs are
 //! packets ([`Qp::poll_transmit`]) and the time of the next call ([`Qp::poll_timeout`]). Each call
-//! gets the endpoint's shared state as a [`Context`].
+//! borrows the endpoint's shared state as a [`Context`].
 //!
 //! Payload is copied once each way, between registered memory and packets.
 
@@ -97,7 +97,6 @@ pub struct Qp {
     responder: Responder,
     pacer: Pacer,
     question: Question,
-    /// True until the peer is known to be ready; only requests wait.
     held: bool,
     broken: bool,
     owes_cnp: bool,
@@ -201,8 +200,7 @@ impl Qp {
         if congested {
             cx.counters.np_ecn_marked_roce_packets += 1;
             let recent = |at| now.saturating_duration_since(at) < CNP_INTERVAL;
-            // A notification causes no notification, or two queue pairs would exchange them without
-            // end.
+            // Two queue pairs would exchange notifications without end.
             let is_notification = packet.opcode == Opcode::Cnp;
             self.owes_cnp |= !is_notification && !self.cnp_sent_at.is_some_and(recent);
         }
@@ -226,8 +224,8 @@ impl Qp {
                 self.requester.handle_read_response(packet, now, cx)
             }
             _ => {
-                // A request in sequence replaces a lost RTU (IBTA 12.9.7.1). No other packet does:
-                // its sender may not have read the REP.
+                // Only a request in sequence replaces a lost RTU (IBTA 12.9.7.1): the sender of
+                // others may not have read the REP.
                 let was_due = self.responder.handle_request(packet, cx);
                 self.held &= !was_due;
                 was_due
@@ -333,9 +331,9 @@ impl Qp {
         packet.emit(out)
     }
 
-    /// Writes a probe: an empty SEND with the PSN of the last acknowledged packet.
+    /// An empty SEND with the PSN of the last acknowledged packet.
     ///
-    /// A peer with the queue pair acknowledges the duplicate without executing it (IBTA 9.7.5.1.3).
+    /// The duplicate is acknowledged but not executed (IBTA 9.7.5.1.3).
     fn emit_probe(&self, out: &mut [u8]) -> usize {
         let psn = psn::to_wire(self.requester.last_acknowledged());
         let mut packet = Packet::new(Opcode::SendOnly, self.dest_qpn, psn);

@@ -1,7 +1,6 @@
 //! Probes that find out whether a peer still has its queue pair.
 //!
-//! They follow a message, possibly a stranger's, that denies the queue pair. An answer proves that
-//! the peer has it; silence proves that it has not.
+//! They follow an unauthenticated message that denies the queue pair: silence proves it.
 
 use crate::time::Instant;
 use core::time::Duration;
@@ -44,7 +43,6 @@ impl Question {
         }
     }
 
-    /// The peer answered, or the answer no longer matters.
     pub(super) fn answered(&mut self) {
         self.asked = None;
         self.is_due = false;
@@ -62,7 +60,7 @@ impl Question {
         self.asked.map(|asked| asked.next.min(asked.until))
     }
 
-    /// True if the peer has been silent for too long; schedules the next probe.
+    /// Whether the peer has been silent for too long; schedules the next probe.
     pub(super) fn goes_unanswered(&mut self, now: Instant) -> bool {
         let Some(asked) = &mut self.asked else {
             return false;

@@ -1,8 +1,7 @@
-//! Requester: work requests become packets, acknowledgements and READ data become completions (IBTA
-//! 9.7.3 to 9.7.6).
+//! Requester: turns work requests into packets, and answers into completions (IBTA 9.7.3 to 9.7.6).
 //!
-//! Retransmission is go-back-N from the oldest unacknowledged packet; a READ is requested again
-//! from the first missing packet. A window limits the data under way, READ data included.
+//! Retransmission is go-back-N from the oldest unacknowledged packet; a READ resumes at the first
+//! missing one. A window limits the data under way, READ data included.
 
 mod receive;
 mod transmit;
@@ -19,8 +18,7 @@ use super::rtt::RoundTrip;
 use super::{Context, Joined, QpConfig, psn};
 use crate::wire::NakCode;
 
-/// Timeout limit with infinite ACK timeout: code 20 of IBTA 9.7.6.1.3, the longest accepted of
-/// peers.
+/// With infinite ACK timeout: code 20 of IBTA 9.7.6.1.3, the longest accepted of peers.
 const LONGEST_TIMEOUT: Duration = Duration::from_micros(4_294_967);
 /// In bytes (IBTA 9.2.10).
 const MAX_MESSAGE: u64 = 1 << 31;
@@ -36,19 +34,17 @@ pub(super) struct Requester {
     patience: Option<Duration>,
 
     queue: VecDeque<Entry>,
-    /// Index in `queue` of the work to send next, or its length.
+    /// Index of the work to send next, or the queue's length.
     cursor: usize,
     /// Next sequence number, within the work at the cursor.
     next: u64,
-    /// Oldest unacknowledged sequence number.
     unacked: u64,
-    /// One past the newest sequence number ever sent.
     sent: u64,
     /// First sequence number of the next posted work.
     end: u64,
     /// One past the last packet with AckReq.
     ack_requested: u64,
-    /// True after signaled work was sent or sending was rewound, until AckReq is sent.
+    /// Whether a completion or resumed sending awaits an AckReq.
     awaited: bool,
     /// Ends of READ requests with incomplete responses.
     requests: VecDeque<u64>,
@@ -61,10 +57,8 @@ pub(super) struct Requester {
     /// First packet sent within a super-packet, until its result is known.
     joined: Option<u64>,
     fate: Option<Joined>,
-    /// Time at which silence counts as loss.
     deadline: Option<Instant>,
     progress_at: Instant,
-    /// End of the peer's RNR wait.
     not_ready_until: Option<Instant>,
     not_ready_count: u8,
     broken: bool,
@@ -72,9 +66,8 @@ pub(super) struct Requester {
 
 /// NAK that ends the queue pair unless the peer proceeds.
 ///
-/// It carries no key but a PSN within the window, which a stranger can guess. The packet is
-/// therefore sent again: a peer that refused it stays silent or refuses it again, any other peer
-/// acknowledges it.
+/// A stranger can guess its PSN. The packet is therefore sent again: a peer that refused it stays
+/// silent or refuses it again, any other peer acknowledges it.
 #[derive(Debug, Clone, Copy)]
 struct Refusal {
     sequence: u64,
@@ -86,12 +79,10 @@ struct Refusal {
 #[derive(Debug)]
 struct Entry {
     work: SendWork,
-    /// First packet or response.
     first: u64,
     /// Number of packets, or of responses for a READ.
     packets: u64,
     length: u32,
-    /// For a READ: responses that have arrived.
     fetched: u64,
     fault: Option<WorkStatus>,
 }
@@ -147,7 +138,6 @@ impl Requester {
         self.broken
     }
 
-    /// `None` before the first measurement.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         self.round_trip.least()
     }
@@ -169,7 +159,6 @@ impl Requester {
         self.window.noticed(self.round_trip.queue());
     }
 
-    /// The packet just written follows another one in a super-packet.
     pub(super) fn note_joined(&mut self) {
         self.joined.get_or_insert(self.next - 1);
     }
@@ -211,7 +200,6 @@ impl Requester {
         Ok(())
     }
 
-    /// The peer has been silent for too long.
     pub(super) fn give_up(&mut self, cx: &mut Context<'_>) {
         cx.counters.retry_exceeded_err += 1;
         self.fail(WorkStatus::RetryExceeded, cx);

@@ -26,7 +26,7 @@ pub(super) struct Responder {
     /// Completed messages (IBTA 9.7.7.1).
     msn: u32,
     inbound: Inbound,
-    /// True after a NAK for `expected`: no further NAK until that packet arrives (IBTA 9.7.5.1.2).
+    /// After a NAK for `expected`, none follows until that packet arrives (IBTA 9.7.5.1.2).
     nak_sent: bool,
     responses: VecDeque<Response>,
     /// For repeated requests.
@@ -36,13 +36,11 @@ pub(super) struct Responder {
     /// True if READ data was sent within super-packets since the last repeated request.
     joined: bool,
     fate: Option<Joined>,
-    /// Refusal that broke the queue pair, repeated with each repeated request.
+    /// Repeated with each repeated request.
     refusal: Option<NakCode>,
-    /// True if the refusal was for a key, range or right.
     wrong_key: bool,
 }
 
-/// Incomplete message of several packets.
 #[derive(Debug, Clone, Copy)]
 enum Inbound {
     Nothing,
@@ -52,7 +50,6 @@ enum Inbound {
 
 #[derive(Debug, Clone, Copy)]
 enum Stop {
-    /// No receive is posted; the peer retries later.
     NotReady,
     Refuse(NakCode),
 }
@@ -69,7 +66,6 @@ impl Responder {
             msn: 0,
             inbound: Inbound::Nothing,
             nak_sent: false,
-            // At most one acknowledgement stands between two READs.
             responses: VecDeque::with_capacity(2 * resources + 2),
             reads: AnsweredReads::new(resources),
             atomics: VecDeque::with_capacity(resources),
@@ -107,7 +103,7 @@ impl Responder {
         self.inbound = Inbound::Nothing;
     }
 
-    /// Returns true if the packet was in sequence. A broken queue pair only repeats its refusal.
+    /// Returns whether the packet was in sequence. A broken queue pair only repeats its refusal.
     pub(super) fn handle_request(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> bool {
         let sequence = psn::from_wire(packet.bth.psn, self.expected);
         match sequence.cmp(&self.expected) {
@@ -137,8 +133,8 @@ impl Responder {
     fn handle_due(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) {
         let sequence = self.expected;
         self.nak_sent = false;
-        // An unsent NAK for this packet is obsolete. It would have acknowledged all earlier
-        // packets, and may have replaced a requested acknowledgement.
+        // An unsent NAK for this packet is obsolete. It may have replaced a requested
+        // acknowledgement.
         let retracted = self.waiting_nak();
         if retracted.is_some() {
             self.responses.pop_back();
@@ -166,7 +162,7 @@ impl Responder {
 
     /// Executes a packet.
     ///
-    /// Returns true if an acknowledgement is due; a response with data is one.
+    /// Returns whether an acknowledgement is due; data counts as one.
     fn carry_out(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<bool, Stop> {
         match packet.opcode {
             opcode if opcode.is_send() => self.take_send(packet, cx)?,
@@ -182,7 +178,6 @@ impl Responder {
         Ok(packet.bth.ack_req)
     }
 
-    /// Returns the unsent NAK. No answer is queued behind a NAK.
     fn waiting_nak(&self) -> Option<Response> {
         self.responses.back().copied().filter(Response::is_nak)
     }
@@ -234,7 +229,6 @@ impl Responder {
         }
         let invalidated_rkey = packet.ieth.map(|ieth| ieth.rkey);
         if let Some(rkey) = invalidated_rkey {
-            // A peer of another reactor may have been faster; the key is invalid in either case.
             let _ = cx.memory.invalidate(rkey);
         }
         cx.completions.push(Completion {
@@ -353,8 +347,7 @@ impl Responder {
 
     /// Executes an atomic.
     ///
-    /// Atomic among this endpoint's queue pairs, which share a thread, but not against other
-    /// reactors or the processor.
+    /// Atomic among this endpoint's queue pairs only.
     fn take_atomic(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<(), Stop> {
         cx.counters.rx_atomic_requests += 1;
         let idle = matches!(self.inbound, Inbound::Nothing) && self.responder_resources > 0;
@@ -389,16 +382,16 @@ impl Responder {
         Ok(())
     }
 
-    /// Handles a repeated request (IBTA 9.7.5.1.3): acknowledges SENDs and WRITEs, reads again, and
-    /// answers atomics from the stored result.
+    /// IBTA 9.7.5.1.3: acknowledges SENDs and WRITEs, reads again, and answers atomics from the
+    /// stored result.
     fn handle_duplicate(&mut self, packet: &Packet<'_>, sequence: u64, cx: &mut Context<'_>) {
         if packet.opcode.is_send() || packet.opcode.is_write() {
             self.acknowledge(self.expected - 1, Syndrome::Ack);
             return;
         }
         let response = if let Some(reth) = packet.reth {
-            // A READ that was never executed is not a repetition: its key would be a guess, and the
-            // answer would reveal whether it is right.
+            // The key of a READ that was never executed may be a guess, and an answer would confirm
+            // it.
             let is_known = self.reads.covers(sequence, reth, self.mtu);
             let length = u64::from(reth.dma_len);
             let checked = cx
@@ -418,8 +411,8 @@ impl Responder {
             })
         };
         let Some(response) = response else { return };
-        // The peer went back, so later answers are obsolete. A NAK stays: no other follows before
-        // its packet arrives, and a copy made by the network does not mean that the peer went back.
+        // The peer went back, so later answers are obsolete. A NAK stays: the network may have made
+        // the copy, and no other NAK follows.
         let nak = self.waiting_nak();
         self.responses
             .retain(|waiting| waiting.sequence() < sequence);
@@ -427,10 +420,7 @@ impl Responder {
         self.responses.extend(nak);
     }
 
-    /// Queues a response with data.
-    ///
-    /// Beyond the agreed number of requests, the oldest response was caused by a copy of an old
-    /// packet and is dropped.
+    /// Beyond the agreed number, the oldest response is dropped: a copy of an old packet caused it.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();
@@ -470,7 +460,7 @@ impl Responder {
         self.responses.front().is_some_and(is_ack)
     }
 
-    /// Returns the length of the next answer. `pacer` limits READ data.
+    /// `pacer` limits READ data.
     pub(super) fn poll_transmit(
         &mut self,
         now: Instant,

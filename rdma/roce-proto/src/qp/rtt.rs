@@ -1,33 +1,31 @@
 //! Retransmission timeout, from measured round trips.
 //!
-//! InfiniBand's fixed timeout is chosen for the worst path, typically half a second. Here packets
-//! are sent again when the measured round trip makes their loss likely (RFC 6298's estimator); the
-//! retry counter still counts the fixed timeout.
+//! InfiniBand's fixed timeout is typically half a second. Here packets are sent again when the
+//! measured round trip makes their loss likely (RFC 6298's estimator); the retry counter still
+//! counts the fixed timeout.
 
 use crate::time::Instant;
 use core::time::Duration;
 
-/// The peer's processor may be busy for as long.
 const MIN_TIMEOUT: Duration = Duration::from_millis(20);
 const FIRST_TIMEOUT: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct RoundTrip {
     smoothed: Option<Duration>,
     variation: Duration,
-    /// Shortest since a timeout expired: the path without queueing.
+    /// Shortest since a timeout expired: without queueing.
     least: Duration,
     /// Doublings since the last measurement.
     ///
-    /// Progress does not reset them: a peer that always answers later than the timeout would get
-    /// everything twice and never be measured (Karn's rule, RFC 6298 section 5).
+    /// Progress does not reset them, or a peer that always answers late would get everything twice
+    /// and never be measured (Karn's rule, RFC 6298 section 5).
     backoff: u32,
     limit: Duration,
-    /// Packet whose acknowledgement is timed; never one sent twice (Karn's rule).
+    /// Timed packet; never one sent twice (Karn's rule).
     sample: Option<(u64, Instant)>,
 }
 
 impl RoundTrip {
-    /// `limit`: the connection's ACK timeout.
     pub(super) fn new(limit: Duration) -> Self {
         Self {
             smoothed: None,
@@ -39,12 +37,10 @@ impl RoundTrip {
         }
     }
 
-    /// `None` before the first measurement.
     pub(super) fn smoothed(&self) -> Option<Duration> {
         self.smoothed
     }
 
-    /// Round trip without queueing, if measured.
     pub(super) fn least(&self) -> Option<Duration> {
         Some(self.least).filter(|&least| least < Duration::MAX)
     }
@@ -69,14 +65,13 @@ impl RoundTrip {
         (base * (1 << self.backoff.min(10))).min(self.limit)
     }
 
-    /// Called at the first transmission of a packet with AckReq.
+    /// At the first transmission of a packet with AckReq.
     pub(super) fn sent(&mut self, sequence: u64, now: Instant) {
         if self.sample.is_none() {
             self.sample = Some((sequence, now));
         }
     }
 
-    /// Everything before `sequence` has been acknowledged.
     pub(super) fn acknowledged(&mut self, sequence: u64, now: Instant) {
         let Some((_, at)) = self.sample.take_if(|(sample, _)| *sample < sequence) else {
             return;

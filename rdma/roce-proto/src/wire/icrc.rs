@@ -1,13 +1,13 @@
 //! Invariant CRC (IBTA 7.8.1, annexes A16.5.3 and A17.3.1).
 //!
-//! The ICRC is Ethernet's CRC-32 over eight bytes of ones (in place of InfiniBand's local header),
-//! the IP and UDP headers or the GRH, and the packet from the BTH. Fields that a router may change
-//! and the BTH's congestion byte are read as ones. It follows the packet, low byte first.
+//! Ethernet's CRC-32 over eight bytes of ones (in place of InfiniBand's local header), the IP and
+//! UDP headers or the GRH, and the packet from the BTH. Fields that a router may change and the
+//! BTH's congestion byte are read as ones. The ICRC follows the packet, low byte first.
 //!
 //! It covers the IPv4 identification and the don't-fragment flag, which a UDP socket does not
 //! report. [`Checker`] derives them: a CRC is linear, so the contribution of an unknown 16-bit
 //! field, wound back over the bytes behind it, equals the field. With a non-zero identification,
-//! only the other 16 bits of the ICRC protect the data (and UDP's checksum, if set).
+//! only the other 16 bits protect the data.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -20,15 +20,14 @@ use super::packet::ICRC_LEN;
 use super::udp::{ROCE_PORT, Udp};
 use super::{Bth, Header};
 
-/// The ones for LRH, then IPv6, UDP and BTH.
+/// The ones, then IPv6, UDP and BTH.
 const MASKED_MAX: usize = LRH_ONES + ipv6::LEN + Udp::LEN + Bth::LEN;
 /// In place of InfiniBand's local route header.
 const LRH_ONES: usize = 8;
 const BTH_CONGESTION: usize = 4;
 /// Bytes of an IPv4 datagram's headers from the identification on.
 const FROM_ID: usize = ipv4::LEN - 4 + Udp::LEN;
-/// DF bit of a difference wound back to the identification: in the third byte, before the
-/// identification's two.
+/// DF bit of a difference wound back to the identification.
 const DF_WOUND_BACK: u32 = 0x40 << 16;
 
 /// Addresses of a packet covered by its ICRC.
@@ -113,7 +112,7 @@ fn split(packet: &[u8]) -> Option<(&[u8], u32)> {
     (transport.len() >= Bth::LEN).then_some((transport, u32::from_le_bytes(*found)))
 }
 
-/// Returns the length of the masked headers before the BTH.
+/// Returns the length of the masked headers.
 fn write_route(route: &Route, identity: Identity, length: usize, out: &mut [u8]) -> usize {
     let ipv6 = |source, destination, next_header, payload_len: usize| Ipv6 {
         traffic_class: 0,
@@ -225,8 +224,8 @@ impl Checker {
     }
 }
 
-// Polynomials over GF(2) modulo CRC-32's, in its reflected order: bit 31 is x^0, bit 0 is x^31.
-// Appending a zero byte to a message multiplies its CRC (without the inversions) by x^8.
+// Polynomials over GF(2) modulo CRC-32's, reflected: bit 31 is x^0, bit 0 is x^31. Appending a zero
+// byte to a message multiplies its CRC (without the inversions) by x^8.
 
 /// Reflected polynomial of CRC-32 without x^32.
 const POLYNOMIAL: u32 = 0xedb8_8320;
@@ -236,8 +235,6 @@ const fn times_x(a: u32) -> u32 {
     a >> 1 ^ if a & 1 == 1 { POLYNOMIAL } else { 0 }
 }
 
-/// `a / x`, the inverse of [`times_x`].
-///
 /// The polynomial has an x^0, so its reflection has bit 31 set, unlike `a >> 1`.
 const fn over_x(a: u32) -> u32 {
     if a & ONE == 0 {

@@ -1,8 +1,7 @@
 //! Wire formats, one file for each header.
 //!
-//! Each header is a plain value. [`Header::parse`] takes it from the front of a byte slice;
-//! [`Header::emit`] writes it. Parsing is bounds-checked and never panics; reserved bits are
-//! ignored on receipt and sent as zero (IBTA 5.2).
+//! Parsing is bounds-checked and never panics. Reserved bits are ignored on receipt and sent as
+//! zero (IBTA 5.2).
 
 pub mod aeth;
 pub mod atomiceth;
@@ -35,7 +34,6 @@ pub use reth::Reth;
 
 /// Header of fixed length.
 pub trait Header: Sized {
-    /// Length on the wire, in bytes.
     const LEN: usize;
 
     /// Reads the header from exactly [`Self::LEN`] bytes.

@@ -51,8 +51,8 @@ impl<'a> Packet<'a> {
     #[must_use]
     pub const fn new(opcode: Opcode, dest_qpn: u32, psn: u32) -> Self {
         let mut bth = Bth::new(opcode.code(), dest_qpn, psn);
-        // A queue pair without an alternate path is Migrated (IBTA 17.2.8.1.1), and adapters take a
-        // slow path for others.
+        // Without an alternate path: Migrated (IBTA 17.2.8.1.1), and others take a slow path in
+        // adapters.
         bth.mig_req = !opcode.is_datagram();
         Self {
             bth,

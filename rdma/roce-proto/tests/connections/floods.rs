@@ -17,7 +17,6 @@ fn a_flood_of_requests_is_bounded() {
     assert!(pair.managers[TARGET].dropped_requests() > 4000);
 }
 
-/// Any machine can send requests in an address's name.
 #[test]
 fn refusals_cost_the_address_that_requests_claim_nothing() {
     let mut pair = Pair::new(1, FAIR);

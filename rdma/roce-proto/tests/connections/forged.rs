@@ -42,10 +42,9 @@ fn questions(pair: &Pair) -> usize {
     events.len()
 }
 
-/// A REQ for the queue pair of an established connection, from a restarted peer or a stranger, is
-/// refused.
+/// The REQ is a restarted peer's or a stranger's.
 ///
-/// The connection stays until its owner has probed the peer.
+/// Only an unanswered probe ends the connection.
 #[test]
 fn a_request_for_a_queue_pair_in_use_ends_nothing() {
     let (mut pair, id, req) = established(4);
@@ -103,7 +102,7 @@ fn a_rejection_without_our_number_ends_nothing() {
 
 /// A REJ before the confirmation makes the target repeat its REP.
 ///
-/// A live host confirms it; a host that gave up costs a second.
+/// A host that gave up costs a second.
 #[test]
 fn a_rejection_before_the_confirmation_is_asked_about() {
     for is_there in [false, true] {

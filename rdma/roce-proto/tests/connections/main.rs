@@ -79,7 +79,7 @@ impl Pair {
         }
     }
 
-    /// Runs until nothing is under way and no timer expires within `limit`, or until `ready`.
+    /// Until nothing is under way and no timer expires within `limit`, or `ready`.
     fn run(&mut self, limit: Duration, ready: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + limit;
         loop {
@@ -141,7 +141,6 @@ fn connections_come_and_go() {
     for_each_seed(COMMAND, 1000, |seed| {
         let mut random = Random::new(seed);
         let weather = Weather {
-            // The ICRC would have detected corruption.
             corruption: 0,
             ..Weather::foul(&mut random)
         };
@@ -174,7 +173,6 @@ fn connections_come_and_go() {
             pair.events[TARGET].iter().any(up)
         };
         if !pair.run(Duration::from_secs(1), target_knows) {
-            // The RTU was lost and is not requested again: the host's first packet replaces it.
             pair.managers[TARGET].received_packet(target);
         }
         assert!(pair.run(Duration::from_secs(1), target_knows));
@@ -297,8 +295,7 @@ fn there_are_no_datagram_services() {
     assert!(answers.is_empty() && events.is_empty() && more.is_empty());
 }
 
-/// No alternate paths on Ethernet (annex A16.4.3): none is requested, a LAP for a connection is
-/// refused, and a stranger's is ignored.
+/// Annex A16.4.3.
 #[test]
 fn there_is_no_automatic_path_migration() {
     let mut pair = Pair::new(6, FAIR);
@@ -337,8 +334,6 @@ fn there_is_no_automatic_path_migration() {
     assert_eq!(apr.status, STATUS_UNSUPPORTED);
 }
 
-/// The listener checks the membership.
-///
 /// An invalid P_Key is refused at once.
 #[test]
 fn a_request_says_which_partition_it_is_of() {
@@ -371,7 +366,6 @@ fn a_request_says_which_partition_it_is_of() {
     }
 }
 
-/// A peer that claims another address causes at most one datagram there for each of its own.
 #[test]
 fn an_address_that_was_not_proven_is_answered_once() {
     for leaves in [false, true] {

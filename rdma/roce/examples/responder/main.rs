@@ -116,8 +116,7 @@ impl Responder {
 
     /// Accepts every request.
     ///
-    /// The port selects rping or perftest; the first connection of a perftest client is its control
-    /// channel, later ones carry traffic.
+    /// The port selects rping or perftest, whose first connection is the control channel.
     fn answer(&mut self, request: ConnRequest) {
         let peer = request.peer.ip();
         let controlled = self.conversations.values().any(|known| {

@@ -1,9 +1,8 @@
 //! Server side of perftest's bandwidth tests with `-R`.
 //!
-//! A client opens a control connection and then, to the same port, those that carry its traffic. On
-//! the control connection, client and server alternate, the client first, with messages of equal
-//! length: versions, settings, the path MTU, readiness, results. A server that agrees to the
-//! settings echoes each message. One kind has content: the location of the other side's memory, a C
+//! A client opens a control connection, then those of its traffic. On the control connection,
+//! client and server alternate with messages of equal length: versions, settings, the path MTU,
+//! readiness, results. The server echoes each message; one names the other side's memory, a C
 //! structure of 56 bytes with big-endian fields.
 //!
 //! A server is passive in a test of WRITE or READ, and provides receives in a test of SEND.
@@ -12,9 +11,8 @@ use cairn_rdma::RemoteBuffer;
 
 use crate::station::Step;
 
-/// Length of the message that names a queue pair and memory: LID, outstanding READs, queue pair
-/// number, PSN, key (4 bytes each), 4 unused bytes, address (8), GID (16), SRQ number, GID index (4
-/// each).
+/// LID, outstanding READs, queue pair number, PSN, key (4 bytes each), 4 unused bytes, address (8),
+/// GID (16), SRQ number, GID index (4 each).
 const DESTINATION_BYTES: usize = 56;
 const DESTINATION_QPN: usize = 8;
 const DESTINATION_RKEY: usize = 16;
@@ -28,10 +26,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Creates the state of a control connection.
-    ///
-    /// Clients may read and write the `window`. `number` is a displayed queue pair number: the
-    /// connection manager has exchanged the real ones.
+    /// Clients may read and write the `window`. `number` is only displayed.
     pub(crate) fn new(window: RemoteBuffer, number: u32) -> Self {
         Self {
             window,

@@ -1,9 +1,8 @@
 //! Server side of `rping`.
 //!
-//! A ping is four messages of 16 bytes and two transfers on one connection: the client names its
-//! data, and the server READs it and confirms; the client names the destination of the echo, and
-//! the server WRITEs it and confirms. The client's messages are big-endian: address (8 bytes), key
-//! (4), length (4). The server's have no relevant content.
+//! The client names its data, and the server READs it and confirms; the client names the
+//! destination of the echo, and the server WRITEs it and confirms. The client's messages have 16
+//! bytes, big-endian: address (8), key (4), length (4). The server's have no relevant content.
 
 use cairn_rdma::{CompletionKind, RemoteBuffer};
 
@@ -28,7 +27,6 @@ pub(crate) struct Rping {
 }
 
 impl Rping {
-    /// Pings longer than `length_max` are refused.
     pub(crate) fn new(length_max: u32) -> Self {
         Self {
             turn: Turn::Source,

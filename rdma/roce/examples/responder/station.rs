@@ -9,7 +9,7 @@ use cairn_rdma::{
     Mapping, Operation, PostError, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
 };
 
-/// Unprocessed messages, and their maximum length: `ib_send_bw` sends 64 KiB by default.
+/// Length: `ib_send_bw` sends 64 KiB by default.
 const RECEIVES: usize = 128;
 const RECEIVE_BYTES: usize = 128 << 10;
 
@@ -20,7 +20,6 @@ const DATA_BYTES: usize = 64 << 10;
 const SAID_BYTES: usize = 4 << 10;
 const SCRATCH_BYTES: usize = DATA_BYTES + SAID_BYTES;
 
-/// Region that peers may read and write.
 const WINDOW_BYTES: usize = 16 << 20;
 
 const READS: u8 = 128;
@@ -166,7 +165,7 @@ impl Station {
         self.endpoint.post_receives(&[work])
     }
 
-    /// Copies a message into the send buffer: one at a time per connection.
+    /// One message at a time per connection.
     fn write_down(&self, qp: QpId, message: &[u8]) -> Sge {
         let message = &message[..message.len().min(SAID_BYTES)];
         let at = scratch(qp) + DATA_BYTES;

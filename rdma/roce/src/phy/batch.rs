@@ -1,12 +1,11 @@
 //! Batch of outgoing packets, combined into super-packets.
 //!
 //! A pass through the network stack costs far more than a packet, so packets of equal size to one
-//! destination travel together ("segmentation offload", udp(7)); the last may be shorter. The IPv4
-//! identifications of the segments count from 0, which the ICRC covers.
+//! destination travel together ("segmentation offload", udp(7)); the last may be shorter. The
+//! segments' IPv4 identifications count from 0, which the ICRC covers.
 //!
-//! Packets are grouped by flow and size across queue pairs. The packets of a queue pair stay in
-//! order: none joins a group before its predecessor's ([`Place`]). A group is a list of pieces, not
-//! necessarily adjacent in memory.
+//! Groups contain packets of several queue pairs, in the order of each ([`Place`]). A group is a
+//! list of pieces, not necessarily adjacent in memory.
 
 use std::net::SocketAddr;
 
@@ -22,14 +21,11 @@ pub(super) const GROUPS: usize = 64;
 pub(super) const PIECES: usize = 1024;
 /// `UDP_MAX_SEGMENTS` of older kernels.
 const MAX_SEGMENTS: u16 = 64;
-/// Limit of an IP packet, for either version.
 const MAX_BYTES: usize = 65_000;
-/// Bytes after which complete super-packets leave: the receiver works on them in parallel, and they
-/// are still in the cache.
+/// Bytes after which complete super-packets leave, while they are in the cache.
 const ENOUGH: usize = 60_000;
-/// Bytes by which the first packet of a WRITE is longer than the next (RETH).
+/// A WRITE's first packet is longer by its RETH.
 const FIRST_HAS_MORE: usize = 16;
-/// Packets that one call may add: the packet, a copy, and a delayed predecessor.
 const SPARE: usize = 3;
 
 /// Position of a queue pair's last packet; the next one must not precede it.
@@ -42,17 +38,13 @@ pub struct Place {
 /// Whether other queue pairs have packets for this batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// A group may end with this packet.
     Alone,
-    /// Other queue pairs may have packets of equal sizes.
     Others,
 }
 
-/// Packets of one flow and size, possibly with a shorter last one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Group {
     pub(super) flow: Flow,
-    /// Length of each packet but the last.
     pub(super) segment: usize,
     pub(super) length: usize,
     pub(super) count: u16,
@@ -74,7 +66,6 @@ struct Piece {
 pub(super) struct Batch {
     number: u64,
     bytes: Box<[u8]>,
-    /// Range of the waiting packets in `bytes`.
     since: usize,
     used: usize,
     groups: Vec<Group>,
@@ -94,7 +85,6 @@ impl Batch {
         }
     }
 
-    /// True if the packets of one more call may not fit.
     pub(super) fn is_full(&self) -> bool {
         self.used + SPARE * PACKET > BYTES
             || self.groups.len() + SPARE > GROUPS
@@ -116,8 +106,7 @@ impl Batch {
 
     /// Seals the first `length` bytes of [`Self::room`] with their ICRC.
     ///
-    /// Without `joins`, the packet gets its own group. Returns true if it follows another one in a
-    /// super-packet.
+    /// Without `joins`, the packet gets its own group. Returns whether it follows another one.
     pub(super) fn add(
         &mut self,
         flow: &Flow,
@@ -143,10 +132,9 @@ impl Batch {
         is_joined
     }
 
-    /// True if the waiting packets should leave first.
+    /// Whether the waiting packets should leave first.
     ///
-    /// A packet shorter than the last ends a message, as responses do after their data, and is not
-    /// worth a call.
+    /// A packet shorter than the last ends a message, and is not worth a call.
     pub(super) fn is_due(
         &self,
         flow: &Flow,
@@ -184,8 +172,8 @@ impl Batch {
         let found = found.map(|at| from + at);
         found.or_else(|| {
             let last = self.groups.last()?;
-            // Other queue pairs may have packets of the last one's length, unless only the first
-            // packet of a message has it.
+            // Other queue pairs may have packets of the last one's length, unless only first
+            // packets have it.
             let shorter = last.segment.checked_sub(sealed)?;
             let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;
             (ends && open(last)).then_some(self.groups.len() - 1)
@@ -238,14 +226,13 @@ impl Batch {
         &self.groups
     }
 
-    /// Returns the bytes by piece. No packet is split.
+    /// By piece. No packet is split.
     pub(super) fn pieces(&self, group: &Group) -> impl Iterator<Item = &[u8]> {
         let first = Some(&self.pieces[group.first]);
         let pieces = std::iter::successors(first, |piece| piece.next.map(|at| &self.pieces[at]));
         pieces.map(|piece| &self.bytes[piece.start..][..piece.length])
     }
 
-    /// Returns each packet with its group and its index in the super-packet.
     pub(super) fn packets(&self) -> impl Iterator<Item = (&Group, u16, &[u8])> {
         self.groups.iter().flat_map(|group| {
             let pieces = self.pieces(group);
@@ -256,7 +243,7 @@ impl Batch {
         })
     }
 
-    /// Removes the packets that have left. A packet under construction stays in place.
+    /// A packet under construction stays in place.
     pub(super) fn clear(&mut self) {
         self.number += 1;
         self.since = self.used;

@@ -1,11 +1,10 @@
 //! Capture of an endpoint's packets in a pcapng file with nanosecond timestamps.
 //!
-//! A UDP socket reports no headers below the BTH, so the file has reconstructed ones: addresses and
-//! ports are right, MAC addresses and the IPv4 identification of received packets are not. For RoCE
-//! v1 neither the flow label nor a VLAN tag is shown, because the kernel writes and strips tags.
+//! A UDP socket reports no headers below the BTH. In the reconstructed ones, addresses and ports
+//! are right; MAC addresses and the IPv4 identification of received packets are not. For RoCE v1
+//! neither the flow label nor a VLAN tag is shown.
 //!
-//! Received packets are written after their ICRC has been verified, so that invalid ones cannot
-//! fill the file.
+//! Received packets are written only after their ICRC has been verified.
 
 use std::fmt;
 use std::fs::{File, OpenOptions, Permissions};
@@ -31,7 +30,6 @@ use cairn_roce_proto::wire::udp::{ROCE_PORT, Udp};
 
 /// Ethernet, IPv6, UDP.
 const HEADERS: usize = 14 + 40 + 8;
-/// Locally administered addresses; they differ in the last byte.
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 

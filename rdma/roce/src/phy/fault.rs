@@ -47,7 +47,6 @@ struct State {
     random: fastrand::Rng,
     receiver: Receiver,
     arrived: VecDeque<Arrival>,
-    /// Packet delayed until its successor arrives.
     held: Option<Arrival>,
 }
 

@@ -1,7 +1,6 @@
 //! Sending of RoCE v1 packets: Ethernet frames with a GRH and an optional tag.
 //!
-//! Why `unsafe` here: `sendmmsg` takes pointers. They are created anew for each call, from fields
-//! owned by a [`Frames`] and from borrowed packets.
+//! Why `unsafe` here: `sendmmsg` takes pointers, created anew for each call.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -20,7 +19,6 @@ use cairn_roce_proto::wire::ethernet::{ETHERTYPE_ROCE, ETHERTYPE_VLAN, Tag, Vlan
 use cairn_roce_proto::wire::grh::{self, Grh, NEXT_HEADER_BTH, gid_of};
 
 const BATCH: usize = 64;
-/// Headers of a tagged frame between the type 0x8100 and the BTH.
 const HEADERS: usize = Tag::LEN + grh::LEN;
 
 /// Frames of a sender, on the interface of its flows.
@@ -102,7 +100,6 @@ impl Frames {
     fn link_to(&mut self, flow: &Flow, now: Instant) -> io::Result<Option<sockaddr_ll>> {
         let neighbours = match &mut self.neighbours {
             Some(neighbours) => neighbours,
-            // All flows of a sender start at its device's address.
             none => none.insert(Neighbours::new(Interface::of(flow.local)?)?),
         };
         let index = neighbours.interface().index;
@@ -115,7 +112,6 @@ impl Frames {
     }
 }
 
-/// The tag is used only in tagged frames.
 fn write_headers(vlan: Option<u16>, flow: &Flow, length: usize) -> [u8; HEADERS] {
     let tag = Tag {
         vlan: Vlan {

@@ -1,8 +1,7 @@
 //! MAC addresses of peers, for RoCE v1.
 //!
 //! GIDs of RoCE v1 are IP addresses (annex A16.3, as in Linux), so the kernel's neighbour table has
-//! them. Nothing here waits: for an unknown address the kernel sends a query, and the frame is lost
-//! and retransmitted.
+//! them. Nothing here waits: the kernel queries an unknown address, and the frame is lost.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,18 +17,15 @@ pub type Mac = [u8; 6];
 
 /// A peer may move.
 const CACHED_FOR: Duration = Duration::from_secs(5);
-/// Peers can fill the cache with requests.
 const MAX_KNOWN: usize = 4096;
-/// Port without a listener (RFC 863, "discard"): a datagram to it only makes the kernel resolve the
-/// MAC address.
+/// RFC 863, "discard": a datagram only makes the kernel resolve the MAC address.
 const DISCARD_PORT: u16 = 9;
 
 /// `NDA_DST` and `NDA_LLADDR` (linux/neighbour.h).
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
-/// Usable entries: reachable, stale, delay, probe, noarp, permanent.
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
-/// Fixed part of a neighbour message (struct ndmsg), in bytes.
+/// struct ndmsg, in bytes.
 const NDMSG_LEN: usize = 12;
 
 /// Neighbours on a network interface.
@@ -78,7 +74,6 @@ impl Neighbours {
             // Frames sent by packet sockets do not refresh the kernel's entry.
             solicit(address);
         }
-        // A peer may be reachable although the kernel has removed its entry.
         let mac = found.or(before.map(|(mac, _)| mac))?;
         if self.known.len() == MAX_KNOWN && before.is_none() {
             self.known.clear();
@@ -106,10 +101,9 @@ pub fn solicit(address: IpAddr) {
     }
 }
 
-/// Returns the MAC address of a link-local GID made from it (annex A16.3.1: EUI-64, as RFC 4291,
-/// appendix A).
+/// MAC address in a link-local GID (annex A16.3.1: EUI-64, as RFC 4291, appendix A).
 ///
-/// Others, such as those of RFC 7217, contain none.
+/// GIDs of RFC 7217 contain none.
 fn mac_of_link_local(address: IpAddr) -> Option<Mac> {
     let IpAddr::V6(v6) = address else { return None };
     let [.., a, b, c, 0xff, 0xfe, d, e, f] = v6.octets() else {

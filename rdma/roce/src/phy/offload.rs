@@ -1,10 +1,9 @@
 //! Detection of peers that super-packets do not reach; packets to them leave separately.
 //!
-//! The system refuses to split super-packets on some paths, such as those without checksum offload
-//! (udp(7)). An adapter that splits them may keep the IPv4 identification constant, although the
-//! ICRC of each packet is made for a counting one; the peer then drops all packets but the first,
-//! and the sender only notices loss. Paths may change, so super-packets are tried again after a
-//! while.
+//! The system refuses to split super-packets on some paths (udp(7)). An adapter that splits them
+//! may keep the IPv4 identification constant, although each ICRC is made for a counting one; the
+//! peer then drops all packets but the first. Paths may change, so super-packets are tried again
+//! after a while.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -17,7 +16,6 @@ const LOSSES_MAX: u32 = 8;
 /// The oldest listed peer is removed first.
 const PEERS_MAX: usize = 64;
 
-/// Peers for which segmentation offload fails, or failed recently.
 #[derive(Debug)]
 pub(super) struct Offload {
     is_on: bool,
@@ -32,7 +30,6 @@ struct Peer {
 }
 
 impl Offload {
-    /// With `is_on` false, packets are never joined.
     pub(super) fn new(is_on: bool) -> Self {
         Self {
             is_on,
@@ -55,16 +52,12 @@ impl Offload {
         self.is_on && until.is_none()
     }
 
-    /// Notes that the system refused a super-packet.
-    ///
     /// Returns true if joining is disabled from now on.
     pub(super) fn refuse(&mut self, address: IpAddr) -> bool {
         let until = Some(Instant::now() + PAUSE);
         std::mem::replace(&mut self.peer(address).until, until).is_none()
     }
 
-    /// Notes whether a joined packet arrived.
-    ///
     /// Returns true if joining is disabled from now on.
     pub(super) fn judge(&mut self, address: IpAddr, fate: Joined) -> bool {
         if address.is_ipv6() {

@@ -1,19 +1,18 @@
 //! Sockets from which an endpoint's queue pairs send.
 //!
-//! The flow label of RoCE v2 is the UDP source port (annex A17.3), by which routers spread flows
-//! over paths, and adapters over queues; each needs a separate socket. But packets of one flow
-//! travel together at the price of one ([`super::batch`]). Queue pairs to the same endpoint of a
-//! peer therefore share a flow, which one thread at each end handles.
+//! Routers spread flows over paths, and adapters over queues, by the UDP source port, the flow
+//! label of RoCE v2 (annex A17.3); each port needs a socket. But packets of one flow travel
+//! together at the price of one ([`super::batch`]): queue pairs to the same endpoint of a peer
+//! therefore share a flow.
 //!
-//! The peer's kernel delivers a super-packet to the endpoint of the first packet's queue pair, so a
-//! flow leads to one endpoint of a peer. Flows to other peers may use the same port.
+//! A peer's kernel delivers a super-packet to the endpoint of its first packet, so a flow leads to
+//! one endpoint of a peer. Flows to other peers may use the same port.
 //!
-//! A flow also has one traffic class. A VLAN's interface chooses the PCP by the socket's priority,
-//! and Linux changes the priority for a message that names its class (`service_level` in
-//! `socket.rs`).
+//! A flow also has one traffic class: a VLAN's interface chooses the PCP by the socket's priority,
+//! which Linux changes for a message that names its class (`service_level` in `socket.rs`).
 //!
 //! Sockets are opened while connecting, and kept. If no more can be opened, queue pairs share those
-//! of another class, and their messages name the class: a wrong PCP is better than no connection.
+//! of another class: a wrong PCP is better than no connection.
 //!
 //! In RoCE v1 the GRH has the flow label, and sockets differ only by priority.
 
@@ -30,7 +29,6 @@ use cairn_rdma::entropy::Entropy;
 const MAX_SOCKETS: usize = 256;
 /// As for rdma_rxe and most adapters.
 const FIRST_PORT: u16 = 0xc000;
-/// Ports tried before an endpoint shares sockets.
 const TRIES: u32 = 100;
 
 /// Sending socket and flow of a queue pair.
@@ -83,7 +81,6 @@ struct Port {
     class: u8,
 }
 
-/// Flow from one port to one peer.
 #[derive(Debug)]
 struct Use {
     endpoint: u32,
@@ -163,7 +160,6 @@ impl Outlets {
         }
     }
 
-    /// Opens or shares a port if necessary.
     fn choose(&mut self, destination: Destination, class: u8) -> io::Result<usize> {
         let of_class = |port: &Port| port.class == class;
         let place = self.leading(destination, of_class);

@@ -1,17 +1,15 @@
 //! Packet sockets for RoCE v1: Ethernet frames of type 0x8915 that begin with a GRH (IBTA annex
 //! A16).
 //!
-//! A socket is bound to the interface of the address. On a VLAN's interface the kernel writes and
-//! strips the 802.1Q tag: the VID is the VLAN's, and the PCP follows from the socket's priority and
-//! the VLAN's `egress-qos-map`. The address thus selects the VLAN, as for the kernel's RoCE.
+//! On a VLAN's interface the kernel writes and strips the 802.1Q tag: the VID is the VLAN's, and
+//! the PCP follows from the socket's priority and the VLAN's `egress-qos-map`.
 //!
 //! On other interfaces a tag can be configured: with VID 0, only for the priority (802.1Q, 9.6), or
-//! with another VID, if the kernel has no VLANs. On receipt the kernel strips tags before it looks
-//! for sockets of this frame type; such a socket therefore receives all types, and its filter
-//! selects.
+//! with another VID. The kernel strips tags before it looks for sockets of this frame type, so such
+//! a socket receives all types, and its filter selects.
 //!
 //! Why `unsafe` here: our dependencies have no safe wrapper of packet sockets. Each call passes
-//! pointers to live values of the required type.
+//! pointers to live values.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -31,8 +29,8 @@ use super::socket::{
 use cairn_roce_proto::wire::ethernet::ETHERTYPE_ROCE;
 use cairn_roce_proto::wire::grh::{self, NEXT_HEADER_BTH, gid_of};
 
-/// Offsets by which a filter reads metadata of a frame (linux/filter.h: SKF_AD_OFF, and _PROTOCOL,
-/// _PKTTYPE, _IFINDEX, _VLAN_TAG, _VLAN_TAG_PRESENT).
+/// Offsets of a frame's metadata in a filter (linux/filter.h: SKF_AD_OFF, and _PROTOCOL, _PKTTYPE,
+/// _IFINDEX, _VLAN_TAG, _VLAN_TAG_PRESENT).
 const ABOUT: u32 = -0x1000_i32 as u32;
 const ABOUT_TYPE: u32 = ABOUT;
 const ABOUT_KIND: u32 = ABOUT + 4;
@@ -43,17 +41,16 @@ const ABOUT_TAG_PRESENT: u32 = ABOUT + 48;
 const ALL_TYPES: u16 = 3;
 /// Excludes frames sent by this machine (linux/if_packet.h).
 const PACKET_IGNORE_OUTGOING: c_int = 23;
-/// Offsets in a GRH.
 const GRH_NEXT_HEADER: u32 = 6;
 const GRH_DESTINATION: u32 = 24;
-/// Offset of the word that ends in the destination queue pair number.
+/// The destination queue pair number ends this word.
 const DEST_QPN: u32 = grh::LEN as u32 + 4;
 
 /// Packet socket bound to an interface.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
-    /// All tests of the filter except those of queue pair numbers.
+    /// All but queue pair numbers.
     tests: Vec<libc::sock_filter>,
     /// Held by a device's first socket.
     _claim: Option<UnixDatagram>,
@@ -156,8 +153,7 @@ fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Claims an address by an abstract Unix socket name in the network namespace: packet sockets do
-/// not exclude each other.
+/// Claims an address by an abstract Unix socket name: packet sockets do not exclude each other.
 fn claim(address: IpAddr) -> io::Result<UnixDatagram> {
     let name = format!("cairn-roce-v1-{address}");
     UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)
@@ -185,10 +181,7 @@ fn compute(what: u32, k: u32) -> libc::sock_filter {
     statement(libc::BPF_ALU | what | libc::BPF_K, k)
 }
 
-/// Tests that the frame is for this machine and arrived on this interface, not on one of its VLANs,
-/// whose frames it receives too.
-///
-/// A required tag must have this VID.
+/// Tests that the frame is for this machine, and not on one of the interface's VLANs.
 fn frame_tests(interface: &Interface, vlan: Option<u16>) -> Vec<Test> {
     let about = |what| vec![load(libc::BPF_W, what)];
     let mut tests = vec![
@@ -222,7 +215,7 @@ fn packet_tests(address: IpAddr, turn: u32, qpn_low_bits: u32) -> Vec<Test> {
     tests
 }
 
-/// Passes a packet if all tests succeed; lacks its last statement.
+/// The last statement is missing.
 fn program(tests: Vec<Test>) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
     for (value, wanted) in tests {

@@ -1,7 +1,6 @@
 //! Batched receiving of packets.
 //!
-//! Why `unsafe` here: `recvmmsg` fills buffers through pointers, created anew for each call from
-//! fields of a [`Receiver`].
+//! Why `unsafe` here: `recvmmsg` fills buffers through pointers, created anew for each call.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -39,7 +38,6 @@ pub struct Receiver {
     controls: Box<[Control]>,
     infos: [Info; BATCH],
     asked: usize,
-    /// True if the last call filled all requested buffers.
     filled: bool,
 }
 
@@ -49,11 +47,9 @@ struct Info {
     local: Option<IpAddr>,
     segment: usize,
     traffic_class: u8,
-    /// Offset of the first packet, and length of all packets, in bytes.
     header: usize,
     length: usize,
     version: Version,
-    /// `None` until the addresses are known.
     headers: Option<Headers>,
 }
 
@@ -288,7 +284,6 @@ impl Receiver {
     }
 }
 
-/// Bytes beyond the GRH's length are padding.
 fn read_grh(bytes: &[u8]) -> Info {
     let Some((grh, packet)) = Grh::parse(bytes) else {
         return Info::UNKNOWN;

@@ -1,7 +1,6 @@
 //! Batched sending of packets ([`super::batch`]).
 //!
-//! Why `unsafe` here: `sendmmsg` takes pointers. They are created anew for each call, from fields
-//! of a [`Sender`].
+//! Why `unsafe` here: `sendmmsg` takes pointers, created anew for each call.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
@@ -76,11 +75,8 @@ enum Exit {
 #[derive(Debug, Default)]
 struct Tally {
     calls: u64,
-    /// Accepted by the system.
     datagrams: u64,
-    /// Refused by the system.
     dropped: u64,
-    /// Peers for which joining was disabled.
     unjoined: u64,
 }
 
@@ -123,7 +119,6 @@ impl Sender {
             controls: Box::new([Control([0; 128]); GROUPS]),
             // SAFETY: all zeros is a value of this plain structure.
             names: Box::new([unsafe { zeroed() }; GROUPS]),
-            // Frames built here cannot be super-packets.
             offload: Offload::new(offload && !matches!(exit, Exit::Frames(_))),
             exit,
             version: network.version(),
@@ -256,8 +251,7 @@ impl Sender {
                 }
                 Err(error) => {
                     let group = &self.batch.groups()[from];
-                    // For example on a path without checksum offload (udp(7)): packets leave
-                    // separately for a while.
+                    // For example on a path without checksum offload (udp(7)).
                     let refused = matches!(
                         error.raw_os_error(),
                         Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP)
@@ -324,7 +318,6 @@ impl Sender {
     }
 }
 
-/// Limits a sender to the speed of its link.
 fn wait_writable(fd: RawFd) {
     let mut polled = libc::pollfd {
         fd,
@@ -335,7 +328,6 @@ fn wait_writable(fd: RawFd) {
     unsafe { libc::poll(&raw mut polled, 1, 1) };
 }
 
-/// Writes source address, class unless it is the socket's, hop limit, and segment size.
 fn write_control(group: &Group, header: &mut msghdr, control: &mut Control) {
     let flow = &group.flow;
     header.msg_control = control.0.as_mut_ptr().cast();

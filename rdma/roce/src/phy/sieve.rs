@@ -1,8 +1,6 @@
-//! Kernel filters by destination queue pair number: other packets are dropped before a wake-up or
-//! read.
+//! Kernel filters by destination queue pair number: other packets cause no wake-up.
 //!
-//! A filter is a binary tree with lists as leaves. A thousand numbers need about twenty
-//! comparisons, and a third of the maximum filter length.
+//! A filter is a binary tree with lists as leaves: about twenty comparisons for a thousand numbers.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -13,8 +11,7 @@ const LEAF: usize = 16;
 
 /// Replaces a socket's filter.
 ///
-/// If the kernel lacks memory for both at once, or for the narrow one, the wide one is installed
-/// first, or stays.
+/// If the kernel lacks memory for both or for the narrow filter, the wide one applies.
 ///
 /// # Errors
 /// The system refuses both.
@@ -25,14 +22,12 @@ pub(super) fn exchange(
 ) -> io::Result<()> {
     if attach(fd, libc::SO_ATTACH_FILTER, narrow).is_err() {
         attach(fd, libc::SO_ATTACH_FILTER, wide)?;
-        // The wide filter passes everything that the narrow one does.
         let _ = attach(fd, libc::SO_ATTACH_FILTER, narrow);
     }
     Ok(())
 }
 
-/// End of a filter that passes these queue pairs, whose number is in the low 24 bits of the word at
-/// `at`.
+/// Passes these queue pairs, whose number is in the low 24 bits of the word at `at`.
 ///
 /// `numbers` is sorted.
 pub(super) fn by_number(at: u32, numbers: &[u32]) -> Vec<libc::sock_filter> {

@@ -2,7 +2,7 @@
 //!
 //! Why `unsafe` here: our dependencies have no safe wrapper of batches with control messages
 //! (`recvmmsg`, `sendmmsg`), segmentation offload and reuseport filters. Every call passes pointers
-//! to live values of the option's type, with their size.
+//! to live values.
 
 use std::io;
 use std::mem::{size_of, size_of_val, zeroed};
@@ -13,11 +13,11 @@ use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
 use super::sieve::{PASS, by_number, compare, exchange};
 
-/// Requested bytes; the system may grant less.
+/// The system may grant less.
 pub(crate) const RECEIVE_BUFFER: c_int = 8 << 20;
 const SEND_BUFFER: c_int = 4 << 20;
-/// Offset of the word that ends in the destination queue pair number; a socket's filter also
-/// receives the UDP header.
+/// The destination queue pair number ends this word; a socket's filter also receives the UDP
+/// header.
 const DEST_QPN: u32 = 8 + 4;
 
 /// Offset of the network header in a filter's loads (linux/filter.h: SKF_NET_OFF).
@@ -33,10 +33,9 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// Filter statements that return `value` for the flow's packets, and otherwise continue.
+    /// Returns `value` for the flow's packets, otherwise continues.
     ///
-    /// They also continue if IP options or extension headers, which RoCE does not use, hide the
-    /// port.
+    /// IP options or extension headers, which RoCE does not use, hide the port.
     fn returns(&self, value: u32) -> Vec<libc::sock_filter> {
         let words = |octets: &[u8]| -> Vec<u32> {
             let words = octets.as_chunks::<4>().0.iter();
@@ -53,7 +52,6 @@ impl FlowKey {
         tests.insert(0, port);
         let mut program = Vec::new();
         for (left, (size, at, wanted)) in (1..=tests.len()).rev().zip(tests) {
-            // Skips two statements for each later test, and the return.
             let over = 2 * (left - 1) + 1;
             program.push(statement(libc::BPF_LD | size | libc::BPF_ABS, NETWORK + at));
             program.push(compare(libc::BPF_JEQ, wanted, 0, over as u8));
@@ -88,8 +86,8 @@ impl Socket {
         } else {
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1)?;
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &1)?;
-            // Adapters and rdma_rxe send checksum 0 over IPv6, too (annex A17.3: the ICRC protects
-            // the packet), which the system drops without this option.
+            // UDP checksum 0 is sent over IPv6, too (annex A17.3), which the system drops without
+            // this option.
             this.set(libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, &1)?;
         }
         grow_receive_buffer(this.raw())?;
@@ -121,8 +119,8 @@ impl Socket {
         // SAFETY: the new descriptor has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let this = Self { fd, is_ipv4 };
-        // Never fragment, and use only the interface's MTU: any machine can send ICMP messages
-        // about the path. (This option also makes the identification of an IPv4 packet 0.)
+        // Never fragment, and ignore ICMP messages about the path, which any machine can send. (The
+        // identification of an IPv4 packet also becomes 0.)
         if is_ipv4 {
             let level = libc::IP_PMTUDISC_PROBE;
             this.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &level)?;
@@ -164,8 +162,7 @@ impl Socket {
         for (flow, turn) in flows {
             program.extend(flow.returns(*turn));
         }
-        // The filter gets the payload: the BTH, whose second word is FECN, BECN and reserved bits,
-        // then DestQP.
+        // The filter gets the payload: the BTH, whose second word ends in DestQP.
         program.extend([
             statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 4),
             statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0x00ff_ffff),
@@ -196,7 +193,7 @@ impl Socket {
         } else {
             self.set(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class)?;
         }
-        // After the class, because setting the class changes the priority in Linux.
+        // Setting the class changes the priority in Linux.
         set_priority(self.raw(), traffic_class)
     }
 
@@ -225,18 +222,17 @@ impl Socket {
     }
 }
 
-/// Service level of a traffic class: the priority by which a VLAN's `egress-qos-map` chooses the
-/// PCP.
+/// Priority by which a VLAN's `egress-qos-map` chooses the PCP.
 ///
-/// Linux uses another rule, by which ToS 96 is priority 0 (ip(7), `rt_tos2priority`): it evaluates
-/// bits that now belong to DSCP, and not the upper three.
+/// Linux's own rule (ip(7), `rt_tos2priority`) evaluates bits that now belong to DSCP: ToS 96
+/// becomes priority 0.
 pub(super) const fn service_level(traffic_class: u8) -> u8 {
     traffic_class >> 5
 }
 
 const HIGHEST_UNPRIVILEGED: c_int = 6;
 
-/// Sets the priority of a traffic class; without the privileges for 7, the next lower one.
+/// Priority 7 requires privileges; without them, the next lower one.
 pub(super) fn set_priority(fd: RawFd, traffic_class: u8) -> io::Result<()> {
     let level = c_int::from(service_level(traffic_class));
     let set_to = |priority: c_int| set(fd, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority);
@@ -270,7 +266,6 @@ pub(super) fn set<T>(fd: RawFd, level: c_int, option: c_int, value: &T) -> io::R
     Ok(())
 }
 
-/// With privileges beyond the system's limit, otherwise up to it.
 pub(super) fn grow_receive_buffer(fd: RawFd) -> io::Result<()> {
     let size = &RECEIVE_BUFFER;
     set(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, size)

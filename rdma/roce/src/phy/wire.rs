@@ -1,7 +1,7 @@
 //! Network in memory, for endpoints isolated from the system's network.
 //!
-//! Sent packets stay here until the owner takes them, and arrive when it delivers them, so a
-//! simulation controls delay, duplication, corruption and loss.
+//! Sent packets arrive when the owner delivers them: a simulation controls delay, duplication,
+//! corruption and loss.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -85,7 +85,6 @@ impl Wire {
         let Some(sockets) = state.sockets.get_mut(&frame.destination) else {
             return;
         };
-        // Selects the socket like the filter of reuseport sockets.
         let Some((bth, _)) = Bth::parse(&frame.bytes) else {
             return;
         };
@@ -95,8 +94,7 @@ impl Wire {
         }
     }
 
-    /// Adds a socket to an address. Queue pair numbers select the socket by the bits above the
-    /// lowest `qpn_low_bits`, as given by the address's first socket.
+    /// The bits of a queue pair number above the lowest `qpn_low_bits` select a socket.
     ///
     /// # Errors
     /// `is_first` is wrong for the address.

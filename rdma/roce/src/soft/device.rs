@@ -20,7 +20,7 @@ use crate::phy::interface::PathMtus;
 use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 
-/// Values of the top bits of a queue pair number, less the one of connection management.
+/// One value of the top bits is connection management's.
 const MAX_ENDPOINTS: usize = (1 << INDEX_BITS) - 1;
 pub(super) const INDEX_SHIFT: u32 = 24 - INDEX_BITS;
 
@@ -35,7 +35,7 @@ pub(super) struct SoftDevice {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// In the order of binding, without the first.
     ///
-    /// They stay until the device is dropped, because the kernel selects them by index.
+    /// The kernel selects them by index, so they stay.
     inlets: Mutex<Vec<Slot>>,
     counted: Mutex<Counted>,
     path_mtus: Mutex<PathMtus>,
@@ -50,16 +50,13 @@ struct Counted {
     past: Counters,
 }
 
-/// Inlet, used by one endpoint after another.
 struct Slot {
     inlet: Arc<Inlet>,
     taken: bool,
-    /// Used queue pair numbers. Moved to the endpoint while it uses the inlet.
     numbers: Numbers,
 }
 
 pub(super) struct EndpointSlot {
-    /// Top bits of the endpoint's queue pair numbers.
     pub(super) index: u32,
     pub(super) inlet: Arc<Inlet>,
     pub(super) numbers: Numbers,
@@ -128,7 +125,7 @@ impl SoftDevice {
         self.options.network.roce()
     }
 
-    /// Returns the path MTU code of `address`, at most one second old.
+    /// At most one second old.
     pub(super) fn path_mtu_code(&self, address: IpAddr) -> io::Result<u8> {
         let now = self.options.clock.now();
         let look_up = || self.options.network.path_mtu_code(address);
@@ -149,7 +146,6 @@ impl SoftDevice {
         Ok(())
     }
 
-    /// Opens an inlet if necessary.
     pub(super) fn take_slot(&self) -> Result<EndpointSlot, FabricError> {
         let mut inlets = lock(&self.inlets);
         if let Some(index) = inlets.iter().position(|slot| !slot.taken) {
@@ -181,7 +177,6 @@ impl SoftDevice {
         lock(&self.counted).open.insert(index, *counters);
     }
 
-    /// Sum over all endpoints and connection management.
     pub(super) fn counters(&self) -> Counters {
         let counted = lock(&self.counted);
         let mut sum = counted.past;
@@ -218,7 +213,6 @@ impl Drop for SoftDevice {
         self.manager.stop();
         let thread = lock(&self.thread).take();
         if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
-            // The thread ends without a panic, or has logged it.
             let _ = thread.join();
         }
     }
@@ -294,7 +288,6 @@ fn register(
     mapping: Arc<Mapping>,
     access: Access,
 ) -> Result<Region, FabricError> {
-    // No memory is pinned, because the processor copies.
     let Keys { lkey, rkey } = regions.register(Arc::clone(&mapping), access)?;
     let registration = Registration {
         regions: Arc::clone(regions),

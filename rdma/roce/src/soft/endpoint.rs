@@ -34,7 +34,7 @@ use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue};
 use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::icrc::Checker;
 
-/// Rounds after which a busy endpoint publishes its counters; an idle one does before it sleeps.
+/// Rounds after which a busy endpoint publishes its counters.
 const PUBLISH_EVERY: u32 = 4096;
 /// In each direction of a queue pair.
 const MAX_DEPTH: u8 = 128;
@@ -63,18 +63,16 @@ pub(super) struct SoftEndpoint {
     checker: Checker,
     sender: Sender,
     handed: Packets,
-    /// Bit set of receivers that were handed packets and not yet woken.
+    /// Receivers to wake, as a bit set.
     handed_to: u64,
-    /// Flows that arrive here for several receivers.
     mixed: VecDeque<FlowKey>,
-    /// Queue pairs that may have packets to send.
     ready: VecDeque<u16>,
     timers: BinaryHeap<Reverse<(Instant, u16)>>,
     clock: ProtoClock,
 }
 
 impl SoftEndpoint {
-    /// `as_device`: the device as visible outside, whose queue pairs access these regions.
+    /// `as_device`: the device as visible outside.
     pub(super) fn open(
         device: Arc<SoftDevice>,
         as_device: Arc<dyn Device>,
@@ -136,7 +134,6 @@ impl SoftEndpoint {
     }
 }
 
-/// No effect without filters in the network.
 fn admit(inlet: &Inlet, numbers: &[u32], flows: &[FlowKey]) -> Result<bool, FabricError> {
     let admitted = inlet.admit(numbers, flows);
     admitted.map_err(|source| FabricError::Os {
@@ -157,7 +154,6 @@ impl Drop for SoftEndpoint {
     }
 }
 
-/// Borrows an endpoint's parts that form a queue pair's context.
 macro_rules! context {
     ($endpoint:ident, $qp:expr) => {
         Context {
@@ -268,7 +264,7 @@ impl Endpoint for SoftEndpoint {
     }
 
     fn disconnect(&mut self, id: QpId) {
-        // The NAK of a peer's packet contains the reason, if it leaves before the DREQ.
+        // The NAK of a peer's packet must leave before the DREQ.
         let broken = self.slots.get(id).map(|entry| entry.phase) == Some(Phase::Broken);
         if broken {
             self.transmit(self.clock.now());
@@ -316,14 +312,12 @@ impl SoftEndpoint {
         let now = self.clock.now();
         self.memory.refresh();
         self.take_connection_events(now);
-        // Work posted since the last call leaves first: a peer waits for it.
         self.transmit(now);
         self.receive(now);
         self.receive_handed(now);
         self.end_disconnected();
         self.run_timers(now);
-        // The owner may answer the completions at once; the acknowledgement then travels with the
-        // answer.
+        // The acknowledgement then travels with the owner's answer.
         if self.completions.is_empty() {
             self.transmit(now);
         }
@@ -333,7 +327,6 @@ impl SoftEndpoint {
         }
     }
 
-    /// Removes a closed queue pair once all its completions are polled.
     fn close_if_drained(&mut self, id: QpId) {
         let closing = self.slots.get(id);
         let closing = closing.filter(|entry| entry.phase == Phase::Closing);
@@ -359,7 +352,7 @@ impl SoftEndpoint {
 
     /// Removes replaced timers.
     ///
-    /// At most one timer of each queue pair stays, so no allocation is needed.
+    /// At most one timer of each queue pair stays: no allocation.
     fn forget_old_timers(&mut self) {
         let slots = &mut self.slots;
         self.timers.retain(|Reverse((at, slot))| {

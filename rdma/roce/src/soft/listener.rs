@@ -36,7 +36,7 @@ impl fmt::Debug for ListenerState {
 impl ListenerState {
     /// Logs a request of a wrong partition.
     ///
-    /// The REJ does not name the partition, to give an attacker no hint.
+    /// The REJ gives an attacker no hint.
     fn log_partition(&self, request: &Request, now: Instant) {
         let (own, other) = (self.pkey, request.pkey);
         let payer = Payer::stranger(request.peer.ip());
@@ -147,8 +147,7 @@ pub(super) fn deliver(
         manager.reject(id, RejReason::UnsupportedRequest, &[], &[]);
         return listening.log_partition(&request, shared.options.clock.now());
     }
-    // Our packets would not fit the path; the info contains the largest MTU that fits (IBTA
-    // 12.6.7.2, reason 26).
+    // The info contains the largest MTU that fits (IBTA 12.6.7.2, reason 26).
     let fits = device.path_mtu_code(request.path.local).unwrap_or(1);
     if request.path_mtu > fits {
         manager.reject(id, RejReason::InvalidPathMtu, &[fits], &[]);
@@ -156,7 +155,7 @@ pub(super) fn deliver(
     }
     if listening.waiting.fetch_add(1, Ordering::Relaxed) >= listening.backlog {
         listening.waiting.fetch_sub(1, Ordering::Relaxed);
-        // Under a flood, a refusal would turn away a host whose next request can succeed.
+        // Without a refusal, the host's next request can succeed.
         manager.ignore(id);
         return;
     }

@@ -1,12 +1,10 @@
 //! Connection management of a device: the state machine of [`cairn_roce_proto::cm`], its socket,
 //! and its thread.
 //!
-//! The thread reads the socket and runs the timers. Endpoints call from their threads, under a
-//! lock: connecting is not on the data path.
+//! The thread reads the socket and runs the timers. Endpoints call under a lock.
 //!
 //! After a panic under the lock, the next thread that takes it discards the state: all connections
-//! of the device end, and a new state machine serves the same socket. Listeners continue, and hosts
-//! connect again.
+//! of the device end. Listeners continue on the same socket.
 
 use std::collections::HashMap;
 use std::io;
@@ -42,16 +40,15 @@ use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 
-/// The kernel doubles the requested size, and counts at least 512 bytes for each datagram.
+/// The kernel doubles the requested size, and counts at least 512 bytes per datagram.
 const DATAGRAMS_MAX: usize = 2 * RECEIVE_BUFFER as usize / 512;
 
-/// Its queue pair numbers start with zeros.
 const TURN: u32 = 0;
 
 #[derive(Debug)]
 pub(super) struct ConnectionEvent {
     pub(super) qp: QpId,
-    /// `None` if connection management panicked and lost the connection.
+    /// `None` after a panic of connection management.
     pub(super) event: Option<CmEvent>,
 }
 
@@ -94,9 +91,8 @@ struct Inner {
     owners: HashMap<ConnId, Owner>,
     requests: Vec<(ConnId, Box<Request>)>,
     sender: Sender,
-    /// Of the next datagram; receivers ignore it.
+    /// Receivers ignore it.
     psn: u32,
-    /// Socket's traffic class; `None` if it could not be set.
     class: Option<u8>,
     capture: Option<Arc<Capture>>,
     counters: Counters,
@@ -146,9 +142,7 @@ impl ConnectionManager {
         })
     }
 
-    /// Locks the state shared by the device's endpoints.
-    ///
-    /// After a panic in the middle of a change, replaces the state.
+    /// A panic in the middle of a change replaces the state.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
@@ -163,7 +157,6 @@ impl ConnectionManager {
         })
     }
 
-    /// Runs `call`, sends its messages, and makes the thread check its timers.
     fn with<T>(&self, call: impl FnOnce(&mut Inner, Instant) -> T) -> T {
         let mut state = self.state();
         let result = call(&mut state.inner, self.clock.now());
@@ -208,19 +201,16 @@ impl ConnectionManager {
     }
 
     pub(super) fn reject(&self, id: ConnId, reason: RejReason, info: &[u8], private_data: &[u8]) {
-        // A peer that gave up needs no refusal.
         let _ = self.with(|inner, _| inner.manager.reject(id, reason, info, private_data));
     }
 
     pub(super) fn ignore(&self, id: ConnId) {
-        // Errors are ignored as in `reject`.
         let _ = self.with(|inner, _| inner.manager.ignore(id));
     }
 
     pub(super) fn received_packet(&self, id: ConnId) {
         self.with(|inner, _| {
             inner.manager.received_packet(id);
-            // The queue pair made this call and needs no event.
             while inner.manager.poll_event().is_some() {}
         });
     }
@@ -232,7 +222,6 @@ impl ConnectionManager {
         });
     }
 
-    /// The peer's packet named a key not given to it.
     pub(super) fn penalize(&self, id: ConnId) {
         let now = self.clock.now();
         let held = self.state().inner.manager.penalize(now, id);
@@ -260,10 +249,9 @@ impl ConnectionManager {
         }
     }
 
-    /// Handles all messages that have arrived, on the caller's thread, because the manager's may be
-    /// delayed.
+    /// Handles all messages that have arrived, because the manager's thread may be delayed.
     ///
-    /// The thread still passes requests to their listeners.
+    /// Requests still go to their listeners.
     pub(super) fn drain(&self) {
         let mut handled = 0;
         while handled < DATAGRAMS_MAX {
@@ -341,8 +329,7 @@ pub(super) enum Rest {
 impl State {
     /// Replaces all state that a panic may have left inconsistent.
     ///
-    /// The socket belongs to the kernel; owners and counters are consistent, because each change is
-    /// one step.
+    /// Owners and counters are consistent, because each change is one step.
     fn renew(&mut self, manager: Manager, sender: Sender, receiver: Receiver) {
         let Self {
             inner,
@@ -359,7 +346,7 @@ impl State {
         }
     }
 
-    /// Handles handed-over packets and a batch of datagrams; returns the number of datagrams.
+    /// Returns the number of datagrams.
     fn receive(&mut self, now: Instant) -> io::Result<usize> {
         let Self {
             inner,
@@ -386,8 +373,7 @@ impl State {
 impl Inner {
     /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3); ignores others.
     ///
-    /// Connection management is in the default partition, as with rdma_cm: the REQ names the
-    /// connection's.
+    /// As with rdma_cm, in the default partition: the REQ names the connection's.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self
@@ -437,7 +423,6 @@ impl Inner {
                     }
                     continue;
                 }
-                // The consumer gets an error when it answers.
                 CmEvent::Withdrawn { .. } => continue,
                 CmEvent::Accepted { id, .. }
                 | CmEvent::Established { id }
@@ -493,8 +478,6 @@ impl Inner {
         self.sender.report(&mut self.counters);
     }
 
-    /// First sends the queued messages of another class.
-    ///
     /// Returns true if the socket has a known class.
     fn set_class(&mut self, traffic_class: u8) -> bool {
         if self.class != Some(traffic_class) {

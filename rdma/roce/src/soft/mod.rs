@@ -1,9 +1,8 @@
 //! Provider `soft`: RoCE v2 over UDP sockets, and RoCE v1 over packet sockets.
 //!
-//! Each local IP address is a device, or two if both versions are in use, and exclusively uses UDP
-//! port 4791 or the frames of RoCE v1. Connection management has one socket, served by a thread;
-//! each endpoint has another one, read by its own thread. The kernel selects the socket by the top
-//! bits of a queue pair number.
+//! Each local IP address is a device for each RoCE version in use, and exclusively uses UDP port
+//! 4791 or the frames of RoCE v1. Connection management has one socket and thread; each endpoint
+//! reads its own. The kernel selects the socket by the top bits of a queue pair number.
 
 mod device;
 mod endpoint;
@@ -91,8 +90,8 @@ struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Consistent after any panic: each change is one step (an insertion, a flag, a sum). Connection
-    // management is the exception and replaces its state.
+    // Consistent after any panic: each change is one step. Connection management replaces its
+    // state.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -184,7 +183,6 @@ impl Shared {
             .is_some_and(|device| device.strong_count() > 0)
     }
 
-    /// Also finds a listener at its port on all addresses.
     fn listener_at(&self, address: SocketAddr, roce: Roce) -> Option<Arc<ListenerState>> {
         let listeners = lock(&self.listeners);
         let any: IpAddr = match address {
@@ -257,7 +255,6 @@ impl Provider for Soft {
         if let Some(local) = local {
             return Ok(self.shared.device_at(local, roce)?);
         }
-        // A peer in this process: both ends use its device.
         if self.shared.has_device(remote.ip(), roce) {
             return Ok(self.shared.device_at(remote.ip(), roce)?);
         }
@@ -268,8 +265,8 @@ impl Provider for Soft {
             call: "looking up the route",
             source,
         })?;
-        // A peer in another process of this machine exclusively uses its address's port, so another
-        // address of the loopback network is needed.
+        // Another process of this machine uses its address's port, so another loopback address is
+        // needed.
         let same_machine = local == remote.ip() || local.is_loopback();
         if !same_machine || local.is_ipv6() {
             return Ok(self.shared.device_at(local, roce)?);

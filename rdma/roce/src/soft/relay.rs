@@ -1,12 +1,11 @@
 //! Relays for packets that arrive at one receiver's socket and belong to another one.
 //!
 //! The kernel joins packets of one UDP flow (GRO), and selects the socket by the first packet's
-//! queue pair. Cairn's flows lead to one endpoint each, but an adapter may send from one port for
-//! all its queue pairs, or from one of 2^14 chosen by a hash. Packets beyond a relay's limit are
-//! lost, as at a full socket.
+//! queue pair. An adapter may send from one port for all its queue pairs, or from one of 2^14
+//! chosen by a hash. Packets beyond a relay's limit are lost.
 //!
-//! Packets of a queue pair must not overtake each other through two sockets. From the first
-//! handed-over packet on, a flow therefore arrives at only one socket: see [`Flows`].
+//! Packets of a queue pair must not overtake each other: from the first handed-over packet on, a
+//! flow arrives at only one socket ([`Flows`]).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,8 +58,6 @@ impl Packets {
     }
 }
 
-/// By the top bits of queue pair numbers.
-///
 /// The first relay belongs to connection management.
 #[derive(Debug)]
 pub(super) struct Relays([Relay; 1 << INDEX_BITS]);
@@ -78,13 +75,11 @@ struct Queue {
     wake: Option<Arc<Wake>>,
 }
 
-/// Result of handing over a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handed {
-    /// The receiver with this index has the packet, and must be woken.
+    /// The receiver with this index must be woken.
     To(u32),
     Dropped,
-    /// No other receiver of the device takes the packet.
     NotOurs,
 }
 
@@ -99,7 +94,6 @@ impl Relays {
         lock(&self.0[turn as usize].queue).wake = Some(Arc::clone(wake));
     }
 
-    /// Packets for the receiver are no longer accepted.
     pub(super) fn close(&self, turn: u32) {
         let relay = &self.0[turn as usize];
         let mut queue = lock(&relay.queue);
@@ -142,7 +136,6 @@ impl Relays {
         self.0[turn as usize].has_packets.load(Ordering::Acquire)
     }
 
-    /// Swaps a receiver's packets with `packets`, which must be empty.
     pub(super) fn take(&self, turn: u32, packets: &mut Packets) {
         let relay = &self.0[turn as usize];
         let mut queue = lock(&relay.queue);
@@ -151,16 +144,16 @@ impl Relays {
     }
 }
 
-/// Flows with packets for several receivers, each with the index of the socket where it arrives.
+/// Flows for several receivers, each with the index of the socket where it arrives.
 ///
-/// That receiver gets the packets in the order of the wire, and hands them over in this order.
+/// That receiver hands packets over in the order of the wire.
 #[derive(Debug, Default)]
 pub(super) struct Flows(Mutex<VecDeque<(FlowKey, u32)>>);
 
 impl Flows {
-    /// Directs a flow to the socket `turn`, unless it has one.
+    /// Unless the flow has a socket.
     ///
-    /// Returns true if the kernel does so.
+    /// Returns whether the kernel does so.
     pub(super) fn adopt(&self, flow: FlowKey, turn: u32, inlet: &Inlet) -> bool {
         // Peers' connection management, whose packets are rare.
         if flow.port == ROCE_PORT {
@@ -177,7 +170,6 @@ impl Flows {
         steer(inlet, flows.make_contiguous())
     }
 
-    /// Restores the steering, which a new socket has replaced.
     pub(super) fn renew(&self, inlet: &Inlet) {
         let mut flows = lock(&self.0);
         if !flows.is_empty() {
@@ -185,7 +177,6 @@ impl Flows {
         }
     }
 
-    /// Packets of a closed receiver's flows arrive by queue pair numbers again.
     pub(super) fn release(&self, turn: u32, inlet: &Inlet) {
         let mut flows = lock(&self.0);
         let before = flows.len();
@@ -196,9 +187,7 @@ impl Flows {
     }
 }
 
-/// Updates the kernel's steering.
-///
-/// If that fails, packets are still handed over, but possibly out of order.
+/// On failure, packets may arrive out of order.
 fn steer(inlet: &Inlet, flows: &[(FlowKey, u32)]) -> bool {
     inlet.steer(flows, INDEX_SHIFT).is_ok()
 }

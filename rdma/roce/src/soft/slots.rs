@@ -1,8 +1,8 @@
 //! Queue pairs of an endpoint, and allocation of their numbers.
 //!
 //! A queue pair number has 24 bits: the endpoint's index, by which the kernel selects its socket,
-//! and 18 random bits, which an attacker cannot guess from another number. The low 10 bits are
-//! unique among the current queue pairs, and index the table of slots.
+//! and 18 random bits, which an attacker cannot guess. The low 10 bits are unique among the current
+//! queue pairs, and index the table of slots.
 
 use std::collections::VecDeque;
 
@@ -22,20 +22,18 @@ pub(super) const SLOT_BITS: u32 = 10;
 pub(super) const SLOTS: usize = 1 << SLOT_BITS;
 const GENERATION_BITS: u32 = 24 - INDEX_BITS - SLOT_BITS;
 const NUMBERS: usize = SLOTS << GENERATION_BITS;
-/// Values in the table by number: no slot, and number drawn but not in use.
 const NO_SLOT: u16 = u16::MAX;
 const PROMISED: u16 = u16::MAX - 1;
-/// Numbers drawn at once if the kernel filters by number: the filter changes once for so many
-/// connections.
+/// The kernel's filter changes once for so many connections.
 const DRAWN: usize = 64;
-/// Ended queue pairs whose numbers stay in the filter, because their peers' last packets may be
-/// joined with others.
+/// Ended queue pairs whose numbers stay in the filter: their peers' last packets may be joined with
+/// others.
 const ENDED: usize = 64;
 
 /// Numbers used so far by the endpoints of one index.
 ///
-/// A peer must not mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale"). A number is
-/// therefore not reused before half of them have been used.
+/// A peer must not mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale"): a number is
+/// reused only after half of them.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     had: Vec<u64>,
@@ -61,7 +59,6 @@ impl Numbers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Connecting,
-    /// Our REP waits for the RTU or a packet.
     Accepted,
     Established,
     /// Ended; the owner has the event, or gets it next.
@@ -75,16 +72,12 @@ pub(super) struct Entry {
     pub(super) conn: Option<ConnId>,
     pub(super) qpn: u32,
     pub(super) options: QpOptions,
-    /// As sent in our messages.
     pub(super) terms: QpTerms,
     pub(super) flow: Flow,
     pub(super) outlet: Option<Outlet>,
     pub(super) place: Place,
-    /// Set once the peer's queue pair is known.
     pub(super) qp: Option<Qp>,
-    /// True if listed among those with packets to send.
     pub(super) queued: bool,
-    /// Earliest timer in the heap.
     pub(super) timer_at: Option<Instant>,
     /// For repetition with a smaller path MTU.
     pub(super) connect_request: Option<Box<Connect>>,
@@ -103,7 +96,6 @@ pub(super) struct Slots {
     drawn: Vec<u32>,
     draw: usize,
     ended: VecDeque<u32>,
-    /// Start of the search for a free slot.
     turn: usize,
     slots: Vec<Slot>,
     /// By the low bits of a queue pair number.
@@ -119,8 +111,6 @@ struct Slot {
 }
 
 impl Slots {
-    /// Creates the slots of endpoint `index`.
-    ///
     /// If numbers must be `admitted` by a filter, many are drawn at once.
     pub(super) fn new(
         index: u32,
@@ -148,9 +138,7 @@ impl Slots {
         }
     }
 
-    /// Returns a free slot, with the id and number of its next queue pair.
-    ///
-    /// If new numbers are drawn, `admit` gets all numbers that packets may name, sorted.
+    /// `admit` gets all numbers that packets may name, sorted.
     ///
     /// # Errors
     /// No slot is free, or the error of `admit`.
@@ -158,7 +146,7 @@ impl Slots {
         &mut self,
         admit: impl FnOnce(&[u32]) -> Result<(), FabricError>,
     ) -> Result<(QpId, u32), FabricError> {
-        // Round robin, so that an id is not reused soon.
+        // An id is not reused soon.
         let order = (self.turn..self.limit).chain(0..self.turn);
         let is_free = |&at: &usize| self.slots[at].entry.is_none() && !self.slots[at].unheard;
         let free = { order }.find(is_free);
@@ -187,7 +175,6 @@ impl Slots {
         }
     }
 
-    /// The number's entry is free until the queue pair is inserted.
     fn take_drawn(&mut self) -> Option<u32> {
         let number = self.drawn.pop()?;
         self.by_number[number as usize & (SLOTS - 1)] = NO_SLOT;
@@ -203,7 +190,6 @@ impl Slots {
         all
     }
 
-    /// No queue pair has the number, or had it recently.
     fn draw_number(&mut self) -> u32 {
         let places = || (0..SLOTS).filter(|&low| self.by_number[low] == NO_SLOT);
         let (drawn, free) = (self.entropy.draw() as usize, places().count());
@@ -259,12 +245,10 @@ impl Slots {
         slot.generation = slot.generation.wrapping_add(1);
     }
 
-    /// The owner has polled the `Closed` event.
     pub(super) fn closed_is_reported(&mut self, id: QpId) {
         self.slots[id.slot()].unheard = false;
     }
 
-    /// For the next endpoint with this index.
     pub(super) fn take_numbers(&mut self) -> Numbers {
         std::mem::take(&mut self.numbers)
     }

@@ -78,10 +78,9 @@ fn congest(end: &mut End, now: &mut Instant) {
     assert!(end.counters.rp_cnp_handled > 20, "{:?}", end.counters);
 }
 
-/// A stranger without the REP does not know the PSN, so none of its packets makes the peer count as
-/// ready.
+/// A stranger does not know the PSN.
 ///
-/// Only the request in sequence replaces the RTU (IBTA 12.9.7.1).
+/// IBTA 12.9.7.1.
 #[test]
 fn only_the_request_that_is_due_stands_for_the_rtu() {
     let now = Instant::START;
@@ -108,8 +107,7 @@ fn only_the_request_that_is_due_stands_for_the_rtu() {
     assert!(!end.qp.is_held());
 }
 
-/// The copy arrives in the same round as a request that reveals a gap. The NAK is still sent: there
-/// is only one per gap.
+/// The copy arrives in the same round as a request that reveals a gap: there is one NAK per gap.
 #[test]
 fn a_copy_of_a_request_takes_no_nak_back() {
     let now = Instant::START;
@@ -155,7 +153,6 @@ fn a_packet_that_was_only_late_is_not_asked_for() {
     assert_eq!(syndromes, [(first, Some(Syndrome::Ack))]);
 }
 
-/// Otherwise two queue pairs would exchange notifications without end.
 #[test]
 fn a_notification_is_answered_by_nothing() {
     let now = Instant::START;
@@ -173,7 +170,7 @@ fn a_notification_is_answered_by_nothing() {
     assert_eq!(opcodes, [Opcode::Cnp, Opcode::Acknowledge]);
 }
 
-/// It is dropped silently (IBTA 9.6.1.2).
+/// IBTA 9.6.1.2.
 #[test]
 fn a_datagram_breaks_no_connection() {
     let now = Instant::START;
@@ -257,8 +254,7 @@ fn notifications_slow_requests_for_reads() {
     assert!(end.qp.poll_timeout().is_some());
 }
 
-/// ACK timeout code 0 (IBTA 9.7.6.1.3): packets to a silent peer are repeated at bounded intervals,
-/// without end.
+/// IBTA 9.7.6.1.3: repeated at bounded intervals.
 #[test]
 fn an_infinite_ack_timeout_has_no_end() {
     let start = Instant::START;
@@ -304,7 +300,6 @@ const FATAL: [NakCode; 3] = [
     NakCode::RemoteOperational,
 ];
 
-/// The peer's acknowledgements refute a NAK for a packet under way.
 #[test]
 fn a_forged_nak_ends_no_queue_pair() {
     let config = configs(&mut Random::new(1))[0];
@@ -317,7 +312,6 @@ fn a_forged_nak_ends_no_queue_pair() {
                 deliver(&mut end, &nak(psn(place), code), now);
                 leaving(&mut end, now)
             });
-            // The packets are sent once more, not once for each NAK.
             let again: Vec<Seen> = again.flatten().collect();
             assert_eq!(again.len(), 3, "{code:?}: {again:?}");
             now += Duration::from_millis(1);
@@ -333,8 +327,7 @@ fn a_forged_nak_ends_no_queue_pair() {
     }
 }
 
-/// An adapter that has refused a packet is silent afterwards; Cairn refuses it again, or ends the
-/// connection.
+/// An adapter that has refused a packet is silent afterwards; Cairn refuses it again.
 ///
 /// The work fails soon, with the status of the NAK.
 #[test]
@@ -371,10 +364,8 @@ fn a_nak_of_the_peer_is_believed() {
     }
 }
 
-/// An adapter splits super-packets without changing the identification, so the peer accepts only
-/// the first packet of each.
-///
-/// Later packets without super-packets are no evidence.
+/// An adapter splits super-packets without changing the identification: the first packet is
+/// accepted.
 #[test]
 fn the_fate_of_joined_packets_is_reported() {
     let now = Instant::START;
@@ -436,9 +427,6 @@ enum Says {
     Requests,
 }
 
-/// A stranger's message denies a queue pair, after work and before any.
-///
-/// The queue pair probes the peer, and breaks only without an answer.
 #[test]
 fn a_questioned_peer_answers_or_is_gone() {
     let config = configs(&mut Random::new(1))[0];

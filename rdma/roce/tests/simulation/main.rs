@@ -329,7 +329,6 @@ fn exchange(seed: u64) {
             }
             transmit(&mut ends, from, now, &mut network);
         }
-        // The next timer or arrival, or a little later.
         let timers = ends.iter().filter_map(|end| end.qp.poll_timeout());
         let next = timers.chain(network.next_arrival()).min();
         let idle = now + Duration::from_micros(100);

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Within the retry budget and no sooner.
 #[test]
 fn silence_is_noticed() {
     let start = Instant::START;
@@ -36,8 +35,6 @@ fn silence_is_noticed() {
     assert_eq!(statuses.collect::<Vec<_>>(), expected);
 }
 
-/// Unsignaled work is not acknowledged one by one.
-///
 /// At the end, one packet finds out that it has arrived.
 #[test]
 fn unsignaled_work_asks_seldom_and_in_the_end() {
@@ -76,7 +73,6 @@ fn unsignaled_work_asks_seldom_and_in_the_end() {
     assert_eq!(end.counters.local_ack_timeout_err, 0);
 }
 
-/// A peer that now answers later than the usual timeout is given more time once that is measured.
 #[test]
 fn a_late_peer_is_not_sent_everything_twice() {
     let mut now = Instant::START;
@@ -103,9 +99,7 @@ fn a_late_peer_is_not_sent_everything_twice() {
     assert!(late <= 2, "{late} of 10 were sent twice");
 }
 
-/// Each sent packet has the queue pair's partition.
-///
-/// Received packets of another one are dropped and counted (IBTA 10.9.3).
+/// IBTA 10.9.3.
 #[test]
 fn packets_are_of_the_queue_pairs_partition() {
     let now = Instant::START;
@@ -159,8 +153,6 @@ fn packets_are_of_the_queue_pairs_partition() {
 }
 
 /// A peer repeats a READ whose data are under way, and then invalidates the key.
-///
-/// The repeated READ must not end the connection.
 #[test]
 fn a_read_repeated_before_its_key_is_invalidated() {
     let now = Instant::START;
@@ -226,10 +218,7 @@ fn a_peer_cannot_invalidate_what_it_was_not_given() {
     }
 }
 
-/// A repeated READ is answered again, and so is a later part of it.
-///
-/// A READ that was never made, with an old PSN, is not answered even with a valid key; otherwise an
-/// attacker could test keys at no cost.
+/// With an old PSN and a valid key; otherwise an attacker could test keys at no cost.
 #[test]
 fn only_reads_that_were_made_are_repeated() {
     let now = Instant::START;
@@ -290,7 +279,6 @@ fn only_reads_that_were_made_are_repeated() {
         assert_eq!(answers_to(psn, reth), 0, "{psn} {reth:?}");
     }
 
-    // READs beyond the peer's maximum outstanding are forgotten, oldest first.
     let depth = u32::from(config.responder_resources);
     for later in 0..depth {
         assert_eq!(answers_to(3 + later, part(0, 50)), 50);
@@ -299,7 +287,6 @@ fn only_reads_that_were_made_are_repeated() {
     assert_eq!(answers_to(3, part(0, 50)), 50);
 }
 
-/// Each copy gets the same answer.
 #[test]
 fn a_repeated_atomic_is_carried_out_once() {
     let now = Instant::START;
@@ -362,7 +349,6 @@ fn immediate_data_takes_a_receive() {
     }
 }
 
-/// Well-formed packets of arbitrary content and order.
 #[test]
 fn hostile_packets_harm_no_queue_pair() {
     for_each_seed(COMMAND, 300, |seed| {

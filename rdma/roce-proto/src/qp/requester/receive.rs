@@ -10,14 +10,12 @@ use crate::wire::{NakCode, Packet, Syndrome};
 
 /// RNR retry count that means no limit (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOR_EVER: u8 = 7;
-/// Timeouts of silence that confirm a NAK which ends the queue pair.
+/// Timeouts of silence that confirm a fatal NAK.
 ///
-/// The packet is sent again at once and after the first; the second is twice as long.
+/// The packet is sent again at once and after the first.
 const DOUBT_TIMEOUTS: u32 = 3;
 
 impl Requester {
-    /// Handles an ACK or NAK.
-    ///
     /// Returns true if it is for a packet under way or the last acknowledged one.
     pub(in crate::qp) fn handle_acknowledge(
         &mut self,
@@ -37,8 +35,7 @@ impl Requester {
         let is_present = sequence >= self.last_acknowledged();
         match syndrome {
             Syndrome::Ack => self.account(sequence + 1, now, cx),
-            // A NAK acknowledges all earlier packets (IBTA 9.7.5.1.4), and is obsolete once its
-            // packet is acknowledged.
+            // A NAK acknowledges all earlier packets (IBTA 9.7.5.1.4).
             Syndrome::Rnr(_) | Syndrome::Nak(_) if sequence < self.unacked => {}
             Syndrome::Rnr(timer) => {
                 self.account(sequence, now, cx);
@@ -66,7 +63,6 @@ impl Requester {
             }
             self.not_ready_count += 1;
         }
-        // The peer is alive, so the time of silence starts anew.
         self.progress_at = now;
         self.rewind(sequence, now);
         self.deadline = None;
@@ -82,10 +78,9 @@ impl Requester {
         self.retry(now, cx);
     }
 
-    /// Sends all unacknowledged packets again, to check a NAK that would end the queue pair.
+    /// Sends all unacknowledged packets again, to check a fatal NAK.
     ///
-    /// Further NAKs of this kind are ignored meanwhile, or a stranger could delay the decision or
-    /// direct it at the newest packet.
+    /// Meanwhile further fatal NAKs are ignored: a stranger could delay the decision.
     fn doubt(&mut self, sequence: u64, code: NakCode, now: Instant) {
         if self.refusal.is_none() {
             self.refusal = Some(Refusal {
@@ -128,7 +123,7 @@ impl Requester {
         self.fail(status, cx);
     }
 
-    /// Returns true if the data belongs to a READ under way.
+    /// Returns whether the data belongs to a READ under way.
     pub(in crate::qp) fn handle_read_response(
         &mut self,
         packet: &Packet<'_>,
@@ -174,8 +169,7 @@ impl Requester {
         self.account(sequence + 1, now, cx);
     }
 
-    /// Acknowledges all work before the READ of a response, which may complete that work or reveal
-    /// a gap.
+    /// Acknowledges all work before the READ of a response, which may reveal a gap.
     fn account_before(
         &mut self,
         packet: &Packet<'_>,
@@ -198,10 +192,9 @@ impl Requester {
         found
     }
 
-    /// Everything before `sequence` has arrived: completes finished work.
+    /// Completes work before `sequence`.
     ///
-    /// Requests missing READ data before `sequence` again: a later response implies that an earlier
-    /// one was lost (IBTA 9.7.5.1.5).
+    /// Requests missing READ data again: a later response implies its loss (IBTA 9.7.5.1.5).
     fn account(&mut self, sequence: u64, now: Instant, cx: &mut Context<'_>) {
         let mut accounted = sequence;
         let before = self.queue.iter().take_while(|entry| entry.first < sequence);
@@ -271,7 +264,7 @@ impl Requester {
         self.deadline = waiting.then(|| now + self.round_trip.timeout());
     }
 
-    /// Sends again from the oldest unacknowledged packet, if retries are left.
+    /// If retries are left.
     fn retry(&mut self, now: Instant, cx: &mut Context<'_>) {
         if self.joined.take().is_some() {
             self.fate = Some(Joined::Lost);
@@ -301,9 +294,8 @@ impl Requester {
             return;
         }
         if self.ack_requested <= self.unacked && self.next == self.sent {
-            // No acknowledgement was requested, so the last packet is sent again with AckReq. A
-            // peer that has it acknowledges it again; a peer that misses a packet sends a NAK (IBTA
-            // 9.7.5.1.2, 9.7.5.1.3).
+            // Without a requested acknowledgement, the last packet is sent again with AckReq: the
+            // peer acknowledges it or sends a NAK (IBTA 9.7.5.1.2, 9.7.5.1.3).
             self.rewind(self.sent - 1, now);
         } else {
             cx.counters.local_ack_timeout_err += 1;

@@ -14,7 +14,6 @@ const ACK_EVERY: u64 = 32;
 const READ_PACKETS: u64 = 64;
 
 impl Requester {
-    /// Returns the length of the packet.
     pub(in crate::qp) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -53,21 +52,20 @@ impl Requester {
         Some(length)
     }
 
-    /// True if window and READ depth allow the packet.
     pub(super) fn may_send(&self, index: usize, sequence: u64) -> bool {
         let fetches = is_read(&self.queue[index].work);
         let depth = !fetches || self.requests.len() < self.initiator_depth;
         depth && sequence < self.unacked + self.window.packets()
     }
 
-    /// Writes a READ request. Long READs are split: the window also limits incoming data.
+    /// Long READs are split: the window also limits incoming data.
     ///
     /// Returns (packet length, bytes requested).
     fn emit_read(&mut self, now: Instant, out: &mut [u8]) -> (usize, u32) {
         let sequence = self.next;
         let entry = &self.queue[self.cursor];
-        // The split is the same on a repetition: a responder recognizes a repeated request by its
-        // packets (IBTA 9.7.5.1.3).
+        // Split as before: a responder recognizes repeated requests by their packets (IBTA
+        // 9.7.5.1.3).
         let part = (sequence - entry.first) / READ_PACKETS + 1;
         let end = entry.end().min(entry.first + part * READ_PACKETS);
         let (count, mtu) = (end - sequence, u64::from(self.mtu));
@@ -147,11 +145,8 @@ impl Requester {
         Some(end + pad)
     }
 
-    /// True if the packet `sequence` has AckReq.
-    ///
-    /// Set where sending pauses while work awaits its completion or sending awaits an
-    /// acknowledgement, and at regular intervals. Each acknowledgement costs a packet (IBTA
-    /// 9.7.5.1).
+    /// At regular intervals, and where sending pauses while work awaits its completion. Each
+    /// acknowledgement costs a packet (IBTA 9.7.5.1).
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();
@@ -164,8 +159,6 @@ impl Requester {
         pauses || sequence + 1 >= self.ack_requested + ACK_EVERY
     }
 
-    /// An acknowledgement of everything before `end` was requested.
-    ///
     /// Silence means loss only from now on.
     fn note_ack_requested(&mut self, end: u64, now: Instant) {
         if self.ack_requested <= self.unacked {

@@ -25,11 +25,10 @@ use cairn_roce_proto::wire::aeth::ack_timeout_of_code;
 use cairn_roce_proto::wire::cm::{RejReason, padded};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
-/// ACK timeout of our REQs, 0.54 s as in Linux, and range of finite timeouts accepted from peers,
-/// 67 ms to 4.3 s, as codes.
+/// Code of our REQs (0.54 s as in Linux), and range accepted from peers, 67 ms to 4.3 s.
 const ACK_TIMEOUT: u8 = 17;
 const ACK_TIMEOUTS: (u8, u8) = (14, 20);
-/// No limit. Our own retry count ends connections.
+/// No limit.
 const RNR_RETRY_FOR_EVER: u8 = 7;
 /// ECN codepoint "capable transport" (RFC 3168, 5): routers may mark instead of drop.
 const ECN_CAPABLE: u8 = 2;
@@ -44,7 +43,6 @@ impl SoftEndpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError> {
         let handle = request.handle.into_any().downcast::<SoftRequest>();
-        // Dropping the handle without an answer refuses the request.
         let mut handle = handle.expect("a request goes to an endpoint of its own provider");
         assert_eq!(
             handle.device.id(),
@@ -190,7 +188,6 @@ impl SoftEndpoint {
         })
     }
 
-    /// Called once both ends are known.
     fn begin(&mut self, id: QpId, theirs: &QpTerms, now: Instant) {
         let entry = self.slots.get(id).expect("callers have looked it up");
         let options = &entry.options;
@@ -282,7 +279,6 @@ impl SoftEndpoint {
                 }
                 (CmEvent::Disconnected { .. }, _) => self.disconnected.push(id),
                 (CmEvent::Questioned { .. }, Phase::Established) => self.question(id, now),
-                // The owner has closed the connection, or has its event already.
                 _ => {}
             }
         }
@@ -314,8 +310,7 @@ impl SoftEndpoint {
         }
     }
 
-    /// Ends the connections whose peers sent a DREQ, after reading earlier packets, such as
-    /// acknowledgements of our last work.
+    /// After reading earlier packets, such as acknowledgements of our last work.
     pub(super) fn end_disconnected(&mut self) {
         while let Some(id) = self.disconnected.pop() {
             let up = |phase| matches!(phase, Phase::Accepted | Phase::Established);
@@ -356,7 +351,7 @@ impl SoftEndpoint {
         self.establish(id, PrivateData::new(private_data));
     }
 
-    /// Ends a connection established at the peer.
+    /// The connection is established at the peer.
     fn give_up(&mut self, id: QpId) {
         let entry = self.slots.get(id).expect("callers have looked it up");
         if let Some(conn) = entry.conn {
@@ -374,7 +369,6 @@ impl SoftEndpoint {
         })
     }
 
-    /// Also marks the connection's messages.
     pub(super) fn set_flow_marking(&mut self, id: QpId, marking: Marking) -> bool {
         let Some(now) = self.flow_marked(id) else {
             return false;
@@ -414,7 +408,6 @@ impl SoftEndpoint {
         self.make_ready(id);
     }
 
-    /// Closes a connection that was never established.
     fn close(&mut self, id: QpId) {
         let entry = self.slots.get(id).expect("callers have looked it up");
         entry.phase = Phase::Closing;
@@ -425,9 +418,7 @@ impl SoftEndpoint {
         self.close_if_drained(id);
     }
 
-    /// Repeats the request with the peer's path MTU.
-    ///
-    /// Returns false if that is impossible.
+    /// Returns false if impossible.
     fn retry_with_smaller_mtu(&mut self, id: QpId, path_mtu: u8) -> bool {
         let entry = self.slots.get(id).expect("callers have looked it up");
         let smaller = (1..entry.path_mtu).contains(&path_mtu);
@@ -445,7 +436,7 @@ impl SoftEndpoint {
     }
 }
 
-/// Returns the ACK timeout code for a peer's code; 0 is infinite.
+/// Codes; 0 is infinite.
 fn accepted_timeout(asked: u8) -> u8 {
     match asked {
         0 => 0,

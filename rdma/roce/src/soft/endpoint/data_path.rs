@@ -13,10 +13,9 @@ use crate::phy::receive::{ENOUGH, Received};
 use crate::phy::socket::FlowKey;
 use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
 
-/// Packets of a queue pair before those of the next one.
+/// Packets of a queue pair before the next one's turn.
 ///
-/// A datagram has 15 of the largest packets, so this is four complete datagrams, or two and the
-/// responses.
+/// A datagram has 15 of the largest packets.
 const BURST: usize = 60;
 /// Batches received before answers are sent.
 const BATCHES: usize = 4;
@@ -34,14 +33,13 @@ impl SoftEndpoint {
                 break;
             }
             self.counters.rcvd_datagrams += count as u64;
-            // The connection event that allowed the peer to send these packets must come first.
+            // The connection event must come before the first packet.
             self.take_connection_events(now);
             for datagram in 0..count {
                 for received in receiver.packets(datagram) {
                     self.handle(&received, now);
                 }
             }
-            // Long transfers are acknowledged while the rest is under way.
             let is_enough = self.counters.rcvd_bytes - before >= ENOUGH as u64 / 2;
             if is_enough || !receiver.has_more() {
                 break;
@@ -56,8 +54,7 @@ impl SoftEndpoint {
             self.counters.rx_malformed += 1;
             return;
         };
-        // A connection's packets come from its peer's address to ours (annex A17.9.2). Any other
-        // packet only increments a counter.
+        // Packets must go from the peer's address to ours (annex A17.9.2).
         let headers = received.headers;
         let found = self.slots.by_qpn(bth.dest_qpn);
         let known = found.filter(|(_, entry)| {
@@ -110,7 +107,6 @@ impl SoftEndpoint {
         }
     }
 
-    /// Hands a packet of another receiver over.
     fn hand_over(&mut self, received: &Received<'_>) {
         let to = match self.device.relays.hand_over(self.index, received) {
             Handed::To(turn) => turn,
@@ -139,7 +135,7 @@ impl SoftEndpoint {
             }
             self.mixed.push_back(flow);
             let numbers = self.slots.all_numbers();
-            // The wide filter stays if the system refuses this one, and passes the flow as well.
+            // The wide filter passes the flow as well.
             let _ = admit(&self.inlet, &numbers, self.mixed.make_contiguous());
         }
     }
@@ -252,7 +248,6 @@ impl SoftEndpoint {
             self.events
                 .push_back(Event::Disconnected { qp: id, reason });
         }
-        // The heap already has the next timer, or an earlier one.
         if let Some(at) = qp.poll_timeout()
             && entry.timer_at.is_none_or(|earlier| at < earlier)
         {
