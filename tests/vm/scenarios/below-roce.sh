@@ -2,7 +2,7 @@
 # What protects RoCE from below: IPsec and MACsec carry a verified job and let nothing else in, and so does a filter.
 # vm: programs=cairn-target,cairn-initiator timeout=400
 
-# The keys of this test alone: docs/security.md says how to make some.
+# The keys of this test alone: docs/operations/below-roce.md says how to make some.
 KEY_TO_TARGET=0x$(printf '0123456789abcdef%.0s' 1 2)aabbccdd
 KEY_TO_HOST=0x$(printf 'fedcba9876543210%.0s' 1 2)ddccbbaa
 SECURE_TARGET=192.168.79.1
