@@ -303,12 +303,12 @@ impl Subsystem {
         let controller = self
             .controllers
             .get(&request.cntlid)
-            .ok_or(Refusal::connect(Parameter::CNTLID))?;
+            .ok_or(Refusal::of_departed(Parameter::CNTLID))?;
         if controller.host().nqn != request.hostnqn {
-            return Err(Refusal::connect(Parameter::HOSTNQN));
+            return Err(Refusal::of_departed(Parameter::HOSTNQN));
         }
         if controller.host().id != request.hostid {
-            return Err(Refusal::connect(Parameter::HOSTID));
+            return Err(Refusal::of_departed(Parameter::HOSTID));
         }
         if !controller.takes_io_queues() {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR));

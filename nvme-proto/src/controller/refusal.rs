@@ -86,6 +86,17 @@ impl Refusal {
         }
     }
 
+    /// Refusal of an I/O queue's Connect whose controller is not the host's, or not any more.
+    ///
+    /// DNR is clear: a host that paused after its admin Connect can lose that controller, and must
+    /// connect anew. Linux removes its controller if DNR is set.
+    #[must_use]
+    pub const fn of_departed(parameter: ConnectInvalidParameter) -> Self {
+        let mut refusal = Self::connect(parameter);
+        refusal.status = Status::CONNECT_INVALID_PARAMETERS;
+        refusal
+    }
+
     /// Returns a copy with this invalid byte.
     #[must_use]
     pub const fn at(mut self, byte: u8) -> Self {

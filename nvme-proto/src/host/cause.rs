@@ -3,6 +3,7 @@
 use core::fmt;
 
 use crate::wire::Status;
+use crate::wire::fabrics::ConnectInvalidParameter;
 
 /// Reason for the failure of an association. The driver adds the fabric's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +55,17 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// True if a retry cannot succeed: DNR is set, or a secret is wrong.
+    /// True if a new association cannot succeed: DNR is set, or a secret is wrong.
+    ///
+    /// A refused CNTLID is not final. Only an I/O queue's Connect names one, and its controller can
+    /// end at any time after the admin queue's Connect. nvmet sets DNR in that case.
     pub(super) fn is_final(&self) -> bool {
         match self {
-            Self::Status { status, .. } => status.dnr(),
+            Self::Status { status, result, .. } => {
+                let names_cntlid = status.code() == Status::CONNECT_INVALID_PARAMETERS
+                    && *result == u64::from(ConnectInvalidParameter::CNTLID.0);
+                status.dnr() && !names_cntlid
+            }
             Self::NotAuthenticated(_) => true,
             _ => false,
         }
@@ -85,5 +93,21 @@ impl fmt::Display for Cause {
             Self::NotAuthenticated(why) => write!(f, "authentication failed: {why}"),
             Self::Unusable(why) => write!(f, "the controller cannot be used: {why}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_that_ended_between_two_connects_is_connected_anew() {
+        let refused = |result| Cause::Status {
+            command: "Connect",
+            status: Status::CONNECT_INVALID_PARAMETERS.with_dnr(),
+            result,
+        };
+        assert!(!refused(0x1_0010).is_final(), "CNTLID");
+        assert!(refused(0x1_0100).is_final(), "SUBNQN");
     }
 }

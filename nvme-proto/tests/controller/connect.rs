@@ -149,17 +149,21 @@ fn each_parameter_of_an_io_connect_is_checked() {
     let mut rig = Rig::ready();
     let cntlid = rig.cntlid;
     let subsystem = &mut rig.subsystem;
-    assert_eq!(
-        parameter(&Connect::io(cntlid + 1, 1), subsystem),
-        IN_DATA | 16
-    );
-    assert_eq!(parameter(&Connect::io(0xffff, 1), subsystem), IN_DATA | 16);
-    let mut stranger = Connect::io(cntlid, 1);
-    stranger.data.hostnqn = nqn("nqn.2026-01.org.example:stranger").encode();
-    assert_eq!(parameter(&stranger, subsystem), IN_DATA | 512);
-    let mut stranger = Connect::io(cntlid, 1);
-    stranger.data.hostid = [8; 16];
-    assert_eq!(parameter(&stranger, subsystem), IN_DATA);
+    let mut other_nqn = Connect::io(cntlid, 1);
+    other_nqn.data.hostnqn = nqn("nqn.2026-01.org.example:stranger").encode();
+    let mut other_id = Connect::io(cntlid, 1);
+    other_id.data.hostid = [8; 16];
+    for (connect, parameter) in [
+        (Connect::io(cntlid + 1, 1), 16),
+        (Connect::io(0xffff, 1), 16),
+        (other_nqn, 512),
+        (other_id, 0),
+    ] {
+        let refusal = refused(&connect, subsystem);
+        assert_eq!(refusal.result, IN_DATA | parameter);
+        // The controller ended, perhaps, and its CNTLID is another host's: connect anew.
+        assert_eq!(refusal.status, Status::CONNECT_INVALID_PARAMETERS);
+    }
     let mut too_long = Connect::io(cntlid, 1);
     too_long.command.sqsize = U16::new(128);
     assert_eq!(parameter(&too_long, subsystem), 44);
