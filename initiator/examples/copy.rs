@@ -38,15 +38,19 @@ pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<u64, 
         return Err("the second namespace has other blocks, or fewer".into());
     }
     let part_bytes = PART.min(host.transfer_max());
+    let lane_bytes = part_bytes / from.block_bytes * from.block_bytes;
+    let buffers = host.buffer(DEPTH * lane_bytes as usize)?;
     let mut copy = Copy {
-        buffer: host.buffer(DEPTH * part_bytes as usize)?,
-        part_blocks: part_bytes / from.block_bytes,
+        part_blocks: lane_bytes / from.block_bytes,
         next: 0,
-        lanes: [None; DEPTH],
+        parts: Vec::new(),
         from,
         to,
     };
-    copy.all(&mut host)?;
+    for buffer in buffers.split(lane_bytes as usize) {
+        copy.read_next(&mut host, buffer)?;
+    }
+    copy.finish(&mut host)?;
     host.run(QUEUE, to.flush(), Data::None)?;
     host.shutdown()?;
     Ok(from.blocks)
@@ -64,42 +68,32 @@ struct Part {
 struct Copy<'a> {
     from: &'a Namespace,
     to: &'a Namespace,
-    buffer: Buffer,
     part_blocks: u32,
     /// First block not yet started.
     next: u64,
-    lanes: [Option<Part>; DEPTH],
+    parts: Vec<Part>,
 }
 
 impl Copy<'_> {
-    fn all(&mut self, host: &mut Host) -> Result<(), HostError> {
-        for lane in 0..DEPTH {
-            self.read_next(host, lane)?;
-        }
-        while self.lanes.iter().any(Option::is_some) {
-            let (ticket, answer) = host.wait_until("an answer", |host| host.reap(QUEUE))?;
-            let status = answer?.cqe.status();
-            let mine = |part: &Option<Part>| part.is_some_and(|part| part.ticket == ticket);
-            let Some(lane) = self.lanes.iter().position(mine) else {
-                continue;
-            };
-            let part = self.lanes[lane].take();
-            if !status.is_success() {
-                return Err(HostError::Status {
-                    command: "a part of the copy".to_owned(),
-                    status,
-                    result: 0,
-                });
-            }
-            match part {
-                Some(part) if !part.written => self.write(host, lane, part)?,
-                _ => self.read_next(host, lane)?,
+    /// Continues until no part is in flight. A command that has ended gives its buffer back.
+    fn finish(&mut self, host: &mut Host) -> Result<(), HostError> {
+        while !self.parts.is_empty() {
+            let (ticket, ended) = host.wait_until("an answer", |host| host.reap(QUEUE))?;
+            let buffer = ended.into_buffer()?;
+            let mine = self.parts.iter().position(|part| part.ticket == ticket);
+            let part = self
+                .parts
+                .swap_remove(mine.expect("a command of this copy"));
+            if part.written {
+                self.read_next(host, buffer)?;
+            } else {
+                self.write(host, part, buffer)?;
             }
         }
         Ok(())
     }
 
-    fn read_next(&mut self, host: &mut Host, lane: usize) -> Result<(), HostError> {
+    fn read_next(&mut self, host: &mut Host, buffer: Buffer) -> Result<(), HostError> {
         let left = self.from.blocks - self.next;
         let blocks = left.min(self.part_blocks.into()) as u32;
         if blocks == 0 {
@@ -107,8 +101,9 @@ impl Copy<'_> {
         }
         let slba = self.next;
         self.next += u64::from(blocks);
-        let ticket = host.submit(QUEUE, self.from.read(slba, blocks), self.data(lane, blocks))?;
-        self.lanes[lane] = Some(Part {
+        let data = Data::start_of(buffer, blocks * self.from.block_bytes);
+        let ticket = host.submit(QUEUE, self.from.read(slba, blocks), data)?;
+        self.parts.push(Part {
             slba,
             blocks,
             written: false,
@@ -118,20 +113,14 @@ impl Copy<'_> {
     }
 
     /// Writes from the memory into which the part was read.
-    fn write(&mut self, host: &mut Host, lane: usize, part: Part) -> Result<(), HostError> {
-        let write = self.to.write(part.slba, part.blocks);
-        let ticket = host.submit(QUEUE, write, self.data(lane, part.blocks))?;
-        self.lanes[lane] = Some(Part {
+    fn write(&mut self, host: &mut Host, part: Part, buffer: Buffer) -> Result<(), HostError> {
+        let data = Data::start_of(buffer, part.blocks * self.to.block_bytes);
+        let ticket = host.submit(QUEUE, self.to.write(part.slba, part.blocks), data)?;
+        self.parts.push(Part {
             written: true,
             ticket,
             ..part
         });
         Ok(())
-    }
-
-    fn data(&self, lane: usize, blocks: u32) -> Data<'_> {
-        let lane_bytes = self.part_blocks * self.from.block_bytes;
-        let length = blocks * self.from.block_bytes;
-        Data::part_of(&self.buffer, lane * lane_bytes as usize, length)
     }
 }

@@ -31,13 +31,13 @@ pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<Strin
     let length = disk.block_bytes;
 
     // Memory that the controller accesses directly.
-    let buffer = host.buffer(length as usize)?;
+    let mut buffer = host.buffer(length as usize)?;
     let hello = b"hello over RDMA";
     buffer.write(0, hello);
-    host.run(1, disk.write(0, 1), Data::start_of(&buffer, length))?;
+    host.run(1, disk.write(0, 1), Data::start_of(&mut buffer, length))?;
 
     buffer.write(0, &[0; 15]);
-    host.run(1, disk.read(0, 1), Data::start_of(&buffer, length))?;
+    host.run(1, disk.read(0, 1), Data::start_of(&mut buffer, length))?;
     let came_back = String::from_utf8(buffer.bytes(0, hello.len()))?;
 
     host.shutdown()?;

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cairn_initiator::{AsyncHost, HostError, HostOptions, Namespace, Part};
+use cairn_initiator::{AsyncHost, Data, HostError, HostOptions, Namespace};
 use cairn_rdma::Provider;
 use cairn_roce::Soft;
 use nvme_proto::wire::Nqn;
@@ -63,7 +63,7 @@ async fn verify_blocks(
     next: &AtomicU64,
 ) -> Result<u64, HostError> {
     let length = disk.block_bytes;
-    let buffer = host.buffer(length as usize)?;
+    let mut buffer = host.buffer(length as usize)?;
     let mut verified = 0;
     loop {
         let slba = next.fetch_add(1, Ordering::Relaxed);
@@ -74,11 +74,11 @@ async fn verify_blocks(
             .flat_map(|word| (slba << 16 ^ word).to_le_bytes())
             .collect();
         buffer.write(0, &pattern);
-        host.run(disk.write(slba, 1), Some(Part::start_of(&buffer, length)))
-            .await?;
+        let written = host.run(disk.write(slba, 1), Data::whole(buffer)).await;
+        buffer = written.into_buffer()?;
         buffer.write(0, &vec![0; length as usize]);
-        host.run(disk.read(slba, 1), Some(Part::start_of(&buffer, length)))
-            .await?;
+        let read = host.run(disk.read(slba, 1), Data::whole(buffer)).await;
+        buffer = read.into_buffer()?;
         if buffer.bytes(0, length as usize) != pattern {
             return Err(HostError::Unsupported(format!(
                 "block {slba} came back different"

@@ -64,8 +64,8 @@ impl Host {
     /// # Errors
     /// As for [`run`](Self::run).
     pub fn identify_bytes(&mut self, cns: Cns, nsid: u32) -> Result<Vec<u8>, HostError> {
-        let scratch = self.scratch.clone();
-        let data = Data::start_of(&scratch, IDENTIFY_BYTES as u32);
+        let mut scratch = self.scratch.lend();
+        let data = Data::start_of(&mut scratch, IDENTIFY_BYTES as u32);
         self.run_admin(command::identify(cns, nsid), data)?;
         Ok(scratch.bytes(0, IDENTIFY_BYTES))
     }
@@ -127,11 +127,11 @@ impl Host {
         length: usize,
         retain: bool,
     ) -> Result<Vec<u8>, HostError> {
-        let scratch = self.scratch.clone();
+        let mut scratch = self.scratch.lend();
         let piece_max = SCRATCH_BYTES.min(self.transfer_max() as usize);
         let mut reading = Reading::new((page, nsid), offset, length, piece_max, retain);
         while let Some((sqe, piece)) = reading.next() {
-            self.run_admin(sqe, Data::start_of(&scratch, piece))?;
+            self.run_admin(sqe, Data::start_of(&mut scratch, piece))?;
             reading.take(&scratch.bytes(0, piece as usize));
         }
         Ok(reading.into_bytes())

@@ -1,19 +1,70 @@
 //! Registered memory, and its use as data of a command.
 
+use std::borrow::Borrow;
 use std::io;
 use std::sync::Arc;
 
 use cairn_rdma::{Access, Device, FabricError, Mapping, Region};
+use nvme_proto::wire::SglDescriptor;
 
-/// Registered memory, shared between clones.
+/// Registered memory with a single owner.
 ///
-/// A command in flight holds its buffer, so dropping the caller's last clone does not unmap memory
-/// that the controller may access.
+/// A command owns its buffer from submission until its end, when [`Ended`](crate::Ended) gives the
+/// buffer back. Until then no program can change the data, so an attempt that is delayed or
+/// repeated sends the bytes of the submission. A buffer whose command was forgotten stays
+/// registered until the command has ended.
+///
+/// A buffer does not implement `Clone`, and only its owner can write it. Both of these fail:
+///
+/// ```compile_fail,E0382
+/// # fn main() {}
+/// # use cairn_initiator::{Buffer, Data, Host, HostError, Namespace};
+/// # fn example(host: &mut Host, disk: &Namespace, mut buffer: Buffer) -> Result<(), HostError> {
+/// let ticket = host.submit(1, disk.write(0, 1), Data::whole(buffer))?;
+/// buffer.write(0, b"other data");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # fn main() {}
+/// # use cairn_initiator::{Buffer, Data, Host, HostError, Namespace};
+/// # fn example(host: &mut Host, disk: &Namespace, buffer: Buffer) -> Result<(), HostError> {
+/// let ticket = host.submit(1, disk.write(0, 1), Data::whole(buffer.clone()))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The result of the command has the buffer:
+///
+/// ```
+/// # fn main() {}
+/// # use cairn_initiator::{Buffer, Data, Host, HostError, Namespace};
+/// # fn example(host: &mut Host, disk: &Namespace, buffer: Buffer) -> Result<(), HostError> {
+/// let ticket = host.submit(1, disk.write(0, 1), Data::whole(buffer))?;
+/// let mut buffer = host.wait(ticket).into_buffer()?;
+/// buffer.write(0, b"other data");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Buffer {
+    memory: Memory,
+    /// First byte in the mapping.
+    start: usize,
+    length: usize,
+}
+
+/// Registration of a mapping, with one device or with the devices of several paths.
 #[derive(Debug, Clone)]
-pub struct Buffer(Arc<Region>);
+enum Memory {
+    One(Arc<Region>),
+    /// Registrations with the devices of all paths, and the index of the used path.
+    Paths(Arc<Vec<Region>>, u16),
+}
 
 impl Buffer {
-    /// Maps and registers at least `length` bytes that controllers may read and write.
+    /// Maps and registers `length` bytes that controllers may read and write.
     ///
     /// # Errors
     /// The memory cannot be allocated or locked.
@@ -30,44 +81,77 @@ impl Buffer {
         length: usize,
         access: Access,
     ) -> Result<Self, FabricError> {
-        Self::of_mapping(device, &map(length)?, access)
+        let region = device.register(map(length)?, access)?;
+        let memory = Memory::One(Arc::new(region));
+        Ok(Self::of_memory(memory, length))
     }
 
-    /// Registers memory that may also be registered elsewhere.
-    pub(crate) fn of_mapping(
-        device: &dyn Device,
-        mapping: &Arc<Mapping>,
-        access: Access,
+    /// Maps and registers memory like [`new`](Self::new), with the device of each path.
+    pub(crate) fn for_paths<'a>(
+        devices: impl Iterator<Item = &'a Arc<dyn Device>>,
+        length: usize,
     ) -> Result<Self, FabricError> {
-        Ok(Self(Arc::new(
-            device.register(Arc::clone(mapping), access)?,
-        )))
+        let mapping = map(length)?;
+        let register = |device: &Arc<dyn Device>| device.register(Arc::clone(&mapping), for_data());
+        let regions = devices.map(register).collect::<Result<_, _>>()?;
+        Ok(Self::of_memory(Memory::Paths(Arc::new(regions), 0), length))
     }
 
     /// Buffer of memory registered by the caller, readable and writable by controllers.
+    ///
+    /// The caller must not access the memory otherwise, nor through another buffer, while a command
+    /// owns this one.
     #[must_use]
     pub fn of(region: Arc<Region>) -> Self {
-        Self(region)
+        let length = region.mapping().len();
+        Self::of_memory(Memory::One(region), length)
     }
 
-    /// Size in bytes, rounded up to whole pages.
+    fn of_memory(memory: Memory, length: usize) -> Self {
+        Self {
+            memory,
+            start: 0,
+            length,
+        }
+    }
+
+    /// Size in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.mapping().len()
+        self.length
     }
 
-    /// Always false: no mapping is empty.
+    /// True if the buffer has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.mapping().is_empty()
+        self.length == 0
+    }
+
+    /// Divides the buffer into consecutive ones of `bytes` bytes each; the last may have fewer.
+    ///
+    /// The pieces share the registration, and a command may own each of them.
+    ///
+    /// # Panics
+    /// If `bytes` is 0.
+    #[must_use]
+    pub fn split(self, bytes: usize) -> Vec<Self> {
+        let pieces = (0..self.length).step_by(bytes);
+        let piece = |at| Self {
+            memory: self.memory.clone(),
+            start: self.start + at,
+            length: bytes.min(self.length - at),
+        };
+        pieces.map(piece).collect()
     }
 
     /// Copies bytes into the buffer.
     ///
     /// # Panics
     /// If they do not fit.
-    pub fn write(&self, offset: usize, bytes: &[u8]) {
-        self.0.mapping().write(offset, bytes);
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self.check(offset, bytes.len());
+        let at = self.start + offset;
+        self.region().mapping().write(at, bytes);
     }
 
     /// Copies bytes out of the buffer.
@@ -75,7 +159,8 @@ impl Buffer {
     /// # Panics
     /// If the range exceeds the buffer.
     pub fn read(&self, offset: usize, out: &mut [u8]) {
-        self.0.mapping().read(offset, out);
+        self.check(offset, out.len());
+        self.region().mapping().read(self.start + offset, out);
     }
 
     /// Copies bytes out into a vector.
@@ -91,18 +176,57 @@ impl Buffer {
 
     /// Registration with keys and address.
     #[must_use]
-    pub fn region(&self) -> &Arc<Region> {
-        &self.0
+    pub fn region(&self) -> &Region {
+        match &self.memory {
+            Memory::One(region) => region,
+            Memory::Paths(regions, path) => &regions[usize::from(*path)],
+        }
+    }
+
+    /// Address of the first byte.
+    pub(crate) fn address(&self) -> u64 {
+        self.region().mapping().addr() + self.start as u64
+    }
+
+    /// Second handle for a command that ends before the owner of `self` continues.
+    pub(crate) fn lend(&mut self) -> Self {
+        self.handle(self.memory.clone())
+    }
+
+    /// Second handle, registered for this path, for an attempt of the command that owns `self`.
+    pub(crate) fn on_path(&self, path: usize) -> Self {
+        self.handle(match &self.memory {
+            Memory::One(region) => Memory::One(Arc::clone(region)),
+            Memory::Paths(regions, _) => Memory::Paths(Arc::clone(regions), path as u16),
+        })
+    }
+
+    /// True if the buffer is registered for this number of paths.
+    pub(crate) fn has_paths(&self, count: usize) -> bool {
+        matches!(&self.memory, Memory::Paths(regions, _) if regions.len() == count)
+    }
+
+    fn handle(&self, memory: Memory) -> Self {
+        Self { memory, ..*self }
+    }
+
+    fn check(&self, offset: usize, length: usize) {
+        let end = offset.checked_add(length);
+        assert!(
+            end.is_some_and(|end| end <= self.length),
+            "{length} bytes at {offset} lie outside a buffer of {} bytes",
+            self.length
+        );
     }
 }
 
 /// Access rights for data that controllers read and write.
-pub(crate) fn for_data() -> Access {
+fn for_data() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE
 }
 
 /// Maps at least `length` bytes, in whole pages.
-pub(crate) fn map(length: usize) -> Result<Arc<Mapping>, FabricError> {
+fn map(length: usize) -> Result<Arc<Mapping>, FabricError> {
     let mapping = Mapping::anonymous(length).map_err(|source: io::Error| FabricError::Os {
         call: "mmap",
         source,
@@ -110,53 +234,172 @@ pub(crate) fn map(length: usize) -> Result<Arc<Mapping>, FabricError> {
     Ok(Arc::new(mapping))
 }
 
-/// Location of a command's data.
-#[derive(Debug, Clone, Copy)]
-pub enum Data<'a> {
+/// Data of a command.
+///
+/// `B` says who has the buffer. Methods that submit a command take the [`Buffer`] itself; methods
+/// that return only after its end borrow it as `&mut Buffer`.
+#[derive(Debug)]
+pub enum Data<'a, B = Buffer> {
     /// The command has no data.
     None,
     /// Registered memory, which the controller accesses by RDMA.
-    Keyed {
-        /// Buffer with the data.
-        buffer: &'a Buffer,
-        /// Offset in the buffer.
-        offset: usize,
-        /// Length in bytes.
-        length: u32,
-        /// True if the controller invalidates the buffer's key with its response. The buffer then
-        /// serves for one command, and the device must support invalidation.
-        invalidate: bool,
-    },
+    Registered(Part<B>),
     /// Data for the controller, copied into the capsule after the SQE.
     InCapsule(&'a [u8]),
 }
 
-impl<'a> Data<'a> {
-    /// First `length` bytes of `buffer`.
+/// Part of a buffer as data of a command.
+#[derive(Debug)]
+pub struct Part<B = Buffer> {
+    pub(crate) buffer: B,
+    offset: usize,
+    length: u32,
+    /// True if the controller invalidates the key of the buffer with its response.
+    invalidate: bool,
+}
+
+impl<B: Borrow<Buffer>> Data<'_, B> {
+    /// The entire `buffer`.
+    ///
+    /// # Panics
+    /// As [`part_of`](Self::part_of), or the buffer has 4 GiB or more.
     #[must_use]
-    pub fn start_of(buffer: &'a Buffer, length: u32) -> Self {
+    pub fn whole(buffer: B) -> Self {
+        let length = buffer.borrow().len();
+        let length = u32::try_from(length).expect("a command has less than 4 GiB of data");
+        Self::part_of(buffer, 0, length)
+    }
+
+    /// First `length` bytes of `buffer`.
+    ///
+    /// # Panics
+    /// As [`part_of`](Self::part_of).
+    #[must_use]
+    pub fn start_of(buffer: B, length: u32) -> Self {
         Self::part_of(buffer, 0, length)
     }
 
     /// `length` bytes of `buffer` from `offset`.
+    ///
+    /// # Panics
+    /// If they lie outside the buffer, or the buffer is not registered for controllers.
     #[must_use]
-    pub fn part_of(buffer: &'a Buffer, offset: usize, length: u32) -> Self {
-        Self::Keyed {
+    pub fn part_of(buffer: B, offset: usize, length: u32) -> Self {
+        let whole = buffer.borrow();
+        whole.check(offset, length as usize);
+        assert!(
+            whole.region().rkey().is_some(),
+            "the buffer is not registered for controllers to reach"
+        );
+        Self::Registered(Part {
             buffer,
             offset,
             length,
             invalidate: false,
+        })
+    }
+
+    /// First `length` bytes of `buffer`, whose key the controller invalidates with its response.
+    ///
+    /// The buffer then serves for one command, and the device must support invalidation.
+    ///
+    /// # Panics
+    /// As [`part_of`](Self::part_of).
+    #[must_use]
+    pub fn once(buffer: B, length: u32) -> Self {
+        let mut data = Self::part_of(buffer, 0, length);
+        if let Self::Registered(part) = &mut data {
+            part.invalidate = true;
+        }
+        data
+    }
+}
+
+impl<'a> Data<'a, &mut Buffer> {
+    /// Data for a command that ends before the borrow does.
+    pub(crate) fn lend(self) -> Data<'a> {
+        match self {
+            Self::None => Data::None,
+            Self::InCapsule(bytes) => Data::InCapsule(bytes),
+            Self::Registered(part) => Data::Registered(Part {
+                buffer: part.buffer.lend(),
+                offset: part.offset,
+                length: part.length,
+                invalidate: part.invalidate,
+            }),
+        }
+    }
+}
+
+impl Data<'_> {
+    /// Buffer, if any.
+    pub(crate) fn into_buffer(self) -> Option<Buffer> {
+        match self {
+            Self::Registered(part) => Some(part.buffer),
+            Self::None | Self::InCapsule(_) => None,
+        }
+    }
+}
+
+impl Part {
+    /// The same part for an attempt on a path.
+    pub(crate) fn on_path(&self, path: usize) -> Self {
+        Self {
+            buffer: self.buffer.on_path(path),
+            ..*self
         }
     }
 
-    /// First `length` bytes of `buffer`, whose key the controller invalidates.
-    #[must_use]
-    pub fn once(buffer: &'a Buffer, length: u32) -> Self {
-        Self::Keyed {
-            buffer,
-            offset: 0,
-            length,
-            invalidate: true,
+    /// Keyed SGL descriptor (Base, 4.1.2.4).
+    pub(crate) fn descriptor(&self) -> SglDescriptor {
+        let rkey = self.buffer.region().rkey();
+        let rkey = rkey.expect("checked when the data were given");
+        let address = self.buffer.address() + self.offset as u64;
+        SglDescriptor::keyed(address, self.length, rkey, self.invalidate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cairn_rdma::Provider;
+    use cairn_rdma::loopback::Loopback;
+
+    use super::*;
+
+    fn buffer(length: usize) -> Buffer {
+        let at = "10.0.0.1:4420".parse().unwrap();
+        let device = Loopback::new().device_for(at, None).unwrap();
+        Buffer::new(&*device, length).unwrap()
+    }
+
+    #[test]
+    fn the_pieces_of_a_buffer_do_not_overlap() {
+        let mut pieces = buffer(1000).split(400);
+        let lengths: Vec<_> = pieces.iter().map(Buffer::len).collect();
+        assert_eq!(lengths, [400, 400, 200]);
+        for (number, piece) in pieces.iter_mut().enumerate() {
+            piece.write(0, &vec![number as u8 + 1; piece.len()]);
         }
+        for (number, piece) in pieces.iter().enumerate() {
+            assert_eq!(
+                piece.bytes(0, piece.len()),
+                vec![number as u8 + 1; piece.len()]
+            );
+        }
+        let [first, second] = [&pieces[0], &pieces[1]].map(Buffer::address);
+        assert_eq!(second, first + 400);
+    }
+
+    #[test]
+    #[should_panic(expected = "1 bytes at 400 lie outside a buffer of 400 bytes")]
+    fn a_piece_ends_where_the_next_begins() {
+        let mut pieces = buffer(1000).split(400);
+        pieces[0].write(400, &[0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "outside")]
+    fn data_lie_within_their_buffer() {
+        let _ = Data::part_of(buffer(1000), usize::MAX, 1);
     }
 }

@@ -14,7 +14,7 @@ use crate::error::HostError;
 use crate::event::Event;
 use crate::namespace::Command;
 use crate::options::HostOptions;
-use crate::queue::{Response, Ticket};
+use crate::queue::{Ended, Response, Ticket};
 use crate::waiting::{self, Waiting};
 
 /// Bytes of the host's buffer for its own admin commands.
@@ -94,19 +94,19 @@ impl Host {
         self.controller.poll(Instant::now())
     }
 
-    /// Blocks until a command has ended and nothing accesses its buffer.
+    /// Blocks until a command has ended: with a response, lost with its queue, or timed out
+    /// ([`HostError::Timeout`]).
     ///
-    /// # Errors
-    /// The queue is lost, or the timeout is over. On timeout a waiting command is removed. If the
-    /// controller has the command, it counts as lost ([`Controller::give_up`]), and this returns
-    /// once its connection is closed.
+    /// On timeout a waiting command is removed. If the controller has the command, it counts as lost
+    /// ([`Controller::give_up`]), and this returns once its connection is closed, so that nothing
+    /// accesses the buffer.
     ///
     /// # Panics
     /// If the ticket is void.
-    pub fn wait(&mut self, ticket: Ticket) -> Result<Response, HostError> {
+    pub fn wait(&mut self, ticket: Ticket) -> Ended {
         loop {
             match self.wait_until("a response", |host| host.take(ticket)) {
-                Ok(result) => return result,
+                Ok(ended) => return ended,
                 // The command is held and will be sent once that is safe.
                 Err(HostError::Timeout { .. }) if self.is_held(ticket) => {}
                 Err(error) => return self.end(ticket, error),
@@ -115,32 +115,31 @@ impl Host {
     }
 
     /// Ends a command without a response in time.
-    fn end(&mut self, ticket: Ticket, why: HostError) -> Result<Response, HostError> {
+    fn end(&mut self, ticket: Ticket, why: HostError) -> Ended {
         self.give_up(ticket);
         loop {
-            if let Some(answer) = self.take(ticket) {
-                return answer.map_err(|_| why);
+            if let Some(ended) = self.take(ticket) {
+                let answer = ended.answer.map_err(|_| why);
+                return Ended { answer, ..ended };
             }
             waiting::step(self);
         }
     }
 
-    /// Submits a command, waits for its result, and turns any status except success into an error.
+    /// Submits a command, waits for its end ([`wait`](Self::wait)), and turns any status except
+    /// success into an error. The command has the buffer until then.
     ///
     /// # Errors
-    /// As for [`Controller::submit`] and [`wait`](Self::wait), or the status.
-    ///
-    /// # Panics
-    /// As [`Controller::submit`].
+    /// As for [`Controller::submit`], the reason of a missing response, or the status.
     pub fn run(
         &mut self,
         qid: u16,
         command: impl Into<Command>,
-        data: Data<'_>,
+        data: Data<'_, &mut Buffer>,
     ) -> Result<Response, HostError> {
         let command = command.into();
-        let ticket = self.submit(qid, command, data)?;
-        let response = self.wait(ticket)?;
+        let ticket = self.submit(qid, command, data.lend())?;
+        let response = self.wait(ticket).answer?;
         let status = response.cqe.status();
         if status.is_success() {
             return Ok(response);
@@ -156,7 +155,11 @@ impl Host {
     ///
     /// # Errors
     /// As for [`run`](Self::run).
-    pub fn run_admin(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Response, HostError> {
+    pub fn run_admin(
+        &mut self,
+        sqe: Sqe,
+        data: Data<'_, &mut Buffer>,
+    ) -> Result<Response, HostError> {
         self.run(0, Command::admin(sqe), data)
     }
 
@@ -180,12 +183,11 @@ impl Host {
     ///
     /// # Errors
     /// The device is gone.
-    #[expect(clippy::type_complexity, reason = "as `Controller::reap` has it")]
     pub fn wait_any(
         &mut self,
         qid: u16,
         patience: Duration,
-    ) -> Result<Option<(Ticket, Result<Response, HostError>)>, HostError> {
+    ) -> Result<Option<(Ticket, Ended)>, HostError> {
         match waiting::poll_until(self, "an answer", patience, |host| host.reap(qid)) {
             Ok(next) => Ok(Some(next)),
             Err(HostError::Timeout { .. }) => Ok(None),

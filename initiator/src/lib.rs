@@ -88,17 +88,17 @@ mod queue;
 mod reading;
 mod waiting;
 
-pub use buffer::{Buffer, Data};
+pub use buffer::{Buffer, Data, Part};
 pub use controller::Controller;
 pub use discovery::{
     Discovered, Discovery, DiscoveryLog, Route, SERVICES_MAX, Service, discover, discover_all,
 };
 pub use error::{HostError, Loss};
 pub use event::Event;
-pub use futures::{Answer, AsyncHost, Part};
+pub use futures::{AsyncHost, Completion};
 pub use host::Host;
 pub use namespace::{Command, Namespace};
 pub use nvme_auth::{Secret, SecretError, Secrets};
 pub use nvme_proto::host::{Cause, Notice, Recovery, State, all_notices};
 pub use options::HostOptions;
-pub use queue::{Response, Ticket};
+pub use queue::{Ended, Response, Ticket, Unsent};

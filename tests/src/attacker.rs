@@ -100,7 +100,8 @@ pub struct Attacker {
     device: Arc<dyn Device>,
     remote: SocketAddr,
     local: IpAddr,
-    controllers: Vec<(Controller, Option<Buffer>)>,
+    /// Controllers with their idle buffers, which are allocated once a controller is live.
+    controllers: Vec<(Controller, Option<Vec<Buffer>>)>,
     silent: Option<Box<dyn Endpoint>>,
     datagrams: Option<UdpSocket>,
     events: Vec<Event>,
@@ -239,25 +240,29 @@ impl Attacker {
         if self.controllers.len() < CONTROLLERS {
             self.begin(now);
         }
-        for (controller, buffer) in &mut self.controllers {
+        for (controller, buffers) in &mut self.controllers {
             controller.poll(now);
-            while let Some((_, answer)) = controller.reap(qid) {
-                assert!(answer.is_ok(), "{answer:?}");
+            while let Some((_, ended)) = controller.reap(qid) {
+                assert!(ended.answer.is_ok(), "{ended:?}");
+                let idle = buffers.as_mut().expect("a command has a buffer");
+                idle.extend(ended.buffer);
                 self.ended += 1;
             }
             if !controller.is_live() {
                 assert_eq!(controller.state(), State::Connecting);
                 continue;
             }
-            let buffer = buffer.get_or_insert_with(|| {
-                let buffer = controller.buffer(bytes as usize);
-                buffer.expect("memory for what it reads")
+            let idle = buffers.get_or_insert_with(|| {
+                let all = bytes as usize * usize::from(controller.depth(qid));
+                let all = controller.buffer(all).expect("memory for the reads");
+                all.split(bytes as usize)
             });
-            let data = || Data::start_of(buffer, bytes);
-            while controller
-                .submit(qid, self.attack.command(), data())
-                .is_ok()
-            {
+            while let Some(buffer) = idle.pop() {
+                let data = Data::whole(buffer);
+                if let Err(unsent) = controller.submit(qid, self.attack.command(), data) {
+                    idle.extend(unsent.buffer);
+                    break;
+                }
                 self.begun += 1;
             }
             controller.poll(now);

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use cairn_initiator::command;
-use cairn_initiator::multipath::{Multipath, PathBuffer, PathTicket};
+use cairn_initiator::multipath::{Multipath, PathTicket};
+use cairn_initiator::{Buffer, Data, command};
 
 use cairn_sim::Random;
 
@@ -32,7 +32,7 @@ impl Job {
 pub struct Load {
     /// Disk under load.
     pub disk: Multipath,
-    buffers: Vec<Option<PathBuffer>>,
+    buffers: Vec<Option<Buffer>>,
     random: Random,
     /// Seed of each place's contents; 0 for zeroes.
     contents: Vec<u64>,
@@ -167,7 +167,7 @@ impl Load {
                 command::read(0, slba, blocks)
             }
         };
-        let data = Some((buffer, 0, BYTES as u32));
+        let data = Data::start_of(buffer, BYTES as u32);
         let ticket = self.disk.submit(sqe, data).unwrap();
         self.jobs[part] = Some((ticket, job));
     }
@@ -190,7 +190,7 @@ impl Load {
         }
     }
 
-    fn check(&mut self, ticket: PathTicket, buffer: PathBuffer) {
+    fn check(&mut self, ticket: PathTicket, buffer: Buffer) {
         let is = |job: &Option<(PathTicket, Job)>| job.is_some_and(|(other, _)| other == ticket);
         let part = self
             .jobs

@@ -75,11 +75,12 @@ impl Victim {
             ..HostOptions::new(self.address(), nqn(NQN), host_nqn("good"))
         };
         let mut host = Host::connect(&Soft::default(), options).unwrap();
-        let buffer = host.buffer(512).unwrap();
+        let mut buffer = host.buffer(512).unwrap();
         buffer.write(0, &[7; 512]);
-        let data = Data::start_of(&buffer, 512);
+        let data = Data::whole(&mut buffer);
         host.run(1, command::write(1, 0, 1), data).unwrap();
         buffer.write(0, &[0; 512]);
+        let data = Data::whole(&mut buffer);
         host.run(1, command::read(1, 0, 1), data).unwrap();
         assert_eq!(buffer.bytes(0, 512), [7; 512]);
         host.shutdown().unwrap();

@@ -47,13 +47,13 @@ const BLOCK: u32 = 512;
 const BYTES: u32 = 16 * 1024;
 
 /// Submits reads and writes, in-capsule and keyed, to memory and to a file.
-fn submit(host: &mut Host, buffer: &Buffer, in_capsule: &[u8], turn: u32) {
+fn submit(host: &mut Host, buffers: &mut Vec<Buffer>, in_capsule: &[u8], turn: u32) {
     let nsid = 1 + turn % 2;
     let slba = u64::from(turn % 100) * u64::from(BYTES / BLOCK);
-    let keyed = Data::part_of(buffer, (turn % DEPTH * BYTES) as usize, BYTES);
+    let mut keyed = || Data::whole(buffers.pop().expect("as many as commands"));
     let (sqe, data) = match turn % 5 {
-        0 | 1 => (command::read(nsid, slba, BYTES / BLOCK), keyed),
-        2 => (command::write(nsid, slba, BYTES / BLOCK), keyed),
+        0 | 1 => (command::read(nsid, slba, BYTES / BLOCK), keyed()),
+        2 => (command::write(nsid, slba, BYTES / BLOCK), keyed()),
         3 => {
             let blocks = in_capsule.len() as u32 / BLOCK;
             (
@@ -66,17 +66,18 @@ fn submit(host: &mut Host, buffer: &Buffer, in_capsule: &[u8], turn: u32) {
     host.submit(1, sqe, data).expect("the queue holds as many");
 }
 
-fn run(host: &mut Host, buffer: &Buffer, in_capsule: &[u8], count: u32) {
-    (0..DEPTH).for_each(|turn| submit(host, buffer, in_capsule, turn));
+fn run(host: &mut Host, buffers: &mut Vec<Buffer>, in_capsule: &[u8], count: u32) {
+    (0..DEPTH).for_each(|turn| submit(host, buffers, in_capsule, turn));
     let (mut begun, mut over) = (DEPTH, 0);
     while over < begun {
         host.poll();
-        while let Some((_, result)) = host.reap(1) {
-            let response = result.expect("the connection holds");
+        while let Some((_, ended)) = host.reap(1) {
+            let response = ended.answer.expect("the connection holds");
+            buffers.extend(ended.buffer);
             assert!(response.cqe.status().is_success(), "{response:?}");
             over += 1;
             if begun < count {
-                submit(host, buffer, in_capsule, begun);
+                submit(host, buffers, in_capsule, begun);
                 begun += 1;
             }
         }
@@ -86,13 +87,14 @@ fn run(host: &mut Host, buffer: &Buffer, in_capsule: &[u8], count: u32) {
 fn allocations_of(target: &TestTarget) -> u64 {
     let mut host = target.connect("frugal");
     let buffer = host.buffer((DEPTH * BYTES) as usize).expect("memory");
+    let mut buffers = buffer.split(BYTES as usize);
     let in_capsule = vec![0x5a; 4096];
-    run(&mut host, &buffer, &in_capsule, WARM_UP);
+    run(&mut host, &mut buffers, &in_capsule, WARM_UP);
     // Threads for a slow disk allocate once when they start. Allocations of commands appear in each
     // measurement.
     let counts = (0..TRIES).map(|_| {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
-        run(&mut host, &buffer, &in_capsule, COUNTED);
+        run(&mut host, &mut buffers, &in_capsule, COUNTED);
         ALLOCATIONS.load(Ordering::Relaxed) - before
     });
     let mut least = u64::MAX;

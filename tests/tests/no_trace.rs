@@ -11,8 +11,8 @@ fn hosts_that_come_and_go_leave_nothing() {
     // The first connections may keep resources.
     let visit = |n: u32| {
         let mut host = target.connect("a");
-        let buffer = host.buffer(65_536).unwrap();
-        let data = Data::start_of(&buffer, 65_536);
+        let mut buffer = host.buffer(65_536).unwrap();
+        let data = Data::start_of(&mut buffer, 65_536);
         host.run(1, command::write(1, 8, 128), data).unwrap();
         if n.is_multiple_of(3) {
             drop(host);

@@ -208,12 +208,12 @@ fn hosts_that_do_nothing_wake_the_target_for_keep_alives_alone() {
 }
 
 /// Returns the duration of the fastest read, each after `quiet`.
-fn quickest_after(host: &mut Host, buffer: &Buffer, quiet: Duration) -> Duration {
+fn quickest_after(host: &mut Host, buffer: &mut Buffer, quiet: Duration) -> Duration {
     let mut read = || {
         rest(std::slice::from_mut(host), quiet);
         let begun = Instant::now();
         let read = command::read(1, 0, 1);
-        host.run(1, read, Data::start_of(buffer, 4096))
+        host.run(1, read, Data::start_of(&mut *buffer, 4096))
             .expect("it can be read");
         begun.elapsed()
     };
@@ -226,9 +226,9 @@ fn the_first_command_after_a_quiet_spell_waits_for_no_timer() {
     let soft = Soft::default();
     let target = target(&soft, "");
     let mut host = target.connect("seldom");
-    let buffer = host.buffer(4096).expect("a page of memory");
-    let busy = quickest_after(&mut host, &buffer, Duration::ZERO);
-    let first = quickest_after(&mut host, &buffer, Duration::from_millis(150));
+    let mut buffer = host.buffer(4096).expect("a page of memory");
+    let busy = quickest_after(&mut host, &mut buffer, Duration::ZERO);
+    let first = quickest_after(&mut host, &mut buffer, Duration::from_millis(150));
     println!("a read takes {busy:?} among others, {first:?} after a quiet spell");
     // Waking both ends takes less than timers of milliseconds.
     assert!(first < busy * 20, "{first:?} after {busy:?}");
@@ -253,24 +253,28 @@ fn cost_over(queues: u16) -> Cost {
     let remote = target.remote();
     let _devices = [None, Some(remote.ip())].map(|local| soft.device_for(remote, local));
     let mut host = connect(&target, 0..1, queues).remove(0);
-    let buffer = host.buffer(DEPTH * BYTES as usize).expect("memory");
+    let buffers = host.buffer(DEPTH * BYTES as usize).expect("memory");
+    let buffers = buffers.split(BYTES as usize);
     let mut turn = 0;
-    let mut submit = |host: &mut Host, slot: usize| {
+    let mut submit = |host: &mut Host, slot: usize, buffer| {
         turn = turn % queues + 1;
-        let data = Data::part_of(&buffer, slot * BYTES as usize, BYTES);
+        let data = Data::whole(buffer);
         let read = command::read(1, slot as u64, 1);
         host.submit(turn, read, data)
             .expect("the queues hold as many")
     };
-    let mut flights: Vec<_> = (0..DEPTH).map(|slot| submit(&mut host, slot)).collect();
+    let begun = (0..)
+        .zip(buffers)
+        .map(|(slot, buffer)| submit(&mut host, slot, buffer));
+    let mut flights: Vec<_> = begun.collect();
     let mut over = 0;
     while over < COUNTED {
         host.poll();
         for (slot, flight) in flights.iter_mut().enumerate() {
-            if let Some(answer) = host.take(*flight) {
-                assert!(answer.expect("it holds").cqe.status().is_success());
+            if let Some(ended) = host.take(*flight) {
+                assert!(ended.answer.expect("it holds").cqe.status().is_success());
                 over += 1;
-                *flight = submit(&mut host, slot);
+                *flight = submit(&mut host, slot, ended.buffer.expect("that of the read"));
             }
         }
     }

@@ -78,7 +78,8 @@ fn packets(soft: &Soft) -> u64 {
 /// Outstanding commands, distributed over the queues.
 struct Commands {
     hosts: Vec<Host>,
-    buffers: Vec<Buffer>,
+    /// Idle buffers by host.
+    buffers: Vec<Vec<Buffer>>,
     flights: Vec<Option<Flight>>,
     turn: usize,
     random: u64,
@@ -93,7 +94,8 @@ struct Flight {
 impl Commands {
     fn new(hosts: Vec<Host>, depth: u16) -> Result<Self> {
         let bytes = usize::from(depth) * BYTES as usize;
-        let buffers: Result<_, _> = hosts.iter().map(|host| host.buffer(bytes)).collect();
+        let split = |host: &Host| Ok(host.buffer(bytes)?.split(BYTES as usize));
+        let buffers: Result<_> = hosts.iter().map(split).collect();
         Ok(Self {
             buffers: buffers?,
             hosts,
@@ -137,12 +139,13 @@ impl Commands {
         let Some(flight) = self.flights[slot] else {
             return Ok(false);
         };
-        let Some(answer) = self.hosts[flight.host].take(flight.ticket) else {
+        let Some(ended) = self.hosts[flight.host].take(flight.ticket) else {
             return Ok(false);
         };
-        let status = answer?.cqe.status();
+        let status = ended.answer?.cqe.status();
         ensure!(status.is_success(), "a read failed: {status}");
         self.flights[slot] = None;
+        self.buffers[flight.host].extend(ended.buffer);
         Ok(true)
     }
 
@@ -156,7 +159,8 @@ impl Commands {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         let sqe = command::read(1, self.random % BLOCKS, 1);
-        let data = Data::part_of(&self.buffers[host], slot * BYTES as usize, BYTES);
+        let buffer = self.buffers[host].pop().expect("as many as commands");
+        let data = Data::whole(buffer);
         let ticket = self.hosts[host].submit(qid as u16, sqe, data)?;
         self.flights[slot] = Some(Flight { host, ticket });
         Ok(())

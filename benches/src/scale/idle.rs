@@ -98,13 +98,13 @@ fn keep_alive(hosts: &mut [Host], length: Duration) {
 
 /// Median time of a command after an idle time.
 fn commands(hosts: &mut [Host], quiet: Duration) -> Result<Duration> {
-    let buffer = hosts[0].buffer(4096)?;
+    let mut buffer = hosts[0].buffer(4096)?;
     let mut times = Vec::with_capacity(TRIES);
     for _ in 0..TRIES {
         keep_alive(hosts, quiet);
         let begun = Instant::now();
         let read = command::read(1, 0, 1);
-        let response = hosts[0].run(1, read, Data::start_of(&buffer, 4096))?;
+        let response = hosts[0].run(1, read, Data::start_of(&mut buffer, 4096))?;
         ensure!(response.cqe.status().is_success(), "a read failed");
         times.push(begun.elapsed());
     }

@@ -8,10 +8,8 @@ use cairn_rdma::Provider;
 use nvme_proto::io::DatasetRange;
 use nvme_proto::wire::{IntoBytes, U32, U64};
 
-use cairn_initiator::multipath::{
-    Ended, Multipath, MultipathOptions, Namespace, PathBuffer, PathTicket,
-};
-use cairn_initiator::{HostError, HostOptions, command};
+use cairn_initiator::multipath::{Multipath, MultipathOptions, Namespace, PathTicket};
+use cairn_initiator::{Buffer, Data, Ended, HostError, HostOptions, command};
 
 use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
 use super::run::Lanes;
@@ -116,7 +114,7 @@ struct MultipathLane {
     disk: Multipath,
     block_bytes: u32,
     /// Buffers by slot of the lane; a command in flight owns its buffer.
-    buffers: Vec<Option<PathBuffer>>,
+    buffers: Vec<Option<Buffer>>,
     /// Slot of the lane for each slot of the multipath queue.
     slots: Vec<usize>,
 }
@@ -159,10 +157,11 @@ impl Lane for MultipathLane {
     fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), LaneError> {
         let blocks = operation.length / self.block_bytes;
         let slba = operation.offset / u64::from(self.block_bytes);
-        let mut whole = |length| Some((self.buffers[slot].take().expect(IDLE), 0, length));
+        let buffers = &mut self.buffers;
+        let mut in_place = |length| Data::start_of(buffers[slot].take().expect(IDLE), length);
         let (sqe, data) = match operation.command {
-            Command::Read => (command::read(0, slba, blocks), whole(operation.length)),
-            Command::Write => (command::write(0, slba, blocks), whole(operation.length)),
+            Command::Read => (command::read(0, slba, blocks), in_place(operation.length)),
+            Command::Write => (command::write(0, slba, blocks), in_place(operation.length)),
             Command::Trim => {
                 let range = DatasetRange {
                     context_attributes: U32::new(0),
@@ -170,13 +169,12 @@ impl Lane for MultipathLane {
                     slba: U64::new(slba),
                 };
                 let bytes = range.as_bytes();
-                let mut data = whole(bytes.len() as u32);
-                if let Some((buffer, ..)) = &mut data {
-                    buffer.write(0, bytes);
-                }
+                let mut buffer = buffers[slot].take().expect(IDLE);
+                buffer.write(0, bytes);
+                let data = Data::start_of(buffer, bytes.len() as u32);
                 (command::deallocate(0, 1), data)
             }
-            Command::Flush => (command::flush(0), None),
+            Command::Flush => (command::flush(0), Data::None),
         };
         let ticket = self.disk.submit(sqe, data);
         let ticket = ticket.map_err(|error| LaneError(error.to_string()))?;

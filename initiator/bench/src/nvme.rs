@@ -10,7 +10,7 @@ use nvme_proto::wire::{IntoBytes, U32, U64};
 use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
 use super::run::Lanes;
 use cairn_initiator::{
-    Buffer, Controller, Data, Event, Host, HostError, HostOptions, Namespace, Response, Ticket,
+    Buffer, Controller, Data, Ended, Event, Host, HostError, HostOptions, Namespace, Ticket, Unsent,
 };
 
 const QUEUE: u16 = 1;
@@ -82,8 +82,8 @@ struct NvmeLane {
     host: Host,
     namespace: Namespace,
     block_bytes: u32,
-    slot_bytes: usize,
-    buffer: Buffer,
+    /// Buffers by slot; a command in flight owns its buffer.
+    buffers: Vec<Option<Buffer>>,
     /// In-capsule data of small writes by slot. A registered buffer cannot be read directly.
     capsules: Vec<u8>,
     capsule_bytes: usize,
@@ -92,6 +92,9 @@ struct NvmeLane {
     resets: Option<(Duration, Instant)>,
     on_event: fn(&Event),
 }
+
+/// Panic message: a slot without a command has its buffer.
+const IDLE: &str = "a slot without a command has its buffer";
 
 impl NvmeLane {
     fn new(
@@ -102,8 +105,11 @@ impl NvmeLane {
     ) -> Result<Self, HostError> {
         let depth = usize::from(depth);
         let capsule_bytes = host.in_capsule_max(QUEUE).min(slot_bytes);
+        // A deallocated range takes 16 bytes.
+        let slot_bytes = slot_bytes.max(size_of::<DatasetRange>());
+        let buffers = host.buffer(depth * slot_bytes)?.split(slot_bytes);
         Ok(Self {
-            buffer: host.buffer(depth * slot_bytes)?,
+            buffers: buffers.into_iter().map(Some).collect(),
             host,
             namespace: place.namespace.clone(),
             on_event: place.on_event,
@@ -111,7 +117,6 @@ impl NvmeLane {
             resets: place
                 .reset_interval
                 .map(|interval| (interval, Instant::now() + interval)),
-            slot_bytes,
             capsules: vec![0; depth * capsule_bytes],
             capsule_bytes,
             tickets: vec![None; depth],
@@ -131,16 +136,17 @@ impl NvmeLane {
     }
 
     fn take(&mut self, done: &mut Vec<Done>) {
-        while let Some((ticket, answer)) = self.host.reap(QUEUE) {
-            done.push(self.landed(ticket, answer));
+        while let Some((ticket, ended)) = self.host.reap(QUEUE) {
+            done.push(self.landed(ticket, ended));
         }
     }
 
-    fn landed(&mut self, ticket: Ticket, answer: Result<Response, HostError>) -> Done {
+    fn landed(&mut self, ticket: Ticket, ended: Ended) -> Done {
         let slot = self.tickets.iter().position(|t| *t == Some(ticket));
         let slot = slot.expect("only its own commands are on a lane's queue");
         self.tickets[slot] = None;
-        let result = match answer {
+        self.keep(slot, ended.buffer);
+        let result = match ended.answer {
             Ok(response) if response.cqe.status().is_success() => Ok(()),
             Ok(response) => Err(LaneError(response.cqe.status().to_string())),
             Err(error) => Err(error.into()),
@@ -149,6 +155,13 @@ impl NvmeLane {
             slot,
             at: Instant::now(),
             result,
+        }
+    }
+
+    /// Keeps the buffer that a command gave back.
+    fn keep(&mut self, slot: usize, buffer: Option<Buffer>) {
+        if buffer.is_some() {
+            self.buffers[slot] = buffer;
         }
     }
 
@@ -165,7 +178,7 @@ impl NvmeLane {
 
 impl Lane for NvmeLane {
     fn load(&mut self, slot: usize, at: usize, bytes: &[u8]) {
-        self.buffer.write(slot * self.slot_bytes + at, bytes);
+        self.buffers[slot].as_mut().expect(IDLE).write(at, bytes);
         if at < self.capsule_bytes {
             let length = bytes.len().min(self.capsule_bytes - at);
             let start = slot * self.capsule_bytes + at;
@@ -174,17 +187,19 @@ impl Lane for NvmeLane {
     }
 
     fn unload(&self, slot: usize, at: usize, out: &mut [u8]) {
-        self.buffer.read(slot * self.slot_bytes + at, out);
+        self.buffers[slot].as_ref().expect(IDLE).read(at, out);
     }
 
     fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), LaneError> {
         let blocks = operation.length / self.block_bytes;
         let slba = operation.offset / u64::from(self.block_bytes);
-        let at = slot * self.slot_bytes;
-        let in_place = Data::part_of(&self.buffer, at, operation.length);
-        let range;
+        let buffers = &mut self.buffers;
+        let mut in_place = |length| Data::start_of(buffers[slot].take().expect(IDLE), length);
         let (sqe, data) = match operation.command {
-            Command::Read => (self.namespace.read(slba, blocks), in_place),
+            Command::Read => (
+                self.namespace.read(slba, blocks),
+                in_place(operation.length),
+            ),
             Command::Write => {
                 let length = operation.length as usize;
                 let start = slot * self.capsule_bytes;
@@ -192,25 +207,30 @@ impl Lane for NvmeLane {
                 let data = if fits && self.host.prefers_capsule(QUEUE, length) {
                     Data::InCapsule(&self.capsules[start..start + length])
                 } else {
-                    in_place
+                    in_place(operation.length)
                 };
                 (self.namespace.write(slba, blocks), data)
             }
             Command::Trim => {
-                range = DatasetRange {
+                let range = DatasetRange {
                     context_attributes: U32::new(0),
                     nlb: U32::new(blocks),
                     slba: U64::new(slba),
                 };
                 let bytes = range.as_bytes();
-                self.buffer.write(at, bytes);
-                let data = Data::part_of(&self.buffer, at, bytes.len() as u32);
+                buffers[slot].as_mut().expect(IDLE).write(0, bytes);
+                let data = Data::start_of(buffers[slot].take().expect(IDLE), bytes.len() as u32);
                 (self.namespace.deallocate(1), data)
             }
             Command::Flush => (self.namespace.flush(), Data::None),
         };
-        let ticket = self.host.submit(QUEUE, sqe, data);
-        self.tickets[slot] = Some(ticket?);
+        match self.host.submit(QUEUE, sqe, data) {
+            Ok(ticket) => self.tickets[slot] = Some(ticket),
+            Err(Unsent { error, buffer }) => {
+                self.keep(slot, buffer);
+                return Err(error.into());
+            }
+        }
         Ok(())
     }
 
@@ -220,8 +240,8 @@ impl Lane for NvmeLane {
         self.take(done);
         if done.is_empty() {
             let patience = deadline.saturating_duration_since(Instant::now());
-            if let Some((ticket, answer)) = self.host.wait_any(QUEUE, patience)? {
-                done.push(self.landed(ticket, answer));
+            if let Some((ticket, ended)) = self.host.wait_any(QUEUE, patience)? {
+                done.push(self.landed(ticket, ended));
             }
             self.take(done);
         }

@@ -61,10 +61,10 @@ impl GetFeature {
             (length, _) => (length, self.cdw11),
         };
         let sqe = command::get_features(feature.0, select, nsid, cdw11);
-        let buffer = host.buffer(length.max(4) as usize).map_err(text)?;
+        let mut buffer = host.buffer(length.max(4) as usize).map_err(text)?;
         let data = match length {
             0 => Data::None,
-            length => Data::start_of(&buffer, length),
+            length => Data::start_of(&mut buffer, length),
         };
         let value = host.run_admin(sqe, data).map_err(text)?.cqe.dw0.get();
         host.shutdown().map_err(text)?;

@@ -131,13 +131,13 @@ impl Disk {
         source: &mut Source,
     ) -> std::result::Result<(), Refusal> {
         let block = self.format.block_bytes as usize;
-        let buffer = self.host.buffer(PIECE as usize)?;
+        let mut buffer = self.host.buffer(PIECE as usize)?;
         let mut piece = vec![0; PIECE as usize];
         for (slba, blocks, _) in self.pieces(source.slba, source.blocks) {
             let piece = &mut piece[..blocks as usize * block];
             source.fill(piece).map_err(Refusal::Data)?;
             buffer.write(0, piece);
-            let part = Data::start_of(&buffer, piece.len() as u32);
+            let part = Data::start_of(&mut buffer, piece.len() as u32);
             let command = make(&self.namespace, slba, blocks);
             self.host.run(QUEUE, command, part)?;
         }
@@ -279,13 +279,13 @@ impl ReadBlocks {
             }
             None => None,
         };
-        let buffer = disk.host.buffer(PIECE as usize).map_err(text)?;
+        let mut buffer = disk.host.buffer(PIECE as usize).map_err(text)?;
         let block = disk.format.block_bytes;
         for (slba, blocks, _) in disk.pieces(slba, count) {
             let length = blocks * block;
             let read = disk.namespace.read(slba, blocks);
             disk.host
-                .run(QUEUE, read, Data::start_of(&buffer, length))
+                .run(QUEUE, read, Data::start_of(&mut buffer, length))
                 .map_err(text)?;
             let bytes = buffer.bytes(0, left.min(length as usize));
             left -= bytes.len();
@@ -458,10 +458,10 @@ impl Dsm {
             data.extend(range.as_bytes());
         }
         let mut disk = self.target.open()?;
-        let buffer = disk.host.buffer(data.len()).map_err(text)?;
+        let mut buffer = disk.host.buffer(data.len()).map_err(text)?;
         buffer.write(0, &data);
         let deallocate = disk.namespace.deallocate(self.slbs.len() as u32);
-        let part = Data::start_of(&buffer, data.len() as u32);
+        let part = Data::start_of(&mut buffer, data.len() as u32);
         disk.host.run(QUEUE, deallocate, part).map_err(text)?;
         print(&format!("dsm: {} ranges: Success", self.slbs.len()));
         disk.close()

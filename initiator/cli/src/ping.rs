@@ -16,7 +16,7 @@ use super::session::{Session, namespace, text};
 use super::{Controller, Result};
 use cairn_bench::object::Object;
 use cairn_bench::{Format, Random};
-use cairn_initiator::{Command, Data, Host, HostOptions, Namespace, command};
+use cairn_initiator::{Buffer, Command, Data, Host, HostOptions, Namespace, command};
 
 const QUEUE: u16 = 1;
 const CONNECTIONS: usize = 5;
@@ -120,7 +120,7 @@ impl Nvme<'_> {
     /// Latencies of Keep Alive, Identify, and small and large reads.
     fn latencies(&mut self, effort: Effort) -> Result<[Samples; 4]> {
         let (small, large) = (SMALL.max(self.format.block_bytes), self.large());
-        let buffer = self.host.buffer(large as usize).map_err(text)?;
+        let mut buffer = self.host.buffer(large as usize).map_err(text)?;
         let keep_alive = Samples::of(
             "Keep Alive",
             0,
@@ -136,13 +136,13 @@ impl Nvme<'_> {
             effort,
             || {
                 let sqe = Command::admin(command::identify(Cns::CONTROLLER, 0));
-                self.time(0, sqe, Data::start_of(&buffer, bytes))
+                self.time(0, sqe, Data::start_of(&mut buffer, bytes))
             },
         )?;
         let mut reads = |what, bytes, path| {
             Samples::of(what, bytes, path, effort, || {
                 let sqe = self.random_read(bytes);
-                self.time(QUEUE, sqe, Data::start_of(&buffer, bytes))
+                self.time(QUEUE, sqe, Data::start_of(&mut buffer, bytes))
             })
         };
         let small = reads("read", small, "as Identify, and the disk")?;
@@ -150,7 +150,12 @@ impl Nvme<'_> {
         Ok([keep_alive, identify, small, large])
     }
 
-    fn time(&mut self, qid: u16, command: Command, data: Data<'_>) -> Result<Duration> {
+    fn time(
+        &mut self,
+        qid: u16,
+        command: Command,
+        data: Data<'_, &mut Buffer>,
+    ) -> Result<Duration> {
         let begun = Instant::now();
         self.host.run(qid, command, data).map_err(text)?;
         Ok(begun.elapsed())
@@ -176,15 +181,14 @@ impl Nvme<'_> {
             .host
             .buffer(bytes as usize * raw::DEPTH)
             .map_err(text)?;
+        let mut buffers = buffer.split(bytes as usize);
         let begun = Instant::now();
         let (mut sent, mut done) = (0, 0u64);
         loop {
             let more = begun.elapsed() < time;
-            while more && sent - done < raw::DEPTH as u64 {
+            while more && let Some(buffer) = buffers.pop() {
                 let sqe = self.random_read(bytes);
-                // Concurrent reads may share memory: the data is not used.
-                let at = (sent as usize % raw::DEPTH) * bytes as usize;
-                let data = Data::part_of(&buffer, at, bytes);
+                let data = Data::whole(buffer);
                 self.host.submit(QUEUE, sqe, data).map_err(text)?;
                 sent += 1;
             }
@@ -193,11 +197,12 @@ impl Nvme<'_> {
                 return Ok(moved / begun.elapsed().as_secs_f64());
             }
             let answer = self.host.wait_until("a read", |host| host.reap(QUEUE));
-            let (_, answer) = answer.map_err(text)?;
-            let status = answer.map_err(text)?.cqe.status();
+            let (_, ended) = answer.map_err(text)?;
+            let status = ended.answer.map_err(text)?.cqe.status();
             if !status.is_success() {
                 return Err(format!("Read: {status}"));
             }
+            buffers.extend(ended.buffer);
             done += 1;
         }
     }

@@ -13,7 +13,7 @@ use cairn_initiator::providers::{Provided, RdmaOptions};
 use cairn_initiator::{
     Buffer, Command, Controller, Data, Host, HostError, HostOptions, Namespace, Ticket,
 };
-use cairn_rdma::{Access, Mapping, sleep_until_ready};
+use cairn_rdma::{Access, Mapping, Region, sleep_until_ready};
 use nvme_proto::wire::Status;
 
 use crate::abi::{Direction, IoUnit, Queued, Request};
@@ -53,7 +53,8 @@ pub(crate) struct Job {
     over: Vec<*mut IoUnit>,
     /// I/Os reported to fio and not yet fetched.
     given: Vec<*mut IoUnit>,
-    buffers: HashMap<usize, Buffer>,
+    /// Registrations of buffers of fio, by address.
+    regions: HashMap<usize, Arc<Region>>,
     /// True after an error about too long an I/O was printed.
     has_complained: bool,
     /// Time at which a signal to fio was detected.
@@ -84,7 +85,7 @@ impl Job {
             backlog: VecDeque::new(),
             over: Vec::with_capacity(depth),
             given: Vec::with_capacity(depth),
-            buffers: HashMap::new(),
+            regions: HashMap::new(),
             has_complained: false,
             interrupted_at: None,
             host,
@@ -203,7 +204,7 @@ impl Job {
 
     /// Called before fio frees its buffers: ends all access to them.
     pub(crate) fn forget_buffers(&mut self) {
-        if self.buffers.is_empty() {
+        if self.regions.is_empty() {
             return;
         }
         self.backlog.clear();
@@ -215,7 +216,7 @@ impl Job {
             }
             self.collect();
         }
-        self.buffers.clear();
+        self.regions.clear();
     }
 
     fn submit(&mut self, request: &Request) -> Result<Ticket, Refused> {
@@ -237,13 +238,15 @@ impl Job {
                 self.send(write, Data::InCapsule(data))
             }
             direction => {
-                let buffer = self.buffer(request)?;
+                let region = self.region(request)?;
                 let command = if direction == Direction::Read {
                     self.namespace.read(slba, blocks)
                 } else {
                     self.namespace.write(slba, blocks)
                 };
-                self.send(command, Data::start_of(&buffer, request.length as u32))
+                // fio's buffer of this I/O, which fio does not use until the I/O has ended.
+                let data = Data::start_of(Buffer::of(region), request.length as u32);
+                self.send(command, data)
             }
         }
     }
@@ -251,7 +254,7 @@ impl Job {
     fn send(&mut self, command: Command, data: Data<'_>) -> Result<Ticket, Refused> {
         self.host
             .submit(QID, command, data)
-            .map_err(|error| match error {
+            .map_err(|unsent| match unsent.error {
                 HostError::QueueFull { .. } => Refused::Full,
                 _ => Refused::Errno(libc::EIO),
             })
@@ -279,13 +282,13 @@ impl Job {
         Err(Refused::Errno(libc::EINVAL))
     }
 
-    /// Registered buffer of fio; registers it at the first use.
-    fn buffer(&mut self, request: &Request) -> Result<Buffer, Refused> {
+    /// Registration of fio's buffer; made at the first use.
+    fn region(&mut self, request: &Request) -> Result<Arc<Region>, Refused> {
         let (address, length) = (request.data as usize, request.length as usize);
-        if let Some(buffer) = self.buffers.get(&address)
-            && buffer.len() >= length
+        if let Some(region) = self.regions.get(&address)
+            && region.mapping().len() >= length
         {
-            return Ok(buffer.clone());
+            return Ok(Arc::clone(region));
         }
         // SAFETY: fio's buffer lives until fio frees its units, before which it calls
         // `forget_buffers`; until an I/O ends, fio does not access the buffer.
@@ -296,17 +299,17 @@ impl Job {
             eprintln!("cairn: fio's buffers cannot be registered: {error}");
             Refused::Errno(libc::ENOMEM)
         })?;
-        let buffer = Buffer::of(Arc::new(region));
-        self.buffers.insert(address, buffer.clone());
-        Ok(buffer)
+        let region = Arc::new(region);
+        self.regions.insert(address, Arc::clone(&region));
+        Ok(region)
     }
 
     /// Processes responses, and submits I/Os that waited.
     fn collect(&mut self) {
-        while let Some((ticket, result)) = self.host.reap(QID) {
+        while let Some((ticket, ended)) = self.host.reap(QID) {
             let place = &mut self.underway[usize::from(ticket.cid())];
             let unit = std::mem::replace(place, std::ptr::null_mut());
-            let errno = match result {
+            let errno = match ended.answer {
                 Ok(response) => errno(response.cqe.status()),
                 Err(_) => libc::EIO,
             };

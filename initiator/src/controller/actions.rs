@@ -107,13 +107,13 @@ impl Controller {
         }
         let data = match &payload {
             Payload::None => Data::None,
-            Payload::ToHost(length) => Data::start_of(&self.scratch, *length),
+            Payload::ToHost(length) => Data::start_of(self.scratch.lend(), *length),
             Payload::FromHost(bytes) if bytes.len() <= queue.in_capsule_max() => {
                 Data::InCapsule(bytes)
             }
             Payload::FromHost(bytes) => {
                 self.scratch.write(0, bytes);
-                Data::start_of(&self.scratch, bytes.len() as u32)
+                Data::start_of(self.scratch.lend(), bytes.len() as u32)
             }
         };
         let ticket = queue

@@ -7,7 +7,7 @@ use super::Controller;
 use crate::buffer::Data;
 use crate::error::{HostError, Loss};
 use crate::namespace::{Command, To};
-use crate::queue::{Link, Owner, Response, Ticket};
+use crate::queue::{Ended, Link, Outcome, Owner, Queue, Ticket, Unsent};
 
 /// Cause for commands that their owner gave up.
 const TOO_SLOW: Cause = Cause::TooSlow {
@@ -17,6 +17,9 @@ const TOO_SLOW: Cause = Cause::TooSlow {
 impl Controller {
     /// Submits a command on queue `qid`; fills in CID, PSDT and data pointer.
     ///
+    /// The command owns its buffer until it has ended ([`take`](Self::take),
+    /// [`reap`](Self::reap)).
+    ///
     /// If [`HostOptions::requeue`](crate::HostOptions::requeue) allows it, commands wait while the
     /// controller is lost. After it is back, a lost write and writes of its blocks wait for
     /// [`HostOptions::write_hold`](crate::HostOptions::write_hold). Commands for an opened disk
@@ -24,19 +27,18 @@ impl Controller {
     ///
     /// # Errors
     /// The queue does not exist, is full or is lost, or the namespace is another disk than the
-    /// command is for, or was not opened.
-    ///
-    /// # Panics
-    /// If the data lie outside their buffer or do not fit in a capsule.
+    /// command is for, or was not opened, or the data do not fit in a capsule.
     pub fn submit(
         &mut self,
         qid: u16,
         command: impl Into<Command>,
         data: Data<'_>,
-    ) -> Result<Ticket, HostError> {
+    ) -> Result<Ticket, Unsent> {
         let command = command.into();
-        if qid != 0 {
-            self.check_disk(qid, &command)?;
+        if qid != 0
+            && let Err(error) = self.check_disk(qid, &command)
+        {
+            return Err(unsent(error, data));
         }
         let ticket = self.submit_unchecked(qid, command.sqe, data)?;
         if matches!(command.to, To::Disk(_)) {
@@ -51,15 +53,14 @@ impl Controller {
         qid: u16,
         sqe: Sqe,
         data: Data<'_>,
-    ) -> Result<Ticket, HostError> {
+    ) -> Result<Ticket, Unsent> {
         let waits = self.commands_may_wait();
-        let queue = self
-            .queues
-            .get_mut(usize::from(qid))
-            .ok_or(HostError::NoQueue { qid })?;
+        let Some(queue) = self.queues.get_mut(usize::from(qid)) else {
+            return Err(unsent(HostError::NoQueue { qid }, data));
+        };
         let ready = self.state == State::Live && matches!(queue.link, Link::Up(_));
         if !ready && (!waits || queue.released) {
-            return Err(self.lost(qid));
+            return Err(unsent(self.lost(qid), data));
         }
         let ticket = queue.prepare(sqe, data, Owner::Caller)?;
         if ready {
@@ -68,34 +69,47 @@ impl Controller {
                 self.act();
             }
         } else if !queue.may_wait(ticket.cid()) {
-            queue.forget(ticket);
-            return Err(self.lost(qid));
+            let buffer = queue.withdraw(ticket);
+            let error = self.lost(qid);
+            return Err(Unsent { error, buffer });
         }
         Ok(ticket)
     }
 
-    /// Takes the result of a command, if available, and voids the ticket.
+    /// Takes the end of a command, if reached, and voids the ticket.
     ///
-    /// Every command gets one result: a response, or [`HostError::Lost`] once nothing can access
-    /// its buffers.
+    /// Every command ends once: with a response, or with [`HostError::Lost`] when nothing can
+    /// access its buffer any more.
     ///
     /// # Panics
     /// If the ticket is void.
-    pub fn take(&mut self, ticket: Ticket) -> Option<Result<Response, HostError>> {
-        let answer = self.queues[usize::from(ticket.qid())].take(ticket)?;
-        Some(answer.map_err(|loss| self.lost_by(ticket.qid(), loss)))
+    pub fn take(&mut self, ticket: Ticket) -> Option<Ended> {
+        let outcome = self.queues[usize::from(ticket.qid())].take(ticket)?;
+        Some(self.ended_as(ticket.qid(), outcome))
     }
 
-    /// Takes the oldest result on queue `qid`, with its ticket.
-    pub fn reap(&mut self, qid: u16) -> Option<(Ticket, Result<Response, HostError>)> {
-        let (ticket, answer) = self.queues.get_mut(usize::from(qid))?.take_oldest()?;
-        Some((ticket, answer.map_err(|loss| self.lost_by(qid, loss))))
+    /// Takes the oldest end of a command on queue `qid`, with its ticket.
+    pub fn reap(&mut self, qid: u16) -> Option<(Ticket, Ended)> {
+        let (ticket, outcome) = self.queues.get_mut(usize::from(qid))?.take_oldest()?;
+        Some((ticket, self.ended_as(qid, outcome)))
+    }
+
+    fn ended_as(&self, qid: u16, (answer, buffer): Outcome) -> Ended {
+        let answer = answer.map_err(|loss| self.lost_by(qid, loss));
+        Ended { answer, buffer }
+    }
+
+    /// True if queue `qid` holds as many commands as it can.
+    #[must_use]
+    pub fn is_full(&self, qid: u16) -> bool {
+        let queue = self.queues.get(usize::from(qid));
+        queue.is_some_and(Queue::is_full)
     }
 
     /// Discards the result of a command. A waiting command is never sent.
     ///
-    /// If the controller has the command, it may access the data until it responds, and the buffer
-    /// stays registered; [`give_up`](Self::give_up) ends that.
+    /// If the controller has the command, it may access the data until it responds, and the command
+    /// keeps its buffer; [`give_up`](Self::give_up) ends that.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -124,4 +138,10 @@ impl Controller {
         let back_soon = matches!(self.state, State::Resetting | State::Reconnecting { .. });
         self.options.requeue && back_soon && !self.association.fails_fast()
     }
+}
+
+/// Returns the buffer of a command that was not submitted, with the reason.
+fn unsent(error: HostError, data: Data<'_>) -> Unsent {
+    let buffer = data.into_buffer();
+    Unsent { error, buffer }
 }

@@ -9,7 +9,7 @@ use nvme_proto::wire::identify::IDENTIFY_BYTES;
 
 use super::{Controller, RECEIVE_ID, RESPONSE_BYTES};
 use crate::error::{HostError, Loss};
-use crate::queue::{Ended, Link, Response};
+use crate::queue::{Effect, Link, Response};
 
 const BATCH: usize = 32;
 
@@ -86,16 +86,16 @@ impl Controller {
         }
     }
 
-    fn ended(&mut self, ended: Ended) {
+    fn ended(&mut self, ended: Effect) {
         match ended {
-            Ended::No => {}
-            Ended::ForCaller => self.association.note_traffic(),
-            Ended::Again { qid, cid, status } => {
+            Effect::No => {}
+            Effect::ForCaller => self.association.note_traffic(),
+            Effect::Again { qid, cid, status } => {
                 self.association.note_traffic();
                 self.send_again(qid, cid, status);
             }
-            Ended::ForDuty(duty, response) => self.own_ended(duty, &response),
-            Ended::ForGuard(response) => self.namespace_answered(&response),
+            Effect::ForDuty(duty, response) => self.own_ended(duty, &response),
+            Effect::ForGuard(response) => self.namespace_answered(&response),
         }
     }
 

@@ -116,7 +116,7 @@ impl Controller {
         if expired {
             self.send_parked();
         }
-        let Some(answers) = &self.answers else {
+        let Some(answers) = &mut self.answers else {
             return expired;
         };
         let admin = &mut self.queues[0];
@@ -126,7 +126,7 @@ impl Controller {
         let Some(sqe) = self.guard.next_question() else {
             return expired;
         };
-        let data = Data::start_of(answers, IDENTIFY_BYTES as u32);
+        let data = Data::start_of(answers.lend(), IDENTIFY_BYTES as u32);
         // If the queue is full, the next poll tries again.
         let Ok(ticket) = admin.prepare(sqe, data, Owner::Guard) else {
             return expired;

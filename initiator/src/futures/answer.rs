@@ -9,9 +9,9 @@ use cairn_rdma::FabricError;
 
 use crate::error::HostError;
 
-/// Future result of a command. Dropping it drops the result, not the command.
+/// Future result. Dropping it drops the result, not the work.
 #[derive(Debug)]
-pub struct Answer<T>(Arc<Cell<T>>);
+pub(super) struct Answer<T>(Arc<Cell<T>>);
 
 /// Sender of the result. Dropping it unused reports that the host's thread has ended.
 #[derive(Debug)]

@@ -7,67 +7,46 @@
 mod answer;
 mod thread;
 
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::Sender;
+use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
 use cairn_rdma::wake::Wake;
 use cairn_rdma::{Device, FabricError, Provider};
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Data};
 use crate::error::HostError;
 use crate::host::{Host, command_name};
 use crate::namespace::{Command, Namespace};
 use crate::options::HostOptions;
-use crate::queue::Response;
+use crate::queue::Ended;
 
-use answer::{Promise, promise};
+use answer::{Answer, Promise, promise};
 use thread::{Order, Submission, Worker};
 
-pub use answer::Answer;
+/// Future end of a command.
+///
+/// The command continues if this is dropped. Its buffer is dropped when it has ended, so it is
+/// never reused before.
+#[derive(Debug)]
+#[must_use = "a command continues without its future, but its result and its buffer are dropped"]
+pub struct Completion(Answer<Ended>);
 
-/// Data of a command, which holds its buffer.
-#[derive(Debug, Clone)]
-pub struct Part {
-    buffer: Buffer,
-    offset: usize,
-    length: u32,
-}
+impl Future for Completion {
+    type Output = Ended;
 
-impl Part {
-    /// First `length` bytes of `buffer`.
-    ///
-    /// # Panics
-    /// As [`of`](Self::of).
-    #[must_use]
-    pub fn start_of(buffer: &Buffer, length: u32) -> Self {
-        Self::of(buffer, 0, length)
-    }
-
-    /// `length` bytes of `buffer` from `offset`.
-    ///
-    /// # Panics
-    /// If they lie outside the buffer, or the buffer is not registered for controllers. The panic
-    /// occurs here, in the calling task, and not on the shared thread of the host.
-    #[must_use]
-    pub fn of(buffer: &Buffer, offset: usize, length: u32) -> Self {
-        let end = offset.checked_add(length as usize);
-        assert!(
-            end.is_some_and(|end| end <= buffer.len()),
-            "{length} bytes at {offset} lie outside a buffer of {} bytes",
-            buffer.len()
-        );
-        assert!(
-            buffer.region().rkey().is_some(),
-            "the buffer is not registered for controllers to reach"
-        );
-        Self {
-            buffer: buffer.clone(),
-            offset,
-            length,
-        }
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Ended> {
+        Pin::new(&mut self.0).poll(context).map(|ended| {
+            ended.unwrap_or_else(|error| Ended {
+                answer: Err(error),
+                buffer: None,
+            })
+        })
     }
 }
 
@@ -129,13 +108,17 @@ impl AsyncHost {
     }
 
     /// Submits a command on queue `qid`, delayed while the queue is full. The command is sent even
-    /// if the result is not awaited.
-    pub fn submit(
-        &self,
-        qid: u16,
-        command: impl Into<Command>,
-        data: Option<Part>,
-    ) -> Answer<Response> {
+    /// if the result is not awaited, and owns its buffer until its end:
+    ///
+    /// ```compile_fail,E0382
+    /// # fn main() {}
+    /// # use cairn_initiator::{AsyncHost, Buffer, Data, Namespace};
+    /// # fn example(host: &AsyncHost, disk: &Namespace, mut buffer: Buffer) {
+    /// drop(host.submit(1, disk.write(0, 1), Data::whole(buffer)));
+    /// buffer.write(0, b"other data");
+    /// # }
+    /// ```
+    pub fn submit(&self, qid: u16, command: impl Into<Command>, data: Data<'static>) -> Completion {
         let (promise, answer) = promise();
         self.order(Order::Submit(Submission {
             qid,
@@ -143,32 +126,28 @@ impl AsyncHost {
             data,
             promise,
         }));
-        answer
+        Completion(answer)
     }
 
     /// Submits an I/O command, rotating over the queues, and turns any status except success into
     /// an error.
-    ///
-    /// # Errors
-    /// The queue is lost, or the status.
-    pub async fn run(
-        &self,
-        command: impl Into<Command>,
-        data: Option<Part>,
-    ) -> Result<Response, HostError> {
+    pub async fn run(&self, command: impl Into<Command>, data: Data<'static>) -> Ended {
         let command = command.into();
         let turn = self.next_queue.fetch_add(1, Ordering::Relaxed);
         let qid = 1 + turn % self.io_queues.max(1);
-        let response = self.submit(qid, command, data).await?;
-        let status = response.cqe.status();
-        if status.is_success() {
-            return Ok(response);
-        }
-        Err(HostError::Status {
-            command: command_name(qid, &command.sqe),
-            status,
-            result: response.cqe.result(),
-        })
+        let ended = self.submit(qid, command, data).await;
+        let answer = ended.answer.and_then(|response| {
+            let status = response.cqe.status();
+            if status.is_success() {
+                return Ok(response);
+            }
+            Err(HostError::Status {
+                command: command_name(qid, &command.sqe),
+                status,
+                result: response.cqe.result(),
+            })
+        });
+        Ended { answer, ..ended }
     }
 
     /// Runs blocking work on the host's thread, such as admin commands. Other tasks' results are

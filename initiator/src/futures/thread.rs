@@ -8,14 +8,13 @@ use std::time::{Duration, Instant};
 use cairn_rdma::wake::Wake;
 use cairn_rdma::{Device, sleep_until_ready_or_woken};
 
+use super::Ready;
 use super::answer::Promise;
-use super::{Part, Ready};
 use crate::buffer::Data;
-use crate::error::HostError;
 use crate::host::Host;
 use crate::namespace::Command;
 use crate::options::HostOptions;
-use crate::queue::Response;
+use crate::queue::{Ended, Unsent};
 
 /// Busy-poll time before the thread sleeps.
 const SPIN: Duration = Duration::from_micros(50);
@@ -32,8 +31,8 @@ pub(super) enum Order {
 pub(super) struct Submission {
     pub(super) qid: u16,
     pub(super) command: Command,
-    pub(super) data: Option<Part>,
-    pub(super) promise: Promise<Response>,
+    pub(super) data: Data<'static>,
+    pub(super) promise: Promise<Ended>,
 }
 
 pub(super) struct Worker {
@@ -42,7 +41,7 @@ pub(super) struct Worker {
     /// Commands for full queues, by queue, oldest first.
     backlogs: Vec<VecDeque<Submission>>,
     /// Result senders by queue and CID.
-    waiting: Vec<Vec<Option<Promise<Response>>>>,
+    waiting: Vec<Vec<Option<Promise<Ended>>>>,
 }
 
 enum End {
@@ -124,12 +123,11 @@ impl Worker {
     }
 
     fn submit_to(&mut self, host: &mut Host, qid: usize) {
-        while let Some(submission) = self.backlogs[qid].pop_front() {
-            let data = match &submission.data {
-                None => Data::None,
-                Some(part) => Data::part_of(&part.buffer, part.offset, part.length),
+        while !host.is_full(qid as u16) {
+            let Some(submission) = self.backlogs[qid].pop_front() else {
+                return;
             };
-            match host.submit(submission.qid, submission.command, data) {
+            match host.submit(submission.qid, submission.command, submission.data) {
                 Ok(ticket) => {
                     let (qid, cid) = (usize::from(ticket.qid()), usize::from(ticket.cid()));
                     if self.waiting.len() <= qid {
@@ -141,11 +139,10 @@ impl Worker {
                     }
                     queue[cid] = Some(submission.promise);
                 }
-                Err(HostError::QueueFull { .. }) => {
-                    self.backlogs[qid].push_front(submission);
-                    return;
+                Err(Unsent { error, buffer }) => {
+                    let answer = Err(error);
+                    submission.promise.keep(Ok(Ended { answer, buffer }));
                 }
-                Err(error) => submission.promise.keep(Err(error)),
             }
         }
     }
@@ -153,12 +150,12 @@ impl Worker {
     fn reap(&mut self, host: &mut Host) -> bool {
         let mut any = false;
         for qid in 0..self.waiting.len() as u16 {
-            while let Some((ticket, answer)) = host.reap(qid) {
+            while let Some((ticket, ended)) = host.reap(qid) {
                 any = true;
                 let queue = &mut self.waiting[usize::from(qid)];
                 let promise = queue.get_mut(usize::from(ticket.cid()));
                 if let Some(promise) = promise.and_then(Option::take) {
-                    promise.keep(answer);
+                    promise.keep(Ok(ended));
                 }
             }
         }

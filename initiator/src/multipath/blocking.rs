@@ -6,12 +6,13 @@ use cairn_rdma::{Provider, sleep_until_any_ready};
 use nvme_proto::host::State;
 use nvme_proto::wire::Sqe;
 
-use super::{Ended, Multipath, MultipathOptions, PathBuffer, PathEvent, PathTicket};
+use super::{Multipath, MultipathOptions, PathEvent, PathTicket};
+use crate::buffer::{Buffer, Data};
 use crate::error::HostError;
 use crate::event::Event;
 use crate::host::command_name;
 use crate::options::HostOptions;
-use crate::queue::Response;
+use crate::queue::{Ended, Response};
 use crate::waiting::{self, Waiting};
 
 impl Multipath {
@@ -116,21 +117,15 @@ impl Multipath {
     }
 
     /// Submits a command, waits for its end ([`wait`](Self::wait)), and turns any status except
-    /// success into an error. The command owns the buffer until then.
+    /// success into an error. The command has the buffer until then.
     ///
     /// # Errors
     /// As for [`submit`](Self::submit), the reason of a missing response, or the status.
     ///
     /// # Panics
     /// As [`submit`](Self::submit).
-    pub fn run(
-        &mut self,
-        sqe: Sqe,
-        data: Option<(&mut PathBuffer, usize, u32)>,
-    ) -> Result<Response, HostError> {
-        let lend =
-            |(buffer, offset, length): (&mut PathBuffer, _, _)| (buffer.lend(), offset, length);
-        let ticket = self.submit(sqe, data.map(lend))?;
+    pub fn run(&mut self, sqe: Sqe, data: Data<'_, &mut Buffer>) -> Result<Response, HostError> {
+        let ticket = self.submit(sqe, data.lend())?;
         let response = self.wait(ticket).answer?;
         let status = response.cqe.status();
         if status.is_success() {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use nvme_proto::wire::{FromZeros, Sqe};
 
-use super::buffer::{Part, PathBuffer};
+use crate::buffer::{Data, Part};
 use crate::error::HostError;
-use crate::queue::{Response, Ticket};
+use crate::queue::{Ended, Response, Ticket};
 
 /// Handle of a submitted command, valid for one result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,15 +28,6 @@ impl PathTicket {
 
 pub(super) type Answer = Result<Response, HostError>;
 
-/// End of a command: no path will execute it or access its buffer.
-#[derive(Debug)]
-pub struct Ended {
-    /// Response, or the error of a command without one.
-    pub answer: Result<Response, HostError>,
-    /// Buffer returned to the caller.
-    pub buffer: Option<PathBuffer>,
-}
-
 #[derive(Debug, Default)]
 enum Phase {
     #[default]
@@ -52,7 +43,9 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Io {
     pub(super) sqe: Sqe,
-    pub(super) part: Part,
+    /// Data in registered memory, if any. Capsule data is not used: it would have to be kept for
+    /// another attempt.
+    part: Option<Part>,
     /// Failures on connected paths, other than by ANA state.
     pub(super) failovers: u8,
     /// Earliest time of the next attempt.
@@ -63,6 +56,14 @@ pub(super) struct Io {
     given_up: bool,
     /// True if nothing takes the result: completion frees the slot.
     orphan: bool,
+}
+
+impl Io {
+    /// Data as registered for a path's controller.
+    pub(super) fn data_on(&self, path: usize) -> Data<'static> {
+        let part = self.part.as_ref();
+        part.map_or(Data::None, |part| Data::Registered(part.on_path(path)))
+    }
 }
 
 /// Slots of the commands. Allocates only at creation.
@@ -81,7 +82,7 @@ impl Ios {
         let capacity = usize::from(depth);
         let empty = |_| Io {
             sqe: Sqe::new_zeroed(),
-            part: Part::default(),
+            part: None,
             failovers: 0,
             not_before: Duration::ZERO,
             phase: Phase::Free,
@@ -98,7 +99,7 @@ impl Ios {
     }
 
     /// Adds a command that waits for a path; `None` if all slots are in use.
-    pub(super) fn add(&mut self, sqe: Sqe, part: Part) -> Option<PathTicket> {
+    pub(super) fn add(&mut self, sqe: Sqe, part: Option<Part>) -> Option<PathTicket> {
         let slot = self.free.pop()?;
         let io = &mut self.slots[usize::from(slot)];
         (io.sqe, io.part, io.failovers) = (sqe, part, 0);
@@ -245,7 +246,7 @@ impl Ios {
         let Phase::Done(answer) = phase else {
             unreachable!("slot {slot} is among those that are answered: {phase:?}")
         };
-        let buffer = io.part.buffer.take();
+        let buffer = io.part.take().map(|part| part.buffer);
         self.release(slot);
         Ended { answer, buffer }
     }
@@ -253,7 +254,7 @@ impl Ios {
     fn release(&mut self, slot: u16) {
         let io = &mut self.slots[usize::from(slot)];
         io.phase = Phase::Free;
-        io.part = Part::default();
+        io.part = None;
         io.generation = io.generation.wrapping_add(1);
         self.free.push(slot);
     }
@@ -286,9 +287,9 @@ mod tests {
     #[test]
     fn a_command_has_one_answer_however_many_paths_it_takes() {
         let mut ios = Ios::new(2);
-        let one = ios.add(Sqe::new_zeroed(), Part::default()).unwrap();
-        let two = ios.add(Sqe::new_zeroed(), Part::default()).unwrap();
-        assert_eq!(ios.add(Sqe::new_zeroed(), Part::default()), None, "full");
+        let one = ios.add(Sqe::new_zeroed(), None).unwrap();
+        let two = ios.add(Sqe::new_zeroed(), None).unwrap();
+        assert_eq!(ios.add(Sqe::new_zeroed(), None), None, "full");
         assert_eq!(ios.next(NOW, |_| true), Some(one.slot()));
         assert_eq!(ios.next(NOW, |_| false), None);
         ios.sent(two.slot(), 0, SENT);
@@ -316,17 +317,17 @@ mod tests {
     #[test]
     fn who_gave_up_gets_no_answer_and_the_place_is_free_again() {
         let mut ios = Ios::new(1);
-        let ticket = ios.add(Sqe::new_zeroed(), Part::default()).unwrap();
+        let ticket = ios.add(Sqe::new_zeroed(), None).unwrap();
         ios.sent(ticket.slot(), 0, SENT);
         ios.forget(ticket);
         ios.answer(ticket.slot(), Ok(response()));
         assert!(ios.take_oldest().is_none());
-        assert!(ios.add(Sqe::new_zeroed(), Part::default()).is_some());
+        assert!(ios.add(Sqe::new_zeroed(), None).is_some());
     }
 
     #[test]
     fn a_command_that_was_given_up_is_sent_by_no_path() {
-        let add = |ios: &mut Ios| ios.add(Sqe::new_zeroed(), Part::default()).unwrap();
+        let add = |ios: &mut Ios| ios.add(Sqe::new_zeroed(), None).unwrap();
         let mut ios = Ios::new(1);
         // A waiting command ends at once, and its slot is free.
         let ticket = add(&mut ios);
@@ -354,7 +355,7 @@ mod tests {
     #[should_panic(expected = "void")]
     fn a_ticket_is_good_once() {
         let mut ios = Ios::new(1);
-        let ticket = ios.add(Sqe::new_zeroed(), Part::default()).unwrap();
+        let ticket = ios.add(Sqe::new_zeroed(), None).unwrap();
         ios.fail(ticket.slot(), no_path());
         let _ = ios.take(ticket);
         let _ = ios.take(ticket);

@@ -18,14 +18,13 @@
 //! EUI-64; at least one). Any other path is refused and never used. This is checked again whenever
 //! its controller is back or reports a change.
 //!
-//! Data is in [`PathBuffer`]s, memory that is registered for every path. [`Multipath::connect`] and
+//! Data is in [`Buffer`]s that are registered for every path. [`Multipath::connect`] and
 //! [`Multipath::run`] block; the rest is for programs with their own clock and event loop.
 //!
 //! [`Recovery::ctrl_loss_tmo`]: crate::Recovery::ctrl_loss_tmo
 //! [`Recovery::fast_io_fail_tmo`]: crate::Recovery::fast_io_fail_tmo
 
 mod blocking;
-mod buffer;
 mod ios;
 mod path;
 mod polling;
@@ -40,18 +39,18 @@ use nvme_proto::host::multipath::{Doubts, PathSet};
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::log::AnaState;
 
+use crate::buffer::{Buffer, Data};
 use crate::controller::Controller;
 use crate::error::HostError;
 use crate::event::Event;
 use crate::options::HostOptions;
+use crate::queue::{Ended, Unsent};
 
-use buffer::Part;
 use ios::Ios;
 use path::Path;
 
 pub use crate::namespace::DiskIdentity as Identity;
-pub use buffer::PathBuffer;
-pub use ios::{Ended, PathTicket};
+pub use ios::PathTicket;
 pub use nvme_proto::host::multipath::{Link, Policy};
 
 /// Maximum pending events; beyond that, the oldest are dropped.
@@ -250,43 +249,49 @@ impl Multipath {
     ///
     /// # Errors
     /// The system has no such memory, or cannot lock it.
-    pub fn buffer(&self, length: usize) -> Result<PathBuffer, HostError> {
+    pub fn buffer(&self, length: usize) -> Result<Buffer, HostError> {
         let devices = self.paths.iter().map(|path| path.controller.device());
-        Ok(PathBuffer::new(devices, length)?)
+        Ok(Buffer::for_paths(devices, length)?)
     }
 
     /// Sends a command on the best path, or queues it; fills in NSID, CID, PSDT and data pointer.
     ///
-    /// `data` is a buffer with offset and length in bytes. The command owns the buffer until its
-    /// end.
+    /// The command owns its buffer until it has ended.
     ///
     /// # Errors
-    /// [`MultipathOptions::depth`] commands are in flight ([`has_room`](Self::has_room)). The
-    /// buffer is dropped.
+    /// [`MultipathOptions::depth`] commands are in flight ([`has_room`](Self::has_room)), or the
+    /// data are for a capsule, where they would be missing on another path.
     ///
     /// # Panics
-    /// If the data lie outside their buffer.
-    pub fn submit(
-        &mut self,
-        mut sqe: Sqe,
-        data: Option<(PathBuffer, usize, u32)>,
-    ) -> Result<PathTicket, HostError> {
-        let part = data.map_or_else(Part::default, |(buffer, offset, length)| {
-            let end = offset.checked_add(length as usize);
-            assert!(
-                end.is_some_and(|end| end <= buffer.len()),
-                "data outside their buffer"
-            );
-            let buffer = Some(buffer);
-            Part {
-                buffer,
-                offset,
-                length,
+    /// If [`Self::buffer`] did not create the buffer.
+    pub fn submit(&mut self, mut sqe: Sqe, data: Data<'_>) -> Result<PathTicket, Unsent> {
+        let part = match data {
+            Data::None => None,
+            Data::Registered(part) => {
+                let known = part.buffer.has_paths(self.paths.len());
+                assert!(
+                    known,
+                    "the buffer is not registered for the paths of this disk"
+                );
+                Some(part)
             }
-        });
+            Data::InCapsule(_) => {
+                let why = "a command of several paths has its data in a buffer, not in a capsule";
+                let error = HostError::Unsupported(why.to_owned());
+                return Err(Unsent {
+                    error,
+                    buffer: None,
+                });
+            }
+        };
         sqe.nsid.set(self.options.nsid);
-        let full = HostError::QueueFull { qid: 0 };
-        let ticket = self.ios.add(sqe, part).ok_or(full)?;
+        if !self.ios.has_room() {
+            return Err(Unsent {
+                error: HostError::QueueFull { qid: 0 },
+                buffer: part.map(|part| part.buffer),
+            });
+        }
+        let ticket = self.ios.add(sqe, part).expect("there is room");
         self.dispatch();
         Ok(ticket)
     }

@@ -16,7 +16,7 @@ use crate::command;
 use crate::controller::Controller;
 use crate::error::HostError;
 use crate::event::Event;
-use crate::queue::{Response, Ticket};
+use crate::queue::{Ended, Response, Ticket};
 use crate::reading::Reading;
 
 /// Maximum bytes of the ANA log, enough for a million namespaces.
@@ -187,7 +187,7 @@ impl Path {
     /// Sends pending queries and returns the next result.
     pub(super) fn inquire(&mut self, now: Duration) -> Option<Answer> {
         if let Some((question, ticket)) = self.asked {
-            let answer = self.controller.take(ticket)?;
+            let answer = self.controller.take(ticket)?.answer;
             self.asked = None;
             if let Some(answer) = self.take_answer(question, answer, now) {
                 return Some(answer);
@@ -204,7 +204,7 @@ impl Path {
             return Some(Answer::Ana(Some(AnaState::OPTIMIZED)));
         }
         let (sqe, length) = self.ask(question);
-        let data = Data::start_of(&self.scratch, length);
+        let data = Data::start_of(self.scratch.lend(), length);
         // If the queue is full or lost, a later poll tries again.
         if let Ok(ticket) = self.controller.submit_unchecked(0, sqe, data) {
             self.due[next] = false;
@@ -360,7 +360,8 @@ impl Path {
 
     /// Next I/O command completed by the controller, with its slot.
     pub(super) fn reap(&mut self, qid: u16) -> Option<(u16, Result<Response, HostError>)> {
-        let (ticket, answer) = self.controller.reap(qid)?;
+        // The slot has the buffer for another attempt.
+        let (ticket, Ended { answer, .. }) = self.controller.reap(qid)?;
         let slot = self.owners[usize::from(qid) - 1][usize::from(ticket.cid())];
         Some((slot, answer))
     }

@@ -228,7 +228,7 @@ impl Multipath {
         let io = self.ios.get(slot);
         let Ok(ticket) = path
             .controller
-            .submit_unchecked(qid, io.sqe, io.part.by(index))
+            .submit_unchecked(qid, io.sqe, io.data_on(index))
         else {
             return false;
         };

@@ -80,7 +80,7 @@ impl Capsules {
         place
     }
 
-    pub(super) fn write_sqe(&self, place: u16, sqe: &Sqe) {
+    pub(super) fn write_sqe(&mut self, place: u16, sqe: &Sqe) {
         self.memory.write(Self::sqe_at(place), sqe.as_bytes());
     }
 
@@ -91,8 +91,9 @@ impl Capsules {
         sqe
     }
 
-    pub(super) fn write_data(&self, place: u16, bytes: &[u8]) {
-        self.memory.write(self.data_at(place), bytes);
+    pub(super) fn write_data(&mut self, place: u16, bytes: &[u8]) {
+        let at = self.data_at(place);
+        self.memory.write(at, bytes);
     }
 
     /// Work request that sends a capsule of `length` bytes.
@@ -154,7 +155,8 @@ impl Capsules {
             return place;
         }
         let next = self.take(cid);
-        self.write_sqe(next, &self.sqe(place));
+        let sqe = self.sqe(place);
+        self.write_sqe(next, &sqe);
         let mut data = vec![0; length - SQE_BYTES];
         self.memory.read(self.data_at(place), &mut data);
         self.write_data(next, &data);

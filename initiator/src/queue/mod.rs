@@ -12,7 +12,6 @@ mod spread;
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_rdma::{Device, FabricError, QpId, SendWork, Trains};
@@ -20,7 +19,7 @@ use nvme_proto::host::{Duty, OWN_COMMANDS, QueueSpec, requeue};
 use nvme_proto::wire::sqe::SQE_BYTES;
 use nvme_proto::wire::{AdminOpcode, Cqe, FromBytes, SglDescriptor, Sqe, Status, U16};
 
-use crate::buffer::Data;
+use crate::buffer::{Buffer, Data};
 use crate::error::{HostError, Loss};
 
 use capsules::Capsules;
@@ -29,7 +28,7 @@ use slot::{Phase, Slot};
 use spread::Spread;
 
 pub(crate) use slot::Owner;
-pub use slot::{Response, Ticket};
+pub use slot::{Ended, Response, Ticket, Unsent};
 
 /// State of a queue's connection.
 #[derive(Debug, Clone)]
@@ -68,9 +67,12 @@ pub(crate) struct Queue {
     spread: Spread,
 }
 
+/// Result of a command, with its buffer.
+pub(crate) type Outcome = (Result<Response, Loss>, Option<Buffer>);
+
 /// Effect of a completion on the controller.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Ended {
+pub(crate) enum Effect {
     /// No effect yet.
     No,
     /// A caller's command can be taken.
@@ -131,9 +133,19 @@ impl Queue {
         mut sqe: Sqe,
         data: Data<'_>,
         owner: Owner,
-    ) -> Result<Ticket, HostError> {
+    ) -> Result<Ticket, Unsent> {
         let qid = self.qid;
-        let cid = self.free_slot(owner).ok_or(HostError::QueueFull { qid })?;
+        if let Data::InCapsule(bytes) = data
+            && SQE_BYTES + bytes.len() > self.capsule_bytes
+        {
+            return Err(self.too_long(bytes.len()));
+        }
+        let Some(cid) = self.free_slot(owner) else {
+            return Err(Unsent {
+                error: HostError::QueueFull { qid },
+                buffer: data.into_buffer(),
+            });
+        };
         sqe.cid = U16::new(cid);
         sqe.flags |= Sqe::FLAGS_SGL;
         sqe.dptr = descriptor(&data);
@@ -143,14 +155,8 @@ impl Queue {
         let mut held = None;
         match data {
             Data::None => {}
-            Data::Keyed { buffer, .. } => held = Some(Arc::clone(buffer.region())),
+            Data::Registered(part) => held = Some(part.buffer),
             Data::InCapsule(bytes) => {
-                assert!(
-                    SQE_BYTES + bytes.len() <= self.capsule_bytes,
-                    "{} bytes of data do not fit a capsule of {} bytes",
-                    bytes.len(),
-                    self.capsule_bytes
-                );
                 self.capsules.write_data(place, bytes);
                 length += bytes.len();
             }
@@ -171,6 +177,17 @@ impl Queue {
             cid,
             generation: slot.generation,
         })
+    }
+
+    /// Error for capsule data that do not fit.
+    fn too_long(&self, bytes: usize) -> Unsent {
+        let most = self.in_capsule_max();
+        Unsent {
+            error: HostError::Unsupported(format!(
+                "{bytes} bytes of data do not fit a capsule, which takes {most}: use a buffer"
+            )),
+            buffer: None,
+        }
     }
 
     /// Allows retries of a command after failures that may be temporary.
@@ -229,7 +246,7 @@ impl Queue {
     }
 
     /// Ends a completed command that waited for its SEND, if any may end.
-    pub(crate) fn next_over(&mut self) -> Option<Ended> {
+    pub(crate) fn next_over(&mut self) -> Option<Effect> {
         let cid = *self.waiting.front()?;
         let slot = &self.slots[usize::from(cid)];
         if !self.capsules.may_leave(slot.place()) {
@@ -243,7 +260,7 @@ impl Queue {
         &mut self,
         capsule: &[u8],
         invalidated_rkey: Option<u32>,
-    ) -> Result<Ended, Loss> {
+    ) -> Result<Effect, Loss> {
         let Ok((cqe, _)) = Cqe::read_from_prefix(capsule) else {
             let length = capsule.len();
             return Err(Loss::Protocol(format!("a response of {length} bytes")));
@@ -265,7 +282,7 @@ impl Queue {
             return Ok(self.end(cid));
         }
         self.waiting.push_back(cid);
-        Ok(Ended::No)
+        Ok(Effect::No)
     }
 
     /// Handles the close of the connection. Commands with a response complete. If `park`, those
@@ -301,7 +318,7 @@ impl Queue {
     }
 
     /// Takes the result of a command, if available, and voids the ticket.
-    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Result<Response, Loss>> {
+    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Outcome> {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
         if !matches!(slot.phase, Phase::Done(_)) {
@@ -310,13 +327,14 @@ impl Queue {
         let Phase::Done(result) = std::mem::take(&mut slot.phase) else {
             unreachable!("it was just looked at");
         };
+        let buffer = slot.held.take();
         self.done.remove(&mut self.slots, ticket.cid);
         self.release(ticket.cid);
-        Some(result)
+        Some((result, buffer))
     }
 
     /// Takes the oldest result.
-    pub(crate) fn take_oldest(&mut self) -> Option<(Ticket, Result<Response, Loss>)> {
+    pub(crate) fn take_oldest(&mut self) -> Option<(Ticket, Outcome)> {
         let cid = self.done.oldest()?;
         let ticket = Ticket {
             qid: self.qid,
@@ -326,7 +344,14 @@ impl Queue {
         Some((ticket, self.take(ticket)?))
     }
 
-    /// Discards the result of a command.
+    /// Removes a command that was not sent; returns its buffer.
+    pub(crate) fn withdraw(&mut self, ticket: Ticket) -> Option<Buffer> {
+        let buffer = self.slots[usize::from(ticket.cid)].held.take();
+        self.forget(ticket);
+        buffer
+    }
+
+    /// Discards the result of a command. A command in flight keeps its buffer until its end.
     pub(crate) fn forget(&mut self, ticket: Ticket) {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
@@ -415,20 +440,24 @@ impl Queue {
         !splits || !self.spread.next(self.unanswered, trains.round_trip)
     }
 
+    /// True if no further command of a caller fits.
+    pub(crate) fn is_full(&self) -> bool {
+        let own = if self.qid == 0 { OWN_COMMANDS } else { 0 };
+        self.free.len() <= usize::from(own)
+    }
+
     /// Takes a free slot. Callers leave some slots of the admin queue to the association, which has
     /// its own slot on an I/O queue.
     fn free_slot(&mut self, owner: Owner) -> Option<u16> {
         match (self.qid, owner) {
-            (0, Owner::Caller | Owner::Guard) if self.free.len() <= usize::from(OWN_COMMANDS) => {
-                None
-            }
+            (0, Owner::Caller | Owner::Guard) if self.is_full() => None,
             (0, _) | (_, Owner::Caller) => self.free.pop(),
             _ => Some(self.slots.len() as u16 - 1),
         }
     }
 
     /// Ends a command that has a response.
-    fn end(&mut self, cid: u16) -> Ended {
+    fn end(&mut self, cid: u16) -> Effect {
         let slot = &self.slots[usize::from(cid)];
         let Phase::Outstanding {
             response: Some(response),
@@ -442,19 +471,19 @@ impl Queue {
             }
             Owner::Caller => {
                 self.finish(cid, Ok(response));
-                Ended::ForCaller
+                Effect::ForCaller
             }
             Owner::Duty(duty) => {
                 self.release(cid);
-                Ended::ForDuty(duty, response)
+                Effect::ForDuty(duty, response)
             }
             Owner::Guard => {
                 self.release(cid);
-                Ended::ForGuard(response)
+                Effect::ForGuard(response)
             }
             Owner::Abandoned => {
                 self.release(cid);
-                Ended::No
+                Effect::No
             }
         }
     }
@@ -466,20 +495,19 @@ impl Queue {
     }
 
     /// Parks a failed command for a retry. Its capsule moves if the fabric still has the old one.
-    fn retry(&mut self, cid: u16, status: Status) -> Ended {
+    fn retry(&mut self, cid: u16, status: Status) -> Effect {
         let qid = self.qid;
         let slot = &mut self.slots[usize::from(cid)];
         slot.retries -= 1;
         slot.phase = Phase::Parked;
         let (place, length) = (slot.place(), slot.capsule_bytes as usize);
         self.slots[usize::from(cid)].place = Some(self.capsules.renew(cid, place, length));
-        Ended::Again { qid, cid, status }
+        Effect::Again { qid, cid, status }
     }
 
     fn finish(&mut self, cid: u16, result: Result<Response, Loss>) {
         let slot = &mut self.slots[usize::from(cid)];
         slot.phase = Phase::Done(result);
-        slot.held = None;
         if let Some(place) = slot.place.take() {
             self.capsules.leave(place);
         }
@@ -509,24 +537,9 @@ impl Queue {
 
 /// SGL 1 of a command (Base, 4.1.2.4): one descriptor.
 fn descriptor(data: &Data<'_>) -> SglDescriptor {
-    match *data {
+    match data {
         Data::None => SglDescriptor::none(),
-        Data::Keyed {
-            buffer,
-            offset,
-            length,
-            invalidate,
-        } => {
-            assert!(
-                offset + length as usize <= buffer.len(),
-                "{length} bytes at {offset} lie outside a buffer of {} bytes",
-                buffer.len()
-            );
-            let address = buffer.region().mapping().addr() + offset as u64;
-            let rkey = buffer.region().rkey();
-            let rkey = rkey.expect("data buffers are registered for controllers to reach");
-            SglDescriptor::keyed(address, length, rkey, invalidate)
-        }
+        Data::Registered(part) => part.descriptor(),
         Data::InCapsule(bytes) => SglDescriptor::in_capsule(0, bytes.len() as u32),
     }
 }

@@ -1,13 +1,12 @@
 //! Slot of a command, and the caller's ticket.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_rdma::Region;
 use nvme_proto::host::Duty;
 use nvme_proto::wire::Cqe;
 
-use crate::error::Loss;
+use crate::buffer::Buffer;
+use crate::error::{HostError, Loss};
 
 /// Handle of a submitted command, valid for one result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,6 +49,54 @@ pub struct Response {
     pub invalidated_rkey: Option<u32>,
 }
 
+/// End of a command: nothing will execute it or access its buffer.
+#[derive(Debug)]
+#[must_use]
+pub struct Ended {
+    /// Response, or the error of a command without one.
+    pub answer: Result<Response, HostError>,
+    /// Buffer of the command, given back.
+    pub buffer: Option<Buffer>,
+}
+
+impl Ended {
+    /// Buffer of a command that had one and succeeded.
+    ///
+    /// # Errors
+    /// The error of a command without a response, or the status.
+    ///
+    /// # Panics
+    /// If the command had no buffer.
+    pub fn into_buffer(self) -> Result<Buffer, HostError> {
+        let response = self.answer?;
+        let status = response.cqe.status();
+        if !status.is_success() {
+            return Err(HostError::Status {
+                command: "the command".to_owned(),
+                status,
+                result: response.cqe.result(),
+            });
+        }
+        Ok(self.buffer.expect("the command had a buffer"))
+    }
+}
+
+/// Command that was not submitted, with its buffer.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Unsent {
+    /// Reason.
+    pub error: HostError,
+    /// Buffer of the command, given back.
+    pub buffer: Option<Buffer>,
+}
+
+impl From<Unsent> for HostError {
+    fn from(unsent: Unsent) -> Self {
+        unsent.error
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Owner {
     /// Holder of a ticket.
@@ -81,8 +128,8 @@ pub(super) struct Slot {
     pub(super) generation: u32,
     pub(super) phase: Phase,
     pub(super) owner: Owner,
-    /// Keeps the data registered while the controller may access it.
-    pub(super) held: Option<Arc<Region>>,
+    /// Data that the controller may access, until the command has ended and its result is taken.
+    pub(super) held: Option<Buffer>,
     /// Place of the capsule, from preparation to end.
     pub(super) place: Option<u16>,
     pub(super) capsule_bytes: u32,

@@ -1,7 +1,9 @@
 //! Life cycle of commands in a queue.
 
-use cairn_rdma::Provider;
+use std::sync::{Arc, Weak};
+
 use cairn_rdma::loopback::Loopback;
+use cairn_rdma::{Access, Mapping, Provider, Region};
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::{IntoBytes, NSID_ALL, Status};
 
@@ -37,11 +39,11 @@ fn flush(queue: &mut Queue) -> Ticket {
     ticket
 }
 
-fn prepare(queue: &mut Queue, sqe: Sqe, data: Data<'_>) -> Result<Ticket, HostError> {
+fn prepare(queue: &mut Queue, sqe: Sqe, data: Data<'_>) -> Result<Ticket, Unsent> {
     queue.prepare(sqe, data, Owner::Caller)
 }
 
-fn answer(queue: &mut Queue, cid: u16) -> Result<Ended, Loss> {
+fn answer(queue: &mut Queue, cid: u16) -> Result<Effect, Loss> {
     let cqe = Cqe::new(cid, 0, Status::SUCCESS, 0);
     queue.responded(cqe.as_bytes(), None)
 }
@@ -51,12 +53,13 @@ fn a_command_ends_with_its_response() {
     let mut queue = queue(2);
     let (first, second) = (flush(&mut queue), flush(&mut queue));
     let third = prepare(&mut queue, command::flush(1), Data::None);
-    assert!(matches!(third, Err(HostError::QueueFull { qid: 1 })));
+    let third = third.unwrap_err().error;
+    assert!(matches!(third, HostError::QueueFull { qid: 1 }));
 
     answer(&mut queue, second.cid()).unwrap();
-    assert!(queue.take(first).is_none() && queue.take(second).unwrap().is_ok());
+    assert!(queue.take(first).is_none() && queue.take(second).unwrap().0.is_ok());
     answer(&mut queue, first.cid()).unwrap();
-    assert!(queue.take(first).unwrap().is_ok());
+    assert!(queue.take(first).unwrap().0.is_ok());
     assert_eq!((queue.outstanding(), queue.unanswered()), (0, 0));
 }
 
@@ -74,15 +77,15 @@ fn capsules_outlive_their_commands_but_not_too_many() {
         }
         ended += 1;
     };
-    // Ended commands hold all capsule places but three, which are for the commands in flight of a
+    // Effect commands hold all capsule places but three, which are for the commands in flight of a
     // queue of depth 2.
     assert_eq!(ended, places - 3);
     assert!(queue.next_over().is_none());
     // The completion of a signaled SEND also completes all earlier SENDs.
     assert!(ended >= 2 * signaled.len() && signaled.len() >= 2);
     queue.sent(signaled[0]);
-    assert!(matches!(queue.next_over(), Some(Ended::ForCaller)));
-    assert!(queue.take(waiting).unwrap().is_ok());
+    assert!(matches!(queue.next_over(), Some(Effect::ForCaller)));
+    assert!(queue.take(waiting).unwrap().0.is_ok());
     assert!(queue.next_over().is_none());
     queue.closed(Loss::Closed, false, |_| ());
     assert_eq!(queue.capsules.free(), places);
@@ -106,7 +109,7 @@ fn answers_are_taken_by_ticket_or_oldest_first() {
     }
     assert!(queue.take(tickets[1]).is_some());
     let mut order = Vec::new();
-    while let Some((ticket, answer)) = queue.take_oldest() {
+    while let Some((ticket, (answer, _))) = queue.take_oldest() {
         assert!(answer.is_ok());
         order.push(ticket.cid());
     }
@@ -143,20 +146,54 @@ fn a_forgotten_command_keeps_its_slot_until_it_is_over() {
 }
 
 #[test]
-fn an_outstanding_command_keeps_its_memory_registered() {
+fn a_command_has_its_buffer_until_the_connection_is_closed() {
     let mut queue = queue(1);
-    let buffer = Buffer::new(&*device(), 4096).unwrap();
-    let region = Arc::downgrade(buffer.region());
-    let data = Data::start_of(&buffer, 512);
-    let ticket = prepare(&mut queue, command::read(1, 0, 1), data).unwrap();
-    queue.send(ticket.cid());
-    drop(buffer);
-    // A broken connection keeps it registered: the other end may still write.
+    let (ticket, region) = read(&mut queue);
+    // A broken connection keeps it: the other end may still write.
     queue.link = Link::Broken(QP, Loss::Closed);
     assert!(queue.take(ticket).is_none() && region.upgrade().is_some());
     queue.closed(Loss::Closed, false, |_| ());
-    assert!(queue.take(ticket).unwrap().is_err());
+    let (answer, buffer) = queue.take(ticket).unwrap();
+    assert!(answer.is_err());
+    drop(buffer.expect("the end of a command gives its buffer back"));
     assert!(region.upgrade().is_none());
+}
+
+#[test]
+fn a_forgotten_command_keeps_its_buffer_until_it_is_over() {
+    let mut queue = queue(1);
+    let (ticket, region) = read(&mut queue);
+    queue.forget(ticket);
+    assert!(region.upgrade().is_some());
+    answer(&mut queue, ticket.cid()).unwrap();
+    assert!(region.upgrade().is_none());
+}
+
+#[test]
+fn a_command_that_does_not_fit_gives_its_buffer_back() {
+    let mut queue = queue(1);
+    flush(&mut queue);
+    let buffer = Buffer::new(&*device(), 512).unwrap();
+    let refused = prepare(&mut queue, command::read(1, 0, 1), Data::whole(buffer));
+    assert!(refused.unwrap_err().buffer.is_some());
+    let long = prepare(
+        &mut queue,
+        command::write(1, 0, 1),
+        Data::InCapsule(&[0; 65]),
+    );
+    assert!(long.unwrap_err().to_string().contains("takes 64"));
+}
+
+/// Sends a Read; returns its ticket, and a reference to its memory that does not keep it.
+fn read(queue: &mut Queue) -> (Ticket, Weak<Region>) {
+    let mapping = Arc::new(Mapping::anonymous(4096).unwrap());
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let region = Arc::new(device().register(mapping, access).unwrap());
+    let weak = Arc::downgrade(&region);
+    let data = Data::start_of(Buffer::of(region), 512);
+    let ticket = prepare(queue, command::read(1, 0, 1), data).unwrap();
+    queue.send(ticket.cid());
+    (ticket, weak)
 }
 
 #[test]
@@ -169,8 +206,8 @@ fn a_closed_connection_answers_parks_or_loses_each_command() {
     queue.send(lost.cid());
     answer(&mut queue, answered.cid()).unwrap();
     queue.closed(Loss::Closed, true, |_| ());
-    assert!(queue.take(answered).unwrap().is_ok());
-    assert!(queue.take(lost).unwrap().is_err());
+    assert!(queue.take(answered).unwrap().0.is_ok());
+    assert!(queue.take(lost).unwrap().0.is_err());
     assert!(queue.take(waiting).is_none());
     assert_eq!(queue.parked(Duration::ZERO, |_| true), Some(waiting.cid()));
 
@@ -182,7 +219,7 @@ fn a_closed_connection_answers_parks_or_loses_each_command() {
     let (sqe, _) = Sqe::split_capsule(&capsule).unwrap();
     assert_eq!((sqe.opc, sqe.cid.get()), (0, waiting.cid()));
     answer(&mut queue, waiting.cid()).unwrap();
-    assert!(queue.take(waiting).unwrap().is_ok());
+    assert!(queue.take(waiting).unwrap().0.is_ok());
     assert_eq!(queue.free.len(), 4);
 }
 
@@ -201,8 +238,8 @@ fn a_smaller_connection_ends_what_it_cannot_take() {
     queue.closed(Loss::Closed, true, |_| ());
     queue.reconnect(&spec(2, 64), QP, &Loss::Closed);
     assert!(queue.take(small).is_none());
-    assert!(queue.take(long).unwrap().is_err());
-    assert!(queue.take(high).unwrap().is_err());
+    assert!(queue.take(long).unwrap().0.is_err());
+    assert!(queue.take(high).unwrap().0.is_err());
     assert_eq!((queue.depth(), queue.in_capsule_max()), (2, 0));
     // One slot remains, and the one for Connect.
     assert_eq!(flush(&mut queue).cid(), long.cid());
@@ -218,7 +255,7 @@ fn what_waits_in_vain_ends() {
     let ticket = flush(&mut queue);
     queue.closed(Loss::Closed, true, |_| ());
     queue.end_parked(&Loss::Closed, |_| true);
-    assert!(queue.take(ticket).unwrap().is_err());
+    assert!(queue.take(ticket).unwrap().0.is_err());
 }
 
 #[test]

@@ -112,12 +112,13 @@ impl Bystander {
         const SLBA: u64 = 64;
         let length = BLOCKS * BLOCK_BYTES;
         let bytes = Random::new(seed).bytes(length as usize);
-        let buffer = self.host.buffer(length as usize)?;
-        let data = Data::start_of(&buffer, length);
+        let mut buffer = self.host.buffer(length as usize)?;
         buffer.write(0, &bytes);
+        let data = Data::whole(&mut buffer);
         self.host
             .run(1, command::write(self.nsid, SLBA, BLOCKS), data)?;
         buffer.write(0, &vec![0; length as usize]);
+        let data = Data::whole(&mut buffer);
         self.host
             .run(1, command::read(self.nsid, SLBA, BLOCKS), data)?;
         ensure!(

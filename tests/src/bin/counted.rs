@@ -95,7 +95,8 @@ struct World {
     host: Controller,
     attacker: Option<Attacker>,
     _others: Vec<Controller>,
-    buffer: Buffer,
+    /// Buffers without a command.
+    buffers: Vec<Buffer>,
     capsule: Vec<u8>,
     job: Job,
     bytes: u32,
@@ -167,9 +168,10 @@ fn host_turn(world: &mut World, now: Instant, more: u32) -> (u32, u32) {
     host.poll(now);
     let mut ended = 0;
     for qid in 1..=world.queues {
-        while let Some((_, result)) = host.reap(qid) {
-            let response = result.expect("the connection holds");
+        while let Some((_, done)) = host.reap(qid) {
+            let response = done.answer.expect("the connection holds");
             assert!(response.cqe.status().is_success(), "{response:?}");
+            world.buffers.extend(done.buffer);
             ended += 1;
         }
     }
@@ -189,7 +191,8 @@ fn host_turn(world: &mut World, now: Instant, more: u32) -> (u32, u32) {
         let data = if in_capsule {
             Data::InCapsule(&world.capsule)
         } else {
-            Data::part_of(&world.buffer, (turn * world.bytes) as usize, world.bytes)
+            let buffer = world.buffers.pop();
+            Data::whole(buffer.expect("a buffer for each command of the depth"))
         };
         host.submit(world.turn, command, data)
             .expect("the queue holds as many");
@@ -245,9 +248,10 @@ impl World {
         let mut world = Self {
             attacker,
             _others: others,
-            buffer: host
+            buffers: host
                 .buffer((args.depth * args.bytes) as usize)
-                .expect("memory for the data"),
+                .expect("memory for the data")
+                .split(args.bytes as usize),
             clock,
             soft,
             loopback,

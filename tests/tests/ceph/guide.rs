@@ -135,11 +135,11 @@ fn the_guide_leads_from_a_cluster_to_a_disk() {
         100 << 30
     );
     let bytes: Vec<u8> = (0..4096_u32).map(|n| (n * 31 % 251) as u8).collect();
-    let buffer = host.buffer(4096).unwrap();
+    let mut buffer = host.buffer(4096).unwrap();
     let blocks = 4096 / namespace.block_bytes;
     let last = namespace.blocks - u64::from(blocks);
     buffer.write(0, &bytes);
-    let data = Data::start_of(&buffer, 4096);
+    let data = Data::start_of(&mut buffer, 4096);
     host.run(1, command::write(1, last, blocks), data).unwrap();
 
     // The guide's capabilities suffice for a snapshot.
@@ -158,13 +158,13 @@ fn the_guide_leads_from_a_cluster_to_a_disk() {
         config(&cluster, &folder, "reader", "rbd:disks/vm-7@then"),
     );
     let mut other = connect(&snapshots, &reader);
-    let buffer = other.buffer(4096).unwrap();
-    let data = Data::start_of(&buffer, 4096);
+    let mut buffer = other.buffer(4096).unwrap();
+    let data = Data::start_of(&mut buffer, 4096);
     other.run(1, command::read(1, last, blocks), data).unwrap();
     let mut found = vec![0; 4096];
     buffer.read(0, &mut found);
     assert_eq!(found, bytes);
-    let data = Data::start_of(&buffer, 4096);
+    let data = Data::start_of(&mut buffer, 4096);
     let written = other.run(1, command::write(1, last, blocks), data);
     assert_eq!(status(written), Err(Status::NAMESPACE_WRITE_PROTECTED));
     drop((host, other));

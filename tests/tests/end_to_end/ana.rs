@@ -48,12 +48,12 @@ fn run(host: &mut Host, sqe: Sqe) -> Result<Response, HostError> {
 }
 
 fn refused_with(host: &mut Host, expected: Status) {
-    let buffer = host.buffer(4096).unwrap();
+    let [mut one, mut two, mut three] = [(); 3].map(|()| host.buffer(4096).unwrap());
     for (sqe, data) in [
-        (command::read(2, 0, 1), Data::start_of(&buffer, 512)),
-        (command::write(2, 0, 1), Data::start_of(&buffer, 512)),
+        (command::read(2, 0, 1), Data::start_of(&mut one, 512)),
+        (command::write(2, 0, 1), Data::start_of(&mut two, 512)),
         (command::write(2, 0, 1), Data::InCapsule(&[0; 512])),
-        (command::compare(2, 0, 1), Data::start_of(&buffer, 512)),
+        (command::compare(2, 0, 1), Data::start_of(&mut three, 512)),
         (command::flush(2), Data::None),
         (command::flush(NSID_ALL), Data::None),
         (command::write_zeroes(2, 0, 1, false), Data::None),

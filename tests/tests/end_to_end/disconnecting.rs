@@ -6,15 +6,14 @@ use cairn_tests::harness::TestTarget;
 use crate::verified::{Disk, Transfer, bytes};
 
 fn fill_queue(host: &mut Host) {
-    let buffer = host.buffer(128 * 1024).unwrap();
     for n in 0..127 {
         let sqe = if n % 2 == 0 {
             command::read(1, n * 256, 256)
         } else {
             command::write(1, n * 256, 256)
         };
-        host.submit(1, sqe, Data::start_of(&buffer, 128 * 1024))
-            .unwrap();
+        let data = Data::whole(host.buffer(128 * 1024).unwrap());
+        host.submit(1, sqe, data).unwrap();
     }
 }
 

@@ -168,23 +168,23 @@ fn more_disks_than_a_thousand_work() {
         let mut options = target.options("a");
         options.subnqn = cairn_tests::harness::nqn(&format!("{NQN}-{part}"));
         let mut host = target.try_connect(options).unwrap();
-        let buffer = host.buffer(512).unwrap();
+        let mut buffer = host.buffer(512).unwrap();
         let read = command::read(last, 0, 1);
-        host.run(1, read, Data::start_of(&buffer, 512)).unwrap();
+        host.run(1, read, Data::start_of(&mut buffer, 512)).unwrap();
         host.shutdown().unwrap();
     }
     target.stop();
 }
 
 fn write(host: &mut Host, block: u64) -> Result<(), Status> {
-    let buffer = host.buffer(4096).unwrap();
-    let data = Data::start_of(&buffer, 4096);
+    let mut buffer = host.buffer(4096).unwrap();
+    let data = Data::start_of(&mut buffer, 4096);
     status(host.run(1, command::write(1, block, 1), data))
 }
 
 fn read(host: &mut Host, block: u64) -> Result<(), Status> {
-    let buffer = host.buffer(4096).unwrap();
-    let data = Data::start_of(&buffer, 4096);
+    let mut buffer = host.buffer(4096).unwrap();
+    let data = Data::start_of(&mut buffer, 4096);
     status(host.run(1, command::read(1, block, 1), data))
 }
 
@@ -305,16 +305,15 @@ fn a_failed_durable_write_fails_the_next_flush() {
     let mut host = target.connect("a");
     write(&mut host, 0).unwrap();
     simulated.fail(Operation::Write, libc::EIO, 1);
-    let buffer = host.buffer(4096).unwrap();
-    let data = || Data::start_of(&buffer, 4096);
+    let mut buffer = host.buffer(4096).unwrap();
     let durable = command::with_fua(command::write(1, 1, 1));
     assert_eq!(
-        status(host.run(1, durable, data())),
+        status(host.run(1, durable, Data::whole(&mut buffer))),
         Err(Status::WRITE_FAULT)
     );
     assert_eq!(flush(&mut host, 1), Err(Status::WRITE_FAULT));
     assert_eq!(
-        status(host.run(1, durable, data())),
+        status(host.run(1, durable, Data::whole(&mut buffer))),
         Err(Status::WRITE_FAULT)
     );
     let shutdown = host.shutdown();

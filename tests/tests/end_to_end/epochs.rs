@@ -25,15 +25,17 @@ fn write(host: &mut Host, lba: u64) -> Ticket {
 }
 
 fn read(host: &mut Host, lba: u64) -> Status {
-    let buffer = host.buffer(BLOCK).unwrap();
-    let data = Data::start_of(&buffer, BLOCK as u32);
+    let data = Data::whole(host.buffer(BLOCK).unwrap());
     let ticket = host.submit(1, command::read(1, lba, 1), data).unwrap();
-    host.wait(ticket).unwrap().cqe.status()
+    host.wait(ticket).answer.unwrap().cqe.status()
 }
 
 fn until_the_first_ends(host: &mut Host, tickets: &mut Vec<Ticket>) {
     let first = tickets.remove(0);
-    assert_eq!(host.wait(first).unwrap().cqe.status(), Status::SUCCESS);
+    assert_eq!(
+        host.wait(first).answer.unwrap().cqe.status(),
+        Status::SUCCESS
+    );
 }
 
 struct Limited {
@@ -58,7 +60,7 @@ impl Limited {
 
     fn statuses(&mut self, tickets: Vec<Ticket>) -> Vec<Status> {
         let statuses = tickets.into_iter();
-        let status = |ticket| self.host.wait(ticket).unwrap().cqe.status().code();
+        let status = |ticket| self.host.wait(ticket).answer.unwrap().cqe.status().code();
         statuses.map(status).collect()
     }
 
@@ -123,10 +125,9 @@ fn a_file_that_a_reload_made_shorter_does_not_grow() {
 #[test]
 fn a_file_that_a_reload_made_shorter_works_though_reads_of_its_end_waited() {
     let mut limited = Limited::new("epoch-shrink");
-    let buffer = limited.host.buffer(BLOCK).unwrap();
     let mut tickets: Vec<Ticket> = (0..COMMANDS)
         .map(|_| {
-            let data = Data::start_of(&buffer, BLOCK as u32);
+            let data = Data::whole(limited.host.buffer(BLOCK).unwrap());
             let sqe = command::read(1, LAST, 1);
             limited.host.submit(1, sqe, data).unwrap()
         })
@@ -160,7 +161,10 @@ fn a_reload_says_that_a_hung_disk_has_commands_from_before_it() {
     assert!(matches!(error, ReloadError::Unsettled { .. }), "{error}");
     assert!(error.to_string().contains("namespace 1"), "{error}");
     disk.release(Operation::Write);
-    assert_eq!(host.wait(ticket).unwrap().cqe.status(), Status::SUCCESS);
+    assert_eq!(
+        host.wait(ticket).answer.unwrap().cqe.status(),
+        Status::SUCCESS
+    );
     target.reload(&removed);
     host.shutdown().unwrap();
     target.stop();

@@ -10,8 +10,13 @@ mod hello;
 #[path = "../../../initiator/examples/verify.rs"]
 mod verify;
 
-use cairn_initiator::{AsyncHost, HostError, Part, command};
-use cairn_tests::harness::TestTarget;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_disk::{Operation, SimulatedDisk};
+use cairn_initiator::{AsyncHost, Buffer, Data, HostError, command};
+use cairn_rdma::{Access, Clock, Mapping};
+use cairn_tests::harness::{Scratch, TestTarget};
 
 use crate::verified::{Disk, Transfer, bytes};
 
@@ -58,22 +63,66 @@ fn every_future_has_an_end() {
     runtime.unwrap().block_on(async {
         let connected = AsyncHost::connect(target.provider(), target.options("a")).await;
         let host = connected.unwrap();
-        let buffer = host.buffer(512).unwrap();
         // The queue cannot hold this many commands.
-        let part = || Some(Part::start_of(&buffer, 512));
+        let part = || Data::whole(host.buffer(512).unwrap());
         let read = command::read(1, 0, 1);
         let many: Vec<_> = (0..1000).map(|_| host.submit(1, read, part())).collect();
-        for answer in many {
-            assert!(answer.await.unwrap().cqe.status().is_success());
+        for ended in many {
+            assert!(ended.await.answer.unwrap().cqe.status().is_success());
         }
         target.stop();
-        let lost = host.run(read, part()).await;
+        let lost = host.run(read, part()).await.answer;
         assert!(matches!(lost, Err(HostError::Lost { .. })), "{lost:?}");
         let event = command::async_event_request();
-        let waits = host.submit(0, event, None);
+        let waits = host.submit(0, event, Data::None);
         drop(host);
-        assert!(waits.await.is_err());
+        assert!(waits.await.answer.is_err());
     });
+}
+
+/// A dropped future leaves the buffer to its command: the write sends the submitted bytes, and the
+/// memory is released when the command has ended.
+#[test]
+fn a_dropped_future_leaves_the_buffer_to_its_command() {
+    let file = Scratch::in_memory("dropped-future", 1 << 20);
+    let disk = SimulatedDisk::register(file.path(), &Clock::default(), 1).unwrap();
+    let target = TestTarget::with_namespaces(&[&file.export(512)]);
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(async {
+        let connected = AsyncHost::connect(target.provider(), target.options("a")).await;
+        let host = connected.unwrap();
+        let memory = host.with_host(|host| {
+            let mapping = Arc::new(Mapping::anonymous(4096).unwrap());
+            let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+            Ok(Arc::new(host.device().register(mapping, access)?))
+        });
+        let memory = memory.await.unwrap();
+        let is_in_use = Arc::downgrade(&memory);
+        let mut buffer = Buffer::of(memory);
+        buffer.write(0, &[7; 512]);
+        disk.hold(Operation::Write);
+        let data = Data::start_of(buffer, 512);
+        drop(host.submit(1, command::write(1, 0, 1), data));
+        let read = || {
+            host.run(
+                command::read(1, 1, 1),
+                Data::whole(host.buffer(512).unwrap()),
+            )
+        };
+        while disk.waiting(Operation::Write) == 0 {
+            read().await.answer.unwrap();
+        }
+        assert!(is_in_use.upgrade().is_some(), "its command has not ended");
+        disk.release(Operation::Write);
+        let end = Instant::now() + Duration::from_secs(20);
+        while is_in_use.upgrade().is_some() {
+            assert!(Instant::now() < end, "its command has ended");
+            read().await.answer.unwrap();
+        }
+        assert_eq!(disk.contents(0, 512), [7; 512]);
+        host.shutdown().await.unwrap();
+    });
+    target.stop();
 }
 
 #[test]
@@ -84,20 +133,17 @@ fn a_task_that_errs_ends_no_other() {
         .unwrap();
     runtime.block_on(async {
         let host = AsyncHost::connect(target.provider(), target.options("a")).await;
-        let host = std::sync::Arc::new(host.unwrap());
-        let buffer = host.buffer(4096).unwrap();
+        let host = Arc::new(host.unwrap());
         let disk = host.open_namespace(1).await.unwrap();
-        let read = || host.run(disk.read(0, 1), Some(Part::start_of(&buffer, 512)));
-        read().await.unwrap();
-        let past = buffer.len() as u32 + 1;
-        let wrong: [Box<dyn Fn() -> Part>; 2] = [
-            Box::new(|| Part::start_of(&buffer, past)),
-            Box::new(|| Part::of(&buffer, usize::MAX, 1)),
-        ];
-        for part in &wrong {
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(part)).unwrap_err();
-        }
-        let of_one = std::sync::Arc::clone(&host);
+        let read = || host.run(disk.read(0, 1), Data::whole(host.buffer(512).unwrap()));
+        read().await.answer.unwrap();
+        let long = Data::InCapsule(&[0; 1 << 20]);
+        let refused = host.run(disk.write(0, 1), long).await.answer.unwrap_err();
+        assert!(
+            refused.to_string().contains("do not fit a capsule"),
+            "{refused}"
+        );
+        let of_one = Arc::clone(&host);
         let errs = async move {
             of_one
                 .with_host(|_| -> Result<(), HostError> { panic!("a task") })
@@ -108,8 +154,8 @@ fn a_task_that_errs_ends_no_other() {
             .run_until(async { tokio::task::spawn_local(errs).await })
             .await;
         assert!(ended.unwrap_err().is_panic());
-        read().await.unwrap();
-        let host = std::sync::Arc::into_inner(host).unwrap();
+        read().await.answer.unwrap();
+        let host = Arc::into_inner(host).unwrap();
         host.shutdown().await.unwrap();
     });
     target.stop();

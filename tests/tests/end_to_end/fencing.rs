@@ -108,17 +108,22 @@ impl Bed {
     }
 
     fn answer(&mut self, host: &mut Controller, ticket: Ticket) -> Status {
+        self.end(host, ticket).0
+    }
+
+    /// Waits for the end of a command; returns its status and its buffer.
+    fn end(&mut self, host: &mut Controller, ticket: Ticket) -> (Status, Option<Buffer>) {
         for _ in 0..TURNS_MAX {
             self.turn(host);
-            if let Some(answer) = host.take(ticket) {
-                return answer.unwrap().cqe.status();
+            if let Some(ended) = host.take(ticket) {
+                return (ended.answer.unwrap().cqe.status(), ended.buffer);
             }
         }
         panic!("no answer: {host:?}");
     }
 
     fn writes(&mut self, host: &mut Controller, block: usize) {
-        let buffer = filled(host, 2);
+        let buffer = [2; BLOCK];
         let ticket = write(host, 1, block as u64, &buffer);
         assert_eq!(self.answer(host, ticket), Status::SUCCESS);
         assert_eq!(self.block(block), [2; BLOCK]);
@@ -126,7 +131,7 @@ impl Bed {
 
     /// Writes ones to block 3, and waits until the disk holds the write.
     fn holds_a_write(&mut self, host: &mut Controller) -> Ticket {
-        let buffer = filled(host, 1);
+        let buffer = [1; BLOCK];
         self.disk.hold(Operation::Write);
         let ticket = write(host, 1, 3, &buffer);
         for _ in 0..TURNS_MAX {
@@ -173,14 +178,11 @@ impl Bed {
     }
 }
 
-fn filled(host: &Controller, byte: u8) -> Buffer {
-    let buffer = host.buffer(BLOCK).unwrap();
-    buffer.write(0, &[byte; BLOCK]);
-    buffer
-}
-
-fn write(host: &mut Controller, nsid: u32, slba: u64, buffer: &Buffer) -> Ticket {
-    let data = Data::start_of(buffer, BLOCK as u32);
+/// Submits a write of one block.
+fn write(host: &mut Controller, nsid: u32, slba: u64, block: &[u8; BLOCK]) -> Ticket {
+    let mut buffer = host.buffer(BLOCK).unwrap();
+    buffer.write(0, block);
+    let data = Data::whole(buffer);
     host.submit(1, command::write(nsid, slba, 1), data).unwrap()
 }
 
@@ -216,7 +218,7 @@ fn kato_of_set_features_holds_at_once() {
 fn a_host_that_sends_io_alone_stays() {
     let mut bed = Bed::new("io-alone");
     let mut host = bed.live_host("stays", 1000);
-    let buffer = filled(&host, 1);
+    let buffer = [1; BLOCK];
     for _ in 0..20 {
         bed.pass(Duration::from_millis(900));
         let ticket = write(&mut host, 1, 0, &buffer);
@@ -243,7 +245,7 @@ fn a_capsule_that_waited_through_a_pause_longer_than_kato_is_not_executed() {
 fn read_data_that_waited_through_a_pause_longer_than_kato_is_not_written() {
     let mut bed = Bed::new("stale-read-data");
     let mut host = bed.live_host("fails-over", 5000);
-    let buffer = filled(&host, 7);
+    let buffer = [7; BLOCK];
     write(&mut host, 1, 3, &buffer);
     // The capsule arrived and its READ is posted; data arrive in the next round.
     bed.target.round();
@@ -272,7 +274,7 @@ fn a_capsule_whose_host_left_during_a_pause_is_not_executed() {
 fn a_pause_shorter_than_kato_costs_a_host_nothing() {
     let mut bed = Bed::new("short-pause");
     let mut host = bed.live_host("stays", 5000);
-    let buffer = filled(&host, 7);
+    let buffer = [7; BLOCK];
     let ticket = write(&mut host, 1, 3, &buffer);
     bed.jump(Duration::from_millis(4900));
     bed.pass(Duration::from_millis(50));
@@ -284,7 +286,7 @@ fn a_pause_shorter_than_kato_costs_a_host_nothing() {
 fn a_cntlid_is_used_again_only_when_nothing_of_its_old_controller_is_left() {
     let mut bed = Bed::with("cntlid", "controller_ids = \"7-8\"");
     let mut first = bed.live_host("first", 0);
-    let buffer = filled(&first, 1);
+    let buffer = [1; BLOCK];
     bed.disk.hold(Operation::Write);
     write(&mut first, 1, 0, &buffer);
     bed.turn(&mut first);

@@ -148,9 +148,9 @@ fn other_structures_and_namespaces_are_refused() {
 fn one_block_fewer_than_a_structure_is_refused() {
     let target = TestTarget::with_namespaces(&EXPORTS);
     let mut host = target.connect("a");
-    let buffer = host.buffer(4096).unwrap();
+    let mut buffer = host.buffer(4096).unwrap();
     let identify = command::identify(Cns::CONTROLLER, 0);
-    let short = host.run(0, identify, Data::start_of(&buffer, 3584));
+    let short = host.run(0, identify, Data::start_of(&mut buffer, 3584));
     assert_eq!(status(short).code(), Status::DATA_SGL_LENGTH_INVALID);
     host.shutdown().unwrap();
 }

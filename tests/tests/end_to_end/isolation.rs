@@ -138,18 +138,22 @@ impl Bed {
         data: Data<'_>,
     ) -> Result<Response, HostError> {
         let ticket = self.submit(at, 1, sqe, data);
-        let mut answer = None;
+        let mut ended = None;
         self.until("an answer", |bed| {
-            answer = bed.host(at).take(ticket);
-            answer.is_some()
+            ended = bed.host(at).take(ticket);
+            ended.is_some()
         });
-        answer.unwrap()
+        ended.unwrap().answer
+    }
+
+    /// Memory for a block.
+    pub(super) fn block(&mut self, at: usize) -> Data<'static> {
+        Data::whole(self.host(at).buffer(BLOCK as usize).unwrap())
     }
 
     pub(super) fn check_io(&mut self, at: usize, nsid: u32) {
-        let buffer = self.host(at).buffer(BLOCK as usize).unwrap();
         for sqe in [command::write(nsid, 7, 1), command::read(nsid, 7, 1)] {
-            let data = Data::start_of(&buffer, BLOCK);
+            let data = self.block(at);
             let response = self.run(at, sqe, data).unwrap();
             let status = response.cqe.status();
             assert!(status.is_success(), "{status}");
@@ -164,13 +168,18 @@ impl Bed {
         sqe: Sqe,
         bytes: u32,
     ) -> Vec<Ticket> {
-        let buffer = self.host(at).buffer(bytes.max(1) as usize).unwrap();
+        let all = depth * usize::from(queues) * bytes.max(1) as usize;
+        let mut buffers = self
+            .host(at)
+            .buffer(all)
+            .unwrap()
+            .split(bytes.max(1) as usize);
         let mut tickets = Vec::new();
         for qid in 1..=queues {
             for _ in 0..depth {
                 let data = match bytes {
                     0 => Data::None,
-                    _ => Data::start_of(&buffer, bytes),
+                    _ => Data::whole(buffers.pop().unwrap()),
                 };
                 tickets.push(self.submit(at, qid, sqe, data));
             }
@@ -178,8 +187,6 @@ impl Bed {
         for _ in 0..100 {
             self.turn();
         }
-        // The target writes to the buffer until the host is gone.
-        std::mem::forget(buffer);
         tickets
     }
 
@@ -200,12 +207,12 @@ impl Bed {
 
     pub(super) fn collect(&mut self, at: usize, tickets: Vec<Ticket>) {
         for ticket in tickets {
-            let mut answer = None;
+            let mut ended = None;
             self.until("an answer", |bed| {
-                answer = bed.host(at).take(ticket);
-                answer.is_some()
+                ended = bed.host(at).take(ticket);
+                ended.is_some()
             });
-            let status = status_of(answer.unwrap());
+            let status = status_of(ended.unwrap().answer);
             assert!(status.is_success(), "{status}");
         }
     }
@@ -295,7 +302,10 @@ fn in_capsule_writes_to_a_disk_that_hangs_keep_no_receives_from_others() {
     let mut refused = 0;
     for (host, tickets) in [(greedy, &of_greedy), (also, &of_also)] {
         for &ticket in tickets {
-            let answer = bed.host(host).take(ticket).map(status_of);
+            let answer = bed
+                .host(host)
+                .take(ticket)
+                .map(|ended| status_of(ended.answer));
             assert!(matches!(answer, None | Some(Status::NAMESPACE_NOT_READY)));
             refused += usize::from(answer.is_some());
         }
@@ -324,7 +334,7 @@ fn in_capsule_writes_that_waited_for_a_disk_succeed_when_sent_again() {
                 answer = bed.host(host).take(ticket);
                 answer.is_some()
             });
-            match status_of(answer.unwrap()) {
+            match status_of(answer.unwrap().answer) {
                 Status::NAMESPACE_NOT_READY => again += 1,
                 status => assert!(status.is_success(), "{status}"),
             }
@@ -420,8 +430,7 @@ fn a_flush_whose_host_goes_leaves_those_that_joined_it() {
 fn a_command_that_a_disk_keeps_is_cancelled_in_time() {
     let mut bed = Bed::new("keeps", "io_timeout_s = 10");
     let host = bed.connect("one", 1, 32);
-    let buffer = bed.host(host).buffer(BLOCK as usize).unwrap();
-    let data = Data::start_of(&buffer, BLOCK);
+    let data = bed.block(host);
     bed.disks[0].allow_cancel(true);
     bed.disks[0].hold(Operation::Write);
     bed.disks[0].hold(Operation::Flush);
@@ -432,7 +441,7 @@ fn a_command_that_a_disk_keeps_is_cancelled_in_time() {
     bed.pass(Duration::from_secs(2));
     for ticket in [write, flushes[0], flushes[1]] {
         let answer = bed.host(host).take(ticket).expect("an end");
-        assert_eq!(status_of(answer), Status::NAMESPACE_NOT_READY);
+        assert_eq!(status_of(answer.answer), Status::NAMESPACE_NOT_READY);
     }
     bed.disks[0].release_all();
     bed.check_io(host, 1);
@@ -444,8 +453,7 @@ fn a_command_that_a_disk_keeps_is_cancelled_in_time() {
 fn a_command_that_a_disk_does_not_let_go_of_has_no_answer() {
     let mut bed = Bed::new("keeps-on", "io_timeout_s = 10");
     let host = bed.connect("one", 1, 32);
-    let buffer = bed.host(host).buffer(BLOCK as usize).unwrap();
-    let data = Data::start_of(&buffer, BLOCK);
+    let data = bed.block(host);
     bed.disks[0].hold(Operation::Write);
     let write = bed.submit(host, 1, command::write(1, 0, 1), data);
     bed.pass(Duration::from_secs(25));
@@ -470,12 +478,12 @@ fn an_abort_reaches_the_disk_and_says_what_became_of_it() {
         let abort = bed.submit(host, 0, abort, Data::None);
         bed.pass(Duration::from_secs(3));
         let answer = bed.host(host).take(abort).expect("the Abort is answered");
-        let not_aborted = answer.unwrap().cqe.dw0.get() & 1;
+        let not_aborted = answer.answer.unwrap().cqe.dw0.get() & 1;
         assert_eq!(not_aborted, u32::from(!cancels));
         let victim = bed.host(host).take(ticket);
         assert_eq!(victim.is_some(), cancels);
         if let Some(answer) = victim {
-            assert_eq!(status_of(answer), Status::ABORT_REQUESTED);
+            assert_eq!(status_of(answer.answer), Status::ABORT_REQUESTED);
         }
     }
     bed.disks[0].release_all();
@@ -488,15 +496,15 @@ fn a_disk_that_always_asks_to_try_again_costs_its_command_and_no_more() {
     let mut bed = Bed::new("again", "");
     let host = bed.connect("one", 1, 32);
     bed.disks[0].fail(Operation::Read, libc::EAGAIN, u32::MAX);
-    let buffer = bed.host(host).buffer(BLOCK as usize).unwrap();
-    let data = Data::start_of(&buffer, BLOCK);
+    let data = bed.block(host);
     let read = bed.submit(host, 1, command::read(1, 0, 1), data);
     bed.pass(Duration::from_millis(100));
     assert!(bed.host(host).take(read).is_none(), "it is tried again");
     bed.pass(Duration::from_secs(5));
     let answer = bed.host(host).take(read).expect("the tries have an end");
-    assert_eq!(status_of(answer), Status::NAMESPACE_NOT_READY);
+    assert_eq!(status_of(answer.answer), Status::NAMESPACE_NOT_READY);
     // A command of a disconnected host is not retried.
+    let data = bed.block(host);
     let _ = bed.submit(host, 1, command::read(1, 0, 1), data);
     bed.turn();
     bed.quiet();
@@ -507,12 +515,11 @@ fn a_disk_that_asks_to_try_again_for_a_while_costs_time_alone() {
     let mut bed = Bed::new("while", "");
     let host = bed.connect("one", 1, 32);
     bed.disks[0].fail(Operation::Write, libc::EAGAIN, 8);
-    let buffer = bed.host(host).buffer(BLOCK as usize).unwrap();
-    let data = Data::start_of(&buffer, BLOCK);
+    let data = bed.block(host);
     let write = bed.submit(host, 1, command::write(1, 0, 1), data);
     bed.pass(Duration::from_secs(2));
     let answer = bed.host(host).take(write).expect("it was tried again");
-    assert!(status_of(answer).is_success());
+    assert!(status_of(answer.answer).is_success());
     bed.quiet();
 }
 

@@ -103,18 +103,16 @@ fn an_abort_is_answered_and_so_is_what_it_aborts() {
         .submit(0, command::async_event_request(), Data::None)
         .unwrap();
     assert!(host.abort(waiting).unwrap(), "it was not aborted");
-    let end = host.wait(waiting).unwrap().cqe.status();
+    let end = host.wait(waiting).answer.unwrap().cqe.status();
     assert_eq!(end.code(), Status::ABORT_REQUESTED);
 
     // I/O may complete before the Abort, which completes in any case.
-    let buffer = host.buffer(1 << 20).unwrap();
     for _ in 0..20 {
         let read = command::read(1, 0, 2048);
-        let ticket = host
-            .submit(1, read, Data::start_of(&buffer, 1 << 20))
-            .unwrap();
+        let data = Data::whole(host.buffer(1 << 20).unwrap());
+        let ticket = host.submit(1, read, data).unwrap();
         let aborted = host.abort(ticket).unwrap();
-        let end = host.wait(ticket).unwrap().cqe.status();
+        let end = host.wait(ticket).answer.unwrap().cqe.status();
         if aborted {
             assert_eq!(end.code(), Status::ABORT_REQUESTED);
         } else {
@@ -156,9 +154,9 @@ fn a_device_can_be_pulled_out_and_put_back() {
             disk.write(0, &data, Transfer::Keyed);
         }
         assert_eq!(disk.read(0, 4096, Transfer::Keyed), data, "round {round}");
-        let buffer = host.buffer(4096).unwrap();
+        let data = Data::whole(host.buffer(512).unwrap());
         let read = command::read(1, 0, 1);
-        let in_flight = host.submit(1, read, Data::start_of(&buffer, 512)).unwrap();
+        let in_flight = host.submit(1, read, data).unwrap();
         network.unplug(address);
         host.wait_until("the end of the connections", |host| {
             (!host.is_up(0) && !host.is_up(1)).then_some(())

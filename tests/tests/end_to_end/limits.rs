@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use cairn_initiator::{Buffer, Data, Ticket, command};
+use cairn_initiator::{Data, Ticket, command};
 use cairn_tests::harness::{METRICS, NQN, TestTarget, host_nqn, subsystem};
 use nvme_proto::wire::{Sqe, Status};
 
@@ -13,7 +13,6 @@ pub(super) struct Demand {
     host: usize,
     sqe: Sqe,
     bytes: u32,
-    buffer: Buffer,
     open: VecDeque<Ticket>,
     done: u64,
 }
@@ -21,12 +20,10 @@ pub(super) struct Demand {
 impl Demand {
     pub(super) fn new(bed: &mut Bed, host: usize, sqe: Sqe, blocks: u32, depth: usize) -> Self {
         let bytes = blocks * BLOCK;
-        let buffer = bed.host(host).buffer(bytes as usize).unwrap();
         let mut demand = Self {
             host,
             sqe,
             bytes,
-            buffer,
             open: VecDeque::new(),
             done: 0,
         };
@@ -37,7 +34,8 @@ impl Demand {
     }
 
     fn submit(&mut self, bed: &mut Bed) {
-        let data = Data::start_of(&self.buffer, self.bytes);
+        let buffer = bed.host(self.host).buffer(self.bytes as usize).unwrap();
+        let data = Data::whole(buffer);
         self.open
             .push_back(bed.submit(self.host, 1, self.sqe, data));
     }
@@ -49,8 +47,8 @@ impl Demand {
             };
             match bed.host(self.host).take(ticket) {
                 None => self.open.push_back(ticket),
-                Some(answer) => {
-                    assert!(answer.unwrap().cqe.status().is_success());
+                Some(ended) => {
+                    assert!(ended.answer.unwrap().cqe.status().is_success());
                     self.done += 1;
                     self.submit(bed);
                 }
@@ -70,13 +68,6 @@ fn run(bed: &mut Bed, time: Duration, demands: &mut [Demand]) {
         for demand in demands.iter_mut() {
             demand.go_on(bed);
         }
-    }
-}
-
-/// Leaks buffers used by the target until their hosts are gone.
-pub(super) fn forget(demands: impl IntoIterator<Item = Demand>) {
-    for demand in demands {
-        std::mem::forget(demand.buffer);
     }
 }
 
@@ -101,7 +92,6 @@ fn commands_of_a_second_are_those_of_the_limit_and_other_disks_have_none() {
     let [limited, free] = demands.each_ref().map(|demand| demand.done);
     assert_within(limited, 1000, "the limited disk");
     assert!(free > 10 * limited, "{free} beside {limited}");
-    forget(demands);
     bed.quiet();
 }
 
@@ -117,13 +107,11 @@ fn reads_and_writes_have_limits_of_their_own() {
     run(&mut bed, SECOND, &mut readers);
     assert_within(readers[0].bytes_done(), 1 << 20, "read");
     assert_within(readers[1].bytes_done(), 2 << 20, "total of reads");
-    forget(readers);
     let other = bed.connect("other", 1, 32);
     let write = command::write(1, 0, 8);
     let mut writers = [Demand::new(&mut bed, other, write, 8, 4)];
     run(&mut bed, SECOND, &mut writers);
     assert_within(writers[0].bytes_done(), 2 << 20, "write");
-    forget(writers);
     bed.quiet();
 }
 
@@ -141,7 +129,6 @@ fn hosts_share_a_limit_evenly_whatever_the_size_of_their_commands() {
     for bytes in each {
         assert!(bytes * 10 >= (32 << 20) / 3 * 8, "shares are {each:?}");
     }
-    forget(demands);
     bed.quiet();
 }
 
@@ -164,7 +151,6 @@ fn hosts_share_a_limit_by_their_weights() {
         let part = (32 << 20) / 5 * weight;
         assert!(bytes * 10 >= part * 8, "shares are {each:?}");
     }
-    forget(demands);
     bed.quiet();
 }
 
@@ -180,7 +166,6 @@ fn each_host_has_a_limit_of_its_own_for_all_disks_and_connections_together() {
     assert_within(first + second, 500, "one host");
     assert!(first.min(second) > 150, "{first} {second}");
     assert_within(other, 500, "the other host");
-    forget(demands);
     bed.quiet();
 }
 
@@ -201,7 +186,6 @@ fn a_host_has_the_limit_of_its_name_in_place_of_that_of_each() {
     assert_within(named, 600, "the host that is named");
     assert_within(other, 300, "another one");
     assert!(free > 700, "{free}");
-    forget(demands);
     bed.quiet();
 }
 
@@ -221,7 +205,6 @@ fn a_subsystem_has_a_limit_for_all_hosts_and_disks_together() {
         "the disk's own limit counts, too: {slow}"
     );
     assert!(one.min(other) > 200, "{one} {other} {slow}");
-    forget(demands);
     bed.quiet();
 }
 
@@ -236,7 +219,6 @@ fn what_was_not_taken_is_a_burst_of_the_configured_time_at_most() {
     let burst = demands[0].done;
     // The burst gives 20 commands, and the elapsed time 2.
     assert!((19..=23).contains(&burst), "{burst}");
-    forget(demands);
     bed.quiet();
 }
 
@@ -287,10 +269,10 @@ fn a_command_that_waits_is_aborted_and_the_next_one_has_its_turn() {
         answer = bed.host(host).take(ticket);
         answer.is_some()
     });
-    let response = answer.unwrap().unwrap();
+    let response = answer.unwrap().answer.unwrap();
     assert_eq!(response.cqe.dw0.get() & 1, 0, "it was aborted");
     let victim = bed.host(host).take(held[first]).unwrap();
-    assert_eq!(status_of(victim), Status::ABORT_REQUESTED);
+    assert_eq!(status_of(victim.answer), Status::ABORT_REQUESTED);
     let last = held.len() - 1;
     bed.pass(8 * SECOND);
     bed.collect(host, held[first + 1..=last].to_vec());
@@ -308,7 +290,6 @@ fn a_host_that_goes_while_it_waits_leaves_nothing_behind_and_no_time_to_others()
     let mut demands = [Demand::new(&mut bed, other, command::read(1, 0, 1), 1, 8)];
     run(&mut bed, 4 * SECOND, &mut demands);
     assert_within(demands[0].bytes_done(), 256 << 10, "what is left");
-    forget(demands);
     bed.quiet();
 }
 
@@ -341,9 +322,8 @@ fn a_reload_lifts_a_limit_for_those_that_wait() {
     };
     let target = TestTarget::start(&toml("limits = { iops = 1 }"));
     let mut host = target.connect("one");
-    let buffer = host.buffer(512).unwrap();
     let submit = |host: &mut cairn_initiator::Host| {
-        let data = Data::start_of(&buffer, 512);
+        let data = Data::whole(host.buffer(512).unwrap());
         host.submit(1, command::read(1, 0, 1), data).unwrap()
     };
     let tickets: Vec<Ticket> = (0..100).map(|_| submit(&mut host)).collect();
@@ -351,7 +331,7 @@ fn a_reload_lifts_a_limit_for_those_that_wait() {
     host.run(0, command::keep_alive(), Data::None).unwrap();
     target.reload(&toml(""));
     for ticket in tickets {
-        host.wait(ticket).unwrap();
+        host.wait(ticket).answer.unwrap();
     }
     let scrape = target.scrape();
     let waits = scrape.count("cairn_namespace_limit_waits_total", &[("nsid", "1")]);

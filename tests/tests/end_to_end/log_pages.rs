@@ -21,11 +21,11 @@ fn supported_pages_are_those_that_can_be_read() {
     let target = TestTarget::with_namespaces(&["null:1GiB"]);
     let mut host = target.connect("a");
     let supported: SupportedLogPages = page(&mut host, LogPage::SUPPORTED_LOG_PAGES);
-    let buffer = host.buffer(4096).unwrap();
+    let mut buffer = host.buffer(4096).unwrap();
     for lid in 0..=u8::MAX {
         let says = SupportedLogPage(supported.lids[usize::from(lid)].get()).lsupp();
         let sqe = command::get_log_page(LogPage(lid), NSID_ALL, 0, 64, true);
-        let result = host.run(0, sqe, Data::start_of(&buffer, 64));
+        let result = host.run(0, sqe, Data::start_of(&mut buffer, 64));
         match result {
             Ok(_) => assert!(says, "page {lid:#x} is read, but not listed"),
             Err(_) => {
@@ -53,10 +53,10 @@ fn the_error_log_names_the_command_that_failed() {
 
     let mut failed = Vec::new();
     for slba in [u64::MAX - 1, 1 << 40] {
-        let buffer = host.buffer(4096).unwrap();
+        let data = Data::whole(host.buffer(512).unwrap());
         let read = command::read(1, slba, 1);
-        let ticket = host.submit(1, read, Data::start_of(&buffer, 512)).unwrap();
-        let answer = host.wait(ticket).unwrap().cqe;
+        let ticket = host.submit(1, read, data).unwrap();
+        let answer = host.wait(ticket).answer.unwrap().cqe;
         assert_eq!(answer.status().code(), Status::LBA_OUT_OF_RANGE);
         failed.push((slba, ticket.cid(), answer.status()));
     }

@@ -29,11 +29,11 @@ fn connect(target: &TestTarget, name: &str) -> Host {
 }
 
 fn repeat(times: u32, host: &mut Host, qid: u16, sqe: Sqe, length: u32) {
-    let buffer = host.buffer(length.max(BLOCK) as usize).unwrap();
+    let mut buffer = host.buffer(length.max(BLOCK) as usize).unwrap();
     for _ in 0..times {
         let data = match length {
             0 => Data::None,
-            _ => Data::start_of(&buffer, length),
+            _ => Data::start_of(&mut buffer, length),
         };
         host.run(qid, sqe, data).unwrap();
     }
@@ -52,11 +52,11 @@ fn known_commands(host: &mut Host) {
     repeat(1, host, 1, command::compare(1, 0, 8), 4 * KIB);
     repeat(1, host, 1, command::verify(1, 0, 16), 0);
     repeat(1, host, 1, command::write_zeroes(1, 0, 4, false), 0);
-    let buffer = host.buffer(4 * KIB as usize).unwrap();
+    let mut buffer = host.buffer(4 * KIB as usize).unwrap();
     let beyond = host.run(
         1,
         command::read(1, 1 << 40, 8),
-        Data::start_of(&buffer, 4 * KIB),
+        Data::start_of(&mut buffer, 4 * KIB),
     );
     assert_eq!(status(beyond).code(), Status::LBA_OUT_OF_RANGE);
     let nowhere = host.run(1, command::flush(9), Data::None);
@@ -260,15 +260,14 @@ fn waits_for_buffers_are_counted() {
         subsystem(NQN, &[&disk.export(BLOCK)])
     ));
     let mut host = connect(&target, "hungry");
-    let buffer = host.buffer(1 << 20).unwrap();
     let tickets: Vec<_> = (0..16)
         .map(|_| {
-            let data = Data::start_of(&buffer, 1 << 20);
+            let data = Data::whole(host.buffer(1 << 20).unwrap());
             host.submit(1, command::read(1, 0, 2048), data).unwrap()
         })
         .collect();
     for ticket in tickets {
-        host.wait(ticket).unwrap();
+        host.wait(ticket).answer.unwrap();
     }
     let page = target.scrape();
     let of_host = page.count("cairn_host_buffer_waits_total", &[]);
@@ -288,18 +287,17 @@ fn waits_for_a_queue_pairs_own_work_are_counted() {
     // The writes exceed the host's READ depth. A busy target may take them in small batches, so
     // several rounds may be needed.
     let length = 16 * KIB;
-    let buffer = host.buffer(length as usize).unwrap();
     let blocks = length / BLOCK;
     let mut round = || {
         let tickets: Vec<_> = (0..64)
             .map(|at| {
-                let data = Data::start_of(&buffer, length);
+                let data = Data::whole(host.buffer(length as usize).unwrap());
                 let write = command::write(1, at * u64::from(blocks), blocks);
                 host.submit(1, write, data).unwrap()
             })
             .collect();
         for ticket in tickets {
-            host.wait(ticket).unwrap();
+            host.wait(ticket).answer.unwrap();
         }
         target.scrape()
     };

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{
-    Buffer, Controller, Data, HostError, HostOptions, Namespace, Recovery, Response, Ticket,
+    Buffer, Controller, Data, Ended, HostError, HostOptions, Namespace, Recovery, Response, Ticket,
     command,
 };
 use cairn_tests::harness::{NQN, Scratch, subsystem};
@@ -27,21 +27,24 @@ fn bed(name: &str) -> Bed {
     })
 }
 
-fn answer(bed: &mut Bed, ticket: Ticket) -> Answer {
-    let mut answer = None;
+fn end(bed: &mut Bed, ticket: Ticket) -> Ended {
+    let mut ended = None;
     bed.until("an answer", |host| {
-        answer = host.take(ticket);
-        answer.is_some()
+        ended = host.take(ticket);
+        ended.is_some()
     });
-    answer.unwrap()
+    ended.unwrap()
+}
+
+fn answer(bed: &mut Bed, ticket: Ticket) -> Answer {
+    end(bed, ticket).answer
 }
 
 fn open(bed: &mut Bed) {
-    let buffer = bed.host.buffer(IDENTIFY_BYTES).unwrap();
     let mut ask = |cns| {
-        let data = Data::start_of(&buffer, IDENTIFY_BYTES as u32);
+        let data = Data::whole(bed.host.buffer(IDENTIFY_BYTES).unwrap());
         let ticket = bed.host.submit(0, command::identify(cns, 1), data).unwrap();
-        answer(bed, ticket).unwrap();
+        let buffer = end(bed, ticket).into_buffer().unwrap();
         buffer.bytes(0, IDENTIFY_BYTES)
     };
     let descriptors = ask(Cns::NAMESPACE_DESCRIPTORS);
@@ -50,14 +53,14 @@ fn open(bed: &mut Bed) {
     bed.host.expect_disk(&namespace).unwrap();
 }
 
-fn submit(bed: &mut Bed, sqe: Sqe, buffer: &Buffer) -> Ticket {
-    let data = Data::start_of(buffer, BLOCK as u32);
+fn submit(bed: &mut Bed, sqe: Sqe, block: &[u8; BLOCK]) -> Ticket {
+    let data = Data::whole(filled(bed, block));
     bed.host.submit(1, sqe, data).unwrap()
 }
 
-fn filled(bed: &Bed, byte: u8) -> Buffer {
-    let buffer = bed.host.buffer(BLOCK).unwrap();
-    buffer.write(0, &[byte; BLOCK]);
+fn filled(bed: &Bed, block: &[u8; BLOCK]) -> Buffer {
+    let mut buffer = bed.host.buffer(BLOCK).unwrap();
+    buffer.write(0, block);
     buffer
 }
 
@@ -101,7 +104,7 @@ fn pass_until(bed: &mut Bed, reached: impl Fn(&Controller) -> bool) {
 fn another_disk_is_not_touched() {
     let mut bed = bed("another-disk");
     open(&mut bed);
-    let ones = filled(&bed, 1);
+    let ones = [1; BLOCK];
     let outstanding = submit(&mut bed, command::write(1, 0, 1), &ones);
     let read = submit(&mut bed, command::read(1, 0, 1), &ones);
     let other = Scratch::new("the-other-disk", (24 * BLOCK) as u64);
@@ -118,11 +121,13 @@ fn another_disk_is_not_touched() {
         );
         assert!(error.to_string().contains("open the namespace anew"));
     }
-    let data = Data::start_of(&ones, BLOCK as u32);
+    let data = Data::whole(filled(&bed, &ones));
     let refused = bed.host.submit(1, command::write(1, 0, 1), data);
-    assert!(matches!(refused, Err(HostError::Replaced { .. })));
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused.error, HostError::Replaced { .. }));
     come_back(&mut bed, Fate::Killed);
     bed.pass(Duration::from_secs(10));
+    let data = Data::whole(refused.buffer.unwrap());
     assert!(bed.host.submit(1, command::write(1, 0, 1), data).is_err());
     let bytes = std::fs::read(other.path()).unwrap();
     assert!(
@@ -131,8 +136,8 @@ fn another_disk_is_not_touched() {
     );
     open(&mut bed);
     let read = submit(&mut bed, command::read(1, 0, 1), &ones);
-    assert!(answer(&mut bed, read).unwrap().cqe.status().is_success());
-    assert_eq!(ones.bytes(0, BLOCK), [0; BLOCK]);
+    let back = end(&mut bed, read).into_buffer().unwrap();
+    assert_eq!(back.bytes(0, BLOCK), [0; BLOCK]);
 }
 
 #[test]
@@ -150,7 +155,7 @@ fn write_in_doubt(name: &str, fate: Fate) {
     open(&mut bed);
     let hold = time_in_doubt(2000, bed.host.identity());
     assert!(hold > Duration::from_secs(2), "{hold:?}");
-    let (ones, twos) = (filled(&bed, 1), filled(&bed, 2));
+    let (ones, twos) = ([1; BLOCK], [2; BLOCK]);
     let in_doubt = submit(&mut bed, command::write(1, 3, 1), &ones);
     let lost = come_back(&mut bed, fate);
     assert!(
@@ -182,14 +187,14 @@ fn write_in_doubt(name: &str, fate: Fate) {
 fn a_reset_leaves_no_write_in_doubt() {
     let mut bed = bed("no-doubt");
     open(&mut bed);
-    let ones = filled(&bed, 1);
+    let ones = [1; BLOCK];
     let write = submit(&mut bed, command::write(1, 3, 1), &ones);
     bed.host.reset();
     let begun = bed.now;
     for _ in 0..100 {
         bed.pass(Duration::from_millis(20));
-        if let Some(answer) = bed.host.take(write) {
-            assert!(answer.unwrap().cqe.status().is_success());
+        if let Some(ended) = bed.host.take(write) {
+            assert!(ended.answer.unwrap().cqe.status().is_success());
             assert!(bed.now - begun < Duration::from_secs(1));
             return;
         }

@@ -7,7 +7,7 @@ use cairn_initiator::{Data, Ticket, command};
 use cairn_tests::harness::{METRICS, NQN, Scratch, TestTarget, host_nqn, subsystem};
 
 use super::isolation::{BLOCK, Bed};
-use super::limits::{Demand, forget};
+use super::limits::Demand;
 
 fn run(bed: &mut Bed, turns: usize, most: usize, demands: &mut [Demand]) {
     for _ in 0..turns {
@@ -36,7 +36,6 @@ fn shares(name: &str, weight: u32, limit: &str, hosts: [(u32, usize); 3]) -> [u6
     });
     run(&mut bed, 6000, most, &mut demands);
     let each = demands.each_ref().map(Demand::bytes_done);
-    forget(demands);
     bed.disks[0].release_all();
     bed.quiet();
     each
@@ -122,13 +121,14 @@ fn waits_are_counted_and_a_reload_lifts_the_limit() {
     };
     let target = TestTarget::start(&toml("limits = { outstanding = 1 }"));
     let mut host = target.connect("one");
-    let buffer = host.buffer(BLOCK as usize).unwrap();
     let mut read_all = || {
-        let data = || Data::start_of(&buffer, BLOCK);
-        let submitted = (0..100).map(|_| host.submit(1, command::read(1, 0, 1), data()).unwrap());
+        let submitted = (0..100).map(|_| {
+            let data = Data::whole(host.buffer(BLOCK as usize).unwrap());
+            host.submit(1, command::read(1, 0, 1), data).unwrap()
+        });
         let tickets: Vec<Ticket> = submitted.collect();
         for ticket in tickets {
-            host.wait(ticket).unwrap();
+            host.wait(ticket).answer.unwrap();
         }
         let scrape = target.scrape();
         scrape.count("cairn_namespace_limit_waits_total", &[("nsid", "1")])

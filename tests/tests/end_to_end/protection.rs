@@ -49,12 +49,12 @@ fn notice(host: &mut Host) {
 
 /// Checks that commands that change the namespace fail and others work.
 fn can_be_read_alone(host: &mut Host) {
-    let buffer = host.buffer(4096).unwrap();
+    let [mut one, mut two] = [(); 2].map(|()| host.buffer(4096).unwrap());
     for (sqe, data) in [
-        (command::write(1, 0, 8), Data::start_of(&buffer, 4096)),
+        (command::write(1, 0, 8), Data::start_of(&mut one, 4096)),
         (command::write(1, 0, 1), Data::InCapsule(&[0; 512])),
         (command::write_zeroes(1, 0, 1, false), Data::None),
-        (command::deallocate(1, 1), Data::start_of(&buffer, 16)),
+        (command::deallocate(1, 1), Data::start_of(&mut two, 16)),
     ] {
         let refused = status(host.run(1, sqe, data));
         assert_eq!(refused.code(), Status::NAMESPACE_WRITE_PROTECTED, "{sqe:?}");

@@ -21,7 +21,8 @@ struct InFlight {
 struct Storm<'a> {
     host: &'a mut Host,
     first_block: u64,
-    buffer: Buffer,
+    /// Buffers by lane; a command in flight owns its buffer.
+    buffers: Vec<Option<Buffer>>,
     seeds: Vec<u64>,
     in_flight: Vec<InFlight>,
     depth: usize,
@@ -31,8 +32,9 @@ struct Storm<'a> {
 impl<'a> Storm<'a> {
     fn new(host: &'a mut Host, depth: usize, first_block: u64, seed: u64) -> Self {
         let lanes = depth * usize::from(host.io_queues());
+        let buffers = host.buffer(lanes * BLOCK).unwrap().split(BLOCK);
         Self {
-            buffer: host.buffer(lanes * BLOCK).unwrap(),
+            buffers: buffers.into_iter().map(Some).collect(),
             host,
             first_block,
             seeds: vec![0; lanes],
@@ -61,18 +63,17 @@ impl<'a> Storm<'a> {
     fn start(&mut self, lane: usize) {
         let qid = 1 + (lane / self.depth) as u16;
         let slba = self.first_block + lane as u64;
+        let mut buffer = self.buffers[lane].take().unwrap();
         let write = self.seeds[lane] == 0 || self.random.below(2) == 0;
         let sqe = if write {
             self.seeds[lane] = self.random.bits() | 1;
-            self.buffer
-                .write(lane * BLOCK, &bytes(self.seeds[lane], BLOCK));
+            buffer.write(0, &bytes(self.seeds[lane], BLOCK));
             command::write(1, slba, 1)
         } else {
-            self.buffer.write(lane * BLOCK, &[0; BLOCK]);
+            buffer.write(0, &[0; BLOCK]);
             command::read(1, slba, 1)
         };
-        let data = Data::part_of(&self.buffer, lane * BLOCK, BLOCK as u32);
-        let ticket = self.host.submit(qid, sqe, data).unwrap();
+        let ticket = self.host.submit(qid, sqe, Data::whole(buffer)).unwrap();
         self.in_flight.push(InFlight {
             ticket,
             lane,
@@ -82,24 +83,26 @@ impl<'a> Storm<'a> {
 
     fn finish_one(&mut self) -> usize {
         let in_flight = &mut self.in_flight;
-        let (at, response) = self
+        let (at, ended) = self
             .host
             .wait_until("any answer", |host| {
                 (0..in_flight.len())
-                    .find_map(|at| host.take(in_flight[at].ticket).map(|answer| (at, answer)))
+                    .find_map(|at| host.take(in_flight[at].ticket).map(|ended| (at, ended)))
             })
             .unwrap();
         let done = self.in_flight.swap_remove(at);
-        let status = response.unwrap().cqe.status();
+        let buffer = ended.buffer.unwrap();
+        let status = ended.answer.unwrap().cqe.status();
         assert!(status.is_success(), "{status}");
         if !done.write {
-            let found = self.buffer.bytes(done.lane * BLOCK, BLOCK);
+            let found = buffer.bytes(0, BLOCK);
             assert!(
                 found == bytes(self.seeds[done.lane], BLOCK),
                 "lane {} read what was not written",
                 done.lane
             );
         }
+        self.buffers[done.lane] = Some(buffer);
         done.lane
     }
 }
@@ -113,9 +116,10 @@ fn a_queue_takes_as_many_as_it_has_entries_less_one() {
         .map(|_| host.submit(1, command::flush(1), Data::None).unwrap())
         .collect();
     let more = host.submit(1, command::flush(1), Data::None);
-    assert!(matches!(more, Err(HostError::QueueFull { qid: 1 })));
+    let more = more.unwrap_err().error;
+    assert!(matches!(more, HostError::QueueFull { qid: 1 }));
     for ticket in tickets {
-        host.wait(ticket).unwrap();
+        host.wait(ticket).answer.unwrap();
     }
     host.shutdown().unwrap();
     target.stop();

@@ -138,7 +138,7 @@ fn fill_queue(host: &mut Host, qid: u16, seed: u8) -> Vec<Ticket> {
 
 fn end_writes(host: &mut Host, writes: Vec<Ticket>) {
     for ticket in writes {
-        let response = host.wait(ticket).unwrap();
+        let response = host.wait(ticket).answer.unwrap();
         assert!(response.cqe.status().is_success(), "{response:?}");
     }
 }

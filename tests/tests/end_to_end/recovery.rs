@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
 use cairn_initiator::{
-    Buffer, Controller, Data, Event, HostError, HostOptions, Recovery, Response, State, Ticket,
+    Buffer, Controller, Data, Ended, Event, HostError, HostOptions, Recovery, State, Ticket,
     command,
 };
 use cairn_rdma::loopback::Loopback;
@@ -147,7 +147,8 @@ fn start(config: &str, network: &Arc<Loopback>, clock: &Clock) -> SteppedTarget 
 
 /// Random I/O with one command at a time in each lane.
 struct Storm {
-    buffer: Buffer,
+    /// Buffers by lane; a command in flight owns its buffer.
+    buffers: Vec<Option<Buffer>>,
     lanes: Vec<Lane>,
     random: Random,
     submitted: usize,
@@ -165,8 +166,9 @@ struct Lane {
 
 impl Storm {
     fn new(bed: &Bed, seed: u64) -> Self {
+        let buffers = bed.host.buffer(LANES * BLOCK).unwrap().split(BLOCK);
         Self {
-            buffer: bed.host.buffer(LANES * BLOCK).unwrap(),
+            buffers: buffers.into_iter().map(Some).collect(),
             lanes: vec![Lane::default(); LANES],
             random: Random::new(seed),
             submitted: 0,
@@ -187,12 +189,13 @@ impl Storm {
         let lane = &mut self.lanes[at];
         lane.write = lane.seed == 0 || self.random.below(2) == 0;
         let slba = at as u64;
+        let buffer = self.buffers[at].as_mut().unwrap();
         let sqe = if lane.write {
             lane.seed = self.random.bits() | 1;
-            self.buffer.write(at * BLOCK, &bytes(lane.seed, BLOCK));
+            buffer.write(0, &bytes(lane.seed, BLOCK));
             command::write(1, slba, 1)
         } else {
-            self.buffer.write(at * BLOCK, &[0; BLOCK]);
+            buffer.write(0, &[0; BLOCK]);
             command::read(1, slba, 1)
         };
         let qid = 1 + (at % 2) as u16;
@@ -200,7 +203,7 @@ impl Storm {
         let data = if lane.write && self.random.below(2) == 0 {
             Data::InCapsule(&in_capsule)
         } else {
-            Data::part_of(&self.buffer, at * BLOCK, BLOCK as u32)
+            Data::whole(self.buffers[at].take().unwrap())
         };
         lane.ticket = Some(bed.host.submit(qid, sqe, data).unwrap());
         self.submitted += 1;
@@ -209,22 +212,23 @@ impl Storm {
     fn reap(&mut self, bed: &mut Bed) -> usize {
         let mut count = 0;
         for qid in [1, 2] {
-            while let Some((ticket, answer)) = bed.host.reap(qid) {
-                self.check(ticket, answer);
+            while let Some((ticket, ended)) = bed.host.reap(qid) {
+                self.check(ticket, ended);
                 count += 1;
             }
         }
         count
     }
 
-    fn check(&mut self, ticket: Ticket, answer: Result<Response, HostError>) {
+    fn check(&mut self, ticket: Ticket, ended: Ended) {
         let mine = |lane: &Lane| lane.ticket == Some(ticket);
         let at = self.lanes.iter().position(mine);
         let at = at.expect("each answer belongs to one command, and comes once");
         self.lanes[at].ticket = None;
         self.answered += 1;
         let lane = self.lanes[at];
-        match answer {
+        self.buffers[at] = ended.buffer.or(self.buffers[at].take());
+        match ended.answer {
             Err(HostError::Lost { .. }) => {
                 self.lost += 1;
                 self.lanes[at].seed = if lane.write { 0 } else { lane.seed };
@@ -234,7 +238,7 @@ impl Storm {
                 let status = response.cqe.status();
                 assert!(status.is_success(), "{status}");
                 if !lane.write {
-                    let found = self.buffer.bytes(at * BLOCK, BLOCK);
+                    let found = self.buffers[at].as_ref().unwrap().bytes(0, BLOCK);
                     assert!(
                         found == bytes(lane.seed, BLOCK),
                         "lane {at} read other data"
@@ -326,7 +330,8 @@ fn a_lost_path_gives_its_commands_back() {
         storm.drain(&mut bed);
         assert!(storm.lost > before);
         let refused = bed.host.submit(1, command::flush(1), Data::None);
-        assert!(matches!(refused, Err(HostError::Lost { qid: 1, .. })));
+        let refused = refused.unwrap_err().error;
+        assert!(matches!(refused, HostError::Lost { qid: 1, .. }));
         bed.restart();
         bed.pass(Duration::from_secs(11));
         bed.until("the controller again", |host| host.is_live());
@@ -363,22 +368,21 @@ fn the_last_error_names_the_first_cause_beside_the_last() {
         options.kato_ms = 5000;
         options.recovery.ctrl_loss_tmo = Some(Duration::from_secs(30));
     });
-    let buffer = bed.host.buffer(BLOCK).unwrap();
-    let data = || Data::start_of(&buffer, BLOCK as u32);
     let hung = bed.target.take();
     bed.pass_until_lost();
     drop(hung);
     // The command waits for the controller.
-    let read = bed.host.submit(1, command::read(1, 0, 1), data()).unwrap();
+    let data = Data::whole(bed.host.buffer(BLOCK).unwrap());
+    let read = bed.host.submit(1, command::read(1, 0, 1), data).unwrap();
     bed.pass(Duration::from_secs(60));
     bed.until("the end", |host| host.state() == State::Gone);
 
     let Some(Event::Gone(Some(end))) = bed.events.pop() else {
         panic!("{:?}", bed.events);
     };
-    let waited = bed.host.take(read).unwrap().unwrap_err();
-    let later = bed.host.submit(1, command::read(1, 0, 1), data());
-    for error in [end, waited, later.unwrap_err()] {
+    let waited = bed.host.take(read).unwrap().answer.unwrap_err();
+    let later = bed.host.submit(1, command::read(1, 0, 1), Data::None);
+    for error in [end, waited, later.unwrap_err().error] {
         let text = error.to_string();
         let (first, last) = text.split_once("; connecting again failed: ").expect(&text);
         let silence = "is lost: the answer to a Keep Alive did not come about in time";
@@ -427,8 +431,7 @@ fn commands_wait_no_longer_than_fast_io_fail_tmo() {
 #[test]
 fn a_target_that_hangs_for_a_while_is_asked_to_abort() {
     let mut bed = Bed::new("hangs", |_| {});
-    let buffer = bed.host.buffer(BLOCK).unwrap();
-    let data = Data::start_of(&buffer, BLOCK as u32);
+    let data = Data::whole(bed.host.buffer(BLOCK).unwrap());
     let read = bed.host.submit(1, command::read(1, 0, 1), data).unwrap();
     let hung = bed.target.take();
     let before = bed.host.outstanding(0);
@@ -443,7 +446,7 @@ fn a_target_that_hangs_for_a_while_is_asked_to_abort() {
         answer = host.take(read);
         answer.is_some()
     });
-    let status = answer.unwrap().unwrap().cqe.status();
+    let status = answer.unwrap().answer.unwrap().cqe.status();
     assert!(status.is_success() || status.code() == Status::ABORT_REQUESTED);
     bed.until("the end of the Abort", |host| host.outstanding(0) == before);
     bed.pass(Duration::from_secs(300));
@@ -456,15 +459,14 @@ fn a_target_that_hangs_for_good_is_given_up() {
         options.requeue = false;
         options.recovery = Recovery::NONE;
     });
-    let buffer = bed.host.buffer(BLOCK).unwrap();
-    let data = Data::start_of(&buffer, BLOCK as u32);
+    let data = Data::whole(bed.host.buffer(BLOCK).unwrap());
     let read = bed.host.submit(1, command::read(1, 0, 1), data).unwrap();
     let hung = bed.target.take();
     bed.pass(Duration::from_secs(80));
     // The connection closes after confirmation by the other end.
     bed.target = hung;
     bed.until("the end", |host| host.state() == State::Gone);
-    let answer = bed.host.take(read).unwrap();
+    let answer = bed.host.take(read).unwrap().answer;
     let Err(error @ HostError::Lost { .. }) = answer else {
         panic!("{answer:?}");
     };

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::time::{Duration, Instant};
 
 use cairn_disk::{Operation, SimulatedDisk};
-use cairn_initiator::{Data, Host, Notice, command};
+use cairn_initiator::{Data, Ended, Host, Notice, command};
 use cairn_rdma::Clock;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, subsystem};
 use nvme_proto::wire::Status;
@@ -179,9 +179,9 @@ fn a_command_that_its_disk_holds_ends_after_another_took_its_place() {
     let mut host = listener(&target);
     let before = uuid(&mut host, 1);
     disk.hold(Operation::Write);
-    let buffer = host.buffer(4096).unwrap();
+    let mut buffer = host.buffer(4096).unwrap();
     buffer.write(0, &bytes(1, 4096));
-    let data = Data::start_of(&buffer, 4096);
+    let data = Data::whole(buffer);
     let held = host.submit(1, command::write(1, 0, 1), data).unwrap();
     wait_until("the write is at the disk", || {
         host.poll();
@@ -193,7 +193,7 @@ fn a_command_that_its_disk_holds_ends_after_another_took_its_place() {
     write(&mut host, 1, 2);
     assert!(host.take(held).is_none(), "the disk has it");
     disk.release(Operation::Write);
-    assert!(host.wait(held).unwrap().cqe.status().is_success());
+    let buffer = host.wait(held).into_buffer().unwrap();
     assert_eq!(
         read(&mut host, 1),
         bytes(2, LENGTH),
@@ -204,6 +204,7 @@ fn a_command_that_its_disk_holds_ends_after_another_took_its_place() {
     assert_eq!(uuid(&mut host, 1), before);
     assert_eq!(read(&mut host, 1)[..4096], bytes(1, 4096));
     disk.hold(Operation::Write);
+    let data = Data::whole(buffer);
     let held = host.submit(1, command::write(1, 1, 1), data).unwrap();
     wait_until("the write is at the disk", || {
         host.poll();
@@ -213,7 +214,7 @@ fn a_command_that_its_disk_holds_ends_after_another_took_its_place() {
     assert_eq!(host.open_namespace(1).unwrap().blocks, SIZE / 512);
     assert_eq!(uuid(&mut host, 1), before);
     disk.release(Operation::Write);
-    assert!(host.wait(held).unwrap().cqe.status().is_success());
+    assert!(host.wait(held).answer.unwrap().cqe.status().is_success());
     assert_eq!(read(&mut host, 1)[4096..], bytes(1, 4096));
     host.shutdown().unwrap();
     target.stop();
@@ -280,7 +281,7 @@ fn io_goes_on_while_disks_change_places() {
     write(&mut host, 1, 1);
     write(&mut host, 2, 2);
     let known = [bytes(1, 4096), bytes(2, 4096)];
-    let buffers: Vec<_> = (0..16).map(|_| host.buffer(4096).unwrap()).collect();
+    let mut buffers = host.buffer(16 * 4096).unwrap().split(4096);
     let mut answered = 0;
     for round in 0..20 {
         for _ in 0..2 {
@@ -293,14 +294,15 @@ fn io_goes_on_while_disks_change_places() {
             let reload = scope.spawn(|| target.reload(&toml));
             while !reload.is_finished() {
                 let mut flying = Vec::new();
-                for (index, buffer) in buffers.iter().enumerate() {
+                for (index, mut buffer) in buffers.drain(..).enumerate() {
                     buffer.write(0, &[0xee; 4096]);
                     let read = command::read(1 + index as u32 % 2, 0, 1);
-                    let data = Data::start_of(buffer, 4096);
-                    flying.push((host.submit(1, read, data).unwrap(), buffer, index));
+                    let data = Data::whole(buffer);
+                    flying.push((host.submit(1, read, data).unwrap(), index));
                 }
-                for (ticket, buffer, index) in flying {
-                    let ended = host.wait(ticket).unwrap().cqe.status();
+                for (ticket, index) in flying {
+                    let Ended { answer, buffer } = host.wait(ticket);
+                    let (ended, buffer) = (answer.unwrap().cqe.status(), buffer.unwrap());
                     if ended.is_success() {
                         let meant = (index + swapped) % 2;
                         assert_eq!(buffer.bytes(0, 4096), known[meant], "{round} {index}");
@@ -308,6 +310,7 @@ fn io_goes_on_while_disks_change_places() {
                     } else {
                         assert_eq!(ended.code(), Status::INVALID_NAMESPACE_OR_FORMAT);
                     }
+                    buffers.push(buffer);
                 }
             }
             reload.join().unwrap();

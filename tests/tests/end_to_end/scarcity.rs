@@ -48,11 +48,10 @@ fn crowd(target: &TestTarget, number: u64) {
             };
             let buffer = host.buffer((blocks * BLOCK) as usize).unwrap();
             let qid = 1 + (number % u64::from(QUEUES)) as u16;
-            let data = Data::start_of(&buffer, blocks * BLOCK);
-            in_flight.push((host.submit(qid, sqe, data).unwrap(), buffer));
+            in_flight.push(host.submit(qid, sqe, Data::whole(buffer)).unwrap());
         }
-        for (ticket, _buffer) in in_flight {
-            match host.wait(ticket) {
+        for ticket in in_flight {
+            match host.wait(ticket).answer {
                 Ok(_) => {}
                 Err(HostError::Status { status, .. }) => {
                     assert_eq!(status.code(), Status::COMPARE_FAILURE);

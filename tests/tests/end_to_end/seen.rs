@@ -31,17 +31,24 @@ fn changed(host: &mut Host) -> Vec<u32> {
 }
 
 fn read(host: &mut Host, nsid: u32) -> Result<Response, HostError> {
-    let buffer = host.buffer(4096).unwrap();
-    host.run(1, command::read(nsid, 0, 8), Data::start_of(&buffer, 4096))
+    let mut buffer = host.buffer(4096).unwrap();
+    host.run(
+        1,
+        command::read(nsid, 0, 8),
+        Data::start_of(&mut buffer, 4096),
+    )
 }
 
 fn sees_nothing(host: &mut Host, nsid: u32) {
-    let buffer = host.buffer(4096).unwrap();
+    let [mut one, mut two, mut three] = [(); 3].map(|()| host.buffer(4096).unwrap());
     for (sqe, data) in [
-        (command::read(nsid, 0, 1), Data::start_of(&buffer, 512)),
-        (command::write(nsid, 0, 1), Data::start_of(&buffer, 512)),
+        (command::read(nsid, 0, 1), Data::start_of(&mut one, 512)),
+        (command::write(nsid, 0, 1), Data::start_of(&mut two, 512)),
         (command::write(nsid, 0, 1), Data::InCapsule(&[0; 512])),
-        (command::compare(nsid, 0, 1), Data::start_of(&buffer, 512)),
+        (
+            command::compare(nsid, 0, 1),
+            Data::start_of(&mut three, 512),
+        ),
         (command::flush(nsid), Data::None),
         (command::write_zeroes(nsid, 0, 1, false), Data::None),
     ] {

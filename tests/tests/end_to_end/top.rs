@@ -24,11 +24,11 @@ fn succeeded(output: Output) -> String {
 
 fn while_a_host_reads<T: Send>(target: &TestTarget, look: impl FnOnce() -> T + Send) -> T {
     let mut host = target.try_connect(target.options("reader")).unwrap();
-    let buffer = host.buffer(READ_BYTES as usize).unwrap();
+    let mut buffer = host.buffer(READ_BYTES as usize).unwrap();
     std::thread::scope(|scope| {
         let looking = scope.spawn(look);
         while !looking.is_finished() {
-            let data = Data::start_of(&buffer, READ_BYTES);
+            let data = Data::start_of(&mut buffer, READ_BYTES);
             host.run(1, command::read(1, 0, 8), data).unwrap();
         }
         host.shutdown().unwrap();

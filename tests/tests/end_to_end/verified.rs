@@ -50,20 +50,20 @@ impl<'a> Disk<'a> {
         if transfer == Transfer::InCapsule {
             return self.host.run(self.qid, sqe, Data::InCapsule(bytes));
         }
-        let buffer = self.host.buffer(bytes.len()).unwrap();
+        let mut buffer = self.host.buffer(bytes.len()).unwrap();
         buffer.write(0, bytes);
         let response = self
             .host
-            .run(self.qid, sqe, keyed(&buffer, length, transfer))?;
+            .run(self.qid, sqe, keyed(&mut buffer, length, transfer))?;
         check_key(&buffer, &response, transfer);
         Ok(response)
     }
 
     pub(crate) fn read(&mut self, slba: u64, length: usize, transfer: Transfer) -> Vec<u8> {
         let sqe = command::read(self.nsid, slba, self.blocks(length));
-        let buffer = self.host.buffer(length).unwrap();
+        let mut buffer = self.host.buffer(length).unwrap();
         buffer.write(0, &vec![0xee; length]);
-        let data = keyed(&buffer, length as u32, transfer);
+        let data = keyed(&mut buffer, length as u32, transfer);
         let response = self.host.run(self.qid, sqe, data).unwrap();
         check_key(&buffer, &response, transfer);
         buffer.bytes(0, length)
@@ -74,7 +74,7 @@ impl<'a> Disk<'a> {
     }
 }
 
-fn keyed(buffer: &Buffer, length: u32, transfer: Transfer) -> Data<'_> {
+fn keyed(buffer: &mut Buffer, length: u32, transfer: Transfer) -> Data<'_, &mut Buffer> {
     match transfer {
         Transfer::Keyed => Data::start_of(buffer, length),
         Transfer::KeyedOnce => Data::once(buffer, length),

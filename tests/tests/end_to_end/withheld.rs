@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use cairn_initiator::{Data, HostOptions, command};
+use cairn_initiator::{HostOptions, command};
 use cairn_rdma::loopback::Withheld;
 use cairn_target::Usage;
 use nvme_proto::wire::Sqe;
@@ -133,10 +133,9 @@ fn pass(bed: &mut Bed, time: Duration) {
 }
 
 fn slowest_read(bed: &mut Bed, host: usize) -> Duration {
-    let buffer = bed.host(host).buffer(BLOCK as usize).unwrap();
     let times = (0..READS).map(|_| {
+        let data = bed.block(host);
         let start = bed.clock.now();
-        let data = Data::start_of(&buffer, BLOCK);
         let response = bed.run(host, command::read(2, 0, 1), data).unwrap();
         assert!(response.cqe.status().is_success());
         bed.clock.now() - start

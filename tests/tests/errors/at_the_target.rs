@@ -193,7 +193,7 @@ fn a_host_that_vanishes_is_a_retry_counter_exceeded() {
     let mut host = Host::connect(&*victim.place.provider, options).unwrap();
     let buffer = host.buffer(4096).unwrap();
     let identify = command::identify(Cns::CONTROLLER, 0);
-    let data = Data::start_of(&buffer, 4096);
+    let data = Data::whole(buffer);
     host.submit(0, identify, data).unwrap();
     // The capsule is sent, but its response cannot arrive.
     host.poll();

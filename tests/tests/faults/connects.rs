@@ -24,8 +24,7 @@ fn ids_are_used_again_only_when_all_of_the_old_one_is_gone() {
     disk.begin(Rule::new(Op::Write, Fault::Hold).times(2));
     for place in 0..2 {
         let mut dead = target.connect(&format!("dead-{place}"));
-        let buffer = dead.buffer(BLOCK).unwrap();
-        let data = Data::start_of(&buffer, BLOCK as u32);
+        let data = Data::whole(dead.buffer(BLOCK).unwrap());
         dead.submit(1, command::write(1, place, 1), data).unwrap();
         until("the write to reach the disk", || {
             dead.poll();

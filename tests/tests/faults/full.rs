@@ -7,8 +7,8 @@ use cairn_tests::harness::{NQN, TestTarget, subsystem};
 use nvme_proto::wire::Status;
 
 fn write(host: &mut Host) -> Result<(), HostError> {
-    let buffer = host.buffer(4096)?;
-    let data = Data::start_of(&buffer, 4096);
+    let mut buffer = host.buffer(4096)?;
+    let data = Data::start_of(&mut buffer, 4096);
     host.run(1, command::write(1, 0, 1), data).map(drop)
 }
 

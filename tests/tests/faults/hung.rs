@@ -28,11 +28,10 @@ fn flood(target: &TestTarget, name: &str, queues: u16, transfer: Transfer) -> Ho
         ..target.options(name)
     };
     let mut host = target.try_connect(options).unwrap();
-    let buffer = host.buffer(BLOCK).unwrap();
     for qid in 1..=host.io_queues() {
         for place in 0..100 {
             let data = match transfer {
-                Transfer::Fetched => Data::start_of(&buffer, BLOCK as u32),
+                Transfer::Fetched => Data::whole(host.buffer(BLOCK).unwrap()),
                 Transfer::InCapsule => Data::InCapsule(&[7; BLOCK]),
             };
             let write = command::write(1, place, 1);
@@ -46,8 +45,6 @@ fn flood(target: &TestTarget, name: &str, queues: u16, transfer: Transfer) -> Ho
     while Instant::now() < end {
         host.poll();
     }
-    // The target may read the buffer until the host is gone.
-    std::mem::forget(buffer);
     host
 }
 
@@ -55,19 +52,22 @@ fn flood(target: &TestTarget, name: &str, queues: u16, transfer: Transfer) -> Ho
 ///
 /// Returns the slowest duration.
 fn check_bystander(host: &mut Host, random: &mut Random) -> Duration {
-    let buffer = host.buffer(BLOCK).unwrap();
+    let mut buffer = host.buffer(BLOCK).unwrap();
     let mut slowest = Duration::ZERO;
     for _ in 0..16 {
         let place = random.below(64);
         let bytes = random.bytes(BLOCK);
         buffer.write(0, &bytes);
-        let data = |buffer| Data::start_of(buffer, BLOCK as u32);
         let commands = [
-            (command::write(2, place, 1), data(&buffer)),
-            (command::flush(2), Data::None),
-            (command::read(2, place, 1), data(&buffer)),
+            (command::write(2, place, 1), true),
+            (command::flush(2), false),
+            (command::read(2, place, 1), true),
         ];
-        for (sqe, data) in commands {
+        for (sqe, has_data) in commands {
+            let data = match has_data {
+                true => Data::whole(&mut buffer),
+                false => Data::None,
+            };
             let before = Instant::now();
             host.run(1, sqe, data).unwrap();
             slowest = slowest.max(before.elapsed());
@@ -217,7 +217,6 @@ fn a_disk_that_hangs_under_a_file_system_stalls_no_other_disks_hosts() {
     let mut bystander = target.connect("bystander");
     check_bystander(&mut bystander, &mut random);
     let mut host = target.connect("a");
-    let buffer = host.buffer(BLOCK).unwrap();
     layered.system.sync();
     layered.disk.begin(Rule::new(Op::Write, Fault::Hold));
     layered.disk.begin(Rule::new(Op::Sync, Fault::Hold));
@@ -225,7 +224,7 @@ fn a_disk_that_hangs_under_a_file_system_stalls_no_other_disks_hosts() {
     let mut written = Vec::new();
     while began.elapsed() < Duration::from_secs(8) {
         if written.len() < 100 {
-            let data = Data::start_of(&buffer, BLOCK as u32);
+            let data = Data::whole(host.buffer(BLOCK).unwrap());
             let write = command::write(1, written.len() as u64, 1);
             written.push(host.submit(1, write, data).unwrap());
         }
@@ -237,7 +236,7 @@ fn a_disk_that_hangs_under_a_file_system_stalls_no_other_disks_hosts() {
     assert!(layered.disk.waiting(Op::Write) > 0, "it hangs");
     layered.disk.heal();
     for ticket in written {
-        assert!(host.wait(ticket).unwrap().cqe.status().is_success());
+        assert!(host.wait(ticket).answer.unwrap().cqe.status().is_success());
     }
     bystander.shutdown().unwrap();
     host.shutdown().unwrap();
@@ -266,9 +265,8 @@ fn the_age_of_the_oldest_command_at_a_hung_disk_is_shown() {
     check_bystander(&mut host, &mut Random::new(3));
     until("a page of before", || oldest(&target) == [0.0, 0.0]);
     disk.begin(Rule::new(Op::Write, Fault::Hold));
-    let buffer = host.buffer(BLOCK).unwrap();
+    let data = Data::whole(host.buffer(BLOCK).unwrap());
     let before = Instant::now();
-    let data = Data::start_of(&buffer, BLOCK as u32);
     let write = host.submit(1, command::write(1, 0, 1), data).unwrap();
     let mut last = 0.0;
     for age in [0.5, 1.0, 1.5] {
@@ -287,7 +285,7 @@ fn the_age_of_the_oldest_command_at_a_hung_disk_is_shown() {
         host.poll();
         oldest(&target) == [0.0, 0.0]
     });
-    assert!(host.wait(write).unwrap().cqe.status().is_success());
+    assert!(host.wait(write).answer.unwrap().cqe.status().is_success());
     host.shutdown().unwrap();
     target.stop();
 }

@@ -40,8 +40,8 @@ fn write(host: &mut Host, byte: u8) -> Result<(), HostError> {
 }
 
 fn assert_reads_two(host: &mut Host) {
-    let buffer = host.buffer(BLOCK).unwrap();
-    let data = Data::start_of(&buffer, BLOCK as u32);
+    let mut buffer = host.buffer(BLOCK).unwrap();
+    let data = Data::start_of(&mut buffer, BLOCK as u32);
     host.run(1, command::read(1, 0, 1), data).unwrap();
     assert_eq!(buffer.bytes(0, BLOCK), [2; BLOCK]);
 }

@@ -33,12 +33,10 @@ fn flush(host: &mut Host, nsid: u32) -> Result<(), HostError> {
 
 fn begin_write(host: &mut Host, disk: &FaultyDisk) -> Ticket {
     disk.begin(Rule::new(Op::Write, Fault::Hold).times(1));
-    let buffer = host.buffer(4096).unwrap();
+    let mut buffer = host.buffer(4096).unwrap();
     buffer.write(0, &[7; 4096]);
-    let data = Data::start_of(&buffer, 4096);
+    let data = Data::whole(buffer);
     let write = host.submit(1, command::write(1, 0, 1), data).unwrap();
-    // The target may read the buffer until the host is gone.
-    std::mem::forget(buffer);
     until("the write to reach the disk", || {
         host.poll();
         disk.waiting(Op::Write) == 1
@@ -64,7 +62,7 @@ fn commands_under_way_are_answered_before_their_host_is_disconnected() {
     target.reload(&toml);
     assert_inaccessible(&flush(&mut goes, 2));
     disk.heal();
-    goes.wait(write).unwrap();
+    goes.wait(write).answer.unwrap();
     until("the end", || {
         goes.poll();
         !goes.is_live()

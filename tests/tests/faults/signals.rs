@@ -41,8 +41,8 @@ fn sigterm_ends_a_target_that_flushes_for_a_host_in_vain() {
     let mut target = TargetProcess::start(1, &namespace(1, &disk.export(4096)));
     disk.begin(Rule::new(Op::Sync, Fault::HoldUntilInterrupted));
     let mut host = Host::connect(&Soft::default(), target.options("a")).unwrap();
-    let buffer = host.buffer(4096).unwrap();
-    let data = Data::start_of(&buffer, 4096);
+    let mut buffer = host.buffer(4096).unwrap();
+    let data = Data::start_of(&mut buffer, 4096);
     host.run(1, command::write(1, 0, 1), data).unwrap();
     let mut host = host.into_controller();
     host.shutdown();

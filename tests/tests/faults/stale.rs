@@ -12,15 +12,15 @@ use crate::until;
 const BLOCK: usize = 4096;
 
 fn write(host: &mut Host, nsid: u32, byte: u8) -> Ticket {
-    let buffer = host.buffer(BLOCK).unwrap();
+    let mut buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, &[byte; BLOCK]);
-    let data = Data::start_of(&buffer, BLOCK as u32);
+    let data = Data::whole(buffer);
     host.submit(1, command::write(nsid, 0, 1), data).unwrap()
 }
 
 fn read(host: &mut Host) -> Vec<u8> {
-    let buffer = host.buffer(BLOCK).unwrap();
-    let data = Data::start_of(&buffer, BLOCK as u32);
+    let mut buffer = host.buffer(BLOCK).unwrap();
+    let data = Data::whole(&mut buffer);
     host.run(1, command::read(1, 0, 1), data).unwrap();
     buffer.bytes(0, BLOCK)
 }
@@ -50,16 +50,16 @@ fn a_held_write_lands_first(has_path: bool) {
     // A failover repeats the write, then sends newer data.
     let again = write(&mut second, 1, 1);
     let other = write(&mut second, 2, 2);
-    assert!(second.wait(other).unwrap().cqe.status().is_success());
+    assert!(second.wait(other).answer.unwrap().cqe.status().is_success());
     let end = Instant::now() + Duration::from_millis(300);
     while Instant::now() < end {
         second.poll();
     }
     assert_eq!(disk.done(Op::Write), 0, "the disk has an older one");
     disk.release();
-    assert!(second.wait(again).unwrap().cqe.status().is_success());
+    assert!(second.wait(again).answer.unwrap().cqe.status().is_success());
     let newer = write(&mut second, 1, 2);
-    assert!(second.wait(newer).unwrap().cqe.status().is_success());
+    assert!(second.wait(newer).answer.unwrap().cqe.status().is_success());
     second.run(1, command::flush(1), Data::None).unwrap();
     until("all writes to end", || disk.done(Op::Write) == 3);
     // A late write would appear within this time.

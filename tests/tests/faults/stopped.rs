@@ -24,23 +24,21 @@ fn in_progress(target: &TargetProcess) -> u64 {
 ///
 /// The disk continues. By then the host may have written on another path, so waiting changes must
 /// not reach the disk when the target continues.
-fn stop_with(name: &str, change: impl Fn(&mut Host, &Data<'_>, u64), op: Op) {
+fn stop_with(name: &str, change: impl Fn(&mut Host, u64), op: Op) {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, name, DISK_BYTES) else {
         return;
     };
     let target = TargetProcess::start(1, &namespace(1, &disk.export(BLOCK as u32)));
     let mut host = Host::connect(&Soft::default(), target.options("stopped")).unwrap();
-    let buffer = host.buffer(BLOCK).unwrap();
-    buffer.write(0, &[7; BLOCK]);
     // The first change shows the target which operations the disk supports.
-    change(&mut host, &Data::start_of(&buffer, BLOCK as u32), 0);
+    change(&mut host, 0);
     until("the first change", || {
         host.poll();
         disk.done(op) == 1 && in_progress(&target) == 0
     });
     disk.begin(Rule::new(op, Fault::Hold));
     for lba in 0..COUNT {
-        change(&mut host, &Data::start_of(&buffer, BLOCK as u32), lba);
+        change(&mut host, lba);
     }
     until("the target to have all of them", || {
         host.poll();
@@ -61,15 +59,18 @@ fn stop_with(name: &str, change: impl Fn(&mut Host, &Data<'_>, u64), op: Op) {
 
 #[test]
 fn writes_that_wait_for_a_disk_are_not_made_after_a_stop() {
-    let write = |host: &mut Host, data: &Data<'_>, lba| {
-        host.submit(1, command::write(1, lba, 1), *data).unwrap();
+    let write = |host: &mut Host, lba| {
+        let mut buffer = host.buffer(BLOCK).unwrap();
+        buffer.write(0, &[7; BLOCK]);
+        let data = Data::whole(buffer);
+        host.submit(1, command::write(1, lba, 1), data).unwrap();
     };
     stop_with("stopped-writes", write, Op::Write);
 }
 
 #[test]
 fn zeroing_that_waits_for_a_disk_is_not_done_after_a_stop() {
-    let zero = |host: &mut Host, _: &Data<'_>, lba| {
+    let zero = |host: &mut Host, lba| {
         let zero = command::write_zeroes(1, lba, 1, false);
         host.submit(1, zero, Data::None).unwrap();
     };
@@ -94,10 +95,10 @@ fn no_change_of_a_file_goes_to_a_worker_of_the_kernel() {
 fn changes_go_to_own_threads(export: &str) {
     let target = TargetProcess::start(1, &namespace(1, export));
     let mut host = Host::connect(&Soft::default(), target.options("ways")).unwrap();
-    let buffer = host.buffer(BLOCK).unwrap();
+    let mut buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, &[7; BLOCK]);
-    let data = Data::start_of(&buffer, BLOCK as u32);
     for lba in (0..DISK_BYTES / BLOCK as u64).step_by(2) {
+        let data = Data::whole(&mut buffer);
         host.run(1, command::write(1, lba, 1), data).unwrap();
     }
     let zero = command::write_zeroes(1, 0, 8, false);

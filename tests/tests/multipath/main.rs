@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use cairn_initiator::multipath::{Link, Multipath, MultipathOptions, PathEvent, PathState, Policy};
-use cairn_initiator::{Event, HostError, HostOptions, Recovery, command};
+use cairn_initiator::{Data, Event, Host, HostError, HostOptions, Recovery, command};
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, subsystem};
 use cairn_tests::load::Load;
@@ -124,7 +124,7 @@ fn a_pause_longer_than_kato_overwrites_nothing_newer() {
         // The lost commands have completed on the other path.
         load.drain();
         load.rewrite_all();
-        load.disk.run(command::flush(1), None).unwrap();
+        load.disk.run(command::flush(1), Data::None).unwrap();
         load.verify();
         one.unpause();
         load.run_until("its return", |load| uses(load, [true, true]));
@@ -218,7 +218,7 @@ fn a_transition_that_never_ends_resets_the_controller() {
     let mut now = Instant::now();
     let paths = [(device.unwrap(), options)];
     let mut disk = Multipath::begin(paths, MultipathOptions::new(1), now).unwrap();
-    let ticket = disk.submit(command::flush(1), None).unwrap();
+    let ticket = disk.submit(command::flush(1), Data::None).unwrap();
     // The simulated clock jumps and then runs, because the host reads CSTS at intervals.
     let poll_until =
         |disk: &mut Multipath, clock: &dyn Fn() -> Instant, ready: &dyn Fn(&PathEvent) -> bool| {
@@ -289,9 +289,9 @@ fn commands_end_when_no_path_comes_back_soon_enough() {
         ..one.options()
     };
     let mut multipath = connect(&[options], MultipathOptions::new(1)).unwrap();
-    multipath.run(command::flush(1), None).unwrap();
+    multipath.run(command::flush(1), Data::None).unwrap();
     one.kill();
-    let error = multipath.run(command::flush(1), None).unwrap_err();
+    let error = multipath.run(command::flush(1), Data::None).unwrap_err();
     assert!(
         matches!(error, HostError::NoPath { paths: 1, .. }),
         "{error}"
@@ -306,7 +306,7 @@ fn commands_end_when_no_path_comes_back_soon_enough() {
             multipath.has_usable_path().then_some(())
         })
         .unwrap();
-    multipath.run(command::flush(1), None).unwrap();
+    multipath.run(command::flush(1), Data::None).unwrap();
     multipath.close().unwrap();
 }
 
@@ -320,7 +320,7 @@ fn a_command_that_was_given_up_is_never_sent() {
     let mut buffer = multipath.buffer(BLOCK).unwrap();
     let mut write = |multipath: &mut Multipath, block: u64, byte: u8| {
         buffer.write(0, &[byte; BLOCK]);
-        let data = Some((&mut buffer, 0, BLOCK as u32));
+        let data = Data::whole(&mut buffer);
         multipath.run(command::write(1, block, 1), data).map(drop)
     };
     let is_late = |result| matches!(result, Err(HostError::Timeout { .. }));
@@ -337,7 +337,7 @@ fn a_command_that_was_given_up_is_never_sent() {
     one.resume();
     multipath.set_timeout(Duration::from_secs(30));
     write(&mut multipath, 9, b'B').unwrap();
-    multipath.run(command::flush(1), None).unwrap();
+    multipath.run(command::flush(1), Data::None).unwrap();
     multipath.close().unwrap();
     let on_disk = std::fs::read(disk.path()).unwrap();
     let block = |at: usize| &on_disk[at * BLOCK..(at + 1) * BLOCK];
@@ -381,7 +381,7 @@ fn a_path_to_another_namespace_is_not_used() {
             "{states:?}"
         );
         for _ in 0..8 {
-            multipath.run(command::flush(1), None).unwrap();
+            multipath.run(command::flush(1), Data::None).unwrap();
         }
         multipath.close().unwrap();
     }
@@ -396,7 +396,7 @@ fn a_target_that_returns_with_another_disk_is_not_used() {
     );
     let mut one = Process::start(1, &shared(&disk));
     let mut multipath = connect(&[one.options()], MultipathOptions::new(1)).unwrap();
-    multipath.run(command::flush(1), None).unwrap();
+    multipath.run(command::flush(1), Data::None).unwrap();
     one.kill();
     std::fs::rename(other.path(), disk.path()).unwrap();
     one.resume();
@@ -434,4 +434,33 @@ fn without_any_usable_path_connecting_says_why() {
     // The fabric or the association may give up first.
     let blames_a_path = !matches!(result, HostError::NoPath { .. });
     assert!(blames_a_path, "{result}");
+}
+
+/// A host's command that timed out has ended when its caller may reuse the buffer, so its capsule
+/// sends nothing later.
+#[test]
+fn a_command_that_timed_out_sends_nothing_of_its_reused_buffer() {
+    const BLOCK: usize = 4096;
+    let disk = Scratch::written("timed-out", DISK_BYTES);
+    let mut one = Process::start(1, &shared(&disk));
+    let mut host = Host::connect(&Soft::default(), one.options()).unwrap();
+    let mut buffer = host.buffer(BLOCK).unwrap();
+    buffer.write(0, &[b'A'; BLOCK]);
+    one.pause();
+    host.set_timeout(Duration::from_millis(300));
+    let late = host.run(1, command::write(1, 5, 1), Data::whole(&mut buffer));
+    assert!(matches!(late, Err(HostError::Timeout { .. })), "{late:?}");
+    assert_eq!(host.outstanding(1), 0);
+    buffer.write(0, &[b'B'; BLOCK]);
+    one.kill();
+    one.resume();
+    host.set_timeout(Duration::from_secs(30));
+    host.wait_live().unwrap();
+    let data = Data::whole(&mut buffer);
+    host.run(1, command::write(1, 9, 1), data).unwrap();
+    host.run(1, command::flush(1), Data::None).unwrap();
+    let on_disk = std::fs::read(disk.path()).unwrap();
+    let block = |at: usize| &on_disk[at * BLOCK..(at + 1) * BLOCK];
+    assert!(block(5).iter().all(|&byte| byte != b'B'), "reused bytes");
+    assert!(block(9).iter().all(|&byte| byte == b'B'));
 }

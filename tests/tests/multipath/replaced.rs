@@ -13,12 +13,12 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// Writes until a write fails. Writes may succeed until the target reports the change.
 fn write_until_refused(host: &mut Host, namespace: &cairn_initiator::Namespace) -> HostError {
-    let buffer = host.buffer(BLOCK).unwrap();
+    let mut buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, &[0xaa; BLOCK]);
     let end = Instant::now() + LIMIT;
     loop {
         assert!(Instant::now() < end, "the other disk is written for ever");
-        let data = Data::start_of(&buffer, BLOCK as u32);
+        let data = Data::start_of(&mut buffer, BLOCK as u32);
         if let Err(error) = host.run(1, namespace.write(0, 1), data) {
             return error;
         }
@@ -78,11 +78,11 @@ fn several_paths_notice_every_replacement() {
     let end = Instant::now() + LIMIT;
     while !disk.paths().all(|path| path.refused.is_some()) {
         assert!(Instant::now() < end, "the other disk is written for ever");
-        let data = Some((&mut buffer, 0, BLOCK as u32));
+        let data = Data::whole(&mut buffer);
         // Commands that wait for the path's identity fail.
         let _ = disk.run(command::write(1, 0, 1), data);
     }
-    let error = disk.run(command::flush(1), None).unwrap_err();
+    let error = disk.run(command::flush(1), Data::None).unwrap_err();
     assert!(error.to_string().contains("identifiers differ"), "{error}");
 }
 
@@ -112,10 +112,10 @@ fn a_command_that_fails_for_a_while_is_sent_again() {
     let target = Plain::start();
     let mut host = Host::connect(&*target.provider(), target.options()).unwrap();
     let namespace = host.open_namespace(1).unwrap();
-    let buffer = host.buffer(BLOCK).unwrap();
+    let mut buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, &[0xaa; BLOCK]);
-    let write = |host: &mut Host| {
-        let data = Data::start_of(&buffer, BLOCK as u32);
+    let mut write = |host: &mut Host| {
+        let data = Data::start_of(&mut buffer, BLOCK as u32);
         host.run(1, namespace.write(3, 1), data)
     };
     target.fail(0, 2, not_ready);
@@ -157,7 +157,7 @@ fn a_path_that_fails_for_a_while_is_not_lost() {
         Status::NAMESPACE_NOT_READY.with_crd(1),
     ] {
         target.fail(0, 3, status);
-        disk.run(command::flush(1), None).unwrap();
+        disk.run(command::flush(1), Data::None).unwrap();
         assert_eq!(target.failing(), 0);
     }
     disk.close().unwrap();

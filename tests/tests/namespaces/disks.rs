@@ -96,9 +96,9 @@ fn write_and_read_back(host: &mut Host) {
         if length == BLOCK_BYTES {
             host.run(qid, sqe, Data::InCapsule(&bytes)).unwrap();
         } else {
-            let buffer = host.buffer(length).unwrap();
+            let mut buffer = host.buffer(length).unwrap();
             buffer.write(0, &bytes);
-            let data = Data::start_of(&buffer, length as u32);
+            let data = Data::start_of(&mut buffer, length as u32);
             host.run(qid, sqe, data).unwrap();
         }
         written.push((at, bytes));
@@ -106,9 +106,9 @@ fn write_and_read_back(host: &mut Host) {
     }
     for (index, (at, bytes)) in written.iter().enumerate() {
         let qid = 1 + index as u16 % QUEUES;
-        let buffer = host.buffer(bytes.len()).unwrap();
+        let mut buffer = host.buffer(bytes.len()).unwrap();
         let sqe = command::read(1, *at, (bytes.len() / BLOCK_BYTES) as u32);
-        let data = Data::start_of(&buffer, bytes.len() as u32);
+        let data = Data::start_of(&mut buffer, bytes.len() as u32);
         host.run(qid, sqe, data).unwrap();
         assert!(
             buffer.bytes(0, bytes.len()) == *bytes,
@@ -119,27 +119,27 @@ fn write_and_read_back(host: &mut Host) {
 }
 
 fn read_while_it_is_written(writer: &mut Host, reader: &mut Host) {
-    let new = [1, 2].map(|byte| {
-        let buffer = writer.buffer(BLOCK_BYTES).unwrap();
-        buffer.write(0, &[byte; BLOCK_BYTES]);
-        buffer
-    });
-    let seen = reader.buffer(BLOCK_BYTES).unwrap();
-    let data = |buffer| Data::start_of(buffer, BLOCK_BYTES as u32);
+    let (mut new, mut seen) = (
+        writer.buffer(BLOCK_BYTES).unwrap(),
+        reader.buffer(BLOCK_BYTES).unwrap(),
+    );
     for round in 0..3000 {
+        new.write(0, &[1 + round as u8 % 2; BLOCK_BYTES]);
         let write = command::write(1, 0, 1);
-        let write = writer.submit(1, write, data(&new[round % 2])).unwrap();
-        let read = reader.submit(1, command::read(1, 0, 1), data(&seen));
+        let write = writer.submit(1, write, Data::whole(new)).unwrap();
+        let read = reader.submit(1, command::read(1, 0, 1), Data::whole(seen));
         let read = read.unwrap();
         let end = Instant::now() + PATIENCE;
-        let (mut is_written, mut is_read) = (false, false);
-        while !(is_written && is_read) {
+        let (mut written, mut back) = (None, None);
+        while written.is_none() || back.is_none() {
             assert!(Instant::now() < end, "no answer");
             writer.poll();
             reader.poll();
-            is_written = is_written || writer.take(write).is_some_and(|it| it.is_ok());
-            is_read = is_read || reader.take(read).is_some_and(|it| it.is_ok());
+            written = written.or_else(|| writer.take(write));
+            back = back.or_else(|| reader.take(read));
         }
+        new = written.unwrap().into_buffer().unwrap();
+        seen = back.unwrap().into_buffer().unwrap();
         let bytes = seen.bytes(0, BLOCK_BYTES);
         assert!(
             bytes.iter().all(|byte| *byte == bytes[0]),

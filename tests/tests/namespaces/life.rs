@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
-use cairn_initiator::{Data, Event, Host, HostOptions, Recovery, command};
+use cairn_initiator::{Buffer, Data, Event, Host, HostOptions, Recovery, command};
 use cairn_rdma::Provider;
 use cairn_sim::Random;
 use cairn_target::Target;
@@ -155,26 +155,27 @@ impl Trial {
 }
 
 fn write_and_read_back(host: &mut Host, progress: &Progress) {
-    let buffer = host.buffer(BLOCK_BYTES).unwrap();
+    let mut buffer = host.buffer(BLOCK_BYTES).unwrap();
     let mut random = 1;
     while !progress.over.load(Ordering::Relaxed) {
         let bytes = Random::new(random).bytes(BLOCK_BYTES);
         let block = random % BLOCKS;
         random += 1;
         buffer.write(0, &bytes);
-        let data = Data::start_of(&buffer, BLOCK_BYTES as u32);
-        patiently(host, command::write(1, block, 1), data, progress);
+        let write = command::write(1, block, 1);
+        buffer = patiently(host, write, buffer, progress);
         buffer.write(0, &[0; BLOCK_BYTES]);
-        patiently(host, command::read(1, block, 1), data, progress);
+        let read = command::read(1, block, 1);
+        buffer = patiently(host, read, buffer, progress);
         assert!(buffer.bytes(0, BLOCK_BYTES) == bytes, "block {block}");
         progress.verified.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-fn patiently(host: &mut Host, sqe: Sqe, data: Data<'_>, progress: &Progress) {
-    let ticket = host.submit(1, sqe, data).unwrap();
+fn patiently(host: &mut Host, sqe: Sqe, buffer: Buffer, progress: &Progress) -> Buffer {
+    let ticket = host.submit(1, sqe, Data::whole(buffer)).unwrap();
     let deadline = Instant::now() + 2 * PATIENCE;
-    let response = loop {
+    loop {
         let busy = host.poll();
         while let Some(event) = host.take_event() {
             match event {
@@ -187,13 +188,12 @@ fn patiently(host: &mut Host, sqe: Sqe, data: Data<'_>, progress: &Progress) {
                 _ => {}
             }
         }
-        if let Some(response) = host.take(ticket) {
-            break response.unwrap();
+        if let Some(ended) = host.take(ticket) {
+            return ended.into_buffer().unwrap();
         }
         assert!(Instant::now() < deadline, "no answer");
         if !busy {
             thread::sleep(Duration::from_micros(200));
         }
-    };
-    assert!(response.cqe.status().is_success());
+    }
 }

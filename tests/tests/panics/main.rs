@@ -123,9 +123,9 @@ fn what_a_disk_holds_is_waited_for() {
     let mut victim = rig.connect_once("victim");
     write_all(&mut victim, 0);
     rig.disk().hold(Operation::Write);
-    let old = victim.buffer(BLOCK).unwrap();
+    let mut old = victim.buffer(BLOCK).unwrap();
     old.write(0, &[1; BLOCK]);
-    let held = Data::start_of(&old, BLOCK as u32);
+    let held = Data::whole(old);
     let ticket = victim.submit(1, command::write(1, 7, 1), held).unwrap();
     rig.until("a write at the disk", || {
         victim.poll();
@@ -142,9 +142,9 @@ fn what_a_disk_holds_is_waited_for() {
     assert_eq!(rig.orphans(0), 1);
     rig.disk().hold_no_more(Operation::Write);
     write(&mut next, 8, &[2; BLOCK]).unwrap();
-    let newer = next.buffer(BLOCK).unwrap();
+    let mut newer = next.buffer(BLOCK).unwrap();
     newer.write(0, &[2; BLOCK]);
-    let data = Data::start_of(&newer, BLOCK as u32);
+    let data = Data::whole(newer);
     let waits = next.submit(1, command::write(1, 7, 1), data).unwrap();
     let end = Instant::now() + Duration::from_millis(300);
     while Instant::now() < end {
@@ -152,7 +152,7 @@ fn what_a_disk_holds_is_waited_for() {
     }
     assert!(next.take(waits).is_none(), "an older one is at the disk");
     rig.disk().release(Operation::Write);
-    assert!(next.wait(waits).unwrap().cqe.status().is_success());
+    assert!(next.wait(waits).answer.unwrap().cqe.status().is_success());
     assert_eq!(rig.orphans(0), 0);
     assert_eq!(rig.in_progress(1), 0);
     assert_eq!(read(&mut next, 7, 1).unwrap(), [2; BLOCK]);
@@ -170,9 +170,10 @@ fn a_read_that_a_disk_ends_late_hits_no_memory_of_others() {
     let mut victim = rig.connect_once("victim");
     let written = write_all(&mut victim, 0);
     rig.disk().hold(Operation::Read);
-    let buffer = victim.buffer(BLOCK).unwrap();
-    let data = Data::start_of(&buffer, BLOCK as u32);
-    let tickets = [1, 2, 3].map(|at| victim.submit(1, command::read(1, at, 1), data).unwrap());
+    let tickets = [1, 2, 3].map(|at| {
+        let data = Data::whole(victim.buffer(BLOCK).unwrap());
+        victim.submit(1, command::read(1, at, 1), data).unwrap()
+    });
     rig.until("reads at the disk", || {
         victim.poll();
         rig.disk().waiting(Operation::Read) == tickets.len()
@@ -216,15 +217,14 @@ fn a_panic_amid_much_work_loses_nothing_that_was_acknowledged() {
     for round in 1..=3 {
         let mut victim = rig.connect_once("victim");
         let written = write_all(&mut victim, 0);
-        let buffer = victim.buffer(BLOCK).unwrap();
-        buffer.write(0, &[round; BLOCK]);
-        let data = Data::start_of(&buffer, BLOCK as u32);
         for slba in 0..HALF - 8 {
+            let mut buffer = victim.buffer(BLOCK).unwrap();
+            buffer.write(0, &[round; BLOCK]);
             let sqe = match slba % 2 {
                 0 => command::write(1, HALF + slba, 1),
                 _ => command::read(1, HALF + slba, 1),
             };
-            let ticket = victim.submit(1, sqe, data).unwrap();
+            let ticket = victim.submit(1, sqe, Data::whole(buffer)).unwrap();
             victim.forget(ticket);
         }
         rig.saboteur.arm(1);
@@ -365,10 +365,10 @@ fn panics_without_end_end_the_process() {
 }
 
 fn write(host: &mut Host, slba: u64, bytes: &[u8]) -> Result<(), HostError> {
-    let buffer = host.buffer(bytes.len())?;
+    let mut buffer = host.buffer(bytes.len())?;
     buffer.write(0, bytes);
     let blocks = (bytes.len() / BLOCK) as u32;
-    let data = Data::start_of(&buffer, bytes.len() as u32);
+    let data = Data::start_of(&mut buffer, bytes.len() as u32);
     host.run(1, command::write(1, slba, blocks), data)?;
     Ok(())
 }
@@ -379,8 +379,8 @@ fn read(host: &mut Host, slba: u64, blocks: u32) -> Result<Vec<u8>, HostError> {
 
 fn read_of(host: &mut Host, nsid: u32, slba: u64, blocks: u32) -> Result<Vec<u8>, HostError> {
     let length = blocks as usize * BLOCK;
-    let buffer = host.buffer(length)?;
-    let data = Data::start_of(&buffer, length as u32);
+    let mut buffer = host.buffer(length)?;
+    let data = Data::start_of(&mut buffer, length as u32);
     host.run(1, command::read(nsid, slba, blocks), data)?;
     Ok(buffer.bytes(0, length))
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cairn_initiator::{
     Buffer, Controller, Data, Event, HostError, HostOptions, Loss, Recovery, Response, Ticket,
-    command,
+    Unsent, command,
 };
 use cairn_rdma::Provider;
 use cairn_sim::Random;
@@ -34,7 +34,8 @@ pub(crate) struct Traits {
 
 pub(crate) struct Simulated {
     pub(crate) controller: Controller,
-    buffer: Buffer,
+    /// Buffers by slot; a command in flight owns its buffer.
+    buffers: Vec<Option<Buffer>>,
     traits: Traits,
     /// Outstanding commands by position in the buffer.
     slots: Vec<Option<Pending>>,
@@ -50,8 +51,8 @@ struct Pending {
     disk: usize,
     range: Range<usize>,
     since: Instant,
-    /// Memory whose key the command invalidates.
-    once: Option<Buffer>,
+    /// Key of a buffer whose key the response invalidates.
+    key: Option<u32>,
     may_be_aborted: bool,
 }
 
@@ -107,8 +108,10 @@ impl Simulated {
             ..HostOptions::new(remote, nqn(NQN), host_nqn(&traits.number.to_string()))
         };
         let controller = Controller::begin(&device, options, world::now())?;
+        let buffers = controller.buffer(SLOTS * traits.mdts_bytes)?;
+        let buffers = buffers.split(traits.mdts_bytes);
         let mut this = Self {
-            buffer: controller.buffer(SLOTS * traits.mdts_bytes)?,
+            buffers: buffers.into_iter().map(Some).collect(),
             traits: *traits,
             controller,
             slots: (0..SLOTS).map(|_| None).collect(),
@@ -212,43 +215,43 @@ impl Simulated {
             _ => None,
         };
         let once = (random.below(10) == 0 && length > 0).then(|| self.controller.buffer(length));
-        let once = once.transpose()?;
-        let start = slot * self.traits.mdts_bytes;
-        let data = match (&bytes, &once) {
-            (Some(bytes), _)
+        let mut once = once.transpose()?;
+        let key = once.as_ref().and_then(|once| once.region().rkey());
+        let mut invalidates = false;
+        let data = match &bytes {
+            Some(bytes)
                 if bytes.len() <= self.controller.in_capsule_max(qid) && random.below(4) > 0 =>
             {
                 Data::InCapsule(bytes)
             }
-            (Some(bytes), Some(once)) => {
-                once.write(0, bytes);
-                Data::once(once, length as u32)
-            }
-            (Some(bytes), None) => {
-                self.buffer.write(start, bytes);
-                Data::part_of(&self.buffer, start, length as u32)
-            }
-            (None, _) if task != Task::Read => Data::None,
-            (None, Some(once)) => {
-                once.write(0, &vec![0xee; length]);
-                Data::once(once, length as u32)
-            }
-            (None, None) => {
-                self.buffer.write(start, &vec![0xee; length]);
-                Data::part_of(&self.buffer, start, length as u32)
+            None if task != Task::Read => Data::None,
+            bytes => {
+                let fill = bytes
+                    .as_ref()
+                    .map_or_else(|| vec![0xee; length], |bytes| bytes.to_vec());
+                invalidates = once.is_some();
+                let home = &mut self.buffers[slot];
+                let buffer = once.take().or_else(|| home.take());
+                let mut buffer = buffer.expect("no command has it");
+                buffer.write(0, &fill);
+                match invalidates {
+                    true => Data::once(buffer, length as u32),
+                    false => Data::start_of(buffer, length as u32),
+                }
             }
         };
-        let invalidates = matches!(
-            data,
-            Data::Keyed {
-                invalidate: true,
-                ..
-            }
-        );
         let ticket = match self.controller.submit(qid, sqe, data) {
             Ok(ticket) => ticket,
-            Err(HostError::QueueFull { .. }) => return Ok(()),
-            Err(error) => return Err(error),
+            Err(Unsent { error, buffer }) => {
+                if !invalidates {
+                    let home = &mut self.buffers[slot];
+                    *home = buffer.or(home.take());
+                }
+                return match error {
+                    HostError::QueueFull { .. } => Ok(()),
+                    error => Err(error),
+                };
+            }
         };
         disk.take(&range, task.writes());
         world::note(|| format!("{ticket:?}: {task:?} of {range:?} on {}", disk.nsid));
@@ -258,7 +261,7 @@ impl Simulated {
             disk: at,
             range,
             since: world::now(),
-            once: once.filter(|_| invalidates),
+            key: key.filter(|_| invalidates),
             may_be_aborted: false,
         });
         Ok(())
@@ -292,8 +295,10 @@ impl Simulated {
         let sqe = command::abort(ticket.qid(), ticket.cid());
         match self.controller.submit(0, sqe, Data::None) {
             Ok(ticket) => self.aborts.push(ticket),
-            Err(HostError::QueueFull { .. }) => {}
-            Err(error) => self.check(&error),
+            Err(unsent) => match unsent.error {
+                HostError::QueueFull { .. } => {}
+                error => self.check(&error),
+            },
         }
     }
 
@@ -303,7 +308,7 @@ impl Simulated {
             let Some(pending) = &self.slots[slot] else {
                 continue;
             };
-            let Some(answer) = self.controller.take(pending.ticket) else {
+            let Some(ended) = self.controller.take(pending.ticket) else {
                 let took = world::now().duration_since(pending.since);
                 assert!(took < PATIENCE, "{:?} takes {took:?}", pending.ticket);
                 continue;
@@ -311,8 +316,14 @@ impl Simulated {
             let pending = self.slots[slot].take().expect("it was just seen");
             let disk = &mut disks[pending.disk];
             disk.give_back(&pending.range, pending.task.writes());
-            match answer {
-                Ok(response) => self.answered(slot, &pending, &response, disk),
+            let read = ended.buffer.as_ref().filter(|_| pending.task == Task::Read);
+            let found = read.map(|buffer| buffer.bytes(0, buffer.len()));
+            if pending.key.is_none() {
+                let home = &mut self.buffers[slot];
+                *home = ended.buffer.or(home.take());
+            }
+            match ended.answer {
+                Ok(response) => self.answered(&pending, &response, found, disk),
                 Err(error) => {
                     world::note(|| format!("{:?}: {error}", pending.ticket));
                     if pending.task.writes() {
@@ -326,11 +337,11 @@ impl Simulated {
 
     fn collect_aborts(&mut self) {
         for index in (0..self.aborts.len()).rev() {
-            let Some(answer) = self.controller.take(self.aborts[index]) else {
+            let Some(ended) = self.controller.take(self.aborts[index]) else {
                 continue;
             };
             self.aborts.swap_remove(index);
-            match answer {
+            match ended.answer {
                 Ok(response) => {
                     let status = response.cqe.status();
                     let fine = [Status::SUCCESS, Status::ABORT_COMMAND_LIMIT_EXCEEDED];
@@ -341,7 +352,13 @@ impl Simulated {
         }
     }
 
-    fn answered(&mut self, slot: usize, pending: &Pending, response: &Response, disk: &mut Disk) {
+    fn answered(
+        &mut self,
+        pending: &Pending,
+        response: &Response,
+        data: Option<Vec<u8>>,
+        disk: &mut Disk,
+    ) {
         let Pending {
             task,
             range,
@@ -350,9 +367,10 @@ impl Simulated {
         } = pending;
         let status = response.cqe.status();
         world::note(|| format!("{ticket:?}: {status}"));
-        let once = pending.once.as_ref();
-        let key = once.and_then(|once| once.region().rkey());
-        assert_eq!(response.invalidated_rkey, key, "{ticket:?} {task:?}");
+        assert_eq!(
+            response.invalidated_rkey, pending.key,
+            "{ticket:?} {task:?}"
+        );
         // The host aborts a command that exceeds its time limit.
         let may_be_aborted = pending.may_be_aborted || self.excused;
         if may_be_aborted && status.code() == Status::ABORT_REQUESTED.code() {
@@ -375,11 +393,8 @@ impl Simulated {
             Task::WriteZeroes => disk.zeroed(range),
             Task::Read => {
                 let length = range.len() * disk.block_bytes as usize;
-                let found = match &pending.once {
-                    Some(once) => once.bytes(0, length),
-                    None => self.buffer.bytes(slot * self.traits.mdts_bytes, length),
-                };
-                if let Some(block) = disk.differs(range, &found) {
+                let found = data.expect("a Read has a buffer");
+                if let Some(block) = disk.differs(range, &found[..length]) {
                     panic!(
                         "{ticket:?} read {range:?} of {}: block {block} is wrong",
                         disk.nsid
@@ -414,10 +429,11 @@ impl Simulated {
                 let range = first..(first + chunk).min(disk.blocks());
                 let length = range.len() * disk.block_bytes as usize;
                 let sqe = command::read(disk.nsid, first as u64, range.len() as u32);
-                let buffer = self.buffer.clone();
-                let data = Data::start_of(&buffer, length as u32);
-                self.run(sqe, data)?;
-                if let Some(block) = disk.differs(&range, &self.buffer.bytes(0, length)) {
+                let buffer = self.controller.buffer(length)?;
+                let buffer = self
+                    .run(sqe, Data::whole(buffer))?
+                    .expect("a Read has a buffer");
+                if let Some(block) = disk.differs(&range, &buffer.bytes(0, length)) {
                     panic!(
                         "block {block} of namespace {} is wrong in the end",
                         disk.nsid
@@ -428,13 +444,13 @@ impl Simulated {
         Ok(())
     }
 
-    fn run(&mut self, sqe: Sqe, data: Data<'_>) -> Result<(), HostError> {
+    fn run(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Option<Buffer>, HostError> {
         let ticket = self.controller.submit(1, sqe, data)?;
         loop {
-            if let Some(answer) = self.controller.take(ticket) {
-                let status = answer?.cqe.status();
+            if let Some(ended) = self.controller.take(ticket) {
+                let status = ended.answer?.cqe.status();
                 assert!(status.is_success(), "{status}");
-                return Ok(());
+                return Ok(ended.buffer);
             }
             self.step(&mut [], world::now() + PATIENCE)?;
         }

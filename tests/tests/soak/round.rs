@@ -131,9 +131,8 @@ impl<'a> Round<'a> {
         Bed::meanwhile(&mut self.bed.load, || {
             disk.begin(Rule::new(Op::Write, Fault::Hold).times(count));
             let mut dead = connect(&options);
-            let buffer = filled(&dead, 1);
             for place in 0..count {
-                let data = Data::start_of(&buffer, BLOCK as u32);
+                let data = Data::whole(filled(&dead, 1));
                 dead.submit(1, command::write(2, place, 1), data).unwrap();
             }
             until("the writes to reach the disk", || {
@@ -160,9 +159,9 @@ impl<'a> Round<'a> {
         let disk = &self.bed.troubled;
         Bed::meanwhile(&mut self.bed.load, || {
             let mut host = connect(&options);
-            let buffer = filled(&host, 3);
+            let mut buffer = filled(&host, 3);
             disk.begin(Rule::new(Op::Write, fault).times(1));
-            let data = Data::start_of(&buffer, BLOCK as u32);
+            let data = Data::start_of(&mut buffer, BLOCK as u32);
             let outcome = host.run(1, command::write(2, 0, 1), data);
             // Another write may have completed the remainder of a short write.
             assert!(outcome.is_err() || fault == Fault::Short(512), "{fault:?}");
@@ -182,15 +181,14 @@ impl<'a> Round<'a> {
             for _ in 0..count {
                 let before = Instant::now();
                 let mut host = connect(&options);
-                let buffer = host.buffer(BLOCK).unwrap();
+                let mut buffer = host.buffer(BLOCK).unwrap();
                 let (place, bytes) = (random.below(64), random.bytes(BLOCK));
                 buffer.write(0, &bytes);
-                let data = |buffer| Data::start_of(buffer, BLOCK as u32);
                 let write = command::write(3, place, 1);
-                host.run(1, write, data(&buffer)).unwrap();
+                host.run(1, write, Data::whole(&mut buffer)).unwrap();
                 host.run(1, command::flush(3), Data::None).unwrap();
                 let read = command::read(3, place, 1);
-                host.run(1, read, data(&buffer)).unwrap();
+                host.run(1, read, Data::whole(&mut buffer)).unwrap();
                 assert_eq!(buffer.bytes(0, BLOCK), bytes);
                 assert!(before.elapsed() < BOUND, "{:?}", before.elapsed());
                 if random.below(3) > 0 {
@@ -226,25 +224,25 @@ fn connect(options: &HostOptions) -> Host {
 }
 
 fn filled(host: &Host, byte: u8) -> cairn_initiator::Buffer {
-    let buffer = host.buffer(BLOCK).unwrap();
+    let mut buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, &[byte; BLOCK]);
     buffer
 }
 
 fn write_at_last(host: &mut Host, blocks: u64, byte: u8) {
-    let buffer = filled(host, byte);
+    let mut buffer = filled(host, byte);
     for place in 0..blocks {
         until("a write to succeed", || {
-            let data = Data::start_of(&buffer, BLOCK as u32);
+            let data = Data::start_of(&mut buffer, BLOCK as u32);
             host.run(1, command::write(2, place, 1), data).is_ok()
         });
     }
 }
 
 fn expect(host: &mut Host, blocks: u64, byte: u8) {
-    let buffer = host.buffer(BLOCK).unwrap();
+    let mut buffer = host.buffer(BLOCK).unwrap();
     for place in 0..blocks {
-        let data = Data::start_of(&buffer, BLOCK as u32);
+        let data = Data::start_of(&mut buffer, BLOCK as u32);
         host.run(1, command::read(2, place, 1), data).unwrap();
         assert_eq!(buffer.bytes(0, BLOCK), [byte; BLOCK], "block {place}");
     }

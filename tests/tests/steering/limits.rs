@@ -118,9 +118,10 @@ fn a_limit_counts_for_a_host_that_is_connected() {
     let target = Steered::start();
     let mut host = target.connect("one");
     target.done("cairn_limit_set", of_first(json!({"iops": 1})));
-    let buffer = host.buffer(512).unwrap();
-    let data = Data::start_of(&buffer, 512);
-    let mut submit = || host.submit(1, command::read(1, 0, 1), data).unwrap();
+    let mut submit = || {
+        let data = Data::whole(host.buffer(512).unwrap());
+        host.submit(1, command::read(1, 0, 1), data).unwrap()
+    };
     let tickets: Vec<Ticket> = (0..60).map(|_| submit()).collect();
     // Polls until the target has received the commands.
     let end = std::time::Instant::now() + Duration::from_millis(200);
@@ -129,7 +130,7 @@ fn a_limit_counts_for_a_host_that_is_connected() {
     }
     target.done("cairn_limit_set", of_first(json!({"iops": 0})));
     for ticket in tickets {
-        host.wait(ticket).unwrap();
+        host.wait(ticket).answer.unwrap();
     }
     host.shutdown().unwrap();
 }

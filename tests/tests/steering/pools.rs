@@ -84,15 +84,15 @@ pub(crate) fn assert_event(host: &mut Host) {
 }
 
 pub(crate) fn put(host: &mut Host, nsid: u32, value: u8) {
-    let buffer = host.buffer(512).unwrap();
+    let mut buffer = host.buffer(512).unwrap();
     buffer.write(0, &[value; 512]);
-    let data = Data::part_of(&buffer, 0, 512);
+    let data = Data::part_of(&mut buffer, 0, 512);
     host.run(1, command::write(nsid, 0, 1), data).unwrap();
 }
 
 pub(crate) fn first_byte(host: &mut Host, nsid: u32) -> u8 {
-    let buffer = host.buffer(512).unwrap();
-    let data = Data::part_of(&buffer, 0, 512);
+    let mut buffer = host.buffer(512).unwrap();
+    let data = Data::part_of(&mut buffer, 0, 512);
     host.run(1, command::read(nsid, 0, 1), data).unwrap();
     buffer.bytes(0, 1)[0]
 }
@@ -141,8 +141,8 @@ fn files_come_are_renamed_grow_and_go() {
     make_whole(&pool, "d");
     fs::remove_file(pool.join("e")).unwrap();
     wait_for(&mut host, &[1, 100, 103, 104]);
-    let buffer = host.buffer(512).unwrap();
-    let data = Data::part_of(&buffer, 0, 512);
+    let mut buffer = host.buffer(512).unwrap();
+    let data = Data::part_of(&mut buffer, 0, 512);
     assert!(host.run(1, command::read(101, 0, 1), data).is_err());
 
     // Of the four NSIDs, the one free for longest is reused.

@@ -41,12 +41,12 @@ fn forged_notifications_do_not_stop_reads() {
         ..HostOptions::new(victim.address(), nqn(NQN), host_nqn("good"))
     };
     let mut host = Host::connect(&soft, options).unwrap();
-    let buffer = host.buffer(READ as usize).unwrap();
+    let mut buffer = host.buffer(READ as usize).unwrap();
     let mut read_for = |time: Duration| {
         let start = Instant::now();
         let mut reads = 0_u32;
         while start.elapsed() < time {
-            let data = Data::start_of(&buffer, READ);
+            let data = Data::start_of(&mut buffer, READ);
             host.run(1, command::read(1, 0, READ / 512), data).unwrap();
             reads += 1;
         }

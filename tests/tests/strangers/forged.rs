@@ -37,7 +37,7 @@ fn forged_requests_and_rejections_end_no_connection() {
         ..HostOptions::new(victim.address(), nqn(NQN), host_nqn("good"))
     };
     let mut host = Host::connect(&soft, options).unwrap();
-    let buffer = host.buffer(512).unwrap();
+    let mut buffer = host.buffer(512).unwrap();
     capture.flush();
     let requests = requests_in(&path);
     assert!(requests.len() >= 2, "an admin queue and an I/O queue");
@@ -55,7 +55,7 @@ fn forged_requests_and_rejections_end_no_connection() {
                 stranger.send_mad(&message.emit(turn.into()), |_| {});
             }
         }
-        let data = Data::start_of(&buffer, 512);
+        let data = Data::start_of(&mut buffer, 512);
         host.run(1, command::read(1, 0, 1), data).unwrap();
     }
     assert!(victim.soft.connections() >= requests.len());

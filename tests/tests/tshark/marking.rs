@@ -83,10 +83,11 @@ const COMMANDS: u32 = 40;
 
 /// Transfers data in both directions, in one and several packets, with acknowledgements.
 fn exchange(host: &mut Host) {
-    let buffer = host.buffer(64 << 10).expect("memory");
-    let data = Data::start_of(&buffer, 64 << 10);
+    let mut buffer = host.buffer(64 << 10).expect("memory");
+    let data = Data::start_of(&mut buffer, 64 << 10);
     host.run(1, command::write(1, 0, 128), data)
         .expect("a write");
+    let data = Data::whole(&mut buffer);
     host.run(1, command::read(1, 0, 128), data).expect("a read");
     for _ in 0..COMMANDS {
         host.run(1, command::flush(1), Data::None).expect("a flush");

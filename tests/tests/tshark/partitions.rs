@@ -39,10 +39,11 @@ fn each_packet_carries_the_key_of_its_sender() {
         ..target.options("a")
     };
     let mut host = Host::connect(&host_side, options).expect("a connection");
-    let buffer = host.buffer(64 << 10).expect("memory");
-    let data = Data::start_of(&buffer, 64 << 10);
+    let mut buffer = host.buffer(64 << 10).expect("memory");
+    let data = Data::start_of(&mut buffer, 64 << 10);
     host.run(1, command::write(1, 0, 128), data)
         .expect("a write");
+    let data = Data::whole(&mut buffer);
     host.run(1, command::read(1, 0, 128), data).expect("a read");
     host.shutdown().expect("a shutdown");
     target.stop();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cairn_initiator::{Data, Host, command, discover};
+use cairn_initiator::{Buffer, Data, Ended, Host, command, discover};
 use cairn_roce::capture::Capture;
 use cairn_roce::phy::Network;
 use cairn_roce::{Soft, SoftOptions};
@@ -68,76 +68,73 @@ pub(crate) fn record_on(network: &Network, name: &str) -> Session {
 
 /// Reads the log page that tshark misparses in several packets, here in one packet.
 fn read_effects_log(host: &mut Host) {
-    let log = host.buffer(4096).expect("memory");
+    let mut log = host.buffer(4096).expect("memory");
     let sqe = command::get_log_page(LogPage::COMMAND_EFFECTS, 0, 0, 4096, false);
-    let read = host.run(0, sqe, Data::start_of(&log, 4096));
+    let read = host.run(0, sqe, Data::start_of(&mut log, 4096));
     read.expect("the command effects log");
 }
 
 /// Transfers data in the capsule, in one and many packets, and with key invalidation. One command
 /// fails, and several overlap, so that CIDs differ.
 fn exchange(host: &mut Host) -> Vec<Command> {
-    let buffer = host.buffer(128 << 10).expect("memory");
+    let memory = |host: &Host, length| host.buffer(length).expect("memory");
     let bytes = Random::new(3).bytes(64 << 10);
+    let mut buffer = memory(host, 64 << 10);
     buffer.write(0, &bytes);
-    let far = Data::start_of(&buffer, 64 << 10);
+    let far = Data::whole(buffer);
     // tshark 4.0 does not decode a capsule of two packets.
     let near = Data::InCapsule(&bytes[..3584]);
-    let mut commands = run_together(
+    let (mut commands, _) = run_together(
         host,
-        &[
+        [
             (command::write(1, 5, 7), Some((5, 7)), near),
             (command::write(1, 100, 128), Some((100, 128)), far),
             (command::flush(1), None, Data::None),
         ],
     );
-    let part = |offset, length| Data::part_of(&buffer, offset, length);
-    commands.extend(run_together(
+    let [far, near, past] = [64 << 10, 3584, 1024].map(|length| Data::whole(memory(host, length)));
+    let (more, buffers) = run_together(
         host,
-        &[
-            (
-                command::read(1, 100, 128),
-                Some((100, 128)),
-                part(64 << 10, 64 << 10),
-            ),
-            (command::read(1, 5, 7), Some((5, 7)), part(0, 3584)),
+        [
+            (command::read(1, 100, 128), Some((100, 128)), far),
+            (command::read(1, 5, 7), Some((5, 7)), near),
             (command::write_zeroes(1, 7, 3, false), None, Data::None),
             // The namespace has 2048 blocks.
-            (command::read(1, 2047, 2), Some((2047, 2)), part(8192, 1024)),
+            (command::read(1, 2047, 2), Some((2047, 2)), past),
         ],
-    ));
-    assert_eq!(buffer.bytes(64 << 10, 64 << 10), bytes);
-    // The command is last, because it invalidates the buffer's key.
-    let once = Data::once(&buffer, 512);
-    commands.extend(run_together(
-        host,
-        &[(command::read(1, 6, 1), Some((6, 1)), once)],
-    ));
+    );
+    commands.extend(more);
+    let far = buffers[0].as_ref().expect("a Read has a buffer");
+    assert_eq!(far.bytes(0, 64 << 10), bytes);
+    let once = Data::once(memory(host, 512), 512);
+    let last = (command::read(1, 6, 1), Some((6, 1)), once);
+    commands.extend(run_together(host, [last]).0);
     commands
 }
 
 /// Command, SLBA and blocks if shown by tshark, and data.
 type Wish<'a> = (Sqe, Option<(u64, u32)>, Data<'a>);
 
-fn run_together(host: &mut Host, wanted: &[Wish<'_>]) -> Vec<Command> {
-    let mut submit = |&(sqe, _, data): &Wish<'_>| host.submit(1, sqe, data);
-    let tickets: Vec<_> = wanted
-        .iter()
-        .map(|wish| submit(wish).expect("a place in the queue"))
-        .collect();
-    let answered = tickets
-        .into_iter()
-        .zip(wanted)
-        .map(|(ticket, (sqe, blocks, _))| {
-            let response = host.wait(ticket).expect("an answer");
-            let status = response.cqe.status();
-            Command {
-                cid: ticket.cid(),
-                opcode: sqe.opc,
-                nsid: sqe.nsid.get(),
-                blocks: *blocks,
-                status: (status.sct(), status.sc()),
-            }
-        });
-    answered.collect()
+/// Submits all commands and waits for them; returns their buffers too.
+fn run_together<const N: usize>(
+    host: &mut Host,
+    wanted: [Wish<'_>; N],
+) -> (Vec<Command>, Vec<Option<Buffer>>) {
+    let submitted = wanted.map(|(sqe, blocks, data)| {
+        let ticket = host.submit(1, sqe, data).expect("a place in the queue");
+        (ticket, sqe, blocks)
+    });
+    let ended = submitted.map(|(ticket, sqe, blocks)| {
+        let Ended { answer, buffer } = host.wait(ticket);
+        let status = answer.expect("an answer").cqe.status();
+        let command = Command {
+            cid: ticket.cid(),
+            opcode: sqe.opc,
+            nsid: sqe.nsid.get(),
+            blocks,
+            status: (status.sct(), status.sc()),
+        };
+        (command, buffer)
+    });
+    ended.into_iter().unzip()
 }

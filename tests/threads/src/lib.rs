@@ -42,18 +42,18 @@ fn write_and_read(target: &TestTarget, seed: u64) {
     };
     let mut host = target.try_connect(options).unwrap();
     let mut random = Random::new(seed);
-    let buffer = host.buffer(BYTES).unwrap();
+    let mut buffer = host.buffer(BYTES).unwrap();
     for stretch in 0..STRETCHES {
         let slba = (seed * STRETCHES + stretch) * u64::from(BLOCKS);
         let bytes = random.bytes(BYTES);
         let (writes, reads) = if stretch % 2 == 0 { (1, 2) } else { (2, 1) };
         buffer.write(0, &bytes);
         let write = command::write(1, slba, BLOCKS);
-        let data = Data::start_of(&buffer, BYTES as u32);
+        let data = Data::start_of(&mut buffer, BYTES as u32);
         host.run(writes, write, data).unwrap();
         buffer.write(0, &[0xee; BYTES]);
         let read = command::read(1, slba, BLOCKS);
-        let data = Data::start_of(&buffer, BYTES as u32);
+        let data = Data::start_of(&mut buffer, BYTES as u32);
         host.run(reads, read, data).unwrap();
         assert!(buffer.bytes(0, BYTES) == bytes, "host {seed}, {stretch}");
     }
@@ -64,10 +64,9 @@ fn write_and_read(target: &TestTarget, seed: u64) {
 fn come_and_go(target: &TestTarget, done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
         let mut host = target.connect("passer-by");
-        let buffer = host.buffer(BYTES).unwrap();
-        for _ in 0..20 {
-            let data = Data::start_of(&buffer, BYTES as u32);
-            host.submit(1, command::read(1, 0, BLOCKS), data).unwrap();
+        for buffer in host.buffer(20 * BYTES).unwrap().split(BYTES) {
+            let read = command::read(1, 0, BLOCKS);
+            host.submit(1, read, Data::whole(buffer)).unwrap();
         }
         drop(host);
     }

@@ -121,8 +121,8 @@ fn without_a_write_cache_all_that_was_answered_is_durable() {
     let (mut early, mut late) = (1, 0);
     for (block, ticket) in tickets.into_iter().enumerate().skip(1) {
         match host.take(ticket) {
-            Some(answer) => {
-                assert_eq!(answer.unwrap().cqe.status(), Status::SUCCESS);
+            Some(ended) => {
+                assert_eq!(ended.answer.unwrap().cqe.status(), Status::SUCCESS);
                 early += 1;
             }
             None => {

@@ -6,13 +6,13 @@
 use super::*;
 
 fn only_the_held_block_waits(bed: &mut Bed, host: &mut Controller) {
-    let buffer = filled(host, 2);
+    let buffer = [2; BLOCK];
     let waits = write(host, 1, 3, &buffer);
     for (nsid, block) in [(1, 4), (1, 2), (2, 3)] {
         let ticket = write(host, nsid, block, &buffer);
         assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
     }
-    let read = Data::start_of(&buffer, BLOCK as u32);
+    let read = Data::whole(host.buffer(BLOCK).unwrap());
     let ticket = host.submit(1, command::read(1, 3, 1), read).unwrap();
     assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
     bed.waits_until_the_disk_lets_go(host, waits);
@@ -37,9 +37,9 @@ impl Bed {
             bytes
         };
         let bytes: Vec<u8> = ranges.iter().flat_map(range).collect();
-        let buffer = host.buffer(BLOCK).unwrap();
+        let mut buffer = host.buffer(BLOCK).unwrap();
         buffer.write(0, &bytes);
-        let data = Data::start_of(&buffer, bytes.len() as u32);
+        let data = Data::start_of(buffer, bytes.len() as u32);
         let sqe = command::deallocate(1, ranges.len() as u32);
         host.submit(1, sqe, data).unwrap()
     }
@@ -125,7 +125,7 @@ fn capsules_that_the_target_has_not_read_count_as_well() {
         second.poll(bed.clock.now());
     }
     bed.disk.hold(Operation::Write);
-    let buffer = filled(&first, 1);
+    let buffer = [1; BLOCK];
     for _ in 0..CAPSULES {
         write(&mut first, 1, 3, &buffer);
     }
@@ -135,7 +135,7 @@ fn capsules_that_the_target_has_not_read_count_as_well() {
         second.poll(bed.clock.now());
     }
     bed.until(&mut second, Controller::is_live);
-    let buffer = filled(&second, 2);
+    let buffer = [2; BLOCK];
     let waits = write(&mut second, 1, 3, &buffer);
     bed.waits_until_the_disk_lets_go(&mut second, waits);
     bed.until(&mut first, |first| first.outstanding(1) == 0);
@@ -173,7 +173,7 @@ fn a_second_path_does_not_harm_the_first() {
 fn a_second_path_to_a_limited_namespace_fails_no_write() {
     let mut bed = Bed::with("limited", "limits = { iops = 20 }");
     let mut first = bed.live_host("two-paths", 60_000);
-    let buffer = filled(&first, 1);
+    let buffer = [1; BLOCK];
     let tickets: Vec<Ticket> = (0..40)
         .map(|block| write(&mut first, 1, block, &buffer))
         .collect();
@@ -181,7 +181,7 @@ fn a_second_path_to_a_limited_namespace_fails_no_write() {
         bed.turn(&mut first);
     }
     let mut second = bed.live_host("two-paths", 60_000);
-    let buffer = filled(&second, 2);
+    let buffer = [2; BLOCK];
     let ticket = write(&mut second, 1, 50, &buffer);
     assert_eq!(bed.answer(&mut second, ticket), Status::SUCCESS);
     for ticket in tickets {
@@ -194,7 +194,7 @@ fn a_write_that_was_overtaken_is_not_carried_out() {
     let mut bed = Bed::with("overtaken", "limits = { iops = 20 }");
     let mut first = bed.live_host("two-paths", 60_000);
     let mut second = bed.live_host("two-paths", 60_000);
-    let buffer = filled(&first, 1);
+    let buffer = [1; BLOCK];
     for block in 10..50 {
         write(&mut first, 1, block, &buffer);
     }
@@ -220,7 +220,7 @@ fn a_change_that_waits_for_too_long_is_sent_back_to_the_path() {
     let (first, _) = host_with_a_held_write(&mut bed, "returns");
     drop(first);
     let mut second = bed.live_host("returns", 0);
-    let buffer = filled(&second, 2);
+    let buffer = [2; BLOCK];
     let ticket = write(&mut second, 1, 3, &buffer);
     bed.turn(&mut second);
     bed.pass(Duration::from_secs(29));
@@ -245,9 +245,9 @@ fn a_change_that_waits_ends_with_its_association() {
     let mut bed = Bed::new("waits-and-ends");
     let (_first, _) = host_with_a_held_write(&mut bed, "returns");
     let mut second = bed.live_host("returns", 60_000);
-    let buffer = second.buffer(2 * BLOCK).unwrap();
+    let mut buffer = second.buffer(2 * BLOCK).unwrap();
     buffer.write(0, &[9; 2 * BLOCK]);
-    let data = Data::start_of(&buffer, 2 * BLOCK as u32);
+    let data = Data::whole(buffer);
     second.submit(1, command::write(1, 3, 2), data).unwrap();
     for _ in 0..20 {
         bed.turn(&mut second);
@@ -268,7 +268,7 @@ fn an_abort_takes_out_a_change_that_waits() {
     let mut bed = Bed::new("abort");
     let (_first, _) = host_with_a_held_write(&mut bed, "returns");
     let mut second = bed.live_host("returns", 60_000);
-    let buffer = filled(&second, 9);
+    let buffer = [9; BLOCK];
     let waits = write(&mut second, 1, 3, &buffer);
     for _ in 0..20 {
         bed.turn(&mut second);
@@ -313,7 +313,7 @@ fn all_ranges_of_a_deallocation_are_waited_for() {
         });
         let second = second.get_or_insert_with(|| bed.live_host("two-paths", 60_000));
         // The disk holds the first range; the second one follows.
-        let buffer = filled(second, 2);
+        let buffer = [2; BLOCK];
         let waits = write(second, 1, 3, &buffer);
         bed.writes(second, 20);
         bed.waits_until_the_disk_lets_go(second, waits);
@@ -328,7 +328,7 @@ fn changes_of_memory_are_in_order_too() {
     let mut bed = Bed::new("memory");
     let mut first = bed.live_host("two-paths", 60_000);
     // The device has the first write before the second association starts.
-    let old = filled(&first, 1);
+    let old = [1; BLOCK];
     let ticket = write(&mut first, 2, 3, &old);
     bed.target.round();
     let mut second = bed.host("two-paths", 60_000);
@@ -336,13 +336,14 @@ fn changes_of_memory_are_in_order_too() {
     assert_eq!(bed.answer(&mut first, ticket), Status::SUCCESS);
     bed.until(&mut second, Controller::is_live);
     for host in [&mut second, &mut first] {
-        let newer = filled(host, 2);
+        let newer = [2; BLOCK];
         let ticket = write(host, 2, 3, &newer);
         assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
     }
-    let back = filled(&second, 0);
-    let read = Data::start_of(&back, BLOCK as u32);
+    let read = Data::whole(second.buffer(BLOCK).unwrap());
     let ticket = second.submit(1, command::read(2, 3, 1), read).unwrap();
-    assert_eq!(bed.answer(&mut second, ticket), Status::SUCCESS);
+    let (status, back) = bed.end(&mut second, ticket);
+    assert_eq!(status, Status::SUCCESS);
+    let back = back.expect("a Read has a buffer");
     assert_eq!(back.bytes(0, BLOCK), [2; BLOCK]);
 }

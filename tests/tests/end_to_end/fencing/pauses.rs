@@ -24,7 +24,7 @@ fn stopped_after(rounds: usize, moment: Duration, in_capsule: bool) {
     bed.until(&mut host, Controller::is_live);
     bed.pass(Duration::from_millis(100));
     bed.disk.hold(Operation::Write);
-    let buffer = filled(&host, 7);
+    let buffer = [7; BLOCK];
     let sent_at = bed.clock.now();
     for number in 0..WRITES {
         let block = number % BLOCKS as u64;

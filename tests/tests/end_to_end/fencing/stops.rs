@@ -100,7 +100,7 @@ fn nothing_is_begun_after_one_that_is_longer_than_kato() {
 /// Sends writes and stops the target; the host disconnects during the stop.
 fn writes_before_leaving(kato: Duration, neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, kato);
-    let buffer = filled(&host, 7);
+    let buffer = [7; BLOCK];
     send_write(&mut host, 1);
     write(&mut host, 1, 2, &buffer);
     drop(host);

@@ -50,7 +50,8 @@ pub(super) struct Guest {
 
 struct Association {
     controller: Controller,
-    buffer: Buffer,
+    /// Buffers by slot; a command in flight owns its buffer.
+    buffers: Vec<Option<Buffer>>,
     slots: Vec<Option<Open>>,
     live: bool,
 }
@@ -121,9 +122,10 @@ impl Guest {
         };
         let controller = Controller::begin(&device, options, stage.now());
         let controller = controller.expect("there is memory");
-        let buffer = controller.buffer(SLOTS * TRANSFER_BYTES);
+        let buffers = controller.buffer(SLOTS * TRANSFER_BYTES);
+        let buffers = buffers.expect("there is memory").split(TRANSFER_BYTES);
         self.association = Some(Association {
-            buffer: buffer.expect("there is memory"),
+            buffers: buffers.into_iter().map(Some).collect(),
             controller,
             slots: (0..SLOTS).map(|_| None).collect(),
             live: false,
@@ -254,9 +256,10 @@ impl Guest {
     ) -> Option<Id> {
         let association = self.association.as_mut().filter(|it| it.live)?;
         let slot = association.slots.iter().position(Option::is_none)?;
-        let (controller, buffer) = (&mut association.controller, &association.buffer);
+        let controller = &mut association.controller;
+        let home = &mut association.buffers[slot];
         let qid = 1 + (slot as u16 % controller.io_queues());
-        let (start, length) = (slot * TRANSFER_BYTES, blocks.len() * ledger.block_bytes);
+        let length = blocks.len() * ledger.block_bytes;
         let (slba, count) = (blocks.start as u64, blocks.len() as u32);
         let (sqe, durable) = match kind {
             Kind::Read => (command::read(ledger.nsid, slba, count), false),
@@ -277,13 +280,20 @@ impl Guest {
                 Data::InCapsule(&bytes)
             }
             Kind::Read | Kind::Write { .. } => {
-                buffer.write(start, &bytes);
-                Data::part_of(buffer, start, length as u32)
+                let mut buffer = home.take().expect("no command has it");
+                buffer.write(0, &bytes);
+                Data::start_of(buffer, length as u32)
             }
             Kind::WriteZeroes { .. } | Kind::Flush => Data::None,
         };
         // The queue may be full, or the connection lost.
-        let ticket = controller.submit(qid, sqe, data).ok()?;
+        let ticket = match controller.submit(qid, sqe, data) {
+            Ok(ticket) => ticket,
+            Err(unsent) => {
+                *home = unsent.buffer.or(home.take());
+                return None;
+            }
+        };
         if let Kind::Write { .. } = kind {
             self.next_value += blocks.len() as u64;
         }
@@ -308,11 +318,13 @@ impl Guest {
             let Some(open) = &association.slots[slot] else {
                 continue;
             };
-            let Some(answer) = association.controller.take(open.ticket) else {
+            let Some(ended) = association.controller.take(open.ticket) else {
                 continue;
             };
+            let home = &mut association.buffers[slot];
+            *home = ended.buffer.or(home.take());
             let open = association.slots[slot].take().expect("it was just seen");
-            match answer {
+            match ended.answer {
                 Ok(response) => self.answered(stage, ledgers, slot, &open, &response),
                 Err(error) => {
                     check(&error);
@@ -339,9 +351,10 @@ impl Guest {
         let end = match open.kind {
             _ if !status.is_success() => End::Failed,
             Kind::Read => {
-                let buffer = &self.association.as_ref().expect("it answered").buffer;
+                let association = self.association.as_ref().expect("it answered");
+                let buffer = association.buffers[slot].as_ref().expect("it is back");
                 let length = open.blocks.len() * ledger.block_bytes;
-                End::Read(ledger.values(&buffer.bytes(slot * TRANSFER_BYTES, length)))
+                End::Read(ledger.values(&buffer.bytes(0, length)))
             }
             _ => End::Done,
         };
