@@ -47,7 +47,6 @@ impl<T: Moment> Allowance<T> {
         let passed = now.since(refilled_at);
         let back = (passed.as_nanos() / interval.as_nanos()).min(u128::from(self.taken)) as u32;
         self.taken -= back;
-        // A full bucket gains nothing by waiting.
         self.refilled_at = Some(if self.taken == 0 {
             now
         } else {

@@ -1,7 +1,6 @@
 //! Clock of the system or of a simulation.
 //!
-//! Code that waits or times out reads only a [`Clock`], so tests can skip minutes and repeat a run
-//! exactly.
+//! Code that waits reads only a [`Clock`]: tests can skip minutes and repeat a run exactly.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,7 +24,6 @@ enum Kind {
     Simulated(Arc<SimulatedTime>),
 }
 
-/// Advances only when its owner moves it.
 #[derive(Debug)]
 struct SimulatedTime {
     start: Instant,
@@ -157,8 +155,7 @@ impl SimulatedTime {
     }
 }
 
-/// CLOCK_BOOTTIME as an instant: [`Instant::now`] plus the time that the system was suspended since
-/// the first call.
+/// [`Instant::now`] plus the time that the system was suspended since the first call.
 fn boottime() -> Instant {
     static FIRST: OnceLock<(Instant, Duration)> = OnceLock::new();
     let since_boot = || {
@@ -205,7 +202,6 @@ mod tests {
         let before = clock.now();
         let later = Instant::now() + Duration::from_secs(5);
         let shown = clock.of_default(later);
-        // Valid even if the machine was suspended meanwhile: the clock never goes back.
         assert!(shown >= before + Duration::from_secs(4));
         assert!(clock.now() >= before);
     }

@@ -50,7 +50,7 @@ impl fmt::Debug for PrivateData {
 pub enum Roce {
     /// Ethernet frames.
     V1 {
-        /// VID of the frames' tag; `None` leaves tags to the kernel.
+        /// `None` leaves tags to the kernel.
         vlan: Option<u16>,
     },
     /// UDP.

@@ -7,11 +7,10 @@
 //!   receive queue, and queue pairs. It never leaves its thread.
 //!
 //! [`Endpoint::post`] and [`Endpoint::post_receives`] submit work, [`Endpoint::poll`] returns
-//! completions, and [`Endpoint::poll_events`] connection events. Only opening, connection set-up
-//! and tear-down may block or allocate.
+//! completions, and [`Endpoint::poll_events`] connection events. Only opening, set-up and tear-down
+//! may block or allocate.
 //!
-//! Without the feature `std`, the crate has only value types, as needed by `roce-proto`: work,
-//! access rights, partitions, addresses and marking.
+//! Without the feature `std`, the crate has only value types.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 

@@ -1,8 +1,8 @@
 //! Process-wide rate limit for log lines caused by peers.
 //!
-//! Any machine that reaches a listener can cause log lines, and an attacker has many addresses.
-//! Each such line therefore needs a [`Line`], granted by a token bucket of its [`Topic`].
-//! Suppressed lines are counted, and the counters are logged while they grow.
+//! Any machine that reaches a listener can cause log lines. Each such line therefore needs a
+//! [`Line`], granted by a token bucket of its [`Topic`]. Suppressed lines are counted, and the
+//! counters are logged while they grow.
 //!
 //! Code driven by peers logs with [`peer_line!`](crate::peer_line) and
 //! [`peer_detail!`](crate::peer_detail). A test reads the sources: any other log line must follow a
@@ -53,10 +53,8 @@ impl Topic {
         }
     }
 
-    /// Burst limit in lines, and refill interval.
-    ///
-    /// Sixteen hosts that connect 64 queues each at once stay within the limit. In the long run all
-    /// topics but `Detail` together have about ten lines a second.
+    /// Enough for sixteen hosts that connect 64 queues each. In the long run all topics but
+    /// `Detail` have ten lines a second.
     const fn allowance(self) -> (u32, Duration) {
         match self {
             Self::Refused | Self::Fault => (64, Duration::from_millis(500)),
@@ -156,7 +154,7 @@ impl Budget {
         granted
     }
 
-    /// Lines suppressed since the last report; `None` if all are zero.
+    /// `None` if all are zero.
     fn unreported(&mut self) -> Option<[u64; Topic::ALL.len()]> {
         let mut unreported = self.left_out;
         for (unreported, reported) in unreported.iter_mut().zip(self.reported) {
@@ -167,7 +165,6 @@ impl Budget {
     }
 }
 
-/// Starts a thread that reports suppressed lines while there are new ones.
 fn start_reports(budget: &mut Budget) {
     let thread = std::thread::Builder::new().name("log-report".into());
     let started = thread.spawn(|| {
@@ -183,7 +180,7 @@ fn start_reports(budget: &mut Budget) {
             confine_part(Part::Log, || report(unreported));
         }
     });
-    // If the thread could not start, the next suppressed line tries again.
+    // On failure, the next suppressed line tries again.
     budget.is_reporting = started.is_ok();
 }
 

@@ -18,7 +18,7 @@ use crate::wake::Wake;
 #[derive(Debug)]
 pub struct Mailbox<T> {
     waiting: Mutex<Waiting<T>>,
-    /// Avoids the lock in the common case of an empty queue.
+    /// Avoids the lock if the queue is empty.
     full: AtomicBool,
     wake: Wake,
 }
@@ -115,7 +115,7 @@ impl<T> Mailbox<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
-        // Consistent after any panic: each change is one push, one pop, or a flag.
+        // Consistent after any panic: each change is one step.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -126,9 +126,7 @@ mod loom_models {
 
     use super::*;
 
-    /// Two threads send; the owner sleeps whenever the mailbox is empty.
-    ///
-    /// Every message arrives in order, and no spurious wake-up follows.
+    /// In order, and without a spurious wake-up.
     #[test]
     fn a_sleeper_misses_no_message() {
         crate::sync::loomed(|| {
@@ -166,10 +164,7 @@ mod loom_models {
         });
     }
 
-    /// The owner rests before each sleep.
-    ///
-    /// A nudge or a message at any step ends a sleep. The flag stands for data stored elsewhere
-    /// before the nudge, such as a connection in a reactor's backlog.
+    /// At any step. The flag stands for data stored elsewhere, such as a reactor's backlog.
     #[test]
     fn a_nudge_and_a_message_both_wake() {
         crate::sync::loomed(|| {
@@ -187,7 +182,6 @@ mod loom_models {
             loop {
                 seen += usize::from(mailbox.take().is_some());
                 mailbox.rest();
-                // The nudge may have come before the rest.
                 if seen == 1 && nudged.load(Ordering::Acquire) {
                     break;
                 }
@@ -201,7 +195,6 @@ mod loom_models {
         });
     }
 
-    /// In either order of close and put.
     #[test]
     fn a_message_to_a_mailbox_that_closes_is_dropped() {
         crate::sync::loomed(|| {

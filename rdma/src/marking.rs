@@ -182,7 +182,6 @@ impl Rule {
 }
 
 impl Scope {
-    /// The most specific scope is the lowest.
     fn rank(&self) -> impl Ord {
         let bits = |prefix: Option<Prefix>| Reverse(prefix.map(|prefix| prefix.bits));
         (
@@ -251,7 +250,6 @@ fn masked(address: IpAddr, bits: u8) -> Option<IpAddr> {
     })
 }
 
-/// `None`: the line removes a rule.
 fn read(line: &str) -> Result<(Scope, Option<Marking>), RuleError> {
     let mut scope = Scope::default();
     let mut class: Option<Option<u8>> = None;

@@ -1,11 +1,11 @@
 //! Memory accessed by devices.
 //!
 //! Why `unsafe` here: adapters and the kernel's block layer write the bytes of a [`Mapping`], so no
-//! reference to them may exist meanwhile. A mapping therefore provides addresses and copies; a
-//! caller that takes a slice promises that nothing else accesses those bytes.
+//! reference to them may exist meanwhile. A mapping provides addresses and copies; a caller that
+//! takes a slice promises exclusive access.
 //!
-//! Copies may race with each other and with adapters. Each byte is accessed like a relaxed atomic,
-//! so a race yields a mixture of old and new bytes and never undefined behaviour (`bytewise`).
+//! Each byte is copied like a relaxed atomic: a race yields a mixture of old and new bytes, never
+//! undefined behaviour (`bytewise`).
 
 mod bytewise;
 
@@ -54,7 +54,6 @@ impl Mapping {
     pub fn anonymous(length: usize) -> io::Result<Self> {
         assert!(length > 0, "an empty mapping is a caller's mistake");
         let raw = MmapRaw::from(MmapOptions::new().len(length).map_anon()?);
-        // Fewer TLB misses. Miri does not support the call.
         if !cfg!(miri) {
             let _ = raw.advise(memmap2::Advice::HugePage);
         }
@@ -250,7 +249,7 @@ impl Mapping {
 pub struct Region {
     lkey: u32,
     rkey: Option<u32>,
-    // Declared before the mapping, so that deregistration precedes the release of the memory.
+    // Deregistration precedes the release of the memory.
     _registration: Box<dyn Any + Send + Sync>,
     mapping: Arc<Mapping>,
 }
@@ -309,7 +308,7 @@ mod tests {
 
     /// Each byte read during concurrent writes is one of the written values.
     ///
-    /// `cargo xtask miri` checks that no behaviour is undefined.
+    /// For `cargo xtask miri`.
     #[test]
     fn threads_share_bytes() {
         const LENGTH: usize = 100;

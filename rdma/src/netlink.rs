@@ -11,11 +11,10 @@ use std::time::Duration;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, netlink, socket_with};
 
-/// struct nlmsghdr, in bytes.
 const HEADER: usize = 16;
 /// The kernel fills answers up to 32 KiB.
 const ANSWER_BYTES: usize = 32 * 1024;
-/// Answers arrive with the request, so only a faulty kernel exceeds it.
+/// For a faulty kernel: answers arrive with the request.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Message of an answer.
@@ -92,7 +91,7 @@ pub fn address_reports() -> io::Result<OwnedFd> {
 /// # Errors
 /// The system does not support the protocol.
 pub fn device_reports() -> io::Result<OwnedFd> {
-    /// Multicast group of the kernel (lib/kobject_uevent.c); the other group is udev's.
+    /// Of the kernel (lib/kobject_uevent.c).
     const KERNEL: u32 = 1;
     reports(Some(netlink::KOBJECT_UEVENT), KERNEL)
 }
@@ -118,7 +117,6 @@ pub fn collect(mut answer: &[u8], messages: &mut Vec<Message>) -> io::Result<boo
         let flags = i32::from(u16_at(answer, 6).unwrap_or_default());
         let body = &answer[HEADER..length];
         match i32::from(kind) {
-            // Both types begin with an error code, which is 0 or negative.
             libc::NLMSG_DONE | libc::NLMSG_ERROR => {
                 return match u32_at(body, 0).ok_or_else(impossible_length)? as i32 {
                     code @ ..0 => Err(io::Error::from_raw_os_error(code.saturating_neg())),

@@ -1,9 +1,8 @@
 //! Policy for panics: confine a job that owns its state, end the process for any other.
 //!
 //! [`confine`] runs a job that owns its state and returns its panic as an error. Any other panic
-//! ends the process ([`end_process_on_panic`]): the state it broke is shared, and hosts would wait
-//! for responses that never come. The service manager restarts the process, hosts reconnect, and
-//! durable writes are on the disk.
+//! ends the process ([`end_process_on_panic`]), because shared state is broken and hosts would wait
+//! without end. The service manager restarts the process, and hosts reconnect.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -16,7 +15,6 @@ use std::sync::{LockResult, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// Panics within [`PANIC_WINDOW`] that a target survives.
 const PANICS_MAX: usize = 5;
 
 const PANIC_WINDOW: Duration = Duration::from_secs(60);
@@ -38,7 +36,7 @@ impl fmt::Display for Panic {
     }
 }
 
-/// Last confined panic, which the hook does not print; `end_process` logs it.
+/// The hook does not print it; `end_process` logs it.
 ///
 /// Always consistent: it is replaced in one step.
 static LAST: Mutex<Option<String>> = Mutex::new(None);
@@ -50,7 +48,6 @@ struct Seen {
 }
 
 thread_local! {
-    /// True while this thread runs inside [`confine`].
     static CONFINED: Cell<bool> = const { Cell::new(false) };
     static SEEN: RefCell<Option<Seen>> = const { RefCell::new(None) };
 }
@@ -132,7 +129,6 @@ impl Part {
     ];
 }
 
-/// Panics of threads that belong to no target.
 static PROCESS: Panics = Panics::new(true);
 
 /// Runs a job of a thread that belongs to no target, such as a provider's or disk's.
@@ -157,7 +153,6 @@ pub async fn confine_future<T>(part: Part, future: impl Future<Output = T>) -> O
         match confine_part(part, || pinned.as_mut().poll(context)) {
             Some(poll) => poll.map(Some),
             None => {
-                // Dropping the future may panic again.
                 let suspect = future.take();
                 confine_part(part, || drop(suspect));
                 Poll::Ready(None)
@@ -230,9 +225,7 @@ impl Panics {
         }
     }
 
-    /// Returns the number within the window if it exceeds `PANICS_MAX`.
     fn count(&self, now: Instant) -> Option<usize> {
-        // Consistent after any panic: each change is one step.
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.push_back(now);
         recent.retain(|at| now.duration_since(*at) < PANIC_WINDOW);
@@ -265,8 +258,7 @@ pub fn end_process_on_panic() {
     }));
 }
 
-/// Returns true if the panic is confined and the thread's first; a panic during unwinding cannot be
-/// confined.
+/// Returns whether the panic is confined; a panic during unwinding cannot be.
 fn note(panic: &PanicHookInfo<'_>) -> bool {
     let calls = Backtrace::capture();
     let seen = Seen {
@@ -275,7 +267,6 @@ fn note(panic: &PanicHookInfo<'_>) -> bool {
     };
     let is_confined = CONFINED.get() && SEEN.replace(Some(seen)).is_none();
     if is_confined {
-        // Stored before unwinding starts and releases locks.
         *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic.to_string());
     }
     is_confined

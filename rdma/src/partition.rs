@@ -1,9 +1,8 @@
 //! Partitions, which decide which queue pairs may communicate (IBTA 10.9).
 //!
-//! A partition has a 15-bit number. Full members communicate with all members, limited members only
-//! with full ones. A P_Key encodes number and membership in 16 bits, and every packet carries its
-//! sender's. Each target listens in its tenant's partition, and hosts that are limited members do
-//! not accept each other's packets.
+//! A P_Key encodes a 15-bit number and the membership, and every packet carries its sender's. Full
+//! members communicate with all members, limited members only with full ones: hosts that are
+//! limited members of their tenant's partition do not accept each other's packets.
 
 use core::fmt;
 use core::str::FromStr;
@@ -104,7 +103,7 @@ impl FromStr for PKey {
 mod tests {
     use super::*;
 
-    /// Table of IBTA 10.9.3.
+    /// IBTA 10.9.3.
     #[test]
     fn members_of_one_partition_accept_each_other_but_for_two_limited_ones() {
         for (own, other, accepts) in [

@@ -1,8 +1,8 @@
 //! Rate limit of log lines about one peer.
 //!
-//! A misbehaving machine must not hide other peers: each [`Payer`] gets one line a second, with the
-//! number suppressed before it, within [the limit of the process](crate::log). The source of a
-//! datagram can be forged, so such lines count for a stranger and not for a host.
+//! Each [`Payer`] gets one line a second, with the number suppressed before it, within [the limit
+//! of the process](crate::log). The source of a datagram can be forged, so such lines count for a
+//! stranger and not for a host.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::log::{Line, Topic};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A new peer replaces the one quiet for longest.
+/// The quietest is replaced.
 const PEERS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +40,7 @@ impl PeerLimit {
         Some(line.after(std::mem::take(&mut peer.unreported)))
     }
 
-    /// Returns the peer if a line is due; otherwise counts a suppressed line.
+    /// Otherwise counts a suppressed line.
     fn due(&mut self, payer: Payer, now: Instant) -> Option<&mut Peer> {
         let known = self.peers.iter().position(|peer| peer.payer == payer);
         let index = known.unwrap_or_else(|| self.insert(payer, now));

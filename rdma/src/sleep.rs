@@ -71,7 +71,6 @@ fn readable(fd: RawFd) -> libc::pollfd {
     }
 }
 
-/// An interrupted call counts as a wake-up.
 fn wait_readable(fds: &mut [libc::pollfd], timeout: Duration) {
     // Rounded up, to avoid spinning just before a deadline.
     let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX - 1) + 1;

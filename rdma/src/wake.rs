@@ -24,7 +24,7 @@ pub fn wait_readable<const N: usize>(fds: [RawFd; N], timeout: Option<Duration>)
         events: libc::POLLIN,
         revents: 0,
     });
-    // Rounded up, to avoid spinning in the last millisecond.
+    // Rounded up, to avoid spinning.
     let timeout_ms = timeout.map_or(-1, |timeout| {
         i32::try_from(timeout.as_millis().saturating_add(1)).unwrap_or(i32::MAX)
     });

@@ -18,10 +18,9 @@ use super::network::{EndpointKey, QpAddress};
 use super::{LoopbackDevice, LoopbackRequest, REP_PRIVATE_DATA, REQ_PRIVATE_DATA, padded};
 use crate::wake::Wake;
 
-/// Port of every connecting end.
 const ACTIVE_PORT: u16 = 49151;
 
-/// Reject reasons (IBTA 12.6.7.2): no listener, and a listener of another partition.
+/// IBTA 12.6.7.2: no listener, and one of another partition.
 const REASON_INVALID_SERVICE_ID: u16 = 8;
 const REASON_UNSUPPORTED_REQUEST: u16 = 5;
 
@@ -98,8 +97,7 @@ impl Endpoint for LoopbackEndpoint {
         let handle = request.handle.into_any().downcast::<LoopbackRequest>();
         let mut handle = handle.expect("a request goes to an endpoint of its own provider");
         let data = padded::<REP_PRIVATE_DATA>(private_data);
-        // On failure the handle sends a refusal when it is dropped, after the lock of this
-        // statement is released.
+        // On failure the dropped handle sends a refusal, after this statement's lock is released.
         let qp = self
             .device
             .shared
@@ -170,7 +168,6 @@ impl Endpoint for LoopbackEndpoint {
         self.device.shared.network().poll_events(self.key, out);
     }
 
-    /// Does nothing: connection ends are reported immediately.
     fn drain_connections(&mut self) {}
 
     fn disconnect(&mut self, qp: QpId) {

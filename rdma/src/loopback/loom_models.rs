@@ -60,7 +60,6 @@ fn empty_send(id: u64) -> SendWork {
     }
 }
 
-/// Sleeps until there are completions, as reactors and hosts do.
 fn next_completion(endpoint: &mut LoopbackEndpoint) -> Completion {
     let mut out = [Completion::EMPTY];
     while endpoint.poll(&mut out) == 0 {

@@ -1,8 +1,7 @@
 //! RDMA provider inside one process, for tests without a network.
 //!
-//! It implements the contract of [`Endpoint`] strictly: it checks every key, range and right, and
-//! pads private data like the IB connection manager. An overrun completion queue panics: it is an
-//! error of the caller.
+//! It strictly implements the contract of [`Endpoint`]: it checks every key, range and right, and
+//! pads private data like the IB connection manager. An overrun completion queue panics.
 //!
 //! Every IP address is a separate device. [`Loopback::unplug`] removes a device, [`Loopback::plug`]
 //! adds a new one.
@@ -38,8 +37,7 @@ use network::{Key, Network, QpAddress, RegionEntry, RemoteKey};
 pub use posted::Posted;
 pub use withheld::Withheld;
 
-/// Bytes of consumer data in REQ, REP and REJ (IBTA 12.6; a REQ's 92 less the 36 of the RDMA-CM
-/// header).
+/// IBTA 12.6; a REQ's 92 bytes less the 36 of the RDMA-CM header.
 const REQ_PRIVATE_DATA: usize = 56;
 const REP_PRIVATE_DATA: usize = 196;
 const REJ_PRIVATE_DATA: usize = 148;
@@ -55,9 +53,9 @@ pub struct Loopback {
 #[derive(Default)]
 struct Shared {
     network: Mutex<Network>,
-    // A separate lock: a sink runs while it is held and may call into the network.
+    // A sink runs under this lock and may call into the network.
     listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
-    // Only numbers: devices hold the network, and a reference cycle would never be freed.
+    // Only numbers: devices hold the network.
     devices: Mutex<HashMap<IpAddr, Numbers>>,
 }
 
@@ -80,7 +78,6 @@ impl fmt::Debug for Shared {
 
 impl Shared {
     fn network(&self) -> MutexGuard<'_, Network> {
-        // Ignores poisoning, so that a panic of one test thread stays visible.
         self.network.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,7 +87,6 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Also finds a listener at its port on all addresses.
     fn listening_at(&self, address: SocketAddr) -> Option<Arc<Listening>> {
         let listeners = self.listeners();
         let any = |ip: IpAddr| listeners.get(&SocketAddr::new(ip, address.port())).cloned();
@@ -328,7 +324,6 @@ impl Drop for Registration {
     }
 }
 
-/// A request dropped without an answer is refused.
 struct LoopbackRequest {
     shared: Arc<Shared>,
     from: QpAddress,
@@ -343,7 +338,7 @@ impl fmt::Debug for LoopbackRequest {
 
 impl LoopbackRequest {
     fn refuse(&mut self, private_data: &[u8]) {
-        /// Consumer reject (IBTA 12.6.7.2).
+        /// IBTA 12.6.7.2.
         const REASON_CONSUMER: u16 = 28;
         self.answered = true;
         let data = padded::<REJ_PRIVATE_DATA>(private_data);
@@ -354,7 +349,6 @@ impl LoopbackRequest {
 }
 
 impl ConnHandle for LoopbackRequest {
-    /// Does nothing: there are no packets.
     fn mark(&mut self, _: Marking) {}
 
     fn reject(mut self: Box<Self>, private_data: &[u8]) {

@@ -78,7 +78,6 @@ impl Network {
                 .iter_mut()
                 .filter_map(|slot| slot.qp.as_mut())
             {
-                // Nothing completes on a removed device, not even flushed work.
                 qp.phase = Phase::Broken;
             }
             endpoint.removed = true;
@@ -91,9 +90,8 @@ impl Network {
         self.next_domain
     }
 
-    /// Also returns a remote key if peers have access.
     pub(super) fn register(&mut self, entry: RegionEntry) -> (Key, Option<RemoteKey>) {
-        // Neither from 0 nor in steps of 1: a consumer that guesses keys must fail.
+        // A consumer that guesses keys must fail.
         self.next_key += 1;
         let key = Key(self.next_key.wrapping_mul(0x9e37_79b1));
         let rkey = entry.access.is_remote().then(|| self.new_remote_key());
@@ -159,7 +157,6 @@ impl Network {
         self.endpoints.remove(&key);
     }
 
-    /// The queue pair waits for its peer's answer.
     pub(super) fn begin(
         &mut self,
         endpoint: EndpointKey,
@@ -173,7 +170,6 @@ impl Network {
         Ok(QpAddress { endpoint, qp })
     }
 
-    /// Connects the waiting `active` to a new queue pair of `endpoint`.
     pub(super) fn establish(
         &mut self,
         active: QpAddress,
@@ -243,7 +239,6 @@ impl Network {
         endpoint.posted.receive_posts += 1;
         endpoint.posted.receives += works.len() as u64;
         if was_empty {
-            // Peers that found an empty receive queue retry now.
             let peers: Vec<_> = endpoint
                 .slots
                 .iter()
@@ -311,8 +306,7 @@ impl Network {
         self.withheld.insert(device, withheld);
     }
 
-    /// Answers the oldest withheld work of queue pair `number`, modulo the number of queue pairs
-    /// with such work.
+    /// `number` counts the queue pairs with withheld work, modulo their number.
     ///
     /// Returns whether there was any.
     pub(super) fn release_one(&mut self, device: u64, number: usize) -> bool {
@@ -350,7 +344,6 @@ impl Network {
         }
     }
 
-    /// In a deterministic order.
     fn peers_of(&self, device: u64) -> Vec<QpAddress> {
         let mut endpoints: Vec<_> = self
             .endpoints
@@ -375,8 +368,7 @@ impl Network {
         withheld.is_some_and(|withheld| withheld.is(work))
     }
 
-    /// Executes work posted by `at` until its queue is empty, its peer has no receive or does not
-    /// answer, or an error occurs.
+    /// Until the queue is empty, the peer has no receive or does not answer, or an error occurs.
     fn pump(&mut self, at: QpAddress) {
         while let Some(qp) = self.qp(at).filter(|qp| qp.phase == Phase::Established) {
             let Some(&work) = qp.sends.front() else {
@@ -466,7 +458,6 @@ impl Network {
         } else {
             self.copy(work.sges.as_slice(), receive.sges.as_slice());
             if let Some(rkey) = invalidated_rkey {
-                // The local key stays valid.
                 self.remote.remove(&RemoteKey(rkey));
             }
         }
@@ -494,7 +485,6 @@ impl Network {
         }
     }
 
-    /// Returns the region if it belongs to `domain`.
     fn opened(&self, domain: u64, rkey: RemoteKey) -> Result<(Key, &RegionEntry), Stop> {
         let found = self.remote.get(&rkey).map(|key| (*key, &self.regions[key]));
         found
@@ -502,7 +492,6 @@ impl Network {
             .ok_or(Stop::Failed(WorkStatus::RemoteAccess))
     }
 
-    /// Checks key, range and right of the peer's memory.
     fn remote(
         &self,
         domain: u64,
@@ -526,7 +515,6 @@ impl Network {
         })
     }
 
-    /// The caller has checked every range.
     fn copy(&self, from: &[Sge], to: &[Sge]) {
         let mut targets = to.iter().copied();
         let mut target = Sge::default();
@@ -556,7 +544,7 @@ impl Network {
         (&region.mapping, (sge.addr - region.mapping.addr()) as usize)
     }
 
-    /// Flushes the queue pair and notifies its owner, unless the owner has closed it.
+    /// Notifies the owner unless it has closed the queue pair.
     fn break_qp(&mut self, at: QpAddress, reason: DisconnectReason) {
         let Some(qp) = self.qp(at) else { return };
         match qp.phase {
@@ -618,7 +606,6 @@ enum Stop {
 }
 
 impl Stop {
-    /// Status once the retries are exhausted.
     fn status(self) -> WorkStatus {
         match self {
             Self::NoReceive => WorkStatus::RnrRetryExceeded,

@@ -39,8 +39,6 @@ pub(super) struct Qp {
     pub(super) phase: Phase,
     pub(super) peer: Option<QpAddress>,
     pub(super) send_work: usize,
-    /// True if the queue pair waits without limit for receives of the peer.
-    ///
     /// Without a clock, a finite retry budget is exhausted at once.
     pub(super) waits_for_receives: bool,
     pub(super) sends: VecDeque<SendWork>,
@@ -51,7 +49,6 @@ pub(super) struct Qp {
 pub(super) enum Phase {
     Connecting,
     Established,
-    /// Ended; the owner has the event or gets it next.
     Broken,
     Closing,
     /// All work has been polled; `Closed` waits to be polled.
@@ -147,7 +144,6 @@ impl EndpointState {
         }
     }
 
-    /// Moves the events to `out`. A slot is free once `Closed` is taken.
     pub(super) fn take_events(&mut self, out: &mut Vec<Event>) {
         for event in &self.events {
             if let Event::Closed { qp } = event {

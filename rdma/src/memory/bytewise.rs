@@ -1,10 +1,9 @@
 //! Copies from and to memory that other threads or adapters may write concurrently.
 //!
 //! Why `unsafe` here: in Rust, a copy that races with a write is undefined behaviour unless each
-//! byte is accessed atomically, and the compiler generates no fast copy of atomics. The machine
-//! code of the C library's copies accesses each byte at least like a relaxed atomic, so a call from
-//! assembly, which the compiler does not analyse, is correct. (Racing accesses of different widths
-//! are undefined, too.)
+//! byte is accessed atomically, which compiles to slow code. The C library's copies access each
+//! byte at least like a relaxed atomic in machine code, so a call from assembly, which the compiler
+//! does not analyse, is correct.
 //!
 //! Miri cannot run assembly, so it gets byte-wise atomics.
 
@@ -31,7 +30,7 @@ mod fast {
         };
     }
 
-    /// Copies 16 or 64 bytes inline: queue entries, for which a call would cost more than the copy.
+    /// For queue entries: a call would cost more.
     macro_rules! moves {
         ($from:expr, $to:expr, 16) => {
             asm!(
@@ -112,12 +111,11 @@ mod fast {
         unsafe { call!(libc::memset, to, u64::from(value), length) };
     }
 
-    /// Copies like [`store`], bypassing the caches for whole, aligned cache lines.
+    /// Whole, aligned cache lines bypass the caches.
     ///
     /// # Safety
     /// As for [`store`].
     pub(in crate::memory) unsafe fn stream(from: &[u8], to: *mut u8) {
-        // The four stores of a line combine into one write.
         const LINE: usize = 64;
         let head = to.align_offset(LINE).min(from.len());
         let (head, rest) = from.split_at(head);
@@ -175,8 +173,6 @@ mod plain {
         }
     }
 
-    /// The caches cannot be bypassed here.
-    ///
     /// # Safety
     /// As for [`store`].
     pub(in crate::memory) unsafe fn stream(from: &[u8], to: *mut u8) {

@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use crate::sys;
 
-/// Large enough for either family.
 pub(crate) struct RawAddress(libc::sockaddr_storage);
 
 impl RawAddress {
@@ -43,13 +42,12 @@ impl RawAddress {
         Self(raw)
     }
 
-    /// For C functions that lack `const` but do not change the address.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut sys::sockaddr {
         (&raw mut self.0).cast()
     }
 }
 
-/// Reads an address written by C; an unknown family yields 0.0.0.0:0.
+/// An unknown family yields 0.0.0.0:0.
 ///
 /// # Safety
 /// `raw` points to the complete structure of its family.

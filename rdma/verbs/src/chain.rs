@@ -31,7 +31,6 @@ impl Link for sys::ibv_recv_wr {
     }
 }
 
-/// Work requests and the SGEs that they name.
 pub(crate) struct Chain<W> {
     works: Vec<W>,
     sges: Vec<[sys::ibv_sge; MAX_SGE]>,
@@ -84,7 +83,7 @@ impl<W: Link> Chain<W> {
         works
     }
 
-    /// Returns the number of requests before the refused `work`.
+    /// Index of the refused `work`.
     pub(crate) fn position(&self, work: *const W) -> usize {
         let chain = &self.works[..self.count];
         chain

@@ -2,7 +2,7 @@
 //!
 //! Why `unsafe` here: librdmacm uses pointers. An [`Id`] owns its `rdma_cm_id` and keeps its
 //! channel alive. An event is copied and acknowledged before it is returned, so no pointer outlives
-//! a call, and destroying or migrating an identifier never waits long for acknowledgements.
+//! a call, and destroying an identifier never waits long.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
@@ -19,7 +19,7 @@ use crate::explain;
 use crate::library::Library;
 use crate::sys;
 
-/// Connection events behind a non-blocking descriptor.
+/// Behind a non-blocking descriptor.
 pub(crate) struct Channel {
     library: &'static Library,
     raw: *mut sys::rdma_event_channel,
@@ -103,7 +103,6 @@ impl Drop for Channel {
     }
 }
 
-/// Tag of a request's identifier until an endpoint claims it.
 pub(crate) const UNCLAIMED: u64 = u64::MAX;
 
 pub(crate) const LISTENING: u64 = u64::MAX - 1;
@@ -117,11 +116,11 @@ pub(crate) struct CmEvent {
     pub(crate) tag: u64,
     pub(crate) request: Option<Id>,
     pub(crate) private_data: PrivateData,
-    /// In a request or response: READs that the peer sends to us.
+    /// READs that the peer sends to us.
     ///
-    /// The kernel has already swapped the message's two fields.
+    /// The kernel has swapped the message's two fields.
     pub(crate) responder_resources: u8,
-    /// In a request or response: maximum outstanding READs that the peer answers.
+    /// Maximum outstanding READs that the peer answers.
     pub(crate) initiator_depth: u8,
 }
 
@@ -160,7 +159,6 @@ impl Id {
         self.channel.library.symbols()
     }
 
-    /// Applies to this identifier's later events.
     pub(crate) fn set_tag(&mut self, tag: u64) {
         // SAFETY: `raw` is live.
         unsafe { tag_of(self.raw).store(tag_pointer(tag), Ordering::Relaxed) };
@@ -239,7 +237,6 @@ impl Id {
         outcome(unsafe { self.symbols().rdma_disconnect(self.raw) })
     }
 
-    /// Traffic arrived before the RTU.
     pub(crate) fn traffic_seen(&mut self) -> io::Result<()> {
         // SAFETY: a live identifier.
         outcome(unsafe {
@@ -255,7 +252,6 @@ impl Id {
         Ok(())
     }
 
-    /// Also marks our CM messages.
     pub(crate) fn set_traffic_class(&mut self, mut class: u8) -> Result<(), FabricError> {
         self.set_option(sys::RDMA_OPTION_ID_TOS, &mut class)
     }
@@ -273,7 +269,6 @@ impl Id {
         })
     }
 
-    /// Returns the attributes required for `state`.
     pub(crate) fn qp_attributes(
         &mut self,
         state: sys::ibv_qp_state,
@@ -292,9 +287,9 @@ impl Id {
 
     /// Closes librdmacm's descriptors of a device that is being removed.
     ///
-    /// librdmacm closes a device only when it next searches for devices and finds some. Drivers
-    /// such as rdma_rxe delay the removal until then: `rdma link delete` would hang until this
-    /// process ends. The unused descriptors are therefore replaced by /dev/null.
+    /// librdmacm closes a device only when it next finds devices, and drivers such as rdma_rxe
+    /// delay the removal until then: `rdma link delete` would hang. The unused descriptors are
+    /// therefore replaced by /dev/null.
     pub(crate) fn release_removed_device(&self) {
         // SAFETY: `raw` is live, and so is its context. The descriptors stay librdmacm's, which may
         // use them (and fail) or close them.
@@ -358,14 +353,12 @@ impl Drop for Id {
     }
 }
 
-/// Valid while the identifier is.
 pub(crate) struct DeviceHandle<'a> {
     pub(crate) raw: *mut sys::ibv_device,
     pub(crate) name: String,
     _id: &'a Id,
 }
 
-/// Parameters of a REQ or REP besides its private data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) qp_num: u32,
@@ -374,9 +367,9 @@ pub(crate) struct Terms {
     pub(crate) retry_count: u8,
 }
 
-/// RNR retries that we request from a peer: no limit.
+/// No limit.
 ///
-/// A shared receive queue that is briefly empty must not end a connection.
+/// A shared receive queue may be empty for a moment.
 const PEER_RNR_RETRY_COUNT: u8 = 7;
 
 impl Terms {
@@ -397,8 +390,6 @@ impl Terms {
     }
 }
 
-/// Returns the tag of an identifier.
-///
 /// # Safety
 /// `raw` is live.
 unsafe fn tag_of<'a>(raw: *mut sys::rdma_cm_id) -> &'a AtomicPtr<c_void> {
@@ -410,8 +401,6 @@ fn tag_pointer(tag: u64) -> *mut c_void {
     ptr::without_provenance_mut(tag as usize)
 }
 
-/// Copies the private data of an event.
-///
 /// # Safety
 /// `conn` belongs to an event that is not yet acknowledged.
 unsafe fn private_data(conn: &sys::rdma_conn_param) -> PrivateData {

@@ -79,14 +79,11 @@ impl VerbsDevice {
         self.subscribers.is_removed()
     }
 
-    /// True if an identifier is on this adapter.
     pub(crate) fn holds(&self, id: &Id) -> bool {
         !self.is_removed() && id.device().is_some_and(|handle| handle.name == self.name)
     }
 
-    /// Index of a membership in the P_Key table of an identifier's port.
-    ///
-    /// `None` for the default partition, which rdma_cm chooses.
+    /// In an identifier's port. `None`: the default partition, chosen by rdma_cm.
     ///
     /// # Errors
     /// The table does not contain the membership.
@@ -114,7 +111,7 @@ impl VerbsDevice {
         &self.regions
     }
 
-    /// For the next completion queue, round robin.
+    /// Round robin.
     pub(crate) fn next_vector(&self) -> u32 {
         let turn = self.next_vector.fetch_add(1, Ordering::Relaxed);
         turn % self.domain.context().completion_vectors()
@@ -126,8 +123,8 @@ impl VerbsDevice {
             send_work: self.capabilities.max_qp_wr.max(0) as u32,
             initiator_depth: clamped(self.capabilities.max_qp_init_rd_atom),
             responder_resources: clamped(self.capabilities.max_qp_rd_atom),
-            // IBTA's base memory management extensions include SEND with invalidate. rdma_rxe
-            // supports it: tests/vm, verbs-wire.
+            // Part of IBTA's base memory management extensions. rdma_rxe supports it: tests/vm,
+            // verbs-wire.
             send_with_invalidate: self.capabilities.device_cap_flags
                 & sys::IBV_DEVICE_MEM_MGT_EXTENSIONS
                 != 0,
@@ -241,7 +238,7 @@ impl Device for Domain {
     }
 }
 
-/// Undo a registration, in this order.
+/// Dropped in this order.
 struct Registration {
     _listed: Listed,
     _region: MemoryRegion,

@@ -9,7 +9,6 @@ use crate::device::VerbsDevice;
 use crate::explain;
 use crate::library::Library;
 
-/// Each device is opened once, and closed by its last owner.
 pub(crate) struct Devices {
     library: &'static Library,
     open: Mutex<Vec<Weak<VerbsDevice>>>,
@@ -27,7 +26,6 @@ impl Devices {
         self.library
     }
 
-    /// Opens the device that `id` is bound or resolved to, if necessary.
     pub(crate) fn of(&self, id: &Id) -> Result<Arc<VerbsDevice>, FabricError> {
         let address = id.local_addr().ip();
         let handle = id.device().ok_or_else(|| explain::no_device(address))?;

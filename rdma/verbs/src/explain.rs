@@ -8,7 +8,6 @@ use cairn_rdma::error::permission;
 
 use crate::library::LibraryError;
 
-/// On the command line.
 pub(crate) const PROVIDER: &str = "verbs";
 
 impl From<LibraryError> for FabricError {
@@ -27,11 +26,9 @@ pub(crate) fn os(call: &'static str, error: io::Error) -> FabricError {
     }
 }
 
-/// If root cannot open device nodes.
 const FOR_ROOT: &str = "give the container its device nodes (--device /dev/infiniband), or the \
                         service a DeviceAllow= for them";
 
-/// librdmacm cannot reach the kernel.
 pub(crate) fn event_channel(error: &io::Error) -> FabricError {
     let reason = match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
@@ -70,12 +67,10 @@ pub(crate) fn open_device(name: &str, error: &io::Error) -> FabricError {
     }
 }
 
-/// An identifier cannot be bound to a local address.
 pub(crate) fn bind(address: SocketAddr, error: io::Error) -> FabricError {
     match error.raw_os_error() {
         Some(libc::EADDRINUSE) => FabricError::AddressInUse { address },
         Some(libc::ENODEV) => no_device(address.ip()),
-        // Same error if another listener has the port on all addresses.
         Some(libc::EADDRNOTAVAIL) if UdpSocket::bind((address.ip(), 0)).is_ok() => {
             FabricError::AddressInUse { address }
         }
@@ -89,7 +84,6 @@ pub(crate) fn bind(address: SocketAddr, error: io::Error) -> FabricError {
     }
 }
 
-/// The address is local, but not on an RDMA device.
 pub(crate) fn no_device(address: IpAddr) -> FabricError {
     FabricError::NoDevice {
         address,
@@ -100,7 +94,6 @@ pub(crate) fn no_device(address: IpAddr) -> FabricError {
     }
 }
 
-/// A peer is unreachable from any RDMA device.
 pub(crate) fn no_route(remote: SocketAddr, error: io::Error) -> FabricError {
     match error.raw_os_error() {
         Some(libc::ENODEV | libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ETIMEDOUT) => {
@@ -122,7 +115,6 @@ pub(crate) fn no_route(remote: SocketAddr, error: io::Error) -> FabricError {
     }
 }
 
-/// `ibv_reg_mr` refused `length` bytes.
 pub(crate) fn register(
     device: &str,
     length: u64,
@@ -149,7 +141,7 @@ pub(crate) fn register(
     FabricError::Memory { reason }
 }
 
-/// Soft memlock limit. `None` if unlimited.
+/// `None` if unlimited.
 pub(crate) fn memlock_limit() -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

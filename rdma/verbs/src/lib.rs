@@ -1,15 +1,14 @@
 //! RDMA provider for adapters, based on libibverbs and librdmacm.
 //!
-//! Both libraries are loaded at run time: a program starts without them, and reports what to
-//! install when the provider is used. See [`Library::open`].
+//! Both libraries are loaded at run time: programs start without them ([`Library::open`]).
 //!
 //! From the outside in:
 //!
 //! * [`VerbsProvider`] tracks open devices, and listens.
-//! * A device (`device`) is opened once, with one protection domain, so that memory is registered
-//!   once for all reactors. Its `watcher` thread sends asynchronous events to the endpoints.
-//! * An endpoint (`endpoint`) has one completion queue, one shared receive queue and one channel
-//!   for connection events, on its thread.
+//! * A device (`device`) is opened once, with one protection domain. Its `watcher` thread sends
+//!   asynchronous events to the endpoints.
+//! * An endpoint (`endpoint`) has one completion queue, one shared receive queue and one event
+//!   channel, on its thread.
 //! * `cm` and `objects` own the objects of librdmacm and libibverbs; `sys` has the C declarations.
 //!
 //! `unsafe` is confined to these three, `chain` (C's structures) and a few system calls.

@@ -4,9 +4,7 @@ use std::sync::OnceLock;
 
 use crate::sys::Symbols;
 
-/// Name for the dynamic linker.
-///
-/// It depends on libibverbs.so.1, whose symbols the same handle resolves.
+/// It depends on libibverbs.so.1: one handle resolves both.
 const RDMACM_SONAME: &str = "librdmacm.so.1";
 
 /// Libraries of rdma-core, never unloaded: device drivers leave threads and `atexit` handlers

@@ -60,7 +60,7 @@ impl VerbsListener {
             sink,
         };
         let first = state.listen()?;
-        // Listening again must use the port chosen for port 0.
+        // Port 0 chose a port: listen there again.
         state.address.set_port(first.0.local_addr().port());
         let address = state.address;
         let stopped = Arc::clone(&stop);
@@ -109,13 +109,11 @@ struct ListenerThread {
     address: SocketAddr,
     backlog: u32,
     pkey: PKey,
-    /// Requests passed on and not answered yet.
     waiting: Arc<AtomicU32>,
     peer_limit: RefCell<PeerLimit>,
     sink: Sink,
 }
 
-/// With the device if the address belongs to one.
 type Listening = (Id, Option<Arc<VerbsDevice>>);
 
 impl ListenerThread {
@@ -129,7 +127,7 @@ impl ListenerThread {
         Ok((id, device))
     }
 
-    /// After a panic it listens anew, because the identifier may be inconsistent.
+    /// Listens anew after a panic, because the identifier may be inconsistent.
     fn serve(&self, first: Listening, stop: &Wake) {
         let mut listening = Some(first);
         let mut retry = RETRY_FIRST;
@@ -181,14 +179,12 @@ impl ListenerThread {
         false
     }
 
-    /// Returns the reason if the address is lost.
     fn take(&self, mut event: CmEvent) -> Option<String> {
         if let Some(id) = event.request.take() {
             self.request(id, &event);
             return None;
         }
         if event.tag != LISTENING {
-            // A waiting request has ended; answering it will fail.
             return None;
         }
         match event.kind {
@@ -230,7 +226,7 @@ impl ListenerThread {
             return;
         }
         let device = self.devices.of(handle.id()).and_then(|device| {
-            // An unspecified address covers all devices, each with its P_Key table.
+            // An unspecified address covers all devices.
             handle.pkey_index = device.pkey_index(handle.id(), self.pkey)?;
             Ok(device)
         });
@@ -245,8 +241,7 @@ impl ListenerThread {
             local,
             peer,
             private_data: event.private_data,
-            // The kernel has swapped the REQ's fields to our point of view; these names are from
-            // the peer's.
+            // The kernel has swapped the fields; these names are from the peer's point of view.
             peer_responder_resources: event.initiator_depth,
             peer_initiator_depth: event.responder_resources,
             device,

@@ -2,8 +2,8 @@
 //!
 //! Why `unsafe` here: libibverbs uses pointers, and destroys an object only after all that depend
 //! on it. Every value holds its parents by reference count, and raw pointers leave this module only
-//! for comparison. Calls on a [`Context`] or [`ProtectionDomain`] may come from any thread; queues
-//! belong to one thread, so they are not `Send`.
+//! for comparison. Any thread may use a [`Context`] or [`ProtectionDomain`]; queues belong to one
+//! thread, so they are not `Send`.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -31,13 +31,10 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// Copied from an `ibv_async_event` without its pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AsyncEvent {
-    /// Event of a queue pair, by number.
     QueuePair(sys::ibv_event_type, u32),
     Port(sys::ibv_event_type, i32),
-    /// Event of the device or of a queue.
     Other(sys::ibv_event_type),
 }
 
@@ -143,7 +140,6 @@ impl Drop for Context {
     }
 }
 
-/// Scope in which memory and queues work together.
 pub(crate) struct ProtectionDomain {
     raw: *mut sys::ibv_pd,
     context: Arc<Context>,
@@ -246,14 +242,11 @@ impl Drop for MemoryRegion {
     }
 }
 
-/// Completion queue with a channel for wake-ups.
 pub(crate) struct CompletionQueue {
     raw: *mut sys::ibv_cq,
     channel: *mut sys::ibv_comp_channel,
     domain: Arc<ProtectionDomain>,
-    /// Channel events taken and not yet acknowledged.
-    ///
-    /// Acknowledging takes a lock, so it is done in batches.
+    /// In batches, because acknowledging takes a lock.
     unacknowledged: Cell<u32>,
 }
 
@@ -290,13 +283,11 @@ impl CompletionQueue {
         Ok(queue)
     }
 
-    /// Readable after a completion since the queue was armed.
     pub(crate) fn fd(&self) -> RawFd {
         // SAFETY: a live channel; its descriptor never changes.
         unsafe { (*self.channel).fd }
     }
 
-    /// Returns the number of completions.
     pub(crate) fn poll(&self, out: &mut [sys::ibv_wc]) -> io::Result<usize> {
         // SAFETY: a live queue, polled by only one thread.
         let polled = unsafe { inline::poll_cq(self.raw, out) };
@@ -310,7 +301,6 @@ impl CompletionQueue {
         })
     }
 
-    /// Makes the descriptor unreadable.
     pub(crate) fn clear_wakeups(&self) {
         let symbols = self.domain.symbols();
         let mut cq = ptr::null_mut();
@@ -339,7 +329,6 @@ impl Drop for CompletionQueue {
     fn drop(&mut self) {
         let symbols = self.domain.symbols();
         if !self.raw.is_null() {
-            // Destroying waits until every event is acknowledged.
             self.acknowledge();
             // SAFETY: queue pairs held the queue, and are destroyed.
             unsafe { symbols.ibv_destroy_cq(self.raw) };
@@ -349,7 +338,6 @@ impl Drop for CompletionQueue {
     }
 }
 
-/// Shared by all queue pairs of an endpoint.
 pub(crate) struct SharedReceiveQueue {
     raw: *mut sys::ibv_srq,
     domain: Arc<ProtectionDomain>,
@@ -401,9 +389,7 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
-    /// Creates a queue pair in the RESET state.
-    ///
-    /// Falls back to no inline data if the device refuses `inline` bytes.
+    /// Without inline data if the device refuses `inline` bytes.
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         completions: &Rc<CompletionQueue>,
@@ -444,13 +430,11 @@ impl QueuePair {
         })
     }
 
-    /// For peers and in completions.
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: a live queue pair; its number never changes.
         unsafe { (*self.raw).qp_num }
     }
 
-    /// Of a work request, in bytes.
     pub(crate) fn max_inline(&self) -> u32 {
         self.max_inline
     }
@@ -469,7 +453,6 @@ impl QueuePair {
         errno("ibv_modify_qp", code)
     }
 
-    /// Returns the marking set in the kernel.
     pub(crate) fn marked(&self) -> Result<Marked, FabricError> {
         // SAFETY: all-zero bytes are valid attributes.
         let (mut attributes, mut initial): (sys::ibv_qp_attr, sys::ibv_qp_init_attr) =
@@ -491,7 +474,7 @@ impl QueuePair {
         })
     }
 
-    /// Outstanding work completes as flushed.
+    /// Flushes outstanding work.
     pub(crate) fn fail(&mut self) -> Result<(), FabricError> {
         // SAFETY: all-zero bytes are a valid ibv_qp_attr.
         let mut attributes: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };

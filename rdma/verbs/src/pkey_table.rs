@@ -1,7 +1,7 @@
 //! P_Key table of a port: the partitions of an adapter.
 //!
-//! A queue pair selects its P_Key by the index in this table (IBTA 10.9.2). Connection management
-//! is not checked: over RoCE, rdma_cm's requests always use the default partition.
+//! Queue pairs select a P_Key by its index (IBTA 10.9.2). rdma_cm's requests over RoCE use the
+//! default partition.
 
 use cairn_rdma::{FabricError, PKey};
 
@@ -13,10 +13,8 @@ pub(crate) struct PKeyTable {
 }
 
 impl PKeyTable {
-    /// Returns the index of a P_Key.
-    ///
-    /// The other membership of the partition does not match: a limited member does not receive
-    /// everything that a full member does.
+    /// A limited member does not receive everything that a full member does, so the membership must
+    /// match.
     pub(crate) fn index_of(&self, pkey: PKey) -> Result<u16, FabricError> {
         let place = self.keys.iter().position(|&key| key == pkey.bits());
         let index = place.and_then(|index| u16::try_from(index).ok());

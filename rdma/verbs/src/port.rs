@@ -1,7 +1,6 @@
 //! Attributes of a port without a connection, for diagnostics.
 //!
-//! Why `unsafe` here: libibverbs is a C library. The device list and the context live until they
-//! are released.
+//! Why `unsafe` here: libibverbs is a C library.
 
 use std::ffi::CStr;
 use std::io;
@@ -11,7 +10,7 @@ use crate::sys::{ibv_context, ibv_device};
 
 /// Buffer for `struct ibv_port_attr`, in words.
 ///
-/// It begins with `state`, `max_mtu` and `active_mtu`, all C enumerations, and has 52 bytes.
+/// `state`, `max_mtu` and `active_mtu`, all C enumerations, come first; the structure has 52 bytes.
 const PORT_ATTR_WORDS: usize = 64;
 const MAX_MTU: usize = 1;
 const ACTIVE_MTU: usize = 2;

@@ -15,7 +15,7 @@ use crate::listener::VerbsListener;
 use crate::sys;
 use cairn_rdma::wake::wait_readable;
 
-/// An unresponsive neighbour costs the kernel three ARP requests of a second each.
+/// The kernel sends three ARP requests of a second each.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// RDMA provider for adapters and the kernel's software devices.
@@ -78,7 +78,6 @@ impl Provider for VerbsProvider {
     }
 }
 
-/// Waits for rdma_cm's result.
 fn resolve(
     library: &'static Library,
     remote: SocketAddr,

@@ -1,7 +1,6 @@
 //! Bookkeeping of the receives posted to the shared receive queue.
 //!
-//! Receives complete in any order, so each has a slot. The work is kept to repost a receive
-//! completed for a destroyed queue pair.
+//! Receives complete in any order. The work is kept to repost a receive of a destroyed queue pair.
 
 use cairn_rdma::RecvWork;
 
@@ -23,14 +22,12 @@ impl ReceiveSlots {
         self.free.len()
     }
 
-    /// Returns the slot of a receive about to be posted.
     pub(crate) fn insert(&mut self, work: &RecvWork) -> u32 {
         let slot = self.free.pop().expect("the caller asked for room");
         self.works[slot as usize] = Some(*work);
         slot
     }
 
-    /// Frees the slot. `None` if the slot is empty.
     pub(crate) fn take(&mut self, slot: u32) -> Option<RecvWork> {
         let work = self.works.get_mut(slot as usize)?.take()?;
         self.free.push(slot);

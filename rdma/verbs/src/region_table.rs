@@ -1,7 +1,7 @@
 //! Address ranges covered by the device's local keys.
 //!
-//! The device checks work requests against its keys, but this CPU copies the bytes of an inline
-//! SEND unchecked. Endpoints therefore check inline work in this table.
+//! This CPU copies the bytes of an inline SEND without checking keys, so endpoints check inline
+//! work in this table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,7 +43,6 @@ impl RegionTable {
         }
     }
 
-    /// Copy that can be read without a lock.
     pub(crate) fn view(&self) -> RegionView {
         RegionView {
             shared: Arc::clone(&self.shared),
@@ -65,9 +64,7 @@ impl Drop for Listed {
     }
 }
 
-/// Copy of the table for one endpoint.
-///
-/// Keeps the listed mappings alive, so ranges found in it stay readable.
+/// Keeps the listed mappings alive.
 pub(crate) struct RegionView {
     shared: Arc<Shared>,
     version: u64,
@@ -78,7 +75,6 @@ impl RegionView {
     pub(crate) fn covers(&mut self, sges: &SgeList) -> bool {
         let version = self.shared.version.load(Ordering::Acquire);
         if version != self.version {
-            // Only after a change of the registrations.
             self.regions.clone_from(&self.shared.lock());
             self.version = version;
         }

@@ -12,9 +12,7 @@ use crate::cm::Id;
 pub(crate) struct VerbsRequest {
     /// `None` once answered.
     pub(crate) id: Option<Id>,
-    /// Index of the listener's membership in the port's P_Key table.
     pub(crate) pkey_index: Option<u16>,
-    /// Listener's count of unanswered requests.
     pub(crate) waiting: Arc<AtomicU32>,
 }
 
@@ -30,7 +28,7 @@ impl VerbsRequest {
 }
 
 impl ConnHandle for VerbsRequest {
-    /// Does nothing: the kernel sends refusals in the class of the request.
+    /// The kernel sends refusals in the class of the request.
     fn mark(&mut self, _: Marking) {}
 
     fn reject(mut self: Box<Self>, private_data: &[u8]) {

@@ -12,7 +12,6 @@ pub(crate) struct SendRing {
     tail: u32,
 }
 
-/// Fields needed for the completion.
 #[derive(Clone, Copy)]
 pub(crate) struct SendEntry {
     pub(crate) id: u64,
@@ -45,7 +44,6 @@ impl SendRing {
         }
     }
 
-    /// Work requests that can still be posted.
     pub(crate) fn room(&self) -> u32 {
         self.limit - self.outstanding()
     }
@@ -54,7 +52,6 @@ impl SendRing {
         self.tail.wrapping_sub(self.head)
     }
 
-    /// Returns the sequence number of work about to be posted.
     pub(crate) fn push(&mut self, work: &SendWork) -> u32 {
         assert!(self.room() > 0, "the caller asked for room");
         let sequence = self.tail;
@@ -63,15 +60,12 @@ impl SendRing {
         sequence
     }
 
-    /// Removes the last `count` entries, which were not posted.
     pub(crate) fn unpush(&mut self, count: u32) {
         assert!(count <= self.outstanding());
         self.tail = self.tail.wrapping_sub(count);
     }
 
-    /// Ends the work with a sequence number, and all earlier work.
-    ///
-    /// `None` if the number is not outstanding.
+    /// Also ends all earlier work. `None` if the number is not outstanding.
     pub(crate) fn complete(&mut self, sequence: u32) -> Option<SendEntry> {
         if sequence.wrapping_sub(self.head) >= self.outstanding() {
             return None;

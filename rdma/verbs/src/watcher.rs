@@ -1,10 +1,8 @@
 //! Thread that reads a device's asynchronous events for all endpoints.
 //!
-//! The device has one stream of events, of which each endpoint gets a copy through a mailbox.
-//! Events are rare.
+//! The device has one stream of events; each endpoint gets a copy through a mailbox.
 //!
-//! It also holds an identifier bound to the device: rdma_cm reports a device's removal through
-//! identifiers, and a device may have no connection.
+//! An identifier bound to the device reports its removal even without connections.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +60,6 @@ impl Subscribers {
         self.removed.load(Ordering::Acquire)
     }
 
-    /// Reports the removal to every endpoint, once.
     pub(crate) fn device_removed(&self) {
         let mailboxes = lock(&self.mailboxes);
         if !self.removed.swap(true, Ordering::AcqRel) {
@@ -98,7 +95,7 @@ impl Subscribers {
                 )));
                 self.device_removed();
             }
-            // GIDs, keys and subnet managers change often: nothing to do.
+            // GIDs, keys and subnet managers change often.
             AsyncEvent::Other(kind) => cairn_rdma::peer_detail!(device, kind, "device event"),
         }
     }
@@ -111,7 +108,7 @@ fn notify(mailboxes: &[Weak<Mailbox>], events: &DeviceEvent) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Consistent after any panic: each change is one push, or takes everything.
+    // Consistent after any panic: each change is one step.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -157,9 +154,9 @@ impl Drop for Watcher {
     }
 }
 
-/// Reports the device as removed if `watch` panics: nothing watches it any more.
+/// Nothing watches the device any more.
 ///
-/// Once its endpoints have released it, the next connection opens it again.
+/// The next connection opens it again.
 fn removed_by_panic(subscribers: &Subscribers, watch: impl FnOnce()) {
     if confine_part(Part::Device, watch).is_none() {
         confine_part(Part::Device, || subscribers.device_removed());

@@ -38,7 +38,6 @@ impl Budget {
     }
 }
 
-/// Returned to the budget on drop.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     budget: Arc<Budget>,

@@ -59,7 +59,6 @@ pub struct Request {
     pub params: Map<String, Value>,
 }
 
-/// Element of a batch, or a single request.
 #[derive(Debug)]
 pub(crate) struct Call {
     /// `None` for a notification, which gets no response.
@@ -67,7 +66,6 @@ pub(crate) struct Call {
     pub(crate) request: Result<Request, Error>,
 }
 
-/// A batch's responses form an array.
 #[derive(Debug)]
 pub(crate) struct Calls {
     pub(crate) is_batch: bool,

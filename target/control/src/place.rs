@@ -47,7 +47,6 @@ pub enum BindError {
          user, or give it another path, by --control or [control] socket"
     )]
     System {
-        /// Path of the socket.
         path: PathBuf,
         /// System error.
         source: io::Error,
@@ -59,7 +58,6 @@ pub enum BindError {
 pub struct Bound {
     path: PathBuf,
     listener: UnixListener,
-    /// Reserves the path for this process.
     _lock: File,
 }
 
@@ -143,9 +141,8 @@ impl Plan {
     }
 }
 
-/// Checks the folder of `path`, or its nearest existing ancestor.
 fn check_folder(path: &Path) -> io::Result<()> {
-    /// File systems in which no file can be created, whatever the folder's mode (`linux/magic.h`).
+    /// Without files, whatever the folder's mode (`linux/magic.h`).
     const MAGICS: [u64; 3] = [0x9fa0, 0x6265_6572, 0x6367_7270];
     let mut ancestors = path.ancestors().skip(1);
     let there = ancestors.find(|folder| folder.as_os_str().is_empty() || folder.exists());
@@ -198,8 +195,8 @@ impl Drop for Bound {
     }
 }
 
-/// Locks a file next to the socket. It is never removed: otherwise two processes could both
-/// conclude that the socket's owner has ended.
+/// The lock file is never removed: otherwise two processes could both conclude that the owner has
+/// ended.
 fn lock(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .write(true)
@@ -212,7 +209,7 @@ fn lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Creates the socket in a private folder, sets owner and mode, then renames it to `path`.
+/// Renamed from a private folder once owner and mode are set.
 fn listen(path: &Path, gid: Option<Gid>) -> io::Result<UnixListener> {
     let folder = beside(path, ".new");
     let _ = std::fs::remove_file(folder.join("socket"));
@@ -240,7 +237,6 @@ fn is_socket(metadata: &std::fs::Metadata) -> bool {
     metadata.file_type().is_socket()
 }
 
-/// By number, or by name in `/etc/group`.
 fn group_id(name: &str) -> Option<Gid> {
     if let Ok(number) = name.parse() {
         return Some(Gid::from_raw(number));

@@ -23,12 +23,10 @@ pub const CONNECTIONS_OF_USER_MAX: usize = 256;
 /// For root and the target's user.
 pub const CONNECTIONS_RESERVED: usize = 64;
 
-/// Reserved for a response before its size is known.
 const ANSWER_BYTES: usize = 1 << 20;
 /// For a method with small results.
 const SMALL_ANSWER_BYTES: usize = 4 << 10;
-/// Estimated memory of a parsed request per byte of text: each value of `[0,0,0]` takes two bytes
-/// of text.
+/// Memory of a parsed request per byte: each value of `[0,0,0]` takes two bytes.
 const PARSED_FACTOR: usize = 16;
 
 const READ_BYTES: usize = 16 << 10;
@@ -102,7 +100,6 @@ pub async fn serve<H: Handler>(
     loop {
         while clients.try_join_next().is_some() {}
         let Ok((stream, _)) = listener.accept().await else {
-            // No descriptor is left: wait until some are closed.
             sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -174,7 +171,6 @@ impl Users {
     }
 }
 
-/// Admission of one connection, released on drop.
 struct Seat {
     budget: Arc<Budget>,
     users: Arc<Users>,
@@ -216,7 +212,6 @@ impl Client {
                 Ok(None) => {}
                 Err(error) => {
                     let error = Error::new(Error::PARSE, format!("Parse error: {error}"));
-                    // The start of the next value is unknown: close.
                     let _ = self
                         .send(&message::response(&Value::Null, Err(error)))
                         .await;
@@ -234,8 +229,7 @@ impl Client {
         }
     }
 
-    /// Each response is sent before the next request of the frame runs, so that a connection holds
-    /// at most one response.
+    /// Each response is sent before the frame's next request runs: a connection holds at most one.
     async fn answer<H: Handler>(&mut self, handler: &H, frame: &[u8]) -> io::Result<()> {
         let parsed_bytes = frame.len() * PARSED_FACTOR;
         let budget = &self.seat.budget;
@@ -356,7 +350,6 @@ mod tests {
             .unwrap();
         let mut first = [0];
         client.read_exact(&mut first).unwrap();
-        // One response may be in preparation, and part of another in the socket buffer.
         let carried_out = handler.0.load(Ordering::SeqCst);
         assert!(carried_out <= 3, "{carried_out} before one is read");
         let mut text = first.to_vec();

@@ -10,20 +10,18 @@ use crate::error::{OpenError, check, words};
 use crate::spec::Spec;
 use crate::sys::{self, Functions};
 
-/// For a reply of a monitor, in seconds; shorter than the timeout of the caller that opens an
-/// image.
+/// For a reply of a monitor, in seconds.
 const CONNECT_TIMEOUT_S: &str = "8";
 
-/// Name, value, and whether failing to set the option is an error.
+/// Name, value, and whether a failure to set it is an error.
 const OPTIONS: [(&str, &str, bool); 6] = [
-    // A cache would acknowledge writes before any OSD has them.
+    // A cache acknowledges writes before any OSD has them.
     ("rbd_cache", "false", true),
     // An operation that timed out may still be executed later.
     ("rados_osd_op_timeout", "0", true),
-    // librbd copies the data of a write. Without the copy, a failed write, for example of a
-    // blocklisted client, never calls back (seen with 16.2.15).
+    // Without the copy of its data, a failed write, for example of a blocklisted client, never
+    // calls back (seen with 16.2.15).
     ("rbd_disable_zero_copy_writes", "true", false),
-    // Calls that start an operation do not wait for the cluster.
     ("rbd_non_blocking_aio", "true", false),
     ("client_mount_timeout", CONNECT_TIMEOUT_S, false),
     // Seconds until a recovered OSD is detected.
@@ -33,13 +31,12 @@ const OPTIONS: [(&str, &str, bool); 6] = [
 /// True if the target sets this client option itself, or has a configuration key for it.
 #[must_use]
 pub fn is_reserved(option: &str) -> bool {
-    // Ceph accepts spaces and dashes for underscores.
     let name = option.trim().replace([' ', '-'], "_");
     let of_keys = ["key", "keyfile", "keyring"].contains(&name.as_str());
     of_keys || OPTIONS.iter().any(|(option, ..)| *option == name)
 }
 
-/// Dropping it blocks until the cluster has closed client and pool.
+/// Dropping it blocks.
 pub(crate) struct Cluster {
     functions: &'static Functions,
     cluster: sys::Cluster,
@@ -50,7 +47,7 @@ pub(crate) struct Cluster {
 unsafe impl Send for Cluster {}
 
 impl Cluster {
-    /// Blocks until the monitors reply or the timeout expires.
+    /// May block.
     pub(crate) fn connect(functions: &'static Functions, spec: &Spec) -> Result<Self, OpenError> {
         let mut this = Self {
             functions,
@@ -155,7 +152,6 @@ impl Cluster {
         // SAFETY: the pool is open, and the namespace is a C string.
         unsafe {
             (functions.rados_ioctx_set_namespace)(self.pool, namespace.as_ptr());
-            // Writes to a full pool fail with `ENOSPC` instead of waiting for space.
             (functions.rados_set_pool_full_try)(self.pool);
         }
         Ok(())

@@ -18,14 +18,12 @@ pub(crate) struct Handle {
     pub(crate) functions: &'static Functions,
     pub(crate) image: sys::Image,
     name: String,
-    /// True once the close is announced.
     is_noted: AtomicBool,
     state: Arc<State>,
     notes: Sender<Note>,
 }
 
 impl Handle {
-    /// An open of the same image then waits for the close.
     fn note_close(&self) {
         if !self.is_noted.swap(true, Ordering::Relaxed) {
             keeper::note_close(&self.name);
@@ -41,14 +39,14 @@ unsafe impl Sync for Handle {}
 impl Drop for Handle {
     fn drop(&mut self) {
         self.note_close();
-        // The keeper closes the image on its own thread, which may block.
+        // The keeper may block.
         let _ = self.notes.send(Note::Close);
     }
 }
 
 /// Open RBD image. Its keeper thread closes it after the last reference.
 pub struct Image {
-    /// Handle of the current client. Locked only while it is read or replaced.
+    /// Locked only while it is read or replaced.
     current: RwLock<Arc<Handle>>,
     spec: Spec,
     access: Access,
@@ -119,7 +117,6 @@ impl Image {
 
     #[inline]
     pub(crate) fn current(&self) -> RwLockReadGuard<'_, Arc<Handle>> {
-        // No writer panics while it holds this lock.
         self.current.read().unwrap_or_else(PoisonError::into_inner)
     }
 

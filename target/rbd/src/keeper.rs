@@ -1,5 +1,5 @@
-//! Keeper thread of an open image, for library calls that may block: reads the size after a change,
-//! detects blocklisting of the client, and closes the image.
+//! Keeper thread of an open image: reads the size after a change, detects blocklisting of the
+//! client, and closes the image.
 
 use std::ffi::{CString, c_int, c_void};
 use std::sync::atomic::Ordering;
@@ -13,19 +13,18 @@ use crate::cluster::c_string;
 use crate::error::{OpenError, check, words};
 use crate::open::{OnChange, Open, State, size_of_image};
 
-/// Time that an open waits for the close of the same image.
+/// How long an open waits.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) enum Note {
     Changed,
-    /// The watch on the header object broke, with this errno.
     WatchLost(i32),
     Close,
 }
 
-/// Images being closed. Consistent after a panic: each change is one step.
+/// Consistent after a panic: each change is one step.
 static CLOSING: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static CLOSED: Condvar = Condvar::new();
 
@@ -33,12 +32,11 @@ fn closing() -> MutexGuard<'static, Vec<String>> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The image has no namespace any more; its keeper closes it after the last operation.
+/// The keeper closes the image after the last operation.
 pub(crate) fn note_close(name: &str) {
     closing().push(name.to_owned());
 }
 
-/// Its last writes may still be in progress.
 pub(crate) fn wait_for_close(name: &str) -> Result<(), OpenError> {
     let is_closing = |names: &mut Vec<String>| names.iter().any(|closing| closing == name);
     let waited = CLOSED.wait_timeout_while(closing(), CLOSE_TIMEOUT, is_closing);
@@ -51,14 +49,14 @@ pub(crate) fn wait_for_close(name: &str) -> Result<(), OpenError> {
     )))
 }
 
-/// Waits until all unused images are closed. Returns `false` on timeout.
+/// Returns `false` on timeout.
 pub(crate) fn wait_for_closes(longest: Duration) -> bool {
     let are_closing = |names: &mut Vec<String>| !names.is_empty();
     let waited = CLOSED.wait_timeout_while(closing(), longest, are_closing);
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
 
-/// `watched`: the header object, whose watch reveals that the client was blocklisted.
+/// `watched`: the header object, whose watch reveals blocklisting.
 pub(crate) fn start(
     open: Open,
     name: String,
@@ -98,7 +96,6 @@ pub(crate) fn start(
     Ok(sender)
 }
 
-/// Callback argument: callbacks only send notes and acknowledge notifications.
 struct Watch {
     notes: Sender<Note>,
     header: Option<CString>,
@@ -116,7 +113,6 @@ struct Keeper {
     name: String,
     state: Arc<State>,
     on_change: OnChange,
-    /// Update watch, and cookie of the watch on the header object.
     updates: Option<u64>,
     header: Option<u64>,
 }
@@ -148,7 +144,6 @@ impl Keeper {
         true
     }
 
-    /// Reads the size, and reports a change.
     fn look(&self) {
         match size_of_image(self.open.functions, self.open.image) {
             Ok(bytes) => {
@@ -209,7 +204,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Sets the header watch again: the connection broke, or the cluster rejects this client.
+    /// The connection broke, or the cluster rejects this client.
     fn watch_again(&mut self, errno: i32) {
         let Some(cookie) = self.header.take() else {
             return;
@@ -322,7 +317,6 @@ mod tests {
     use crate::cluster::Cluster;
     use crate::sys::{Functions, Image, UpdateCallback};
 
-    /// Images closed, and current watch, of the fake library below.
     static CLOSED_IMAGES: AtomicU32 = AtomicU32::new(0);
     static WATCHER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -359,7 +353,6 @@ mod tests {
         0
     }
 
-    /// All commands then fail, and the image is closed after its last user has gone.
     #[test]
     fn a_keeper_that_panics_fails_its_image_and_closes_it() {
         let functions: &'static Functions = Box::leak(Box::new(Functions {

@@ -1,15 +1,13 @@
 //! Images of a Ceph cluster (RBD), over librbd and librados.
 //!
-//! Both libraries are loaded at run time. An [`Image`] is opened on a thread that may block, and is
-//! shared by all threads. Each I/O thread has a [`Queue`], which accepts work for any image.
-//! Threads of librbd pass completions to the queue by a list, and by an eventfd while its thread
-//! sleeps.
+//! Both libraries are loaded at run time. An [`Image`] is shared by all threads. Each I/O thread
+//! has a [`Queue`], which accepts work for any image. Threads of librbd pass completions to the
+//! queue by a list, and by an eventfd while its thread sleeps.
 //!
 //! The library's cache is off: an acknowledged write is on all replicas.
 //!
 //! Why `unsafe` here: librbd is C code, and its threads access an operation's memory until they
-//! call back. Each operation therefore holds its memory ([`Memory`]) and its image until then, even
-//! if its queue is dropped.
+//! call back. Each operation holds its memory ([`Memory`]) and its image until then.
 
 mod cluster;
 mod error;

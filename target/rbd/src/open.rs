@@ -20,7 +20,7 @@ pub(crate) type OnChange = Arc<dyn Fn() + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) bytes: AtomicU64,
-    /// Errno that made the image unusable, or 0.
+    /// Errno, or 0.
     pub(crate) failure: AtomicI32,
 }
 
@@ -141,7 +141,6 @@ impl Open {
         })
     }
 
-    /// Acquires the exclusive lock, unless the image is shared.
     pub(crate) fn claim(&self, name: &str, shared: bool) -> Result<(), OpenError> {
         let mut features = 0;
         // SAFETY: the image is open; the features are written before they are read.

@@ -82,7 +82,6 @@ pub enum Work {
     Flush,
 }
 
-/// Its address is the callback argument.
 struct Operation {
     shared: Arc<Shared>,
     tag: u64,
@@ -97,17 +96,15 @@ struct Ended {
 
 struct Shared {
     ended: Mutex<VecDeque<Ended>>,
-    /// Length of `ended`, readable without the lock.
     count: AtomicUsize,
-    /// Whether the queue's thread sleeps and needs the eventfd.
+    /// Whether the thread needs the eventfd.
     asleep: AtomicBool,
-    /// Whether the queue was dropped: further completions are discarded.
+    /// Further completions are discarded.
     closed: AtomicBool,
     wake: Wake,
 }
 
 impl Shared {
-    /// Consistent after a panic: each change is one step.
     fn ended(&self) -> MutexGuard<'_, VecDeque<Ended>> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -129,10 +126,9 @@ impl Shared {
 /// Operations submitted by a thread.
 pub struct Queue {
     shared: Arc<Shared>,
-    /// Boxes to reuse, so that submitting does not allocate.
+    /// For reuse.
     #[expect(clippy::vec_box, reason = "the library knows each by its address")]
     free: Vec<Box<Operation>>,
-    /// Operations not yet popped.
     out: u32,
 }
 
@@ -235,7 +231,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // Completed operations hold a reference to this list: left in it, they would form a cycle.
+        // Completed operations hold this list: a cycle.
         let mut ended = self.shared.ended();
         self.shared.closed.store(true, Ordering::Relaxed);
         let left = std::mem::take(&mut *ended);
@@ -244,7 +240,6 @@ impl Drop for Queue {
     }
 }
 
-/// On failure, returns the operation with an errno.
 fn begin(
     operation: Box<Operation>,
     image: &Handle,

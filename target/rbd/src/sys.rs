@@ -1,7 +1,7 @@
 //! Functions of librados and librbd, loaded at run time.
 //!
-//! Why `unsafe` here: a library runs code when it loads, and only its headers define its types.
-//! The types here are from `librados.h` and `librbd.h`; the sonames' versions keep them.
+//! Why `unsafe` here: a library runs code when it loads, and only its headers (`librados.h` and
+//! `librbd.h`) define its types; the sonames' versions keep them.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -122,7 +122,7 @@ table! {
 const RADOS: &str = "librados.so.2";
 const RBD: &str = "librbd.so.1";
 
-/// Loaded libraries are never unloaded; a failed load is tried again by the next call.
+/// Libraries stay loaded; a failed load is tried again.
 pub(crate) fn functions() -> Result<&'static Functions, OpenError> {
     static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
     if let Some(functions) = FUNCTIONS.get() {
@@ -144,7 +144,6 @@ fn load(name: &'static str) -> Result<&'static Library, OpenError> {
              librados2 on Debian and Ubuntu, librbd1 on Fedora and RHEL)"
         ))
     })?;
-    // The library's threads may run until the process ends.
     Ok(Box::leak(Box::new(library)))
 }
 

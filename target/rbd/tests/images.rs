@@ -174,7 +174,6 @@ fn an_image_from_its_making_to_its_removal() {
     assert_ne!(then.identity(), image.identity());
     let identity = image.identity().to_owned();
 
-    // Written data survives a close, which also releases the lock.
     drop((image, then));
     let image = rig.open("disk", WRITER).unwrap();
     assert_eq!(image.identity(), identity);
@@ -197,7 +196,6 @@ fn an_image_that_changes_says_so() {
     wait_until("the new size is seen", || image.bytes() == 96 << 20);
     wait_until("and said", || changes.load(Ordering::Relaxed) == 1);
 
-    // Without its OSD, a pending operation waits.
     rig.cluster.kill_osd().unwrap();
     let memory = rig.piece(0);
     rig.memory.fill(0, PIECE, 0x11);
@@ -218,7 +216,6 @@ fn an_image_that_changes_says_so() {
     wait_until("that is seen", || image.failure() == Some(libc::ESHUTDOWN));
     assert_eq!(rig.write(&image, 0, 1), Err(libc::ESHUTDOWN));
 
-    // A new client reopens the image under the same names, and the old one is closed.
     image.open_again().unwrap();
     assert_eq!(image.failure(), None);
     assert_eq!(rig.write(&image, 0, 2), Ok(0));

@@ -213,6 +213,7 @@ impl Drop for SoftDevice {
         self.manager.stop();
         let thread = lock(&self.thread).take();
         if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
+            // The thread ends without a panic, or has logged it.
             let _ = thread.join();
         }
     }

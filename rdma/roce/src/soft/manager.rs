@@ -201,6 +201,7 @@ impl ConnectionManager {
     }
 
     pub(super) fn reject(&self, id: ConnId, reason: RejReason, info: &[u8], private_data: &[u8]) {
+        // A peer that gave up needs no refusal.
         let _ = self.with(|inner, _| inner.manager.reject(id, reason, info, private_data));
     }
 

@@ -1,12 +1,11 @@
 //! Closing of queue pairs.
 //!
-//! A queue pair is destroyed when no more completions can arrive: all send work has completed, the
-//! device has reported that it takes no more receives ("last WQE reached"), and the completion
-//! queue was read to its end after that. Earlier, receives of the shared queue would be lost: some
-//! drivers discard the completions of a destroyed queue pair.
+//! A queue pair is destroyed when all send work has completed, the device takes no more receives
+//! ("last WQE reached"), and the completion queue was then read to its end. Earlier, receives of
+//! the shared queue would be lost with the completions that some drivers discard.
 //!
-//! Successful unsignaled work never completes by itself, so a last send is posted after the queue
-//! pair has failed; it is flushed after all other work.
+//! Successful unsignaled work never completes by itself: a last send after the failure is flushed
+//! behind all other work.
 
 use std::time::{Duration, Instant};
 
@@ -18,9 +17,7 @@ use super::VerbsEndpoint;
 use super::qp::{Phase, Qp};
 use super::work_id::WorkId;
 
-/// Time limit for draining.
-///
-/// Usually microseconds, unless the device does not report the end.
+/// For a device that does not report the end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl VerbsEndpoint {
@@ -45,7 +42,6 @@ impl VerbsEndpoint {
                     deadline: Instant::now() + CLOSE_TIMEOUT,
                 };
                 self.settling.push(id);
-                // A queue pair that has not failed would send it.
                 if let Some(Ok(())) = failing {
                     self.mark_the_end(id);
                 }
@@ -53,12 +49,10 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Posts the last send, which has no entry in the ring.
     fn mark_the_end(&mut self, id: QpId) {
         let Some(qp) = self.table.get_mut(id) else {
             return;
         };
-        // Without space for it, the deadline ends the remaining work.
         if self.removed || qp.ring.outstanding() == 0 || qp.ring.room() == 0 {
             return;
         }
@@ -77,7 +71,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Reports, once, an end without a call of `disconnect`.
+    /// Once, without a call of `disconnect`.
     pub(super) fn end_connection(&mut self, id: QpId, reason: DisconnectReason) {
         let Some(qp) = self.table.get_mut(id) else {
             return;
@@ -89,7 +83,6 @@ impl VerbsEndpoint {
         }
     }
 
-    /// The device takes no more receives for a queue pair.
     pub(super) fn receives_end(&mut self, id: QpId) {
         let round = self.staged.next_full_round();
         if let Some(qp) = self.table.get_mut(id) {
@@ -97,7 +90,6 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Checks the queue pairs that connect or close.
     pub(super) fn settle(&mut self) {
         if self.settling.is_empty() {
             return;
@@ -126,9 +118,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// True if all work of a closing queue pair has been returned.
-    ///
-    /// If `overdue`, does not wait for the device's report of receives.
+    /// With `overdue`, without the device's report of receives.
     fn is_drained(&self, qp: &Qp, overdue: bool) -> bool {
         let receives = overdue
             || qp

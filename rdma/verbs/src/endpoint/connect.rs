@@ -20,16 +20,15 @@ use super::VerbsEndpoint;
 use super::qp::{Attempt, Phase, Qp, from_tag, tag};
 use super::transition::{self, Depths, Start};
 
-/// Inline data of a SEND, in bytes.
+/// In bytes.
 ///
 /// A capsule without data, or a response, then needs no DMA read.
 const INLINE: u32 = 64;
 
-/// Interval of reads of events while busy; each costs a system call.
+/// Each read costs a system call.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl VerbsEndpoint {
-    /// Accepts a request with a queue pair ready for traffic.
     pub(super) fn accept_request(
         &mut self,
         request: ConnRequest,
@@ -122,7 +121,7 @@ impl VerbsEndpoint {
         Ok(id)
     }
 
-    /// Returns the next queue pair's id, if the limits permit one with these options.
+    /// If the limits permit one.
     fn vacancy(&mut self, options: &QpOptions) -> Result<QpId, FabricError> {
         if self.removed {
             return Err(FabricError::Gone("RDMA device"));
@@ -150,8 +149,7 @@ impl VerbsEndpoint {
         )
     }
 
-    /// Handles events of the device and the connections, then checks the queue pairs that connect
-    /// or close.
+    /// Also checks the queue pairs that connect or close.
     pub(super) fn look_for_events(&mut self) {
         while let Some(event) = self.mailbox.take() {
             self.handle_device_event(event);
@@ -191,7 +189,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// A message arrived before the peer's RTU, or instead of it.
+    /// The message may replace the peer's RTU.
     fn traffic_seen(&mut self, id: QpId) {
         if let Some(qp) = self.table.get_mut(id)
             && matches!(qp.phase, Phase::Accepted)
@@ -226,7 +224,7 @@ impl VerbsEndpoint {
             sys::RDMA_CM_EVENT_ADDR_ERROR
             | sys::RDMA_CM_EVENT_ROUTE_ERROR
             | sys::RDMA_CM_EVENT_CONNECT_ERROR => self.unreachable(id, event),
-            // On an established connection: the neighbour has another MAC.
+            // The neighbour has another MAC.
             sys::RDMA_CM_EVENT_UNREACHABLE => match qp.phase {
                 Phase::Established => self.end_connection(id, DisconnectReason::PeerMoved),
                 Phase::Connecting(_) | Phase::Accepted => self.unreachable(id, event),
@@ -241,7 +239,6 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Fails the connection attempt if the step fails.
     fn step(&mut self, id: QpId, step: impl FnOnce(&mut Self, QpId) -> Result<(), FabricError>) {
         let connecting = self.table.get(id).map(|qp| &qp.phase);
         if !matches!(connecting, Some(Phase::Connecting(_))) {
@@ -316,9 +313,7 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Logs if the hop limit in effect differs from the requested one.
-    ///
-    /// For queue pairs of user-space verbs, Linux takes it from the route
+    /// For user-space verbs, Linux takes the hop limit from the route
     /// (`ib_resolve_unicast_gid_dmac`).
     fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
         let Some(qp) = self.table.get(id) else { return };
@@ -339,7 +334,6 @@ impl VerbsEndpoint {
         }
     }
 
-    /// A peer also sends a REJ if it disconnects before it has our RTU.
     fn rejected(&mut self, id: QpId, event: &CmEvent) {
         match self.table.get(id).map(|qp| &qp.phase) {
             Some(Phase::Connecting(_) | Phase::Accepted) => {}
@@ -377,7 +371,6 @@ impl VerbsEndpoint {
         self.give_up(id);
     }
 
-    /// Called after the peer has been notified.
     fn give_up(&mut self, id: QpId) {
         if let Some(qp) = self.table.get_mut(id) {
             qp.down = true;

@@ -1,8 +1,8 @@
 //! Endpoint: the queues of one reactor on a device.
 //!
-//! The data path is [`VerbsEndpoint::post`], [`VerbsEndpoint::post_receives`] and
-//! [`VerbsEndpoint::poll`], on preallocated memory and the queues mapped by the driver. Set-up and
-//! tear-down are in [`connect`] and [`close`].
+//! The data path ([`VerbsEndpoint::post`], [`VerbsEndpoint::post_receives`],
+//! [`VerbsEndpoint::poll`]) uses preallocated memory and the mapped queues. Set-up and tear-down
+//! are in [`connect`] and [`close`].
 
 mod close;
 mod connect;
@@ -39,8 +39,6 @@ use work_id::WorkId;
 /// Maximum receives posted by one call.
 const RECEIVE_BATCH: usize = 64;
 
-/// Queue pairs with their queues and events.
-///
 /// Drop order: queue pairs and identifiers before the queues and the channel they use.
 pub(crate) struct VerbsEndpoint {
     table: QpTable,
@@ -56,7 +54,6 @@ pub(crate) struct VerbsEndpoint {
     channel: Arc<Channel>,
     mailbox: Arc<Mailbox>,
     events: VecDeque<Event>,
-    /// Next read of connection events without a wake-up.
     next_look: Instant,
     removed: bool,
     wait_fds: [RawFd; 3],
@@ -67,7 +64,6 @@ pub(crate) struct VerbsEndpoint {
 }
 
 impl VerbsEndpoint {
-    /// `as_device`: the device as visible outside.
     pub(crate) fn open(
         device: Arc<VerbsDevice>,
         as_device: Arc<dyn Device>,
@@ -102,10 +98,7 @@ impl VerbsEndpoint {
         })
     }
 
-    /// Posts receives for which there are slots.
-    ///
-    /// If the device refuses a batch, the receives it accepted complete later; the others count as
-    /// never posted.
+    /// If the device refuses a batch, the receives it accepted complete later.
     fn post_batch(&mut self, batch: &[RecvWork]) -> Result<(), PostError> {
         let mut slots = [0; RECEIVE_BATCH];
         self.receive_chain.clear();
@@ -167,8 +160,7 @@ impl Endpoint for VerbsEndpoint {
         self.table.get_mut(id)?.pair.as_ref()?.marked().ok()
     }
 
-    /// Returns false: the address vector of a ready queue pair can only be changed while its send
-    /// queue is drained (IBTA 10.3.1, SQD), which adapters do not support.
+    /// Adapters do not support a change on a ready queue pair (IBTA 10.3.1, SQD).
     fn set_marking(&mut self, _: QpId, _: Marking) -> bool {
         false
     }
@@ -203,7 +195,7 @@ impl Endpoint for VerbsEndpoint {
                 _ => PostError::Broken,
             });
         }
-        // Part of the chain is posted, so all-or-nothing requires all: the rest has failed.
+        // Part of the chain is posted: the rest has failed.
         self.staged.flush(id, refused);
         self.break_down(id);
         Ok(())
@@ -218,8 +210,7 @@ impl Endpoint for VerbsEndpoint {
         out.extend(self.events.drain(..));
     }
 
-    /// Makes the next poll read events: the kernel manages connections, and the endpoint's channel
-    /// has its events.
+    /// The next poll reads the kernel's events.
     fn drain_connections(&mut self) {
         self.next_look = Instant::now();
     }
@@ -232,11 +223,9 @@ impl Endpoint for VerbsEndpoint {
         if self.removed {
             return Err(FabricError::Gone("RDMA device"));
         }
-        // After any wake-up, events are read first.
         self.next_look = Instant::now();
         self.completions.clear_wakeups();
         self.completions.request_notify()?;
-        // Completions before the request raise no event.
         self.stage();
         self.settle();
         Ok(!self.staged.is_empty() || !self.events.is_empty() || !self.mailbox.is_empty())

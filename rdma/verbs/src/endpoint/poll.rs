@@ -13,12 +13,11 @@ use super::work_id::{Owner, WorkId, same_generation};
 /// Completions per call of the device.
 const BATCH: usize = 32;
 
-/// Completions taken from the device and not yet returned.
 pub(super) struct Staged {
     batch: Box<[sys::ibv_wc; BATCH]>,
     next: usize,
     end: usize,
-    /// Completions of work that never reached the device, or never came back.
+    /// Of work that never reached the device, or never came back.
     flushed: VecDeque<Completion>,
     /// Number of times that all completions had been returned.
     rounds: u64,
@@ -49,13 +48,11 @@ impl Staged {
         self.rounds
     }
 
-    /// First round after which all completions now in the device's queue have been returned.
     pub(super) fn next_full_round(&self) -> u64 {
         let under_way = u64::from(self.next != self.end);
         self.rounds + under_way + 1
     }
 
-    /// Completes work as flushed without the device.
     pub(super) fn flush(&mut self, qp: QpId, works: &[SendWork]) {
         for work in works {
             self.flush_entry(qp, SendEntry::of(work));
@@ -91,7 +88,6 @@ impl VerbsEndpoint {
         let mut count = 0;
         while count < out.len() {
             let Some(wc) = self.staged.take() else {
-                // A short batch emptied the queue; look again on the next call.
                 let drained = count > 0 && self.staged.end < BATCH;
                 if drained || !self.stage() {
                     break;
@@ -113,8 +109,6 @@ impl VerbsEndpoint {
         count
     }
 
-    /// Takes a batch if the last one has been returned.
-    ///
     /// Returns true if there are completions.
     pub(super) fn stage(&mut self) -> bool {
         if self.staged.next != self.staged.end {
@@ -125,7 +119,7 @@ impl VerbsEndpoint {
             false => self.completions.poll(&mut self.staged.batch[..]),
         };
         let count = polled.unwrap_or_else(|_| {
-            // The driver cannot read the queue any more: nothing will complete.
+            // The queue is broken: nothing will complete.
             self.device.subscribers().device_removed();
             0
         });
@@ -137,7 +131,6 @@ impl VerbsEndpoint {
         count > 0
     }
 
-    /// `None` if the queue pair is gone.
     fn translate(&mut self, wc: &sys::ibv_wc) -> Option<Completion> {
         let status = WorkStatus::of_code(wc.status);
         let completion = match WorkId::from_raw(wc.wr_id).owner() {
@@ -177,8 +170,7 @@ impl VerbsEndpoint {
     fn received(&mut self, slot: u32, wc: &sys::ibv_wc, status: WorkStatus) -> Option<Completion> {
         let work = self.slots.take(slot)?;
         let Some(qp) = self.table.by_number(wc.qp_num) else {
-            // The queue pair is gone, so others can use the receive. A refusal means that the
-            // device is broken.
+            // Others can use the receive. A refusal means that the device is broken.
             let _ = self.post_batch(&[work]);
             return None;
         };
@@ -193,7 +185,7 @@ impl VerbsEndpoint {
         })
     }
 
-    /// Reports a failed queue pair once, unless it is being closed.
+    /// Reported once, unless the queue pair is being closed.
     pub(super) fn break_down(&mut self, id: QpId) {
         self.end_connection(id, cairn_rdma::DisconnectReason::Transport);
     }

@@ -11,7 +11,6 @@ use crate::cm::Id;
 use crate::objects::QueuePair;
 use crate::send_ring::SendRing;
 
-/// Queue pair, with its connection identifier and outstanding work.
 pub(super) struct Qp {
     /// `None` until a connecting end has resolved its device. Dropped before the identifier.
     pub(super) pair: Option<QueuePair>,
@@ -19,8 +18,7 @@ pub(super) struct Qp {
     pub(super) ring: SendRing,
     pub(super) phase: Phase,
     pub(super) down: bool,
-    /// Round of polling after which all receives have been returned, once the device takes no more
-    /// of them.
+    /// Round of polling that returns the last receives, once the device takes no more.
     pub(super) receives_end: Option<u64>,
 }
 
@@ -65,7 +63,6 @@ impl Qp {
         }
     }
 
-    /// True if the device accepts `work` as inline data.
     pub(super) fn may_inline(&self, work: &SendWork) -> bool {
         let send = matches!(
             work.op,
@@ -88,7 +85,6 @@ impl Qp {
     }
 }
 
-/// Tag of an identifier.
 pub(super) fn tag(id: QpId) -> u64 {
     u64::from(id.generation()) << 16 | id.slot() as u64
 }

@@ -36,13 +36,11 @@ impl QpTable {
         self.slots.len()
     }
 
-    /// Returns the next queue pair's id, if a slot is free.
     pub(super) fn vacant(&self) -> Option<QpId> {
         let slot = *self.free.last()?;
         Some(QpId::new(slot, self.slots[usize::from(slot)].generation))
     }
 
-    /// Fills the slot of [`vacant`](Self::vacant).
     pub(super) fn insert(&mut self, id: QpId, qp: Qp) {
         assert_eq!(self.vacant(), Some(id), "the slot was vacant just now");
         self.free.pop();
@@ -58,7 +56,6 @@ impl QpTable {
         }
     }
 
-    /// The slot's next queue pair gets another id.
     pub(super) fn remove(&mut self, id: QpId) -> Option<Qp> {
         self.get(id)?;
         let slot = &mut self.slots[id.slot()];
@@ -96,9 +93,7 @@ impl QpTable {
     }
 }
 
-/// Hashes queue pair numbers by one multiplication.
-///
-/// Devices allocate them in sequence, and peers cannot choose them.
+/// Devices allocate the numbers in sequence, and peers cannot choose them.
 #[derive(Default)]
 pub(super) struct NumberHasher(u64);
 
@@ -115,7 +110,7 @@ impl Hasher for NumberHasher {
 
     fn write_u32(&mut self, number: u32) {
         // 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming, 6.4), with the
-        // high bits folded into the bits used by the map.
+        // high bits folded into those used by the map.
         let product = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ (product >> 32);
     }

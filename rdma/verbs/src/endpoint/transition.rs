@@ -1,8 +1,7 @@
 //! State transitions of queue pairs.
 //!
-//! The connection manager supplies the attributes of each transition, from the path and the peer.
-//! Our options replace traffic class, hop limit, partition, outstanding RDMA READs, timeouts and
-//! retries.
+//! rdma_cm supplies the attributes of each transition. Our options replace traffic class, hop
+//! limit, partition, outstanding READs, timeouts and retries.
 
 use cairn_rdma::{FabricError, QpOptions};
 
@@ -10,12 +9,10 @@ use crate::cm::Id;
 use crate::objects::QueuePair;
 use crate::sys;
 
-/// Outstanding RDMA READs, within the limits of both ends and the device.
+/// Within the limits of both ends and the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Depths {
-    /// Maximum outstanding READs sent by this end.
     pub(super) initiator: u8,
-    /// Maximum outstanding READs sent by the peer.
     pub(super) responder: u8,
 }
 
@@ -40,7 +37,6 @@ pub(super) fn to_init(pair: &mut QueuePair, cm: &mut Id, start: Start) -> Result
     pair.modify(&mut attributes, mask | ours)
 }
 
-/// Through RTR to RTS, once the peer is known.
 pub(super) fn to_ready(
     pair: &mut QueuePair,
     cm: &mut Id,

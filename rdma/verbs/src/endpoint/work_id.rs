@@ -1,7 +1,6 @@
 //! Identifiers passed to the device with work requests, and returned in completions.
 //!
-//! No pointers: a receive has its slot, send work its queue pair's slot and generation and its
-//! sequence number in that queue pair's ring.
+//! Numbers instead of pointers.
 //!
 //! ```text
 //! receive  1 ........................... slot:32
@@ -20,7 +19,6 @@ pub(super) struct WorkId(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     Receive(u32),
-    /// Send work of `slot`, if the generation matches.
     Send {
         slot: u16,
         generation: u16,

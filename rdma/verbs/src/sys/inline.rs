@@ -1,8 +1,6 @@
-//! Verbs that rdma-core defines as `static inline`: calls through the operations table in
-//! `ibv_context`.
+//! Verbs defined as `static inline` by rdma-core: calls through the table in `ibv_context`.
 //!
-//! libibverbs fills every entry, if necessary with a refusing dummy, so an empty entry means a
-//! broken library.
+//! libibverbs fills every entry, so an empty one means a broken library.
 
 use std::ffi::c_int;
 
@@ -28,14 +26,13 @@ pub(crate) unsafe fn poll_cq(cq: *mut ibv_cq, wcs: &mut [ibv_wc]) -> c_int {
     }
 }
 
-/// Remote key invalidated by an incoming SEND, if any.
 pub(crate) fn invalidated_rkey(wc: &ibv_wc) -> Option<u32> {
     // SAFETY: both members of the union are plain numbers.
     let rkey = unsafe { wc.__bindgen_anon_1.invalidated_rkey };
     (wc.wc_flags & IBV_WC_WITH_INV != 0).then_some(rkey)
 }
 
-/// Requests one event on the CQ's channel at the next completion.
+/// At the next completion.
 ///
 /// # Safety
 /// `cq` is a live CQ.

@@ -1,8 +1,7 @@
 //! C declarations: types of rdma-core, and its functions resolved at run time.
 //!
 //! Why `unsafe` here: C interfaces. `bindings.rs` is generated (`cargo xtask bindings`): the types
-//! and a table of function pointers. [`inline`] has the data path, which rdma-core defines as
-//! `static inline` and no library exports.
+//! and a table of function pointers. [`inline`] has the functions that no library exports.
 
 #[allow(
     missing_docs,
@@ -20,8 +19,7 @@ pub(crate) mod inline;
 
 pub(crate) use bindings::*;
 
-// Sizes fixed by rdma-core's ABI on 64-bit machines, for structures that cross to C; bindings.rs
-// asserts the offset of every field.
+// Sizes fixed by rdma-core's ABI on 64-bit machines; bindings.rs asserts the offset of every field.
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     assert!(size_of::<rdma_cm_id>() == 416);
