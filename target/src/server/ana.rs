@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cairn_config::{Config, Nqn, Subsystem};
 
 use super::control::Control;
-use super::reload::of_nqn;
+use super::lookup::of_nqn;
 use crate::ana::ListenerShared;
 
 impl Control {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use cairn_config::Config;
 use cairn_rdma::ConnRequest;
 
-use super::StartError;
 use super::control::Control;
+use super::error::StartError;
 use crate::audit::{Changed, Event};
 use crate::outlook::{Missing, Thing};
 use crate::registry::ControlMessage;

@@ -12,27 +12,30 @@ use nvme_proto::limits::{Limits, namespaces_within};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::Started;
 use super::arrivals::Arrivals;
+use super::error::StartError;
 use super::export::Export;
-use super::flushing::{Flushing, Protection};
+use super::flushing::{Flushes, Protection};
+use super::jobs::Jobs;
 use super::listeners::{ListenerId, OpenListener};
+use super::lookup::missing_pools;
 use super::missing::MissingParts;
-use super::opening::{Found, Openings, Place, Returned};
+use super::opening::{Found, Openings, Returned};
 use super::reactors::Reactors;
 use super::reload::Reloading;
 use super::replacing::{Replaced, UnderWay};
 use super::restart::Fixed;
 use super::retiring::Retiring;
-use super::settling::Unsettled;
+use super::settling::Waits;
 use super::shutdown::STOP_TIMEOUT;
 use super::steered::Beside;
 use super::watching::Watch;
-use super::{Order, StartError, Started};
 use crate::audit::Audit;
 use crate::exposition::{MetricsServer, Observed};
 use crate::metrics::ReactorCounters;
 use crate::namespace::Namespace;
-use crate::outlook::Thing;
+use crate::outlook::{Place, Thing};
 use crate::panics::{Panics, Part};
 use crate::placement;
 use crate::reactor::{self, Sizes};
@@ -44,6 +47,16 @@ use crate::registry::{
 pub(super) const QUEUE_PAIRS_MAX: u16 = 1024;
 /// Share of [`QUEUE_PAIRS_MAX`] reserved for addresses that have or recently had an association.
 pub(super) const QUEUE_PAIRS_RESERVED: u16 = 128;
+
+/// Order from another thread.
+pub(super) enum Order {
+    /// Applies another configuration.
+    Reload(Reloading),
+    /// Run a short action on the control plane.
+    Do(Box<dyn FnOnce(&mut Control) + Send>),
+    /// Stop the target.
+    Stop,
+}
 
 pub(super) type FromListener = (ListenerId, ListenerEvent);
 
@@ -93,13 +106,10 @@ pub(super) struct Control {
     /// Reload to run after the current one.
     pub(super) next_reload: Option<Reloading>,
     pub(super) retiring: Vec<Retiring>,
-    pub(super) flushing: Vec<Flushing>,
-    /// Changes that reactors have not confirmed.
-    pub(super) unsettled: Unsettled,
+    pub(super) flushes: Flushes,
+    pub(super) jobs: Arc<Jobs>,
     pub(super) next_deadline: Option<Instant>,
     pub(super) peer_limit: PeerLimit,
-    /// Panics that ended one job but not the process.
-    pub(super) panics: Arc<Panics>,
     /// Connections without an association, and addresses that had one.
     pub(super) places: Arc<Places>,
     /// True if the target starts without missing parts.
@@ -123,6 +133,9 @@ impl Control {
         let authenticator = Authenticator::default();
         let keys = super::keys::wait_to_load(&config)?;
         let started = clock.now();
+        let has_threads = reactors.has_threads();
+        // In a simulation panics are not confined.
+        let panics = Arc::new(Panics::new(has_threads));
         let (limits, registry) = (limits(&config), Arc::new(Registry::default()));
         let (messages_out, messages) = unbounded_channel();
         let (listener_events_out, listener_events) = unbounded_channel();
@@ -133,6 +146,7 @@ impl Control {
             audit: &audit,
             clock: &clock,
             started,
+            panics: &panics,
         };
         let (mailboxes, counters) = launch.all(&mut reactors)?;
         let parts = super::export::Parts {
@@ -144,13 +158,15 @@ impl Control {
             control: messages_out.clone(),
         };
         let discovery = Arc::new(parts.discovery(0, config.target.discovery_nqn));
-        let panics = reactors.panics();
+        let jobs = Arc::new(Jobs::new(has_threads, Arc::clone(&panics)));
+        let waits = Waits::new(clock.clone(), Arc::clone(&mailboxes), messages_out.clone());
+        let flushes = Flushes::new(waits, Arc::clone(&jobs), messages_out.clone());
         let (missing, outlook) = MissingParts::new();
         let observed = Observed::new(
             &registry, counters, &providers, &panics, outlook, &mailboxes, &audit,
         );
         let control = Self {
-            openings: Openings::new(matches!(reactors, Reactors::Threads { .. })),
+            openings: Openings::new(has_threads),
             limits,
             places: Arc::new(Places::new(clock.clone())),
             clock,
@@ -177,11 +193,10 @@ impl Control {
             reloading: None,
             next_reload: None,
             retiring: Vec::new(),
-            flushing: Vec::new(),
-            unsettled: Unsettled::default(),
+            flushes,
+            jobs,
             next_deadline: None,
             peer_limit: PeerLimit::default(),
-            panics,
             is_patient,
             missing,
             arrivals: Arrivals::default(),
@@ -224,7 +239,7 @@ impl Control {
         for subsystem in &config.subsystems {
             self.export(subsystem, &mut disks)?;
         }
-        for (thing, error) in super::reload::missing_pools(&config) {
+        for (thing, error) in missing_pools(&config) {
             self.note_missing(thing, &error);
         }
         for listener in &config.listeners {
@@ -349,7 +364,7 @@ impl Control {
             self.openings.next_deadline(),
             looks.min(),
             self.missing.next_try(),
-            self.unsettled.next_deadline(),
+            self.flushes.next_deadline(),
         ];
         let timer = timer(&self.clock, deadlines.into_iter().flatten().min());
         let input = tokio::select! {
@@ -383,6 +398,12 @@ impl Control {
         }
     }
 
+    /// Time of the next necessary [`Self::step`].
+    pub(super) fn next_step(&self) -> Option<Instant> {
+        let deadlines = [self.next_deadline, self.flushes.next_deadline()];
+        deadlines.into_iter().flatten().min()
+    }
+
     fn take(&mut self, input: Input) -> bool {
         match input {
             Input::Listener((listener, event)) => self.listener_event(listener, event),
@@ -390,7 +411,7 @@ impl Control {
             Input::Order(Order::Reload(reloading)) => self.reload(reloading),
             Input::Order(Order::Do(action)) => {
                 // The action only reads, or changes a subsystem under its lock.
-                let panics = Arc::clone(&self.panics);
+                let panics = Arc::clone(self.jobs.panics());
                 panics.confine(Part::Control, || action(self));
             }
             Input::Order(Order::Stop) => return false,
@@ -401,7 +422,7 @@ impl Control {
             Input::Deadline => {
                 self.poll_timers();
                 self.look_at_retiring();
-                self.give_up_settling();
+                self.flushes.give_up_settling();
                 self.openings.advance(self.clock.now());
                 self.go_on_reloading();
                 self.try_missing();
@@ -426,10 +447,10 @@ impl Control {
                 let Some(subsystem) = self.subsystem(subsystem) else {
                     return;
                 };
-                self.flush_for(cntlid, subsystem, namespaces);
+                self.flushes.flush_for(cntlid, subsystem, namespaces);
             }
             ControlMessage::Flushed { namespaces, intact } => {
-                self.flush_ended(&namespaces, intact);
+                self.flushes.flush_ended(&namespaces, intact);
             }
             ControlMessage::Protect {
                 subsystem,
@@ -445,11 +466,15 @@ impl Control {
                         was_protected,
                         change,
                     };
-                    self.protect(subsystem, wish);
+                    self.flushes.protect(subsystem, wish);
                 }
             }
-            ControlMessage::WriteThrough(wish) => self.write_through(wish),
-            ControlMessage::Settled { id } => self.settled(id, true),
+            ControlMessage::WriteThrough(wish) => {
+                if let Some(subsystem) = self.subsystem(wish.subsystem) {
+                    self.flushes.write_through(subsystem, wish);
+                }
+            }
+            ControlMessage::Settled { id } => self.flushes.settled(id, true),
             ControlMessage::DiskChanged => {
                 for export in self.exports.values() {
                     export.see_changes();
@@ -530,6 +555,7 @@ struct Launch<'a> {
     audit: &'a Audit,
     clock: &'a Clock,
     started: Instant,
+    panics: &'a Arc<Panics>,
 }
 
 impl Launch<'_> {
@@ -559,7 +585,7 @@ impl Launch<'_> {
     ) -> io::Result<(Mailbox, Arc<ReactorCounters>)> {
         let (mailbox, inbox) = Mailbox::new().map_err(io::Error::other)?;
         let counters = Arc::new(ReactorCounters::default());
-        reactors.launch(reactor::Start {
+        let start = reactor::Start {
             index,
             core,
             sizes: sizes(self.config),
@@ -570,7 +596,8 @@ impl Launch<'_> {
             clock: self.clock.clone(),
             started: self.started,
             counters: Arc::clone(&counters),
-        })?;
+        };
+        reactors.launch(start, self.panics)?;
         Ok((mailbox, counters))
     }
 }

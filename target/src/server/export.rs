@@ -13,14 +13,13 @@ use nvme_proto::subsystem::{CNTLIDS_ALL, HostAccess, Settings, Subsystem};
 use nvme_proto::wire::Nqn;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::StartError;
 use super::control::Control;
+use super::error::StartError;
 use super::identities::check_identities;
-use super::opening::Place;
-use super::reactors::Task;
+use super::jobs::Job;
 use super::replacing::FormerNamespace;
 use crate::namespace::{Namespace, NamespaceTable, is_restricted};
-use crate::outlook::Thing;
+use crate::outlook::{Place, Thing};
 use crate::registry::{Authenticator, ControlMessage, Mailbox, SubsystemShared};
 
 /// Firmware revision (FR): at most 8 ASCII characters.
@@ -31,7 +30,7 @@ const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 pub(super) struct Export {
     pub(super) subsystem: Arc<SubsystemShared>,
     pub(super) namespaces: BTreeMap<u32, Arc<Namespace>>,
-    /// Shared with the recovery task; a second reference means that one runs.
+    /// Shared with the recovery job; a second reference means that one runs.
     recovering: Arc<()>,
 }
 
@@ -426,8 +425,8 @@ impl Export {
         );
     }
 
-    /// Task that tests whether failed disks work again, if there are any.
-    pub(super) fn recover(&self) -> Option<Task> {
+    /// Job that tests whether failed disks work again, if there are any.
+    pub(super) fn recover(&self) -> Option<Job> {
         let all = self.namespaces.values();
         let failed: Vec<_> = all.filter(|ns| ns.backend.is_failed()).cloned().collect();
         if failed.is_empty() && !self.subsystem.shows_losses() {

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use cairn_config::Config;
 
-use super::StartError;
 use super::control::Control;
-use super::opening::Place;
-use super::reload::{ReloadError, at_place};
+use super::error::{ReloadError, StartError};
+use super::lookup::at_place;
 use crate::namespace::Namespace;
-use crate::outlook::Thing;
+use crate::outlook::{Place, Thing};
 
 /// Part of a configuration that a reload examines.
 pub(crate) enum Extent {

@@ -7,17 +7,29 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::peer_line;
 use nvme_proto::wire::feature::WriteProtectionState;
+use tokio::sync::mpsc::UnboundedSender;
 
-use super::control::Control;
+use super::jobs::Jobs;
+use super::settling::Waits;
 use crate::namespace::{Namespace, NamespaceTable};
 use crate::panics::Part;
 use crate::registry::{ControlMessage, Scope, SubsystemShared, WriteThrough};
 
-pub(super) struct Flushing {
+/// Flushes in progress, and the changes that wait for disks.
+pub(super) struct Flushes {
+    under_way: Vec<UnderWay>,
+    waits: Waits<Self>,
+    jobs: Arc<Jobs>,
+    control: UnboundedSender<ControlMessage>,
+}
+
+/// Flush of the namespaces of a table.
+struct UnderWay {
     subsystem: Arc<SubsystemShared>,
     table: Arc<NamespaceTable>,
     waiting: Waiters,
@@ -29,7 +41,7 @@ pub(super) struct Flushing {
 struct Waiters {
     /// CNTLIDs of controllers that shut down.
     shut_down: BTreeSet<u16>,
-    /// IDs of control plane waits ([`Control::wait`]).
+    /// IDs of waits ([`Waits::begin`]).
     waits: Vec<u64>,
 }
 
@@ -48,7 +60,54 @@ pub(super) struct Protection {
     pub(super) change: u64,
 }
 
-impl Control {
+impl Flushes {
+    pub(super) fn new(
+        waits: Waits<Self>,
+        jobs: Arc<Jobs>,
+        control: UnboundedSender<ControlMessage>,
+    ) -> Self {
+        Self {
+            under_way: Vec::new(),
+            waits,
+            jobs,
+            control,
+        }
+    }
+
+    /// True if no flush is in progress or queued.
+    pub(super) fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.waits.next_deadline()
+    }
+
+    /// Runs `then` once no disk has an earlier command of the scope, or after the wait's deadline.
+    ///
+    /// The change must be in force, or in the mailboxes, before this call.
+    pub(super) fn settle(
+        &mut self,
+        scope: Scope,
+        then: impl FnOnce(&mut Self, bool) + Send + 'static,
+    ) {
+        self.waits.settle(scope, then);
+    }
+
+    /// Ends a wait, unless its deadline has passed.
+    pub(super) fn settled(&mut self, id: u64, well: bool) {
+        if let Some(then) = self.waits.end(id) {
+            then(self, well);
+        }
+    }
+
+    /// Ends the waits whose deadlines have passed.
+    pub(super) fn give_up_settling(&mut self) {
+        for then in self.waits.late() {
+            then(self, false);
+        }
+    }
+
     /// Adds a controller that waits for a flush.
     pub(super) fn flush_for(
         &mut self,
@@ -66,42 +125,39 @@ impl Control {
         subsystem: Arc<SubsystemShared>,
         table: Arc<NamespaceTable>,
     ) -> &mut Waiters {
-        let mut under_way = self.flushing.iter();
-        let at = under_way.position(|flushing| Arc::ptr_eq(&flushing.table, &table));
+        let mut under_way = self.under_way.iter();
+        let at = under_way.position(|flush| Arc::ptr_eq(&flush.table, &table));
         if let Some(at) = at {
-            return &mut self.flushing[at].next;
+            return &mut self.under_way[at].next;
         }
         self.begin_flush(&subsystem, &table);
-        self.flushing.push(Flushing {
+        self.under_way.push(UnderWay {
             subsystem,
             table,
             waiting: Waiters::default(),
             next: Waiters::default(),
         });
-        let last = self.flushing.len() - 1;
-        &mut self.flushing[last].waiting
+        let last = self.under_way.len() - 1;
+        &mut self.under_way[last].waiting
     }
 
     /// Flushes all namespaces after a host switched off its write cache and its writes in flight
     /// ended.
     ///
     /// If a disk prevents this in time, the command fails, but later writes are durable.
-    pub(super) fn write_through(&mut self, wish: WriteThrough) {
-        let Some(subsystem) = self.subsystem(wish.subsystem) else {
-            return;
-        };
+    pub(super) fn write_through(&mut self, subsystem: Arc<SubsystemShared>, wish: WriteThrough) {
         let scope = Scope::Controller(Arc::clone(&wish.controller));
-        self.settle(scope, move |control, settled| {
+        self.waits.settle(scope, move |flushes, settled| {
             if !settled {
                 return subsystem.write_through_done(&wish, false);
             }
             let (table, of) = (subsystem.namespaces(), Arc::clone(&subsystem));
-            let id = control.wait(move |_, intact| of.write_through_done(&wish, intact));
-            let (unsettled, waits) = (&control.unsettled, &mut control.flushing);
-            for flushing in waits {
-                flushing.next.waits.retain(|id| unsettled.has(*id));
+            let done = move |_: &mut Self, intact| of.write_through_done(&wish, intact);
+            let id = flushes.waits.begin(done);
+            for flush in &mut flushes.under_way {
+                flush.next.waits.retain(|id| flushes.waits.has(*id));
             }
-            control.waiters_of(subsystem, table).waits.push(id);
+            flushes.waiters_of(subsystem, table).waits.push(id);
         });
     }
 
@@ -124,9 +180,9 @@ impl Control {
             return self.keep_protection(subsystem, wish);
         }
         let scope = Scope::Namespaces(vec![wish.namespace.id]);
-        self.settle(scope, move |control, settled| {
+        self.waits.settle(scope, move |flushes, settled| {
             if settled {
-                return control.keep_protection(subsystem, wish);
+                return flushes.keep_protection(subsystem, wish);
             }
             if let Some(line) = Line::about(Topic::Disk) {
                 let (subsystem, nsid) = (subsystem.nqn(), wish.namespace.nsid);
@@ -157,9 +213,9 @@ impl Control {
             subsystem.protection_done(namespace.nsid, change, true);
             return;
         }
-        let panics = Arc::clone(&self.panics);
+        let panics = Arc::clone(self.jobs.panics());
         // Takes as long as the disk: run on a thread for blocking work.
-        self.reactors.run(Box::new(move || {
+        self.jobs.run(Box::new(move || {
             let keep = || {
                 let flushed = !is_protected || was_protected || flush(&subsystem, &namespace);
                 flushed && keep(&namespace, state)
@@ -174,10 +230,10 @@ impl Control {
 
     fn begin_flush(&self, subsystem: &Arc<SubsystemShared>, table: &Arc<NamespaceTable>) {
         let (subsystem, namespaces) = (Arc::clone(subsystem), Arc::clone(table));
-        let control = self.messages_out.clone();
+        let control = self.control.clone();
         // Takes as long as the disks: run on a thread for blocking work.
-        let panics = Arc::clone(&self.panics);
-        self.reactors.run(Box::new(move || {
+        let panics = Arc::clone(self.jobs.panics());
+        self.jobs.run(Box::new(move || {
             let flush = || {
                 let intact = namespaces.flush();
                 if !intact {
@@ -193,18 +249,18 @@ impl Control {
 
     /// Answers the waiters of a finished flush and starts the next one.
     pub(super) fn flush_ended(&mut self, table: &Arc<NamespaceTable>, intact: bool) {
-        let mut under_way = self.flushing.iter();
-        let at = under_way.position(|flushing| Arc::ptr_eq(&flushing.table, table));
-        let mut flushing = self.flushing.swap_remove(at.expect("it was under way"));
-        let ended = std::mem::take(&mut flushing.waiting);
+        let mut under_way = self.under_way.iter();
+        let at = under_way.position(|flush| Arc::ptr_eq(&flush.table, table));
+        let mut flush = self.under_way.swap_remove(at.expect("it was under way"));
+        let ended = std::mem::take(&mut flush.waiting);
         // A new controller may have the CNTLID of an old one: it waits for the next flush.
-        for &cntlid in ended.shut_down.difference(&flushing.next.shut_down) {
-            flushing.subsystem.flushed(cntlid, intact);
+        for &cntlid in ended.shut_down.difference(&flush.next.shut_down) {
+            flush.subsystem.flushed(cntlid, intact);
         }
-        if !flushing.next.is_empty() {
-            flushing.waiting = std::mem::take(&mut flushing.next);
-            self.begin_flush(&flushing.subsystem, &flushing.table);
-            self.flushing.push(flushing);
+        if !flush.next.is_empty() {
+            flush.waiting = std::mem::take(&mut flush.next);
+            self.begin_flush(&flush.subsystem, &flush.table);
+            self.under_way.push(flush);
         }
         for id in ended.waits {
             self.settled(id, intact);

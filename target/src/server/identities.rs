@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nvme_proto::wire::Nqn;
 
-use super::StartError;
+use super::error::StartError;
 use crate::namespace::Namespace;
 
 /// Identity by which hosts distinguish disks.

@@ -7,11 +7,11 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use cairn_config::{Authentication, Config, KeySource, Keys};
-use nvme_auth::{Policy, Secret, SecretError, Secrets};
+use nvme_auth::{Policy, Secret, Secrets};
 use nvme_proto::wire::Nqn;
 use zeroize::Zeroizing;
 
-use super::StartError;
+use super::error::{KeyError, StartError};
 use crate::files;
 use crate::registry::HostKeys;
 
@@ -20,53 +20,6 @@ const FILE_BYTES_MAX: usize = 1024;
 
 /// Environment variable with systemd's folder of service credentials.
 const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
-
-/// Reason why a key cannot be used. No message contains part of a key.
-#[derive(Debug, thiserror::Error)]
-pub enum KeyError {
-    /// The file cannot be read.
-    #[error("cannot read the key {path}: {source}")]
-    Read {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
-    /// Other users can access the file.
-    #[error(
-        "users other than its owner can read or write the key {path} (mode {mode:04o}): \
-         `chmod 600 {path}`, and make another key if one of them may have read it"
-    )]
-    Open {
-        /// Path of the file.
-        path: PathBuf,
-        /// Mode of the file.
-        mode: u32,
-    },
-    /// The file has no valid secret.
-    #[error("the key {path}: {source}")]
-    Secret {
-        /// Path of the file.
-        path: PathBuf,
-        /// Reason why the text is invalid.
-        source: SecretError,
-    },
-    /// An inline key is no valid secret.
-    #[error("a key in the configuration file: {0}")]
-    Inline(SecretError),
-    /// There is no runtime to wait for the file.
-    #[error("cannot wait for a key: {0}")]
-    Runtime(io::Error),
-    /// No credentials were passed to the process.
-    #[error(
-        "the key credential:{0} cannot be used: $CREDENTIALS_DIRECTORY is not set; run the target \
-         by systemd with LoadCredential={0}:FILE in its unit, or name the file itself"
-    )]
-    NoCredentials(String),
-    /// No random replacement for a removed secret could be generated.
-    #[error("the operating system has no random numbers: {0}")]
-    NoRandom(getrandom::Error),
-}
 
 /// Keys of hosts, by subsystem.
 pub(crate) type SubsystemKeys = HashMap<Nqn, HostKeys>;

@@ -11,8 +11,8 @@ use nvme_proto::controller::Termination;
 use nvme_proto::discovery;
 use nvme_proto::wire::log::RdmaProvider;
 
-use super::StartError;
 use super::control::Control;
+use super::error::StartError;
 use crate::ana::{AnaShared, ListenerShared};
 use crate::panics::Part;
 
@@ -141,7 +141,7 @@ impl Control {
                 let config = listener.config.clone();
                 let shared = Arc::clone(&listener.shared);
                 // After a panic the request is dropped, which refuses it.
-                let panics = Arc::clone(&self.panics);
+                let panics = Arc::clone(self.jobs.panics());
                 panics.confine(Part::Connect, || self.admit(&config, shared, *request));
             }
             ListenerEvent::Down { reason } => {

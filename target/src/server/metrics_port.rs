@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::StartError;
 use super::control::Control;
+use super::error::StartError;
 use crate::exposition::MetricsServer;
 use crate::outlook::Thing;
 

@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use cairn_config::Backing;
 use tokio::sync::watch;
 
-use super::StartError;
 use super::arrivals::Arrivals;
 use super::control::Control;
+use super::error::StartError;
 use super::identities::check_identities;
-use super::opening::{Found, Place};
+use super::opening::Found;
 use crate::namespace::Namespace;
-use crate::outlook::{Missing, Outlook, Thing};
+use crate::outlook::{Missing, Outlook, Place, Thing};
 
 /// First interval between attempts.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);

@@ -9,12 +9,15 @@ mod arrivals;
 mod auditing;
 mod control;
 mod draining;
+mod error;
 mod export;
 mod extent;
 mod flushing;
 mod identities;
+mod jobs;
 mod keys;
 mod listeners;
+mod lookup;
 mod metrics_port;
 mod missing;
 mod opening;
@@ -23,6 +26,7 @@ mod reload;
 mod replacing;
 mod restart;
 mod retiring;
+mod served;
 mod settling;
 mod shutdown;
 mod steered;
@@ -36,157 +40,31 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cairn_config::Config;
-use cairn_disk::{OpenError, wait_for_images};
-use cairn_rdma::{Clock, FabricError, Provider};
+use cairn_disk::wait_for_images;
+use cairn_rdma::{Clock, Provider};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
 use crate::audit::Audit;
 use crate::exposition::Observed;
 use crate::outlook::Outlook;
-use control::Control;
+use control::{Control, Order};
 use reactors::Reactors;
 
 use reload::Reloading;
 
 pub(crate) use arrivals::Arrivals;
 pub(crate) use draining::{Drained, Which};
+pub use error::{KeyError, ReloadError, StartError};
 pub(crate) use export::{check_count, try_backend};
 pub(crate) use extent::{Extent, Step};
 pub(crate) use identities::{Identity, tell_apart};
-pub use keys::KeyError;
 pub(crate) use keys::key_errors;
-pub use reload::ReloadError;
 pub(crate) use steered::{Companion, Export, Handle, Picture};
 pub use stepped::SteppedTarget;
 
 /// Time for Ceph images to close at the end. Without OSDs a cluster closes none.
 const IMAGES_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Reason why a target cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// A pool directory cannot be exported.
-    #[error("{0}")]
-    Pool(String),
-    /// A listener cannot be opened.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// Address of the listener.
-        address: SocketAddr,
-        /// Error of the provider.
-        source: FabricError,
-    },
-    /// The configured provider is not part of this program.
-    #[error("cannot listen on {address}: {reason}")]
-    NoProvider {
-        /// Address of the listener.
-        address: SocketAddr,
-        /// Configured provider and the available ones.
-        reason: String,
-    },
-    /// A disk cannot be opened.
-    #[error("namespace {nsid} of {nqn}: {source}")]
-    Export {
-        /// SUBNQN.
-        nqn: String,
-        /// NSID.
-        nsid: u32,
-        /// Error of the disk.
-        source: OpenError,
-    },
-    /// A key cannot be used.
-    #[error("the hosts of {nqn} cannot authenticate: {source}")]
-    Key {
-        /// SUBNQN.
-        nqn: String,
-        /// Reason why the key cannot be used.
-        source: KeyError,
-    },
-    /// The authentication thread cannot start.
-    #[error("cannot start the thread of authentications: {0}")]
-    Authenticator(io::Error),
-    /// Two namespaces show the same UUID.
-    #[error(
-        "namespace {nsid} of {nqn} shows the UUID {uuid}, which namespace {other_nsid} of \
-         {other_nqn} has: it is the same disk, or a snapshot or clone of it; export it once, or \
-         set uuid for one of them, as uuidgen prints it"
-    )]
-    SameIdentity {
-        /// NQN of the first subsystem.
-        nqn: String,
-        /// NSID.
-        nsid: u32,
-        /// NQN of the second subsystem.
-        other_nqn: String,
-        /// NSID in the second subsystem.
-        other_nsid: u32,
-        /// Common UUID.
-        uuid: String,
-    },
-    /// More disks than fit in a reactor's ring.
-    #[error(
-        "{disks} files and block devices are to be exported, and at most {most} can be: export \
-         fewer, or raise the limit on open files (LimitNOFILE in the service, `ulimit -n`) to \
-         three for each disk and 256 for all else; 16384 is the most in any case"
-    )]
-    TooManyDisks {
-        /// Configured number of disks.
-        disks: usize,
-        /// Maximum number of disks.
-        most: usize,
-    },
-    /// The metrics port cannot be opened.
-    #[error("cannot listen on {address} for metrics: {source}")]
-    Metrics {
-        /// Address of the port.
-        address: SocketAddr,
-        /// Error of the system.
-        source: io::Error,
-    },
-    /// The thread of the audit log cannot start.
-    #[error("cannot start a thread of the audit log: {0}")]
-    Audit(io::Error),
-    /// A reactor cannot start.
-    #[error("cannot start a reactor: {0}")]
-    Reactor(io::Error),
-    /// The target was stopped while it started.
-    #[error("stopped before it had started")]
-    Stopped,
-    /// The thread of the control plane cannot start.
-    #[error("cannot start the control plane: {0}")]
-    Control(io::Error),
-}
-
-impl StartError {
-    /// Places of the two namespaces with one identity; empty for other errors.
-    fn twins(&self) -> Vec<opening::Place> {
-        let Self::SameIdentity {
-            nqn,
-            nsid,
-            other_nqn,
-            other_nsid,
-            ..
-        } = self
-        else {
-            return Vec::new();
-        };
-        let places = [(nqn, nsid), (other_nqn, other_nsid)];
-        let parsed = places.into_iter();
-        parsed
-            .filter_map(|(nqn, nsid)| Some((nqn.parse().ok()?, *nsid)))
-            .collect()
-    }
-}
-
-enum Order {
-    /// Applies another configuration.
-    Reload(Reloading),
-    /// Run a short action on the control plane.
-    Do(steered::Action),
-    /// Stop the target.
-    Stop,
-}
 
 /// Running target. Dropping it stops it as [`Target::stop`] does.
 #[derive(Debug)]
@@ -260,7 +138,7 @@ impl Target {
         let thread = std::thread::Builder::new()
             .name("control".into())
             .spawn(move || {
-                let reactors = Reactors::threads();
+                let reactors = Reactors::Threads(Vec::new());
                 let clock = Clock::through_suspend();
                 let control =
                     Control::start(config, providers, inbox, reactors, clock, is_patient, audit);

@@ -15,11 +15,12 @@ use cairn_config::{Backing, Config};
 use cairn_disk::{OpenError, where_to_look};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::StartError;
 use super::control::Control;
-use super::reload::at_place;
+use super::error::StartError;
+use super::lookup::at_place;
 use super::replacing::Replaced;
 use crate::namespace::Namespace;
+use crate::outlook::Place;
 use crate::panics::{Part, confine_part};
 
 /// Deadline for a disk to open or report its size.
@@ -30,8 +31,6 @@ const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
 /// Maximum concurrent calls, not counting those past their deadline.
 const CALLS_MAX: usize = 64;
-
-pub(super) use crate::outlook::Place;
 
 type Open = Box<dyn FnOnce() -> Result<Arc<Namespace>, OpenError> + Send>;
 

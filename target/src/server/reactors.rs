@@ -4,48 +4,26 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::panics::{Panics, Part};
+use crate::panics::Panics;
 use crate::reactor::{self, Reactor, ReactorHandle, Rest, Start};
 use crate::registry::{Mailbox, Message};
 
 pub(super) enum Reactors {
     /// Reactors with threads, which end after `Message::Stop`.
-    Threads {
-        reactors: Vec<ReactorHandle>,
-        panics: Arc<Panics>,
-        /// Reference count of running tasks.
-        tasks: Arc<()>,
-    },
+    Threads(Vec<ReactorHandle>),
     /// Reactors stepped by the caller.
     Stepped(Vec<Reactor>),
 }
 
-/// Blocking job that must not run on the control plane.
-pub(super) type Task = Box<dyn FnOnce() + Send>;
-
 impl Reactors {
-    /// Creates an empty set of threads.
-    pub(super) fn threads() -> Self {
-        Self::Threads {
-            reactors: Vec::new(),
-            panics: Arc::new(Panics::new(true)),
-            tasks: Arc::new(()),
-        }
+    /// True if the reactors have threads; false in simulations.
+    pub(super) fn has_threads(&self) -> bool {
+        matches!(self, Self::Threads(_))
     }
 
-    /// Panic counter; in a simulation panics are not confined.
-    pub(super) fn panics(&self) -> Arc<Panics> {
+    pub(super) fn launch(&mut self, start: Start, panics: &Arc<Panics>) -> io::Result<()> {
         match self {
-            Self::Threads { panics, .. } => Arc::clone(panics),
-            Self::Stepped(_) => Arc::new(Panics::new(false)),
-        }
-    }
-
-    pub(super) fn launch(&mut self, start: Start) -> io::Result<()> {
-        match self {
-            Self::Threads {
-                reactors, panics, ..
-            } => {
+            Self::Threads(reactors) => {
                 reactors.push(reactor::start(start, Arc::clone(panics))?);
             }
             // The thread belongs to the caller: do not pin it.
@@ -57,33 +35,12 @@ impl Reactors {
         Ok(())
     }
 
-    /// Runs a task; inline in a simulation.
-    pub(super) fn run(&self, task: Task) {
-        match self {
-            Self::Threads { tasks, panics, .. } => {
-                let (tasks, panics) = (Arc::clone(tasks), Arc::clone(panics));
-                drop(tokio::task::spawn_blocking(move || {
-                    panics.confine(Part::Flush, task);
-                    drop(tasks);
-                }));
-            }
-            Self::Stepped(_) => task(),
-        }
-    }
-
-    pub(super) fn tasks(&self) -> usize {
-        match self {
-            Self::Threads { tasks, .. } => Arc::strong_count(tasks) - 1,
-            Self::Stepped(_) => 0,
-        }
-    }
-
     /// Stops all reactors and waits until `deadline` for their threads.
     pub(super) fn stop(&mut self, mailboxes: &[Mailbox], deadline: Instant) -> Result<(), String> {
         for reactor in mailboxes {
             reactor.send(Message::Stop);
         }
-        let Self::Threads { reactors, .. } = self else {
+        let Self::Threads(reactors) = self else {
             return Ok(());
         };
         let join = |reactor: ReactorHandle| reactor.join_until(deadline);
@@ -129,7 +86,7 @@ impl Reactors {
     /// Stepped reactors; empty with threads.
     pub(super) fn stepped(&self) -> &[Reactor] {
         match self {
-            Self::Threads { .. } => &[],
+            Self::Threads(_) => &[],
             Self::Stepped(reactors) => reactors,
         }
     }

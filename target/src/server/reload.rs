@@ -5,76 +5,23 @@
 //! are available; the reload does not wait for them.
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use cairn_config::{Backing, Config, Nqn};
 use tokio::sync::oneshot;
 
-use super::StartError;
 use super::control::Control;
+use super::error::{ReloadError, StartError};
 use super::export::Export;
 use super::extent::Extent;
 use super::keys::SubsystemKeys;
 use super::listeners::OpenListener;
-use super::opening::{Found, Place};
+use super::lookup::{by_nsid, missing_pools, of_nqn};
+use super::opening::Found;
 use super::replacing::{Former, Replaced, UnderWay, check_images};
 use super::retiring::RETIRE_TIMEOUT;
 use crate::namespace::Namespace;
-use crate::outlook::Thing;
-
-/// Reason why a configuration was refused, or was applied only in part.
-#[derive(Debug, thiserror::Error)]
-pub enum ReloadError {
-    /// A configured part is unavailable.
-    #[error("{0}")]
-    Unavailable(#[from] StartError),
-    /// The settings of a Ceph image cannot change while it is open.
-    #[error(
-        "the image {image} is open as namespace {nsid} of {nqn}, and its cluster gives its lock to \
-         one client: to change its settings remove the namespace, reload, add it anew, and reload"
-    )]
-    ImageChanged {
-        /// Name of the image.
-        image: String,
-        /// SUBNQN.
-        nqn: String,
-        /// NSID.
-        nsid: u32,
-    },
-    /// The settings of an open listener cannot change.
-    #[error(
-        "the listener {address} listens already, and its provider, roce, vlan, pkey and backlog cannot \
-         change: remove it, reload, then add it anew"
-    )]
-    ListenerChanged {
-        /// Address of the listener.
-        address: SocketAddr,
-    },
-    /// The configuration is in force, but disks still have commands from before it.
-    #[error(
-        "the configuration is in force, but disks still have commands from before it, which may \
-         change them until they end: {disks}; look for a disk that hangs"
-    )]
-    Unsettled {
-        /// Namespaces of the disks that still have commands.
-        disks: String,
-    },
-    /// Another reload replaced this one before it started.
-    #[error("a later reload took its place")]
-    Superseded,
-    /// The target has stopped.
-    #[error("the target has stopped")]
-    Stopped,
-}
-
-impl ReloadError {
-    /// True if the new configuration is in force despite the error.
-    #[must_use]
-    pub fn is_in_force(&self) -> bool {
-        matches!(self, Self::Unsettled { .. })
-    }
-}
+use crate::outlook::{Place, Thing};
 
 pub(super) struct Reloading {
     pub(super) config: Arc<Config>,
@@ -217,7 +164,7 @@ impl Control {
         missing.extend(missing_pools(&config));
         let keys = keys.unwrap_or_else(|| self.keys.clone());
         self.change_keys(keys);
-        self.note_what_waits(&config);
+        self.fixed.change(&config);
         self.replace_missing(missing);
         self.change_listeners(&config, prepared.listeners);
         if self.config.metrics != config.metrics || self.metrics.is_none() {
@@ -492,44 +439,7 @@ impl Control {
     /// Tests whether disks that lost data work again.
     fn recover_disks(&self) {
         for task in self.exports.values().filter_map(Export::recover) {
-            self.reactors.run(task);
+            self.jobs.run(task);
         }
     }
-}
-
-/// Pool directories with problems, identified by their first NSID.
-pub(super) fn missing_pools(config: &Config) -> Vec<(Thing, StartError)> {
-    let mut missing = Vec::new();
-    for subsystem in &config.subsystems {
-        for pool in &subsystem.pools {
-            if let Some(problem) = &pool.problem {
-                let place = (subsystem.nqn, pool.like.nsid);
-                let error = StartError::Pool(problem.clone());
-                missing.push((Thing::Directory(place), error));
-            }
-        }
-    }
-    missing
-}
-
-pub(super) fn of_nqn<'a>(config: &'a Config, nqn: &Nqn) -> Option<&'a cairn_config::Subsystem> {
-    config.subsystems.iter().find(|one| one.nqn == *nqn)
-}
-
-pub(super) fn at_place<'a>(
-    config: &'a Config,
-    (nqn, nsid): &Place,
-) -> Option<(&'a cairn_config::Subsystem, &'a cairn_config::Namespace)> {
-    let subsystem = of_nqn(config, nqn)?;
-    // Namespaces are sorted by NSID.
-    let all = &subsystem.namespaces;
-    let at = all.binary_search_by_key(nsid, |one| one.nsid).ok()?;
-    Some((subsystem, all.get(at)?))
-}
-
-pub(super) fn by_nsid(
-    subsystem: Option<&cairn_config::Subsystem>,
-) -> HashMap<u32, &cairn_config::Namespace> {
-    let all = subsystem.into_iter().flat_map(|one| &one.namespaces);
-    all.map(|namespace| (namespace.nsid, namespace)).collect()
 }

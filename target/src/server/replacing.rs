@@ -13,9 +13,11 @@ use cairn_disk::Formers;
 use nvme_proto::wire::feature::WriteProtectionState;
 
 use super::control::Control;
-use super::opening::Place;
-use super::reload::{ReloadError, Reloading, at_place, by_nsid, of_nqn};
+use super::error::ReloadError;
+use super::lookup::{at_place, by_nsid, of_nqn};
+use super::reload::Reloading;
 use crate::namespace::Namespace;
+use crate::outlook::Place;
 
 /// Reload whose disks are being opened.
 pub(super) struct UnderWay {

@@ -5,8 +5,6 @@ use std::ops::RangeInclusive;
 
 use cairn_config::{Config, Nqn, Subsystem, Target};
 
-use super::control::Control;
-
 /// Settings that cannot change while in use.
 #[derive(Debug)]
 pub(super) struct Fixed {
@@ -45,8 +43,8 @@ impl Fixed {
         &self.waiting
     }
 
-    /// Updates `waiting` for a new configuration.
-    fn change(&mut self, config: &Config) {
+    /// Updates and logs the settings of a new configuration that wait for the next start.
+    pub(super) fn change(&mut self, config: &Config) {
         let mut waiting = Vec::new();
         for (part, differs) in [
             ("[target]", self.target != config.target),
@@ -66,16 +64,8 @@ impl Fixed {
             }
         }
         waiting.sort_unstable();
-        self.waiting = waiting;
-    }
-}
-
-impl Control {
-    /// Logs settings of the new configuration that wait for the next start.
-    pub(super) fn note_what_waits(&mut self, config: &Config) {
-        let before = std::mem::take(&mut self.fixed.waiting);
-        self.fixed.change(config);
-        for part in self.fixed.waiting() {
+        let before = std::mem::replace(&mut self.waiting, waiting);
+        for part in &self.waiting {
             if !before.contains(part) {
                 // Cause: a reload.
                 tracing::warn!(part, "this change takes effect at the next start");

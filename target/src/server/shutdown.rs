@@ -40,7 +40,7 @@ impl Control {
                 return Err(format!(
                     "{} flushes have not ended: what hosts wrote last may not be durable; look \
                      for a disk that hangs in the kernel's log",
-                    self.reactors.tasks()
+                    self.jobs.running()
                 ));
             }
             tokio::time::sleep(FLUSH_INTERVAL).await;
@@ -53,7 +53,7 @@ impl Control {
         while let Ok(message) = self.messages.try_recv() {
             self.message(message);
         }
-        self.reactors.tasks() > 0 || !self.flushing.is_empty()
+        self.jobs.running() > 0 || !self.flushes.is_empty()
     }
 
     /// Closes listeners; each queue closes after its last response.

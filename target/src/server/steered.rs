@@ -11,11 +11,12 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use super::auditing;
-use super::control::Control;
+use super::control::{Control, Order};
 use super::draining::{Drained, Which};
+use super::error::ReloadError;
 use super::extent::Extent;
-use super::reload::{Reloading, at_place};
-use super::{Order, ReloadError};
+use super::lookup::at_place;
+use super::reload::Reloading;
 use crate::audit::Audit;
 use crate::metrics::ReactorCounters;
 use crate::namespace::Entry;
@@ -27,8 +28,6 @@ pub(super) type Beside = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Function that creates the companion task.
 pub(crate) type Companion = Box<dyn FnOnce(Handle) -> Beside + Send>;
-
-pub(super) type Action = Box<dyn FnOnce(&mut Control) + Send>;
 
 /// Snapshot of the control plane.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use cairn_config::Config;
 use cairn_rdma::{Clock, Provider};
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::StartError;
 use super::control::Control;
+use super::error::StartError;
 use super::reactors::Reactors;
 use crate::audit::Audit;
 use crate::reactor::Rest;

@@ -1,0 +1,227 @@
+//! Errors of a start and of a reload.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use cairn_disk::OpenError;
+use cairn_rdma::FabricError;
+use nvme_auth::SecretError;
+
+use crate::outlook::Place;
+
+/// Reason why a target cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A pool directory cannot be exported.
+    #[error("{0}")]
+    Pool(String),
+    /// A listener cannot be opened.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Address of the listener.
+        address: SocketAddr,
+        /// Error of the provider.
+        source: FabricError,
+    },
+    /// The configured provider is not part of this program.
+    #[error("cannot listen on {address}: {reason}")]
+    NoProvider {
+        /// Address of the listener.
+        address: SocketAddr,
+        /// Configured provider and the available ones.
+        reason: String,
+    },
+    /// A disk cannot be opened.
+    #[error("namespace {nsid} of {nqn}: {source}")]
+    Export {
+        /// SUBNQN.
+        nqn: String,
+        /// NSID.
+        nsid: u32,
+        /// Error of the disk.
+        source: OpenError,
+    },
+    /// A key cannot be used.
+    #[error("the hosts of {nqn} cannot authenticate: {source}")]
+    Key {
+        /// SUBNQN.
+        nqn: String,
+        /// Reason why the key cannot be used.
+        source: KeyError,
+    },
+    /// The authentication thread cannot start.
+    #[error("cannot start the thread of authentications: {0}")]
+    Authenticator(io::Error),
+    /// Two namespaces show the same UUID.
+    #[error(
+        "namespace {nsid} of {nqn} shows the UUID {uuid}, which namespace {other_nsid} of \
+         {other_nqn} has: it is the same disk, or a snapshot or clone of it; export it once, or \
+         set uuid for one of them, as uuidgen prints it"
+    )]
+    SameIdentity {
+        /// NQN of the first subsystem.
+        nqn: String,
+        /// NSID.
+        nsid: u32,
+        /// NQN of the second subsystem.
+        other_nqn: String,
+        /// NSID in the second subsystem.
+        other_nsid: u32,
+        /// Common UUID.
+        uuid: String,
+    },
+    /// More disks than fit in a reactor's ring.
+    #[error(
+        "{disks} files and block devices are to be exported, and at most {most} can be: export \
+         fewer, or raise the limit on open files (LimitNOFILE in the service, `ulimit -n`) to \
+         three for each disk and 256 for all else; 16384 is the most in any case"
+    )]
+    TooManyDisks {
+        /// Configured number of disks.
+        disks: usize,
+        /// Maximum number of disks.
+        most: usize,
+    },
+    /// The metrics port cannot be opened.
+    #[error("cannot listen on {address} for metrics: {source}")]
+    Metrics {
+        /// Address of the port.
+        address: SocketAddr,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// The thread of the audit log cannot start.
+    #[error("cannot start a thread of the audit log: {0}")]
+    Audit(io::Error),
+    /// A reactor cannot start.
+    #[error("cannot start a reactor: {0}")]
+    Reactor(io::Error),
+    /// The target was stopped while it started.
+    #[error("stopped before it had started")]
+    Stopped,
+    /// The thread of the control plane cannot start.
+    #[error("cannot start the control plane: {0}")]
+    Control(io::Error),
+}
+
+impl StartError {
+    /// Places of the two namespaces with one identity; empty for other errors.
+    pub(super) fn twins(&self) -> Vec<Place> {
+        let Self::SameIdentity {
+            nqn,
+            nsid,
+            other_nqn,
+            other_nsid,
+            ..
+        } = self
+        else {
+            return Vec::new();
+        };
+        let places = [(nqn, nsid), (other_nqn, other_nsid)];
+        let parsed = places.into_iter();
+        parsed
+            .filter_map(|(nqn, nsid)| Some((nqn.parse().ok()?, *nsid)))
+            .collect()
+    }
+}
+
+/// Reason why a configuration was refused, or was applied only in part.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// A configured part is unavailable.
+    #[error("{0}")]
+    Unavailable(#[from] StartError),
+    /// The settings of a Ceph image cannot change while it is open.
+    #[error(
+        "the image {image} is open as namespace {nsid} of {nqn}, and its cluster gives its lock to \
+         one client: to change its settings remove the namespace, reload, add it anew, and reload"
+    )]
+    ImageChanged {
+        /// Name of the image.
+        image: String,
+        /// SUBNQN.
+        nqn: String,
+        /// NSID.
+        nsid: u32,
+    },
+    /// The settings of an open listener cannot change.
+    #[error(
+        "the listener {address} listens already, and its provider, roce, vlan, pkey and backlog cannot \
+         change: remove it, reload, then add it anew"
+    )]
+    ListenerChanged {
+        /// Address of the listener.
+        address: SocketAddr,
+    },
+    /// The configuration is in force, but disks still have commands from before it.
+    #[error(
+        "the configuration is in force, but disks still have commands from before it, which may \
+         change them until they end: {disks}; look for a disk that hangs"
+    )]
+    Unsettled {
+        /// Namespaces of the disks that still have commands.
+        disks: String,
+    },
+    /// Another reload replaced this one before it started.
+    #[error("a later reload took its place")]
+    Superseded,
+    /// The target has stopped.
+    #[error("the target has stopped")]
+    Stopped,
+}
+
+impl ReloadError {
+    /// True if the new configuration is in force despite the error.
+    #[must_use]
+    pub fn is_in_force(&self) -> bool {
+        matches!(self, Self::Unsettled { .. })
+    }
+}
+
+/// Reason why a key cannot be used. No message contains part of a key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file cannot be read.
+    #[error("cannot read the key {path}: {source}")]
+    Read {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// Other users can access the file.
+    #[error(
+        "users other than its owner can read or write the key {path} (mode {mode:04o}): \
+         `chmod 600 {path}`, and make another key if one of them may have read it"
+    )]
+    Open {
+        /// Path of the file.
+        path: PathBuf,
+        /// Mode of the file.
+        mode: u32,
+    },
+    /// The file has no valid secret.
+    #[error("the key {path}: {source}")]
+    Secret {
+        /// Path of the file.
+        path: PathBuf,
+        /// Reason why the text is invalid.
+        source: SecretError,
+    },
+    /// An inline key is no valid secret.
+    #[error("a key in the configuration file: {0}")]
+    Inline(SecretError),
+    /// There is no runtime to wait for the file.
+    #[error("cannot wait for a key: {0}")]
+    Runtime(io::Error),
+    /// No credentials were passed to the process.
+    #[error(
+        "the key credential:{0} cannot be used: $CREDENTIALS_DIRECTORY is not set; run the target \
+         by systemd with LoadCredential={0}:FILE in its unit, or name the file itself"
+    )]
+    NoCredentials(String),
+    /// No random replacement for a removed secret could be generated.
+    #[error("the operating system has no random numbers: {0}")]
+    NoRandom(getrandom::Error),
+}

@@ -1,0 +1,45 @@
+//! Blocking jobs, which must not run on the control plane.
+
+use std::sync::Arc;
+
+use crate::panics::{Panics, Part};
+
+pub(super) type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs jobs on threads for blocking work; in a simulation inline.
+pub(super) struct Jobs {
+    has_threads: bool,
+    panics: Arc<Panics>,
+    /// Reference count of running jobs.
+    running: Arc<()>,
+}
+
+impl Jobs {
+    pub(super) fn new(has_threads: bool, panics: Arc<Panics>) -> Self {
+        Self {
+            has_threads,
+            panics,
+            running: Arc::new(()),
+        }
+    }
+
+    pub(super) fn panics(&self) -> &Arc<Panics> {
+        &self.panics
+    }
+
+    pub(super) fn run(&self, job: Job) {
+        if !self.has_threads {
+            return job();
+        }
+        let (running, panics) = (Arc::clone(&self.running), Arc::clone(&self.panics));
+        drop(tokio::task::spawn_blocking(move || {
+            panics.confine(Part::Flush, job);
+            drop(running);
+        }));
+    }
+
+    /// Number of running jobs.
+    pub(super) fn running(&self) -> usize {
+        Arc::strong_count(&self.running) - 1
+    }
+}
