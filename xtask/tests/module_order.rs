@@ -52,15 +52,10 @@ fn word(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// Names after `crate::`, including groups.
-fn names_after_crate(code: &str) -> BTreeSet<String> {
-    names_after(code, "crate::")
-}
-
-/// Names at the crate root that `super::` reaches from a file at this depth.
+/// Names in the folder of the row that `super::` reaches from a file at this depth.
 fn names_after_super(code: &str, depth: usize, is_root_of_folder: bool) -> BTreeSet<String> {
     let ups = if is_root_of_folder { depth } else { depth + 1 };
-    let mut names = names_after(code, &format!("use {}", "super::".repeat(ups)));
+    let mut names = names_after(code, &"super::".repeat(ups));
     names.remove("super");
     names
 }
@@ -68,7 +63,12 @@ fn names_after_super(code: &str, depth: usize, is_root_of_folder: bool) -> BTree
 /// Names after a path, including groups.
 fn names_after(code: &str, path: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for rest in code.split(path).skip(1) {
+    for (at, _) in code.match_indices(path) {
+        // The end of a longer path.
+        if code[..at].ends_with("::") {
+            continue;
+        }
+        let rest = &code[at + path.len()..];
         let Some(group) = rest.strip_prefix('{') else {
             names.insert(word(rest).to_owned());
             continue;
@@ -92,9 +92,18 @@ fn names_after(code: &str, path: &str) -> BTreeSet<String> {
     names
 }
 
-/// Dependencies of each module within the crate.
+/// Path of a folder's modules: `crate::server::` for `target/src/server`.
+fn path_in_crate(folder: &Path) -> String {
+    let names = folder.components().map(|name| name.as_os_str().to_str());
+    let below = names.skip_while(|name| *name != Some("src")).skip(1);
+    let below = below.map(|name| format!("{}::", name.expect("a name in UTF-8")));
+    format!("crate::{}", below.collect::<String>())
+}
+
+/// Dependencies of each module within the folder.
 fn uses(folder: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let path = path_in_crate(folder);
     let is_test = |file: &Path| file.file_stem().is_some_and(|stem| stem == "tests");
     for file in common::rust_files(folder) {
         if is_test(&file) {
@@ -110,7 +119,7 @@ fn uses(folder: &Path) -> BTreeMap<String, BTreeSet<String>> {
         let code = code(&fs::read_to_string(&file).unwrap());
         let is_root_of_folder = inside.ends_with("mod.rs");
         let used = uses.entry(module).or_default();
-        used.extend(names_after_crate(&code));
+        used.extend(names_after(&code, &path));
         used.extend(names_after_super(&code, depth, is_root_of_folder));
     }
     let modules: BTreeSet<String> = uses.keys().cloned().collect();
@@ -163,10 +172,15 @@ fn modules_use_only_those_before_them() {
 fn a_use_is_found_however_it_is_written() {
     let text = "use crate::one::X;\nuse crate::{two, three::{four, five}, six::Y};\n// crate::no\n\
                 fn f() { crate::seven::g(); }\n#[cfg(test)]\nmod tests {\nuse crate::no;\n";
-    let names: Vec<String> = names_after_crate(&code(text)).into_iter().collect();
+    let names: Vec<String> = names_after(&code(text), "crate::").into_iter().collect();
     assert_eq!(names, ["one", "seven", "six", "three", "two"]);
+    let names = names_after(&code(text), "crate::seven::");
+    assert_eq!(names.into_iter().collect::<Vec<_>>(), ["g"]);
+    assert_eq!(path_in_crate(Path::new("a/src/b/c")), "crate::b::c::");
     let names = names_after_super("use super::super::a::b;\nuse super::c;", 1, false);
     assert_eq!(names.into_iter().collect::<Vec<_>>(), ["a"]);
     let names = names_after_super("use super::{a, b::{c, d}};", 0, false);
     assert_eq!(names.into_iter().collect::<Vec<_>>(), ["a", "b"]);
+    let names = names_after_super("fn f() { super::a::b(super::super::c); }", 0, false);
+    assert_eq!(names.into_iter().collect::<Vec<_>>(), ["a"]);
 }

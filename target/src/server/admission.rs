@@ -3,25 +3,30 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use cairn_config::Roce;
+use cairn_config::{Config, Roce};
 use cairn_doctor::priorities::Priorities;
 use cairn_doctor::source::Live;
 use cairn_rdma::address::Payer;
 use cairn_rdma::log::Topic;
-use cairn_rdma::{ConnRequest, peer_line};
+use cairn_rdma::{Clock, ConnRequest, PeerLimit, peer_line};
 use cairn_trouble as trouble;
 use nvme_proto::controller::connect;
+use nvme_proto::limits::Limits;
 use nvme_proto::wire::cm::{RejectData, RejectStatus, ReplyData, RequestData};
 use nvme_proto::wire::{IntoBytes, Nqn};
 
-use super::control::{Control, QUEUE_PAIRS_MAX, QUEUE_PAIRS_RESERVED};
+use super::audit_log;
+use super::exports::Exports;
+use super::reactors::{QUEUE_PAIRS_MAX, QUEUE_PAIRS_RESERVED};
 use crate::ana::ListenerShared;
+use crate::audit::Audit;
 use crate::ending::CALLER;
+use crate::exposition::Observed;
 use crate::marking::MarkingPolicy;
-use crate::registry::{Admitted, DISPLACED, Evicted, Full, Load, Mailbox, Place};
+use crate::registry::{Admitted, DISPLACED, Evicted, Full, Load, Mailbox, Place, Places};
 
 /// Decision to accept a request.
-struct Admission {
+struct Accepted {
     reactor: usize,
     cm: RequestData,
     reply: ReplyData,
@@ -64,29 +69,61 @@ impl Refused {
     }
 }
 
-impl Control {
+/// Limits on connections, and the reactors that accept them.
+pub(super) struct Admission {
+    limits: Limits,
+    reactors: Arc<[Mailbox]>,
+    /// Connections without an association, and addresses that had one.
+    places: Arc<Places>,
+    peer_limit: PeerLimit,
+    observed: Arc<Observed>,
+    audit: Audit,
+    clock: Clock,
+}
+
+impl Admission {
+    pub(super) fn new(
+        limits: Limits,
+        reactors: &Arc<[Mailbox]>,
+        observed: &Arc<Observed>,
+        audit: Audit,
+        clock: &Clock,
+    ) -> Self {
+        Self {
+            limits,
+            reactors: Arc::clone(reactors),
+            places: Arc::new(Places::new(clock.clone())),
+            peer_limit: PeerLimit::default(),
+            observed: Arc::clone(observed),
+            audit,
+            clock: clock.clone(),
+        }
+    }
+
     /// Assigns a connection to the reactor with the lightest load, or refuses it.
     pub(super) fn admit(
         &mut self,
+        config: &Config,
+        exports: &mut Exports,
         listener: &cairn_config::Listener,
         shared: Arc<ListenerShared>,
         mut request: ConnRequest,
     ) {
-        let mut policy = self.marking_policy(listener, &request);
+        let mut policy = marking_policy(config, listener, &request);
         request.mark(policy.choose(None));
         if !listener.allows(policy.peer) {
             return self.turn_away(request, shared.provider);
         }
         match self.examine(&request) {
-            Ok(Admission {
+            Ok(Accepted {
                 reactor,
                 cm,
                 reply,
                 place,
             }) => {
-                self.introduce_device(&request);
-                policy.priorities = self.priorities_at(policy.local, shared.provider, listener);
-                let host = self.host_behind(&cm, &policy);
+                exports.introduce_device(&request.device);
+                policy.priorities = priorities_at(config, policy.local, shared.provider, listener);
+                let host = host_behind(exports, &cm, &policy);
                 let marking = policy.choose(host.as_ref().map(Nqn::raw));
                 request.mark(marking);
                 let admitted = Admitted {
@@ -98,7 +135,7 @@ impl Control {
                     listener: shared,
                     place,
                 };
-                self.mailboxes[reactor].accept(Box::new(admitted));
+                self.reactors[reactor].accept(Box::new(admitted));
             }
             Err(refused) => self.refuse(request, &refused, shared.provider),
         }
@@ -115,7 +152,8 @@ impl Control {
         let now = self.clock.now();
         let peer = request.peer.ip();
         let reason = refused.reason(peer);
-        self.record_refusal(&request, provider, &reason);
+        self.audit
+            .record(|| audit_log::refusal(&request, provider, &reason));
         let payer = Payer::stranger(peer);
         if let Some(line) = self.peer_limit.admit(Topic::Refused, payer, now) {
             peer_line!(
@@ -129,7 +167,8 @@ impl Control {
     /// Refuses a host whose address the listener does not allow.
     fn turn_away(&mut self, request: ConnRequest, provider: &'static str) {
         let reason = "it is none of the listener's allowed_addresses";
-        self.record_refusal(&request, provider, reason);
+        self.audit
+            .record(|| audit_log::refusal(&request, provider, reason));
         let now = self.clock.now();
         let payer = Payer::stranger(request.peer.ip());
         if let Some(line) = self.peer_limit.admit(Topic::Refused, payer, now) {
@@ -141,62 +180,15 @@ impl Control {
         request.reject(&[]);
     }
 
-    fn marking_policy(
-        &self,
-        listener: &cairn_config::Listener,
-        request: &ConnRequest,
-    ) -> MarkingPolicy {
-        MarkingPolicy {
-            rules: Arc::clone(&self.config.marking),
-            listener: listener.marking(),
-            local: request.local.ip(),
-            peer: request.peer.ip(),
-            priorities: None,
-        }
-    }
-
-    /// Priorities in VLAN tags of packets from `local`.
-    ///
-    /// With RoCE v1 the listener sets them. Otherwise the adapter or the kernel does, if the
-    /// address belongs to a VLAN interface.
-    fn priorities_at(
-        &self,
-        local: IpAddr,
-        provider: &str,
-        listener: &cairn_config::Listener,
-    ) -> Option<Priorities> {
-        let is_soft = provider == "soft";
-        match self.config.roce_at(listener) {
-            Roce::V1 { vlan: Some(_) } if is_soft => Some(Priorities::OF_LEVEL),
-            _ => Priorities::of(&Live::machine(), local, !is_soft),
-        }
-    }
-
-    /// Host NQN of an I/O queue request, if a marking rule needs it.
-    ///
-    /// The request names a CNTLID, which identifies the host. If several hosts at this address
-    /// match, the host is unknown until Connect.
-    fn host_behind(&self, cm: &RequestData, policy: &MarkingPolicy) -> Option<Nqn> {
-        if cm.qid.get() == 0 || !policy.rules.name_hosts() {
-            return None;
-        }
-        let subsystems = self.registry.all();
-        let mut hosts = subsystems
-            .iter()
-            .filter_map(|subsystem| subsystem.host_of(cm.cntlid.get(), policy.peer));
-        let host = hosts.next()?;
-        hosts.all(|other| other == host).then_some(host)
-    }
-
     /// Checks a request and chooses its reactor and reply.
-    fn examine(&mut self, request: &ConnRequest) -> Result<Admission, Refused> {
+    fn examine(&mut self, request: &ConnRequest) -> Result<Accepted, Refused> {
         let cm = RequestData::parse(request.private_data.as_slice())?;
         let reply = connect::admit(&cm, &self.limits)?;
         // The target fetches host data with RDMA READ, which a host with IRD 0 cannot answer.
         if request.peer_responder_resources == 0 {
             return Err(RejectStatus::INVALID_IRD.into());
         }
-        let loads: Vec<Load> = self.mailboxes.iter().map(Mailbox::load).collect();
+        let loads: Vec<Load> = self.reactors.iter().map(Mailbox::load).collect();
         let lightest = |reserved: u16| {
             let limit = usize::from(QUEUE_PAIRS_MAX - reserved);
             Load::lightest(&loads, cm.qid.get(), limit)
@@ -205,7 +197,7 @@ impl Control {
         let taken = self.places.take(request.peer.ip(), is_short);
         let (place, evicted) = taken.map_err(Refused::Full)?;
         if let Some(Evicted { place, reactor }) = evicted
-            && let Some(displaced) = self.mailboxes[reactor].displace(place)
+            && let Some(displaced) = self.reactors[reactor].displace(place)
         {
             let provider = displaced.listener.provider;
             self.refuse(displaced.request, &Refused::Displaced, provider);
@@ -218,32 +210,58 @@ impl Control {
         };
         let reactor = lightest(reserved).ok_or(RejectStatus::NO_RESOURCES)?;
         place.assign(reactor);
-        Ok(Admission {
+        Ok(Accepted {
             reactor,
             cm,
             reply,
             place,
         })
     }
+}
 
-    /// Registers the memory of namespaces with a new device. Registration is slow, so reactors must
-    /// not do it.
-    fn introduce_device(&mut self, request: &ConnRequest) {
-        if self
-            .devices
-            .iter()
-            .any(|known| known.id() == request.device.id())
-        {
-            return;
-        }
-        for namespace in self
-            .exports
-            .values()
-            .flat_map(|export| export.namespaces.values())
-        {
-            // A failure is not final: a reactor tries again and logs it.
-            let _ = namespace.region(&request.device);
-        }
-        self.devices.push(Arc::clone(&request.device));
+fn marking_policy(
+    config: &Config,
+    listener: &cairn_config::Listener,
+    request: &ConnRequest,
+) -> MarkingPolicy {
+    MarkingPolicy {
+        rules: Arc::clone(&config.marking),
+        listener: listener.marking(),
+        local: request.local.ip(),
+        peer: request.peer.ip(),
+        priorities: None,
     }
+}
+
+/// Priorities in VLAN tags of packets from `local`.
+///
+/// With RoCE v1 the listener sets them. Otherwise the adapter or the kernel does, if the
+/// address belongs to a VLAN interface.
+fn priorities_at(
+    config: &Config,
+    local: IpAddr,
+    provider: &str,
+    listener: &cairn_config::Listener,
+) -> Option<Priorities> {
+    let is_soft = provider == "soft";
+    match config.roce_at(listener) {
+        Roce::V1 { vlan: Some(_) } if is_soft => Some(Priorities::OF_LEVEL),
+        _ => Priorities::of(&Live::machine(), local, !is_soft),
+    }
+}
+
+/// Host NQN of an I/O queue request, if a marking rule needs it.
+///
+/// The request names a CNTLID, which identifies the host. If several hosts at this address
+/// match, the host is unknown until Connect.
+fn host_behind(exports: &Exports, cm: &RequestData, policy: &MarkingPolicy) -> Option<Nqn> {
+    if cm.qid.get() == 0 || !policy.rules.name_hosts() {
+        return None;
+    }
+    let subsystems = exports.registry().all();
+    let mut hosts = subsystems
+        .iter()
+        .filter_map(|subsystem| subsystem.host_of(cm.cntlid.get(), policy.peer));
+    let host = hosts.next()?;
+    hosts.all(|other| other == host).then_some(host)
 }

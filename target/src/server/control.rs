@@ -1,52 +1,48 @@
 //! Thread of the control plane.
 
-use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use cairn_config::{Config, Nqn};
-use cairn_rdma::{Clock, Device, ListenerEvent, PeerLimit, Provider};
+use cairn_config::Config;
+use cairn_rdma::{Clock, ListenerEvent, Provider};
 use nvme_proto::limits::{Limits, namespaces_within};
-use tokio::runtime::Runtime;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
 
-use super::Started;
-use super::arrivals::Arrivals;
+use super::admission::Admission;
+use super::audit_log::AuditLog;
+use super::discovery::Discovery;
 use super::error::StartError;
-use super::export::Export;
+use super::exports::{Exports, Parts, check_count};
 use super::flushing::{Flushes, Protection};
 use super::jobs::Jobs;
-use super::listeners::{ListenerId, OpenListener};
-use super::lookup::missing_pools;
+use super::keys::InForce;
+use super::listeners::{FromListener, ListenerId, Listeners};
+use super::metrics_port::MetricsPort;
 use super::missing::MissingParts;
-use super::opening::{Found, Openings, Returned};
-use super::reactors::Reactors;
-use super::reload::Reloading;
-use super::replacing::{Replaced, UnderWay};
+use super::opened::open_all;
+use super::opening::{Openings, Returned};
+use super::reactors::{Launch, Reactors, STOP_TIMEOUT};
+use super::reload::{Reloading, Reloads};
 use super::restart::Fixed;
-use super::retiring::Retiring;
-use super::settling::Waits;
-use super::shutdown::STOP_TIMEOUT;
-use super::steered::Beside;
+use super::runtime;
+use super::service::Service;
 use super::watching::Watch;
 use crate::audit::Audit;
-use crate::exposition::{MetricsServer, Observed};
-use crate::metrics::ReactorCounters;
-use crate::namespace::Namespace;
-use crate::outlook::{Place, Thing};
-use crate::panics::{Panics, Part};
-use crate::placement;
-use crate::reactor::{self, Sizes};
-use crate::registry::{
-    Authenticator, ControlMessage, HostKeys, Mailbox, Places, Registry, SubsystemShared,
-};
+use crate::exposition::Observed;
+use crate::outlook::Outlook;
+use crate::panics::Part;
+use crate::registry::{ControlMessage, Mailbox, Message, Registry};
 
-/// Maximum queue pairs per reactor and device.
-pub(super) const QUEUE_PAIRS_MAX: u16 = 1024;
-/// Share of [`QUEUE_PAIRS_MAX`] reserved for addresses that have or recently had an association.
-pub(super) const QUEUE_PAIRS_RESERVED: u16 = 128;
+/// Time for commands in flight to complete and hosts to be disconnected.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+const FLUSH_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Companion task on the control plane's thread.
+pub(super) type Beside = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Order from another thread.
 pub(super) enum Order {
@@ -57,8 +53,6 @@ pub(super) enum Order {
     /// Stop the target.
     Stop,
 }
-
-pub(super) type FromListener = (ListenerId, ListenerEvent);
 
 enum Input {
     Listener(FromListener),
@@ -71,71 +65,54 @@ enum Input {
     Arrived,
 }
 
-pub(super) struct Control {
-    pub(super) config: Arc<Config>,
-    /// Settings that take effect only at the next start.
-    pub(super) fixed: Fixed,
-    pub(super) limits: Limits,
-    pub(super) clock: Clock,
-    pub(super) started: Instant,
-    pub(super) providers: Vec<Arc<dyn Provider>>,
-    pub(super) registry: Arc<Registry>,
-    pub(super) mailboxes: Arc<[Mailbox]>,
-    pub(super) audit: Audit,
-    /// Values reported as metrics.
+/// Facts about a target at its start.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) listening: Vec<(cairn_config::Listener, SocketAddr)>,
+    pub(super) outlook: watch::Receiver<Arc<Outlook>>,
+    pub(super) metrics: Option<SocketAddr>,
     pub(super) observed: Arc<Observed>,
-    /// Server of the metrics page, if configured.
-    pub(super) metrics: Option<MetricsServer>,
-    pub(super) reactors: Reactors,
-    pub(super) authenticator: Authenticator,
-    pub(super) keys: HashMap<Nqn, HostKeys>,
-    pub(super) discovery: Arc<SubsystemShared>,
-    pub(super) exports: HashMap<Nqn, Export>,
-    pub(super) next_subsystem_id: u32,
-    pub(super) listeners: Vec<OpenListener>,
-    /// Devices used by connections; they have the memory of namespaces registered.
-    pub(super) devices: Vec<Arc<dyn Device>>,
-    pub(super) messages_out: UnboundedSender<ControlMessage>,
-    pub(super) messages: UnboundedReceiver<ControlMessage>,
-    pub(super) listener_events_out: UnboundedSender<FromListener>,
-    pub(super) listener_events: UnboundedReceiver<FromListener>,
+}
+
+/// Values from which the control plane is built.
+pub(super) struct Start {
+    pub(super) config: Config,
+    pub(super) providers: Vec<Arc<dyn Provider>>,
     pub(super) orders: UnboundedReceiver<Order>,
-    pub(super) openings: Openings,
-    /// Reload whose disks are being opened.
-    pub(super) reloading: Option<UnderWay>,
-    /// Reload to run after the current one.
-    pub(super) next_reload: Option<Reloading>,
-    pub(super) retiring: Vec<Retiring>,
-    pub(super) flushes: Flushes,
-    pub(super) jobs: Arc<Jobs>,
-    pub(super) next_deadline: Option<Instant>,
-    pub(super) peer_limit: PeerLimit,
-    /// Connections without an association, and addresses that had one.
-    pub(super) places: Arc<Places>,
+    pub(super) reactors: Reactors,
+    pub(super) clock: Clock,
     /// True if the target starts without missing parts.
     pub(super) is_patient: bool,
-    pub(super) missing: MissingParts,
-    pub(super) arrivals: Arrivals,
+    pub(super) audit: Audit,
+}
+
+/// Control plane: receives events, messages and orders, and passes each to the owner of its part.
+pub(super) struct Control {
+    pub(super) service: Service,
+    pub(super) observed: Arc<Observed>,
+    pub(super) reactors: Reactors,
+    pub(super) clock: Clock,
+    pub(super) started: Instant,
+    mailboxes: Arc<[Mailbox]>,
+    reloads: Reloads,
+    admission: Admission,
+    flushes: Flushes,
+    /// Next deadline of a Keep Alive timer.
+    next_deadline: Option<Instant>,
+    messages: UnboundedReceiver<ControlMessage>,
+    listener_events: UnboundedReceiver<FromListener>,
+    orders: UnboundedReceiver<Order>,
 }
 
 impl Control {
     /// Starts reactors, exports and listeners, in this order.
-    pub(super) fn start(
-        config: Config,
-        providers: Vec<Arc<dyn Provider>>,
-        orders: UnboundedReceiver<Order>,
-        mut reactors: Reactors,
-        clock: Clock,
-        is_patient: bool,
-        audit: Audit,
-    ) -> Result<Self, StartError> {
-        super::export::check_count(&config)?;
-        let authenticator = Authenticator::default();
-        let keys = super::keys::wait_to_load(&config)?;
+    pub(super) fn start(mut start: Start) -> Result<Self, StartError> {
+        let (config, clock, audit) = (start.config, start.clock, start.audit);
+        check_count(&config)?;
+        let keys = InForce::load(&config)?;
         let started = clock.now();
-        let has_threads = reactors.has_threads();
-        // In a simulation panics are not confined.
-        let panics = Arc::new(Panics::new(has_threads));
+        let jobs = Arc::new(Jobs::new(start.reactors.has_threads()));
         let (limits, registry) = (limits(&config), Arc::new(Registry::default()));
         let (messages_out, messages) = unbounded_channel();
         let (listener_events_out, listener_events) = unbounded_channel();
@@ -146,203 +123,89 @@ impl Control {
             audit: &audit,
             clock: &clock,
             started,
-            panics: &panics,
+            panics: jobs.panics(),
         };
-        let (mailboxes, counters) = launch.all(&mut reactors)?;
-        let parts = super::export::Parts {
+        let (mailboxes, counters) = launch.all(&mut start.reactors)?;
+        let authenticator = keys.authenticator();
+        let parts = Parts::new(
             limits,
-            clock: clock.clone(),
+            &clock,
             started,
-            reactors: Arc::clone(&mailboxes),
-            authenticator: authenticator.clone(),
-            control: messages_out.clone(),
-        };
-        let discovery = Arc::new(parts.discovery(0, config.target.discovery_nqn));
-        let jobs = Arc::new(Jobs::new(has_threads, Arc::clone(&panics)));
-        let waits = Waits::new(clock.clone(), Arc::clone(&mailboxes), messages_out.clone());
-        let flushes = Flushes::new(waits, Arc::clone(&jobs), messages_out.clone());
-        let (missing, outlook) = MissingParts::new();
-        let observed = Observed::new(
-            &registry, counters, &providers, &panics, outlook, &mailboxes, &audit,
-        );
-        let control = Self {
-            openings: Openings::new(has_threads),
-            limits,
-            places: Arc::new(Places::new(clock.clone())),
-            clock,
-            started,
-            providers,
-            audit,
-            observed: Arc::new(observed),
-            metrics: None,
-            registry,
-            mailboxes,
-            reactors,
+            &mailboxes,
             authenticator,
-            keys,
-            discovery,
-            exports: HashMap::new(),
-            next_subsystem_id: 1,
-            listeners: Vec::new(),
-            devices: Vec::new(),
-            messages_out,
-            messages,
-            listener_events_out,
-            listener_events,
-            orders,
-            reloading: None,
-            next_reload: None,
-            retiring: Vec::new(),
-            flushes,
-            jobs,
-            next_deadline: None,
-            peer_limit: PeerLimit::default(),
-            is_patient,
-            missing,
-            arrivals: Arrivals::default(),
+            &messages_out,
+        );
+        let (missing, outlook) = MissingParts::new(clock.clone());
+        let (providers, panics) = (&start.providers, jobs.panics());
+        let observed = Arc::new(Observed::new(
+            &registry, counters, providers, panics, outlook, &mailboxes, &audit,
+        ));
+        let exports = Exports::new(registry, parts, config.target.poll_drives);
+        let service = Service {
             fixed: Fixed::new(&config),
+            discovery: Discovery::new(&exports, &config),
+            exports,
+            listeners: Listeners::new(start.providers, listener_events_out, clock.clone()),
+            keys,
+            openings: Openings::new(jobs.has_threads()),
+            missing,
+            metrics: MetricsPort::new(Arc::clone(&observed)),
+            audit: AuditLog::new(audit.clone(), messages_out.clone()),
+            jobs: Arc::clone(&jobs),
+            clock: clock.clone(),
             config: Arc::new(config),
         };
-        control.opened()
+        let admission = Admission::new(limits, &mailboxes, &observed, audit, &clock);
+        let flushes = Flushes::new(&clock, &mailboxes, jobs, messages_out);
+        let control = Self {
+            service,
+            observed,
+            reactors: start.reactors,
+            clock,
+            started,
+            mailboxes,
+            reloads: Reloads::default(),
+            admission,
+            flushes,
+            next_deadline: None,
+            messages,
+            listener_events,
+            orders: start.orders,
+        };
+        control.opened(start.is_patient)
     }
 
     /// Opens everything configured, or stops the reactors on failure.
-    fn opened(mut self) -> Result<Self, StartError> {
-        match self.open_all() {
+    fn opened(mut self, is_patient: bool) -> Result<Self, StartError> {
+        match open_all(&mut self.service, &mut self.orders, is_patient) {
             Ok(()) => Ok(self),
             Err(error) => {
-                self.listeners.clear();
+                self.service.listeners.close();
                 let _ = self.stop_reactors(Instant::now() + STOP_TIMEOUT);
                 Err(error)
             }
         }
     }
 
-    /// Starts the authenticator thread if there are keys.
-    pub(super) fn start_authenticator(&self) -> Result<(), StartError> {
-        if self.keys.is_empty() {
-            return Ok(());
-        }
-        let started = self.authenticator.start();
-        started.map_err(StartError::Authenticator)
-    }
-
-    fn open_all(&mut self) -> Result<(), StartError> {
-        let nqn = self.config.target.discovery_nqn;
-        self.registry
-            .add_discovery(nqn, Arc::clone(&self.discovery));
-        self.start_authenticator()?;
-        let config = self.config.clone();
-        let is_patient = self.is_patient;
-        self.begin_opening(&config, false, &Replaced::default(), |_| is_patient);
-        let mut disks = self.wait_for_disks()?;
-        for subsystem in &config.subsystems {
-            self.export(subsystem, &mut disks)?;
-        }
-        for (thing, error) in missing_pools(&config) {
-            self.note_missing(thing, &error);
-        }
-        for listener in &config.listeners {
-            match self.listen(listener) {
-                Ok(listener) => self.listeners.push(listener),
-                Err(error) if is_patient => {
-                    let thing = Thing::Listener(listener.socket_address());
-                    self.note_missing(thing, &error);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        self.metrics = self.serve_metrics(config.metrics.listen);
-        self.begin_audit(&config)?;
-        self.update_discovery();
-        self.publish_outlook();
-        Ok(())
-    }
-
-    /// Waits for the disks; the start has nothing else to do.
-    fn wait_for_disks(&mut self) -> Result<HashMap<Place, Arc<Namespace>>, StartError> {
-        while let Ok(returned) = self.openings.returned.try_recv() {
-            self.openings.end(returned, self.clock.now());
-        }
-        let found = match self.openings.take_found() {
-            Some(found) => found,
-            None => self.wait_for_threads()?,
-        };
-        match (found.failure, found.late.first()) {
-            (Some(error), _) => return Err(error),
-            (None, Some(late)) if !self.is_patient => return Err(late.error()),
-            (None, _) => {}
-        }
-        for late in &found.late {
-            self.note_missing(Thing::Namespace(late.place), &late.error());
-        }
-        for (place, error) in found.missing {
-            self.note_missing(Thing::Namespace(place), &error);
-        }
-        Ok(found.opened)
-    }
-
-    fn wait_for_threads(&mut self) -> Result<Found, StartError> {
-        let runtime = runtime().map_err(StartError::Control)?;
-        loop {
-            match runtime.block_on(self.next_of_disks()) {
-                Input::Returned(returned) => self.openings.end(returned, self.clock.now()),
-                Input::Order(_) => return Err(StartError::Stopped),
-                _ => self.openings.advance(self.clock.now()),
-            }
-            if let Some(found) = self.openings.take_found() {
-                return Ok(found);
-            }
-        }
-    }
-
-    async fn next_of_disks(&mut self) -> Input {
-        let timer = timer(&self.clock, self.openings.next_deadline());
-        tokio::select! {
-            Some(returned) = self.openings.returned.recv() => Input::Returned(returned),
-            order = self.orders.recv() => Input::Order(order.unwrap_or(Order::Stop)),
-            () = timer => Input::Deadline,
-        }
-    }
-
-    /// Values from which subsystems are built.
-    pub(super) fn parts(&self) -> super::export::Parts {
-        super::export::Parts {
-            limits: self.limits,
-            clock: self.clock.clone(),
-            started: self.started,
-            reactors: Arc::clone(&self.mailboxes),
-            authenticator: self.authenticator.clone(),
-            control: self.messages_out.clone(),
-        }
-    }
-
     /// Information for the caller once the target runs.
     pub(super) fn started(&self) -> Started {
+        let listeners = &self.service.listeners;
+        let listening = listeners.all().iter();
         Started {
-            addresses: self.addresses(),
-            listening: self.listening(),
-            outlook: self.missing.outlook(),
-            metrics: self.metrics.as_ref().map(MetricsServer::address),
+            addresses: listeners.addresses(),
+            listening: listening
+                .map(|open| (open.config.clone(), open.address()))
+                .collect(),
+            outlook: self.service.missing.outlook(),
+            metrics: self.service.metrics.address(),
             observed: Arc::clone(&self.observed),
         }
     }
 
-    fn listening(&self) -> Vec<(cairn_config::Listener, SocketAddr)> {
-        let listeners = self.listeners.iter();
-        listeners
-            .map(|open| (open.config.clone(), open.address()))
-            .collect()
-    }
-
-    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
-        self.listeners.iter().map(OpenListener::address).collect()
-    }
-
     /// Runs the control plane until it is ordered to stop.
     pub(super) fn run(mut self, companion: Beside) -> Result<(), String> {
-        let runtime = runtime().map_err(|error| format!("no runtime: {error}"))?;
-        let watch = Watch::start(&self.registry)
+        let runtime = runtime::new().map_err(|error| format!("no runtime: {error}"))?;
+        let watch = Watch::start(self.service.exports.registry())
             .map_err(|error| format!("cannot start the thread that looks at files: {error}"))?;
         let end = runtime.block_on(async {
             let companion = tokio::spawn(companion);
@@ -358,22 +221,21 @@ impl Control {
 
     /// Waits for one input and handles it; returns false at the end.
     async fn turn(&mut self) -> bool {
-        let looks = self.retiring.iter().map(Retiring::next_look);
         let deadlines = [
             self.next_deadline,
-            self.openings.next_deadline(),
-            looks.min(),
-            self.missing.next_try(),
+            self.service.openings.next_deadline(),
+            self.service.listeners.next_look(),
+            self.service.missing.next_try(),
             self.flushes.next_deadline(),
         ];
-        let timer = timer(&self.clock, deadlines.into_iter().flatten().min());
+        let timer = runtime::timer(&self.clock, deadlines.into_iter().flatten().min());
         let input = tokio::select! {
             // `self` holds a sender of the first three channels, so they never close.
             Some(event) = self.listener_events.recv() => Input::Listener(event),
             Some(message) = self.messages.recv() => Input::Message(message),
-            Some(returned) = self.openings.returned.recv() => Input::Returned(returned),
+            Some(returned) = self.service.openings.returned.recv() => Input::Returned(returned),
             order = self.orders.recv() => Input::Order(order.unwrap_or(Order::Stop)),
-            () = self.arrivals.next() => Input::Arrived,
+            () = self.service.missing.arrival() => Input::Arrived,
             () = timer => Input::Deadline,
         };
         self.take(input)
@@ -408,43 +270,93 @@ impl Control {
         match input {
             Input::Listener((listener, event)) => self.listener_event(listener, event),
             Input::Message(message) => self.message(message),
-            Input::Order(Order::Reload(reloading)) => self.reload(reloading),
+            Input::Order(Order::Reload(reloading)) => {
+                let (service, flushes) = (&mut self.service, &mut self.flushes);
+                self.reloads.reload(reloading, service, flushes);
+            }
             Input::Order(Order::Do(action)) => {
                 // The action only reads, or changes a subsystem under its lock.
-                let panics = Arc::clone(self.jobs.panics());
+                let panics = Arc::clone(self.service.jobs.panics());
                 panics.confine(Part::Control, || action(self));
             }
             Input::Order(Order::Stop) => return false,
             Input::Returned(returned) => {
-                self.openings.end(returned, self.clock.now());
+                self.service.openings.end(returned, self.clock.now());
                 self.go_on_reloading();
             }
             Input::Deadline => {
                 self.poll_timers();
-                self.look_at_retiring();
+                let service = &mut self.service;
+                service.listeners.look_at_retiring(&service.exports);
                 self.flushes.give_up_settling();
-                self.openings.advance(self.clock.now());
+                self.service.openings.advance(self.clock.now());
                 self.go_on_reloading();
                 self.try_missing();
             }
-            Input::Arrived => {
-                let now = self.clock.now();
-                self.missing.try_soon(now);
-            }
+            Input::Arrived => self.service.missing.try_soon(),
         }
         true
     }
 
-    pub(super) fn message(&mut self, message: ControlMessage) {
+    /// Continues a reload after disks have opened.
+    fn go_on_reloading(&mut self) {
+        let (service, flushes) = (&mut self.service, &mut self.flushes);
+        self.reloads.go_on(service, flushes);
+    }
+
+    /// Retries the missing parts if an attempt is due.
+    fn try_missing(&mut self) {
+        // A reload retries all parts itself, and so do openings in progress.
+        if self.service.missing.is_due()
+            && !self.reloads.are_under_way()
+            && !self.service.openings.is_busy()
+        {
+            self.service.try_missing();
+            self.go_on_reloading();
+        }
+    }
+
+    fn listener_event(&mut self, id: ListenerId, event: ListenerEvent) {
+        let service = &mut self.service;
+        let Some(listener) = service.listeners.find(id) else {
+            // The listener was closed meanwhile; dropping a request refuses it.
+            return;
+        };
+        match event {
+            ListenerEvent::Request(request) if listener.drained => {
+                let provider = listener.shared.provider;
+                self.admission.refuse_drained(*request, provider);
+            }
+            ListenerEvent::Request(request) => {
+                let (config, exports) = (&service.config, &mut service.exports);
+                let admission = &mut self.admission;
+                // After a panic the request is dropped, which refuses it.
+                service.jobs.panics().confine(Part::Connect, || {
+                    let shared = Arc::clone(&listener.shared);
+                    admission.admit(config, exports, &listener.config, shared, *request);
+                });
+            }
+            ListenerEvent::Down { reason } => {
+                // Cause: the configuration, or the address of a listener.
+                tracing::warn!(address = %listener.address(), reason, "listener down");
+            }
+            ListenerEvent::Up => {
+                // Cause: the configuration, or the address of a listener.
+                tracing::info!(address = %listener.address(), "listener up again");
+            }
+        }
+    }
+
+    fn message(&mut self, message: ControlMessage) {
         match message {
             ControlMessage::TimersChanged => self.poll_timers(),
-            ControlMessage::AuditChanged => self.audit_changed(),
+            ControlMessage::AuditChanged => self.service.audit_changed(),
             ControlMessage::FlushAll {
                 subsystem,
                 cntlid,
                 namespaces,
             } => {
-                let Some(subsystem) = self.subsystem(subsystem) else {
+                let Some(subsystem) = self.service.exports.subsystem(subsystem) else {
                     return;
                 };
                 self.flushes.flush_for(cntlid, subsystem, namespaces);
@@ -459,7 +371,7 @@ impl Control {
                 was_protected,
                 change,
             } => {
-                if let Some(subsystem) = self.subsystem(subsystem) {
+                if let Some(subsystem) = self.service.exports.subsystem(subsystem) {
                     let wish = Protection {
                         namespace,
                         state,
@@ -470,54 +382,93 @@ impl Control {
                 }
             }
             ControlMessage::WriteThrough(wish) => {
-                if let Some(subsystem) = self.subsystem(wish.subsystem) {
+                if let Some(subsystem) = self.service.exports.subsystem(wish.subsystem) {
                     self.flushes.write_through(subsystem, wish);
                 }
             }
             ControlMessage::Settled { id } => self.flushes.settled(id, true),
-            ControlMessage::DiskChanged => {
-                for export in self.exports.values() {
-                    export.see_changes();
-                }
-            }
+            ControlMessage::DiskChanged => self.service.exports.see_changes(),
             ControlMessage::DeviceRemoved { device } => {
-                self.devices.retain(|known| known.id() != device);
-                for export in self.exports.values() {
-                    for namespace in export.namespaces.values() {
-                        namespace.forget_device(device);
-                    }
-                }
+                self.service.exports.forget_device(device);
             }
             // Matters only during shutdown.
             ControlMessage::Drained => {}
         }
     }
 
-    pub(super) fn subsystem(&self, id: u32) -> Option<Arc<SubsystemShared>> {
-        self.registry
-            .all()
-            .into_iter()
-            .find(|subsystem| subsystem.id == id)
-    }
-
     /// Checks the Keep Alive timers of all subsystems.
     fn poll_timers(&mut self) {
-        let subsystems = self.registry.all();
+        let subsystems = self.service.exports.registry().all();
         self.next_deadline = subsystems
             .iter()
             .filter_map(|subsystem| subsystem.poll())
             .min();
     }
-}
-
-/// Timer by the target's clock. The runtime's clock stops during system suspend; `clock` does not.
-fn timer(clock: &Clock, deadline: Option<Instant>) -> impl Future<Output = ()> + use<> {
-    let wait = deadline.map(|deadline| deadline.saturating_duration_since(clock.now()));
-    async move {
-        match wait {
-            Some(wait) => tokio::time::sleep(wait).await,
-            None => std::future::pending().await,
+    /// Closes listeners, completes commands, disconnects hosts and stops.
+    async fn shut_down(&mut self) -> Result<(), String> {
+        // Cause: the end of the target.
+        tracing::info!("stopping: no new connections, finishing commands in progress");
+        self.drain();
+        if tokio::time::timeout(DRAIN_TIMEOUT, self.drained())
+            .await
+            .is_err()
+        {
+            // Cause: the end of the target.
+            tracing::warn!("commands are still in progress after {DRAIN_TIMEOUT:?}: closing");
         }
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        let stopped = self.stop_reactors(deadline);
+        let flushed = self.finish_flushes(deadline).await;
+        self.service.audit.end();
+        stopped.and(flushed)
+    }
+
+    /// Waits for flushes that hosts requested at their shutdown.
+    async fn finish_flushes(&mut self, deadline: Instant) -> Result<(), String> {
+        while self.has_flushes() {
+            if Instant::now() >= deadline {
+                return Err(format!(
+                    "{} flushes have not ended: what hosts wrote last may not be durable; look \
+                     for a disk that hangs in the kernel's log",
+                    self.service.jobs.running()
+                ));
+            }
+            tokio::time::sleep(FLUSH_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    /// True if a flush is in progress or queued.
+    fn has_flushes(&mut self) -> bool {
+        while let Ok(message) = self.messages.try_recv() {
+            self.message(message);
+        }
+        self.service.jobs.running() > 0 || !self.flushes.is_empty()
+    }
+
+    /// Closes listeners; each queue closes after its last response.
+    pub(super) fn drain(&mut self) {
+        self.service.listeners.close();
+        for reactor in self.mailboxes.iter() {
+            reactor.send(Message::Drain);
+        }
+    }
+
+    async fn drained(&mut self) {
+        let mut left = self.mailboxes.len();
+        while left > 0 {
+            match self.messages.recv().await {
+                Some(ControlMessage::Drained) => left -= 1,
+                // A host that shuts down now still gets its flush.
+                Some(message) => self.message(message),
+                None => return,
+            }
+        }
+    }
+
+    /// Stops the reactors, which close their queue pairs.
+    fn stop_reactors(&mut self, deadline: Instant) -> Result<(), String> {
+        self.reactors.stop(&self.mailboxes, deadline)
     }
 }
 
@@ -530,80 +481,4 @@ fn limits(config: &Config) -> Limits {
         namespaces: namespaces_within(config.target.max_transfer_bytes),
         ..Limits::default()
     }
-}
-
-fn sizes(config: &Config) -> Sizes {
-    Sizes {
-        receives: config.target.receives,
-        in_capsule_bytes: config.target.in_capsule_data_bytes,
-        data_bytes: config.target.data_buffers_bytes as usize,
-        transfer_bytes: config.target.max_transfer_bytes as usize,
-        queue_pairs: QUEUE_PAIRS_MAX,
-        poll_idle: config.target.poll_idle,
-        poll_drives: config.target.poll_drives,
-        io_timeout: config.target.io_timeout,
-    }
-}
-
-type Counters = Vec<Arc<ReactorCounters>>;
-
-/// Values that every reactor starts with.
-struct Launch<'a> {
-    config: &'a Config,
-    registry: &'a Arc<Registry>,
-    control: &'a UnboundedSender<ControlMessage>,
-    audit: &'a Audit,
-    clock: &'a Clock,
-    started: Instant,
-    panics: &'a Arc<Panics>,
-}
-
-impl Launch<'_> {
-    /// Starts every reactor; stops the started ones after a failure.
-    fn all(&self, reactors: &mut Reactors) -> Result<(Arc<[Mailbox]>, Counters), StartError> {
-        let (mut mailboxes, mut counters) = (Vec::new(), Vec::new());
-        for (index, core) in placement::cores(self.config).into_iter().enumerate() {
-            match self.one(reactors, index, core) {
-                Ok((mailbox, own)) => {
-                    mailboxes.push(mailbox);
-                    counters.push(own);
-                }
-                Err(error) => {
-                    let _ = reactors.stop(&mailboxes, Instant::now() + STOP_TIMEOUT);
-                    return Err(StartError::Reactor(error));
-                }
-            }
-        }
-        Ok((mailboxes.into(), counters))
-    }
-
-    fn one(
-        &self,
-        reactors: &mut Reactors,
-        index: usize,
-        core: Option<usize>,
-    ) -> io::Result<(Mailbox, Arc<ReactorCounters>)> {
-        let (mailbox, inbox) = Mailbox::new().map_err(io::Error::other)?;
-        let counters = Arc::new(ReactorCounters::default());
-        let start = reactor::Start {
-            index,
-            core,
-            sizes: sizes(self.config),
-            registry: Arc::clone(self.registry),
-            inbox,
-            control: self.control.clone(),
-            audit: self.audit.clone(),
-            clock: self.clock.clone(),
-            started: self.started,
-            counters: Arc::clone(&counters),
-        };
-        reactors.launch(start, self.panics)?;
-        Ok((mailbox, counters))
-    }
-}
-
-fn runtime() -> io::Result<Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
 }

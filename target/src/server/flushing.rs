@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cairn_rdma::log::{Line, Topic};
-use cairn_rdma::peer_line;
+use cairn_rdma::{Clock, peer_line};
 use nvme_proto::wire::feature::WriteProtectionState;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -18,7 +18,7 @@ use super::jobs::Jobs;
 use super::settling::Waits;
 use crate::namespace::{Namespace, NamespaceTable};
 use crate::panics::Part;
-use crate::registry::{ControlMessage, Scope, SubsystemShared, WriteThrough};
+use crate::registry::{ControlMessage, Mailbox, Scope, SubsystemShared, WriteThrough};
 
 /// Flushes in progress, and the changes that wait for disks.
 pub(super) struct Flushes {
@@ -62,13 +62,14 @@ pub(super) struct Protection {
 
 impl Flushes {
     pub(super) fn new(
-        waits: Waits<Self>,
+        clock: &Clock,
+        reactors: &Arc<[Mailbox]>,
         jobs: Arc<Jobs>,
         control: UnboundedSender<ControlMessage>,
     ) -> Self {
         Self {
             under_way: Vec::new(),
-            waits,
+            waits: Waits::new(clock.clone(), Arc::clone(reactors), control.clone()),
             jobs,
             control,
         }

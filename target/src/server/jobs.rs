@@ -15,12 +15,17 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    pub(super) fn new(has_threads: bool, panics: Arc<Panics>) -> Self {
+    pub(super) fn new(has_threads: bool) -> Self {
         Self {
             has_threads,
-            panics,
+            // In a simulation panics are not confined.
+            panics: Arc::new(Panics::new(has_threads)),
             running: Arc::new(()),
         }
+    }
+
+    pub(super) fn has_threads(&self) -> bool {
+        self.has_threads
     }
 
     pub(super) fn panics(&self) -> &Arc<Panics> {

@@ -12,8 +12,9 @@ use nvme_proto::wire::Nqn;
 use zeroize::Zeroizing;
 
 use super::error::{KeyError, StartError};
+use super::exports::Exports;
 use crate::files;
-use crate::registry::HostKeys;
+use crate::registry::{Authenticator, HostKeys};
 
 /// Maximum file size in bytes: the longest secret with room for spaces.
 const FILE_BYTES_MAX: usize = 1024;
@@ -46,6 +47,53 @@ pub(crate) async fn load(config: &Config) -> Result<SubsystemKeys, StartError> {
 /// As [`load`], where there is no runtime.
 pub(crate) fn wait_to_load(config: &Config) -> Result<SubsystemKeys, StartError> {
     files::wait_for(load(config)).map_err(StartError::Control)?
+}
+
+/// Keys in force, and the thread that computes authentications with them.
+pub(super) struct InForce {
+    keys: SubsystemKeys,
+    authenticator: Authenticator,
+}
+
+impl InForce {
+    /// Loads the keys where there is no runtime.
+    pub(super) fn load(config: &Config) -> Result<Self, StartError> {
+        Ok(Self {
+            keys: wait_to_load(config)?,
+            authenticator: Authenticator::default(),
+        })
+    }
+
+    pub(super) fn authenticator(&self) -> &Authenticator {
+        &self.authenticator
+    }
+
+    pub(super) fn all(&self) -> &SubsystemKeys {
+        &self.keys
+    }
+
+    /// Keys of a subsystem's hosts.
+    pub(super) fn of(&self, nqn: &Nqn) -> HostKeys {
+        self.keys.get(nqn).cloned().unwrap_or_default()
+    }
+
+    /// Starts the authenticator thread if there are keys: `next` ones, or those in force.
+    pub(super) fn start_authenticator(
+        &self,
+        next: Option<&SubsystemKeys>,
+    ) -> Result<(), StartError> {
+        if next.unwrap_or(&self.keys).is_empty() {
+            return Ok(());
+        }
+        let started = self.authenticator.start();
+        started.map_err(StartError::Authenticator)
+    }
+
+    /// Sets the keys for later connections; existing queues stay.
+    pub(super) fn set(&mut self, keys: SubsystemKeys, exports: &Exports) {
+        self.keys = keys;
+        exports.set_keys(&self.keys);
+    }
 }
 
 /// All errors for which [`load`] would refuse the configuration.

@@ -3,22 +3,45 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::control::Control;
 use super::error::StartError;
-use crate::exposition::MetricsServer;
+use super::missing::MissingParts;
+use crate::exposition::{MetricsServer, Observed};
 use crate::outlook::Thing;
 
-impl Control {
-    /// Serves metrics if configured. A port that is in use does not stop the target.
-    pub(super) fn serve_metrics(&mut self, listen: Option<SocketAddr>) -> Option<MetricsServer> {
-        let address = listen?;
-        let started = MetricsServer::start(address, Arc::clone(&self.observed));
-        match started {
-            Ok(server) => Some(server),
+/// Server of the metrics page, if configured.
+pub(super) struct MetricsPort {
+    observed: Arc<Observed>,
+    server: Option<MetricsServer>,
+}
+
+impl MetricsPort {
+    pub(super) fn new(observed: Arc<Observed>) -> Self {
+        Self {
+            observed,
+            server: None,
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.server.is_some()
+    }
+
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.server.as_ref().map(MetricsServer::address)
+    }
+
+    /// Closes the port and serves metrics at another address, if any. A port that is in use does
+    /// not stop the target.
+    pub(super) fn serve(&mut self, listen: Option<SocketAddr>, missing: &mut MissingParts) {
+        self.server = None;
+        let Some(address) = listen else {
+            return;
+        };
+        match MetricsServer::start(address, Arc::clone(&self.observed)) {
+            Ok(server) => self.server = Some(server),
             Err(source) => {
                 let error = StartError::Metrics { address, source };
-                self.note_missing(Thing::Metrics(address), &error);
-                None
+                missing.note(Thing::Metrics(address), &error);
             }
         }
     }

@@ -9,21 +9,19 @@
 //!
 //! [`arrivals`]: super::arrivals
 
-use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_config::Backing;
+use cairn_config::{Backing, Config};
+use cairn_rdma::Clock;
 use tokio::sync::watch;
 
 use super::arrivals::Arrivals;
-use super::control::Control;
 use super::error::StartError;
-use super::identities::check_identities;
-use super::opening::Found;
-use crate::namespace::Namespace;
+use super::exports::{Exports, Refused};
+use super::opening::{Late, Openings};
 use crate::outlook::{Missing, Outlook, Place, Thing};
 
 /// First interval between attempts.
@@ -42,16 +40,20 @@ pub(super) struct MissingParts {
     pause: Duration,
     next_try: Option<Instant>,
     outlook: watch::Sender<Arc<Outlook>>,
+    arrivals: Arrivals,
+    clock: Clock,
 }
 
 impl MissingParts {
-    pub(super) fn new() -> (Self, watch::Receiver<Arc<Outlook>>) {
+    pub(super) fn new(clock: Clock) -> (Self, watch::Receiver<Arc<Outlook>>) {
         let (outlook, seen) = watch::channel(Arc::default());
         let parts = Self {
             all: Vec::new(),
             pause: PAUSE_FIRST,
             next_try: None,
             outlook,
+            arrivals: Arrivals::default(),
+            clock,
         };
         (parts, seen)
     }
@@ -81,14 +83,16 @@ impl MissingParts {
     }
 
     /// Schedules an attempt soon, after a kernel report.
-    pub(super) fn try_soon(&mut self, now: Instant) {
+    pub(super) fn try_soon(&mut self) {
+        let now = self.clock.now();
         self.pause = PAUSE_FIRST;
         let soon = now + SETTLE;
         self.next_try = Some(self.next_try.map_or(soon, |next| next.min(soon)));
     }
 
     /// Schedules the next attempt after the interval, which doubles each time.
-    fn try_later(&mut self, now: Instant) {
+    fn try_later(&mut self) {
+        let now = self.clock.now();
         if self.all.is_empty() {
             self.next_try = None;
             return;
@@ -97,23 +101,32 @@ impl MissingParts {
         self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
 
-    fn remove(&mut self, thing: &Thing) {
-        self.all.retain(|missing| missing.thing != *thing);
+    /// True if an attempt is due; schedules the next one.
+    pub(super) fn is_due(&mut self) -> bool {
+        let now = self.clock.now();
+        let is_due = self.next_try.is_some_and(|next| next <= now);
+        if is_due {
+            self.try_later();
+        }
+        is_due
     }
-}
 
-impl Control {
+    /// Returns when the kernel has reported a change that may provide a missing part.
+    pub(super) async fn arrival(&mut self) {
+        self.arrivals.next().await;
+    }
+
     /// Records a missing part. Logs it once for each reason.
-    pub(super) fn note_missing(&mut self, thing: Thing, reason: &dyn std::fmt::Display) {
+    pub(super) fn note(&mut self, thing: Thing, reason: &dyn std::fmt::Display) {
         let reason = reason.to_string();
-        let mut all = self.missing.all.iter_mut();
+        let mut all = self.all.iter_mut();
         if let Some(known) = all.find(|known| known.thing == thing) {
             if known.reason == reason {
                 return;
             }
             known.reason.clone_from(&reason);
         } else {
-            self.missing.all.push(Missing {
+            self.all.push(Missing {
                 thing,
                 reason: reason.clone(),
                 since: self.clock.now(),
@@ -126,163 +139,80 @@ impl Control {
         );
     }
 
-    /// Replaces all missing parts except audit destinations.
-    pub(super) fn replace_missing(&mut self, missing: Vec<(Thing, StartError)>) {
-        let stays = |known: &Missing| {
-            matches!(known.thing, Thing::Audit(_))
-                || missing.iter().any(|(thing, _)| *thing == known.thing)
-        };
-        self.missing.all.retain(stays);
-        for (thing, error) in missing {
-            self.note_missing(thing, &error);
+    /// Records disks that are late or have failed.
+    pub(super) fn note_disks(&mut self, late: &[Late], failed: Refused) {
+        for late in late {
+            self.note(Thing::Namespace(late.place), &late.error());
+        }
+        for (place, error) in failed {
+            self.note(Thing::Namespace(place), &error);
         }
     }
 
+    /// Replaces all missing parts except audit destinations.
+    pub(super) fn replace(&mut self, missing: Vec<(Thing, StartError)>) {
+        self.retain(|known| {
+            matches!(known, Thing::Audit(_)) || missing.iter().any(|(thing, _)| thing == known)
+        });
+        for (thing, error) in missing {
+            self.note(thing, &error);
+        }
+    }
+
+    /// Removes the parts that are not accepted by `is_missing`.
+    pub(super) fn retain(&mut self, is_missing: impl Fn(&Thing) -> bool) {
+        self.all.retain(|missing| is_missing(&missing.thing));
+    }
+
+    pub(super) fn remove(&mut self, thing: &Thing) {
+        self.retain(|missing| missing != thing);
+    }
+
     /// Publishes the served and missing parts and watches for the missing ones.
-    pub(super) fn publish_outlook(&mut self) {
-        let served = self.exports.values().map(|export| export.namespaces.len());
-        let subsystems = self.config.subsystems.iter();
+    pub(super) fn publish(
+        &mut self,
+        config: &Config,
+        exports: &Exports,
+        addresses: Vec<SocketAddr>,
+        openings: &Openings,
+    ) {
+        let subsystems = config.subsystems.iter();
         let directories = subsystems.flat_map(|subsystem| {
             let pools = subsystem.pools.iter();
             pools.map(|pool| ((subsystem.nqn, pool.like.nsid), pool.left_out.len()))
         });
         let outlook = Outlook {
             left_out: directories.collect(),
-            subsystems: self.exports.len(),
-            namespaces: served.sum(),
-            addresses: self.addresses(),
-            missing: self.missing.all.clone(),
+            subsystems: exports.len(),
+            namespaces: exports.namespaces().count(),
+            addresses,
+            missing: self.all.clone(),
         };
-        self.missing.outlook.send_replace(Arc::new(outlook));
-        let now = self.clock.now();
-        self.missing.pause = PAUSE_FIRST;
-        self.missing.try_later(now);
-        self.await_arrivals();
+        self.outlook.send_replace(Arc::new(outlook));
+        self.pause = PAUSE_FIRST;
+        self.try_later();
+        self.await_arrivals(config, openings);
     }
 
     /// Asks the kernel to report changes relevant to the missing parts.
-    fn await_arrivals(&mut self) {
+    pub(super) fn await_arrivals(&mut self, config: &Config, openings: &Openings) {
         let mut paths: Vec<PathBuf> = Vec::new();
-        for subsystem in &self.config.subsystems {
+        for subsystem in &config.subsystems {
             for namespace in &subsystem.namespaces {
                 // Pool files are scanned elsewhere. Watching a path that hangs would block this
                 // thread.
                 if let Backing::Disk(path) = &namespace.backing
                     && namespace.pooled.is_none()
-                    && self.missing.has(&(subsystem.nqn, namespace.nsid))
-                    && !self.openings.is_stuck(path)
+                    && self.has(&(subsystem.nqn, namespace.nsid))
+                    && !openings.is_stuck(path)
                 {
                     paths.push(path.clone());
                 }
             }
         }
-        let mut things = self.missing.all.iter().map(|missing| missing.thing);
+        let mut things = self.all.iter().map(|missing| missing.thing);
         let addresses = things.any(|thing| thing.is_address());
         self.arrivals = Arrivals::of(&paths, addresses);
-    }
-
-    /// Retries the missing parts if an attempt is due.
-    pub(super) fn try_missing(&mut self) {
-        let now = self.clock.now();
-        if self.missing.next_try.is_none_or(|next| now < next) {
-            return;
-        }
-        self.missing.try_later(now);
-        // A reload retries all parts itself, and so do openings in progress.
-        if self.reloading.is_some() || self.openings.is_busy() {
-            return;
-        }
-        self.try_addresses();
-        let places: HashSet<Place> = self.missing.places().collect();
-        if !places.is_empty() {
-            self.begin_reopening(&places);
-            self.go_on_reloading();
-        }
-    }
-
-    fn try_addresses(&mut self) {
-        let missing: Vec<Thing> = self.missing.all.iter().map(|one| one.thing).collect();
-        let mut has_changed = false;
-        for thing in missing {
-            has_changed |= match thing {
-                // The audit log reports recovery itself, and scans find directories.
-                Thing::Namespace(_) | Thing::Directory(_) | Thing::Audit(_) => false,
-                Thing::Metrics(address) => {
-                    self.metrics = self.serve_metrics(Some(address));
-                    self.metrics.is_some() && self.found(&thing)
-                }
-                Thing::Listener(address) => self.try_listener(address),
-            };
-        }
-        if has_changed {
-            self.update_discovery();
-            self.publish_outlook();
-        }
-    }
-
-    fn try_listener(&mut self, address: SocketAddr) -> bool {
-        let thing = Thing::Listener(address);
-        let mut configured = self.config.listeners.iter();
-        let found = configured.find(|listener| listener.socket_address() == address);
-        let Some(config) = found.cloned() else {
-            return self.found(&thing);
-        };
-        match self.listen(&config) {
-            Ok(listener) => {
-                self.listeners.push(listener);
-                self.found(&thing)
-            }
-            Err(error) => {
-                self.note_missing(thing, &error);
-                false
-            }
-        }
-    }
-
-    /// Removes a missing part; always returns true.
-    pub(super) fn found(&mut self, thing: &Thing) -> bool {
-        self.missing.remove(thing);
-        true
-    }
-
-    /// Exports disks that were missing and have opened.
-    fn add_found(&mut self, mut opened: HashMap<Place, Arc<Namespace>>) {
-        let new = opened.iter().map(|((nqn, _), disk)| (nqn, disk));
-        let is_checked = check_identities(self.exported().chain(new)).is_ok();
-        let mut added = HashSet::new();
-        let config = self.config.clone();
-        for subsystem in &config.subsystems {
-            let mut disks = Vec::new();
-            for namespace in &subsystem.namespaces {
-                let disk = opened.remove(&(subsystem.nqn, namespace.nsid));
-                let introduced = disk.map(|disk| self.introduce(subsystem, namespace, Some(disk)));
-                if let Some(Ok(disk)) = introduced {
-                    disks.push((namespace, disk));
-                }
-            }
-            let nsids = self.add_namespaces(subsystem.nqn, disks, is_checked);
-            added.extend(nsids.into_iter().map(|nsid| (subsystem.nqn, nsid)));
-        }
-        let is_there =
-            |missing: &Missing| missing.thing.place().is_some_and(|at| added.contains(&at));
-        self.missing.all.retain(|missing| !is_there(missing));
-    }
-
-    /// Handles the results of a retry of missing disks.
-    pub(super) fn end_reopening(&mut self, found: Found) {
-        let before = self.missing.all.len();
-        for late in &found.late {
-            self.note_missing(Thing::Namespace(late.place), &late.error());
-        }
-        for (place, error) in found.missing {
-            self.note_missing(Thing::Namespace(place), &error);
-        }
-        self.add_found(found.opened);
-        if self.missing.all.len() != before {
-            self.publish_outlook();
-        } else {
-            self.await_arrivals();
-        }
     }
 }
 
@@ -292,9 +222,10 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_limit_and_end_when_nothing_is_missing() {
-        let (mut parts, _) = MissingParts::new();
-        let start = Instant::now();
-        parts.try_later(start);
+        let clock = Clock::simulated();
+        let (mut parts, _) = MissingParts::new(clock.clone());
+        let start = clock.now();
+        parts.try_later();
         assert_eq!(parts.next_try(), None);
         parts.all.push(Missing {
             thing: Thing::Metrics("127.0.0.1:9464".parse().unwrap()),
@@ -303,13 +234,14 @@ mod tests {
         });
         let mut pauses = Vec::new();
         for _ in 0..7 {
-            parts.try_later(start);
+            parts.try_later();
             pauses.push((parts.next_try().unwrap() - start).as_secs());
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
         // A kernel report never delays an attempt, and several reports cause one attempt.
-        parts.try_soon(start);
-        parts.try_soon(start + SETTLE / 2);
+        parts.try_soon();
+        clock.advance_to(start + SETTLE / 2);
+        parts.try_soon();
         assert_eq!(parts.next_try(), Some(start + SETTLE));
     }
 }

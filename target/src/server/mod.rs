@@ -4,31 +4,27 @@
 //! timeouts and orders, and never touches data.
 
 mod admission;
-mod ana;
 mod arrivals;
-mod auditing;
+mod audit_log;
 mod control;
-mod draining;
+mod discovery;
 mod error;
-mod export;
-mod extent;
+mod exports;
 mod flushing;
-mod identities;
 mod jobs;
 mod keys;
 mod listeners;
 mod lookup;
 mod metrics_port;
 mod missing;
+mod opened;
 mod opening;
 mod reactors;
 mod reload;
-mod replacing;
 mod restart;
-mod retiring;
-mod served;
+mod runtime;
+mod service;
 mod settling;
-mod shutdown;
 mod steered;
 mod stepped;
 mod watching;
@@ -46,20 +42,17 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
 use crate::audit::Audit;
-use crate::exposition::Observed;
 use crate::outlook::Outlook;
-use control::{Control, Order};
+use control::{Control, Order, Start, Started};
 use reactors::Reactors;
-
 use reload::Reloading;
 
 pub(crate) use arrivals::Arrivals;
-pub(crate) use draining::{Drained, Which};
 pub use error::{KeyError, ReloadError, StartError};
-pub(crate) use export::{check_count, try_backend};
-pub(crate) use extent::{Extent, Step};
-pub(crate) use identities::{Identity, tell_apart};
+pub(crate) use exports::{Identity, check_count, tell_apart, try_backend};
 pub(crate) use keys::key_errors;
+pub(crate) use listeners::{Drained, Which};
+pub(crate) use reload::{Extent, Step};
 pub(crate) use steered::{Companion, Export, Handle, Picture};
 pub use stepped::SteppedTarget;
 
@@ -86,16 +79,6 @@ pub struct Starting {
 struct ControlThread {
     orders: UnboundedSender<Order>,
     thread: Option<JoinHandle<Result<(), String>>>,
-}
-
-/// Facts about a target at its start.
-#[derive(Debug)]
-struct Started {
-    addresses: Vec<SocketAddr>,
-    listening: Vec<(cairn_config::Listener, SocketAddr)>,
-    outlook: watch::Receiver<Arc<Outlook>>,
-    metrics: Option<SocketAddr>,
-    observed: Arc<Observed>,
 }
 
 impl Target {
@@ -139,9 +122,16 @@ impl Target {
             .name("control".into())
             .spawn(move || {
                 let reactors = Reactors::Threads(Vec::new());
-                let clock = Clock::through_suspend();
-                let control =
-                    Control::start(config, providers, inbox, reactors, clock, is_patient, audit);
+                let (clock, orders) = (Clock::through_suspend(), inbox);
+                let control = Control::start(Start {
+                    config,
+                    providers,
+                    orders,
+                    reactors,
+                    clock,
+                    is_patient,
+                    audit,
+                });
                 match control {
                     Ok(control) => {
                         let _ = is_ready.send(Ok(control.started()));

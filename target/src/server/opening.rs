@@ -15,10 +15,9 @@ use cairn_config::{Backing, Config};
 use cairn_disk::{OpenError, where_to_look};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::control::Control;
 use super::error::StartError;
+use super::exports::{Exports, Replaced};
 use super::lookup::at_place;
-use super::replacing::Replaced;
 use crate::namespace::Namespace;
 use crate::outlook::Place;
 use crate::panics::{Part, confine_part};
@@ -144,8 +143,83 @@ impl Openings {
         }
     }
 
+    /// Opens the disks that `config` adds or replaces and, if `measures`, measures the others.
+    ///
+    /// Disks accepted by `may_fail` do not fail the others.
+    pub(super) fn begin(
+        &mut self,
+        exports: &Exports,
+        config: &Config,
+        measures: bool,
+        replaced: &Replaced,
+        may_fail: impl Fn(&Place) -> bool,
+        now: Instant,
+    ) {
+        let mut tasks = VecDeque::new();
+        let mut sizes = Vec::new();
+        let formers = Arc::new(exports.formers(config, replaced));
+        for subsystem in &config.subsystems {
+            for namespace in &subsystem.namespaces {
+                let place = (subsystem.nqn, namespace.nsid);
+                let known = exports.namespace(&place);
+                let known = known.filter(|_| !replaced.contains(&place));
+                let call = match (known, namespace.pooled) {
+                    // The scan of the directory has found the size.
+                    (Some(_), Some(file)) => {
+                        sizes.push((place, file.bytes));
+                        continue;
+                    }
+                    (Some(_), None) if !measures => continue,
+                    (Some(known), None) => Call::Measure(Arc::clone(known)),
+                    (None, _) => Call::Open(Box::new(exports.opener(namespace, &formers))),
+                };
+                tasks.extend(Task::new(place, namespace, call, may_fail(&place)));
+            }
+        }
+        self.start(tasks, sizes, now);
+    }
+
+    /// Opens the disks of `config` at these places.
+    pub(super) fn begin_at(
+        &mut self,
+        exports: &Exports,
+        config: &Config,
+        places: &[Place],
+        now: Instant,
+    ) {
+        let mut tasks = VecDeque::new();
+        for place in places {
+            if let Some((_, namespace)) = at_place(config, place) {
+                let call = Call::Open(Box::new(exports.opener(namespace, &Arc::default())));
+                tasks.extend(Task::new(*place, namespace, call, false));
+            }
+        }
+        self.start(tasks, Vec::new(), now);
+    }
+
+    /// Retries opening the disks at these places.
+    pub(super) fn begin_again(
+        &mut self,
+        exports: &Exports,
+        config: &Config,
+        places: &HashSet<Place>,
+        now: Instant,
+    ) {
+        let mut tasks = VecDeque::new();
+        for subsystem in &config.subsystems {
+            for namespace in &subsystem.namespaces {
+                let place = (subsystem.nqn, namespace.nsid);
+                if places.contains(&place) {
+                    let call = Call::Open(Box::new(exports.opener(namespace, &Arc::default())));
+                    tasks.extend(Task::new(place, namespace, call, true));
+                }
+            }
+        }
+        self.start(tasks, Vec::new(), now);
+    }
+
     /// Starts the calls; `sizes` are known without one.
-    fn begin(&mut self, tasks: VecDeque<Task>, sizes: Vec<(Place, u64)>, now: Instant) {
+    fn start(&mut self, tasks: VecDeque<Task>, sizes: Vec<(Place, u64)>, now: Instant) {
         assert!(self.found.is_none(), "one configuration after the other");
         self.waiting = tasks;
         self.found = Some(Found {
@@ -418,70 +492,6 @@ impl Task {
     }
 }
 
-impl Control {
-    /// Opens the disks that `config` adds or replaces and, if `measures`, measures the others.
-    ///
-    /// Disks accepted by `may_fail` do not fail the others.
-    pub(super) fn begin_opening(
-        &mut self,
-        config: &Config,
-        measures: bool,
-        replaced: &Replaced,
-        may_fail: impl Fn(&Place) -> bool,
-    ) {
-        let mut tasks = VecDeque::new();
-        let mut sizes = Vec::new();
-        let formers = Arc::new(self.formers(config, replaced));
-        for subsystem in &config.subsystems {
-            let export = self.exports.get(&subsystem.nqn);
-            for namespace in &subsystem.namespaces {
-                let place = (subsystem.nqn, namespace.nsid);
-                let known = export.and_then(|export| export.namespaces.get(&namespace.nsid));
-                let known = known.filter(|_| !replaced.contains(&place));
-                let call = match (known, namespace.pooled) {
-                    // The scan of the directory has found the size.
-                    (Some(_), Some(file)) => {
-                        sizes.push((place, file.bytes));
-                        continue;
-                    }
-                    (Some(_), None) if !measures => continue,
-                    (Some(known), None) => Call::Measure(Arc::clone(known)),
-                    (None, _) => Call::Open(Box::new(self.opener(namespace, &formers))),
-                };
-                tasks.extend(Task::new(place, namespace, call, may_fail(&place)));
-            }
-        }
-        self.openings.begin(tasks, sizes, self.clock.now());
-    }
-
-    /// Opens the disks of `config` at these places.
-    pub(super) fn begin_opening_at(&mut self, config: &Config, places: &[Place]) {
-        let mut tasks = VecDeque::new();
-        for place in places {
-            if let Some((_, namespace)) = at_place(config, place) {
-                let call = Call::Open(Box::new(self.opener(namespace, &Arc::default())));
-                tasks.extend(Task::new(*place, namespace, call, false));
-            }
-        }
-        self.openings.begin(tasks, Vec::new(), self.clock.now());
-    }
-
-    /// Retries opening the disks at these places.
-    pub(super) fn begin_reopening(&mut self, places: &HashSet<Place>) {
-        let mut tasks = VecDeque::new();
-        for subsystem in &self.config.subsystems {
-            for namespace in &subsystem.namespaces {
-                let place = (subsystem.nqn, namespace.nsid);
-                if places.contains(&place) {
-                    let call = Call::Open(Box::new(self.opener(namespace, &Arc::default())));
-                    tasks.extend(Task::new(place, namespace, call, true));
-                }
-            }
-        }
-        self.openings.begin(tasks, Vec::new(), self.clock.now());
-    }
-}
-
 /// Path or image name of a disk whose opening may block.
 fn path_of(backing: &Backing) -> Option<PathBuf> {
     match backing {
@@ -509,7 +519,7 @@ mod tests {
 
     fn failure_of(openings: &mut Openings, open: Open) -> String {
         let now = Instant::now();
-        openings.begin(VecDeque::from([task(open)]), Vec::new(), now);
+        openings.start(VecDeque::from([task(open)]), Vec::new(), now);
         let deadline = now + Duration::from_secs(30);
         let returned = loop {
             if let Ok(returned) = openings.returned.try_recv() {

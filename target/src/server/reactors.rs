@@ -2,11 +2,27 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use cairn_config::Config;
+use cairn_rdma::Clock;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::error::StartError;
+use crate::audit::Audit;
+use crate::metrics::ReactorCounters;
 use crate::panics::Panics;
-use crate::reactor::{self, Reactor, ReactorHandle, Rest, Start};
-use crate::registry::{Mailbox, Message};
+use crate::placement;
+use crate::reactor::{self, Reactor, ReactorHandle, Rest, Sizes, Start};
+use crate::registry::{ControlMessage, Mailbox, Message, Registry};
+
+/// Further time to close queues regardless of commands, and to finish flushes.
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum queue pairs per reactor and device.
+pub(super) const QUEUE_PAIRS_MAX: u16 = 1024;
+/// Share of [`QUEUE_PAIRS_MAX`] reserved for addresses that have or recently had an association.
+pub(super) const QUEUE_PAIRS_RESERVED: u16 = 128;
 
 pub(super) enum Reactors {
     /// Reactors with threads, which end after `Message::Stop`.
@@ -89,5 +105,78 @@ impl Reactors {
             Self::Threads(_) => &[],
             Self::Stepped(reactors) => reactors,
         }
+    }
+}
+
+fn sizes(config: &Config) -> Sizes {
+    Sizes {
+        receives: config.target.receives,
+        in_capsule_bytes: config.target.in_capsule_data_bytes,
+        data_bytes: config.target.data_buffers_bytes as usize,
+        transfer_bytes: config.target.max_transfer_bytes as usize,
+        queue_pairs: QUEUE_PAIRS_MAX,
+        poll_idle: config.target.poll_idle,
+        poll_drives: config.target.poll_drives,
+        io_timeout: config.target.io_timeout,
+    }
+}
+
+type Counters = Vec<Arc<ReactorCounters>>;
+
+/// Values with which every reactor starts.
+pub(super) struct Launch<'a> {
+    pub(super) config: &'a Config,
+    pub(super) registry: &'a Arc<Registry>,
+    pub(super) control: &'a UnboundedSender<ControlMessage>,
+    pub(super) audit: &'a Audit,
+    pub(super) clock: &'a Clock,
+    pub(super) started: Instant,
+    pub(super) panics: &'a Arc<Panics>,
+}
+
+impl Launch<'_> {
+    /// Starts every reactor; stops the started ones after a failure.
+    pub(super) fn all(
+        &self,
+        reactors: &mut Reactors,
+    ) -> Result<(Arc<[Mailbox]>, Counters), StartError> {
+        let (mut mailboxes, mut counters) = (Vec::new(), Vec::new());
+        for (index, core) in placement::cores(self.config).into_iter().enumerate() {
+            match self.one(reactors, index, core) {
+                Ok((mailbox, own)) => {
+                    mailboxes.push(mailbox);
+                    counters.push(own);
+                }
+                Err(error) => {
+                    let _ = reactors.stop(&mailboxes, Instant::now() + STOP_TIMEOUT);
+                    return Err(StartError::Reactor(error));
+                }
+            }
+        }
+        Ok((mailboxes.into(), counters))
+    }
+
+    fn one(
+        &self,
+        reactors: &mut Reactors,
+        index: usize,
+        core: Option<usize>,
+    ) -> io::Result<(Mailbox, Arc<ReactorCounters>)> {
+        let (mailbox, inbox) = Mailbox::new().map_err(io::Error::other)?;
+        let counters = Arc::new(ReactorCounters::default());
+        let start = Start {
+            index,
+            core,
+            sizes: sizes(self.config),
+            registry: Arc::clone(self.registry),
+            inbox,
+            control: self.control.clone(),
+            audit: self.audit.clone(),
+            clock: self.clock.clone(),
+            started: self.started,
+            counters: Arc::clone(&counters),
+        };
+        reactors.launch(start, self.panics)?;
+        Ok((mailbox, counters))
     }
 }

@@ -1,8 +1,6 @@
 //! Handle through which the control socket queries and changes the control plane.
 
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,21 +8,17 @@ use cairn_config::{AnaStates, Config, Nqn, Roce};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
-use super::auditing;
-use super::control::{Control, Order};
-use super::draining::{Drained, Which};
+use super::audit_log;
+use super::control::{Beside, Control, Order};
 use super::error::ReloadError;
-use super::extent::Extent;
+use super::listeners::{Drained, Which};
 use super::lookup::at_place;
-use super::reload::Reloading;
+use super::reload::{Extent, Reloading};
 use crate::audit::Audit;
 use crate::metrics::ReactorCounters;
 use crate::namespace::Entry;
 use crate::outlook::Missing;
 use crate::registry::SubsystemShared;
-
-/// Companion task on the control plane's thread.
-pub(super) type Beside = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Function that creates the companion task.
 pub(crate) type Companion = Box<dyn FnOnce(Handle) -> Beside + Send>;
@@ -131,7 +125,7 @@ impl Handle {
 
     /// Records the result of a reload in the audit log and metrics.
     pub(crate) fn note_reload(&self, ended: &Result<(), String>) {
-        self.audit.record(|| auditing::reload(ended));
+        self.audit.record(|| audit_log::reload(ended));
         let succeeded = ended.is_ok();
         let order = Order::Do(Box::new(move |control| {
             control.observed.reloaded(succeeded);
@@ -142,13 +136,13 @@ impl Handle {
 
     /// Snapshot of the control plane; `None` if the target has stopped.
     pub(crate) async fn look(&self) -> Option<Picture> {
-        self.with(|control| control.picture()).await
+        self.with(|control| picture(control)).await
     }
 
     /// Disconnects a controller; false if unknown.
     pub(crate) async fn disconnect(&self, nqn: Nqn, cntlid: u16) -> Option<bool> {
         self.with(move |control| {
-            let Some(export) = control.exports.get(&nqn) else {
+            let Some(export) = control.service.exports.get(&nqn) else {
                 return false;
             };
             let view = export.subsystem.view();
@@ -163,19 +157,33 @@ impl Handle {
 
     /// Starts to drain listeners; empty if none matches.
     pub(crate) async fn drain(&self, which: Which, within: Duration) -> Option<Vec<Drained>> {
-        self.with(move |control| control.drain_listeners(which, within))
-            .await
+        self.with(move |control| {
+            let service = &mut control.service;
+            let drained = service.listeners.drain(which, within, &service.exports);
+            service.update_discovery();
+            drained
+        })
+        .await
     }
 
     /// State of the drains in `before` that have not been undone.
     pub(crate) async fn look_at_drained(&self, before: Vec<Drained>) -> Option<Vec<Drained>> {
-        self.with(move |control| control.look_at_drained(&before))
-            .await
+        self.with(move |control| {
+            let service = &control.service;
+            service.listeners.look_at_drained(&before, &service.exports)
+        })
+        .await
     }
 
     /// Ends a drain; returns the number of matching listeners.
     pub(crate) async fn undo_drain(&self, which: Which) -> Option<usize> {
-        self.with(move |control| control.undo_drain(which)).await
+        self.with(move |control| {
+            let service = &mut control.service;
+            let undone = service.listeners.undo_drain(which, &service.exports);
+            service.update_discovery();
+            undone
+        })
+        .await
     }
 
     async fn with<T: Send + 'static>(
@@ -193,40 +201,38 @@ impl Handle {
     }
 }
 
-impl Control {
-    fn picture(&self) -> Picture {
-        let mut subsystems: Vec<_> = self
-            .exports
-            .iter()
-            .map(|(nqn, export)| (*nqn, Arc::clone(&export.subsystem)))
-            .collect();
-        subsystems.sort_unstable_by_key(|(nqn, _)| *nqn);
-        let place = |address: SocketAddr| {
-            let mut all = self.config.listeners.iter();
-            all.position(|listener| listener.socket_address() == address)
-        };
-        let mut listeners: Vec<_> = self.listeners.iter().collect();
-        listeners.sort_by_key(|listener| place(listener.config.socket_address()));
-        let listeners = listeners.into_iter().map(|listener| Listening {
-            address: listener.address(),
-            provider: listener.shared.provider,
-            roce: self.config.roce_at(&listener.config),
-            ana: listener.config.ana,
-            drained: listener.drained,
-        });
-        let now = self.clock.now();
-        let missing = self.missing.all().iter().map(|one| {
-            let lasting = now.saturating_duration_since(one.since);
-            (one.clone(), lasting)
-        });
-        Picture {
-            config: Arc::clone(&self.config),
-            listeners: listeners.collect(),
-            subsystems,
-            missing: missing.collect(),
-            at_next_start: self.fixed.waiting().to_vec(),
-            uptime: self.clock.now().duration_since(self.started),
-            reactors: self.observed.reactors().to_vec(),
-        }
+fn picture(control: &Control) -> Picture {
+    let service = &control.service;
+    let exports = service.exports.iter();
+    let mut subsystems: Vec<_> = exports
+        .map(|(nqn, export)| (*nqn, Arc::clone(&export.subsystem)))
+        .collect();
+    subsystems.sort_unstable_by_key(|(nqn, _)| *nqn);
+    let place = |address: SocketAddr| {
+        let mut all = service.config.listeners.iter();
+        all.position(|listener| listener.socket_address() == address)
+    };
+    let mut listeners: Vec<_> = service.listeners.all().iter().collect();
+    listeners.sort_by_key(|listener| place(listener.config.socket_address()));
+    let listeners = listeners.into_iter().map(|listener| Listening {
+        address: listener.address(),
+        provider: listener.shared.provider,
+        roce: service.config.roce_at(&listener.config),
+        ana: listener.config.ana,
+        drained: listener.drained,
+    });
+    let now = control.clock.now();
+    let missing = service.missing.all().iter().map(|one| {
+        let lasting = now.saturating_duration_since(one.since);
+        (one.clone(), lasting)
+    });
+    Picture {
+        config: Arc::clone(&service.config),
+        listeners: listeners.collect(),
+        subsystems,
+        missing: missing.collect(),
+        at_next_start: service.fixed.waiting().to_vec(),
+        uptime: control.clock.now().duration_since(control.started),
+        reactors: control.observed.reactors().to_vec(),
     }
 }

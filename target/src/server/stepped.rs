@@ -9,7 +9,7 @@ use cairn_config::Config;
 use cairn_rdma::{Clock, Provider};
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::control::Control;
+use super::control::{Control, Start};
 use super::error::StartError;
 use super::reactors::Reactors;
 use crate::audit::Audit;
@@ -42,15 +42,22 @@ impl SteppedTarget {
         let (_, orders) = unbounded_channel();
         let reactors = Reactors::Stepped(Vec::new());
         let audit = Audit::default();
-        let kept = clock.clone();
-        let control = Control::start(config, providers, orders, reactors, kept, false, audit)?;
+        let control = Control::start(Start {
+            config,
+            providers,
+            orders,
+            reactors,
+            clock: clock.clone(),
+            is_patient: false,
+            audit,
+        })?;
         Ok(Self { control, clock })
     }
 
     /// Addresses of the listeners.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.control.addresses()
+        self.control.service.listeners.addresses()
     }
 
     /// Does all pending work and returns when to call again. Returns the current time if a reactor

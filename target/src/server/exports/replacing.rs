@@ -9,33 +9,25 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use cairn_config::{Backing, Config};
-use cairn_disk::Formers;
 use nvme_proto::wire::feature::WriteProtectionState;
 
-use super::control::Control;
-use super::error::ReloadError;
-use super::lookup::{at_place, by_nsid, of_nqn};
-use super::reload::Reloading;
+use super::super::error::ReloadError;
+use super::super::lookup::at_place;
 use crate::namespace::Namespace;
 use crate::outlook::Place;
 
-/// Reload whose disks are being opened.
-pub(super) struct UnderWay {
-    pub(super) reloading: Reloading,
-    pub(super) replaced: Replaced,
-}
-
-pub(super) type Replaced = HashSet<Place>;
+/// Places of replaced namespaces.
+pub(crate) type Replaced = HashSet<Place>;
 
 /// Removed namespaces by place.
-pub(super) type Former = HashMap<Place, FormerNamespace>;
+pub(crate) type Former = HashMap<Place, FormerNamespace>;
 
 /// Removed namespace that may be replaced.
-pub(super) struct FormerNamespace {
+pub(crate) struct FormerNamespace {
     /// Protocol state as shown to hosts.
     pub(super) seen: nvme_proto::namespace::Namespace,
     /// File that stores the write protection.
-    file: Option<PathBuf>,
+    pub(super) file: Option<PathBuf>,
 }
 
 impl FormerNamespace {
@@ -54,63 +46,13 @@ impl FormerNamespace {
     }
 }
 
-fn file_of(namespace: &Namespace) -> Option<PathBuf> {
+pub(super) fn file_of(namespace: &Namespace) -> Option<PathBuf> {
     let kept = namespace.kept.as_ref();
     kept.map(|kept| kept.path().to_owned())
 }
 
-impl Control {
-    /// Exported namespaces whose disk or settings `config` changes.
-    pub(super) fn replaced_by(&self, config: &Config) -> Replaced {
-        let mut replaced = HashSet::new();
-        for subsystem in &config.subsystems {
-            let Some(export) = self.exports.get(&subsystem.nqn) else {
-                continue;
-            };
-            let before = by_nsid(of_nqn(&self.config, &subsystem.nqn));
-            let others = subsystem.namespaces.iter().filter(|namespace| {
-                let before = before.get(&namespace.nsid);
-                let is_other = before.is_some_and(|before| !is_same_disk(before, namespace));
-                is_other && export.namespaces.contains_key(&namespace.nsid)
-            });
-            replaced.extend(others.map(|namespace| (subsystem.nqn, namespace.nsid)));
-        }
-        replaced
-    }
-
-    /// Disks of namespaces that are replaced or removed.
-    pub(super) fn formers(&self, config: &Config, replaced: &Replaced) -> Formers {
-        let mut formers = Formers::default();
-        for (nqn, export) in &self.exports {
-            for (nsid, namespace) in &export.namespaces {
-                let place = (*nqn, *nsid);
-                if replaced.contains(&place) || at_place(config, &place).is_none() {
-                    formers.add(&namespace.backend);
-                }
-            }
-        }
-        formers
-    }
-
-    pub(super) fn remove_namespaces(&mut self, config: &Config, replaced: &Replaced) -> Former {
-        let mut former = HashMap::new();
-        for (nqn, export) in &mut self.exports {
-            let there = export.namespaces.keys().map(|nsid| (*nqn, *nsid));
-            let goes =
-                |place: &Place| replaced.contains(place) || at_place(config, place).is_none();
-            let gone: Vec<u32> = there.filter(goes).map(|(_, nsid)| nsid).collect();
-            let of = |nsid| export.namespaces.get(nsid).map(|one| file_of(one));
-            let files: Vec<_> = gone.iter().filter_map(of).collect();
-            for (seen, file) in export.remove(&gone).into_iter().zip(files) {
-                former.insert((*nqn, seen.nsid), FormerNamespace { seen, file });
-            }
-        }
-        former
-    }
-}
-
 /// Refuses a Ceph image opened by two clients of this target: only one can have its lock.
-pub(super) fn check_images(
+pub(crate) fn check_images(
     old: &Config,
     new: &Config,
     replaced: &Replaced,
@@ -137,7 +79,10 @@ pub(super) fn check_images(
 
 /// True if a namespace can stay: only its ANA group, hosts, limits, write protection or null size
 /// differ.
-fn is_same_disk(before: &cairn_config::Namespace, now: &cairn_config::Namespace) -> bool {
+pub(super) fn is_same_disk(
+    before: &cairn_config::Namespace,
+    now: &cairn_config::Namespace,
+) -> bool {
     // A pool file stays the same file under another name or size.
     let file = |one: &cairn_config::Namespace| one.pooled.map(|file| file.id);
     let is_same_file = file(before).is_some() && file(before) == file(now);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nvme_proto::wire::Nqn;
 
-use super::error::StartError;
+use super::super::error::StartError;
 use crate::namespace::Namespace;
 
 /// Identity by which hosts distinguish disks.
@@ -25,7 +25,7 @@ pub(crate) struct Identity<'a> {
 }
 
 /// Refuses two disks with one identity, and one disk with two.
-pub(super) fn check_identities<'a>(
+pub(crate) fn check_identities<'a>(
     all: impl Iterator<Item = (&'a Nqn, &'a Arc<Namespace>)>,
 ) -> Result<(), StartError> {
     tell_apart(all.map(|(nqn, namespace)| Identity {

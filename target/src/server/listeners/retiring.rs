@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use nvme_proto::controller::Termination;
-
-use super::control::Control;
+use super::super::exports::Exports;
+use super::open::ListenerId;
 use crate::ana::ListenerShared;
 use crate::registry::Activity;
 
@@ -24,8 +23,13 @@ const SILENCE: Duration = Duration::from_millis(500);
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Removed or drained listener that still has hosts.
-pub(super) struct Retiring {
+/// Removed and drained listeners that still have hosts.
+#[derive(Default)]
+pub(super) struct Retirements {
+    all: Vec<Retirement>,
+}
+
+struct Retirement {
     listener: Arc<ListenerShared>,
     address: SocketAddr,
     deadline: Instant,
@@ -34,12 +38,8 @@ pub(super) struct Retiring {
     silent_since: Instant,
 }
 
-impl Retiring {
-    pub(super) fn next_look(&self) -> Instant {
-        self.next_look
-    }
-
-    /// True if its hosts must be disconnected now.
+impl Retirement {
+    /// True if the hosts of the listener must be disconnected now.
     fn is_over(&mut self, activity: Activity, now: Instant) -> bool {
         self.next_look = now + LOOK_INTERVAL;
         if activity != self.activity || activity.outstanding > 0 {
@@ -50,22 +50,28 @@ impl Retiring {
     }
 }
 
-impl Control {
+impl Retirements {
+    /// Time of the next necessary [look](Self::look).
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.all.iter().map(|retirement| retirement.next_look).min()
+    }
+
     /// Starts to end the associations through a listener, `within` that time.
-    pub(super) fn retire(
+    pub(super) fn begin(
         &mut self,
         address: SocketAddr,
         listener: Arc<ListenerShared>,
         within: Duration,
+        exports: &Exports,
+        now: Instant,
     ) {
         // A drained listener may be removed.
-        self.forget_retiring(listener.id);
+        self.forget(listener.id);
         // A concurrent Connect either sees this flag or is found below.
         listener.removed.store(true, Ordering::Relaxed);
-        self.update_ana(&listener);
-        let now = self.clock.now();
-        self.retiring.push(Retiring {
-            activity: self.activity(&listener),
+        exports.update_ana(&listener);
+        self.all.push(Retirement {
+            activity: exports.activity(listener.id),
             listener,
             address,
             deadline: now + within,
@@ -74,52 +80,41 @@ impl Control {
         });
     }
 
-    /// Disconnects the hosts of listeners that are due.
-    pub(super) fn look_at_retiring(&mut self) {
-        let now = self.clock.now();
-        for mut retiring in std::mem::take(&mut self.retiring) {
-            if now < retiring.next_look {
-                self.retiring.push(retiring);
+    /// Disconnects the hosts of listeners that are due. Returns these listeners, and the number of
+    /// their commands that were in flight.
+    pub(super) fn look(&mut self, exports: &Exports, now: Instant) -> Vec<(ListenerId, u64)> {
+        let mut ended = Vec::new();
+        for mut retirement in std::mem::take(&mut self.all) {
+            if now < retirement.next_look {
+                self.all.push(retirement);
                 continue;
             }
-            let activity = self.activity(&retiring.listener);
-            if activity.associations > 0 && !retiring.is_over(activity, now) {
-                self.retiring.push(retiring);
+            let id = retirement.listener.id;
+            let activity = exports.activity(id);
+            if activity.associations > 0 && !retirement.is_over(activity, now) {
+                self.all.push(retirement);
                 continue;
             }
-            for subsystem in self.registry.all() {
-                subsystem.administer(|subsystem, actions| {
-                    let id = retiring.listener.id;
-                    subsystem.terminate_port(id, Termination::PortRemoved, actions);
-                });
-            }
-            let mut open = self.listeners.iter_mut();
-            if let Some(open) = open.find(|open| open.shared.id == retiring.listener.id) {
-                open.cut_off = activity.outstanding;
-            }
+            exports.disconnect_port(id);
+            ended.push((id, activity.outstanding));
             if activity.outstanding > 0 {
                 // Cause: a reload, or a request of the control socket.
                 tracing::warn!(
-                    address = %retiring.address, commands = activity.outstanding,
+                    address = %retirement.address, commands = activity.outstanding,
                     "hosts of a listener that was removed or drained are disconnected with \
                      commands under way: look for a disk that hangs"
                 );
             }
         }
+        ended
     }
 
     /// True if hosts of this listener wait to be disconnected.
-    pub(super) fn is_retiring(&self, listener: u64) -> bool {
-        self.retiring.iter().any(|one| one.listener.id == listener)
+    pub(super) fn has(&self, listener: ListenerId) -> bool {
+        self.all.iter().any(|one| one.listener.id == listener)
     }
 
-    pub(super) fn forget_retiring(&mut self, listener: u64) {
-        self.retiring.retain(|one| one.listener.id != listener);
-    }
-
-    pub(super) fn activity(&self, listener: &ListenerShared) -> Activity {
-        let subsystems = self.registry.all();
-        let all = subsystems.iter().map(|all| all.activity_by(listener.id));
-        all.fold(Activity::default(), |one, other| one + other)
+    pub(super) fn forget(&mut self, listener: ListenerId) {
+        self.all.retain(|one| one.listener.id != listener);
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use cairn_config::Config;
 
-use super::control::Control;
-use super::error::{ReloadError, StartError};
-use super::lookup::at_place;
+use super::super::error::{ReloadError, StartError};
+use super::super::lookup::at_place;
+use super::super::service::Service;
 use crate::namespace::Namespace;
 use crate::outlook::{Place, Thing};
 
@@ -30,17 +30,17 @@ pub(crate) struct Step {
     pub(crate) removed: Vec<Place>,
 }
 
-impl Control {
+impl Step {
     /// True if the step starts at the current configuration and nothing is missing.
-    pub(super) fn may_take(&self, step: &Step) -> bool {
-        Arc::ptr_eq(&step.from, &self.config) && self.missing.all().is_empty()
+    pub(super) fn fits(&self, service: &Service) -> bool {
+        Arc::ptr_eq(&self.from, &service.config) && service.missing.all().is_empty()
     }
 
     /// Adds and removes namespaces at a cost nearly independent of their total number.
-    pub(super) fn take_step(
-        &mut self,
+    pub(super) fn take(
+        &self,
+        service: &mut Service,
         config: Arc<Config>,
-        step: &Step,
         mut opened: HashMap<Place, Arc<Namespace>>,
         missing: Vec<(Thing, StartError)>,
     ) -> Result<(), ReloadError> {
@@ -49,35 +49,34 @@ impl Control {
                 .iter()
                 .any(|(thing, _)| thing.place() == Some(place))
         };
+        let exports = &mut service.exports;
         let mut namespaces = HashMap::new();
-        for place in step.added.iter().filter(|place| !is_absent(**place)) {
+        for place in self.added.iter().filter(|place| !is_absent(**place)) {
             let Some((subsystem, namespace)) = at_place(&config, place) else {
                 continue;
             };
             let disk = opened.remove(place);
-            namespaces.insert(*place, self.introduce(subsystem, namespace, disk)?);
+            namespaces.insert(*place, exports.introduce(subsystem, namespace, disk)?);
         }
         if !namespaces.is_empty() {
-            self.check_newcomers(&namespaces)?;
+            exports.check_newcomers(&namespaces)?;
         }
         for (thing, error) in missing {
-            self.note_missing(thing, &error);
+            service.missing.note(thing, &error);
         }
-        for (nqn, nsid) in &step.removed {
-            if let Some(export) = self.exports.get_mut(nqn) {
+        for (nqn, nsid) in &self.removed {
+            if let Some(export) = exports.get_mut(nqn) {
                 export.remove(&[*nsid]);
             }
         }
-        for place in &step.added {
+        for place in &self.added {
             let added = at_place(&config, place).zip(namespaces.remove(place));
-            if let (Some(((_, config), new)), Some(export)) =
-                (added, self.exports.get_mut(&place.0))
-            {
+            if let (Some(((_, config), new)), Some(export)) = (added, exports.get_mut(&place.0)) {
                 export.add(vec![(config, new)]);
             }
         }
-        self.config = config;
-        self.publish_outlook();
+        service.config = config;
+        service.publish_outlook();
         // Cause: a request of the control socket.
         tracing::info!("configuration reloaded");
         Ok(())

@@ -1,0 +1,88 @@
+//! Audit log in the control plane: start, reconfiguration, end and failures.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_config::Config;
+use cairn_rdma::ConnRequest;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::error::StartError;
+use super::missing::MissingParts;
+use crate::audit::{Audit, Changed, Event};
+use crate::outlook::Thing;
+use crate::registry::ControlMessage;
+
+/// Time for destinations to write remaining events at shutdown.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Event of a reload that has ended.
+pub(super) fn reload(ended: &Result<(), String>) -> Event {
+    let event = Event::new("reload");
+    match ended {
+        Ok(()) => event.text("outcome", "done"),
+        Err(reason) => event.text("outcome", "refused").text("reason", reason),
+    }
+}
+
+/// Event of a refused connection request.
+pub(super) fn refusal(request: &ConnRequest, provider: &'static str, reason: &str) -> Event {
+    Event::new("refuse")
+        .of_peer(request.peer)
+        .cheap(true)
+        .text("local", &request.local.to_string())
+        .text("provider", provider)
+        .text("at", "connection request")
+        .text("reason", reason)
+}
+
+/// Destinations of the audit log, which report changes of their state to the control plane.
+pub(super) struct AuditLog {
+    audit: Audit,
+    control: UnboundedSender<ControlMessage>,
+}
+
+impl AuditLog {
+    pub(super) fn new(audit: Audit, control: UnboundedSender<ControlMessage>) -> Self {
+        Self { audit, control }
+    }
+
+    /// Records the start of the target.
+    pub(super) fn begin(&self) {
+        let version = env!("CARGO_PKG_VERSION");
+        self.audit.record(|| {
+            Event::new("start")
+                .value("pid", std::process::id())
+                .text("version", version)
+        });
+    }
+
+    pub(super) fn apply(&self, config: &Config) -> Result<(), StartError> {
+        let control = self.control.clone();
+        let changed: Changed = Arc::new(move || {
+            // Fails only if the control plane has ended.
+            let _ = control.send(ControlMessage::AuditChanged);
+        });
+        let applied: io::Result<()> = self.audit.apply(&config.audit, &changed);
+        applied.map_err(StartError::Audit)
+    }
+
+    /// Updates the missing parts after a destination failed, recovered or was removed.
+    pub(super) fn update(&self, missing: &mut MissingParts) {
+        let troubles = self.audit.troubles();
+        missing.retain(|thing| match thing {
+            Thing::Audit(kind) => troubles.iter().any(|(name, _)| name == kind),
+            _ => true,
+        });
+        for (kind, trouble) in troubles {
+            missing.note(Thing::Audit(kind), &trouble);
+        }
+    }
+
+    /// Writes the last events; no queue may be open.
+    pub(super) fn end(&self) {
+        self.audit.record(|| Event::new("stop"));
+        self.audit.end(END_TIMEOUT);
+    }
+}

@@ -1,0 +1,381 @@
+//! Exported subsystem and the namespaces in it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cairn_config::Access;
+use cairn_disk::Names;
+use nvme_proto::namespace::{Atomic, Preferred};
+use nvme_proto::subsystem::HostAccess;
+
+use super::super::jobs::Job;
+use super::super::lookup::by_nsid;
+use super::replacing::FormerNamespace;
+use super::subsystem::allowed;
+use crate::namespace::{Namespace, NamespaceTable, is_restricted};
+use crate::registry::SubsystemShared;
+
+/// Exported subsystem with its namespaces by NSID.
+#[derive(Debug)]
+pub(crate) struct Export {
+    pub(crate) subsystem: Arc<SubsystemShared>,
+    pub(crate) namespaces: BTreeMap<u32, Arc<Namespace>>,
+    /// Shared with the recovery job; a second reference means that one runs.
+    recovering: Arc<()>,
+}
+
+impl Export {
+    pub(crate) fn new(subsystem: Arc<SubsystemShared>) -> Self {
+        Self {
+            subsystem,
+            namespaces: BTreeMap::new(),
+            recovering: Arc::default(),
+        }
+    }
+
+    /// Publishes the current namespaces to the reactors.
+    pub(crate) fn publish(&self) {
+        let namespaces = self.namespaces.values().map(Namespace::entry).collect();
+        self.subsystem.set_namespaces(NamespaceTable { namespaces });
+    }
+}
+
+impl Export {
+    /// Adds namespaces; their I/O works before hosts are notified.
+    pub(crate) fn add(&mut self, added: Vec<(&cairn_config::Namespace, Arc<Namespace>)>) {
+        self.add_after(added, |_| None);
+    }
+
+    /// Adds namespaces, which may replace ones removed just before.
+    pub(crate) fn add_after<'a>(
+        &mut self,
+        added: Vec<(&cairn_config::Namespace, Arc<Namespace>)>,
+        former: impl Fn(u32) -> Option<&'a FormerNamespace>,
+    ) {
+        if added.is_empty() {
+            return;
+        }
+        let mut identities = Vec::new();
+        for (config, namespace) in &added {
+            let former = former(config.nsid);
+            if let Some(former) = former {
+                former.hand_on(config, namespace);
+            }
+            let identity = self.identity(config, namespace);
+            identities.push((identity, hosts(&config.hosts), former));
+        }
+        for (config, namespace) in added {
+            self.namespaces.insert(config.nsid, namespace);
+        }
+        self.publish();
+        self.subsystem.administer(|subsystem, actions| {
+            for (identity, hosts, former) in identities {
+                let added = match former {
+                    None => subsystem.add_namespace_for(identity, &hosts, actions),
+                    Some(former) => {
+                        subsystem.add_namespace_after(&former.seen, identity, &hosts, actions)
+                    }
+                };
+                added.expect("the configuration was checked: the NSID is free and in range");
+            }
+        });
+    }
+
+    /// Identity of a namespace as shown to hosts; logs it.
+    fn identity(
+        &self,
+        config: &cairn_config::Namespace,
+        namespace: &Namespace,
+    ) -> nvme_proto::namespace::Namespace {
+        let view = namespace.view();
+        // A configured UUID or NGUID marks a different disk for hosts.
+        let names = if namespace.is_named {
+            Names::default()
+        } else {
+            namespace.backend.names()
+        };
+        let geometry = namespace.backend.geometry();
+        // Cause: the configuration, or a disk that changed.
+        tracing::info!(
+            subsystem = self.subsystem.nqn(),
+            nsid = config.nsid,
+            blocks = geometry.blocks,
+            block_bytes = geometry.block_bytes,
+            backing = namespace.backing,
+            uuid = %namespace.uuid,
+            "namespace exported"
+        );
+        nvme_proto::namespace::Namespace {
+            nsid: config.nsid,
+            uuid: namespace.uuid.into_bytes(),
+            nguid: config.nguid.or(names.nguid).unwrap_or_default(),
+            eui64: names.eui64.unwrap_or_default(),
+            anagrpid: config.ana_group,
+            blocks: view.nsze,
+            block_shift: view.lbads,
+            read_only: config.read_only,
+            protectable: config.write_protection,
+            keeps_protection: namespace.kept.is_some(),
+            protection: namespace.protection(),
+            deallocates: namespace.backend.deallocates_to_zeroes(),
+            write_uncorrectable: view.write_uncorrectable,
+            preferred: namespace.backend.preferred().map(preferred),
+            atomic: atomic(namespace.backend.atomic()),
+            boundary: geometry.boundary,
+        }
+    }
+
+    /// Removes namespaces and returns their protocol state; hosts are notified before I/O fails.
+    pub(crate) fn remove(&mut self, nsids: &[u32]) -> Vec<nvme_proto::namespace::Namespace> {
+        let mut gone = Vec::new();
+        if nsids.is_empty() {
+            return gone;
+        }
+        self.subsystem.administer(|subsystem, actions| {
+            for nsid in nsids {
+                let removed = subsystem.remove_namespace(*nsid, actions);
+                gone.push(removed.expect("a namespace that was added"));
+            }
+        });
+        for nsid in nsids {
+            if let Some(namespace) = self.namespaces.remove(nsid) {
+                namespace.backend.let_go();
+            }
+            // Cause: the configuration, or a disk that changed.
+            tracing::info!(subsystem = self.subsystem.nqn(), nsid, "namespace removed");
+        }
+        self.publish();
+        gone
+    }
+
+    pub(crate) fn set_ana_group(&self, config: &cairn_config::Namespace) {
+        let (nsid, anagrpid) = (config.nsid, config.ana_group);
+        // A namespace whose disk is missing gets its group when added.
+        let Some(namespace) = self.namespaces.get(&nsid) else {
+            return;
+        };
+        namespace.set_anagrpid(anagrpid);
+        self.subsystem.administer(|subsystem, actions| {
+            let moved = subsystem.set_ana_group(nsid, anagrpid, actions);
+            moved.expect("the configuration was checked, and the namespace is there");
+        });
+    }
+
+    /// Sets whether hosts may write-protect a namespace; if not, ends existing protection.
+    pub(crate) fn set_write_protection(&self, config: &cairn_config::Namespace) {
+        // A namespace whose disk is missing gets this setting when added.
+        let Some(namespace) = self.namespaces.get(&config.nsid) else {
+            return;
+        };
+        self.subsystem.administer(|subsystem, actions| {
+            if !config.write_protection {
+                namespace.set_protected(false);
+            }
+            let set = subsystem.set_protectable(config.nsid, config.write_protection, actions);
+            set.expect("the namespace is there");
+        });
+        // Cause: the configuration.
+        tracing::info!(
+            subsystem = self.subsystem.nqn(),
+            nsid = config.nsid,
+            allowed = config.write_protection,
+            "whether hosts may protect a namespace from writes has changed"
+        );
+    }
+
+    /// Sets the hosts that see a namespace.
+    ///
+    /// I/O of a host that loses access fails after the host is notified; I/O of a host that gains
+    /// access works before.
+    pub(crate) fn set_hosts(&self, config: &cairn_config::Namespace) {
+        // A namespace whose disk is missing gets its hosts when added.
+        let Some(namespace) = self.namespaces.get(&config.nsid) else {
+            return;
+        };
+        self.subsystem.administer(|subsystem, actions| {
+            let set = subsystem.set_namespace_hosts(config.nsid, &hosts(&config.hosts), actions);
+            set.expect("the namespace is there");
+        });
+        namespace.set_restricted(is_restricted(config));
+        self.publish();
+        // Cause: the configuration.
+        tracing::info!(
+            subsystem = self.subsystem.nqn(),
+            nsid = config.nsid,
+            "the hosts that see a namespace are others"
+        );
+    }
+
+    /// Sets the limits of a subsystem, effective from the next command.
+    pub(crate) fn set_subsystem_limits(&self, config: &cairn_config::Subsystem) {
+        let (limits, per_host) = (&config.limits, &config.limits_per_host);
+        self.subsystem.set_limits(config);
+        // Makes reactors check queued commands.
+        self.publish();
+        // Cause: the configuration.
+        tracing::info!(
+            subsystem = self.subsystem.nqn(), %limits, %per_host,
+            hosts = config.limits_of_hosts.len(),
+            "the limits of a subsystem have changed"
+        );
+    }
+
+    /// Sets the limits of a namespace, effective from the next command.
+    pub(crate) fn set_limits(&self, config: &cairn_config::Namespace) {
+        // A namespace whose disk is missing gets its limits when added.
+        let Some(namespace) = self.namespaces.get(&config.nsid) else {
+            return;
+        };
+        namespace.limiter.set(&config.limits);
+        namespace.depth.set(config.limits.outstanding);
+        // Makes reactors check queued commands.
+        self.publish();
+        // Cause: the configuration.
+        tracing::info!(
+            subsystem = self.subsystem.nqn(),
+            nsid = config.nsid,
+            limits = %config.limits,
+            "the limits of a namespace have changed"
+        );
+    }
+
+    /// Applies the new configuration of a subsystem: `added` namespaces, which may replace ones
+    /// removed just before, and changes of the others.
+    pub(super) fn change<'a>(
+        &mut self,
+        old: Option<&cairn_config::Subsystem>,
+        new: &cairn_config::Subsystem,
+        mut opened: impl FnMut(u32) -> Option<Arc<Namespace>>,
+        former: impl Fn(u32) -> Option<&'a FormerNamespace>,
+    ) {
+        let before = by_nsid(old);
+        let mut added = Vec::new();
+        for namespace in &new.namespaces {
+            match opened(namespace.nsid) {
+                Some(opened) => added.push((namespace, opened)),
+                None => self.change_namespace(before.get(&namespace.nsid).copied(), namespace),
+            }
+        }
+        self.add_after(added, former);
+        let limits = |of: &cairn_config::Subsystem| (of.limits, of.limits_per_host);
+        let differ = |old: &cairn_config::Subsystem| {
+            limits(old) != limits(new) || old.limits_of_hosts != new.limits_of_hosts
+        };
+        if old.is_some_and(differ) {
+            self.set_subsystem_limits(new);
+        }
+        let hosts = allowed(new);
+        self.subsystem
+            .administer(|subsystem, actions| subsystem.set_hosts(hosts, actions));
+    }
+
+    fn change_namespace(
+        &self,
+        old: Option<&cairn_config::Namespace>,
+        new: &cairn_config::Namespace,
+    ) {
+        self.set_ana_group(new);
+        if old.map(|old| old.write_protection) != Some(new.write_protection) {
+            self.set_write_protection(new);
+        }
+        if old.is_none_or(|old| old.hosts != new.hosts) {
+            self.set_hosts(new);
+        }
+        if old.is_none_or(|old| old.limits != new.limits) {
+            self.set_limits(new);
+        }
+    }
+
+    /// Job that tests whether failed disks work again, if there are any.
+    pub(crate) fn recover(&self) -> Option<Job> {
+        let all = self.namespaces.values();
+        let failed: Vec<_> = all.filter(|ns| ns.backend.is_failed()).cloned().collect();
+        if failed.is_empty() && !self.subsystem.shows_losses() {
+            return None;
+        }
+        if Arc::strong_count(&self.recovering) > 1 {
+            // Cause: a reload.
+            tracing::error!(
+                subsystem = self.subsystem.nqn(),
+                "a flush that looks whether a disk can be used again has not ended: look in the \
+                 kernel's log for a disk that hangs, and reload when it does not"
+            );
+            return None;
+        }
+        let recovering = Arc::clone(&self.recovering);
+        let subsystem = Arc::clone(&self.subsystem);
+        Some(Box::new(move || {
+            for namespace in failed {
+                if let Err(error) = namespace.backend.recover() {
+                    // Cause: a reload.
+                    tracing::error!(
+                        subsystem = subsystem.nqn(), nsid = namespace.nsid, %error,
+                        "the disk fails still: replace it, or remove the namespace"
+                    );
+                }
+            }
+            subsystem.show_losses();
+            drop(recovering);
+        }))
+    }
+
+    /// Applies size changes and losses reported by disks.
+    pub(crate) fn see_changes(&self) {
+        for (nsid, namespace) in &self.namespaces {
+            if let Some(bytes) = namespace.backend.reported_bytes() {
+                self.resize(*nsid, bytes);
+            }
+        }
+        self.subsystem.show_losses();
+    }
+
+    /// Applies a new disk size in bytes.
+    pub(crate) fn resize(&self, nsid: u32, bytes: u64) {
+        let Some(namespace) = self.namespaces.get(&nsid) else {
+            return;
+        };
+        if !namespace.backend.accept_size(bytes) {
+            return;
+        }
+        self.publish();
+        let blocks = namespace.view().nsze;
+        // Cause: the configuration, or a disk that changed.
+        tracing::info!(subsystem = self.subsystem.nqn(), nsid, blocks, "resized");
+        self.subsystem.administer(|subsystem, actions| {
+            if let Err(error) = subsystem.resize_namespace(nsid, blocks, actions) {
+                // Cause: the configuration, or a disk that changed.
+                tracing::error!(nsid, %error, "cannot announce the new size to hosts");
+            }
+        });
+    }
+}
+
+/// Hosts that see a namespace, as a protocol type.
+fn hosts(access: &Access) -> HostAccess {
+    match access {
+        Access::AnyHost => HostAccess::Any,
+        Access::Hosts(list) => HostAccess::Only(Arc::clone(&list.hosts)),
+    }
+}
+
+/// Converts the disk's preferred sizes to protocol types.
+fn preferred(of_disk: cairn_disk::Preferred) -> Preferred {
+    Preferred {
+        write: of_disk.write,
+        write_alignment: of_disk.write_alignment,
+        optimal_write: of_disk.optimal_write,
+        deallocate: of_disk.deallocate,
+        deallocate_alignment: of_disk.deallocate_alignment,
+    }
+}
+
+/// Converts the disk's atomicity to protocol types.
+fn atomic(of_disk: cairn_disk::Atomic) -> Atomic {
+    Atomic {
+        normal: of_disk.normal,
+        power_fail: of_disk.power_fail,
+        boundary: of_disk.boundary,
+        boundary_offset: of_disk.boundary_offset,
+        boundary_power_fail: of_disk.boundary_power_fail,
+    }
+}

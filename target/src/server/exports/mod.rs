@@ -1,0 +1,480 @@
+//! Exported subsystems and namespaces, and the devices that have their memory registered.
+
+mod backend;
+mod export;
+mod identities;
+mod replacing;
+mod subsystem;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use cairn_config::{Backing, Config};
+use cairn_disk::{Formers, OpenError};
+use cairn_rdma::Device;
+use nvme_proto::controller::Termination;
+use nvme_proto::wire::Nqn;
+
+use super::error::StartError;
+use super::jobs::Job;
+use super::lookup::{at_place, by_nsid, of_nqn};
+use crate::ana::ListenerShared;
+use crate::namespace::Namespace;
+use crate::outlook::Place;
+use crate::registry::{Activity, HostKeys, Registry, SubsystemShared};
+
+pub(crate) use backend::{check_count, try_backend};
+pub(crate) use export::Export;
+pub(crate) use identities::{Identity, tell_apart};
+pub(crate) use replacing::{Former, FormerNamespace, Replaced, check_images};
+pub(crate) use subsystem::{Parts, allowed};
+
+use backend::{describe, open_backend};
+use identities::check_identities;
+use replacing::{file_of, is_same_disk};
+
+/// Namespaces that must not be exported, with the reasons.
+pub(crate) type Refused = Vec<(Place, StartError)>;
+
+pub(crate) struct Exports {
+    all: HashMap<Nqn, Export>,
+    registry: Arc<Registry>,
+    parts: Parts,
+    next_id: u32,
+    /// Devices used by connections; they have the memory of namespaces registered.
+    devices: Vec<Arc<dyn Device>>,
+    /// True if reactors poll drives for completions.
+    polls_drives: bool,
+}
+
+impl Exports {
+    pub(crate) fn new(registry: Arc<Registry>, parts: Parts, polls_drives: bool) -> Self {
+        Self {
+            all: HashMap::new(),
+            registry,
+            parts,
+            // The discovery subsystem has 0.
+            next_id: 1,
+            devices: Vec::new(),
+            polls_drives,
+        }
+    }
+
+    /// Adds the discovery subsystem, which has no namespaces.
+    pub(crate) fn add_discovery(&self, nqn: Nqn) -> Arc<SubsystemShared> {
+        let discovery = Arc::new(self.parts.discovery(0, nqn));
+        self.registry.add_discovery(nqn, Arc::clone(&discovery));
+        discovery
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(crate) fn get(&self, nqn: &Nqn) -> Option<&Export> {
+        self.all.get(nqn)
+    }
+
+    pub(crate) fn get_mut(&mut self, nqn: &Nqn) -> Option<&mut Export> {
+        self.all.get_mut(nqn)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Nqn, &Export)> {
+        self.all.iter()
+    }
+
+    pub(crate) fn namespace(&self, (nqn, nsid): &Place) -> Option<&Arc<Namespace>> {
+        self.all.get(nqn)?.namespaces.get(nsid)
+    }
+
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = (&Nqn, &Arc<Namespace>)> {
+        self.all.iter().flat_map(|(nqn, export)| {
+            let namespaces = export.namespaces.values();
+            namespaces.map(move |namespace| (nqn, namespace))
+        })
+    }
+
+    /// Subsystem by ID, including the discovery subsystem.
+    pub(crate) fn subsystem(&self, id: u32) -> Option<Arc<SubsystemShared>> {
+        let mut all = self.registry.all().into_iter();
+        all.find(|subsystem| subsystem.id == id)
+    }
+
+    /// Exports a subsystem with its opened disks, except those that `is_missing`.
+    ///
+    /// # Errors
+    /// A namespace cannot be exported. If `is_patient`, the others are exported, and the reasons
+    /// are returned.
+    pub(crate) fn export(
+        &mut self,
+        config: &cairn_config::Subsystem,
+        keys: HostKeys,
+        disks: &mut HashMap<Place, Arc<Namespace>>,
+        is_missing: impl Fn(&Place) -> bool,
+        is_patient: bool,
+    ) -> Result<Refused, StartError> {
+        let mut opened = Vec::new();
+        for namespace in &config.namespaces {
+            let place = (config.nqn, namespace.nsid);
+            if is_missing(&place) {
+                continue;
+            }
+            let disk = disks.remove(&place);
+            opened.push((namespace, self.introduce(config, namespace, disk)?));
+        }
+        let new = opened.iter().map(|(_, namespace)| (&config.nqn, namespace));
+        let checked = check_identities(self.namespaces().chain(new));
+        if !is_patient {
+            checked?;
+            self.add_subsystem(config, keys).add(opened);
+            return Ok(Refused::new());
+        }
+        let is_checked = checked.is_ok();
+        self.add_subsystem(config, keys);
+        let (_, refused) = self.add_namespaces(config.nqn, opened, is_checked);
+        Ok(refused)
+    }
+
+    /// Exports opened disks. Returns the exported NSIDs, and why others must not be exported.
+    fn add_namespaces(
+        &mut self,
+        nqn: Nqn,
+        disks: Vec<(&cairn_config::Namespace, Arc<Namespace>)>,
+        is_checked: bool,
+    ) -> (Vec<u32>, Refused) {
+        let (mut accepted, mut refused) = (Vec::new(), Refused::new());
+        for (config, disk) in disks {
+            if !is_checked {
+                let before = accepted.iter().map(|(_, disk)| (&nqn, disk));
+                let new = before.chain(std::iter::once((&nqn, &disk)));
+                if let Err(error) = check_identities(self.namespaces().chain(new)) {
+                    refused.push(((nqn, config.nsid), error));
+                    continue;
+                }
+            }
+            accepted.push((config, disk));
+        }
+        let nsids = accepted.iter().map(|(config, _)| config.nsid).collect();
+        if let Some(export) = self.all.get_mut(&nqn) {
+            export.add(accepted);
+        }
+        (nsids, refused)
+    }
+
+    /// Exports disks that were missing and have opened. Returns the exported places, and why
+    /// others must not be exported.
+    pub(crate) fn add_found(
+        &mut self,
+        config: &Config,
+        mut opened: HashMap<Place, Arc<Namespace>>,
+    ) -> (HashSet<Place>, Refused) {
+        let new = opened.iter().map(|((nqn, _), disk)| (nqn, disk));
+        let is_checked = check_identities(self.namespaces().chain(new)).is_ok();
+        let (mut added, mut refused) = (HashSet::new(), Refused::new());
+        for subsystem in &config.subsystems {
+            let mut disks = Vec::new();
+            for namespace in &subsystem.namespaces {
+                let disk = opened.remove(&(subsystem.nqn, namespace.nsid));
+                let introduced = disk.map(|disk| self.introduce(subsystem, namespace, Some(disk)));
+                if let Some(Ok(disk)) = introduced {
+                    disks.push((namespace, disk));
+                }
+            }
+            let (nsids, others) = self.add_namespaces(subsystem.nqn, disks, is_checked);
+            added.extend(nsids.into_iter().map(|nsid| (subsystem.nqn, nsid)));
+            refused.extend(others);
+        }
+        (added, refused)
+    }
+
+    /// Exports a subsystem without namespaces.
+    fn add_subsystem(&mut self, config: &cairn_config::Subsystem, keys: HostKeys) -> &mut Export {
+        let id = self.next_id;
+        self.next_id += 1;
+        let subsystem = Arc::new(self.parts.nvm(id, config));
+        // Must precede registration, after which hosts find the subsystem.
+        subsystem.set_limits(config);
+        subsystem.set_listeners(config.listeners.as_deref());
+        subsystem.set_ana(&config.ana);
+        subsystem.set_keys(keys);
+        let export = Export::new(subsystem);
+        // Reactors must have the table before a host connects.
+        export.publish();
+        self.registry.add(config.nqn, Arc::clone(&export.subsystem));
+        self.all.entry(config.nqn).insert_entry(export).into_mut()
+    }
+
+    /// Job that opens a namespace on any thread; its disk may be one of `formers`.
+    pub(crate) fn opener(
+        &self,
+        config: &cairn_config::Namespace,
+        formers: &Arc<Formers>,
+    ) -> impl FnOnce() -> Result<Arc<Namespace>, OpenError> + Send + 'static {
+        let (config, reactors) = (config.clone(), self.parts.reactors.len());
+        let transfer_bytes = self.parts.limits.transfer_bytes();
+        let (control, formers) = (self.parts.control.clone(), Arc::clone(formers));
+        let orders = Arc::clone(self.registry.orders());
+        move || {
+            let backend = open_backend(&config, transfer_bytes, control, &formers)?;
+            let backing = describe(&config.backing);
+            Namespace::new(&config, backend, backing, reactors, &orders).map(Arc::new)
+        }
+    }
+
+    /// Registers a namespace with the devices in use. Without `disk`, opens a backing that takes no
+    /// time.
+    pub(crate) fn introduce(
+        &self,
+        subsystem: &cairn_config::Subsystem,
+        config: &cairn_config::Namespace,
+        disk: Option<Arc<Namespace>>,
+    ) -> Result<Arc<Namespace>, StartError> {
+        let opened = disk.map_or_else(self.opener(config, &Arc::default()), Ok);
+        let namespace = opened.map_err(|source| StartError::Export {
+            nqn: subsystem.nqn.to_string(),
+            nsid: config.nsid,
+            source,
+        })?;
+        if self.polls_drives {
+            namespace.warn_unless_polled();
+        }
+        for device in &self.devices {
+            // A failure is not final: a reactor tries again and logs it.
+            let _ = namespace.region(device);
+        }
+        Ok(namespace)
+    }
+
+    /// Registers the memory of namespaces with a new device. Registration is slow, so reactors must
+    /// not do it.
+    pub(crate) fn introduce_device(&mut self, device: &Arc<dyn Device>) {
+        if self.devices.iter().any(|known| known.id() == device.id()) {
+            return;
+        }
+        for (_, namespace) in self.namespaces() {
+            // A failure is not final: a reactor tries again and logs it.
+            let _ = namespace.region(device);
+        }
+        self.devices.push(Arc::clone(device));
+    }
+
+    /// Drops the memory regions of a removed device.
+    pub(crate) fn forget_device(&mut self, device: u64) {
+        self.devices.retain(|known| known.id() != device);
+        for (_, namespace) in self.namespaces() {
+            namespace.forget_device(device);
+        }
+    }
+
+    /// Exported namespaces whose disk or settings `new` changes.
+    pub(crate) fn replaced_by(&self, old: &Config, new: &Config) -> Replaced {
+        let mut replaced = HashSet::new();
+        for subsystem in &new.subsystems {
+            let Some(export) = self.all.get(&subsystem.nqn) else {
+                continue;
+            };
+            let before = by_nsid(of_nqn(old, &subsystem.nqn));
+            let others = subsystem.namespaces.iter().filter(|namespace| {
+                let before = before.get(&namespace.nsid);
+                let is_other = before.is_some_and(|before| !is_same_disk(before, namespace));
+                is_other && export.namespaces.contains_key(&namespace.nsid)
+            });
+            replaced.extend(others.map(|namespace| (subsystem.nqn, namespace.nsid)));
+        }
+        replaced
+    }
+
+    /// Disks of namespaces that are replaced or removed.
+    pub(crate) fn formers(&self, config: &Config, replaced: &Replaced) -> Formers {
+        let mut formers = Formers::default();
+        for (nqn, export) in &self.all {
+            for (nsid, namespace) in &export.namespaces {
+                let place = (*nqn, *nsid);
+                if replaced.contains(&place) || at_place(config, &place).is_none() {
+                    formers.add(&namespace.backend);
+                }
+            }
+        }
+        formers
+    }
+
+    /// Refuses disks with equal identities; pool files are taken out of `new` and returned instead.
+    pub(crate) fn leave_out_twins(
+        &self,
+        config: &Config,
+        replaced: &Replaced,
+        new: &mut HashMap<Place, Arc<Namespace>>,
+    ) -> Result<Refused, StartError> {
+        let all = config.subsystems.iter().flat_map(|subsystem| {
+            let pooled = subsystem
+                .namespaces
+                .iter()
+                .filter(|one| one.pooled.is_some());
+            pooled.map(|namespace| (subsystem.nqn, namespace.nsid))
+        });
+        let pooled: HashSet<Place> = all.collect();
+        let mut refused = Refused::new();
+        while let Err(error) = self.check_future(config, replaced, new) {
+            let mut twins = error.twins().into_iter();
+            let new_one = twins.find(|place| pooled.contains(place) && new.contains_key(place));
+            let Some(place) = new_one else {
+                return Err(error);
+            };
+            new.remove(&place);
+            refused.push((place, error));
+        }
+        Ok(refused)
+    }
+
+    /// Checks the identities of the future namespaces.
+    fn check_future(
+        &self,
+        config: &Config,
+        replaced: &Replaced,
+        new: &HashMap<Place, Arc<Namespace>>,
+    ) -> Result<(), StartError> {
+        let all = config.subsystems.iter().flat_map(|subsystem| {
+            let nqn = &subsystem.nqn;
+            let old = self.all.get(nqn);
+            subsystem.namespaces.iter().filter_map(move |namespace| {
+                let place = (*nqn, namespace.nsid);
+                let stays = || {
+                    let old = old.filter(|_| !replaced.contains(&place))?;
+                    old.namespaces.get(&namespace.nsid)
+                };
+                let found = new.get(&place).or_else(stays);
+                found.map(|found| (nqn, found))
+            })
+        });
+        check_identities(all)
+    }
+
+    /// Checks only the new namespaces against the existing ones, which were checked before.
+    pub(crate) fn check_newcomers(
+        &self,
+        new: &HashMap<Place, Arc<Namespace>>,
+    ) -> Result<(), StartError> {
+        let uuids: HashSet<_> = new.values().map(|one| one.uuid).collect();
+        let alike = self
+            .namespaces()
+            .filter(|(_, one)| uuids.contains(&one.uuid));
+        check_identities(alike.chain(new.iter().map(|((nqn, _), one)| (nqn, one))))
+    }
+
+    pub(crate) fn remove_subsystems(&mut self, config: &Config) {
+        let stays = |nqn: &Nqn| of_nqn(config, nqn).is_some();
+        let gone = self.all.keys().filter(|nqn| !stays(nqn)).copied();
+        for nqn in gone.collect::<Vec<Nqn>>() {
+            self.registry.remove(&nqn);
+            let Some(mut export) = self.all.remove(&nqn) else {
+                continue;
+            };
+            export.subsystem.remove();
+            for namespace in std::mem::take(&mut export.namespaces).into_values() {
+                namespace.backend.let_go();
+            }
+            export.publish();
+            // Cause: a reload.
+            tracing::info!(subsystem = %nqn, "subsystem removed");
+        }
+    }
+
+    /// Removes the namespaces that are replaced, or not in `config`.
+    pub(crate) fn remove_namespaces(&mut self, config: &Config, replaced: &Replaced) -> Former {
+        let mut former = HashMap::new();
+        for (nqn, export) in &mut self.all {
+            let there = export.namespaces.keys().map(|nsid| (*nqn, *nsid));
+            let goes =
+                |place: &Place| replaced.contains(place) || at_place(config, place).is_none();
+            let gone: Vec<u32> = there.filter(goes).map(|(_, nsid)| nsid).collect();
+            let of = |nsid| export.namespaces.get(nsid).map(|one| file_of(one));
+            let files: Vec<_> = gone.iter().filter_map(of).collect();
+            for (seen, file) in export.remove(&gone).into_iter().zip(files) {
+                former.insert((*nqn, seen.nsid), FormerNamespace { seen, file });
+            }
+        }
+        former
+    }
+
+    /// Applies the new configuration of all subsystems; `opened` namespaces are new.
+    pub(crate) fn change(
+        &mut self,
+        old: &Config,
+        new: &Config,
+        mut opened: HashMap<Place, Arc<Namespace>>,
+        former: &Former,
+        keys: &HashMap<Nqn, HostKeys>,
+    ) {
+        for subsystem in &new.subsystems {
+            let nqn = subsystem.nqn;
+            let export = if self.all.contains_key(&nqn) {
+                self.all.get_mut(&nqn).expect("it is there")
+            } else {
+                self.add_subsystem(subsystem, keys.get(&nqn).cloned().unwrap_or_default())
+            };
+            let old = of_nqn(old, &nqn);
+            let opened = |nsid| opened.remove(&(nqn, nsid));
+            export.change(old, subsystem, opened, |nsid| former.get(&(nqn, nsid)));
+        }
+    }
+
+    pub(crate) fn resize_null_disks(&self, config: &Config) {
+        for subsystem in &config.subsystems {
+            let Some(export) = self.all.get(&subsystem.nqn) else {
+                continue;
+            };
+            for namespace in &subsystem.namespaces {
+                if let Backing::Null { bytes } = namespace.backing {
+                    export.resize(namespace.nsid, bytes);
+                }
+            }
+        }
+    }
+
+    /// Applies size changes and losses reported by disks.
+    pub(crate) fn see_changes(&self) {
+        for export in self.all.values() {
+            export.see_changes();
+        }
+    }
+
+    /// Jobs that test whether disks that lost data work again.
+    pub(crate) fn recover(&self) -> impl Iterator<Item = Job> {
+        self.all.values().filter_map(Export::recover)
+    }
+
+    /// Sets the keys for later connections; existing queues stay.
+    pub(crate) fn set_keys(&self, keys: &HashMap<Nqn, HostKeys>) {
+        for (nqn, export) in &self.all {
+            let keys = keys.get(nqn).cloned();
+            export.subsystem.set_keys(keys.unwrap_or_default());
+        }
+    }
+
+    /// Sends the current ANA states to hosts connected through this listener.
+    pub(crate) fn update_ana(&self, listener: &ListenerShared) {
+        for export in self.all.values() {
+            export.subsystem.update_ana(listener);
+        }
+    }
+
+    /// Activity of the hosts connected through a listener.
+    pub(crate) fn activity(&self, listener: u64) -> Activity {
+        let subsystems = self.registry.all();
+        let all = subsystems.iter().map(|all| all.activity_by(listener));
+        all.fold(Activity::default(), |one, other| one + other)
+    }
+
+    /// Disconnects the hosts connected through a listener.
+    pub(crate) fn disconnect_port(&self, listener: u64) {
+        for subsystem in self.registry.all() {
+            subsystem.administer(|subsystem, actions| {
+                subsystem.terminate_port(listener, Termination::PortRemoved, actions);
+            });
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Overrides of ANA states by subsystems.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+
+use cairn_config::{Config, Nqn, Subsystem};
+
+use super::super::exports::Exports;
+use super::super::lookup::of_nqn;
+
+/// Sets the ANA states that subsystems override; returns the listeners whose states changed.
+pub(super) fn change_overrides(
+    exports: &Exports,
+    old: &Config,
+    new: &Config,
+) -> Vec<(Nqn, HashSet<SocketAddr>)> {
+    let mut changed = Vec::new();
+    for subsystem in &new.subsystems {
+        let old = of_nqn(old, &subsystem.nqn);
+        let addresses = differences(old, subsystem);
+        if let Some(export) = exports.get(&subsystem.nqn)
+            && !addresses.is_empty()
+        {
+            export.subsystem.set_ana(&subsystem.ana);
+            changed.push((subsystem.nqn, addresses));
+        }
+    }
+    changed
+}
+
+/// Listeners at which the subsystem's own states differ between the configurations.
+fn differences(old: Option<&Subsystem>, new: &Subsystem) -> HashSet<SocketAddr> {
+    let before = |at: &SocketAddr| old.and_then(|old| old.ana.get(at));
+    let addresses = old.into_iter().flat_map(|old| old.ana.keys());
+    let all = addresses.chain(new.ana.keys());
+    all.filter(|at| before(at) != new.ana.get(at))
+        .copied()
+        .collect()
+}

@@ -1,0 +1,120 @@
+//! Open listener.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use cairn_config::Provider as Kind;
+use cairn_rdma::{FabricError, ListenOptions, Listener, ListenerEvent, Provider};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::super::error::StartError;
+use crate::ana::{AnaShared, ListenerShared};
+
+/// ID of a listener, never reused.
+pub(crate) type ListenerId = u64;
+
+pub(crate) type FromListener = (ListenerId, ListenerEvent);
+
+#[derive(Debug)]
+pub(crate) struct OpenListener {
+    pub(crate) config: cairn_config::Listener,
+    pub(crate) shared: Arc<ListenerShared>,
+    /// True if an administrator has drained it: it refuses connections.
+    pub(crate) drained: bool,
+    /// Commands in flight when its hosts were disconnected.
+    pub(crate) cut_off: u64,
+    listener: Box<dyn Listener>,
+}
+
+impl OpenListener {
+    /// Listens with the first of `providers` that can; its events go to `events`.
+    pub(super) fn open(
+        config: &cairn_config::Listener,
+        providers: &[Arc<dyn Provider>],
+        events: &UnboundedSender<FromListener>,
+    ) -> Result<Self, StartError> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let address = config.socket_address();
+        let options = ListenOptions {
+            address,
+            backlog: config.backlog,
+            pkey: config.pkey,
+            roce: config.roce,
+        };
+        let mut failure = None;
+        for provider in candidates(config, providers)? {
+            let events = events.clone();
+            let sink = Box::new(move |event| {
+                // If the control plane has ended, the event is dropped, which refuses the request
+                // in it.
+                let _ = events.send((id, event));
+            });
+            match provider.listen(&options, sink) {
+                Ok(listener) => {
+                    let address = listener.local_addr();
+                    let pkey = config.pkey;
+                    // Cause: the configuration, or the address of a listener.
+                    tracing::info!(%address, provider = provider.name(), %pkey, "listening");
+                    return Ok(Self {
+                        config: config.clone(),
+                        shared: Arc::new(ListenerShared {
+                            id,
+                            address: config.socket_address(),
+                            provider: provider.name(),
+                            pkey,
+                            ana: AnaShared::new(&config.ana),
+                            removed: AtomicBool::new(false),
+                        }),
+                        drained: false,
+                        cut_off: 0,
+                        listener,
+                    });
+                }
+                Err(error @ (FabricError::Unavailable { .. } | FabricError::NoDevice { .. })) => {
+                    // Report the error of the last candidate: it is the one to act on.
+                    failure = Some(error);
+                }
+                Err(source) => return Err(StartError::Listen { address, source }),
+            }
+        }
+        let source = failure.expect("there is a candidate, and none could listen");
+        Err(StartError::Listen { address, source })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    /// True if the listener need not be reopened for `config`: the compared settings are equal, and
+    /// all others can change while it listens.
+    pub(crate) fn serves(&self, config: &cairn_config::Listener) -> bool {
+        let own = &self.config;
+        own.socket_address() == config.socket_address()
+            && (own.provider, own.roce, own.backlog, own.pkey)
+                == (config.provider, config.roce, config.backlog, config.pkey)
+    }
+}
+
+/// Providers to try for a listener, at least one.
+fn candidates<'a>(
+    config: &cairn_config::Listener,
+    providers: &'a [Arc<dyn Provider>],
+) -> Result<Vec<&'a Arc<dyn Provider>>, StartError> {
+    let name = match config.provider {
+        Kind::Auto => None,
+        Kind::Verbs => Some("verbs"),
+        Kind::Soft => Some("soft"),
+    };
+    let wanted = |provider: &&Arc<dyn Provider>| name.is_none_or(|name| provider.name() == name);
+    let candidates: Vec<_> = providers.iter().filter(wanted).collect();
+    if !candidates.is_empty() {
+        return Ok(candidates);
+    }
+    let reason = "no provider of that kind is part of this program".to_owned();
+    Err(StartError::NoProvider {
+        address: config.socket_address(),
+        reason,
+    })
+}

@@ -1,0 +1,184 @@
+//! Applies another configuration while hosts are connected.
+//!
+//! Every step that can fail runs before the first change, so a configuration that fails leaves the
+//! old one unchanged. Disks that hang and parts that were missing before are left out until they
+//! are available; the reload does not wait for them.
+
+mod extent;
+mod served;
+mod whole;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use cairn_config::Config;
+use tokio::sync::oneshot;
+
+use super::error::{ReloadError, StartError};
+use super::exports::{Replaced, check_count, check_images};
+use super::flushing::Flushes;
+use super::keys::SubsystemKeys;
+use super::opening::Found;
+use super::service::Service;
+use crate::outlook::{Place, Thing};
+
+pub(crate) use extent::{Extent, Step};
+
+pub(crate) struct Reloading {
+    pub(crate) config: Arc<Config>,
+    /// Keys of all subsystems; `None` keeps the keys in force.
+    pub(crate) keys: Option<SubsystemKeys>,
+    pub(crate) extent: Extent,
+    pub(crate) answer: oneshot::Sender<Result<(), ReloadError>>,
+}
+
+/// Reload whose disks are being opened.
+struct UnderWay {
+    reloading: Reloading,
+    replaced: Replaced,
+}
+
+/// Reload under way, and the reload that waits for its end.
+#[derive(Default)]
+pub(crate) struct Reloads {
+    under_way: Option<UnderWay>,
+    /// Reload to run after the current one.
+    next: Option<Reloading>,
+}
+
+impl Reloads {
+    pub(crate) fn are_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// Starts a reload, or queues it behind the current one.
+    pub(crate) fn reload(
+        &mut self,
+        reloading: Reloading,
+        service: &mut Service,
+        flushes: &mut Flushes,
+    ) {
+        if self.under_way.is_none() {
+            // The reload opens missing disks itself.
+            service.openings.abandon();
+            self.begin(reloading, service);
+            self.go_on(service, flushes);
+        } else if let Some(earlier) = self.next.replace(reloading) {
+            let _ = earlier.answer.send(Err(ReloadError::Superseded));
+        }
+    }
+
+    fn begin(&mut self, reloading: Reloading, service: &mut Service) {
+        let Reloading {
+            mut config,
+            keys,
+            extent,
+            answer,
+        } = reloading;
+        let extent = match extent {
+            Extent::Step(step) if !step.fits(service) => Extent::Text,
+            extent => extent,
+        };
+        let is_step = matches!(extent, Extent::Step(_));
+        if !is_step {
+            Arc::make_mut(&mut config).share_hosts(&service.config);
+        }
+        let known: HashSet<Place> = service.missing.places().collect();
+        let replaced = if is_step {
+            Replaced::default()
+        } else {
+            service.exports.replaced_by(&service.config, &config)
+        };
+        let check = || {
+            if is_step {
+                return Ok(check_count(&config)?);
+            }
+            check_images(&service.config, &config, &replaced)?;
+            service.listeners.check(&config)?;
+            check_count(&config)?;
+            Ok(())
+        };
+        if let Err(error) = check() {
+            let _ = answer.send(Err(error));
+            return;
+        }
+        let may_fail = |place: &Place| known.contains(place);
+        let (exports, now) = (&service.exports, service.clock.now());
+        let openings = &mut service.openings;
+        match &extent {
+            Extent::Step(step) => openings.begin_at(exports, &config, &step.added, now),
+            Extent::Text => openings.begin(exports, &config, false, &replaced, may_fail, now),
+            Extent::Whole => openings.begin(exports, &config, true, &replaced, may_fail, now),
+        }
+        let reloading = Reloading {
+            config,
+            keys,
+            extent,
+            answer,
+        };
+        self.under_way = Some(UnderWay {
+            reloading,
+            replaced,
+        });
+    }
+
+    /// Completes a reload whose openings have ended, and starts the next one.
+    pub(crate) fn go_on(&mut self, service: &mut Service, flushes: &mut Flushes) {
+        while let Some(found) = service.openings.take_found() {
+            let Some(under_way) = self.under_way.take() else {
+                service.end_reopening(found);
+                continue;
+            };
+            let UnderWay {
+                reloading,
+                replaced,
+            } = under_way;
+            let Reloading {
+                config,
+                keys,
+                extent,
+                answer,
+            } = reloading;
+            let before = served::namespaces(service, &extent);
+            match change(service, (config, keys), extent, &replaced, found) {
+                Ok(()) => served::answer_settled(service, flushes, before, answer),
+                Err(error) => drop(answer.send(Err(error))),
+            }
+            if let Some(next) = self.next.take() {
+                self.begin(next, service);
+            }
+        }
+    }
+}
+
+/// Applies `config`, or leaves everything unchanged on error.
+fn change(
+    service: &mut Service,
+    (config, keys): (Arc<Config>, Option<SubsystemKeys>),
+    extent: Extent,
+    replaced: &Replaced,
+    mut found: Found,
+) -> Result<(), ReloadError> {
+    if let Some(failure) = found.failure {
+        return Err(failure.into());
+    }
+    let mut missing: Vec<(Thing, StartError)> = Vec::new();
+    for late in &found.late {
+        if late.was_opened {
+            missing.push((Thing::Namespace(late.place), late.error()));
+        } else {
+            late.report();
+        }
+    }
+    let failed = std::mem::take(&mut found.missing).into_iter();
+    missing.extend(failed.map(|(place, error)| (Thing::Namespace(place), error)));
+    if let Extent::Step(step) = extent {
+        return step.take(service, config, found.opened, missing);
+    }
+    let opened = whole::Opened {
+        namespaces: found.opened,
+        sizes: found.sizes,
+        missing,
+    };
+    Ok(whole::apply(service, (config, keys), replaced, opened)?)
+}

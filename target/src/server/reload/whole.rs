@@ -1,0 +1,135 @@
+//! Application of a whole configuration.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use cairn_config::Config;
+
+use super::super::error::StartError;
+use super::super::exports::Replaced;
+use super::super::keys::SubsystemKeys;
+use super::super::listeners::OpenListener;
+use super::super::lookup::missing_pools;
+use super::super::service::Service;
+use crate::namespace::Namespace;
+use crate::outlook::{Place, Thing};
+
+/// Disks opened and measured for a configuration.
+pub(super) struct Opened {
+    pub(super) namespaces: HashMap<Place, Arc<Namespace>>,
+    pub(super) sizes: Vec<(Place, u64)>,
+    /// Unavailable disks.
+    pub(super) missing: Vec<(Thing, StartError)>,
+}
+
+/// New listeners and namespaces, open but not yet in use.
+struct Prepared {
+    listeners: Vec<OpenListener>,
+    namespaces: HashMap<Place, Arc<Namespace>>,
+}
+
+/// Applies a configuration, or leaves everything unchanged on error.
+pub(super) fn apply(
+    service: &mut Service,
+    (config, keys): (Arc<Config>, Option<SubsystemKeys>),
+    replaced: &Replaced,
+    opened: Opened,
+) -> Result<(), StartError> {
+    let Opened {
+        namespaces,
+        sizes,
+        mut missing,
+    } = opened;
+    if let Some(keys) = &keys {
+        service.keys.start_authenticator(Some(keys))?;
+    }
+    let prepared = prepare(service, &config, replaced, namespaces, &mut missing)?;
+    service.apply_audit(&config)?;
+    missing.extend(missing_pools(&config));
+    let keys = keys.unwrap_or_else(|| service.keys.all().clone());
+    service.keys.set(keys, &service.exports);
+    service.fixed.change(&config);
+    service.missing.replace(missing);
+    let listeners = &mut service.listeners;
+    listeners.change(&config, prepared.listeners, &service.exports);
+    if service.config.metrics != config.metrics || !service.metrics.is_open() {
+        let metrics = config.metrics.listen;
+        service.metrics.serve(metrics, &mut service.missing);
+    }
+    change_exports(service, &config, replaced, prepared.namespaces);
+    for ((nqn, nsid), bytes) in sizes {
+        if let Some(export) = service.exports.get(&nqn) {
+            export.resize(nsid, bytes);
+        }
+    }
+    service.exports.resize_null_disks(&config);
+    for job in service.exports.recover() {
+        service.jobs.run(job);
+    }
+    let listeners = &mut service.listeners;
+    listeners.change_ana(&service.config, &config, &service.exports);
+    service.config = config;
+    service.update_discovery();
+    service.publish_outlook();
+    // Cause: a reload.
+    tracing::info!("configuration reloaded");
+    Ok(())
+}
+
+fn change_exports(
+    service: &mut Service,
+    config: &Config,
+    replaced: &Replaced,
+    new: HashMap<Place, Arc<Namespace>>,
+) {
+    let (old, exports) = (&service.config, &mut service.exports);
+    exports.remove_subsystems(config);
+    let former = exports.remove_namespaces(config, replaced);
+    exports.change(old, config, new, &former, service.keys.all());
+    service.listeners.leave(old, config, exports);
+}
+
+/// Opens new parts; parts that were missing before may still be missing.
+fn prepare(
+    service: &Service,
+    config: &Config,
+    replaced: &Replaced,
+    mut opened: HashMap<Place, Arc<Namespace>>,
+    missing: &mut Vec<(Thing, StartError)>,
+) -> Result<Prepared, StartError> {
+    let exports = &service.exports;
+    let absent = missing.iter().filter_map(|(thing, _)| thing.place());
+    let absent: HashSet<Place> = absent.collect();
+    let mut namespaces = HashMap::new();
+    for subsystem in &config.subsystems {
+        for namespace in &subsystem.namespaces {
+            let place = (subsystem.nqn, namespace.nsid);
+            let stays = exports.namespace(&place).is_some() && !replaced.contains(&place);
+            if stays || absent.contains(&place) {
+                continue;
+            }
+            let disk = opened.remove(&place);
+            let namespace = exports.introduce(subsystem, namespace, disk)?;
+            namespaces.insert(place, namespace);
+        }
+    }
+    let twins = exports.leave_out_twins(config, replaced, &mut namespaces)?;
+    let twins = twins.into_iter();
+    missing.extend(twins.map(|(place, error)| (Thing::Namespace(place), error)));
+    let mut listeners = Vec::new();
+    for listener in &config.listeners {
+        if service.listeners.serve(listener) {
+            continue;
+        }
+        let thing = Thing::Listener(listener.socket_address());
+        match service.listeners.listen(listener) {
+            Ok(open) => listeners.push(open),
+            Err(error) if service.missing.includes(&thing) => missing.push((thing, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Prepared {
+        listeners,
+        namespaces,
+    })
+}

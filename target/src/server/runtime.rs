@@ -1,0 +1,24 @@
+//! Runtime of the control plane's thread, and timers by the target's clock.
+
+use std::io;
+use std::time::Instant;
+
+use cairn_rdma::Clock;
+use tokio::runtime::Runtime;
+
+pub(super) fn new() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+}
+
+/// Timer by the target's clock. The runtime's clock stops during system suspend; `clock` does not.
+pub(super) fn timer(clock: &Clock, deadline: Option<Instant>) -> impl Future<Output = ()> + use<> {
+    let wait = deadline.map(|deadline| deadline.saturating_duration_since(clock.now()));
+    async move {
+        match wait {
+            Some(wait) => tokio::time::sleep(wait).await,
+            None => std::future::pending().await,
+        }
+    }
+}

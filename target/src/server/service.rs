@@ -1,0 +1,133 @@
+//! Parts of the target that follow the configuration: disks, subsystems, listeners, keys, ports.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use cairn_config::Config;
+use cairn_rdma::Clock;
+
+use super::audit_log::AuditLog;
+use super::discovery::Discovery;
+use super::error::StartError;
+use super::exports::Exports;
+use super::jobs::Jobs;
+use super::keys;
+use super::listeners::Listeners;
+use super::metrics_port::MetricsPort;
+use super::missing::MissingParts;
+use super::opening::{Found, Openings};
+use super::restart::Fixed;
+use crate::outlook::{Place, Thing};
+
+/// Configuration in force, and the owners of the parts that serve it.
+pub(super) struct Service {
+    pub(super) config: Arc<Config>,
+    /// Settings that take effect only at the next start.
+    pub(super) fixed: Fixed,
+    pub(super) exports: Exports,
+    pub(super) listeners: Listeners,
+    pub(super) discovery: Discovery,
+    pub(super) keys: keys::InForce,
+    pub(super) openings: Openings,
+    pub(super) missing: MissingParts,
+    pub(super) metrics: MetricsPort,
+    pub(super) audit: AuditLog,
+    pub(super) jobs: Arc<Jobs>,
+    pub(super) clock: Clock,
+}
+
+impl Service {
+    /// Publishes the served and missing parts and watches for the missing ones.
+    pub(super) fn publish_outlook(&mut self) {
+        let addresses = self.listeners.addresses();
+        let (config, exports) = (&self.config, &self.exports);
+        self.missing
+            .publish(config, exports, addresses, &self.openings);
+    }
+
+    pub(super) fn update_discovery(&self) {
+        self.discovery.update(&self.config, &self.listeners);
+    }
+
+    pub(super) fn apply_audit(&mut self, config: &Config) -> Result<(), StartError> {
+        self.audit.apply(config)?;
+        self.audit_changed();
+        Ok(())
+    }
+
+    /// Updates the missing parts after a destination failed, recovered or was removed.
+    pub(super) fn audit_changed(&mut self) {
+        self.audit.update(&mut self.missing);
+        self.publish_outlook();
+    }
+
+    /// Retries missing addresses, and begins to open missing disks.
+    pub(super) fn try_missing(&mut self) {
+        self.try_addresses();
+        let places: HashSet<Place> = self.missing.places().collect();
+        if !places.is_empty() {
+            let (exports, now) = (&self.exports, self.clock.now());
+            self.openings
+                .begin_again(exports, &self.config, &places, now);
+        }
+    }
+
+    fn try_addresses(&mut self) {
+        let missing: Vec<Thing> = self.missing.all().iter().map(|one| one.thing).collect();
+        let mut has_changed = false;
+        for thing in missing {
+            let is_there = match thing {
+                // The audit log reports recovery itself, and scans find directories.
+                Thing::Namespace(_) | Thing::Directory(_) | Thing::Audit(_) => false,
+                Thing::Metrics(address) => {
+                    self.metrics.serve(Some(address), &mut self.missing);
+                    self.metrics.is_open()
+                }
+                Thing::Listener(address) => self.try_listener(address),
+            };
+            if is_there {
+                self.missing.remove(&thing);
+                has_changed = true;
+            }
+        }
+        if has_changed {
+            self.update_discovery();
+            self.publish_outlook();
+        }
+    }
+
+    /// Tries to open a missing listener; true if it is missing no longer.
+    fn try_listener(&mut self, address: SocketAddr) -> bool {
+        let mut configured = self.config.listeners.iter();
+        let found = configured.find(|listener| listener.socket_address() == address);
+        let Some(config) = found else {
+            return true;
+        };
+        match self.listeners.listen(config) {
+            Ok(listener) => {
+                self.listeners.add(listener);
+                true
+            }
+            Err(error) => {
+                self.missing.note(Thing::Listener(address), &error);
+                false
+            }
+        }
+    }
+
+    /// Handles the results of a retry of missing disks.
+    pub(super) fn end_reopening(&mut self, found: Found) {
+        let before = self.missing.all().len();
+        self.missing.note_disks(&found.late, found.missing);
+        let (added, refused) = self.exports.add_found(&self.config, found.opened);
+        self.missing.note_disks(&[], refused);
+        let is_added = |thing: &Thing| thing.place().is_some_and(|at| added.contains(&at));
+        self.missing.retain(|thing| !is_added(thing));
+        if self.missing.all().len() != before {
+            self.publish_outlook();
+        } else {
+            self.missing.await_arrivals(&self.config, &self.openings);
+        }
+    }
+}
