@@ -1,5 +1,4 @@
-//! Listener state shared by its queues, and ANA states read by reactors while the control plane
-//! changes them.
+//! Listener state and ANA states, shared by control plane and reactors.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -17,7 +16,7 @@ pub(crate) struct ListenerShared {
     pub(crate) address: SocketAddr,
     pub(crate) provider: &'static str,
     pub(crate) pkey: PKey,
-    /// Default ANA states over this listener; a subsystem may override them.
+    /// A subsystem may override them.
     pub(crate) ana: AnaShared,
     /// True after a reload removed the listener or an administrator drained it.
     pub(crate) removed: AtomicBool,
@@ -29,8 +28,7 @@ impl ListenerShared {
     }
 }
 
-/// ANA states of all groups over one listener. A controller's copy is read by every I/O command and
-/// written by a reload; a command in progress keeps its state.
+/// ANA states of all groups, read by every I/O command; a command in progress keeps its state.
 #[derive(Debug)]
 pub(crate) struct AnaShared([AtomicU8; ANA_GROUPS_MAX as usize]);
 

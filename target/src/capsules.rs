@@ -1,8 +1,8 @@
 //! Layout of capsules in registered memory.
 //!
-//! Responses use the head of the reactor's [`Arena`]. Commands are received into [`ReceiveSlots`],
-//! one per reactor and device, laid out as `[SQEs | in-capsule data]`. A receive has two segments,
-//! the SQE and a page-aligned data slot, so that in-capsule data goes to disk without a copy.
+//! Responses use the head of the reactor's [`Arena`]. Each receive of [`ReceiveSlots`], laid out as
+//! `[SQEs | in-capsule data]`, has two segments, the SQE and a page-aligned data slot, so that
+//! in-capsule data goes to disk without a copy.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use crate::work_id::WorkId;
 
 const CQE_BYTES: usize = size_of::<Cqe>();
 
-/// Bytes of arena head for one response per request.
 pub(crate) fn response_bytes(requests: usize) -> usize {
     requests * CQE_BYTES
 }

@@ -34,9 +34,8 @@ impl Depth {
         self.most.load(Ordering::Relaxed) != 0
     }
 
-    /// True if `reactor` may start one more command for a host of this weight. A reactor without a
-    /// command in progress always may, so that a completion triggers its next check. While hosts of
-    /// other reactors wait, the limit is divided in proportion to the weights.
+    /// A reactor without a command in progress always may: a completion triggers its next check.
+    /// While hosts of other reactors wait, the limit is divided by weight.
     pub(crate) fn allows(&self, reactor: usize, weight: u32) -> bool {
         let most = u64::from(self.most.load(Ordering::Relaxed));
         let (inside, wanting) = self.of(reactor);
@@ -85,7 +84,6 @@ mod tests {
         assert!(depth.allows(1, 3), "one may always have one");
         depth.tell(1, 1, 3);
         assert!(!depth.allows(1, 3), "the disk is full");
-        // The first reactor exceeds its two of eight, the second does not reach its six.
         depth.tell(0, 5, 1);
         assert!(!depth.allows(0, 1) && depth.allows(1, 3));
         depth.tell(0, 1, 1);

@@ -1,5 +1,4 @@
-//! Atomic replacement of small files: after an error or a crash, a file has its old or its new
-//! content.
+//! Atomic replacement of small files, also across a crash.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};

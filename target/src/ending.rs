@@ -9,7 +9,6 @@ use cairn_trouble::{Caller, End};
 
 use crate::work_id::WorkKind;
 
-/// Programs named in the commands that log lines suggest.
 pub(crate) const CALLER: Caller = Caller {
     end: End::Target,
     host: "cairn-initiator",
@@ -26,7 +25,7 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    /// Returns the fault as text for the log; `None` after a normal end.
+    /// `None` after a normal end.
     pub(crate) fn fault(self, peer: IpAddr) -> Option<Cow<'static, str>> {
         match self {
             Self::Orderly(_) => None,

@@ -1,8 +1,7 @@
-//! File access of the control plane. Each call has its own thread and a deadline, because a file
-//! system may never answer.
+//! File access of the control plane, on a thread with a deadline for each call.
 //!
-//! A late call is given up. Until it returns, each new call for its path fails at once, and with
-//! [`LATE_MAX`] late calls each new call for any path.
+//! Until a late call returns, new calls for its path fail, and with [`LATE_MAX`] late calls all new
+//! calls.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -89,8 +88,6 @@ pub(crate) async fn call<T: Send + 'static>(
     call_or_undo(path, move || job(&place), drop).await
 }
 
-/// Makes one file access, such as [`std::fs::metadata`], on a thread.
-///
 /// # Errors
 /// The access fails, or as those of [`call`].
 pub(crate) async fn access<T: Send + 'static>(
@@ -100,8 +97,8 @@ pub(crate) async fn access<T: Send + 'static>(
     call(path, job).await?
 }
 
-/// Makes a call like [`call`]. If the call is late, or its caller is gone, its thread passes the
-/// result to `undo`, and other calls for the path fail until that has returned.
+/// If the call is late, or its caller is gone, its thread passes the result to `undo`; until that
+/// has returned, other calls for the path fail.
 ///
 /// # Errors
 /// As those of [`call`].
@@ -151,7 +148,7 @@ async fn call_within<T: Send + 'static>(
         waiter.has_result = true;
         return result.map_err(|_| io::Error::other("a panic, which is an error in the log"));
     }
-    // After close(), the thread undoes its result. A result sent before is still received here.
+    // After close(), the thread undoes its result.
     result.close();
     let result = result.try_recv().map_err(|_| unanswered(timeout))?;
     waiter.has_result = true;
@@ -172,7 +169,6 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// Makes a call that waits for a word, with a short deadline.
     fn held(path: &'static str) -> (Sender<()>, Receiver<u32>, io::Result<u32>) {
         let (release, held) = channel();
         let (undone, was_undone) = channel();

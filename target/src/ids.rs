@@ -3,7 +3,6 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct QpairId {
     pub(crate) index: u32,
-    /// Generation counter of the index.
     pub(crate) generation: u32,
 }
 
@@ -15,5 +14,4 @@ impl QpairId {
     };
 }
 
-/// Index of a host's share of a reactor's requests and data buffers.
 pub(crate) type ShareId = usize;

@@ -1,8 +1,7 @@
 //! File that keeps the write protection of a namespace across restarts.
 //!
-//! It exists while the protection must outlast the process, and has one line: the state and the
-//! UUID of the disk. An unreadable file counts as protection: a fault must not make a protected
-//! disk writable.
+//! One line: the state and the UUID of the disk. An unreadable file counts as protection: a fault
+//! must not make a protected disk writable.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -27,7 +26,7 @@ impl Kept {
         Self { path, uuid }
     }
 
-    /// Returns the stored protection, [`State::NONE`] without a file. Blocks on the file system.
+    /// [`State::NONE`] without a file. Blocks on the file system.
     ///
     /// # Errors
     /// The file cannot be read, or names another disk.

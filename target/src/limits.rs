@@ -2,11 +2,10 @@
 //!
 //! Tokens are nanoseconds: a command that uses the work allowed in one millisecond costs one
 //! millisecond. A bucket's state is the moment up to which its time is spent. It exceeds the
-//! present by at most the needs of the waiting commands, and lags by at most the burst, so the work
-//! in any interval is at most the rate plus the burst.
+//! present by at most the needs of the waiting commands, and lags by at most the burst.
 //!
 //! Reactors take slices of at least [`SLICE_NS`] and pay single commands from them. A slice of
-//! future time counts once that time has come. A reactor keeps less than one slice of unused time.
+//! future time counts once that time has come.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -15,7 +14,7 @@ use cairn_config::{BURST_DEFAULT, Limits};
 /// Smallest purchase, in nanoseconds.
 pub(crate) const SLICE_NS: u64 = 2_000_000;
 
-/// Price units per nanosecond: a small command at a high rate costs few nanoseconds.
+/// A small command at a high rate costs few nanoseconds.
 const PARTS: u64 = 64;
 
 /// Commands, bytes read, bytes written, all bytes.
@@ -31,8 +30,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Buys `wanted_ns` if available now, otherwise one slice. Returns the time bought and the
-    /// moment from which it counts.
+    /// At least one slice. Returns the time bought and the moment from which it counts.
     fn buy(&self, wanted_ns: u64, burst_ns: u64, now_ns: u64) -> (u64, u64) {
         let mut sold = self.sold_ns.load(Ordering::Relaxed);
         loop {
@@ -56,7 +54,7 @@ impl Bucket {
 
 #[derive(Debug, Default)]
 pub(crate) struct Limiter {
-    /// True if commands leave the fast path when planned: a limit is set, or changes of the host
+    /// Whether commands leave the fast path when planned: a limit is set, or changes of the host
     /// are ordered. Other fields are read only then.
     stops: AtomicBool,
     limited: AtomicBool,
@@ -89,8 +87,7 @@ impl Limiter {
         let weight = limits.weight.unwrap_or(1);
         self.weight.store(weight, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Relaxed);
-        // [`crate::depth`] enforces `outstanding`; such commands leave the fast path by the same
-        // flag.
+        // [`crate::depth`] enforces `outstanding`, also off the fast path.
         let limited = rates.iter().any(Option::is_some) || limits.outstanding.is_some();
         self.limited.store(limited, Ordering::Release);
         self.set_stops();
@@ -101,7 +98,7 @@ impl Limiter {
         self.set_stops();
     }
 
-    /// Callers hold the subsystem's lock or run on the control plane thread.
+    /// Under the subsystem's lock or on the control plane thread.
     fn set_stops(&self) {
         let stops = self.is_limited() | self.is_ordered();
         self.stops.store(stops, Ordering::Release);
@@ -128,7 +125,7 @@ impl Limiter {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bill {
-    /// (commands, bytes read, bytes written, all bytes), in the order of the buckets.
+    /// In the order of the buckets.
     shares: [u64; RATES],
 }
 
@@ -141,7 +138,7 @@ impl Bill {
     }
 }
 
-/// Returns the price at this rate, in [`PARTS`], rounded up so that no rate is exceeded.
+/// In [`PARTS`], rounded up so that no rate is exceeded.
 fn price(share: u64, per_second: u64) -> u64 {
     match per_second {
         0 => 0,
@@ -158,12 +155,12 @@ pub(crate) struct Purse {
     left: [u64; RATES],
     /// Start of the last purchase, by bucket.
     from_ns: [u64; RATES],
-    /// True for a bucket with a queued command, which goes first.
+    /// A bucket with a queued command goes first.
     awaited: [bool; RATES],
 }
 
 impl Purse {
-    /// Buys enough for the command. `Err`: time of the next attempt, in nanoseconds.
+    /// `Err`: time of the next attempt, in nanoseconds.
     pub(crate) fn provide(
         &mut self,
         limiter: &Limiter,
@@ -196,8 +193,7 @@ impl Purse {
         if at > 0 { Err(at) } else { Ok(()) }
     }
 
-    /// Pays for a command after [`Self::provide`] succeeded. Returns the highest price, in
-    /// nanoseconds.
+    /// After [`Self::provide`] succeeded. Returns the highest price, in nanoseconds.
     pub(crate) fn pay(&mut self, limiter: &Limiter, bill: &Bill) -> u64 {
         let mut most = 0;
         for (index, bucket) in limiter.buckets.iter().enumerate() {
@@ -250,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Executes commands of given sizes as fast as its limits allow, and records (time, bytes).
+    /// Records (time, bytes).
     struct Hungry {
         purse: Purse,
         next: usize,
@@ -292,7 +288,7 @@ mod tests {
         (0..count).map(one).collect()
     }
 
-    /// Returns the most work in any interval of `stretch_ns`; `of` weighs a command.
+    /// `of` weighs a command.
     fn most_in(reactors: &[Hungry], stretch_ns: u64, of: impl Fn(u64) -> u64) -> u64 {
         let mut all: Vec<(u64, u64)> = reactors.iter().flat_map(|one| one.done.clone()).collect();
         all.sort_unstable();
@@ -343,7 +339,7 @@ mod tests {
                 prop_assert!(most <= allowed(part) + burst_bytes + beside, "{most} in {part} ns");
             }
             let all = sum(&reactors, |bytes| bytes);
-            // The burst was available at the start. A reactor asleep at the end catches up later.
+            // A reactor asleep at the end catches up later.
             let owed = allowed(stretch + begin.min(burst_ns) - late_ns);
             prop_assert!(all + beside >= owed * 95 / 100, "{all} of {owed}");
         }

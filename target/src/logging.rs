@@ -92,8 +92,8 @@ fn is_colored() -> bool {
     io::stderr().is_terminal() && !refused
 }
 
-/// True if stderr is the journal: `JOURNAL_STREAM` has its device and inode (systemd.exec(5)). A
-/// child with redirected stderr inherits the variable.
+/// `JOURNAL_STREAM` has stderr's device and inode (systemd.exec(5)); a child with redirected stderr
+/// inherits it.
 fn is_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else {
         return false;
@@ -129,7 +129,6 @@ impl<'a> MakeWriter<'a> for LogWriter {
     }
 }
 
-/// Log line, written to stderr at once.
 struct Line {
     priority: Option<u8>,
 }
@@ -148,7 +147,7 @@ impl Write for Line {
     }
 }
 
-/// Prefixes each line with the priority: the journal reads line by line.
+/// The journal reads line by line.
 fn prefixed(text: &[u8], priority: u8) -> Vec<u8> {
     let mut all = Vec::with_capacity(text.len() + 8);
     for line in text.split_inclusive(|byte| *byte == b'\n') {

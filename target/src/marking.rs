@@ -1,8 +1,7 @@
 //! Marking of a connection's packets: from the rules, else its listener, else as requested by the
 //! host.
 //!
-//! Rules for NQNs apply as soon as the NQN is known: from the Connect, or for I/O queues from the
-//! controller that they name before.
+//! Rules for NQNs apply from the Connect, or for I/O queues from their controller.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,7 +28,6 @@ impl MarkingPolicy {
     }
 }
 
-/// Marking in the usual notations, for log lines.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Shown {
     pub(crate) tos: Option<u8>,

@@ -17,7 +17,6 @@ use crate::metrics::NamespaceCounters;
 use crate::order::{DiskOrder, DiskOrders, Place};
 use crate::regions::Regions;
 
-/// State of a namespace shared by all reactors.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     /// Unique in the process, also among namespaces with the same NSID.
@@ -29,7 +28,6 @@ pub(crate) struct Namespace {
     /// True if the UUID comes from the configuration.
     pub(crate) is_named: bool,
     read_only: bool,
-    /// Rate limits for all hosts together.
     pub(crate) limiter: Limiter,
     pub(crate) depth: Depth,
     pub(crate) order: Arc<DiskOrder>,
@@ -37,7 +35,7 @@ pub(crate) struct Namespace {
     anagrpid: AtomicU32,
     /// True if only some hosts of the subsystem have access.
     restricted: AtomicBool,
-    /// True if some controllers get access later, because the namespace replaced another one.
+    /// For controllers that get access later, because the namespace replaced another one.
     withheld: AtomicBool,
     protected: AtomicBool,
     pub(crate) kept: Option<Kept>,
@@ -47,8 +45,6 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// Creates a namespace without memory regions.
-    ///
     /// # Errors
     /// The identity of the disk cannot be determined.
     pub(crate) fn new(
@@ -167,7 +163,6 @@ impl Namespace {
         }
     }
 
-    /// Returns the properties needed to parse commands, with the present size.
     pub(crate) fn view(&self) -> NamespaceView {
         let geometry = self.backend.geometry();
         NamespaceView {
@@ -178,7 +173,7 @@ impl Namespace {
         }
     }
 
-    /// Registers the memory if necessary; `None` if the storage is not in memory.
+    /// `None` if the storage is not in memory.
     pub(crate) fn region(
         &self,
         device: &Arc<dyn Device>,
@@ -224,8 +219,7 @@ impl NamespaceTable {
         found.ok().map(|index| &namespaces[index])
     }
 
-    /// Flushes all namespaces, even after a failure, and returns whether all succeeded. Blocks on
-    /// the disks.
+    /// Continues after a failure. Blocks on the disks.
     pub(crate) fn flush(&self) -> bool {
         let mut intact = true;
         for Entry { namespace, .. } in &self.namespaces {

@@ -2,13 +2,11 @@
 //!
 //! A host that loses a connection repeats its writes over another one, then sends newer writes; a
 //! change of the lost association must not reach the disk after those. Each change of a host with
-//! more than one association is therefore entered here from its plan to its completion, and waits
-//! for overlapping older changes of the host's other associations. If an older change is still on
-//! its way to the disk, the newer one overtakes it after [`OVERTAKEN_AFTER`], and the older one
-//! fails instead of being executed late.
+//! several associations is therefore entered here from its plan to its completion, and waits for
+//! overlapping older changes of other associations. An older change that is still on its way to the
+//! disk is overtaken after [`OVERTAKEN_AFTER`], and fails instead of being executed late.
 //!
-//! Namespaces on the same file or device share one [`DiskOrder`]. Changes of different hosts are
-//! not ordered.
+//! Namespaces on the same file or device share one [`DiskOrder`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -44,7 +42,7 @@ pub(crate) struct Waiter {
     pub(crate) work: u64,
 }
 
-/// Handle of a change in its [`DiskOrder`]. Tickets increase in the order of arrival.
+/// Tickets increase in the order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(NonZeroU64);
 
@@ -53,7 +51,7 @@ pub(crate) enum Arrival {
     Go,
     /// The change waits; its reactor is notified when to try again.
     Wait,
-    /// A newer change of the same blocks has begun; this one must fail.
+    /// A newer change of the same blocks has begun.
     Overtaken,
 }
 
@@ -93,8 +91,7 @@ struct Entries {
     list: Vec<Entry>,
 }
 
-/// Changes of one disk by hosts with more than one association. Changes of other hosts take no
-/// lock.
+/// Changes of hosts with one association take no lock.
 #[derive(Debug)]
 pub(crate) struct DiskOrder {
     place: Place,
@@ -134,7 +131,7 @@ pub(crate) fn host_key(host: impl Hash) -> u64 {
 
 impl DiskOrder {
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        // Consistent after a panic: each change affects single entries.
+        // Consistent after a panic: changes affect single entries.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -164,8 +161,8 @@ impl DiskOrder {
         ticket
     }
 
-    /// Requests the start at the disk. `late`: the change has waited for [`OVERTAKEN_AFTER`] and
-    /// overtakes older ones that have not reached the disk.
+    /// `late`: the change has waited for [`OVERTAKEN_AFTER`] and overtakes older ones that have not
+    /// reached the disk.
     pub(crate) fn arrive(&self, ticket: Ticket, late: bool) -> Arrival {
         let mut entries = self.entries();
         let list = &mut entries.list;
@@ -193,8 +190,7 @@ impl DiskOrder {
         if waits { Arrival::Wait } else { Arrival::Go }
     }
 
-    /// Removes a change that the disk has completed or never gets. Changes that may have waited for
-    /// it are passed to `wake` and must call [arrive](Self::arrive) again.
+    /// Passes changes that may have waited to `wake`; they [arrive](Self::arrive) again.
     pub(crate) fn leave(&self, ticket: Ticket, mut wake: impl FnMut(Waiter)) {
         let mut woken = Vec::new();
         let mut entries = self.entries();
@@ -291,7 +287,6 @@ mod tests {
         assert_eq!(arrival, Arrival::Go);
         let (newer, arrival) = bed.comes(SECOND, 7..9);
         assert_eq!(arrival, Arrival::Wait);
-        // Other blocks, another host, or the same association do not wait.
         assert_eq!(bed.comes(SECOND, 9..10).1, Arrival::Go);
         assert_eq!(bed.comes(SECOND, 8..9).1, Arrival::Go);
         assert_eq!(bed.comes(OTHER_HOST, 0..8).1, Arrival::Go);
@@ -306,7 +301,7 @@ mod tests {
         let (held, _) = bed.comes(FIRST, 0..8);
         let (second, arrival) = bed.comes(SECOND, 0..8);
         assert_eq!(arrival, Arrival::Wait);
-        // Otherwise the first association could block the second without end.
+        // The first association could block the second without end.
         let (third, arrival) = bed.comes(FIRST, 0..8);
         assert_eq!(arrival, Arrival::Wait);
         assert_eq!(bed.leaves(held), [2]);

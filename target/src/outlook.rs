@@ -9,7 +9,6 @@ use cairn_config::Nqn;
 /// SUBNQN and NSID.
 pub(crate) type Place = (Nqn, u32);
 
-/// Part of the configuration that can be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Thing {
     Namespace(Place),
@@ -51,7 +50,6 @@ impl Thing {
         matches!(self, Self::Listener(_) | Self::Metrics(_))
     }
 
-    /// Name in metrics and on the control socket.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Namespace(_) => "namespace",
@@ -77,7 +75,6 @@ impl fmt::Display for Thing {
     }
 }
 
-/// One line: the counts of served objects and the first missing part.
 impl fmt::Display for Outlook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = |number: usize, noun: &str, plural: &str| {

@@ -7,17 +7,14 @@ use cairn_config::{Config, Reactors};
 use cairn_doctor::placement::near_cpus;
 use cairn_doctor::source::Live;
 
-/// Largest automatic number of reactors: they poll and have their own memory, so the default must
-/// not take over a machine.
+/// The default must not take over a machine.
 const REACTORS_AUTO_MAX: usize = 2;
 
-/// Smallest number of cores at which reactors are pinned. With fewer, pinning only keeps a reactor
-/// from an idle core.
+/// With fewer cores, pinning only keeps a reactor from an idle one.
 const CORES_TO_PIN: usize = 4;
 
-/// Returns a core for each reactor; `None` leaves it to the scheduler. Cores that are not
-/// configured are chosen near the listeners' adapters: a reactor's memory is allocated on the node
-/// of its core.
+/// `None` leaves it to the scheduler. Cores that are not configured are near the listeners'
+/// adapters: a reactor's memory is on the node of its core.
 pub(crate) fn cores(config: &Config) -> Vec<Option<usize>> {
     let reactors = &config.target.reactors;
     if let Reactors::Cores(cores) = reactors {
@@ -30,7 +27,6 @@ pub(crate) fn cores(config: &Config) -> Vec<Option<usize>> {
     choose(reactors, &allowed_cores(), &near)
 }
 
-/// Returns the configured cores that this process cannot use.
 pub(crate) fn missing_cores(reactors: &Reactors) -> Vec<usize> {
     let Reactors::Cores(cores) = reactors else {
         return Vec::new();
@@ -63,8 +59,8 @@ fn choose(reactors: &Reactors, allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec
     (0..count).map(|_| cores.next().filter(|_| pin)).collect()
 }
 
-/// Returns the cores in order of preference: the near nodes in rotation, then all others. Each
-/// starts at the highest core, because interrupts tend to use the lowest.
+/// The near nodes in rotation, then all others. Each starts at the highest core: interrupts tend to
+/// use the lowest.
 fn by_nearness(allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec<usize> {
     let is_in = |node: &BTreeSet<u32>, core: usize| node.contains(&(core as u32));
     let mut nodes: Vec<_> = { near.iter() }

@@ -11,13 +11,12 @@ use cairn_rdma::{Access, Device, FabricError, Mapping, Region};
 #[derive(Debug)]
 pub(crate) struct Regions {
     mapping: Arc<Mapping>,
-    /// By device id. Consistent after a panic: each change is one insertion or removal.
+    /// Consistent after a panic: each change is one insertion or removal.
     by_device: Mutex<HashMap<u64, Arc<Region>>>,
 }
 
 impl Regions {
-    /// Returns the regions of a backend in memory. All null backends share one mapping: devices
-    /// support only some thousand regions.
+    /// All null backends share one mapping: devices support only some thousand regions.
     pub(crate) fn of(backend: &Backend) -> Option<Arc<Self>> {
         static COMMON: Mutex<Weak<Regions>> = Mutex::new(Weak::new());
         let mapping = backend.mapping()?;

@@ -1,20 +1,18 @@
 //! Work request ids: slot, kind and generation in 64 bits.
 //!
-//! A completion is mapped to its slot by its id, so no pointer passes through a device. The
-//! generation detects a late completion for a reused slot.
+//! The generation detects a late completion for a reused slot.
 
 use std::fmt;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkKind {
-    /// The slot is a receive slot.
     Receive = 0,
     Read = 1,
     Write = 2,
-    /// SEND of a response, whose completion also ends the covered SENDs before it.
+    /// Also ends the covered SENDs before it.
     Send = 3,
     Block = 4,
-    /// SEND of a response that ends with a later SEND. It has its own completion only if it fails.
+    /// Ends with a later SEND; completes itself only if it fails.
     CoveredSend = 5,
 }
 
@@ -30,7 +28,7 @@ impl WorkKind {
     }
 }
 
-/// Slot, kind, and generation modulo 2^16. The upper byte is 0, because the ring reserves it.
+/// The upper byte is 0, because the ring reserves it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkId(u64);
 
@@ -52,7 +50,7 @@ impl WorkId {
         Self::new(self.slot(), kind, self.generation())
     }
 
-    /// A slot is posted once at a time, so its generation is always 0.
+    /// A slot is posted once at a time: generation 0.
     pub(crate) fn receive(slot: u32) -> Self {
         Self::new(slot, WorkKind::Receive, 0)
     }
@@ -72,8 +70,6 @@ impl WorkId {
         self.0 as u32
     }
 
-    /// Kind of the work.
-    ///
     /// # Panics
     /// If the id was never issued.
     #[inline]

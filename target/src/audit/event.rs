@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-/// Maximum bytes of a text: names and reasons come from unauthenticated peers.
+/// In bytes: names and reasons come from unauthenticated peers.
 const TEXT_MAX: usize = 1024;
 
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(crate) struct Event {
     pub(super) at: SystemTime,
     name: &'static str,
     pub(super) peer: Option<SocketAddr>,
-    /// True if any peer on the network can cause such events at any rate.
+    /// Any peer can cause such events at any rate.
     pub(super) is_cheap: bool,
     /// Fields after the address, each preceded by a comma.
     pub(super) fields: String,
@@ -94,8 +94,7 @@ fn line(
 fn push(text: &mut String, key: &str, value: &Value) {
     let _ = write!(text, ",\"{key}\":");
     for character in value.to_string().chars() {
-        // JSON permits these characters, all in strings, but terminals and readers may misinterpret
-        // them.
+        // Terminals and readers may misinterpret these characters.
         if character.is_ascii() && character != '\x7f' {
             text.push(character);
             continue;
@@ -106,7 +105,6 @@ fn push(text: &mut String, key: &str, value: &Value) {
     }
 }
 
-/// RFC 3339, in microseconds.
 struct Utc(SystemTime);
 
 impl std::fmt::Display for Utc {
@@ -123,8 +121,7 @@ impl std::fmt::Display for Utc {
     }
 }
 
-/// Date of a day since 1970-01-01. Internally years begin in March, so that the leap day is the
-/// last.
+/// (year, month, day). Internally years begin in March, so that the leap day is the last.
 fn date(day: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     /// Days from 0000-03-01 to 1970-01-01.

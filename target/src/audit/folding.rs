@@ -1,9 +1,8 @@
-//! Combines equal events of an address into one line: a flood of refused connections is counted
-//! completely and cannot fill a disk.
+//! Combines equal events of an address into one line, so that a flood cannot fill a disk.
 //!
-//! In periods of one second, the first event of a kind gets its own line. Events equal to it except
-//! for the port are counted, and their line follows at the end of the period. Events beyond the
-//! number of kinds per address or per period share one line.
+//! In periods of one second, the first event of a kind gets its own line; the line of events that
+//! differ only in the port follows at the end. Kinds beyond the limit per address or period share
+//! one line.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -42,7 +41,7 @@ impl Folding {
         self.ends
     }
 
-    /// Returns the event's line; `None` if it is only counted.
+    /// `None` if the event is only counted.
     pub(super) fn take(&mut self, event: &Arc<Event>, now: Instant) -> Option<String> {
         let line = event.line();
         if !event.is_cheap {
@@ -96,7 +95,7 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
-    /// Returns the numbers of lines and of the events in them.
+    /// (lines, events in them).
     fn fold(events: impl Iterator<Item = Event>) -> (usize, u64) {
         let mut folding = Folding::default();
         let now = Instant::now();

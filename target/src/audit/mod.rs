@@ -1,9 +1,8 @@
-//! Audit log: records connections, refusals and changes, independently of the log and its rate
-//! limits.
+//! Audit log: connections, refusals and changes, without the log's rate limits.
 //!
-//! Each destination has a bounded queue and a thread. Reactors and the control plane add events
-//! without blocking. Events that do not fit are counted, and a line reports their number once the
-//! destination accepts lines again. docs/operations/audit-log.md describes the lines.
+//! Each destination has a bounded queue and a thread; adding an event never blocks. Events that do
+//! not fit are counted, and a line reports their number later. docs/operations/audit-log.md
+//! describes the lines.
 
 mod event;
 mod folding;
@@ -33,13 +32,13 @@ const JOIN_STEP: Duration = Duration::from_millis(5);
 /// Called when [`Audit::troubles`] may have changed.
 pub(crate) type Changed = Arc<dyn Fn() + Send + Sync>;
 
-/// Handle to all destinations; records nothing until [`apply`](Self::apply).
+/// Records nothing until [`apply`](Self::apply).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Audit {
     sinks: Arc<Mutex<Vec<Sink>>>,
 }
 
-/// Destination with its queue and thread. On drop, the thread writes the queued events and ends.
+/// On drop, the thread writes the queued events and ends.
 #[derive(Debug)]
 struct Sink {
     destination: Destination,
@@ -61,7 +60,7 @@ struct Shared {
     /// Lost events not yet reported by a line.
     unreported: AtomicU64,
     started: Instant,
-    /// Start of the current system call, in nanoseconds after `started`; 0 if none.
+    /// In nanoseconds after `started`; 0 if no system call runs.
     call_ns: AtomicU64,
     trouble: Mutex<Option<String>>,
     changed: Changed,

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-/// Socket of journald (systemd's native protocol).
+/// systemd's native protocol.
 pub(crate) const JOURNAL: &str = "/run/systemd/journal/socket";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Writes a line from byte `from` on; returns the bytes written, including the line end.
+    /// From byte `from` on; returns the bytes written, including the line end.
     pub(super) fn write(&mut self, line: &str, from: usize) -> io::Result<usize> {
         match self {
             Self::File(file) => {

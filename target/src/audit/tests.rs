@@ -67,7 +67,7 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the event numbers and the reported number of lost events.
+/// With the reported number of lost events.
 fn read(text: &str) -> (Vec<u64>, u64) {
     let (mut numbers, mut lost) = (Vec::new(), 0);
     for line in text.lines() {
@@ -102,7 +102,6 @@ fn a_full_disk_loses_what_does_not_fit_into_the_queue_and_says_so() {
     let most = 2 * QUEUE_MAX as u64;
     let begun = Instant::now();
     case.record(0..most);
-    // Callers never wait for the disk.
     assert!(begun.elapsed() < LONG / 2);
     wait_until(|| case.trouble().is_some());
     let trouble = case.trouble().unwrap();
@@ -114,8 +113,7 @@ fn a_full_disk_loses_what_does_not_fit_into_the_queue_and_says_so() {
     case.audit.end(LONG);
 }
 
-/// A pipe simulates a disk with little space: it fills in the middle of a line and has space again
-/// when read.
+/// A pipe fills in the middle of a line and has space again when read.
 #[test]
 fn a_disk_that_has_room_again_gets_what_waited_and_one_line_of_what_was_lost() {
     let case = Case::new();
@@ -141,7 +139,7 @@ fn a_disk_that_has_room_again_gets_what_waited_and_one_line_of_what_was_lost() {
     let sent = most + QUEUE_MAX as u64;
     let mut text = Vec::new();
     let mut numbers = Vec::new();
-    // Several lines may report lost events, so their count does not reveal the last one.
+    // Several lines may report lost events.
     wait_until(|| {
         // Fails with "would block" until the writer continues.
         let _ = reader.read_to_end(&mut text);

@@ -13,7 +13,7 @@ use super::folding::Folding;
 use super::output::{Destination, Output};
 use super::{Item, Shared};
 
-/// Lines held by the thread; further events stay in the queue.
+/// Further events stay in the queue.
 const LINES_MAX: usize = 64;
 
 const PAUSE: Duration = Duration::from_millis(500);
@@ -123,8 +123,7 @@ impl Writer {
         self.shared.failed(&trouble);
     }
 
-    /// Opens the destination if it is closed or must be reopened. A partly written line is then
-    /// rewritten.
+    /// A partly written line is then rewritten.
     fn open(&mut self) -> io::Result<()> {
         let again = self.shared.reopen.swap(false, Ordering::Relaxed);
         if self.output.is_some() && !again {
@@ -162,8 +161,7 @@ impl Writer {
             match output.write(line, self.written) {
                 Ok(written) => self.written += written,
                 Err(error) => {
-                    // A socket may have a new peer, so reopen it. A file already has a part of the
-                    // line.
+                    // A socket may have a new peer. A file already has a part of the line.
                     if !matches!(output, Output::File(_)) {
                         self.output = None;
                     }

@@ -5,8 +5,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use cairn_config::{Config, Listener};
 use cairn_rdma::PKey;
 
-/// Commands per listener: discover, then connect for each subsystem. Linux hosts support only the
-/// default partition.
+/// Discover, then connect for each subsystem. Linux hosts support only the default partition.
 pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (listener, address) in listening {
@@ -57,12 +56,11 @@ fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
-/// Address to connect to: for a wildcard, the source address of the default route.
+/// For a wildcard: the source address of the default route.
 fn reachable(listening: IpAddr) -> IpAddr {
     if !listening.is_unspecified() {
         return listening;
     }
-    // Connecting a UDP socket sends nothing; it only looks up a route.
     let world = if listening.is_ipv4() {
         "192.0.2.1:9"
     } else {

@@ -13,7 +13,6 @@ use super::probe;
 use crate::ending::CALLER;
 use crate::placement;
 
-/// Bytes of an SQE, and of the response memory of a receive.
 const SQE_BYTES: u64 = 64;
 const RESPONSE_BYTES: u64 = 16;
 
@@ -26,8 +25,7 @@ pub(super) struct Doctor {
     pub(super) args: DoctorArgs,
 }
 
-/// Checks the fabric and, with a configuration, everything else that `serve` requires. Returns the
-/// exit code.
+/// With a configuration, also checks everything else that `serve` requires.
 pub(super) fn run(doctor: &Doctor) -> u8 {
     let config = match doctor.config.as_deref().map(read).transpose() {
         Ok(config) => config,

@@ -104,8 +104,7 @@ fn generate(hash: Option<Hash>, bytes: Option<usize>, output: Option<&Path>) -> 
     written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// Reads into memory that is wiped when dropped. Library buffers and growing buffers would leave
-/// copies.
+/// Library buffers and growing buffers would leave copies of the secret.
 fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut file = if path == Path::new("-") {
         File::from(io::stdin().as_fd().try_clone_to_owned()?)

@@ -148,7 +148,6 @@ struct Serve {
 }
 
 impl Serve {
-    /// Path of the capture file, and its limit in bytes.
     fn capture(&self) -> Option<(&Path, u64)> {
         Some((self.pcap.as_deref()?, self.pcap_limit))
     }
@@ -208,7 +207,6 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Checks a file like `serve` and returns the exit code.
 fn check(file: &Path, offline: bool) -> u8 {
     let config = match Config::from_file(file, &Flags::default()) {
         Ok(config) => config,

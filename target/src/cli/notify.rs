@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// Reports the end of a start or reload, with the status for `systemctl status`.
+/// With the text of `systemctl status`.
 pub(super) fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }

@@ -10,8 +10,8 @@ use cairn_roce::phy::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
 
-/// Returns all providers, best first, and the soft provider separately for its counters. A provider
-/// that cannot work here fails when used.
+/// Best first, and the soft provider separately for its counters. A provider that cannot work here
+/// fails when used.
 ///
 /// # Errors
 /// The capture file cannot be written.
@@ -40,8 +40,7 @@ pub(super) fn all(
     ))
 }
 
-/// Opened at the first successful use: librdmacm fails without an RDMA device, and one may be added
-/// later.
+/// librdmacm fails without an RDMA device, which may be added later.
 #[derive(Debug, Default)]
 struct Verbs(OnceLock<VerbsProvider>);
 

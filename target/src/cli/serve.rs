@@ -45,8 +45,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
             .map_err(|error| error.to_string())?,
     };
     let (steering, companion) = steering::companion(source, text, socket, log);
-    // With options, a user waits for the result. With a file, parts may become available after
-    // boot.
+    // With a file, parts may become available after boot.
     let is_patient = serve.config.is_some();
     let begun = Target::begin_with(config.clone(), providers, is_patient, companion);
     let starting = begun.map_err(|error| format!("error: {error}"))?;
@@ -88,7 +87,6 @@ fn start(
     }
 }
 
-/// Reloads at each SIGHUP until a signal to stop.
 async fn follow(
     target: &Target,
     steering: &Steering,
@@ -153,7 +151,6 @@ async fn follow(
     }
 }
 
-/// Logs the nonzero counters of the soft provider.
 fn report_counters(soft: &Soft) {
     for (device, counters) in soft.counters() {
         let counted = counters.iter().filter(|(_, value)| *value > 0);
@@ -204,7 +201,7 @@ impl Signals {
     }
 }
 
-/// Each disk and connection takes open files, and shells set a low limit for select(2).
+/// Shells set a low limit for select(2).
 pub(super) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

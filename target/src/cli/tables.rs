@@ -43,7 +43,6 @@ pub(super) fn members(object: &Value, left_out: &[&str]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Removes control characters that could affect the terminal.
 fn cell(value: &Value) -> String {
     let text = match value {
         Value::Null => "-".to_owned(),

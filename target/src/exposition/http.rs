@@ -1,10 +1,8 @@
 //! HTTP/1.1 server of the metrics port, on hyper.
 //!
-//! Clients may be hostile. hyper parses requests; this module limits connections, request size,
-//! time for a request and for reading the response, and allows one request per connection. The
-//! server has its own thread, so a flood delays no host. A connection above the limit closes the
-//! oldest one; a client that sends its request at once has its response before that, so slow
-//! clients do not exclude others.
+//! Clients may be hostile. This module limits connections, request size, and time for a request and
+//! for reading the response, and allows one request per connection. A connection above the limit
+//! closes the oldest one; a client that sends its request at once has its response before that.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -33,14 +31,13 @@ use crate::panics::{Part, confine_future};
 
 /// One more connection closes the oldest.
 const CONNECTIONS_MAX: usize = 64;
-/// Limit of a request with its headers, the smallest that hyper supports.
+/// With its headers; the smallest that hyper supports.
 const REQUEST_MAX_BYTES: usize = 8 << 10;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause after a failed accept, usually for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Time for each reactor to make a round.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Prometheus's text format.
@@ -48,7 +45,6 @@ const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Metrics server, which listens until it is dropped.
 #[derive(Debug)]
 pub(crate) struct MetricsServer {
     address: SocketAddr,
@@ -141,8 +137,7 @@ async fn converse(stream: TcpStream, observed: Arc<Observed>) {
         .max_buf_size(REQUEST_MAX_BYTES)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // hyper responds to requests that it cannot parse; here they are counted. A client that does
-    // not read its response is disconnected.
+    // hyper responds to requests that it cannot parse; here they are counted.
     if let Ok(Err(error)) = timeout(REQUEST_TIMEOUT + ANSWER_TIMEOUT, connection).await {
         if error.is_parse_too_large() {
             let code = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;

@@ -1,8 +1,7 @@
 //! Metrics page, assembled from the target's state and counters on request.
 //!
-//! [`Observed`] reads the registry and the reactors' counters and reports to a recorder of the
-//! `metrics` façade. The recorder [`page`] writes the text, and [`http`] serves it. Former objects
-//! are not reported.
+//! [`Observed`] reports to a recorder of the `metrics` façade; [`page`] writes the text, and
+//! [`http`] serves it. Former objects are not reported.
 //!
 //! docs/metrics.md explains the names in [`families`].
 
@@ -48,7 +47,6 @@ pub(crate) struct Observed {
     pub(super) panics: Arc<Panics>,
     pub(super) outlook: watch::Receiver<Arc<Outlook>>,
     mailboxes: Arc<[Mailbox]>,
-    /// Time and success of the last reload.
     reload: Mutex<Option<(SystemTime, bool)>>,
     audit: Audit,
 }
@@ -90,8 +88,7 @@ impl Observed {
         self.reload.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if each reactor makes a round within `patience`. Wakes sleeping reactors and blocks the
-    /// caller.
+    /// Wakes sleeping reactors and blocks the caller.
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let rounds = || self.reactors.iter().map(|reactor| reactor.rounds.get());
         let before: Vec<u64> = rounds().collect();

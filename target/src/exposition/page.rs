@@ -1,5 +1,4 @@
-//! Metrics page in Prometheus's text format 0.0.4 or OpenMetrics 1.0.0: a recorder of the `metrics`
-//! façade, filled for one request.
+//! Metrics page in Prometheus's text format 0.0.4 or OpenMetrics 1.0.0, for one request.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -204,8 +203,8 @@ impl Family {
         Ok(())
     }
 
-    /// Returns the type. Counters of seconds are gauges here, because the façade's counters are
-    /// integers; their name reveals the type.
+    /// Counters of seconds are gauges here, because the façade's counters are integers; their name
+    /// reveals the type.
     fn kind(&self, name: &str) -> &'static str {
         match self.series.first() {
             Some((_, Value::Histogram(_))) => "histogram",
@@ -257,7 +256,6 @@ impl fmt::Display for Labels<'_> {
     }
 }
 
-/// Text with escapes, also of quotes if the flag is set.
 struct Escaped<'a>(&'a str, bool);
 
 impl fmt::Display for Escaped<'_> {

@@ -14,8 +14,7 @@ use crate::metrics::reactor::{DeviceCounters, QpEvent, WORK_ERRORS};
 /// Octets per unit of port_rcv_data and port_xmit_data (IBTA 16.1.3.5).
 const DATA_UNIT: u64 = 4;
 
-/// Label of each direction, with its counters: packets and data in the system, packets and bytes in
-/// user-space devices.
+/// With their counters: packets and data in the system, packets and bytes in user-space devices.
 const DIRECTIONS: [(&str, [&str; 4]); 2] = [
     (
         "receive",
@@ -139,7 +138,6 @@ fn report_port(reporter: &Reporter<'_>, device: &str, port: &PortTelemetry) {
     }
 }
 
-/// A user-space device has one port.
 fn report_counted(reporter: &Reporter<'_>, counted: &cairn_rdma::DeviceCounters) {
     let (device, port) = (("device", counted.device.as_str()), ("port", "1"));
     for &(name, value) in &counted.counters {

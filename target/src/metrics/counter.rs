@@ -1,5 +1,4 @@
-//! Numbers written by one thread and read by others. An update is a load, an addition and a store
-//! in the writer's own cache line, without a lock or read-modify-write.
+//! Numbers written by one thread and read by others, without a lock or read-modify-write.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -36,7 +35,7 @@ impl Gauge {
     }
 }
 
-/// Counters by 16-bit code; codes beyond `PLACES` share one. Too slow for every I/O command.
+/// Codes beyond `PLACES` share one. Too slow for every I/O command.
 #[derive(Debug)]
 pub(crate) struct CodeCounts<const PLACES: usize> {
     places: [Place; PLACES],
@@ -75,7 +74,7 @@ impl<const PLACES: usize> CodeCounts<PLACES> {
         self.others.add(1);
     }
 
-    /// Returns the counts by code; `None` stands for codes that share a counter.
+    /// `None` stands for codes that share a counter.
     pub(crate) fn each(&self) -> impl Iterator<Item = (Option<u16>, u64)> {
         let known = self.places.iter().filter_map(|place| {
             let code = place.code.load(Ordering::Relaxed).checked_sub(1)?;

@@ -1,7 +1,7 @@
 //! Histograms of times.
 //!
-//! A bucket is a quarter of a power of two wide, so any quantile is accurate to a fifth, in 0.8
-//! KiB. One thread records and others read, as with [`Counter`].
+//! Buckets of a quarter of a power of two: any quantile is accurate to a fifth. One thread records
+//! and others read.
 
 use super::counter::Counter;
 
@@ -11,7 +11,7 @@ const FIRST: u32 = 8;
 const LAST: u32 = 33;
 /// Buckets per power of two, as an exponent of two.
 const SHARE_BITS: u32 = 2;
-/// One up to 2^`FIRST` ns, those between the bounds, and one beyond all bounds.
+/// Including those below the first and beyond the last bound.
 const BUCKETS: usize = 1 + (((LAST - FIRST) as usize) << SHARE_BITS) + 1;
 const LONGER: usize = BUCKETS - 1;
 
@@ -21,7 +21,6 @@ pub(crate) struct Histogram {
     sum_ns: Counter,
 }
 
-/// Snapshot of a [`Histogram`]; snapshots can be added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Times {
     counts: [u64; BUCKETS],
@@ -58,8 +57,7 @@ fn bucket_of(ns: u64) -> usize {
     }
     let below = ns - 1;
     let power = below.ilog2();
-    // The leading one and the next `SHARE_BITS` bits, which number the buckets between two powers
-    // of two.
+    // The bits after the leading one number the buckets of a power of two.
     let upper = (below >> (power - SHARE_BITS)) as usize;
     let before = ((power - FIRST) as usize) << SHARE_BITS;
     (1 + before + upper - (1 << SHARE_BITS)).min(LONGER)
@@ -135,8 +133,7 @@ impl Times {
         self.counts.iter().all(|&count| count == 0)
     }
 
-    /// Records the snapshot in `recorder` with the exact sum. The counts of a bucket share one
-    /// value.
+    /// With the exact sum. The counts of a bucket share one value.
     pub(crate) fn record_in(&self, recorder: &metrics::Histogram) {
         let place = self.place();
         for (bucket, &count) in self.counts.iter().enumerate() {
@@ -150,8 +147,7 @@ impl Times {
         }
     }
 
-    /// Average relative position of the times in their buckets, from 0 (lower bound) to 1 (upper
-    /// bound).
+    /// From 0 (lower bound) to 1 (upper bound), on average.
     fn place(&self) -> f64 {
         let bounded = || self.counts[..LONGER].iter().zip(0..);
         let total = |of: fn(usize) -> f64| -> f64 {
@@ -165,8 +161,7 @@ impl Times {
         if width == 0.0 {
             return 0.0;
         }
-        // Counts and sum may differ by times recorded meanwhile, and times beyond all bounds have
-        // no position.
+        // Counts and sum may differ, and times beyond all bounds have no position.
         (above / width).clamp(0.0, 1.0)
     }
 

@@ -77,11 +77,9 @@ impl Class {
     ];
 }
 
-/// Stages of a command, in order.
 pub(crate) const PARTS: [&str; 4] = ["buffer", "data_in", "backend", "data_out"];
 const DATA_IN: usize = 1;
 
-/// Label for the whole time of a command.
 pub(crate) const WHOLE: &str = "whole";
 
 /// Times at which a command reached each stage, in nanoseconds of its reactor.
@@ -175,8 +173,7 @@ pub(crate) struct Stages {
     pub(crate) whole: Histogram,
 }
 
-/// Counters of one reactor for one namespace, aligned so that no two reactors write to one cache
-/// line or to adjacent lines fetched together.
+/// Aligned so that no two reactors write to one cache line or to adjacent lines fetched together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct NamespaceCounters {
@@ -220,8 +217,7 @@ impl NamespaceCounters {
             if part == DATA_IN && !fetched {
                 continue;
             }
-            // A command of several rounds usually spends them in one stage; the others take no
-            // time.
+            // A command of several rounds usually spends them in one stage.
             match ns {
                 0 => times.record_none(),
                 ns if ns == whole.ns() => times.record(whole),
@@ -274,7 +270,7 @@ pub(crate) struct HostTotals {
     /// (commands, bytes), by [`Class`].
     pub(crate) classes: [(u64, u64); 3],
     pub(crate) times: [Times; 3],
-    /// By status; `None` stands for statuses not counted separately.
+    /// `None` stands for statuses not counted separately.
     pub(crate) errors: std::collections::BTreeMap<Option<u16>, u64>,
     pub(crate) share_waits: u64,
     pub(crate) pool_waits: u64,

@@ -1,8 +1,7 @@
 //! Counters of the target's work.
 //!
-//! Reactors write counters in their own memory ([`counter`], [`histogram`]), for I/O commands
-//! ([`io`]) and for themselves and their devices ([`reactor`]). No other thread writes there, so
-//! counting needs no locks. Times have the resolution of a reactor's round.
+//! Reactors count in their own memory ([`counter`], [`histogram`], [`io`], [`reactor`]), where no
+//! other thread writes. Times have the resolution of a reactor's round.
 //! [`exposition`](crate::exposition) publishes the counters.
 
 pub(crate) mod counter;

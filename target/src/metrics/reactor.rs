@@ -53,8 +53,7 @@ pub(crate) struct ReactorCounters {
     pub(crate) refused: CodeCounts<REASONS>,
     pub(crate) ended_orderly: Counter,
     pub(crate) ended_by_fault: Counter,
-    /// Includes former devices. Locked when a device is opened and when metrics are read.
-    /// Consistent after a panic: each change is one push.
+    /// Includes former devices. Consistent after a panic: each change is one push.
     devices: Mutex<Vec<Arc<DeviceCounters>>>,
 }
 

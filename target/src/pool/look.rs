@@ -1,7 +1,7 @@
 //! Scan of a directory: its disks with their NSIDs, and the files left out with the reasons.
 //!
-//! A new file becomes a namespace once it is complete: no program writes it, it has not changed for
-//! a moment, and its size is a multiple of the block size. Existing namespaces stay.
+//! A new file becomes a namespace once no program writes it, it has not changed for a moment, and
+//! its size is a multiple of the block size.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,12 +15,12 @@ use super::scan::{Found, Listing, scan};
 use super::table::{self, Choice, Table};
 use super::writers::is_written;
 
-/// Seconds without a change after which a file is complete.
+/// After which a file without a change is complete.
 const SETTLED_S: i64 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Table on disk, and the table that could not replace it.
+    /// The table that could not replace the one on disk.
     unwritten: Option<(Table, Table)>,
     last: Look,
     said: HashSet<String>,
@@ -59,11 +59,10 @@ pub(super) fn escaped(name: &str) -> String {
     name.escape_debug().to_string()
 }
 
-/// Suitability of a file as a disk.
 enum State {
     Whole,
     Soon,
-    /// Open for writing; the kernel reports when its writer closes it.
+    /// The kernel reports when the writer closes the file.
     Written,
     Wrong(String),
 }

@@ -1,8 +1,7 @@
 //! Directories whose files are namespaces: `export = "dir:/srv/cairn"`.
 //!
-//! A directory is expanded to namespaces when the configuration is read and when the directory
-//! changes. Each directory has a thread for scans; if its file system hangs, the former result
-//! stays in use.
+//! A directory is expanded when the configuration is read and when the directory changes. Each has
+//! a thread for scans; if its file system hangs, the former result stays in use.
 
 mod look;
 mod scan;
@@ -156,7 +155,7 @@ impl Slot {
         }
     }
 
-    /// Returns the directory's namespaces, and stores problems and omitted files in the pool.
+    /// Stores problems and omitted files in the pool.
     fn fit(&mut self, pool: &mut Pool, room: &mut usize) -> Vec<Namespace> {
         let look = &self.last;
         let in_range = look

@@ -13,7 +13,6 @@ const NAMES_MAX: usize = 65_536;
 /// Created by file systems in their root.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// Endings of names of unfinished files.
 const UNFINISHED: [&str; 5] = [".tmp", ".part", ".partial", ".new", "~"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +25,7 @@ pub(super) struct Found {
     pub(super) changed: i64,
 }
 
-/// Creation time. If unknown, the file is identified by its name.
+/// If unknown, the file is identified by its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Birth {
     At(i64, u32),
@@ -64,7 +63,7 @@ pub(super) fn scan(folder: &Path) -> io::Result<Listing> {
     Ok(listing)
 }
 
-/// True if the name can be logged unchanged: it neither ends a line nor changes the text direction.
+/// Neither ends a line nor changes the text direction.
 fn is_printable(name: &str) -> bool {
     !name.contains(char::is_control) && !name.escape_debug().to_string().contains("\\u{")
 }

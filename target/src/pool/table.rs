@@ -1,8 +1,7 @@
 //! Table of NSIDs of a directory's files, stored in the directory.
 //!
 //! A file is identified by its inode and creation time: a rename keeps its NSID, a replacement gets
-//! a new one. The NSID of a removed file is reused only if every other one has been used, the one
-//! free for longest first.
+//! a new one. NSIDs of removed files are reused last, the one free for longest first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -18,14 +17,13 @@ use crate::durable;
 const NAME: &str = ".cairn-nsids";
 const HEADER: &str = "cairn-nsids 1";
 
-/// Size limit in bytes: each of 65,536 names once, and former ones.
+/// In bytes: each of 65,536 names once, and former ones.
 const BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
     Next,
-    /// Derived from the file, where the table cannot be written: later files do not change the
-    /// NSIDs of others.
+    /// Where the table cannot be written: later files do not change the NSIDs of others.
     Derived,
 }
 
@@ -139,7 +137,7 @@ impl Table {
         nsid.filter(|nsid| nsids.contains(nsid))
     }
 
-    /// Assigns NSIDs, former ones if possible. Returns the names of files without one.
+    /// Former NSIDs if possible. Returns the names of files without one.
     pub(super) fn assign(
         &mut self,
         files: &[&Found],
@@ -210,8 +208,7 @@ impl Table {
     }
 }
 
-/// Returns an NSID for each file while any are free: the one derived from the file, or the next
-/// free one.
+/// While any are free: the NSID derived from the file, or the next free one.
 fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u32> {
     let (first, last) = (*nsids.start(), *nsids.end());
     let mut free: BTreeSet<u32> = free.iter().copied().collect();
@@ -263,7 +260,6 @@ mod tests {
             |table: &mut Table, files: &[&Found]| table.assign(files, &nsids, Choice::Next);
         assert!(assign(&mut table, &[&files[0], &files[1]]).is_empty());
         assert_eq!(nsid(&table, &files[1]), Some(6));
-        // 6 is removed, then 5: a new file gets 7, the next one the NSID free for longest.
         assert!(assign(&mut table, &[&files[0]]).is_empty());
         assert!(assign(&mut table, &[&files[2]]).is_empty());
         assert_eq!(nsid(&table, &files[2]), Some(7));
@@ -321,7 +317,7 @@ mod tests {
         let distinct: HashSet<&u32> = all.iter().collect();
         assert_eq!(distinct.len(), files.len());
         assert!(all.iter().all(|nsid| nsids.contains(nsid)));
-        // Later files have later creation times; their order in the directory is irrelevant.
+        // Later files have later creation times.
         assert_eq!(derive(&files[..300]), all[..300]);
         let mut turned: Vec<Found> = files.clone();
         turned.reverse();

@@ -1,4 +1,4 @@
-//! Detects programs that have a file open for writing: the kernel then refuses a lease.
+//! Detects programs that have a file open for writing: no lease is then granted.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -8,8 +8,7 @@ use std::path::Path;
 /// fcntl(2) command for the signal of a broken lease (asm-generic/fcntl.h).
 const F_SETSIG: libc::c_int = 10;
 
-/// True if a program of this machine may still write the file. False if the kernel cannot report
-/// it: file systems without leases, files of other users.
+/// False if the kernel cannot report it: file systems without leases, files of other users.
 pub(super) fn is_written(path: &Path) -> bool {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let opened = File::options().read(true).custom_flags(flags).open(path);
@@ -44,7 +43,6 @@ mod tests {
         assert!(is_written(&path));
         drop(writer);
         assert!(!is_written(&path));
-        // The lease is released, so another program's open does not wait.
         File::options().write(true).open(&path).unwrap();
         assert!(!is_written(&folder.path().join("none")));
         drop(reader);

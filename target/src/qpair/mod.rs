@@ -57,8 +57,7 @@ pub(crate) struct Association {
     pub(crate) queue: Arc<QueueShared>,
 }
 
-/// Queue whose host has yet to authenticate after Connect. Its names are unproven, and the
-/// subsystem has no state of it.
+/// Queue whose host has yet to authenticate: its names are unproven.
 #[derive(Debug)]
 pub(crate) struct Claimant {
     pub(crate) subsystem: Arc<SubsystemShared>,
@@ -99,7 +98,6 @@ pub(crate) struct QueuePair {
     pub(crate) renewal: Option<Box<Renewal>>,
     /// Host's share of the data buffers, from Connect.
     pub(crate) share: Option<ShareId>,
-    /// 1-based size of the submission queue.
     pub(crate) entries: u16,
     /// Commands in progress, without parked ones.
     pub(crate) outstanding: u32,
@@ -184,8 +182,7 @@ impl QueuePair {
         })
     }
 
-    /// Extends the lease for an arrived command. Returns false if the lease has ended; the command
-    /// must not be executed.
+    /// Returns false if the lease has ended: the command must not be executed.
     #[inline]
     pub(crate) fn extend_lease(&self, now_ns: u64) -> bool {
         let association = self.association.as_ref();
@@ -269,7 +266,7 @@ impl QueuePair {
         !self.awaiting_send.is_empty() || !self.awaiting_read.is_empty()
     }
 
-    /// True if [`Self::overdue`] may change without further events.
+    /// Whether [`Self::overdue`] may change without further events.
     pub(crate) fn has_deadline(&self) -> bool {
         matches!(self.state, State::Connecting { .. })
             || self.in_flight > 0
@@ -282,7 +279,7 @@ impl QueuePair {
         claimant.is_some_and(|claimant| claimant.exchange.is_some())
     }
 
-    /// Stores the exchange after a computed step, and extends the deadline by the computing time.
+    /// Extends the deadline by the computing time.
     pub(crate) fn computed(&mut self, exchange: Box<Authentication>, now: Instant) {
         let Some(claimant) = &mut self.claimant else {
             return;

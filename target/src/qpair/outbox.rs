@@ -7,16 +7,13 @@ use crate::work_id::{WorkId, WorkKind};
 
 /// Work of a round in trains: RDMA WRITEs first, then the rest.
 ///
-/// A response only has to follow its own data. Trains put packets of equal size next to each other,
-/// so that a network stack sends them in one batch. A train is limited to one batch, so that the
-/// host processes it while the next is built.
+/// Trains put packets of equal size next to each other, for one batch of a network stack, which the
+/// host processes while the next is built.
 ///
-/// A long transfer fills batches itself; its response directly follows it and does not delay
-/// earlier ones.
+/// A long transfer fills batches itself, directly followed by its response.
 ///
-/// Send-queue work completes in order, so the last response of a post is signaled and also ends the
-/// covered responses before it. An earlier one is signaled too if covered responses would otherwise
-/// hold many credits or much memory.
+/// The last response of a post is signaled and also ends the covered ones before it. An earlier one
+/// is signaled too if covered responses would hold many credits or much memory.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     trains: Vec<SendWork>,
@@ -29,18 +26,16 @@ pub(crate) struct Outbox {
     covered: Option<RequestId>,
     /// Data bytes that complete with the next signaled response.
     covered_bytes: u64,
-    /// Smallest number of bytes counted for a response, because credits complete with it too.
+    /// Counted for each response, because credits complete with it too.
     bytes_least: u64,
 }
 
 impl Outbox {
-    /// Work requests per post.
     pub(crate) const MAX: usize = 120;
 
-    /// WRITEs in a train, and other work requests.
     const TRAIN_MAX: usize = 32;
 
-    /// Bytes of a train's WRITEs, which fit one datagram.
+    /// Fits one datagram.
     const TRAIN_BYTES: u64 = 60 << 10;
 
     /// Half of the largest IP packet.
@@ -49,8 +44,7 @@ impl Outbox {
     /// Data bytes that complete with one signaled response.
     const COVERED_BYTES: u64 = 128 << 10;
 
-    /// `send_work`: work requests of the send queue. At two per response, one completion ends at
-    /// most a quarter of them, so that further commands can use the rest.
+    /// In work requests, two per response. One completion ends at most a quarter.
     pub(crate) fn new(send_work: u32) -> Self {
         Self {
             covered: None,
@@ -75,7 +69,6 @@ impl Outbox {
         self.count + count <= Self::MAX
     }
 
-    // Inlined, so that the work request is built in place.
     #[inline(always)]
     pub(crate) fn push_write(&mut self, work: SendWork, bytes: u32) {
         let bytes = u64::from(bytes);
@@ -88,9 +81,8 @@ impl Outbox {
         push(&mut self.writes, work);
     }
 
-    /// Accounts for the response of `request`, about to be added after its `bytes` of data. Returns
-    /// the response that completes with it, and whether it is signaled. The last one of a post is
-    /// signaled in any case.
+    /// Called before the response of `request` is added, after its `bytes` of data. Returns the
+    /// response that completes with it, and whether it is signaled.
     #[inline(always)]
     pub(crate) fn cover(&mut self, request: RequestId, bytes: u32) -> (Option<RequestId>, bool) {
         self.covered_bytes += u64::from(bytes).max(self.bytes_least);
@@ -143,8 +135,7 @@ impl Outbox {
     }
 }
 
-/// Appends without reallocation: the work request is built in place, because no call can grow the
-/// vector.
+/// Built in place, because no call can grow the vector.
 #[inline(always)]
 fn push(train: &mut Vec<SendWork>, work: SendWork) {
     assert!(train.len() < train.capacity(), "a train has room");
@@ -273,8 +264,8 @@ mod tests {
         assert_eq!(capacities, (Outbox::MAX, Outbox::TRAIN_MAX));
     }
 
-    /// Adds a response after each of these lengths of data. Returns the response that each one
-    /// completes, by index, and which are signaled.
+    /// After each of these lengths of data. Returns the response that each one completes, and which
+    /// are signaled.
     fn chain(outbox: &mut Outbox, data: &[u32]) -> (Vec<Option<usize>>, Vec<bool>) {
         let mut table = RequestTable::new(data.len() as u32);
         let ids: Vec<RequestId> = data

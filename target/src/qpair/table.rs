@@ -7,8 +7,7 @@ struct Entry {
     qpair: Option<QueuePair>,
 }
 
-/// Queue pairs of a reactor. An entry stays until its last request has ended, possibly after its
-/// end in the device.
+/// An entry stays until its last request has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Qpairs {
     entries: Vec<Entry>,
@@ -77,7 +76,6 @@ impl Qpairs {
     }
 }
 
-/// Argument by value keeps the id in registers.
 #[cold]
 fn is_gone(id: QpairId) -> ! {
     panic!("{id:?} is gone: a queue pair stays until its last request has ended");

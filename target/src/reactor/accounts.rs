@@ -1,8 +1,8 @@
 //! Token buckets for connections and non-I/O commands, one per [`Payer`], with the queued work.
 //!
 //! Each command costs [`EACH_NS`]; unused time accumulates up to [`BURST`] commands. Buckets apply
-//! only while the reactor has I/O. An address has one bucket for all its host NQNs. A connection is
-//! charged once its peer confirms it: the source of a request may be forged.
+//! only while the reactor has I/O. A connection is charged once its peer confirms it: the source of
+//! a request may be forged.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ const BURST: u64 = 256;
 const EACH_NS: u64 = 500_000;
 /// Time after an I/O command during which the reactor counts as having I/O.
 const IO_LASTS_NS: u64 = 1_000_000;
-/// Payers beyond this number share an account.
+/// Further payers share an account.
 const ACCOUNTS_MAX: usize = 4096;
 
 /// In units of [`EACH_NS`].
@@ -92,7 +92,6 @@ impl Account {
 #[derive(Default)]
 pub(super) struct Accounts {
     accounts: HashMap<Payer, Account>,
-    /// Payers with queued work, in the order of service.
     turns: VecDeque<Payer>,
     waiting: usize,
     next_ns: u64,
@@ -114,7 +113,6 @@ impl Accounts {
         self.arrived += 1;
     }
 
-    /// Records the number of commands among the completions of a device.
     #[inline(always)]
     pub(super) fn came(&mut self, commands: u64, now_ns: u64) {
         if commands > std::mem::take(&mut self.arrived) {
@@ -122,7 +120,7 @@ impl Accounts {
         }
     }
 
-    /// Time of the next check of the queued work; `u64::MAX` if none is queued.
+    /// `u64::MAX` if no work is queued.
     pub(super) fn next_look(&self) -> u64 {
         if self.waiting == 0 {
             u64::MAX
@@ -195,8 +193,7 @@ impl Accounts {
         self.next_ns = self.next_ns.min(now_ns);
     }
 
-    /// Returns and charges the next work that may proceed, payers in rotation. After `None`,
-    /// [`Self::next_look`] is the time of the next attempt.
+    /// Payers in rotation. After `None`, [`Self::next_look`] is the time of the next attempt.
     pub(super) fn next(
         &mut self,
         now_ns: u64,
@@ -328,7 +325,6 @@ mod tests {
         let mut accounts = Accounts::default();
         let taken = taken_in(&mut accounts, address(1), START, 100_000_000, false);
         assert_eq!(taken, 10_000 * u64::from(ROUND));
-        // No debt remains when I/O begins.
         let then = taken_in(
             &mut accounts,
             address(1),

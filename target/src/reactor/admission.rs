@@ -1,4 +1,4 @@
-//! Admission of capsules: a capsule gets a request within the shares of its host and its namespace
+//! Admission: a capsule gets a request within the shares of its host and its namespace
 //! ([`super::shares`]).
 
 use std::time::{Duration, Instant};
@@ -55,8 +55,8 @@ pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsu
     false
 }
 
-/// True if the capsule may bypass waiting capsules: none of its queue pair waits, and its host
-/// waits for no limit. Called while requests are plentiful.
+/// Whether the capsule may bypass waiting ones: none of its queue pair waits, and its host waits
+/// for no limit.
 #[cold]
 pub(super) fn goes_past(
     lines: &Lines,
@@ -100,7 +100,7 @@ pub(super) fn may_begin(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> 
     stock.allows(held_by_host(queues, io, qpair), users as usize, 1)
 }
 
-/// Same as [`may_begin`], separately for (host, namespace).
+/// Separately for (host, namespace).
 fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool) {
     let Some(stock) = stock(queues) else {
         return (false, false);
@@ -112,7 +112,7 @@ fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool)
     )
 }
 
-/// True if commands of the host for this namespace wait for limits while other hosts may need their
+/// Whether commands of the host for this namespace wait for limits while other hosts may need their
 /// requests.
 fn is_limited(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     let queue = &queues.qpairs[qpair];
@@ -181,7 +181,6 @@ pub(super) fn receives_are_short(queues: &Queues, port: usize) -> bool {
     port.is_some_and(|port| port.slots_posted() * SHORT < port.slots().count() as usize)
 }
 
-/// True if the host or the disk that this queue waits for makes no progress.
 pub(super) fn is_stuck(queues: &Queues, io: &Io, now: &Now, line: &Line) -> bool {
     // Connects and admin commands depend on no disk.
     if line.nsid == 0 {

@@ -110,8 +110,7 @@ fn of_queue(event: Event, queue: &QueuePair) -> Event {
         .of_peer(queue.peer)
         .text("provider", queue.listener.provider);
     match (&queue.association, &queue.claimant) {
-        // An association with namespaces needs an allowed host name, so these events are not cheap
-        // to cause.
+        // An association with namespaces needs an allowed host name: not cheap.
         (Some(association), _) => {
             of_association(event.cheap(is_discovery(association)), association)
         }
@@ -154,7 +153,6 @@ pub(super) fn claimed(name: &[u8]) -> String {
     String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned()
 }
 
-/// Formats a host ID as a UUID.
 fn hex(hostid: &[u8; 16]) -> String {
     let digits: String = hostid.iter().map(|byte| format!("{byte:02x}")).collect();
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);

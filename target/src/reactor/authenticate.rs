@@ -1,10 +1,9 @@
 //! Authentication of a queue after its Connect, and again whenever the host begins one (Base,
 //! 8.13.5).
 //!
-//! The reactor transfers the messages; the thread of
-//! [`Authenticator`](crate::registry::Authenticator) computes them. A queue has no association
-//! until its host has authenticated; until then all its commands end here. A live queue stays in
-//! use during reauthentication and is closed if that fails.
+//! The thread of [`Authenticator`](crate::registry::Authenticator) computes the messages. A queue
+//! has no association until its host has authenticated; until then all its commands end here. A
+//! live queue stays in use during reauthentication and is closed if that fails.
 
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::peer_line;
@@ -63,8 +62,7 @@ impl Reactor {
     pub(super) fn execute_authenticate(&mut self, id: RequestId, step: AuthenticationRequest) {
         let qpair = self.queues.requests[id].qpair;
         let claimant = self.queues.qpairs[qpair].claimant.as_mut();
-        // No exchange: it has ended or is being computed. Two steps at a time violate the message
-        // order.
+        // None, or being computed: two steps at a time violate the message order.
         let now = self.time.now.at;
         let exchange = claimant.and_then(|claimant| {
             let exchange = claimant.exchange.take()?;
@@ -143,9 +141,8 @@ impl Reactor {
         self.queues
             .requests
             .take_out(waiting, of_qpair, |id| found = Some(id));
-        // The queue is closed or closing.
         let Some(id) = found else { return };
-        // Too many steps wait, or random numbers are unavailable: the host starts again.
+        // Too many steps wait, or random numbers are unavailable.
         let Some(message) = answer else {
             let refusal = Refusal::transient(Status::INTERNAL_ERROR);
             if self.queues.qpairs[qpair].renewal.take().is_some() {

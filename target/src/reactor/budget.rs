@@ -1,6 +1,5 @@
-//! Execution of connections and non-I/O commands within the token bucket of their address
-//! ([`super::accounts`]). They lock, allocate and compute, so a flood of them must not delay other
-//! hosts' I/O.
+//! Connections and non-I/O commands within the token bucket of their address ([`super::accounts`]):
+//! they lock, allocate and compute, and a flood of them must not delay other hosts' I/O.
 
 use std::time::Instant;
 
@@ -19,8 +18,7 @@ use crate::request::RequestId;
 const CONNECTIONS_AT_A_TIME: u32 = 2;
 
 impl Reactor {
-    /// Accepts a few connections; while commands are in progress, more only after
-    /// [`CHECK_INTERVAL`]. Returns whether there were any.
+    /// While commands are in progress, more only after [`CHECK_INTERVAL`].
     pub(super) fn take_connections(&mut self) -> bool {
         let now = self.time.now.at;
         if self.control.next_connections.is_some_and(|next| now < next) {
@@ -102,7 +100,7 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
     if queues.accounts.pays(payer, now.ns) {
         return queues.execute_later(id);
     }
-    // In-capsule data stays in the receive slot. If slots are short, the command is executed early.
+    // In-capsule data stays in the receive slot, unless slots are short.
     let port = queues.qpairs[qpair].port;
     if slot.is_some() && admission::receives_are_short(queues, port) {
         queues.accounts.charge(payer, now.ns);

@@ -12,8 +12,7 @@ use super::time::Now;
 use crate::qpair::QueuePair;
 use crate::request::{Request, RequestId, Stage, Task};
 
-/// Length of the alternating periods in which others wait behind the first request without buffers,
-/// or may pass it.
+/// Length of the alternating periods with and without [`others_pass`].
 pub(super) const PASS_BY: Duration = Duration::from_millis(100);
 
 /// Continues a command that needs no buffers or can use the spare one.
@@ -27,8 +26,7 @@ pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     Stop::Buffers
 }
 
-/// Continues or queues a command that left the fast path at this stage or later. Requests are
-/// served in order of arrival.
+/// Continues or queues a command from the slow path, in order of arrival.
 pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
     if stop != Stop::Buffers {
         return fetch::stopped(queues, io, now, id, stop);
@@ -48,7 +46,7 @@ fn go_on(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     fetch::stopped(queues, io, now, id, stop);
 }
 
-/// Takes the spare buffer, closed to I/O, for the only command of an admin queue or of a connection
+/// The spare buffer, closed to I/O, is for the only command of an admin queue or of a connection
 /// without an association.
 fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bool {
     let is_io = matches!(request.task, Task::Io(_));
@@ -61,8 +59,7 @@ fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bo
     request.data.is_some()
 }
 
-/// Promises buffers from the shares of host and disk, or queues the request. Returns whether the
-/// request continues.
+/// Promises buffers, or queues the request. Returns whether it continues.
 fn claim_share(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
     let command = queues.command(id);
     let (share, request) = (command.share(), command.request);
@@ -111,7 +108,6 @@ fn take_both(arena: &mut Arena, request: &mut Request) -> bool {
     true
 }
 
-/// Serves requests whose shares have room again, queues in rotation.
 pub(super) fn serve_shares(queues: &mut Queues, io: &mut Io, now: &Now) {
     while let Some(id) = io.shares.next(&mut queues.requests, &mut io.disks) {
         acquire_promised(queues, io, now, id);
@@ -131,9 +127,8 @@ pub(super) fn serve_pool(queues: &mut Queues, io: &mut Io, now: &Now) {
     io.buffers_short = None;
 }
 
-/// True in the periods in which other requests may pass the first one. A hanging request may hold
-/// the buffer that the first one needs, so others must pass at times; if they always passed, the
-/// first one might starve.
+/// A hanging request may hold the buffer that the first one needs, so others pass it at times; if
+/// they always did, it might starve.
 fn others_pass(io: &Io, now: &Now) -> bool {
     io.buffers_short.is_some_and(|since| {
         let turns = now.at.duration_since(since).as_nanos() / PASS_BY.as_nanos();

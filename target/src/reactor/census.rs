@@ -1,5 +1,5 @@
-//! Census: when a host begins a later association, its changes in progress enter the order of their
-//! disks before the Connect completes. See [`Arming`].
+//! Census: a host's changes in progress enter the order of their disks before a Connect of a later
+//! association completes ([`Arming`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,9 +33,8 @@ impl Reactor {
         self.time.next_check = self.time.now.at;
     }
 
-    /// Reads the devices of queues with a new census; returns whether there were any. An unread
-    /// capsule would otherwise be entered, and executed, after changes of the new association. Must
-    /// not run within a poll of completions, one of which is the Connect itself.
+    /// Reads the devices of queues with a new census. An unread capsule would otherwise be executed
+    /// after changes of the new association. Must not run within a poll of completions.
     pub(super) fn see_censuses(&mut self) -> bool {
         let new = self.control.censuses.len();
         let unseen = self.control.censuses.iter();
@@ -60,7 +59,7 @@ impl Reactor {
         }
     }
 
-    /// True if a device without completions has input that may produce some.
+    /// Whether a device without completions has input that may produce some.
     fn has_more(&mut self, port: usize) -> bool {
         let port = self.queues.ports[port].as_mut();
         port.is_some_and(|port| port.endpoint().arm().unwrap_or(false))
@@ -99,8 +98,7 @@ impl Reactor {
         }
     }
 
-    /// Completes a Connect or authentication step at once, unless it created a queue and older
-    /// queues of the host have yet to enter their changes.
+    /// At once, unless older queues of the host have yet to enter their changes.
     pub(super) fn answer_connect(&mut self, id: RequestId, result: u64) {
         // Queues of this reactor do so when it next handles messages.
         if self.arming_of(id).is_none_or(Arming::is_done) {

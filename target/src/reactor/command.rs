@@ -22,7 +22,7 @@ pub(super) struct Command<'a> {
 }
 
 /// Stage at which a command leaves the fast path, because it needs the tables of all requests and
-/// queue pairs. `stopped` of that stage continues it.
+/// queue pairs; `stopped` of that stage continues it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a command that stopped must be taken on"]
 pub(super) enum Stop {
@@ -59,8 +59,7 @@ impl Command<'_> {
         }
     }
 
-    /// Returns the share charged for the buffers. Connects and authentication commands have none:
-    /// their queue has no share when they acquire buffers.
+    /// Connects and authentication commands have none: their queue has no share yet.
     #[inline(always)]
     pub(super) fn share(&self) -> Option<ShareId> {
         let share = self.queue.share;

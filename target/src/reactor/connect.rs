@@ -178,7 +178,6 @@ impl Reactor {
         queue.associated(association, share);
     }
 
-    /// Applies the marking rules for the host to the queue's packets.
     fn settle_marking(&mut self, qpair: QpairId, host: Nqn) -> Shown {
         let queue = &mut self.queues.qpairs[qpair];
         let marking = queue.policy.choose(Some(host.raw()));
@@ -191,9 +190,8 @@ impl Reactor {
         Shown::of(port.endpoint().marked(queue.qp), queue.policy.priorities)
     }
 
-    /// Closes the connection with this place, which another connection takes. Associations with
-    /// namespaces and connections whose Connect is in progress stay; connections yet to
-    /// authenticate are closed.
+    /// Closes the connection with this place. Associations with namespaces and connections whose
+    /// Connect is in progress stay.
     pub(super) fn displace(&mut self, place: PlaceId) {
         let is_it = |id: &QpairId| self.queues.qpairs[*id].place.id() == place;
         let Some(qpair) = self.queues.qpairs.ids().find(is_it) else {

@@ -20,7 +20,7 @@ pub(super) struct Control {
     pub(super) registry: Arc<Registry>,
     pub(super) inbox: Inbox,
     pub(super) inbox_watched: bool,
-    /// Earliest time of further accepts; `None` means at once.
+    /// `None` means at once.
     pub(super) next_connections: Option<Instant>,
     pub(super) plane: UnboundedSender<ControlMessage>,
     pub(super) audit: Audit,

@@ -1,8 +1,7 @@
 //! Decisions of the plan: size and position on disk, access, write protection, and durability.
 //!
-//! Each change of a decision begins a new epoch ([`Disks::epoch`]), and each command is tagged with
-//! the epoch of its plan. Directly before the disk receives a command of an older epoch, it is
-//! decided again.
+//! Each change of a decision begins a new epoch ([`Disks::epoch`]). Directly before a disk receives
+//! a command planned in an older epoch, it is decided again.
 
 use cairn_disk::BlockOp;
 use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation, OperationKind};
@@ -21,8 +20,8 @@ pub(super) fn check_writable(disk: Option<&Disk>) -> Result<(), Status> {
     Ok(())
 }
 
-/// Parses a command of an I/O queue. Refuses Fabrics commands: a second Connect is out of sequence
-/// (Base, 6.3). [`super::plan::stopped`] handles authentication commands.
+/// Refuses Fabrics commands on I/O queues: a second Connect is out of sequence (Base, 6.3).
+/// [`super::plan::stopped`] handles authentication commands.
 #[inline(always)]
 pub(super) fn parse(
     sqe: &Sqe,

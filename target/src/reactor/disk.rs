@@ -1,5 +1,5 @@
 //! Stage 5: execution by the disk. A command completes at once, is in the ring
-//! ([`Stage::InBackend`]) until [`step_ended`], or waits for its turn ([`super::turns`]) or a retry
+//! ([`Stage::InBackend`]) until [`step_ended`], or waits for a turn ([`super::turns`]) or a retry
 //! ([`super::retry`]).
 
 use cairn_disk::{BlockIo, BlockOp, Errno, Hints, Progress, Span};
@@ -25,7 +25,7 @@ use crate::order::Arrival;
 use crate::request::{Door, RequestId, Stage, Task, Turn};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Accepts a command whose data is ready. A read through a window needs no backend.
+/// A read through a window needs no backend.
 #[inline(always)]
 pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     if command.request.window.is_some() {
@@ -145,7 +145,6 @@ fn hand_over_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed 
     handed
 }
 
-/// Passes a request to the backend without delay.
 fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     if queues.requests[id].epoch != io.disks.epoch()
         && let Err(status) = decide_again(queues, io, id)
@@ -172,8 +171,6 @@ fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     Handed::UnderWay
 }
 
-/// Decides again on a request of an older epoch.
-///
 /// # Errors
 /// Status of the refused request.
 #[cold]
@@ -308,7 +305,7 @@ fn copy_ranges<'a>(
     data
 }
 
-/// Deallocates the ranges in order. All are checked before the first is executed.
+/// All ranges are checked before the first is executed.
 #[cold]
 fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
@@ -343,7 +340,6 @@ fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     respond::finish(queues, io, now, id, Status::SUCCESS, 0);
 }
 
-/// Passes access hints to the disk if it uses them.
 #[cold]
 fn advise(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
@@ -415,7 +411,7 @@ fn report_failure(
     );
 }
 
-/// Ends a turn and starts the next ones. `result` is `None` if the operation is retried.
+/// `result` is `None` if the operation is retried.
 fn turn_ended(
     queues: &mut Queues,
     io: &mut Io,
@@ -448,8 +444,8 @@ fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     }
 }
 
-/// Records that a request has left the backend of a disk with turns, a limit or ordered changes,
-/// and starts others. `result` is `None` if it is retried.
+/// After a request has left a disk with turns, a limit or ordered changes, starts others. `result`
+/// is `None` if it is retried.
 #[cold]
 fn went_out(
     queues: &mut Queues,
@@ -536,7 +532,6 @@ pub(super) fn serve_retries(queues: &mut Queues, io: &mut Io, now: &Now) -> bool
     !due.is_empty()
 }
 
-/// Resumes a request after an older change of its blocks has ended.
 pub(super) fn older_ended(queues: &mut Queues, io: &mut Io, now: &Now, work: WorkId) {
     let waits = |id: &RequestId| queues.requests[*id].stage() == Stage::AwaitingOlder;
     if let Some(id) = queues.requests.get(work).filter(waits) {

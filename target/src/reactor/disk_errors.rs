@@ -7,7 +7,7 @@ use nvme_proto::wire::status::SCT_PATH;
 /// Cancellation of a change because a newer change of its blocks was executed.
 pub(super) const OVERTAKEN: Errno = Errno(-1);
 
-/// Returns the status of a failed operation, without DNR if a retry or another path may succeed.
+/// Without DNR if a retry or another path may succeed.
 pub(super) fn status_of(op: BlockOp, errno: Errno) -> Status {
     if let Some(bits) = errno.drive_status() {
         return status_of_drive(Status::from_bits(bits));
@@ -38,8 +38,7 @@ pub(super) fn status_of(op: BlockOp, errno: Errno) -> Status {
     }
 }
 
-/// Returns the drive's status, except for path errors and aborts not requested by the host, which
-/// the host is to retry.
+/// Path errors and aborts not requested by the host are to be retried.
 fn status_of_drive(status: Status) -> Status {
     let code = status.code();
     let aborted = [Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION];
@@ -50,7 +49,6 @@ fn status_of_drive(status: Status) -> Status {
     if status.dnr() { code.with_dnr() } else { code }
 }
 
-/// True if the drive's Compare found different data.
 pub(super) fn is_difference(errno: Errno) -> bool {
     let status = errno.drive_status().map(Status::from_bits);
     status.is_some_and(|status| status.code() == Status::COMPARE_FAILURE)

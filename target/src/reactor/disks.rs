@@ -19,7 +19,6 @@ use crate::qpair::Association;
 use crate::registry::{ControllerShared, IoCounters};
 use crate::request::{Request, RequestId, RequestTable};
 
-/// Interval of failure reports per disk.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Age of the oldest command from which a disk counts as slow.
@@ -27,8 +26,7 @@ const SLOW: Duration = Duration::from_millis(100);
 
 const _: () = assert!(size_of::<Option<Disk>>() == 256);
 
-/// Namespace as used by a reactor. The power-of-two size makes indexing one instruction; rarely
-/// used state is boxed.
+/// Namespace as used by a reactor. The power-of-two size makes indexing one instruction.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) namespace: Arc<Namespace>,
@@ -39,13 +37,11 @@ pub(crate) struct Disk {
     regions: [Option<Arc<Region>>; PORTS_MAX],
     /// Time of the last reported failure, and the number suppressed since.
     reported: Option<(Instant, u64)>,
-    /// Requests at the disk.
     users: u32,
     /// Bytes of buffers held by those requests or promised to them.
     pub(super) held: usize,
     /// Last start of a command while others waited for requests.
     pub(super) last_begun: Option<Instant>,
-    /// Time bought under the namespace's rate limits.
     pub(super) purse: Purse,
     pub(super) entrance: Box<Entrance>,
     /// Age of the oldest command, in nanoseconds.
@@ -59,8 +55,7 @@ impl Disk {
         &self.namespace.backend
     }
 
-    /// Returns the disk's memory for a device that can read it without a buffer; `None` if a buffer
-    /// is needed or the memory is not registered with the device.
+    /// Memory for a device that can read it without a buffer.
     #[inline(always)]
     pub(crate) fn window(&self, port: usize, length: u32) -> Option<Sge> {
         let (mapping, start) = self.backend().window(length)?;
@@ -154,7 +149,6 @@ struct Table {
     /// Indexed by NSID - 1.
     disks: Vec<Slot>,
     counters: Arc<IoCounters>,
-    /// Time bought under the subsystem's rate limits.
     purse: Purse,
     active: u32,
     /// True if listed in [`Disks::busy`].
@@ -179,9 +173,9 @@ pub(crate) struct Disks {
     disks: Vec<Option<Disk>>,
     /// Indexed by subsystem id.
     tables: Vec<Table>,
-    /// Generation of decisions about commands, modulo 2^32: [`super::decisions`].
+    /// Modulo 2^32: [`super::decisions`].
     epoch: u32,
-    /// Subsystems with I/O commands in progress, now or in this round.
+    /// With I/O commands in progress, now or in this round.
     busy: Vec<u32>,
 }
 
@@ -379,7 +373,7 @@ impl Disks {
         }
     }
 
-    /// Returns the first accessible disk from slot `from` on, as (slots passed, disk).
+    /// (slots passed, disk).
     pub(crate) fn next(&self, of: &Association, from: u32) -> Option<(u32, u32)> {
         let table = self.tables.get(of.subsystem.id as usize)?;
         let rest = from..table.disks.len() as u32;

@@ -1,18 +1,16 @@
-//! Limit on a disk's commands in progress, and turns of operations that are restricted further.
-//! Excess commands wait in one queue per host.
+//! Limit on a disk's commands in progress. Excess commands wait in one queue per host.
 //!
-//! The queue with the least use in bytes, divided by its host's weight, goes first, so hosts share
-//! a busy disk by weight, whatever the size and number of their commands.
+//! The queue with the least use in bytes, divided by its host's weight, goes first.
 
 use super::turns::Turns;
 use crate::depth::Depth;
 use crate::ids::ShareId;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// Smallest cost of a command in bytes: smaller ones take a disk as long.
+/// Smaller commands take a disk as long.
 const BYTES_MIN: u64 = 4096;
 
-/// Cost units per byte, so that large weights can divide small commands.
+/// Lets large weights divide small commands.
 const PARTS: u64 = 64;
 
 #[derive(Debug, Clone, Copy)]

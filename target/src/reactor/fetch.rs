@@ -63,8 +63,7 @@ pub(super) fn pump_reads(queues: &mut Queues, io: &mut Io, now: &Now, qpair: Qpa
     }
 }
 
-/// Starts the READ; credits are available. A READ into a window changes the disk, so a newer
-/// decision may refuse it.
+/// A READ into a window changes the disk, so a newer decision may refuse it.
 fn begin_read(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let request = &queues.requests[id];
     if request.window.is_some()

@@ -1,13 +1,11 @@
-//! Gap: time without a round, because the reactor, its process or its machine slept, or its thread
-//! did not run.
+//! Gap: time without a round, because the reactor slept or its thread did not run.
 //!
-//! Capsules that arrived meanwhile may be stale, because their host may have moved to another path.
-//! Before a round reads any device, expired associations therefore end, by a clock that includes
-//! such times, and the reactor handles the arrived connection management messages itself: other
-//! threads may have been stopped too.
+//! Arrived capsules may be stale, because their host may have moved to another path. Before a round
+//! reads any device, expired associations therefore end, by a clock that runs through suspension,
+//! and the reactor handles arrived connection messages itself: other threads may have been stopped
+//! too.
 //!
-//! For a stop in the middle of a round, the ring checks the clock before a disk receives a change,
-//! and holds the change back after a gap.
+//! The ring itself checks for stops in the middle of a round.
 
 use super::Reactor;
 use crate::ids::QpairId;
@@ -32,9 +30,8 @@ impl Reactor {
         }
     }
 
-    /// Reads all completions of all devices. A capsule that arrived before the gap restarts its
-    /// association's timer now, and not again after a later gap, so it is executed within twice
-    /// KATO of being sent, however often the target is stopped.
+    /// A capsule that arrived before the gap restarts its association's timer now, and not again
+    /// after a later gap, so it is executed within twice KATO of being sent.
     pub(super) fn read_devices(&mut self) {
         for port in 0..self.queues.ports.len() {
             self.drain_port(port);
@@ -61,10 +58,9 @@ impl Reactor {
         let _ = self.control.plane.send(ControlMessage::TimersChanged);
     }
 
-    /// Returns the error of a cancelled operation. One that was not aborted is a change whose lease
-    /// ended before it could begin: its association ends now, before a response could leave. If the
-    /// host sent something in time while the change waited for its turn, the result is EAGAIN and
-    /// the change is retried.
+    /// A cancelled operation that was not aborted is a change whose lease ended before it could
+    /// begin: its association ends now, before a response could leave. If the host sent something
+    /// in time while the change waited, the result is EAGAIN and the change is retried.
     #[cold]
     pub(super) fn why_cancelled(&mut self, work: WorkId) -> i32 {
         let id = self.queues.requests.find(work);

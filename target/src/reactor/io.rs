@@ -21,7 +21,7 @@ pub(super) struct Io {
     pub(super) limited: Limited,
     /// Requests within their shares that wait for free data buffers.
     pub(super) awaiting_buffer: List,
-    /// Time since which no free buffer fits the first of `awaiting_buffer`.
+    /// `None` while a buffer fits the first of `awaiting_buffer`.
     pub(super) buffers_short: Option<Instant>,
     pub(super) retries: Retries,
     /// Changes that wait for older ones of the same blocks.

@@ -92,8 +92,7 @@ impl Reactor {
             place,
         } = admitted;
         let limits = *self.queues.port(port).limits();
-        // READ, then WRITE and SEND, per command. The next command may arrive before the completion
-        // of the SEND; its work then waits.
+        // READ, then WRITE and SEND, per command.
         let send_work = (2 * u32::from(reply.crqsize.get())).min(limits.send_work);
         let reads = request
             .peer_responder_resources
@@ -106,7 +105,7 @@ impl Reactor {
             responder_resources: request.peer_initiator_depth.min(limits.responder_resources),
             traffic_class: marking.traffic_class,
             hop_limit: marking.hop_limit,
-            // Infinite retries: the target's own deadline ends a host that posts no receives.
+            // The target's own deadline ends a host that posts no receives.
             rnr_retry_count: 7,
             ..QpOptions::default()
         };
@@ -131,8 +130,8 @@ impl Reactor {
             listener,
             place,
         };
-        // After a suspension during this round, its time is outdated, and a deadline based on it
-        // would leave no time for the Connect.
+        // The round's time may be outdated after a suspension, and would leave no time for the
+        // Connect.
         let now = self.time.clock.now().max(self.time.now.at);
         let id = self.queues.qpairs.add(QueuePair::new(accepted, now));
         self.queues.ports[port]
@@ -444,8 +443,7 @@ impl Reactor {
             reactor = self.control.index,
             "device removed"
         );
-        // The ring keeps the pages of the receive slots for requests in the backend. The slots are
-        // not posted again.
+        // The ring keeps the pages of the receive slots for requests in the backend.
         if let Err(error) = port.close(index, &mut self.io.ring) {
             // Cause: the removal of a device.
             tracing::warn!(%error, "memory of a removed device stays registered");
@@ -541,7 +539,7 @@ impl Reactor {
         }
     }
 
-    /// Closes all queues, also with commands in progress; then the reactor ends.
+    /// Also with commands in progress.
     pub(super) fn stop(&mut self) {
         self.control.stopping = true;
         self.refuse_waiting();

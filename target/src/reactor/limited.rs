@@ -1,6 +1,5 @@
-//! Commands that wait for rate limits, in one queue per host and disk. The queue with the least
-//! use, divided by its host's weight, goes first, so that hosts share a limit evenly.
-//! [`super::throttle`] serves the queues.
+//! Commands that wait for rate limits, in one queue per host and disk, served by
+//! [`super::throttle`]. The queue with the least use, divided by its host's weight, goes first.
 
 use super::tally::Tally;
 use crate::ids::ShareId;
@@ -44,7 +43,7 @@ pub(super) struct Limited {
     of_share: Tally,
     pub(super) next_ns: u64,
     count: usize,
-    /// Number of queued commands from which capsules wait without a request.
+    /// From this number on, capsules wait without a request.
     crowd: usize,
 }
 
@@ -84,7 +83,6 @@ impl Limited {
         lines.any(|line| line.share == share && line.disk == disk && line.count > 0)
     }
 
-    /// Smallest `taken_ns` among the nonempty queues.
     fn least(&self) -> Option<u64> {
         let waiting = self.lines.iter().filter(|line| line.count > 0);
         waiting.map(Line::taken_ns).min()

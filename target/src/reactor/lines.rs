@@ -1,5 +1,4 @@
-//! Capsules that wait for a request, in one queue per queue pair and namespace, in rotation. A host
-//! or namespace at its share ([`super::shares`]) blocks no other capsules.
+//! Capsules that wait for a request, in one queue per queue pair and namespace, in rotation.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -12,10 +11,10 @@ use crate::ids::{QpairId, ShareId};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Capsule {
     pub(super) qpair: QpairId,
-    /// `None` if released during the wait; in-capsule data is then lost.
+    /// `None` once in-capsule data is discarded.
     pub(super) slot: Option<u32>,
     pub(super) sqe: Sqe,
-    /// In-capsule data, in bytes.
+    /// In-capsule data.
     pub(super) data_bytes: u32,
     pub(super) seen_ns: u64,
 }
@@ -54,7 +53,6 @@ impl Line {
 pub(super) struct Lines {
     lines: VecDeque<Line>,
     of_qpair: Tally,
-    /// Allocations of former queues.
     spare: Vec<VecDeque<Capsule>>,
     waiting: usize,
 }

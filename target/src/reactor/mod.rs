@@ -1,11 +1,11 @@
 //! Reactor: one pinned thread that owns all state on the path of its I/O commands.
 //!
-//! Each round polls the devices and the ring, advances the requests, and posts the work: receives,
-//! then sends in one chain per queue pair, then block I/O in one system call. Without work the
-//! reactor polls for a while ([`cairn_disk::Idle`]), then sleeps in its ring.
+//! Each round polls the devices and the ring, advances the requests, and posts receives, then sends
+//! in one chain per queue pair, then block I/O in one system call. Without work the reactor polls
+//! for a while ([`cairn_disk::Idle`]), then sleeps in its ring.
 //!
-//! The state is split into [`Queues`], [`Io`], [`Control`] and [`Time`], so that I/O functions take
-//! only the parts that they use.
+//! The state is split into [`Queues`], [`Io`], [`Control`] and [`Time`], so that functions take
+//! only what they use.
 //!
 //! Stages of an I/O command, in order (docs/walk.md): [`receive`], [`plan`], [`buffers`],
 //! [`fetch`], [`disk`], [`respond`] and [`sent`]. [`connect`], [`authenticate`] and [`admin`]
@@ -100,26 +100,23 @@ pub(crate) struct Sizes {
     /// Limit of a transfer, in bytes.
     pub(crate) transfer_bytes: usize,
     pub(crate) queue_pairs: u16,
-    /// Polling time without work.
     pub(crate) poll_idle: Duration,
     pub(crate) poll_drives: bool,
-    /// Limit of a command's time at a disk; 0 means no limit.
+    /// 0 means no limit.
     pub(crate) io_timeout: Duration,
 }
 
 impl Sizes {
-    /// Capsules beyond this number wait in their receive slots, so more requests than receives are
-    /// of no use.
+    /// Capsules beyond this number wait in their receive slots.
     pub(crate) fn requests(&self) -> u32 {
         self.receives
     }
 
-    /// Completions outstanding per device.
     pub(crate) fn completions(&self) -> u32 {
         // Each posted receive completes once.
         self.receives
-            // A request has at most one signaled work request: its READ or its SEND. On a broken
-            // queue pair, its WRITE and its SEND both complete, signaled or not.
+            // One signaled work request per request, its READ or its SEND. On a broken queue pair,
+            // WRITE and SEND both complete.
             + 2 * self.requests()
     }
 }
@@ -158,8 +155,7 @@ impl Reactor {
         }
     }
 
-    /// Same as [`Self::step`] in simulated time: disks take no time, or the time of the simulated
-    /// clock.
+    /// In simulated time: disks take no time, or the time of the simulated clock.
     pub(crate) fn step_settled(&mut self, now: Instant) -> Rest {
         if let Err(error) = self.io.ring.settle() {
             panic!("io_uring no longer waits: {error}");
@@ -404,8 +400,7 @@ impl Reactor {
             }
             Message::Complete { qpair, completion } => {
                 if self.queues.qpairs.get(qpair).is_some() {
-                    // Sent at once if possible: completions caused by an admin command precede its
-                    // own.
+                    // If possible at once: completions caused by an admin command precede its own.
                     self.queues.late.push_back((qpair, completion));
                     receive::serve_late(&mut self.queues, &mut self.io, &self.time.now);
                 }
@@ -453,8 +448,7 @@ impl Reactor {
         }
     }
 
-    /// Returns the time of the next deadline check; `None` without deadlines, so idle connections
-    /// wake no thread.
+    /// `None` without deadlines, so idle connections wake no thread.
     fn tick_deadline(&self) -> Option<Instant> {
         let waits = |id| self.queues.draining || self.queues.qpairs[id].has_deadline();
         let any = self.queues.requests.in_use() > 0
@@ -464,8 +458,7 @@ impl Reactor {
         any.then_some(self.time.next_tick)
     }
 
-    /// Arms all wake-up sources and returns the deadline of the sleep, if any. The outer `None`
-    /// means that work has arrived.
+    /// Returns the deadline of the sleep, if any. The outer `None` means that work has arrived.
     fn prepare_sleep(&mut self) -> Option<Option<Instant>> {
         self.time.next_check = self.time.now.at;
         self.take_censuses();
@@ -536,7 +529,7 @@ impl Reactor {
         throttle::serve(queues, io, &time.now)
     }
 
-    /// Assigns freed resources. Nothing becomes free in a round without work.
+    /// Nothing becomes free in a round without work.
     fn serve_waiting(&mut self, busy: bool) {
         let Self {
             queues, io, time, ..

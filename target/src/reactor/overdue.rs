@@ -1,6 +1,6 @@
 //! Deadlines of commands at disks, and of hosts that do not send data or accept responses.
 //!
-//! Each command has its own deadline, so a slow host gains time only for the command it serves.
+//! Each command has its own deadline.
 //!
 //! A command past its deadline at a disk is cancelled, and completed only when the disk has ended
 //! it: until then its data could still arrive.
@@ -23,14 +23,14 @@ use crate::work_id::WorkKind;
 /// From when the READ of a command could begin.
 const DATA_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time for a host to accept a response, from the end of the command. It exceeds
-/// [`crate::qpair::RESPONSE_TIMEOUT`]: on a slow link, the last of many large reads arrives late.
+/// Time for a host to accept a response, from the end of the command. Exceeds
+/// [`crate::qpair::RESPONSE_TIMEOUT`], because the last of many large reads arrives late on a slow
+/// link.
 const TAKING_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Time for a disk to end an aborted command; the Abort then completes as not aborted.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Returns the queue pairs of hosts past a deadline, with the reason.
 pub(super) fn check_ages(
     queues: &mut Queues,
     io: &mut Io,
@@ -119,8 +119,8 @@ fn report_late(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
     );
 }
 
-/// Executes an Abort: completes the command if it has not started at its disk, otherwise cancels it
-/// there. An invalid host may use one CID for several commands; all are completed.
+/// Completes the command if it has not started at its disk, otherwise cancels it there. An invalid
+/// host may use one CID for several commands.
 pub(super) fn abort(
     queues: &mut Queues,
     io: &mut Io,

@@ -1,5 +1,5 @@
-//! Stage 2: plan of an I/O command: its disk, the operation, the memory read directly by the
-//! device, and buffer sizes.
+//! Stage 2: plan of an I/O command: its disk, the operation, memory read directly by the device,
+//! and buffer sizes.
 
 use cairn_disk::{BlockIo, BlockOp, Hints};
 use nvme_proto::controller::AuthenticationRequest;
@@ -51,7 +51,7 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
 ///
 /// # Errors
 /// Status of the refused command.
-// Inlined with its callees to keep results in registers.
+// Inlined to keep results in registers.
 #[inline(always)]
 fn plan(
     request: &mut Request,
@@ -146,7 +146,7 @@ fn hints(sqe: &Sqe, operation: Operation, fua: bool) -> Hints {
     }
 }
 
-/// Returns buffer bytes without a window, as (data, scratch). MDTS limits the length to 32 bits.
+/// (data, scratch) without a window. MDTS limits the length to 32 bits.
 fn buffers_for(
     operation: Operation,
     transfer: DataTransfer,

@@ -21,15 +21,14 @@ use crate::request::{List, RequestId, RequestTable, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
 pub(super) struct Queues {
-    /// By index of the device; `None` after its removal.
+    /// `None` after a device's removal.
     pub(super) ports: Vec<Option<Port>>,
     pub(super) qpairs: Qpairs,
     pub(super) requests: RequestTable,
     /// At most the entries of all queues.
     pub(super) lines: Lines,
-    /// Token buckets for non-I/O commands, with the queued commands.
     pub(super) accounts: Accounts,
-    /// Number of free requests from which a capsule receives one without a check of shares.
+    /// Free requests from which shares are not checked.
     pub(super) plenty: usize,
     pub(super) reserve: usize,
     pub(super) commands: List,
@@ -37,12 +36,12 @@ pub(super) struct Queues {
     pub(super) late: VecDeque<(QpairId, CommandEnd)>,
     /// Connects that wait until older queues of their host have entered their changes.
     pub(super) awaiting_census: List,
-    /// Authentication commands at another thread, at most one per queue pair.
+    /// At most one per queue pair.
     pub(super) awaiting_authentication: List,
     pub(super) dirty: Vec<QpairId>,
-    /// Work not accepted by a broken queue pair; it ends with the round.
+    /// Not accepted by a broken queue pair; ends with the round.
     pub(super) lost: Vec<WorkId>,
-    /// Closed queue pairs without requests, removed at the end of the round.
+    /// Removed at the end of the round.
     pub(super) ended: Vec<QpairId>,
     /// True if new commands are refused during shutdown.
     pub(super) draining: bool,
@@ -60,7 +59,6 @@ pub(super) struct Broken {
 pub(super) enum Wait {
     /// Rate limits, or the limit of the disk.
     Limit,
-    /// Share of the host in the data buffers.
     Share,
     Pool,
     Read,
@@ -158,8 +156,7 @@ impl Queues {
         }
     }
 
-    /// Posts the work of the round. Receives precede sends, so that a host with a response finds a
-    /// receive for its next command.
+    /// Receives precede sends: a host with a response finds a receive for its next command.
     pub(super) fn flush(&mut self) {
         for port in self.ports.iter_mut().flatten() {
             if port.flush_receives().is_err() {

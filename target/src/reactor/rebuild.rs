@@ -1,4 +1,4 @@
-//! Replacement of a reactor that panicked, on the same thread, which the old ring may not leave.
+//! Replacement of a reactor that panicked, on the same thread.
 
 use std::collections::HashSet;
 use std::io;
@@ -16,7 +16,7 @@ use crate::request::{Request, RequestId, Stage};
 /// Time for disks to end the old reactor's commands, so that both need not have memory at once.
 const DISKS_WAIT: Duration = Duration::from_millis(250);
 
-/// Limit of former reactors that wait for disks: hung disks must not keep too much memory.
+/// Limit of former reactors that wait for disks and keep their memory.
 const REMAINS_MAX: usize = 4;
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ struct Losses {
 }
 
 impl Reactor {
-    /// Returns the successor, which has the mailbox but none of the hosts' queues.
+    /// The successor has the mailbox but none of the hosts' queues.
     pub(super) fn rebuild(mut self, panic: &Panic) -> io::Result<Self> {
         self.queues.counters.panics.add(1);
         self.queues.requests.abandon_all();
@@ -152,7 +152,6 @@ impl Reactor {
         (queues, losses)
     }
 
-    /// Handles completions of disks for reactors that panicked.
     pub(super) fn collect_remains(&mut self) {
         if self.control.remains.is_empty() {
             return;

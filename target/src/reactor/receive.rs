@@ -1,4 +1,4 @@
-//! Stage 1: arrival of a capsule. It gets a request with the permit for exactly one completion.
+//! Stage 1: arrival of a capsule, which gets a request with a permit for one completion.
 
 use cairn_rdma::{Completion, WorkStatus};
 use nvme_proto::controller::Completion as CommandEnd;
@@ -21,7 +21,7 @@ use crate::registry::KEEP_ALIVE_EXPIRED;
 use crate::request::Task;
 use crate::work_id::WorkKind;
 
-/// Validates a received capsule and returns its in-capsule data length.
+/// Returns the in-capsule data length.
 #[inline]
 fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending> {
     if completion.status != WorkStatus::Success {
@@ -52,7 +52,6 @@ pub(super) fn capsule_arrived(
     slot: u32,
     completion: &Completion,
 ) -> Result<(), Broken> {
-    // A removed port needs no receives.
     let Some(port) = &mut queues.ports[index] else {
         return Ok(());
     };
@@ -134,7 +133,7 @@ fn wait_or_admit(queues: &mut Queues, io: &mut Io, now: &Now, port: usize, mut c
     }
 }
 
-/// Starts the command of a capsule whose SQE has been copied.
+/// The SQE has been copied.
 pub(super) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsule) {
     let id = queues.take_on(&capsule);
     if capsule.is_shed() {

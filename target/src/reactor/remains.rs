@@ -1,13 +1,12 @@
 //! Commands at disks after their reactor panicked.
 //!
-//! After a panic an invariant is broken, so no work of the reactor continues. Its endpoints are
-//! closed first, so devices transfer no more data for it. Disks still execute commands and write
-//! read data into its memory, so its ring and memory remain until the last of these commands has
-//! ended ([`Remains`]). Nothing more is submitted; operations not yet submitted have lost their
-//! files.
+//! No work of a reactor with a broken invariant continues. Its endpoints are closed first, so that
+//! devices transfer no more data. Disks still write read data into its memory, so its ring and
+//! memory remain until the last command has ended ([`Remains`]). Operations not yet submitted have
+//! lost their files.
 //!
 //! Until then the queues of these commands count as connected: changes of the host's next
-//! association wait for them ([`crate::order`]), and their CNTLID is not reused.
+//! association wait ([`crate::order`]), and the CNTLID is not reused.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -96,8 +95,7 @@ impl Remains {
         Ok(())
     }
 
-    /// Handles the end of a step. The operation ends with it unless another step is in progress.
-    /// Lost writes are recorded as usual.
+    /// Handles the end of a step. Lost writes are recorded as usual.
     fn ended(&mut self, work: WorkId, result: Result<u32, i32>) {
         let Some(id) = self.requests.get(work) else {
             return;

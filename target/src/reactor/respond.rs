@@ -132,7 +132,6 @@ pub(super) fn stopped(queues: &mut Queues, id: RequestId, stop: Stop) {
     }
 }
 
-/// Completes a command at any stage.
 pub(super) fn finish(
     queues: &mut Queues,
     io: &mut Io,
@@ -145,7 +144,7 @@ pub(super) fn finish(
     stopped(queues, id, stop);
 }
 
-/// Completes a command with an error and records it in the host's error log.
+/// Records the error in the host's error log.
 pub(super) fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, status: Status) {
     let request = &queues.requests[id];
     let sqe = &request.sqe;

@@ -1,5 +1,4 @@
-//! Retries of block I/O, each after a pause, so that a disk that always asks again cannot occupy
-//! the reactor.
+//! Retries of block I/O, each after a pause.
 
 use std::time::Instant;
 

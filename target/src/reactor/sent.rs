@@ -12,8 +12,8 @@ use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::work_id::{WorkId, WorkKind};
 
-/// Handles the end of a signaled SEND: frees its request and those that it covers. Returns the
-/// queue pair if its other requests wait for the credits.
+/// Frees the request of a signaled SEND and those that it covers. Returns the queue pair if its
+/// other requests wait for credits.
 ///
 /// # Errors
 /// The queue pair must be closed.
@@ -55,7 +55,7 @@ pub(super) fn send_ended(
     Ok(others_wait.then_some(qpair))
 }
 
-/// Handles a failed WRITE or covered SEND; the signaled SEND behind it will be flushed.
+/// The signaled SEND behind it will be flushed.
 pub(super) fn unsignaled_failed(queues: &mut Queues, work: WorkId, status: WorkStatus) -> Broken {
     assert!(!status.is_success(), "{work:?} is not signaled");
     let id = queues.requests.find(work);

@@ -1,9 +1,9 @@
-//! Settling of changed decisions: done once no disk has a command planned before the change.
+//! Settling of changed decisions.
 //!
 //! The control plane changes the basis of plans and sends each reactor
 //! [`Message::Settle`](crate::registry::Message::Settle). From then on, commands of an older epoch
-//! do not reach their disks ([`super::decisions`]), and the reactor answers when those in progress
-//! have ended.
+//! do not reach their disks ([`super::decisions`]); the reactor answers when those in progress have
+//! ended.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct Unsettled {
     settling: Arc<Settling>,
 }
 
-/// True if a change is in the backend, or is a READ by a device into the disk's memory.
+/// Includes READs by a device into the disk's memory.
 fn is_at_disk(request: &Request) -> bool {
     let changes = matches!(request.task, Task::Io(kind) if kind.changes());
     let stage = request.stage();
@@ -51,8 +51,7 @@ impl Reactor {
         self.time.next_check = self.time.now.at;
     }
 
-    /// Answers the changes without older commands in progress. Commands left by a reactor that
-    /// panicked count as older than any change.
+    /// Commands left by a reactor that panicked count as older than any change.
     pub(super) fn answer_settled(&mut self) {
         let (queues, disks) = (&self.queues, &self.io.disks);
         let requests = &queues.requests;

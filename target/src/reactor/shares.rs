@@ -1,10 +1,9 @@
 //! Shares of hosts and namespaces in the requests and data buffers of a reactor.
 //!
-//! A host with a dead link, or a hanging disk, keeps its resources until the transport or the disk
-//! returns them, so no holder may take everything. After taking one more, a host may hold at most
-//! the free rest, a namespace at most half of it. Resources of a host's former controllers count as
-//! the host's. A host at its share may still use a little of a namespace that holds little, so a
-//! hanging disk does not block the host's other disks.
+//! A host with a dead link, or a hanging disk, keeps its resources. After taking one more, a host
+//! may therefore hold at most the free rest, a namespace at most half of it. Resources of a host's
+//! former controllers count as the host's. A host at its share may still use a little of a
+//! namespace that holds little, so a hanging disk does not block the host's other disks.
 //!
 //! A request beyond its share waits in the queue of its host and disk and blocks no other queue.
 
@@ -26,8 +25,7 @@ pub(super) struct Stock {
 }
 
 impl Stock {
-    /// True if a host and a disk with these holdings may take `more`. A holder of nothing may
-    /// always take something.
+    /// A holder of nothing may always take something.
     pub(super) fn allows(self, by_host: usize, by_disk: usize, more: usize) -> bool {
         let left = self.free.saturating_sub(more);
         let (host, disk) = (by_host + more, by_disk + more);
@@ -228,8 +226,8 @@ impl Shares {
         self.eased |= !self.lines.is_empty();
     }
 
-    /// Returns the next waiting request whose shares allow its buffers, which are then promised.
-    /// Queues are served in rotation.
+    /// Promises the buffers of the next waiting request whose shares allow them. Queues in
+    /// rotation.
     pub(super) fn next(
         &mut self,
         requests: &mut RequestTable,

@@ -1,9 +1,9 @@
 //! Release of receive slots by waiting capsules when receives run short.
 //!
-//! In-capsule data stays in its receive slot, shared by all hosts of a device, and commands for a
-//! hanging disk can occupy them all. Once few slots are posted, a queue without progress therefore
-//! discards its data. Its commands keep their positions; at their turn or deadline they fail with
-//! Namespace Not Ready without Do Not Retry: nothing was executed, and the host sends them again.
+//! Waiting commands for a hanging disk can occupy all receive slots of a device. Once few are
+//! posted, a queue without progress discards its in-capsule data. Its commands keep their
+//! positions; at their turn or deadline they fail with Namespace Not Ready without Do Not Retry:
+//! nothing was executed, and the host sends them again.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use super::queues::Queues;
 use super::time::Now;
 use crate::ids::QpairId;
 
-/// Time that a command with discarded data waits for its turn. Linux sends it five more times, so a
-/// disk may hang for a minute before an application gets an error.
+/// How long a command with discarded data waits. Linux sends it five more times, so a disk may hang
+/// for a minute.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn shed_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
@@ -38,8 +38,7 @@ pub(super) fn shed_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
     }
 }
 
-/// Removes the commands with discarded data past [`PATIENCE`]. They may use requests beyond their
-/// host's share, up to three quarters of all.
+/// They may use requests beyond their host's share, up to three quarters of all.
 pub(super) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsule> {
     if queues.lines.is_empty() {
         return Vec::new();

@@ -29,7 +29,6 @@ use crate::panics::{self, Panic, Panics, REPORT};
 use crate::registry::{ControlMessage, Inbox, Registry};
 use crate::request::List;
 
-/// Entries of the ring for polls.
 const RING_SPARE: u32 = 64;
 
 /// Completions per poll of a device.

@@ -39,8 +39,7 @@ fn bill(request: &Request) -> Option<Bill> {
     }
 }
 
-/// Calls `each` for all limiters of a command, the widest last, with the time bought by this
-/// reactor.
+/// The widest limiter last, with the time bought by this reactor.
 fn each_limit(
     queues: &Queues,
     io: &mut Io,
@@ -69,7 +68,7 @@ fn is_awaited(queues: &Queues, io: &mut Io, id: RequestId, bill: &Bill) -> bool 
     awaited
 }
 
-/// Returns the cost; `Err`: time of the next attempt, in nanoseconds.
+/// `Err`: time of the next attempt, in nanoseconds.
 fn try_pay(
     queues: &Queues,
     io: &mut Io,

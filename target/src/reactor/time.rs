@@ -19,10 +19,9 @@ pub(super) struct Time {
     pub(super) started: Instant,
     pub(super) now: Now,
     pub(super) doing: Doing,
-    /// True if the reactor slept since its last round, which may have begun long ago.
+    /// The last round may have begun long ago.
     pub(super) asleep: bool,
     pub(super) next_tick: Instant,
-    /// Next check for infrequent events, while busy.
     pub(super) next_check: Instant,
     pub(super) idle: Idle,
 }
@@ -34,6 +33,5 @@ pub(crate) enum Rest {
     Spin,
     /// Begin after yielding the core.
     Yield,
-    /// Sleep until an event or the deadline.
     Until(Option<Instant>),
 }

@@ -1,12 +1,9 @@
-//! Turns of flushes and fallocates, which the ring passes to kernel threads, so that a hanging disk
-//! takes few of these threads.
+//! Turns of flushes and fallocates, so that a hanging disk takes few kernel threads.
 //!
-//! One flush of a disk is in progress at a time. Flushes that arrive meanwhile wait; the next flush
-//! completes all of them.
+//! A disk has one flush in progress. The next flush completes all that arrive meanwhile.
 
 use crate::request::{List, Request, RequestId, RequestTable, Stage, Turn};
 
-/// Fallocates in progress per disk.
 const ALLOCATIONS_MAX: u32 = 2;
 
 #[derive(Debug, Default)]

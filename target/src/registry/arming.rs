@@ -1,8 +1,7 @@
 //! Start of the ordering of a host's changes.
 //!
-//! Changes of a host with one association are not ordered. When it begins another one, a message
-//! makes the queues of the older ones enter their changes in progress; the new Connect completes
-//! when all have.
+//! Changes of a host with one association are not ordered. When it begins another, a message makes
+//! the older queues enter their changes in progress; the Connect completes when all have.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Thread for authentication steps: exponentiations of up to 8192 bits would block a reactor.
+//! Thread for authentication steps: exponentiations of up to 8192 bits.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -13,15 +13,13 @@ use nvme_proto::wire::Nqn;
 use super::{Mailbox, Message, QueueAddress, SubsystemShared};
 use crate::ids::QpairId;
 
-/// Limit of waiting steps. Beyond it, the [`Payer`] with most of them loses its last one, which
-/// ends that connection or reauthentication. A host has at most one step per queue, and only while
-/// it authenticates.
+/// Beyond it, the [`Payer`] with most steps loses its last one, which ends that connection or
+/// reauthentication. A host has at most one step per queue.
 const JOBS_MAX: usize = 256;
-/// Limit of waiting steps of a payer. Beyond it a connection ends, and its host retries.
+/// Beyond it a connection ends, and its host retries.
 const JOBS_OF_PAYER_MAX: usize = 128;
 
-/// Relative to reactors: a flood of unauthenticated hosts must not take the processors of connected
-/// ones.
+/// Relative to reactors, for a flood of unauthenticated hosts.
 const NICENESS: i32 = 10;
 
 #[derive(Debug)]
@@ -35,7 +33,7 @@ pub(crate) enum Step {
 pub(crate) struct Computed {
     pub(crate) qpair: QpairId,
     pub(crate) exchange: Box<Authentication>,
-    /// Data for the host's buffer, possibly empty; `None` if the step cannot be computed.
+    /// Possibly empty; `None` if the step cannot be computed.
     pub(crate) answer: Option<Vec<u8>>,
 }
 
@@ -48,7 +46,7 @@ pub(crate) struct HostKeys {
 }
 
 impl HostKeys {
-    /// Returns the exchange required of this host, `None` without a key.
+    /// `None` without a key.
     pub(crate) fn exchange(&self, host: &Nqn, subsystem: &Nqn) -> Option<Authentication> {
         let secrets = self.hosts.get(host).or(self.others.as_ref())?;
         let names = Names {
@@ -85,7 +83,7 @@ struct Line<T> {
 }
 
 impl<T> Line<T> {
-    /// Returns a displaced step: this one, or the last one of the payer with most.
+    /// This one, or the last one of the payer with most.
     fn push(&mut self, payer: Payer, job: T) -> Option<T> {
         let own = self.waiting.get(&payer).map_or(0, VecDeque::len);
         if own >= JOBS_OF_PAYER_MAX {
@@ -141,12 +139,11 @@ impl<T> Default for Line<T> {
     }
 }
 
-/// Handle of the thread, which ends with its last handle.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Authenticator {
-    /// Consistent after a panic: nothing between two changes can fail.
+    /// Consistent after a panic: no code between two changes panics.
     line: Arc<Mutex<Line<Job>>>,
-    /// Wakes the thread, once per job. `None` until a host has a key.
+    /// Once per job. `None` until a host has a key.
     wake: Arc<Mutex<Option<Sender<()>>>>,
 }
 
@@ -167,7 +164,7 @@ impl std::fmt::Debug for Job {
 }
 
 impl Authenticator {
-    /// Starts the thread once. Not called on a reactor, whose core affinity it would inherit.
+    /// Not called on a reactor, whose core affinity it would inherit.
     pub(crate) fn start(&self) -> io::Result<()> {
         let mut wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
         if wake.is_none() {
@@ -180,8 +177,7 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Queues a step of `payer`. [`Message::Computed`] follows, without an answer if the queue is
-    /// full.
+    /// [`Message::Computed`] follows, without an answer if the queue is full.
     fn compute(&self, payer: Payer, job: Job) {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let displaced = line.push(payer, job);
@@ -215,7 +211,7 @@ impl SubsystemShared {
         self.authenticator.compute(payer, job);
     }
 
-    /// Returns the exchange for reauthentication, `None` if the host has no key now.
+    /// `None` if the host has no key now.
     pub(crate) fn renewal(&self, host: &Nqn) -> Option<Authentication> {
         let state = self.lock();
         state.keys.exchange(host, state.subsystem_nqn())
@@ -256,7 +252,7 @@ fn compute(exchange: &mut Authentication, step: &Step, seqnum: u32) -> Option<Ve
             let message = exchange.receive(bytes, seqnum, &mut |bytes| {
                 failed |= getrandom::fill(bytes).is_err();
             });
-            // The whole buffer is sent to the host, so its old content must be overwritten.
+            // The whole buffer is sent to the host.
             let mut message = message.ok().filter(|_| !failed)?;
             message.resize(bytes, 0);
             Some(message)
@@ -312,7 +308,6 @@ mod tests {
             assert!(displaced.is_some_and(|job| job < 1000));
             assert_eq!(line.count, JOBS_MAX);
         }
-        // No payer has more than its share, so the new step is displaced.
         let first = line.waiting[&address(1)].len() as i32;
         assert!((50..64).contains(&first), "{first}");
         let mut served = Vec::new();

@@ -1,8 +1,6 @@
 //! Admitted connections that wait for their reactor.
 //!
-//! A reactor takes a few at a time, so that a flood does not fill its rounds; known hosts go first.
-//! A displaced connection is removed here at no cost to the reactor. Places bound the number of
-//! waiting connections.
+//! A reactor takes a few at a time; known hosts go first. Places bound their number.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

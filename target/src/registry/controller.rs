@@ -19,12 +19,10 @@ use crate::ana::{AnaShared, ListenerShared};
 use crate::limits::Limiter;
 use crate::order::{Sender, host_key};
 
-/// Time by which a recorded last command may be ahead, so that not every command writes to shared
-/// memory. An association may outlive KATO by it.
+/// Saves writes to shared memory. An association may outlive KATO by it.
 const LAST_COMMAND_AHEAD: Duration = Duration::from_millis(10);
 
-/// Restricted namespaces accessible to a host, read by reactors while the control plane changes
-/// them.
+/// Restricted namespaces accessible to a host.
 #[derive(Debug)]
 pub(super) struct Seen([AtomicU64; NSID_WORDS]);
 
@@ -53,12 +51,10 @@ pub(crate) struct ControllerShared {
     pub(super) host: Nqn,
     pub(super) host_nqn: String,
     pub(super) peer: IpAddr,
-    /// Time of the last command on any queue, in nanoseconds since the target started, plus up to
-    /// [`LAST_COMMAND_AHEAD`].
+    /// In nanoseconds since the target started, plus up to [`LAST_COMMAND_AHEAD`].
     pub(super) last_command_ns: AtomicU64,
-    /// Time without a command, in nanoseconds; `u64::MAX` means no limit.
+    /// In nanoseconds; `u64::MAX` means no limit.
     pub(super) lease_ns: AtomicU64,
-    /// True if writes may complete from a volatile cache.
     pub(super) write_cache: AtomicBool,
     pub(super) cache_changes: AtomicU64,
     pub(super) listener: Arc<ListenerShared>,
@@ -134,8 +130,8 @@ impl ControllerShared {
         self.ana.get(anagrpid)
     }
 
-    /// Extends the lease for an arrived command. Returns false if it has ended; the command must
-    /// not be executed. Most calls do not write to shared memory.
+    /// Returns false if the lease has ended: the command must not be executed. Most calls do not
+    /// write to shared memory.
     #[inline]
     pub(crate) fn extend_lease(&self, now_ns: u64) -> bool {
         now_ns <= self.last_command_ns.load(Ordering::Relaxed) || self.renew(now_ns)
@@ -154,7 +150,6 @@ impl ControllerShared {
         self.last_command_ns.fetch_max(ns, Ordering::Relaxed);
     }
 
-    /// True if the lease has ended: the host sent nothing for its whole lifetime.
     #[inline]
     pub(crate) fn is_over(&self, now_ns: u64) -> bool {
         let silent_ns = now_ns.saturating_sub(self.last_command_ns.load(Ordering::Relaxed));

@@ -18,7 +18,6 @@ pub(crate) struct IoCounters {
     pub(crate) written_bytes: Counter,
     /// Commands that failed because of the disk.
     pub(crate) media_errors: Counter,
-    /// Time with an I/O command in progress.
     pub(crate) busy_ns: Counter,
 }
 
@@ -44,7 +43,7 @@ impl IoCounters {
 pub(crate) fn smart(sets: &[Arc<IoCounters>], power_on: Duration) -> SmartCounters {
     let sum =
         |counter: fn(&IoCounters) -> &Counter| sets.iter().map(|set| counter(set).get()).sum();
-    // Reactors are busy in parallel, so the largest time is the best estimate.
+    // Reactors are busy in parallel: the largest time is the best estimate.
     let busy_ns = sets.iter().map(|set| set.busy_ns.get()).max().unwrap_or(0);
     SmartCounters {
         read_bytes: sum(|set| &set.read_bytes),

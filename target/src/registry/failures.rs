@@ -1,8 +1,7 @@
 //! Failed commands in transit from reactors to their controller's error log.
 //!
 //! A host can cause failures at any rate, so a reactor stores them here without a lock. The
-//! controller's next admin command, Get Log Page included, moves them to the log under the
-//! subsystem's lock.
+//! controller's next admin command moves them to the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::limits::ERROR_LOG_ENTRIES;
 
-/// Attempts to make room, which other reactors may take; then the failure is only counted.
+/// To make room, which other reactors may take.
 const ATTEMPTS: usize = 3;
 
 /// Newest failures, at most the size of the error log.

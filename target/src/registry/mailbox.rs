@@ -1,9 +1,8 @@
 //! Messages between threads.
 //!
-//! Messages carry connections, effects of admin commands and configuration changes, never single
-//! I/O commands. Mailboxes are unbounded: two reactors could block forever on each other's full
-//! mailbox. The numbers of queue pairs and controllers limit their size. `cargo xtask loom` tests
-//! all interleavings of the threads.
+//! Mailboxes are unbounded, because two reactors could block forever on each other's full one; the
+//! numbers of queue pairs and controllers limit them. `cargo xtask loom` tests all interleavings of
+//! the threads.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -100,9 +99,8 @@ impl Load {
         self.admin + self.io
     }
 
-    /// Returns the reactor for a new queue: the one with the fewest queues of its kind. Kinds are
-    /// counted separately, otherwise hosts with one queue of each kind would have all their I/O on
-    /// one of two reactors. `None`: all have `limit` queue pairs.
+    /// The one with the fewest queues of its kind: otherwise hosts with one queue of each kind
+    /// would have all their I/O on one of two reactors. `None`: all have `limit` queue pairs.
     pub(crate) fn lightest(loads: &[Self], qid: u16, limit: usize) -> Option<usize> {
         let weight = |load: &Self| match qid {
             0 => (load.admin, load.io),
@@ -176,8 +174,7 @@ impl Mailbox {
         self.messages.nudge();
     }
 
-    /// Ends a displaced connection. Returns it if the reactor has not taken it yet; otherwise the
-    /// reactor closes it.
+    /// Returns the connection if the reactor has not taken it yet; otherwise the reactor closes it.
     pub(crate) fn displace(&self, place: PlaceId) -> Option<Box<Admitted>> {
         let Some(admitted) = self.backlog.take_out(place) else {
             self.send(Message::Displace { place });
@@ -189,7 +186,6 @@ impl Mailbox {
     }
 }
 
-/// Pending input of a reactor about to sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Left {
     /// All messages are handled at once.
@@ -224,8 +220,7 @@ impl Inbox {
         self.messages.fd()
     }
 
-    /// Prepares to sleep and returns the pending input. The wake-up is reset before the check, so
-    /// that no input is lost.
+    /// The wake-up is reset before the check, so that no input is lost.
     pub(crate) fn rest(&self) -> Left {
         self.messages.rest();
         Left {
@@ -234,7 +229,6 @@ impl Inbox {
         }
     }
 
-    /// Removes a closed queue pair with this QID from the load.
     pub(crate) fn unload(&self, qid: u16) {
         self.load.of(qid).fetch_sub(1, Ordering::Relaxed);
         self.received.of(qid).fetch_sub(1, Ordering::Relaxed);

@@ -78,13 +78,12 @@ pub(crate) enum ControlMessage {
     Drained,
 }
 
-/// Command that disables a controller's write cache. Later writes are durable before they complete;
-/// the command completes once the earlier ones are durable too.
+/// Later writes are durable before they complete; the command completes once the earlier ones are
+/// durable too.
 #[derive(Debug)]
 pub(crate) struct WriteThrough {
     pub(crate) subsystem: u32,
     pub(crate) controller: Arc<ControllerShared>,
-    /// Number among the changes of the controller's write cache.
     pub(crate) change: u64,
     /// Completion sent if all writes are durable.
     pub(crate) completion: Completion,
@@ -130,7 +129,6 @@ impl Registry {
         all.extend(subsystems.values().cloned());
     }
 
-    /// Adds the discovery subsystem under the well-known NQN and this one.
     pub(crate) fn add_discovery(&self, nqn: Nqn, subsystem: Arc<SubsystemShared>) {
         self.discovery_nqn.get_or_init(|| nqn);
         self.add(Nqn::discovery(), subsystem);

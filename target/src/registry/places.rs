@@ -1,19 +1,17 @@
 //! Limits on connections that wait for their Connect, by address and network.
 //!
 //! Each open connection holds a queue pair until its Connect arrives or
-//! [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT) passes. Each therefore has a [`Place`], until
-//! the end of its queue pair, and the places of an address, of a network, and of all strangers are
-//! limited. A stranger is an address without a present or recent association; discovery controllers
-//! do not count, because any host may have one.
+//! [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT) passes. Each therefore has a [`Place`], and
+//! the places of an address, of a network, and of all strangers are limited. A stranger is an
+//! address without a present or recent association; discovery controllers do not count, because any
+//! host may have one.
 //!
-//! An address with associations always gets places. At the limit of an address, the oldest
-//! connection not confirmed by its peer is displaced: requests with a forged source may claim the
-//! address.
+//! At the limit of an address, its oldest connection not confirmed by its peer is displaced:
+//! requests with a forged source may claim the address.
 //!
 //! If strangers hold all their places, a new one displaces the oldest connection of the largest
 //! holder, first by network and then by address. A host sends its Connect one round trip after it
-//! connects, long before as many newer connections arrive as there are places, so attackers with
-//! every place do not delay a new host.
+//! connects, long before as many newer connections arrive as there are places.
 
 mod strangers;
 
@@ -29,28 +27,23 @@ use cairn_rdma::address::{Payer, prefix_of};
 use crate::panics;
 use strangers::Strangers;
 
-/// Reason for closing a displaced connection.
 pub(crate) const DISPLACED: &str = "it waits without an association, and strangers have all of \
      their places: a newer connection takes its place";
 
-/// Limit per stranger (an IPv4 address or an IPv6 /64). One more displaces the oldest one.
+/// An IPv4 address or an IPv6 /64.
 pub(crate) const STRANGER_MAX: u32 = 128;
-/// Limit of all strangers in one network. User-space RoCE admits half as many strangers in total;
-/// during a flood it ends the oldest, and the other half of this limit admits new connections while
-/// old ones end.
+/// User-space RoCE admits half as many strangers in total; the other half of this limit admits new
+/// connections while old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
-/// Limit of the waiting connections of all strangers.
 pub(crate) const STRANGERS_MAX: u32 = 512;
-/// Limit per known address: enough for hosts that connect 128 I/O queues at once, or for many hosts
-/// behind one address.
+/// Enough for hosts that connect 128 I/O queues at once, or for many behind one address.
 pub(crate) const KNOWN_MAX: u32 = 512;
 /// Time for which an address stays known after its last association.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1800);
-/// Limit of known addresses without an association. Beyond it, the address with the shortest total
-/// association time is dropped, so that short-lived visitors do not displace long-term hosts.
+/// Known addresses without an association. Beyond it, the address with the shortest total
+/// association time is dropped.
 pub(crate) const FORMER_MAX: usize = 1024;
 
-/// An address has reached its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full(u32);
 
@@ -110,7 +103,7 @@ struct Waiting {
 #[derive(Debug)]
 struct Host {
     waiting: u32,
-    /// Connections not confirmed by their peer; their source address may be forged.
+    /// Their source address may be forged.
     unconfirmed: BTreeSet<PlaceId>,
     associated: u32,
     /// Start of the present period with associations.
@@ -129,8 +122,8 @@ impl Places {
         }
     }
 
-    /// Takes a place and returns the connection displaced for it, if any. `is_short`: no queue pair
-    /// is available to strangers.
+    /// Returns the displaced connection, if any. `is_short`: no queue pair is available to
+    /// strangers.
     pub(crate) fn take(
         self: &Arc<Self>,
         address: IpAddr,
@@ -245,8 +238,7 @@ impl State {
         Ok((id, evicted))
     }
 
-    /// Displaces a stranger's connection for a new one from `address`; if `within`, only one of the
-    /// same network.
+    /// With `within`, only one of the same network.
     fn evict_for(&mut self, address: IpAddr, within: bool) -> Option<Evicted> {
         let place = self.strangers.victim_for(address, within)?;
         self.evict(place)
@@ -327,8 +319,8 @@ impl State {
         host.expect("an address with a place has an entry")
     }
 
-    /// Updates whether an address is known, moves its waiting connections accordingly, and removes
-    /// an address without information.
+    /// Updates whether an address is known, moves its waiting connections, and removes an address
+    /// without information.
     fn recount(&mut self, address: IpAddr, now: Instant) {
         let Some(host) = self.hosts.get_mut(&address) else {
             return;
@@ -379,7 +371,7 @@ impl State {
     }
 }
 
-/// Returns the network that usually belongs to one owner: an IPv4 /24 or an IPv6 /48.
+/// IPv4 /24 or IPv6 /48, which usually belong to one owner.
 fn network_of(address: IpAddr) -> IpAddr {
     prefix_of(address, 24, 48)
 }

@@ -14,7 +14,7 @@ pub(crate) enum Scope {
     Controller(Arc<ControllerShared>),
 }
 
-/// Change sent to each reactor. Each answers once; the last answer notifies the control plane.
+/// The last answer of a reactor notifies the control plane.
 #[derive(Debug)]
 pub(crate) struct Settling {
     pub(crate) scope: Scope,

@@ -1,5 +1,4 @@
-//! Subsystem and its users: the protocol's state machine and the locations of queues, behind one
-//! lock.
+//! Subsystem: the protocol's state machine and the locations of queues, behind one lock.
 
 mod actions;
 mod ana;
@@ -58,15 +57,14 @@ pub(super) struct State {
     ana: BTreeMap<SocketAddr, AnaOverride>,
     /// Next check of the keep alive timers, as known to the control plane.
     armed: Option<Duration>,
-    /// First CNTLID tried for a new controller. Claims advance it and reserve no CNTLID.
+    /// Claims advance it and reserve no CNTLID.
     next_cntlid: u32,
     /// For a host that found the subsystem just before its removal.
     removed: bool,
 }
 
-/// Shared by the control plane and the reactors.
 pub(crate) struct SubsystemShared {
-    /// Index in the reactors' tables, never reused.
+    /// Never reused.
     pub(crate) id: u32,
     nqn: String,
     is_discovery: bool,
@@ -203,7 +201,6 @@ impl SubsystemShared {
         result
     }
 
-    /// Makes a waiting change try again.
     pub(crate) fn wake(&self, waiter: Waiter) {
         let work = waiter.work;
         self.reactors[waiter.reactor].send(Message::OlderEnded { work });
@@ -220,7 +217,7 @@ impl SubsystemShared {
         }
     }
 
-    /// Applies to later Connects; `None` means all listeners.
+    /// `None` means all listeners.
     pub(crate) fn set_listeners(&self, listeners: Option<&[SocketAddr]>) {
         self.lock().listeners = listeners.map(Box::from);
     }
@@ -288,9 +285,9 @@ impl SubsystemShared {
             if let Some(queue) = controller.shown.remove(&qid) {
                 controller.past.add(&queue.counters);
             }
-            // The entry stays until its last queue has ended: the other queues have yet to receive
-            // a message to disconnect. It is removed under the same lock, before another controller
-            // can get its CNTLID.
+            // The other queues have yet to receive a message to disconnect, so the entry stays
+            // until the last has ended. It is removed under the same lock, before another
+            // controller can get its CNTLID.
             if controller.queues.is_empty()
                 && let Some(gone) = state.controllers.remove(&cntlid)
             {
@@ -380,7 +377,7 @@ impl SubsystemShared {
         });
     }
 
-    /// Returns (CNTLID, QID, queue pair) of the queues on a reactor.
+    /// (CNTLID, QID, queue pair).
     pub(crate) fn queues_on(&self, reactor: usize) -> Vec<(u16, u16, QpairId)> {
         let state = self.lock();
         let controllers = state.controllers.iter();
@@ -394,14 +391,13 @@ impl SubsystemShared {
             .collect()
     }
 
-    /// Ends an association with a queue on a reactor that panicked. [`Self::disconnected`] later
-    /// reports the end of that queue.
+    /// [`Self::disconnected`] later reports the end of its queue on the reactor that panicked.
     pub(crate) fn lose(&self, cntlid: u16) {
         self.administer(|subsystem, actions| subsystem.terminate_faulty(cntlid, actions));
     }
 
-    /// Sets the namespaces used by I/O: before [`Self::administer`] for new ones and after it for
-    /// old ones, so that no host gets a namespace whose I/O would fail.
+    /// Before [`Self::administer`] for new namespaces and after it for old ones, so that no host
+    /// gets a namespace whose I/O would fail.
     pub(crate) fn set_namespaces(&self, table: NamespaceTable) {
         let table = Arc::new(table);
         for (reactor, counters) in self.reactors.iter().zip(&self.counters) {

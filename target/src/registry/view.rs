@@ -33,7 +33,6 @@ impl ControllerView {
     }
 }
 
-/// Activity of hosts connected through one listener.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Activity {
     pub(crate) associations: usize,

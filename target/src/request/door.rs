@@ -1,5 +1,4 @@
-//! Restrictions on the start of block I/O. Most operations start at once; others wait for turns,
-//! the disk's limit, or older changes.
+//! Restrictions on the start of block I/O: turns, the disk's limit, or older changes.
 
 use cairn_disk::BlockOp;
 
@@ -9,8 +8,7 @@ pub(crate) enum Turn {
     Allocation,
 }
 
-/// Restrictions, determined when block I/O is planned. An unrestricted operation costs one
-/// comparison per step.
+/// Determined when block I/O is planned. An unrestricted operation costs one comparison per step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Door(u8);
 
@@ -50,7 +48,7 @@ impl Door {
         self.0 & bit != 0
     }
 
-    /// Adds the disk's limit, not counted yet. Operations with turns are exempt.
+    /// Operations with turns are exempt.
     pub(crate) fn limited(self) -> Self {
         match self.turn() {
             None => Self(self.0 & !Self::INSIDE | Self::LIMITED),

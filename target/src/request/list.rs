@@ -2,7 +2,7 @@
 
 use super::{RequestId, RequestTable, Stage};
 
-/// Queue linked through the request table. A request is in at most one queue, that of its stage.
+/// Linked through the request table. A request is in at most one queue.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     head: Option<RequestId>,
@@ -41,8 +41,7 @@ impl RequestTable {
         Some(id)
     }
 
-    /// Removes the requests for which `goes` holds, in order, sets them running and passes them to
-    /// `each`. Visits the whole list: control path only.
+    /// Visits the whole list: control path only.
     pub(crate) fn take_out(
         &mut self,
         list: &mut List,

@@ -1,7 +1,7 @@
 //! Requests: commands in progress in a reactor.
 //!
-//! A request is taken when a capsule is accepted, and freed when its response has arrived, the
-//! backend has completed and its buffers are returned. Its [`Stage`] names its owner.
+//! A request ends when its response has arrived, the backend has completed and its buffers are
+//! returned. Its [`Stage`] names its owner.
 
 mod door;
 mod list;
@@ -63,9 +63,7 @@ pub(crate) enum Stage {
 pub(crate) enum Task {
     Unparsed,
     Connect,
-    /// Step of a new queue.
     Authenticate(AuthenticationRequest),
-    /// Step of a live queue.
     Reauthenticate(AuthenticationRequest),
     Admin(AdminCommand),
     Io(OperationKind),
@@ -76,8 +74,7 @@ pub(crate) enum Task {
 pub(crate) struct Request {
     generation: u16,
     stage: Stage,
-    /// Next request in the queue of its stage. For [`Stage::Sending`]: request that completes with
-    /// this one.
+    /// In the queue of its stage. For [`Stage::Sending`]: request that completes with this one.
     next: Option<RequestId>,
     permit: Option<Permit>,
     pub(crate) qpair: QpairId,
@@ -87,13 +84,12 @@ pub(crate) struct Request {
     pub(crate) in_capsule_bytes: u32,
     pub(crate) task: Task,
     pub(crate) transfer: DataTransfer,
-    /// Bytes of (data, scratch) buffers needed next.
+    /// (data, scratch) needed next.
     pub(crate) buffer_bytes: (u32, u32),
     pub(crate) reserved: usize,
     /// Disk memory read directly by the RDMA device.
     pub(crate) window: Option<Sge>,
     pub(crate) data: Option<Buffer>,
-    /// For the data that a Compare reads from the disk.
     pub(crate) scratch: Option<Buffer>,
     pub(crate) disk: Option<u32>,
     pub(crate) disk_bytes: u64,
@@ -103,11 +99,9 @@ pub(crate) struct Request {
     pub(crate) door: Door,
     /// Set until the disk has completed the change.
     pub(crate) ordered: Option<Ticket>,
-    /// Epoch of the last decision.
     pub(crate) epoch: u32,
     /// Completed steps (ranges, namespaces).
     pub(crate) steps_done: u32,
-    /// Subsystem whose busy time runs for this command.
     pub(crate) subsystem: Option<u32>,
     pub(crate) times: StageTimes,
     pub(crate) completion: Completion,
@@ -116,7 +110,7 @@ pub(crate) struct Request {
     pub(crate) close_after: bool,
 }
 
-// Panics are separate functions with arguments by value, so that callers keep them in registers.
+// Panics are separate functions with arguments by value, to keep them in registers.
 
 #[cold]
 fn wrong_stage(stage: Stage, from: Stage, to: Stage) -> ! {
@@ -172,8 +166,7 @@ impl Request {
         }
     }
 
-    /// [`Request::release`] has checked that fields with references or counts are empty; all others
-    /// are set here.
+    /// [`Request::release`] has checked that fields with references or counts are empty.
     #[inline(always)]
     fn begin(&mut self, qpair: QpairId) {
         self.stage = Stage::Running;
@@ -204,8 +197,7 @@ impl Request {
         WorkId::new(id.0, kind, self.generation).encode()
     }
 
-    /// Returns `length` bytes of local data: the buffer in the arena, registered with `arena_lkey`,
-    /// or the disk's memory.
+    /// In the arena, registered with `arena_lkey`, or in the disk's memory.
     #[inline]
     pub(crate) fn local_data(&self, arena: &Arena, arena_lkey: u32, length: u32) -> Sge {
         match &self.data {
@@ -241,7 +233,7 @@ impl Request {
         self.stage = to;
     }
 
-    /// Marks the response as about to be posted. Its SEND also completes that of `before`.
+    /// The SEND also completes that of `before`.
     #[inline]
     pub(crate) fn sends(&mut self, before: Option<RequestId>) {
         self.set_stage(Stage::Running, Stage::Sending);
@@ -307,7 +299,6 @@ impl Request {
     }
 }
 
-/// The number of requests limits the commands in progress.
 #[derive(Debug)]
 pub(crate) struct RequestTable {
     requests: Vec<Request>,
@@ -342,7 +333,6 @@ impl RequestTable {
     pub(crate) fn new(capacity: u32) -> Self {
         Self {
             requests: (0..capacity).map(|_| Request::free()).collect(),
-            // The first request is used first.
             free: FreeList((0..capacity).rev().map(RequestId).collect()),
         }
     }
@@ -364,7 +354,6 @@ impl RequestTable {
         self.requests.len() - self.free.0.len()
     }
 
-    /// Drops all permits without a response.
     pub(crate) fn abandon_all(&mut self) {
         let permits = self.requests.iter_mut().filter_map(|it| it.permit.take());
         permits.for_each(Permit::abandoned);
@@ -404,8 +393,6 @@ impl RequestTable {
         self.find_mut(work).0
     }
 
-    /// Same as [`Self::find`], with access to the request.
-    ///
     /// # Panics
     /// See [`Self::find`].
     #[inline]

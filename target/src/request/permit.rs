@@ -1,7 +1,6 @@
 //! Permit that ensures exactly one response per command.
 
-/// Taken when a command is accepted, and consumed by its completion. Dropping it panics, because a
-/// lost command would hang the host.
+/// Dropping it panics, because a lost command would hang the host.
 #[derive(Debug)]
 #[must_use = "a command must be answered"]
 pub(crate) struct Permit {
@@ -18,12 +17,12 @@ impl Permit {
         std::mem::forget(self);
     }
 
-    /// The controller keeps the CID, and another request completes the command later.
+    /// Another request completes the command later.
     pub(crate) fn parked(self) {
         std::mem::forget(self);
     }
 
-    /// The command waits as a capsule, and another request executes it later.
+    /// Another request executes the command later.
     pub(crate) fn deferred(self) {
         std::mem::forget(self);
     }

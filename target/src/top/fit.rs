@@ -4,7 +4,7 @@ use super::tables::Table;
 
 pub(super) const SPACING: u16 = 1;
 
-/// Preferred width of a name while columns can still be dropped.
+/// While columns can still be dropped.
 const NAME_WIDTH: u16 = 24;
 const NAME_WIDTH_MIN: u16 = 8;
 
@@ -14,8 +14,7 @@ pub(super) struct Fitted {
     pub(super) width: u16,
 }
 
-/// Visible columns. Names shrink first; then columns of the highest rank are dropped, except
-/// `kept`. The remaining width goes back to the names.
+/// Names shrink first; then columns of the highest rank are dropped, except `kept`.
 pub(super) fn columns(table: &Table, width: u16, kept: usize) -> Vec<Fitted> {
     let full = |column: usize| {
         let cells = table
@@ -63,7 +62,7 @@ fn needed(shown: &[Fitted]) -> u32 {
     widths + gaps * u32::from(SPACING)
 }
 
-/// Cuts a long name at its beginning: host names begin alike.
+/// Host names begin alike.
 pub(super) fn end_of(text: &str, width: u16) -> String {
     let (width, length) = (usize::from(width), text.chars().count());
     if length <= width {

@@ -1,8 +1,6 @@
 //! `cairn-target top`: live statistics of a running target.
 //!
-//! Reads the target's Prometheus metrics (docs/metrics.md) twice and shows the difference, so the
-//! target may run on another machine. On a terminal it draws a view and handles keys; otherwise it
-//! prints lines.
+//! Reads the target's Prometheus metrics (docs/metrics.md) twice and shows the difference.
 
 mod fit;
 mod page;

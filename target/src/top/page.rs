@@ -35,7 +35,7 @@ impl Page {
     /// Sum of a metric's samples that have at least these labels.
     pub(super) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let matching = self.all(name).iter().filter(|sample| sample.has(labels));
-        // Starts at +0: `sum` of no values is -0, which would be displayed.
+        // `sum` of no values is -0, which would be displayed.
         matching.fold(0.0, |sum, sample| sum + sample.value)
     }
 }
@@ -73,7 +73,6 @@ fn parse_line(line: &str) -> Option<(String, Sample)> {
     Some((name.to_owned(), Sample { labels, value }))
 }
 
-/// Returns the text up to the closing quote, and the rest.
 fn parse_quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();

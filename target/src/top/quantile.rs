@@ -9,7 +9,6 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
-    /// Over all series with these labels.
     pub(super) fn between(
         before: &Page,
         after: &Page,
@@ -45,7 +44,7 @@ impl Buckets {
         }
     }
 
-    /// Quantile in seconds, interpolated linearly within a bucket; `None` without samples.
+    /// Interpolated linearly within a bucket.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         let total: f64 = self.counts.iter().map(|(_, count)| count).sum();
         if total <= 0.0 {

@@ -7,7 +7,6 @@ use serde::Serialize;
 use super::page::{Page, Sample};
 use super::quantile::Buckets;
 
-/// Stages of a command, as in the metrics.
 pub(super) const STAGES: [&str; 4] = ["buffer", "data_in", "backend", "data_out"];
 
 #[derive(Debug, Serialize)]
@@ -32,7 +31,7 @@ pub(super) struct Load {
     pub(super) read_bytes_per_s: f64,
     pub(super) written_bytes_per_s: f64,
     pub(super) errors_per_s: f64,
-    /// Whole commands; `None` without any.
+    /// `None` without commands.
     pub(super) p50_us: Option<f64>,
     pub(super) p99_us: Option<f64>,
 }
@@ -48,7 +47,6 @@ pub(super) struct Host {
     pub(super) depth: f64,
     pub(super) load: Load,
     pub(super) buffer_waits_per_s: f64,
-    /// Values of its queue pairs; several if they differ.
     pub(super) tos: Vec<String>,
     pub(super) hop_limit: Vec<String>,
     pub(super) pkey: Vec<String>,
@@ -61,14 +59,12 @@ pub(super) struct Namespace {
     pub(super) backing: String,
     pub(super) in_progress: f64,
     pub(super) load: Load,
-    /// Median of each stage, if any.
     pub(super) stage_p50_us: BTreeMap<&'static str, f64>,
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct Reactor {
     pub(super) reactor: String,
-    /// Fraction of the time, like `polling` and `sleeping`.
     pub(super) busy: f64,
     pub(super) polling: f64,
     pub(super) sleeping: f64,
@@ -189,7 +185,6 @@ impl Change<'_> {
         let connections: Vec<&Sample> = connections.filter(|one| one.has(&labels)).collect();
         let values = |name| distinct(connections.iter().map(|one| one.label(name)));
         let remotes = connections.iter().map(|one| one.label("remote"));
-        // Queue pairs differ in their ports.
         let remotes =
             distinct(remotes.map(|remote| remote.rsplit_once(':').map_or(remote, |r| r.0)));
         Host {

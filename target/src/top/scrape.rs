@@ -13,12 +13,11 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Fine buckets give accurate quantiles.
 const PATH: &str = "/metrics?buckets=fine";
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Far above the page of 1,000 hosts: any server may be at that port.
+/// Any server may be at that port.
 const PAGE_BYTES_MAX: usize = 256 << 20;
 
 pub(super) fn scrape(from: SocketAddr) -> Result<String, String> {

@@ -8,7 +8,6 @@ use super::rates::{Device, Host, Load, Namespace, Rates, Reactor, STAGES};
 
 pub(super) const MIB: f64 = 1_048_576.0;
 
-/// Busy share above which a reactor is nearly saturated.
 const NEARLY_BUSY: f64 = 0.9;
 
 #[derive(Debug)]
@@ -40,13 +39,12 @@ pub(super) enum Tone {
 pub(super) struct Cell {
     pub(super) text: String,
     pub(super) tone: Tone,
-    /// Sort key; `None` to sort by text.
+    /// `None` to sort by text.
     number: Option<f64>,
 }
 
 impl Cell {
-    /// The text may come from a host, so control characters are replaced: no escape sequence
-    /// reaches a terminal.
+    /// Replaces control characters of hosts' texts.
     fn name(text: &str) -> Self {
         let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
         Self {
@@ -199,7 +197,6 @@ fn hosts(all: &[Host]) -> Table {
     }
 }
 
-/// In the order of [`STAGES`].
 const STAGE_COLUMNS: [Column; STAGES.len()] = [
     number("BUFFER us", 6),
     number("DATA_IN us", 5),
@@ -296,7 +293,6 @@ fn devices(all: &[Device]) -> Table {
     }
 }
 
-/// ToS in the three common notations.
 fn marked(tos: &[String]) -> String {
     let shown = tos.iter().map(|text| match text.parse() {
         Ok(number) => {
@@ -308,7 +304,6 @@ fn marked(tos: &[String]) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// Small rates get a decimal, because rare events matter.
 pub(super) fn rate(value: f64) -> String {
     if value > 0.0 && value < 10.0 {
         format!("{value:.1}")

@@ -26,7 +26,6 @@ pub(super) struct View {
     problem: Option<String>,
     is_paused: bool,
     chosen: usize,
-    /// `None` for the default.
     orders: [Option<Order>; 4],
     /// Scroll offsets in rows.
     above: [usize; 4],
@@ -95,7 +94,6 @@ impl View {
             KeyCode::PageDown => self.scroll(|above| above + PAGE_ROWS),
             KeyCode::PageUp => self.scroll(|above| above.saturating_sub(PAGE_ROWS)),
             KeyCode::Home => self.scroll(|_| 0),
-            // Drawing limits this to the number of rows.
             KeyCode::End => self.scroll(|_| usize::MAX / 2),
             _ => {}
         }

@@ -8,11 +8,9 @@ use serde_json::Value;
 
 use super::Notes;
 
-/// Reader of a JSON object.
-///
-/// An invalid member is noted, never treated as absent; the caller then leaves out the object
-/// ([`are_readable`](Self::are_readable)). [`note_unknown`](Self::note_unknown) notes members that
-/// were never read.
+/// Invalid members are noted, and the caller leaves out the object
+/// ([`are_readable`](Self::are_readable)). [`note_unknown`](Self::note_unknown) notes members never
+/// read.
 pub(super) struct Fields<'v> {
     what: String,
     object: &'v Value,
@@ -22,7 +20,7 @@ pub(super) struct Fields<'v> {
 }
 
 impl<'v> Fields<'v> {
-    /// `what` names the object in notes. Null counts as an object without members.
+    /// `what` names the object in notes.
     pub(super) fn of(what: impl Into<String>, object: &'v Value, notes: &Notes) -> Self {
         let fields = Self {
             what: what.into(),
@@ -146,14 +144,12 @@ impl<'v> Fields<'v> {
         self.asked.borrow_mut().extend(keys);
     }
 
-    /// Notes members that are set but were never read.
     pub(super) fn note_unknown(&self) {
         self.notes
             .unknown(&self.what, self.object, &self.asked.borrow());
     }
 
-    /// True if all members read here and in `parts` were valid; otherwise notes that the object is
-    /// left out.
+    /// Otherwise notes that the object is left out.
     pub(super) fn are_readable(&self, parts: &[&Self]) -> bool {
         let mut all = parts.iter().copied().chain([self]);
         let is_readable = !all.any(|one| one.is_unreadable.get());

@@ -58,7 +58,6 @@ struct Converted {
     opens: bool,
 }
 
-/// Clones share the notes.
 #[derive(Clone, Default)]
 struct Notes {
     all: Rc<RefCell<Vec<String>>>,
@@ -74,7 +73,7 @@ impl Notes {
         }
     }
 
-    /// Notes a lost restriction; the conversion then ends with an error.
+    /// The conversion then ends with an error.
     fn opens(&self, note: impl Into<String>) {
         self.add(note);
         self.opens.set(true);

@@ -33,14 +33,13 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
     Ok(notes.into_converted(draft.text()))
 }
 
-/// Keys of a host, the same for all subsystems.
 struct HostKeys {
     host: String,
-    /// Host key and controller key; `None` if they cannot be read.
+    /// `None` if unreadable.
     keys: Option<(String, Option<String>)>,
 }
 
-/// Most versions of nvmetcli save no keys, and some save them in a group.
+/// Most versions of nvmetcli save no keys, some save them in a group.
 fn keys_of(notes: &Notes, host: &Value) -> Option<HostKeys> {
     let fields = Fields::of("a host", host, notes);
     let nqn = fields.text("nqn")?;

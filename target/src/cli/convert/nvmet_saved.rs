@@ -33,7 +33,7 @@ pub(super) fn export(config: &Config) -> Converted {
     notes.into_converted(format!("{saved:#}"))
 }
 
-/// Host with its inline keys. In nvmet, a host has the same keys in all subsystems.
+/// In nvmet, a host has the same keys in all subsystems.
 fn host(config: &Config, nqn: &str) -> Value {
     let mut host = json!({"nqn": nqn});
     let subsystems = config.subsystems.iter();

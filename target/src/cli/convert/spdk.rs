@@ -28,10 +28,8 @@ struct Import {
     states: BTreeMap<SocketAddr, BTreeMap<String, States>>,
 }
 
-/// Initial state of every ANA group, in SPDK and here.
 const BEST: &str = "optimized";
 
-/// ANA states of a subsystem at a listener.
 #[derive(Default, PartialEq, Eq)]
 struct States {
     /// State of all other groups; [`BEST`] if `None`.
@@ -40,7 +38,7 @@ struct States {
 }
 
 impl States {
-    /// Sets the state of a group; of all groups for 0 or `None`.
+    /// 0 or `None` means all groups.
     fn set(&mut self, group: Option<u32>, state: String) {
         let Some(group) = group.filter(|group| *group != 0) else {
             self.groups.clear();
@@ -79,7 +77,6 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
     for part in parts {
         let part = Fields::of("a part of the configuration", part, &import.notes);
         for element in part.array("config") {
-            // A batch of requests is an array.
             let requests = element
                 .as_array()
                 .map_or(std::slice::from_ref(element), Vec::as_slice);
@@ -153,7 +150,6 @@ impl Import {
         }
     }
 
-    /// Authentication parameters go into `[target]`.
     fn settings(&mut self, params: &Fields<'_>) {
         let mut lists = [
             ("dhchap_digests", &DHCHAP_HASHES[..]),
@@ -231,7 +227,6 @@ impl Import {
             "bdev_rbd_create" => image(&params),
             _ => params.text("filename"),
         };
-        // Files have "readonly", images "read_only".
         let [readonly, read_only] = ["readonly", "read_only"].map(|key| params.flag(key));
         let ceph = self.ceph(&params);
         let uuid = params.identity("uuid");
@@ -316,8 +311,7 @@ impl Import {
         }
     }
 
-    /// Adds a host with its keys. Without a lost key it would connect unauthenticated, so it is
-    /// left out.
+    /// Without a lost key the host would connect unauthenticated.
     fn host(&mut self, params: Fields<'_>) {
         let host = params.text("host").unwrap_or_default();
         let what = format!("host {host}");
@@ -359,7 +353,7 @@ impl Import {
         }
     }
 
-    /// Key files have the same format in both targets: the secret as text.
+    /// The secret as text in both targets.
     fn key(&mut self, params: Fields<'_>) {
         let (name, path) = (params.text("name"), params.text("path"));
         let (Some(name), Some(path)) = (name, path) else {
@@ -469,7 +463,7 @@ impl Import {
         }
     }
 
-    /// A subsystem with all listeners gets no list, so that later listeners also lead to it.
+    /// Later listeners also lead to a subsystem without a list.
     fn set_listeners(&mut self) {
         for (nqn, own) in &self.listeners_of {
             if own.len() < self.listeners.len() {

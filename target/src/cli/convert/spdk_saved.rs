@@ -1,8 +1,7 @@
 //! Export of a configuration as requests for SPDK's rpc.py.
 //!
-//! First a copy of the configuration is adapted: settings that SPDK lacks are removed and noted,
-//! and required names are added. The copy is then written like the configuration in force by the
-//! control socket.
+//! A copy of the configuration is adapted first: settings that SPDK lacks are noted and removed,
+//! and required names are added.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -126,7 +125,7 @@ fn look_at_subsystem(notes: &Notes, subsystem: &Subsystem, dhchap: &DhchapPolicy
     }
 }
 
-/// Notes `require_key`: other targets admit hosts without a key.
+/// Other targets admit hosts without a key.
 pub(super) fn note_required_key(notes: &Notes, subsystem: &Subsystem) {
     let keys = &subsystem.authentication;
     let mut hosts = subsystem.allowed_hosts.hosts.iter();
@@ -141,7 +140,6 @@ pub(super) fn note_required_key(notes: &Notes, subsystem: &Subsystem) {
     }
 }
 
-/// SPDK's keys are named files, one for each host.
 fn fit_keys(notes: &Notes, subsystem: &mut Subsystem, keyring: &mut Vec<NamedKey>) {
     let nqn = subsystem.nqn;
     let left_out = |who: &str, why: &str| {
@@ -226,7 +224,6 @@ fn fit_namespace(notes: &Notes, what: &str, namespace: &mut Namespace) -> bool {
         ));
     }
     match &namespace.backing {
-        // SPDK detects the block size of a device itself.
         Backing::Disk(path) if namespace.block_size.is_none() && !is_device(path) => {
             namespace.block_size = Some(BlockSize::B512);
             notes.add(format!(
@@ -333,7 +330,7 @@ fn disk(namespace: &Namespace) -> Vec<Value> {
         .collect()
 }
 
-/// Separate Ceph connection, for an image with more settings than a user.
+/// For an image with more settings than a user.
 fn cluster(image: &ImageSpec, name: &str) -> Option<Value> {
     if image.conf.is_none() && image.keyring.is_none() && image.options.is_empty() {
         return None;

@@ -52,7 +52,6 @@ fn socket(path: &Path) -> Result<(), String> {
     }
 }
 
-/// `None` if nothing exists there.
 fn kind(path: &Path) -> Result<Option<Metadata>, String> {
     match path.symlink_metadata() {
         Ok(found) => Ok(Some(found)),

@@ -1,7 +1,6 @@
 //! Checks disks and memory of namespaces.
 //!
-//! Opens disks like `serve`, but read-only, and keeps all open to detect a disk exported twice
-//! under different names.
+//! All disks are open at the same time, to detect one exported twice.
 
 use std::collections::HashSet;
 use std::io;
@@ -71,8 +70,7 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
 }
 
 impl Opened<'_> {
-    /// Returns the configured identity, or one derived from the disk's place: the actual UUID may
-    /// not be stored on the disk yet.
+    /// Configured, or derived from the disk's place: the UUID may not be stored yet.
     fn identity(&self, index: usize) -> Identity<'_> {
         let place = self.disk.place();
         let derived = match place {

@@ -1,8 +1,7 @@
 //! Checks the preparation of `serve` without side effects.
 //!
-//! Each part calls the code of `serve` where that changes nothing. Disks are opened read-only,
-//! except NVMe character devices, which only receive Identify commands. Ceph images are opened as a
-//! reader.
+//! Each part calls the code of `serve`. Disks are opened read-only, except NVMe character devices,
+//! which only receive Identify commands; Ceph images as a reader.
 
 mod audit;
 mod disks;
@@ -41,10 +40,8 @@ const IN_USE: [&str; 2] = [PORT_IN_USE, "is already exported"];
 
 const PORT_IN_USE: &str = "is in use";
 
-/// Checks the preparation of `serve`.
-///
-/// An error prevents the start. After a warning, `serve` starts without the part and uses it once
-/// available. A note is about a part that the running target may hold itself.
+/// After a warning, `serve` starts without the part. A note is about a part that the running target
+/// may hold itself.
 pub(super) fn probe(config: &Config) -> Vec<Finding> {
     let mut config = config.clone();
     Pools::default().expand(&mut config, false);
@@ -250,7 +247,7 @@ fn tcp_port(at: SocketAddr) -> Result<(), String> {
         })
 }
 
-/// Checks the locked memory limit. RDMA devices access locked memory; the soft provider needs none.
+/// The soft provider needs no locked memory.
 fn memory(config: &Config) -> Option<String> {
     let mut listeners = config.listeners.iter();
     let limit = getrlimit(Resource::Memlock).current?;
@@ -418,7 +415,7 @@ mod tests {
         }
     }
 
-    /// Returns the only finding for `text`, in a folder (FOLDER) with a disk image of 1 MiB.
+    /// FOLDER in `text` has a disk image of 1 MiB.
     fn only(text: &str) -> Finding {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);

@@ -99,8 +99,7 @@ fn of_group(action: &GroupAction) -> Asked<'_> {
     }
 }
 
-/// Makes the path of a key file absolute. Names and inline keys stay unchanged; the target refuses
-/// an inline key without showing it.
+/// The target refuses an inline key without showing it.
 fn key_file(key: &str) -> String {
     let is_name = ["key:", "credential:", "DHHC-"];
     if is_name.iter().any(|start| key.starts_with(start)) {

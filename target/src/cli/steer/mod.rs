@@ -128,7 +128,6 @@ fn parameters(text: &str) -> Result<Map<String, Value>, String> {
 enum Look {
     Rows(&'static [(&'static str, &'static str)]),
     Status,
-    /// Settings that take effect at the next start, if any.
     Waiting,
     Hosts,
     Config,
@@ -528,7 +527,7 @@ fn of_limit(action: &LimitAction) -> Asked<'_> {
     }
 }
 
-/// Resolves a path against the current directory, which differs from the target's.
+/// The target has another current directory.
 fn absolute(export: &str) -> String {
     if ["mem:", "null:", "rbd:"]
         .iter()

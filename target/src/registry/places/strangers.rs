@@ -1,5 +1,4 @@
-//! Waiting connections of strangers by network and payer, to find the largest holder without a
-//! scan.
+//! Waiting connections of strangers by network and payer.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +15,6 @@ pub(super) struct Strangers {
     count: u32,
 }
 
-/// Every payer has at least one connection.
 #[derive(Debug, Default)]
 struct Network {
     payers: BTreeMap<Payer, BTreeSet<PlaceId>>,
@@ -90,9 +88,8 @@ impl Strangers {
         own.first().copied().filter(|_| own.len() >= limit as usize)
     }
 
-    /// Returns the connection to displace for a new one: the oldest of the largest payer in the
-    /// largest network (`within`: in its own network). The new one counts, so an address that keeps
-    /// connecting loses its own.
+    /// The oldest connection of the largest payer in the largest network (`within`: in its own
+    /// network). The new one counts.
     pub(super) fn victim_for(&self, new: IpAddr, within: bool) -> Option<PlaceId> {
         let own = self.networks.get(&network_of(new));
         let network = if within {

@@ -98,7 +98,6 @@ fn an_address_has_a_limit_and_networks_take_places_from_themselves() {
     assert_eq!(door.state.strangers.count(), NETWORK_MAX);
 }
 
-/// Further connections of strangers do not displace a new host's place before it can be used.
 #[test]
 fn strangers_of_many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;
@@ -113,7 +112,6 @@ fn strangers_of_many_networks_keep_no_new_host_out() {
         let asked = door.evicted.len();
         for number in 0..STRANGERS_MAX - 1 {
             let number = match number {
-                // An address without a place to lose; the host's place is the latest.
                 0 => NETWORKS + round,
                 _ => (number * 7 + round) % NETWORKS,
             };
@@ -134,7 +132,6 @@ fn strangers_of_many_networks_keep_no_new_host_out() {
     );
 }
 
-/// Payers that connect again lose their own places.
 #[test]
 fn who_asks_again_loses_its_own_place() {
     let mut door = Door::new();
@@ -158,7 +155,6 @@ fn a_stranger_takes_anothers_place_where_queue_pairs_are_short() {
     assert_eq!(door.evicted, [first]);
 }
 
-/// A Connect that arrives when its place is displaced still makes a known host.
 #[test]
 fn a_place_that_was_taken_may_be_used_or_given_back() {
     let mut door = Door::new();
@@ -293,7 +289,7 @@ fn who_has_most_loses_the_oldest() {
     assert!(door.evicted.len() > 50, "{}", door.evicted.len());
 }
 
-/// Forged requests of an address displace each other; the limit applies to confirmed connections.
+/// Displaced connections are not confirmed.
 #[test]
 fn an_address_that_strangers_claim_is_not_refused() {
     for is_known in [false, true] {
@@ -318,8 +314,7 @@ fn an_address_that_strangers_claim_is_not_refused() {
     }
 }
 
-/// A stranger with all addresses of an IPv6 /64 causes no refusals in the network and displaces no
-/// known host.
+/// Addresses of one IPv6 /64.
 #[test]
 fn strangers_of_an_ipv6_network_refuse_nobody_there() {
     let mut door = Door::new();

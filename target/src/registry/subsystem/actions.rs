@@ -110,8 +110,8 @@ impl SubsystemShared {
         }
     }
 
-    /// Parks a command that disables the write cache. It completes once all acknowledged writes are
-    /// durable, and those in progress will be before they complete.
+    /// Completes once all acknowledged writes are durable, and those in progress will be before
+    /// they complete.
     pub(super) fn park_write_through(
         &self,
         state: &State,

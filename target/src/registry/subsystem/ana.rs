@@ -23,12 +23,12 @@ impl State {
 }
 
 impl SubsystemShared {
-    /// Applies to later Connects; [`Self::update_ana`] follows for connected hosts.
+    /// For later Connects; [`Self::update_ana`] follows for connected hosts.
     pub(crate) fn set_ana(&self, ana: &BTreeMap<SocketAddr, AnaOverride>) {
         self.lock().ana.clone_from(ana);
     }
 
-    /// Applies the current states to hosts of this listener, which receive an event for changes.
+    /// Sends an event for changes.
     pub(crate) fn update_ana(&self, listener: &ListenerShared) {
         self.with(|state, _, actions| {
             let states = state.ana_by(listener);

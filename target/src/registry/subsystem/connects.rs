@@ -64,8 +64,7 @@ impl State {
         if self.removed {
             return Err(ConnectRequest::unknown_subsystem());
         }
-        // Under the lock: the end of the listener, or a change of its states, either precedes this
-        // check or finds the controller.
+        // Under the lock: the listener's end or change precedes this check or finds the controller.
         if origin.listener.is_removed() {
             return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
         }
@@ -78,8 +77,7 @@ impl State {
 }
 
 impl SubsystemShared {
-    /// Connects a queue, which then receives messages. If the host must authenticate first, the
-    /// subsystem stays unchanged.
+    /// If the host must authenticate first, the subsystem stays unchanged.
     pub(crate) fn connect(
         &self,
         request: &ConnectRequest,
@@ -162,8 +160,7 @@ impl SubsystemShared {
         Ok((connected, shared))
     }
 
-    /// Returns the I/O queues of older associations of a host that begins a new one, and the
-    /// [`Arming`] that waits for them.
+    /// The I/O queues of the host's older associations, and the [`Arming`] that waits for them.
     fn elders(
         &self,
         state: &State,

@@ -1,8 +1,7 @@
 //! Leases of associations: the protocol's keep alive timers, as visible to reactors.
 //!
-//! An expired association does not revive. A command or the end of a queue restarts the timer with
-//! a time taken before, and only if the association had not expired then. A command that waited
-//! through a pause of the process therefore renews nothing.
+//! An expired association does not revive: a command or the end of a queue restarts the timer with
+//! a time taken before, and only if the association had not expired then.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -17,8 +16,7 @@ pub(crate) const KEEP_ALIVE_EXPIRED: Ending =
     Ending::Fault("keep alive expired: the host was silent for too long");
 
 impl SubsystemShared {
-    /// Same as [`Self::with`], for jobs that may restart the controller's timer. An expired
-    /// association ends first.
+    /// For jobs that may restart the controller's timer. An expired association ends first.
     pub(super) fn with_controller<T>(
         &self,
         cntlid: u16,
@@ -45,8 +43,7 @@ impl SubsystemShared {
         }
     }
 
-    /// Publishes the lease to the reactors, and schedules an earlier check of the control plane if
-    /// necessary.
+    /// Schedules an earlier check of the control plane if necessary.
     pub(super) fn renew_lease(&self, state: &mut State, cntlid: u16) {
         let Some(controller) = state.subsystem.controller(cntlid) else {
             return;
@@ -67,7 +64,6 @@ impl SubsystemShared {
         }
     }
 
-    /// Returns the time of the next check.
     pub(crate) fn poll(&self) -> Option<Instant> {
         let next = self.with(|state, now, actions| {
             let State {

@@ -140,7 +140,6 @@ fn nobody_who_has_proven_nothing_changes_a_subsystem() {
         claims.push(claim(&shared, address, &request(cntlid, qid)));
     }
     assert_eq!(state(&shared), before);
-    // The host can create all of its queues and controllers.
     for qid in 1..9 {
         let own = claim(&shared, 1, &request(cntlid, qid));
         from(1, qid, |origin| shared.join(&own, origin)).unwrap();

@@ -4,7 +4,6 @@ use ratatui::backend::TestBackend;
 use super::super::page::Page;
 use super::*;
 
-/// Three hosts: the second reads most, the third has failures.
 fn rates() -> Rates {
     let mut text = String::from(
         "cairn_build_info{version=\"9.9\"} 1\n\
@@ -51,7 +50,6 @@ fn drawn(view: &mut View, (width, height): (u16, u16)) -> Vec<String> {
         .collect()
 }
 
-/// Last letters of the host names, from top to bottom.
 fn order_of_hosts(view: &mut View) -> String {
     let lines = drawn(view, (80, 24));
     let rows = lines.iter().filter_map(|line| line.split_once("host"));
@@ -111,7 +109,6 @@ fn keys_choose_the_column_and_the_order() {
     assert_eq!(order_of_hosts(&mut view), "231");
     press(&mut view, KeyCode::Char('r'));
     assert_eq!(order_of_hosts(&mut view), "132");
-    // From READ/s back to HOST.
     for _ in 0..5 {
         press(&mut view, KeyCode::Char('<'));
     }
@@ -146,7 +143,6 @@ fn keys_choose_the_table() {
 #[test]
 fn rows_scroll_as_far_as_there_are_some() {
     let mut view = view();
-    // Four lines of heading, an empty one, the tabs, titles, one row and the keys.
     let mut top = |key| {
         press(&mut view, key);
         let all = drawn(&mut view, (80, 8)).join("\n");
