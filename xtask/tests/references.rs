@@ -1,0 +1,225 @@
+//! Tests that pages name exist: packages, test programs and filters.
+//!
+//! A filter of a test is checked as nextest does, as a part of `module::function`. The modules and
+//! functions are read from the sources, so nothing is built.
+
+#[path = "common/mod.rs"]
+mod sources;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+
+/// References in the pages; fewer mean that this test reads them wrongly.
+const SEEN_MIN: usize = 200;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Folders of the packages by name.
+fn packages() -> BTreeMap<String, PathBuf> {
+    let name = Regex::new(r#"(?m)^name = "([^"]+)""#).unwrap();
+    let manifests = sources::files_below(&root(), "Cargo.toml").into_iter();
+    manifests
+        .filter_map(|path| {
+            let text = read(&path);
+            let name = name.captures(&text)?.get(1)?.as_str().to_owned();
+            Some((name, path.parent()?.to_owned()))
+        })
+        .collect()
+}
+
+/// Sources of tests: module path and text of each file.
+type Files = Vec<(String, String)>;
+
+/// Reads files, whose module paths begin below `base`.
+fn load(paths: &[PathBuf], base: &Path) -> Files {
+    let module = |path: &PathBuf| {
+        let below = path.strip_prefix(base).unwrap().with_extension("");
+        let parts = below.iter().map(|part| part.to_string_lossy());
+        let parts = parts.filter(|part| !["mod", "lib", "main"].contains(&&**part));
+        parts.map(|part| format!("{part}::")).collect()
+    };
+    let load = |path: &PathBuf| (module(path), read(path));
+    paths.iter().map(load).collect()
+}
+
+/// Sources of a package's library, whose suites are also run by its test programs.
+fn library(package: &Path) -> Files {
+    let folder = package.join("src");
+    match folder.is_dir() {
+        true => load(&sources::rust_files(&folder), &folder),
+        false => Files::new(),
+    }
+}
+
+/// Sources of a test program; none if there is no such program.
+fn program(package: &Path, name: &str) -> Files {
+    let tests = package.join("tests");
+    let (folder, file) = (tests.join(name), tests.join(format!("{name}.rs")));
+    let mut files = Files::new();
+    if folder.is_dir() {
+        files.extend(load(&sources::rust_files(&folder), &folder));
+    }
+    if file.is_file() {
+        files.extend(load(&[file], &tests));
+    }
+    files
+}
+
+/// Names of a package's test programs.
+fn programs(package: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(package.join("tests")).into_iter().flatten();
+    let paths = entries.map(|entry| entry.unwrap().path().with_extension(""));
+    paths
+        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// Checks whether a text defines a function, a module or a test of a macro with a name like this.
+fn defines(text: &str, part: &str) -> bool {
+    text.match_indices(part).any(|(at, _)| {
+        let before = &text[..at];
+        let before = before.trim_end_matches(|c: char| c.is_alphanumeric() || c == '_');
+        ["fn ", "mod ", "\"", "\n    ", "\n        "]
+            .iter()
+            .any(|start| before.ends_with(start))
+    })
+}
+
+/// Checks whether a filter of nextest selects a test of a file.
+fn selects(filter: &str, (module, text): &(String, String)) -> bool {
+    if module.contains(filter) {
+        return true;
+    }
+    let (modules, name) = filter.rsplit_once("::").unwrap_or(("", filter));
+    let is_inside = |part: &str| module.contains(part) || text.contains(&format!("mod {part}"));
+    modules.split("::").all(is_inside) && defines(text, name)
+}
+
+/// Packages, test programs and filters of a reference.
+#[derive(Default)]
+struct Reference {
+    packages: Vec<String>,
+    programs: Vec<String>,
+    filters: Vec<String>,
+}
+
+impl Reference {
+    /// Parses the arguments of `cargo test` or `cargo nextest run`.
+    fn parse(arguments: &str) -> Self {
+        let mut reference = Self::default();
+        let mut words = arguments.split_whitespace();
+        while let Some(word) = words.next() {
+            match word {
+                "-p" => reference.packages.extend(words.next().map(Into::into)),
+                "--test" => reference.programs.extend(words.next().map(Into::into)),
+                "--run-ignored" | "--test-threads" | "--profile" | "--filterset" => {
+                    words.next();
+                }
+                _ if word.starts_with('-') => {}
+                _ => reference.filters.push(word.to_owned()),
+            }
+        }
+        if reference.packages.is_empty() {
+            reference.packages.push("cairn-tests".to_owned());
+        }
+        reference
+    }
+
+    /// First error.
+    fn check(&self, packages: &BTreeMap<String, PathBuf>) -> Result<(), String> {
+        let mut files = Files::new();
+        for package in &self.packages {
+            let folder = packages.get(package);
+            let folder = folder.ok_or_else(|| format!("no package {package}"))?;
+            let known = programs(folder);
+            let all = self.programs.is_empty();
+            let chosen = known
+                .iter()
+                .filter(|name| all || self.programs.contains(name));
+            let chosen: Vec<&String> = chosen.collect();
+            if chosen.is_empty() && !all {
+                return Err(format!("{package} has no test program {:?}", self.programs));
+            }
+            files.extend(library(folder));
+            files.extend(chosen.into_iter().flat_map(|name| program(folder, name)));
+        }
+        let found = |filter: &&String| files.iter().any(|file| selects(filter, file));
+        match self.filters.iter().find(|filter| !found(filter)) {
+            Some(filter) => Err(format!("no test {filter}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Test references in a page: commands in code, and cells with a test program of `cairn-tests`.
+fn references(text: &str, programs: &BTreeSet<String>) -> Vec<String> {
+    let environment = Regex::new(r"^(\w+=\S*(\([^)]*\)\S*)? )+").unwrap();
+    let mut found = Vec::new();
+    // Whole lines are commands of code blocks; between backticks is code.
+    let code = text
+        .lines()
+        .flat_map(|line| line.split('`').skip(1).step_by(2));
+    for (span, is_code) in text
+        .lines()
+        .map(|line| (line, false))
+        .chain(code.map(|c| (c, true)))
+    {
+        let span = span.trim().trim_start_matches("$ ");
+        let span = span.split("   ").next().unwrap_or_default();
+        let span = environment.replace(span, "");
+        let command = ["cargo test ", "cargo nextest run "];
+        if let Some(rest) = command.iter().find_map(|c| span.strip_prefix(c)) {
+            found.push(rest.to_owned());
+        } else if span.starts_with("-p ") || span.starts_with("--test ") {
+            found.push(span.into_owned());
+        } else if let Some((program, _)) = span.split_once(' ')
+            && is_code
+            && programs.contains(program)
+            // Ceph's own command has the name of a program.
+            && !text.contains("ceph osd")
+        {
+            found.push(format!("--test {span}"));
+        }
+    }
+    found
+}
+
+#[test]
+fn each_test_that_a_page_names_exists() {
+    let packages = packages();
+    let programs = programs(&root().join("tests"));
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for page in sources::files_below(&root(), ".md") {
+        for reference in references(&read(&page), &programs) {
+            seen += 1;
+            if let Err(error) = Reference::parse(&reference).check(&packages) {
+                wrong.push(format!("{}: `{reference}`: {error}", page.display()));
+            }
+        }
+    }
+    assert!(seen > SEEN_MIN, "{seen} references");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn wrong_references_are_errors() {
+    let packages = packages();
+    let check = |text| Reference::parse(text).check(&packages);
+    assert_eq!(check("-p xtask --test references wrong_references"), Ok(()));
+    for wrong in [
+        "-p cairn-nothing",
+        "-p xtask --test nothing",
+        concat!("-p xtask --test references no_such", "_name_in_it"),
+    ] {
+        assert!(check(wrong).is_err(), "{wrong}");
+    }
+}
