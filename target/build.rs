@@ -1,7 +1,7 @@
-//! Which commit a build for release is of: `--version`, `status` and the metrics name it.
+//! Commit of a release build, for `--version`, `status` and the metrics.
 //!
-//! Builds for development name none: each commit would make them anew. `CAIRN_COMMIT` names it where the
-//! sources are no git repository.
+//! Development builds have none, because each commit would rebuild them. `CAIRN_COMMIT` sets the
+//! commit for sources without a git repository.
 
 use std::process::Command;
 
@@ -14,9 +14,9 @@ fn main() {
     println!("cargo:rustc-env=CAIRN_COMMIT={commit}");
 }
 
-/// Its first twelve digits, with a "+" behind them if files differ from it.
+/// Returns its first twelve digits, with a "+" if files differ from it.
 pub(crate) fn of_repository() -> Option<String> {
-    // Each commit and each change of the branch writes a line to it.
+    // Each commit and each change of the branch adds a line to this file.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     println!("cargo:rerun-if-changed={log}");
     println!("cargo:rerun-if-changed=src");

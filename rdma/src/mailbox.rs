@@ -126,7 +126,7 @@ mod loom_models {
 
     use super::*;
 
-    /// In order, and without a spurious wake-up.
+    /// Messages arrive in order, and without a spurious wake-up.
     #[test]
     fn a_sleeper_misses_no_message() {
         crate::sync::loomed(|| {

@@ -91,7 +91,7 @@ pub fn address_reports() -> io::Result<OwnedFd> {
 /// # Errors
 /// The system does not support the protocol.
 pub fn device_reports() -> io::Result<OwnedFd> {
-    /// Of the kernel (lib/kobject_uevent.c).
+    /// Multicast group of the kernel (lib/kobject_uevent.c).
     const KERNEL: u32 = 1;
     reports(Some(netlink::KOBJECT_UEVENT), KERNEL)
 }

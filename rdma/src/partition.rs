@@ -103,7 +103,7 @@ impl FromStr for PKey {
 mod tests {
     use super::*;
 
-    /// IBTA 10.9.3.
+    /// Table of IBTA 10.9.3.
     #[test]
     fn members_of_one_partition_accept_each_other_but_for_two_limited_ones() {
         for (own, other, accepts) in [

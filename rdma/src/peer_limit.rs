@@ -11,7 +11,7 @@ use crate::log::{Line, Topic};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The quietest is replaced.
+/// Maximum number of peers; the quietest is replaced.
 const PEERS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,7 @@ pub struct PeerLimit {
 impl PeerLimit {
     /// Grants a line about `payer` if one is due.
     ///
-    /// It has the number of lines suppressed since the last.
+    /// The line has the number of lines suppressed since the last.
     pub fn admit(&mut self, topic: Topic, payer: Payer, now: Instant) -> Option<Line> {
         let peer = self.due(payer, now)?;
         let Some(line) = Line::about(topic) else {
@@ -40,7 +40,7 @@ impl PeerLimit {
         Some(line.after(std::mem::take(&mut peer.unreported)))
     }
 
-    /// Otherwise counts a suppressed line.
+    /// Returns the peer if a line is due; otherwise counts a suppressed line.
     fn due(&mut self, payer: Payer, now: Instant) -> Option<&mut Peer> {
         let known = self.peers.iter().position(|peer| peer.payer == payer);
         let index = known.unwrap_or_else(|| self.insert(payer, now));

@@ -237,7 +237,7 @@ impl WorkStatus {
     }
 }
 
-/// For reliable connections.
+/// Numbers in libibverbs, for reliable connections.
 const KNOWN: [(u32, WorkStatus); 12] = [
     (0, WorkStatus::Success),
     (1, WorkStatus::LocalLength),

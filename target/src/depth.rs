@@ -12,7 +12,7 @@ struct Part {
 /// Limit of one namespace (`outstanding`), with the counts published by each reactor.
 #[derive(Debug)]
 pub(crate) struct Depth {
-    /// In commands; 0 means no limit.
+    /// Limit in commands; 0 means no limit.
     most: AtomicU32,
     parts: Box<[Part]>,
 }

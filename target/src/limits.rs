@@ -30,7 +30,8 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// At least one slice. Returns the time bought and the moment from which it counts.
+    /// Buys `wanted_ns` if available now, otherwise one slice. Returns the time bought and the
+    /// moment from which it counts.
     fn buy(&self, wanted_ns: u64, burst_ns: u64, now_ns: u64) -> (u64, u64) {
         let mut sold = self.sold_ns.load(Ordering::Relaxed);
         loop {
@@ -58,11 +59,11 @@ pub(crate) struct Limiter {
     /// are ordered. Other fields are read only then.
     stops: AtomicBool,
     limited: AtomicBool,
-    /// For a host: changes of a disk are ordered across associations (`crate::order`).
+    /// True for a host whose changes of a disk are ordered across associations (`crate::order`).
     ordered: AtomicBool,
     changes: AtomicU32,
     burst_ns: AtomicU64,
-    /// For a host: see [`Limits::weight`].
+    /// Weight of a host: see [`Limits::weight`].
     weight: AtomicU32,
     /// In the order of [`Bill::shares`].
     buckets: [Bucket; RATES],
@@ -98,7 +99,7 @@ impl Limiter {
         self.set_stops();
     }
 
-    /// Under the subsystem's lock or on the control plane thread.
+    /// The caller holds the subsystem's lock or runs on the control plane thread.
     fn set_stops(&self) {
         let stops = self.is_limited() | self.is_ordered();
         self.stops.store(stops, Ordering::Release);
@@ -138,7 +139,7 @@ impl Bill {
     }
 }
 
-/// In [`PARTS`], rounded up so that no rate is exceeded.
+/// Returns the price in [`PARTS`], rounded up so that no rate is exceeded.
 fn price(share: u64, per_second: u64) -> u64 {
     match per_second {
         0 => 0,
@@ -193,7 +194,7 @@ impl Purse {
         if at > 0 { Err(at) } else { Ok(()) }
     }
 
-    /// After [`Self::provide`] succeeded. Returns the highest price, in nanoseconds.
+    /// Pays after [`Self::provide`] succeeded. Returns the highest price, in nanoseconds.
     pub(crate) fn pay(&mut self, limiter: &Limiter, bill: &Bill) -> u64 {
         let mut most = 0;
         for (index, bucket) in limiter.buckets.iter().enumerate() {

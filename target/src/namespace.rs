@@ -35,7 +35,7 @@ pub(crate) struct Namespace {
     anagrpid: AtomicU32,
     /// True if only some hosts of the subsystem have access.
     restricted: AtomicBool,
-    /// For controllers that get access later, because the namespace replaced another one.
+    /// True if some controllers get access later, because the namespace replaced another one.
     withheld: AtomicBool,
     protected: AtomicBool,
     pub(crate) kept: Option<Kept>,

@@ -10,7 +10,8 @@ use cairn_doctor::source::Live;
 /// The default must not take over a machine.
 const REACTORS_AUTO_MAX: usize = 2;
 
-/// With fewer cores, pinning only keeps a reactor from an idle one.
+/// Smallest number of cores at which pinning helps: with fewer, it keeps a reactor from an idle
+/// one.
 const CORES_TO_PIN: usize = 4;
 
 /// `None` leaves it to the scheduler. Cores that are not configured are near the listeners'

@@ -2,7 +2,7 @@
 
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// With a "+" if files differed; "unknown" in development builds.
+/// Commit of the build, with a "+" if files differed; "unknown" in development builds.
 pub(crate) const COMMIT: &str = env!("CAIRN_COMMIT");
 
 pub(crate) const LONG: &str = concat!(

@@ -9,7 +9,7 @@ pub(crate) enum WorkKind {
     Receive = 0,
     Read = 1,
     Write = 2,
-    /// Also ends the covered SENDs before it.
+    /// SEND whose completion also ends the covered SENDs before it.
     Send = 3,
     Block = 4,
     /// Ends with a later SEND; completes itself only if it fails.

@@ -30,7 +30,7 @@ mod fast {
         };
     }
 
-    /// For queue entries: a call would cost more.
+    /// Copies of queue entries, inline: a call would cost more.
     macro_rules! moves {
         ($from:expr, $to:expr, 16) => {
             asm!(
@@ -111,7 +111,7 @@ mod fast {
         unsafe { call!(libc::memset, to, u64::from(value), length) };
     }
 
-    /// Whole, aligned cache lines bypass the caches.
+    /// Copies whole, aligned cache lines past the caches.
     ///
     /// # Safety
     /// As for [`store`].

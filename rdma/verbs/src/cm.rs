@@ -19,7 +19,7 @@ use crate::explain;
 use crate::library::Library;
 use crate::sys;
 
-/// Behind a non-blocking descriptor.
+/// Connection events behind a non-blocking descriptor.
 pub(crate) struct Channel {
     library: &'static Library,
     raw: *mut sys::rdma_event_channel,
@@ -367,7 +367,7 @@ pub(crate) struct Terms {
     pub(crate) retry_count: u8,
 }
 
-/// No limit.
+/// RNR retries that we request from a peer: no limit.
 ///
 /// A shared receive queue may be empty for a moment.
 const PEER_RNR_RETRY_COUNT: u8 = 7;

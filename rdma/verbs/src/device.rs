@@ -111,7 +111,7 @@ impl VerbsDevice {
         &self.regions
     }
 
-    /// Round robin.
+    /// Returns completion vectors in rotation.
     pub(crate) fn next_vector(&self) -> u32 {
         let turn = self.next_vector.fetch_add(1, Ordering::Relaxed);
         turn % self.domain.context().completion_vectors()
@@ -238,7 +238,7 @@ impl Device for Domain {
     }
 }
 
-/// Dropped in this order.
+/// Deregistrations, dropped in this order.
 struct Registration {
     _listed: Listed,
     _region: MemoryRegion,

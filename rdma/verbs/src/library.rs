@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use crate::sys::Symbols;
 
-/// It depends on libibverbs.so.1: one handle resolves both.
+/// librdmacm depends on libibverbs.so.1: one handle resolves both.
 const RDMACM_SONAME: &str = "librdmacm.so.1";
 
 /// Libraries of rdma-core, never unloaded: device drivers leave threads and `atexit` handlers

@@ -246,7 +246,7 @@ pub(crate) struct CompletionQueue {
     raw: *mut sys::ibv_cq,
     channel: *mut sys::ibv_comp_channel,
     domain: Arc<ProtectionDomain>,
-    /// In batches, because acknowledging takes a lock.
+    /// Channel events to acknowledge, in batches because that takes a lock.
     unacknowledged: Cell<u32>,
 }
 

@@ -142,7 +142,7 @@ impl Plan {
 }
 
 fn check_folder(path: &Path) -> io::Result<()> {
-    /// Without files, whatever the folder's mode (`linux/magic.h`).
+    /// File systems without files, whatever the folder's mode (`linux/magic.h`).
     const MAGICS: [u64; 3] = [0x9fa0, 0x6265_6572, 0x6367_7270];
     let mut ancestors = path.ancestors().skip(1);
     let there = ancestors.find(|folder| folder.as_os_str().is_empty() || folder.exists());

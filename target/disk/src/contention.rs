@@ -18,7 +18,7 @@ const LOST_PART: u32 = 4;
 pub struct Contention {
     /// Start of the last round without work, unless it ended in sleep.
     polled: Option<Instant>,
-    /// With the time of its last update; decays.
+    /// Lost time, reduced as time passes, and the time of its last update.
     lost: Option<(Duration, Instant)>,
     switches: i64,
 }

@@ -70,7 +70,7 @@ mod imp {
 
     use super::{Call, Look, TICKS_MAX};
 
-    /// Not made; system calls never return this value.
+    /// Result for a call that was not made; system calls never return this value.
     const NOT_MADE: isize = isize::MIN;
 
     /// Offset of `rseq_cs` in `struct rseq` (`linux/rseq.h`).

@@ -13,7 +13,7 @@ const TRIED: Duration = Duration::from_millis(100);
 /// Minimum advantage of sleeping: a smaller one may be chance.
 const WORTH: f64 = 1.1;
 
-/// For how long the better method is kept.
+/// Initial and maximum time for which the better method is kept.
 const KEPT_MIN: Duration = Duration::from_millis(100);
 const KEPT_MAX: Duration = Duration::from_secs(4);
 
@@ -31,7 +31,7 @@ enum Phase {
     #[default]
     Alone,
     Polls(Stretch),
-    /// With the command rate of polling, per second.
+    /// Trial of sleeping, with the command rate of polling, per second.
     Sleeps(Stretch, f64),
     Known(Finding),
 }

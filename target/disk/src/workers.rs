@@ -30,7 +30,7 @@ pub(crate) enum Outcome<J> {
 }
 
 pub(crate) trait Job: Send + Sized + 'static {
-    /// May block.
+    /// Runs on the worker's thread, and may block.
     fn run(self) -> Outcome<Self>;
 }
 

@@ -10,7 +10,7 @@ use crate::error::{OpenError, check, words};
 use crate::spec::Spec;
 use crate::sys::{self, Functions};
 
-/// For a reply of a monitor, in seconds.
+/// Wait for a reply of a monitor, in seconds.
 const CONNECT_TIMEOUT_S: &str = "8";
 
 /// Name, value, and whether a failure to set it is an error.
@@ -36,7 +36,7 @@ pub fn is_reserved(option: &str) -> bool {
     of_keys || OPTIONS.iter().any(|(option, ..)| *option == name)
 }
 
-/// Dropping it blocks.
+/// Dropping a cluster blocks until client and pool are closed.
 pub(crate) struct Cluster {
     functions: &'static Functions,
     cluster: sys::Cluster,
@@ -47,7 +47,7 @@ pub(crate) struct Cluster {
 unsafe impl Send for Cluster {}
 
 impl Cluster {
-    /// May block.
+    /// Blocks until the monitors reply or the timeout expires.
     pub(crate) fn connect(functions: &'static Functions, spec: &Spec) -> Result<Self, OpenError> {
         let mut this = Self {
             functions,

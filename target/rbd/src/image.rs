@@ -46,7 +46,7 @@ impl Drop for Handle {
 
 /// Open RBD image. Its keeper thread closes it after the last reference.
 pub struct Image {
-    /// Locked only while it is read or replaced.
+    /// Handle of the current client, locked only while it is read or replaced.
     current: RwLock<Arc<Handle>>,
     spec: Spec,
     access: Access,

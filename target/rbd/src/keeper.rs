@@ -13,7 +13,7 @@ use crate::cluster::c_string;
 use crate::error::{OpenError, check, words};
 use crate::open::{OnChange, Open, State, size_of_image};
 
-/// How long an open waits.
+/// Time that an open waits for the close of the same image.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
 const WATCH_PAUSE: Duration = Duration::from_secs(1);

@@ -20,7 +20,7 @@ pub(crate) type OnChange = Arc<dyn Fn() + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) bytes: AtomicU64,
-    /// Errno, or 0.
+    /// Errno that made the image unusable, or 0.
     pub(crate) failure: AtomicI32,
 }
 

@@ -99,7 +99,7 @@ struct Shared {
     count: AtomicUsize,
     /// Whether the thread needs the eventfd.
     asleep: AtomicBool,
-    /// Further completions are discarded.
+    /// True once the queue was dropped: completions are discarded.
     closed: AtomicBool,
     wake: Wake,
 }
@@ -126,7 +126,7 @@ impl Shared {
 /// Operations submitted by a thread.
 pub struct Queue {
     shared: Arc<Shared>,
-    /// For reuse.
+    /// Boxes to reuse, so that submitting does not allocate.
     #[expect(clippy::vec_box, reason = "the library knows each by its address")]
     free: Vec<Box<Operation>>,
     out: u32,

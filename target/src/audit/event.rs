@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-/// In bytes: names and reasons come from unauthenticated peers.
+/// Maximum bytes of a text: names and reasons come from unauthenticated peers.
 const TEXT_MAX: usize = 1024;
 
 #[derive(Debug)]

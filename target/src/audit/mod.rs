@@ -38,7 +38,7 @@ pub(crate) struct Audit {
     sinks: Arc<Mutex<Vec<Sink>>>,
 }
 
-/// On drop, the thread writes the queued events and ends.
+/// Destination with its queue. On drop, its thread writes the queued events and ends.
 #[derive(Debug)]
 struct Sink {
     destination: Destination,
@@ -60,7 +60,7 @@ struct Shared {
     /// Lost events not yet reported by a line.
     unreported: AtomicU64,
     started: Instant,
-    /// In nanoseconds after `started`; 0 if no system call runs.
+    /// Start of the current system call, in nanoseconds after `started`; 0 if none.
     call_ns: AtomicU64,
     trouble: Mutex<Option<String>>,
     changed: Changed,

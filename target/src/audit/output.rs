@@ -59,7 +59,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// From byte `from` on; returns the bytes written, including the line end.
+    /// Writes a line from byte `from` on; returns the bytes written, including the line end.
     pub(super) fn write(&mut self, line: &str, from: usize) -> io::Result<usize> {
         match self {
             Self::File(file) => {

@@ -67,7 +67,7 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// With the reported number of lost events.
+/// Returns the event numbers and the reported number of lost events.
 fn read(text: &str) -> (Vec<u64>, u64) {
     let (mut numbers, mut lost) = (Vec::new(), 0);
     for line in text.lines() {

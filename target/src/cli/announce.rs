@@ -56,7 +56,7 @@ fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
-/// For a wildcard: the source address of the default route.
+/// Returns the address to connect to; for a wildcard, the source address of the default route.
 fn reachable(listening: IpAddr) -> IpAddr {
     if !listening.is_unspecified() {
         return listening;

@@ -11,7 +11,7 @@ use clap::Subcommand;
 use nvme_auth::{Hash, Secret};
 use zeroize::Zeroizing;
 
-/// In bytes: the longest secret with room for spaces.
+/// Maximum bytes: the longest secret with room for spaces.
 const FILE_BYTES_MAX: usize = 1024;
 
 /// What the command line asks for.

@@ -31,7 +31,7 @@ use crate::panics::{Part, confine_future};
 
 /// One more connection closes the oldest.
 const CONNECTIONS_MAX: usize = 64;
-/// With its headers; the smallest that hyper supports.
+/// Limit of a request with its headers, the smallest that hyper supports.
 const REQUEST_MAX_BYTES: usize = 8 << 10;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);

@@ -14,7 +14,8 @@ use crate::metrics::reactor::{DeviceCounters, QpEvent, WORK_ERRORS};
 /// Octets per unit of port_rcv_data and port_xmit_data (IBTA 16.1.3.5).
 const DATA_UNIT: u64 = 4;
 
-/// With their counters: packets and data in the system, packets and bytes in user-space devices.
+/// Directions with their counters: packets and data in the system, packets and bytes in user-space
+/// devices.
 const DIRECTIONS: [(&str, [&str; 4]); 2] = [
     (
         "receive",

@@ -11,7 +11,7 @@ const FIRST: u32 = 8;
 const LAST: u32 = 33;
 /// Buckets per power of two, as an exponent of two.
 const SHARE_BITS: u32 = 2;
-/// Including those below the first and beyond the last bound.
+/// Number of buckets, with those below the first and beyond the last bound.
 const BUCKETS: usize = 1 + (((LAST - FIRST) as usize) << SHARE_BITS) + 1;
 const LONGER: usize = BUCKETS - 1;
 
@@ -133,7 +133,7 @@ impl Times {
         self.counts.iter().all(|&count| count == 0)
     }
 
-    /// With the exact sum. The counts of a bucket share one value.
+    /// Records the snapshot with its exact sum. The counts of a bucket share one value.
     pub(crate) fn record_in(&self, recorder: &metrics::Histogram) {
         let place = self.place();
         for (bucket, &count) in self.counts.iter().enumerate() {
@@ -147,7 +147,7 @@ impl Times {
         }
     }
 
-    /// From 0 (lower bound) to 1 (upper bound), on average.
+    /// Average position of times in their buckets, from 0 (lower bound) to 1 (upper bound).
     fn place(&self) -> f64 {
         let bounded = || self.counts[..LONGER].iter().zip(0..);
         let total = |of: fn(usize) -> f64| -> f64 {

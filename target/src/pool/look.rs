@@ -15,7 +15,7 @@ use super::scan::{Found, Listing, scan};
 use super::table::{self, Choice, Table};
 use super::writers::is_written;
 
-/// After which a file without a change is complete.
+/// Seconds without a change after which a file is complete.
 const SETTLED_S: i64 = 2;
 
 #[derive(Debug, Default)]

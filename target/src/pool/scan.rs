@@ -21,11 +21,11 @@ pub(super) struct Found {
     pub(super) id: FileId,
     pub(super) birth: Birth,
     pub(super) bytes: u64,
-    /// In seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub(super) changed: i64,
 }
 
-/// If unknown, the file is identified by its name.
+/// Creation time. If unknown, the file is identified by its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Birth {
     At(i64, u32),

@@ -17,7 +17,7 @@ use crate::durable;
 const NAME: &str = ".cairn-nsids";
 const HEADER: &str = "cairn-nsids 1";
 
-/// In bytes: each of 65,536 names once, and former ones.
+/// Maximum bytes: each of 65,536 names once, and former ones.
 const BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,7 +196,7 @@ impl Table {
         }
     }
 
-    /// In the order of assignment.
+    /// Returns free NSIDs in the order of assignment.
     fn free(&self, nsids: &RangeInclusive<u32>) -> Vec<u32> {
         let unused = nsids.clone().filter(|nsid| !self.rows.contains_key(nsid));
         let gone = self.rows.range(nsids.clone());
@@ -208,7 +208,7 @@ impl Table {
     }
 }
 
-/// While any are free: the NSID derived from the file, or the next free one.
+/// Returns NSIDs while any are free: the one derived from the file, or the next free one.
 fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u32> {
     let (first, last) = (*nsids.start(), *nsids.end());
     let mut free: BTreeSet<u32> = free.iter().copied().collect();

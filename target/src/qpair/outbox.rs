@@ -44,7 +44,8 @@ impl Outbox {
     /// Data bytes that complete with one signaled response.
     const COVERED_BYTES: u64 = 128 << 10;
 
-    /// In work requests, two per response. One completion ends at most a quarter.
+    /// `send_work`: work requests of the send queue, two per response. One completion ends at most
+    /// a quarter.
     pub(crate) fn new(send_work: u32) -> Self {
         Self {
             covered: None,
@@ -264,8 +265,8 @@ mod tests {
         assert_eq!(capacities, (Outbox::MAX, Outbox::TRAIN_MAX));
     }
 
-    /// After each of these lengths of data. Returns the response that each one completes, and which
-    /// are signaled.
+    /// Adds a response after each of these lengths of data. Returns the response that each one
+    /// completes, and which are signaled.
     fn chain(outbox: &mut Outbox, data: &[u32]) -> (Vec<Option<usize>>, Vec<bool>) {
         let mut table = RequestTable::new(data.len() as u32);
         let ids: Vec<RequestId> = data

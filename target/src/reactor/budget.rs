@@ -18,7 +18,8 @@ use crate::request::RequestId;
 const CONNECTIONS_AT_A_TIME: u32 = 2;
 
 impl Reactor {
-    /// While commands are in progress, more only after [`CHECK_INTERVAL`].
+    /// Accepts a few connections; while commands are in progress, more only after
+    /// [`CHECK_INTERVAL`].
     pub(super) fn take_connections(&mut self) -> bool {
         let now = self.time.now.at;
         if self.control.next_connections.is_some_and(|next| now < next) {

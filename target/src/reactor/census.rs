@@ -98,7 +98,7 @@ impl Reactor {
         }
     }
 
-    /// At once, unless older queues of the host have yet to enter their changes.
+    /// Answers at once, unless older queues of the host have yet to enter their changes.
     pub(super) fn answer_connect(&mut self, id: RequestId, result: u64) {
         // Queues of this reactor do so when it next handles messages.
         if self.arming_of(id).is_none_or(Arming::is_done) {

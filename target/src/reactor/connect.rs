@@ -235,7 +235,7 @@ impl Reactor {
     }
 }
 
-/// For a host that is not allowed, the line has the setting that allows it.
+/// The line has the setting that would allow the host.
 fn report_refusal(line: Line, queue: &QueuePair, refusal: &Refusal, data: Option<&ConnectData>) {
     let qid = queue.qid();
     let Some(data) = data else {

@@ -388,7 +388,7 @@ fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno
     respond::fail(queues, io, now, id, status_of(block.op, errno));
 }
 
-/// At most one line a second for each disk.
+/// Logs at most one line a second for each disk.
 fn report_failure(
     queues: &Queues,
     io: &mut Io,
@@ -444,7 +444,7 @@ fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     }
 }
 
-/// After a request has left a disk with turns, a limit or ordered changes, starts others. `result`
+/// Starts other requests after one has left a disk with turns, a limit or ordered changes. `result`
 /// is `None` if it is retried.
 #[cold]
 fn went_out(

@@ -7,7 +7,7 @@ use nvme_proto::wire::status::SCT_PATH;
 /// Cancellation of a change because a newer change of its blocks was executed.
 pub(super) const OVERTAKEN: Errno = Errno(-1);
 
-/// Without DNR if a retry or another path may succeed.
+/// Returns the status of a failed operation, without DNR if a retry or another path may succeed.
 pub(super) fn status_of(op: BlockOp, errno: Errno) -> Status {
     if let Some(bits) = errno.drive_status() {
         return status_of_drive(Status::from_bits(bits));

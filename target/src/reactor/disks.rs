@@ -175,7 +175,7 @@ pub(crate) struct Disks {
     tables: Vec<Table>,
     /// Modulo 2^32: [`super::decisions`].
     epoch: u32,
-    /// With I/O commands in progress, now or in this round.
+    /// Subsystems with I/O commands in progress, now or in this round.
     busy: Vec<u32>,
 }
 

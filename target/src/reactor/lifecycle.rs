@@ -539,7 +539,7 @@ impl Reactor {
         }
     }
 
-    /// Also with commands in progress.
+    /// Closes all queues, also with commands in progress; then the reactor ends.
     pub(super) fn stop(&mut self) {
         self.control.stopping = true;
         self.refuse_waiting();

@@ -43,7 +43,7 @@ pub(super) struct Limited {
     of_share: Tally,
     pub(super) next_ns: u64,
     count: usize,
-    /// From this number on, capsules wait without a request.
+    /// Number of commands from which capsules wait without a request.
     crowd: usize,
 }
 

@@ -155,7 +155,7 @@ impl Reactor {
         }
     }
 
-    /// In simulated time: disks take no time, or the time of the simulated clock.
+    /// Makes a round in simulated time: disks take no time, or the time of the simulated clock.
     pub(crate) fn step_settled(&mut self, now: Instant) -> Rest {
         if let Err(error) = self.io.ring.settle() {
             panic!("io_uring no longer waits: {error}");

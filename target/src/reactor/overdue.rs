@@ -20,7 +20,7 @@ use crate::ids::QpairId;
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::WorkKind;
 
-/// From when the READ of a command could begin.
+/// Time for a host to send data, from when the READ of its command could begin.
 const DATA_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time for a host to accept a response, from the end of the command. Exceeds

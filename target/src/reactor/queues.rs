@@ -36,7 +36,7 @@ pub(super) struct Queues {
     pub(super) late: VecDeque<(QpairId, CommandEnd)>,
     /// Connects that wait until older queues of their host have entered their changes.
     pub(super) awaiting_census: List,
-    /// At most one per queue pair.
+    /// Authentication commands at another thread, at most one per queue pair.
     pub(super) awaiting_authentication: List,
     pub(super) dirty: Vec<QpairId>,
     /// Not accepted by a broken queue pair; ends with the round.

@@ -19,13 +19,13 @@ const JOBS_MAX: usize = 256;
 /// Beyond it a connection ends, and its host retries.
 const JOBS_OF_PAYER_MAX: usize = 128;
 
-/// Relative to reactors, for a flood of unauthenticated hosts.
+/// Priority below the reactors, for a flood of unauthenticated hosts.
 const NICENESS: i32 = 10;
 
 #[derive(Debug)]
 pub(crate) enum Step {
     Send(Vec<u8>),
-    /// In bytes, as the host accepts.
+    /// Length in bytes, as the host accepts.
     Receive(usize),
 }
 

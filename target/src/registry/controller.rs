@@ -51,9 +51,10 @@ pub(crate) struct ControllerShared {
     pub(super) host: Nqn,
     pub(super) host_nqn: String,
     pub(super) peer: IpAddr,
-    /// In nanoseconds since the target started, plus up to [`LAST_COMMAND_AHEAD`].
+    /// Time of the last command, in nanoseconds since the target started, plus up to
+    /// [`LAST_COMMAND_AHEAD`].
     pub(super) last_command_ns: AtomicU64,
-    /// In nanoseconds; `u64::MAX` means no limit.
+    /// Time without a command, in nanoseconds; `u64::MAX` means no limit.
     pub(super) lease_ns: AtomicU64,
     pub(super) write_cache: AtomicBool,
     pub(super) cache_changes: AtomicU64,
@@ -120,7 +121,7 @@ impl ControllerShared {
         &self.host_nqn
     }
 
-    /// For restricted namespaces. Cold: I/O to other namespaces does not call it.
+    /// Not called for I/O to unrestricted namespaces.
     #[cold]
     pub(crate) fn sees(&self, nsid: u32) -> bool {
         self.seen.contains(nsid)

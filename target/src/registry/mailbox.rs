@@ -34,7 +34,7 @@ pub(crate) struct Admitted {
     pub(crate) cm: RequestData,
     pub(crate) reply: ReplyData,
     pub(crate) marking: Marking,
-    /// For the marking once the HOSTNQN is known.
+    /// Policy of the marking, applied once the HOSTNQN is known.
     pub(crate) policy: MarkingPolicy,
     pub(crate) listener: Arc<ListenerShared>,
     /// Place among the connections that wait for their Connect.

@@ -93,7 +93,7 @@ pub(crate) struct WriteThrough {
 pub(crate) struct Registry {
     /// Consistent after a panic: each change is one insertion or removal.
     subsystems: RwLock<BTreeMap<Nqn, Arc<SubsystemShared>>>,
-    /// In addition to the well-known NQN.
+    /// Name in addition to the well-known NQN.
     discovery_nqn: OnceLock<Nqn>,
     orders: Arc<DiskOrders>,
 }

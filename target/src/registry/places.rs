@@ -238,7 +238,7 @@ impl State {
         Ok((id, evicted))
     }
 
-    /// With `within`, only one of the same network.
+    /// Displaces a stranger's connection for a new one; if `within`, only one of the same network.
     fn evict_for(&mut self, address: IpAddr, within: bool) -> Option<Evicted> {
         let place = self.strangers.victim_for(address, within)?;
         self.evict(place)

@@ -35,9 +35,9 @@ pub(crate) use leases::KEEP_ALIVE_EXPIRED;
 
 struct Controller {
     shared: Arc<ControllerShared>,
-    /// By QID.
+    /// Addresses by QID.
     queues: BTreeMap<u16, QueueAddress>,
-    /// By QID.
+    /// States by QID.
     shown: BTreeMap<u16, Arc<QueueShared>>,
     past: HostTotals,
 }
@@ -47,9 +47,9 @@ pub(super) struct State {
     controllers: HashMap<u16, Controller>,
     namespaces: Arc<NamespaceTable>,
     limits_per_host: Limits,
-    /// In place of `limits_per_host`.
+    /// Limits in place of `limits_per_host`.
     limits_of_hosts: BTreeMap<Nqn, Limits>,
-    /// For later Connects.
+    /// Keys for later Connects.
     pub(super) keys: HostKeys,
     /// Listeners that lead to the subsystem; `None` means all.
     listeners: Option<Box<[SocketAddr]>>,
@@ -59,7 +59,7 @@ pub(super) struct State {
     armed: Option<Duration>,
     /// Claims advance it and reserve no CNTLID.
     next_cntlid: u32,
-    /// For a host that found the subsystem just before its removal.
+    /// True after the removal: a host may have found the subsystem before.
     removed: bool,
 }
 

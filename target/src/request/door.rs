@@ -23,7 +23,7 @@ impl Door {
     /// Waits for older changes of the same blocks.
     const ORDERED: u8 = 16;
 
-    /// Without a limit of the disk.
+    /// Returns the restrictions without a limit of the disk.
     #[inline(always)]
     pub(crate) fn of(op: BlockOp) -> Self {
         match op {

@@ -74,7 +74,8 @@ pub(crate) enum Task {
 pub(crate) struct Request {
     generation: u16,
     stage: Stage,
-    /// In the queue of its stage. For [`Stage::Sending`]: request that completes with this one.
+    /// Next request in the queue of its stage. For [`Stage::Sending`]: request that completes with
+    /// this one.
     next: Option<RequestId>,
     permit: Option<Permit>,
     pub(crate) qpair: QpairId,
@@ -197,7 +198,7 @@ impl Request {
         WorkId::new(id.0, kind, self.generation).encode()
     }
 
-    /// In the arena, registered with `arena_lkey`, or in the disk's memory.
+    /// Returns local data: in the arena, registered with `arena_lkey`, or in the disk's memory.
     #[inline]
     pub(crate) fn local_data(&self, arena: &Arena, arena_lkey: u32, length: u32) -> Sge {
         match &self.data {

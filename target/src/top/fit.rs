@@ -4,7 +4,7 @@ use super::tables::Table;
 
 pub(super) const SPACING: u16 = 1;
 
-/// While columns can still be dropped.
+/// Preferred width while columns can still be dropped.
 const NAME_WIDTH: u16 = 24;
 const NAME_WIDTH_MIN: u16 = 8;
 

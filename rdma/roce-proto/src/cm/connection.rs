@@ -162,7 +162,7 @@ pub struct Transmit {
     pub mad: [u8; MAD_LEN],
 }
 
-/// IBTA 12.9.7.
+/// State of a connection (IBTA 12.9.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     ReqSent,

@@ -36,7 +36,7 @@ impl Identity {
         self.guid
     }
 
-    /// 0 means none and is not returned.
+    /// Draws a communication id other than 0, which means none.
     pub(super) fn comm_id(&mut self) -> u32 {
         ((self.draw)() as u32).max(1)
     }

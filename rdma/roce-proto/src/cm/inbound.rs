@@ -84,7 +84,7 @@ impl Manager {
         self.connections[&id].state
     }
 
-    /// Outside of connections, within the rate limit.
+    /// Answers a message outside of connections, within the rate limit.
     fn reply(&mut self, path: Path, marked: Marked, transaction_id: u64, message: &Message) {
         if !self.waiting.may_answer(path.remote) {
             return;
@@ -248,7 +248,7 @@ impl Manager {
         }
     }
 
-    /// IBTA 12.6.6.
+    /// Grants the time that the peer requests (IBTA 12.6.6).
     fn handle_mra(&mut self, now: Instant, path: Path, mra: &Mra) {
         let Some(connection) = self.connections.get_mut(&mra.ids.remote) else {
             return;

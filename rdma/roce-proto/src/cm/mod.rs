@@ -37,7 +37,7 @@ use crate::wire::mad::MAD_LEN;
 
 const MAX_CONNECTIONS: usize = 65_536;
 
-/// Doubled by each repetition, up to [`MAX_INTERVAL`].
+/// First interval of repetitions, doubled each time up to [`MAX_INTERVAL`].
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 /// Granted by REQs: code 20, as in Linux.
 const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);

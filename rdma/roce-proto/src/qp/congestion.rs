@@ -18,10 +18,10 @@ use super::rtt::RoundTrip;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// In packets, as in rdma_rxe.
+/// Initial window in packets, equal to that of rdma_rxe.
 const INITIAL: u64 = 128;
 const MIN: u64 = 8;
-/// In packets.
+/// Maximum window in packets.
 const MAX: u64 = 512;
 /// Minimum time between two reductions for loss, unless the round trip is longer.
 const ONE_LOSS: Duration = Duration::from_millis(2);
@@ -142,7 +142,7 @@ impl Pacer {
         self.rate.is_some()
     }
 
-    /// Otherwise [`Self::held_until`] has the time.
+    /// Whether the next packet with data may leave; otherwise [`Self::held_until`] has the time.
     pub(super) fn admits(&mut self, now: Instant) -> bool {
         self.held_until = self.hold(now);
         self.held_until.is_none()
@@ -175,7 +175,7 @@ impl Pacer {
         }
     }
 
-    /// Annex A17.9.3.
+    /// Handles a congestion notification (annex A17.9.3).
     ///
     /// Returns true if obeyed: notifications only concern packets of the last round trips.
     pub(super) fn notified(&mut self, path: &Measured, now: Instant) -> bool {
@@ -303,7 +303,7 @@ mod tests {
         assert!(!pacer.is_active());
     }
 
-    /// 20,000 a second.
+    /// The attacker sends 20,000 notifications a second.
     #[test]
     fn notifications_alone_leave_half_of_the_rate() {
         let mut now = Instant::START;

@@ -36,7 +36,7 @@ pub(super) struct Responder {
     /// True if READ data was sent within super-packets since the last repeated request.
     joined: bool,
     fate: Option<Joined>,
-    /// Repeated with each repeated request.
+    /// Refusal that broke the queue pair, repeated with each repeated request.
     refusal: Option<NakCode>,
     wrong_key: bool,
 }

@@ -13,7 +13,7 @@ const FIRST_TIMEOUT: Duration = Duration::from_millis(100);
 pub(super) struct RoundTrip {
     smoothed: Option<Duration>,
     variation: Duration,
-    /// Shortest since a timeout expired: without queueing.
+    /// Shortest round trip since a timeout expired: the path without queueing.
     least: Duration,
     /// Doublings since the last measurement.
     ///

@@ -20,7 +20,7 @@ use super::packet::ICRC_LEN;
 use super::udp::{ROCE_PORT, Udp};
 use super::{Bth, Header};
 
-/// The ones, then IPv6, UDP and BTH.
+/// Ones in place of the LRH, then IPv6, UDP and BTH.
 const MASKED_MAX: usize = LRH_ONES + ipv6::LEN + Udp::LEN + Bth::LEN;
 /// In place of InfiniBand's local route header.
 const LRH_ONES: usize = 8;

@@ -67,7 +67,7 @@ impl Ipv4 {
         rest
     }
 
-    /// Changeable fields are ones (annex A17.3.1).
+    /// Writes changeable fields as ones (annex A17.3.1).
     pub(crate) fn write_masked(&self, out: &mut [u8]) {
         self.write(out);
         out[1] = 0xff;

@@ -68,7 +68,7 @@ impl Ipv6 {
         rest
     }
 
-    /// Changeable fields are ones (IBTA 7.8.1, annex A17.3.1).
+    /// Writes changeable fields as ones (IBTA 7.8.1, annex A17.3.1).
     pub(crate) fn write_masked(&self, out: &mut [u8]) {
         let masked = Self {
             traffic_class: 0xff,

@@ -226,7 +226,7 @@ impl Batch {
         &self.groups
     }
 
-    /// By piece. No packet is split.
+    /// Returns the bytes by piece. No packet is split.
     pub(super) fn pieces(&self, group: &Group) -> impl Iterator<Item = &[u8]> {
         let first = Some(&self.pieces[group.first]);
         let pieces = std::iter::successors(first, |piece| piece.next.map(|at| &self.pieces[at]));

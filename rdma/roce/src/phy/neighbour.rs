@@ -25,7 +25,7 @@ const DISCARD_PORT: u16 = 9;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
-/// struct ndmsg, in bytes.
+/// Size of struct ndmsg in bytes.
 const NDMSG_LEN: usize = 12;
 
 /// Neighbours on a network interface.

@@ -50,7 +50,7 @@ const DEST_QPN: u32 = grh::LEN as u32 + 4;
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
-    /// All but queue pair numbers.
+    /// All tests except those of queue pair numbers.
     tests: Vec<libc::sock_filter>,
     /// Held by a device's first socket.
     _claim: Option<UnixDatagram>,
@@ -215,7 +215,7 @@ fn packet_tests(address: IpAddr, turn: u32, qpn_low_bits: u32) -> Vec<Test> {
     tests
 }
 
-/// The last statement is missing.
+/// Passes a packet if all tests succeed; lacks its last statement.
 fn program(tests: Vec<Test>) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
     for (value, wanted) in tests {

@@ -13,7 +13,7 @@ use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
 use super::sieve::{PASS, by_number, compare, exchange};
 
-/// The system may grant less.
+/// Requested bytes; the system may grant less.
 pub(crate) const RECEIVE_BUFFER: c_int = 8 << 20;
 const SEND_BUFFER: c_int = 4 << 20;
 /// The destination queue pair number ends this word; a socket's filter also receives the UDP
@@ -33,7 +33,7 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// Returns `value` for the flow's packets, otherwise continues.
+    /// Returns statements that yield `value` for the flow's packets, and otherwise continue.
     ///
     /// IP options or extension headers, which RoCE does not use, hide the port.
     fn returns(&self, value: u32) -> Vec<libc::sock_filter> {

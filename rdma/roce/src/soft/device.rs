@@ -125,7 +125,7 @@ impl SoftDevice {
         self.options.network.roce()
     }
 
-    /// At most one second old.
+    /// Returns a code at most one second old.
     pub(super) fn path_mtu_code(&self, address: IpAddr) -> io::Result<u8> {
         let now = self.options.clock.now();
         let look_up = || self.options.network.path_mtu_code(address);

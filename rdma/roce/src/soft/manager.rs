@@ -48,7 +48,7 @@ const TURN: u32 = 0;
 #[derive(Debug)]
 pub(super) struct ConnectionEvent {
     pub(super) qp: QpId,
-    /// `None` after a panic of connection management.
+    /// `None` after a panic that lost the connection.
     pub(super) event: Option<CmEvent>,
 }
 
@@ -91,7 +91,7 @@ struct Inner {
     owners: HashMap<ConnId, Owner>,
     requests: Vec<(ConnId, Box<Request>)>,
     sender: Sender,
-    /// Receivers ignore it.
+    /// PSN of the next datagram; receivers ignore it.
     psn: u32,
     class: Option<u8>,
     capture: Option<Arc<Capture>>,

@@ -151,7 +151,7 @@ impl Relays {
 pub(super) struct Flows(Mutex<VecDeque<(FlowKey, u32)>>);
 
 impl Flows {
-    /// Unless the flow has a socket.
+    /// Directs a flow to the socket `turn`, unless it has one.
     ///
     /// Returns whether the kernel does so.
     pub(super) fn adopt(&self, flow: FlowKey, turn: u32, inlet: &Inlet) -> bool {

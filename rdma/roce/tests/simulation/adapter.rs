@@ -254,7 +254,7 @@ fn notifications_slow_requests_for_reads() {
     assert!(end.qp.poll_timeout().is_some());
 }
 
-/// IBTA 9.7.6.1.3: repeated at bounded intervals.
+/// Infinite timeout (IBTA 9.7.6.1.3): packets are repeated at bounded intervals.
 #[test]
 fn an_infinite_ack_timeout_has_no_end() {
     let start = Instant::START;

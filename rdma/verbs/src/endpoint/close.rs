@@ -71,7 +71,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Once, without a call of `disconnect`.
+    /// Reports, once, an end without a call of `disconnect`.
     pub(super) fn end_connection(&mut self, id: QpId, reason: DisconnectReason) {
         let Some(qp) = self.table.get_mut(id) else {
             return;
@@ -118,7 +118,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// With `overdue`, without the device's report of receives.
+    /// `overdue`: does not wait for the device's report of receives.
     fn is_drained(&self, qp: &Qp, overdue: bool) -> bool {
         let receives = overdue
             || qp

@@ -20,7 +20,7 @@ use super::VerbsEndpoint;
 use super::qp::{Attempt, Phase, Qp, from_tag, tag};
 use super::transition::{self, Depths, Start};
 
-/// In bytes.
+/// Inline data of a SEND, in bytes.
 ///
 /// A capsule without data, or a response, then needs no DMA read.
 const INLINE: u32 = 64;
@@ -121,7 +121,7 @@ impl VerbsEndpoint {
         Ok(id)
     }
 
-    /// If the limits permit one.
+    /// Returns the next queue pair's id, if the limits permit one.
     fn vacancy(&mut self, options: &QpOptions) -> Result<QpId, FabricError> {
         if self.removed {
             return Err(FabricError::Gone("RDMA device"));

@@ -32,7 +32,7 @@ pub(crate) fn invalidated_rkey(wc: &ibv_wc) -> Option<u32> {
     (wc.wc_flags & IBV_WC_WITH_INV != 0).then_some(rkey)
 }
 
-/// At the next completion.
+/// Requests one event at the next completion.
 ///
 /// # Safety
 /// `cq` is a live CQ.

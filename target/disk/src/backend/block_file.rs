@@ -58,7 +58,7 @@ pub(super) struct BlockFile {
 }
 
 impl BlockFile {
-    /// Warns if the file system rejects `O_DIRECT`.
+    /// Opens with `O_DIRECT`; warns if the file system rejects that.
     pub(super) fn open(
         path: &Path,
         block_bytes: Option<u32>,
@@ -184,7 +184,7 @@ impl BlockFile {
         self.sync()
     }
 
-    /// Blocks.
+    /// Verifies, after a failed flush, that the disk can flush again. Blocks.
     pub(super) fn verify_flush(&self) -> io::Result<()> {
         if !self.health.must_verify() {
             return Ok(());

@@ -175,7 +175,7 @@ fn of_loop(backing: &Path, scope: Scope<'_>) -> Name {
     }
 }
 
-/// Distinguishes files of a file system: copies differ.
+/// Distinguishes a file from its copies.
 #[derive(Debug)]
 struct Birth {
     text: String,

@@ -30,7 +30,7 @@ pub(super) struct Opened {
 }
 
 pub(super) enum Refusal {
-    /// In use by another: may be tried again.
+    /// The disk is in use by another: the open may be tried again.
     InUse(OpenError),
     Other(OpenError),
 }
@@ -186,7 +186,7 @@ fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
     )))
 }
 
-/// Accepts block devices (`true`) and regular files.
+/// Returns whether a path is a block device, and its place. Accepts only devices and regular files.
 fn check_kind(path: &Path) -> Result<(bool, Place), OpenError> {
     let shown = path.display();
     let metadata = std::fs::metadata(path).map_err(|error| {

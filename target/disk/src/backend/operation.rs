@@ -95,7 +95,7 @@ pub struct BlockIo {
     pub(super) method: u8,
 }
 
-/// About two seconds with the pauses.
+/// Maximum consecutive retries: about two seconds with the pauses.
 pub(super) const TRIES_MAX: u8 = 50;
 
 const PAUSE_MAX_MS: u64 = 50;
@@ -159,7 +159,7 @@ impl BlockIo {
         self.memory().part(0, length)
     }
 
-    /// (offset, length) in bytes.
+    /// Returns the remaining (offset, length) in bytes.
     pub(super) fn rest(&self) -> (u64, u64) {
         (self.offset + self.done, self.length - self.done)
     }

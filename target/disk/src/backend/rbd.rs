@@ -37,7 +37,7 @@ pub(super) struct RbdDisk {
 }
 
 impl RbdDisk {
-    /// May block.
+    /// Blocks until the cluster replies.
     pub(super) fn open(
         spec: &Spec,
         block_bytes: Option<u32>,
@@ -96,7 +96,7 @@ impl RbdDisk {
         identity::derived(self.image.identity())
     }
 
-    /// Size in bytes. May block.
+    /// Reads the size in bytes from the cluster. Blocks.
     pub(super) fn measure(&self) -> io::Result<u64> {
         self.image.measure().map_err(io::Error::from_raw_os_error)
     }

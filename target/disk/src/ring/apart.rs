@@ -27,10 +27,10 @@ use crate::workers::{self, Ended, Outcome, Workers};
 
 pub(super) const WITH_WORKERS_MAX: usize = 8;
 
-/// Kept so that a write does not allocate.
+/// Empty queues kept so that a write does not allocate.
 const SPARE_MAX: usize = 16;
 
-/// Kept so that a write does not allocate.
+/// Unused [`Fate`]s kept so that a write does not allocate.
 const FATES_MAX: usize = 256;
 
 const WAITING_ROOM: usize = 64;
@@ -229,7 +229,7 @@ pub(super) struct Apart {
     /// Inner `None` if the system rejects AIO.
     aio: OnceCell<Option<Arc<Aio>>>,
     under_way: Vec<u64>,
-    /// Completed before their workers reported the submission.
+    /// AIO writes completed before their workers reported the submission.
     early: Vec<(u64, Ended)>,
     queues: Vec<Queue>,
     spare: Vec<Queue>,

@@ -14,7 +14,7 @@ use crate::timely::{self, Look};
 pub(super) const ENTER_GETEVENTS: u32 = 1;
 
 impl Ring {
-    /// Submits changes only soon after reading the clock.
+    /// Submits the queue. Changes are submitted only soon after reading the clock.
     pub(super) fn enter(&mut self) -> io::Result<()> {
         let mut look = self.outgoing.take_look();
         while self.outgoing.has_queued() {

@@ -129,10 +129,10 @@ const POLL: u64 = 1 << 63;
 
 const IGNORED: u64 = 1 << 62;
 
-/// With [`POLL`]: the simulated disks.
+/// With [`POLL`]: descriptor of the simulated disks.
 const SIMULATED: u64 = 1 << 61;
 
-/// With [`POLL`]: the workers.
+/// With [`POLL`]: eventfd of the workers.
 const WORKERS: u64 = 1 << 60;
 
 /// Completion returned by the ring.
@@ -167,7 +167,7 @@ pub struct Ring {
     files_max: usize,
     files_from: usize,
     files_removed: Vec<Open>,
-    /// Without polls.
+    /// Operations in the kernel, without polls.
     in_flight: u32,
     outgoing: Outgoing,
     /// Completions collected by [`Self::settle`], and cancelled operations.

@@ -19,7 +19,7 @@ use crate::timely::Look;
 struct Change {
     tag: u64,
     entry: squeue::Entry,
-    /// In nanoseconds since the target started.
+    /// End of the lease, in nanoseconds since the target started.
     until_ns: u64,
 }
 

@@ -109,7 +109,7 @@ impl State {
         length.min(self.medium.len().saturating_sub(offset))
     }
 
-    /// Mostly all, sometimes fewer whole blocks.
+    /// Returns the bytes to transfer: mostly all, sometimes fewer whole blocks.
     fn moved(&mut self, length: usize) -> usize {
         let blocks = (length / BLOCK_BYTES) as u64;
         if blocks > 1 && self.chance.per_mille(self.habits.short) {

@@ -186,7 +186,7 @@ fn json(file: &Path) -> Result<Value, String> {
     Ok(value)
 }
 
-/// By the file type if the path exists here, otherwise by its name.
+/// Decides by the file type if the path exists here, otherwise by its name.
 fn is_device(path: &Path) -> bool {
     match std::fs::metadata(path).map(|there| there.file_type()) {
         Ok(kind) => kind.is_block_device() || kind.is_char_device(),

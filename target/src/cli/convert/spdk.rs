@@ -17,9 +17,9 @@ use crate::steering::listed;
 struct Import {
     draft: Draft,
     notes: Notes,
-    /// By name of the cluster connection.
+    /// Cluster connections by name.
     clusters: HashMap<String, NewCeph>,
-    /// By name, until a namespace uses them.
+    /// Disks by name, until a namespace uses them.
     disks: HashMap<String, NewNamespace>,
     listeners: Vec<SocketAddr>,
     /// Listeners of each subsystem, by NQN.

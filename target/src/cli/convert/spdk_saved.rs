@@ -330,7 +330,7 @@ fn disk(namespace: &Namespace) -> Vec<Value> {
         .collect()
 }
 
-/// For an image with more settings than a user.
+/// Ceph connection of an image with more settings than a user.
 fn cluster(image: &ImageSpec, name: &str) -> Option<Value> {
     if image.conf.is_none() && image.keyring.is_none() && image.options.is_empty() {
         return None;

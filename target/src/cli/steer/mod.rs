@@ -19,7 +19,7 @@ use actions::{
 };
 use hosts::{HOSTS, of_host, of_referral};
 
-/// For slow disks and a busy control plane.
+/// Time for slow disks and a busy control plane.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Commands that need a running target.

@@ -23,7 +23,7 @@ impl State {
 }
 
 impl SubsystemShared {
-    /// For later Connects; [`Self::update_ana`] follows for connected hosts.
+    /// Sets states for later Connects; [`Self::update_ana`] follows for connected hosts.
     pub(crate) fn set_ana(&self, ana: &BTreeMap<SocketAddr, AnaOverride>) {
         self.lock().ana.clone_from(ana);
     }

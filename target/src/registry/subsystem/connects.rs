@@ -77,7 +77,7 @@ impl State {
 }
 
 impl SubsystemShared {
-    /// If the host must authenticate first, the subsystem stays unchanged.
+    /// Connects a queue. If its host must authenticate first, the subsystem stays unchanged.
     pub(crate) fn connect(
         &self,
         request: &ConnectRequest,

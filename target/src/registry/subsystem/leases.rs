@@ -16,7 +16,7 @@ pub(crate) const KEEP_ALIVE_EXPIRED: Ending =
     Ending::Fault("keep alive expired: the host was silent for too long");
 
 impl SubsystemShared {
-    /// For jobs that may restart the controller's timer. An expired association ends first.
+    /// Runs a job that may restart the controller's timer. An expired association ends first.
     pub(super) fn with_controller<T>(
         &self,
         cntlid: u16,

@@ -264,7 +264,7 @@ impl Requester {
         self.deadline = waiting.then(|| now + self.round_trip.timeout());
     }
 
-    /// If retries are left.
+    /// Sends again from the oldest unacknowledged packet, if retries are left.
     fn retry(&mut self, now: Instant, cx: &mut Context<'_>) {
         if self.joined.take().is_some() {
             self.fate = Some(Joined::Lost);

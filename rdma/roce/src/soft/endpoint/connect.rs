@@ -28,7 +28,7 @@ use cairn_roce_proto::wire::udp::ROCE_PORT;
 /// Code of our REQs (0.54 s as in Linux), and range accepted from peers, 67 ms to 4.3 s.
 const ACK_TIMEOUT: u8 = 17;
 const ACK_TIMEOUTS: (u8, u8) = (14, 20);
-/// No limit.
+/// Retry count without limit; our own count ends connections.
 const RNR_RETRY_FOR_EVER: u8 = 7;
 /// ECN codepoint "capable transport" (RFC 3168, 5): routers may mark instead of drop.
 const ECN_CAPABLE: u8 = 2;
@@ -436,7 +436,7 @@ impl SoftEndpoint {
     }
 }
 
-/// Codes; 0 is infinite.
+/// Returns the ACK timeout code for a peer's code; 0 is infinite.
 fn accepted_timeout(asked: u8) -> u8 {
     match asked {
         0 => 0,

@@ -30,7 +30,7 @@ impl BlockFile {
         }
     }
 
-    /// By a worker, which may block.
+    /// Writes by a worker, which may block.
     pub(super) fn write_in_time(
         &self,
         ring: &mut Ring,

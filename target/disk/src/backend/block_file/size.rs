@@ -11,7 +11,7 @@ use super::BlockFile;
 use crate::backend::health;
 
 impl BlockFile {
-    /// Size in bytes. May block.
+    /// Reads the size in bytes. Blocks until the disk or its server replies.
     pub(in crate::backend) fn measure(&self) -> io::Result<u64> {
         let bytes = (&*self.file).seek(SeekFrom::End(0))?;
         if self.can_grow {

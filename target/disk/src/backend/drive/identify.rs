@@ -205,7 +205,7 @@ fn read_descriptors(mut list: &[u8], names: &mut Names) -> u8 {
     csi
 }
 
-/// All zeroes mean absent.
+/// Returns `None` for an identifier of zeroes, which is absent.
 fn id<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     let id: [u8; N] = bytes[at..at + N].try_into().expect("N bytes");
     (id != [0; N]).then_some(id)

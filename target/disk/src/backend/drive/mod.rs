@@ -33,7 +33,7 @@ pub(super) use open::is_drive;
 /// The kernel copies the data of buffers with a smaller alignment.
 const MEMORY_ALIGNMENT: u32 = 4;
 
-/// If the system does not report it.
+/// Queue depth if the system does not report it.
 const TAGS_DEFAULT: u64 = 32;
 
 /// Maximum bytes of a command if the system reports no limit.
@@ -59,7 +59,7 @@ pub(super) struct Drive {
 }
 
 impl Drive {
-    /// May block.
+    /// Blocks until the drive replies.
     pub(super) fn open(
         path: &Path,
         block_bytes: Option<u32>,
@@ -347,7 +347,7 @@ impl Drive {
         }
     }
 
-    /// Uses Verify, or reads into a buffer.
+    /// Verifies by the Verify command, or by reading into a buffer.
     fn verify(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
         if let Some(most) = self.identified.verify_max {
             let (blocks, _) = self.next(io, self.bytes(most));

@@ -49,7 +49,7 @@ fn sysfs(path: &Path) -> Option<PathBuf> {
     (class.file_name()? == "nvme-generic").then_some(device)
 }
 
-/// May block.
+/// Blocks until the drive replies.
 pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opened, OpenError> {
     crate::ring::check_drives().map_err(|error| cannot(path, &error))?;
     let devices = find(path)?;
@@ -110,7 +110,7 @@ fn open_at(
     })
 }
 
-/// Returns (blocks, shift). May block.
+/// Returns (blocks, shift). Blocks until the drive replies.
 pub(super) fn measure(file: &File, nsid: u32) -> io::Result<(u64, u32)> {
     let page = identify(file, nsid, identify::NAMESPACE)?;
     identify::layout(&page).map_err(io::Error::other)
@@ -248,7 +248,7 @@ fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
     }
 }
 
-/// May block.
+/// Blocks until the drive replies.
 fn identify(file: &File, nsid: u32, cns: u8) -> io::Result<Box<Page>> {
     let mut page = Box::new([0; PAGE]);
     let addr = page.as_mut_ptr() as u64;

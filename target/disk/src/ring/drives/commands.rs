@@ -95,7 +95,7 @@ pub(in crate::ring) struct Drives {
     pub(super) pushed: u32,
     pub(super) queued: Vec<Queued>,
     pub(super) look: Option<Look>,
-    /// With waiting commands.
+    /// Commands whose completion was not popped, and waiting commands.
     pub(super) out: u32,
     pub(super) waiting: u32,
     /// Memory for ranges, and the tag of each slot.
@@ -319,7 +319,7 @@ impl Drives {
         tag
     }
 
-    /// Cancels waiting commands of a tag.
+    /// Cancels waiting commands of a tag and returns their number.
     pub(super) fn take_out(&mut self, tag: u64) -> u32 {
         let mut count = 0;
         for place in self.places.iter_mut().flatten() {

@@ -74,7 +74,7 @@ impl Drives {
         self.out -= late;
     }
 
-    /// Submits changes only soon after reading the clock.
+    /// Submits the queue. Changes are submitted only soon after reading the clock.
     pub(super) fn enter(
         &mut self,
         now_ns: impl Fn() -> u64,

@@ -71,7 +71,7 @@ impl Ring {
         self.polls_drives = true;
     }
 
-    /// `claim` excludes other users.
+    /// Commands go to `open`; `claim` excludes other users.
     pub(crate) fn add_drive(
         &mut self,
         open: Open,
