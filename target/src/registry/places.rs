@@ -30,17 +30,17 @@ use strangers::Strangers;
 pub(crate) const DISPLACED: &str = "it waits without an association, and strangers have all of \
      their places: a newer connection takes its place";
 
-/// An IPv4 address or an IPv6 /64.
+/// Limit per stranger: an IPv4 address or an IPv6 /64.
 pub(crate) const STRANGER_MAX: u32 = 128;
-/// User-space RoCE admits half as many strangers in total; the other half of this limit admits new
-/// connections while old ones end.
+/// Limit of strangers in one network. User-space RoCE admits half as many in total; the other half
+/// admits new connections while old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
 pub(crate) const STRANGERS_MAX: u32 = 512;
-/// Enough for hosts that connect 128 I/O queues at once, or for many behind one address.
+/// Limit per known address: enough for hosts that connect 128 I/O queues at once.
 pub(crate) const KNOWN_MAX: u32 = 512;
 /// Time for which an address stays known after its last association.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1800);
-/// Known addresses without an association. Beyond it, the address with the shortest total
+/// Limit of known addresses without an association. Beyond it, the address with the shortest total
 /// association time is dropped.
 pub(crate) const FORMER_MAX: usize = 1024;
 
@@ -65,7 +65,7 @@ pub(crate) struct Evicted {
     pub(crate) reactor: usize,
 }
 
-/// In ascending order of creation.
+/// Number of a place, ascending in the order of creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PlaceId(u64);
 

@@ -50,7 +50,7 @@ struct Place {
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     places: Vec<Place>,
-    /// With the turn in which each was proven.
+    /// Proven addresses, each with its turn.
     proven: BTreeMap<IpAddr, u64>,
     networks: BTreeMap<IpAddr, BTreeMap<u64, IpAddr>>,
     turn: u64,
@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Until almost as many requests have arrived as there are places.
+    /// The host keeps its place until almost as many requests have arrived as there are places.
     #[test]
     fn a_flood_of_many_networks_leaves_a_new_host_its_time() {
         let mut waiting = Waiting::default();

@@ -85,6 +85,7 @@ pub(in crate::ring) struct Drives {
     /// Whether completions must be polled for.
     pub(super) polled: bool,
     pub(super) wake: Wake,
+    /// Whether the reactor's ring polls the eventfd.
     pub(super) watched: bool,
     pub(super) places: Vec<Option<Place>>,
     /// Fixed buffers of the reactor's ring also registered here.
@@ -93,6 +94,7 @@ pub(in crate::ring) struct Drives {
     pub(super) can_pin: bool,
     /// Entries pushed so far, modulo 2^32.
     pub(super) pushed: u32,
+    /// Changes in the submission queue, and the reading of the clock that covers them.
     pub(super) queued: Vec<Queued>,
     pub(super) look: Option<Look>,
     /// Commands whose completion was not popped, and waiting commands.
