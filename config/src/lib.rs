@@ -48,6 +48,7 @@ mod identity;
 mod limits;
 mod place;
 mod problem;
+mod reach;
 mod schema;
 mod secret;
 mod size;
@@ -249,7 +250,11 @@ impl Config {
             .chain(marked)
             .chain(removed)
             .chain(self.inline_keys());
-        subsystems.chain(others).chain(self.idle()).collect()
+        subsystems
+            .chain(others)
+            .chain(self.idle())
+            .chain(self.unreachable())
+            .collect()
     }
 
     /// Warnings about settings without effect or that exclude no host.

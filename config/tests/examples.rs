@@ -263,3 +263,82 @@ fn two_readers_may_share_a_disk() {
         .collect();
     assert_eq!(nsids, [1, 2], "by ascending NSID");
 }
+
+#[test]
+fn namespaces_that_no_admitted_host_sees_get_a_warning() {
+    let text = |subsystem: &str, hosts: &str| {
+        format!(
+            "listener = [{{ address = \"192.0.2.1\" }}]\n\
+             host_group = [{{ name = \"g\", hosts = [\"nqn.2024-01.com.example:a\", \"nqn.2024-01.com.example:b\"] }}]\n\
+             [[subsystem]]\nnqn = \"nqn.2024-01.com.example:s\"\n{subsystem}\n\
+             namespace = [{{ nsid = 1, export = \"null:1MiB\", hosts = [{hosts}] }},\
+             {{ nsid = 2, export = \"null:1MiB\" }}, {{ nsid = 4, export = \"null:1MiB\", hosts = [{hosts}] }}]\n"
+        )
+    };
+    let a = "allowed_hosts = [\"nqn.2024-01.com.example:a\"]";
+    let warnings = |subsystem: &str, hosts: &str| parse(&text(subsystem, hosts)).warnings();
+    let sentence = |only: &str, host: &str| {
+        format!(
+            "namespace 1 of nqn.2024-01.com.example:s is visible {only}to hosts that nqn.2024-01.com.example:s does \
+             not admit, such as nqn.2024-01.com.example:{host}: add the host to allowed_hosts, or remove it from the \
+             hosts of the namespace; the same applies to 1 more of its namespaces"
+        )
+    };
+    let (one, other) = (
+        "\"nqn.2024-01.com.example:a\"",
+        "\"nqn.2024-01.com.example:x\"",
+    );
+    assert_eq!(warnings(a, other), [sentence("only ", "x")]);
+    assert_eq!(warnings(a, &format!("{one}, {other}")), [sentence("", "x")]);
+    let c = "allowed_hosts = [\"nqn.2024-01.com.example:c\"]";
+    assert_eq!(warnings(c, "\"@g\""), [sentence("only ", "a")]);
+    // The rest of a group may be for other subsystems, and an empty list waits for its first host.
+    for (subsystem, hosts) in [
+        (a, one),
+        (a, "\"@g\""),
+        (a, ""),
+        ("allow_any_host = true", other),
+    ] {
+        assert_eq!(
+            warnings(subsystem, hosts),
+            <[String; 0]>::default(),
+            "{hosts}"
+        );
+    }
+}
+
+#[test]
+fn names_and_addresses_that_lead_nowhere_get_a_warning() {
+    let text = |listeners: &str, host: &str| {
+        format!(
+            "listener = [{listeners}]\nreferral = [{{ address = \"192.0.2.1\" }}, {{ address = \"192.0.2.2\" }}]\n\
+             [[subsystem]]\nnqn = \"nqn.2024-01.com.example:s\"\nallowed_hosts = [\"{host}\"]\n\
+             namespace = [{{ nsid = 1, export = \"null:1MiB\" }}]\n"
+        )
+    };
+    let host = "nqn.2024-01.com.example:h";
+    let other = "{ address = \"192.0.2.9\" }";
+    let count = |listeners: &str, host: &str, words: &[&str]| {
+        let warnings = parse(&text(listeners, host)).warnings();
+        let has_all = |one: &&String| words.iter().all(|word| one.contains(word));
+        (warnings.iter().filter(has_all).count(), warnings.len())
+    };
+    assert_eq!(count(other, host, &[]), (0, 0));
+    let own = "{ address = \"192.0.2.1\" }";
+    assert_eq!(count(own, host, &["referral to 192.0.2.1:4420"]), (1, 1));
+    let own = "{ address = \"192.0.2.1\", port = 4421 }";
+    assert_eq!(count(own, host, &[]), (0, 0));
+    for nobody in [
+        "nqn.2024-01.com.example:s",
+        "nqn.2014-08.org.nvmexpress.discovery",
+    ] {
+        let words = [nobody, "no host has it", "/etc/nvme/hostnqn"];
+        assert_eq!(count(other, nobody, &words), (1, 1), "{nobody}");
+    }
+    let wild = |more: &str| format!("{other}, {{ address = \"0.0.0.0\", port = 4421{more} }}");
+    let words = ["0.0.0.0:4421 and 192.0.2.9:4420", "UDP port 4791"];
+    assert_eq!(count(&wild(""), host, &words), (1, 1));
+    assert_eq!(count(&wild(", provider = \"verbs\""), host, &[]), (0, 0));
+    let ipv6 = format!("{other}, {{ address = \"::\" }}");
+    assert_eq!(count(&ipv6, host, &[]), (0, 0));
+}

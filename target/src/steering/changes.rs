@@ -18,12 +18,13 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::file::{ConfigFile, Prepared};
 use super::notices::Notices;
-use super::policy;
 pub(super) use super::policy::Kind;
+use super::policy::{self, has, late};
 use super::refused::{
     Refused, all_stopped, of_change, of_edit, of_write, refuse_read_only, stopped,
 };
 use super::source::Source;
+use super::warnings::Warnings;
 use crate::files;
 use crate::panics::{Part, confine_part};
 use crate::server::{Extent, Handle, Picture, ReloadError, Step};
@@ -87,6 +88,7 @@ pub(super) struct Stage {
 pub(super) struct Known {
     facts: Mutex<Facts>,
     notices: Mutex<Notices>,
+    pub(super) warnings: Warnings,
 }
 
 /// Snapshot published by the change queue.
@@ -475,7 +477,7 @@ impl ChangeQueue {
     async fn finish(
         &self,
         config: &Arc<Config>,
-        before: &Config,
+        before: &Arc<Config>,
         prepared: Prepared,
     ) -> Result<Picture, Refused> {
         let now = self.handle.look().await.ok_or_else(all_stopped)?;
@@ -491,6 +493,10 @@ impl ChangeQueue {
             )));
         }
         prepared.commit().await.map_err(of_write)?;
+        let known = Arc::clone(&self.known);
+        let (config, before) = (Arc::clone(config), Arc::clone(before));
+        // A panic there is an error in the log; the change is made.
+        let _ = elsewhere(move || known.warnings.log_new(&config, &before)).await;
         Ok(now)
     }
 
@@ -570,28 +576,4 @@ async fn elsewhere<T: Send + 'static>(
     let done = tokio::task::spawn_blocking(job).await;
     done.map_err(|error| error.to_string())?
         .ok_or_else(|| PANICKED.to_owned())
-}
-
-/// Namespaces of `wanted` that are missing from `there`.
-fn late<'a>(wanted: &'a Config, there: &'a Config) -> impl Iterator<Item = (Nqn, u32)> + 'a {
-    let all = wanted.subsystems.iter().flat_map(|subsystem| {
-        let namespaces = subsystem.namespaces.iter();
-        namespaces.map(|namespace| (subsystem.nqn, namespace.nsid))
-    });
-    let is_there: std::collections::HashSet<(Nqn, u32)> = there
-        .subsystems
-        .iter()
-        .flat_map(|subsystem| {
-            subsystem
-                .namespaces
-                .iter()
-                .map(|ns| (subsystem.nqn, ns.nsid))
-        })
-        .collect();
-    all.filter(move |place| !is_there.contains(place))
-}
-
-fn has(config: &Config, (nqn, nsid): (Nqn, u32)) -> bool {
-    let mut subsystems = config.subsystems.iter().filter(|one| one.nqn == nqn);
-    subsystems.any(|one| one.namespaces.iter().any(|ns| ns.nsid == nsid))
 }

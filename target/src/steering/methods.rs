@@ -188,8 +188,7 @@ impl Methods {
         match method {
             "cairn_status" => {
                 read::<Nothing>(params)?;
-                let picture = self.picture().await?;
-                Ok(views::status(&picture, &self.facts(), &self.source))
+                self.status().await
             }
             "rpc_get_methods" => {
                 let MethodsOf { current, .. } = read(params)?;
@@ -340,6 +339,13 @@ impl Methods {
         self.handle.look().await.ok_or_else(stopped)
     }
 
+    async fn status(&self) -> Answer {
+        let picture = self.picture().await?;
+        let warnings = self.known.warnings.shown(&picture.config);
+        let (facts, source) = (self.facts(), &self.source);
+        Ok(views::status(&picture, &facts, source, &warnings))
+    }
+
     /// Snapshot published by the change queue.
     pub(super) fn facts(&self) -> Facts {
         self.known.facts()
@@ -369,11 +375,7 @@ impl Methods {
         let sent = self.jobs.send(Job::Reload { answer }).await;
         sent.map_err(|_| stopped())?;
         match answered.await {
-            Ok(Ok(())) => Ok(views::status(
-                &self.picture().await?,
-                &self.facts(),
-                &self.source,
-            )),
+            Ok(Ok(())) => self.status().await,
             Ok(Err(error)) => {
                 // Cause: a request of the control socket.
                 tracing::error!("the new configuration is refused, the old one stays: {error}");

@@ -21,6 +21,7 @@ mod settings;
 mod source;
 mod spdk;
 mod views;
+mod warnings;
 
 use std::path::PathBuf;
 use std::sync::Arc;

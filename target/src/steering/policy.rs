@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use cairn_config::{Backing, Config, Exports};
+use cairn_config::{Backing, Config, Exports, Nqn};
 use cairn_control::Error;
 use rustix::io::Errno;
 
@@ -110,4 +110,32 @@ fn not_allowed(what: &str) -> Error {
              add its folder or device there and restart the target, or export it by the configuration file and reload"
         ),
     )
+}
+
+/// Namespaces of `wanted` that are missing from `there`.
+pub(super) fn late<'a>(
+    wanted: &'a Config,
+    there: &'a Config,
+) -> impl Iterator<Item = (Nqn, u32)> + 'a {
+    let all = wanted.subsystems.iter().flat_map(|subsystem| {
+        let namespaces = subsystem.namespaces.iter();
+        namespaces.map(|namespace| (subsystem.nqn, namespace.nsid))
+    });
+    let is_there: HashSet<(Nqn, u32)> = there
+        .subsystems
+        .iter()
+        .flat_map(|subsystem| {
+            subsystem
+                .namespaces
+                .iter()
+                .map(|ns| (subsystem.nqn, ns.nsid))
+        })
+        .collect();
+    all.filter(move |place| !is_there.contains(place))
+}
+
+/// True if the configuration has the namespace.
+pub(super) fn has(config: &Config, (nqn, nsid): (Nqn, u32)) -> bool {
+    let mut subsystems = config.subsystems.iter().filter(|one| one.nqn == nqn);
+    subsystems.any(|one| one.namespaces.iter().any(|ns| ns.nsid == nsid))
 }

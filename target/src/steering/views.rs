@@ -13,7 +13,12 @@ use super::source::{Source, export_of};
 use crate::revision;
 use crate::server::Picture;
 
-pub(super) fn status(picture: &Picture, facts: &Facts, source: &Source) -> Value {
+pub(super) fn status(
+    picture: &Picture,
+    facts: &Facts,
+    source: &Source,
+    warnings: &[String],
+) -> Value {
     let config = &picture.config;
     let namespaces: usize = config.subsystems.iter().map(|s| s.namespaces.len()).sum();
     let views = picture.subsystems.iter().map(|(_, shared)| shared.view());
@@ -42,6 +47,7 @@ pub(super) fn status(picture: &Picture, facts: &Facts, source: &Source) -> Value
         "read_only": config.control.read_only,
         "listeners": listeners(picture),
         "missing": missing(picture),
+        "warnings": warnings,
         "at_next_start": picture.at_next_start,
         "subsystems": config.subsystems.len(),
         "namespaces": namespaces,

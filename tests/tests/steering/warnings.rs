@@ -99,3 +99,26 @@ fn a_host_that_is_not_allowed_is_named_with_the_line_that_allows_it() {
     target.done("cairn_host_add", params);
     target.connect("stranger");
 }
+
+/// The change is made: its other half may follow.
+#[test]
+fn a_namespace_of_a_host_that_is_not_admitted_is_named_until_the_host_is_admitted() {
+    let target = Steered::start_logged_after(|_, _| String::new());
+    let said = || target.done("cairn_status", json!({}))["warnings"].to_string();
+    let host = host_nqn("other");
+    let words = ["namespace 7 of", "does not admit, such as", host.raw()];
+    let is_named = |text: &str| words.iter().all(|word| text.contains(word));
+    target.done("cairn_host_any", json!({"nqn": NQN, "allow": false}));
+    assert!(!is_named(&said()), "{}", said());
+    let namespace = json!({"nqn": NQN, "nsid": 7, "export": "mem:1MiB", "hosts": [host.raw()]});
+    target.done("cairn_namespace_add", namespace);
+    assert!(is_named(&said()), "{}", said());
+    assert_said(&target, &words);
+    let status = target.command(&["status"]).stdout;
+    let status = String::from_utf8(status).unwrap();
+    assert!(status.contains("warning: namespace 7 of"), "{status}");
+    target.done("cairn_host_add", json!({"nqn": NQN, "host": host.raw()}));
+    assert!(!is_named(&said()), "{}", said());
+    let count = target.log().lines().filter(|line| is_named(line)).count();
+    assert_eq!(count, 1, "logged once");
+}

@@ -243,12 +243,16 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
         (Format::Json, _) | (_, Look::Json) => format!("{answer:#}"),
         (_, Look::Rows(columns)) => tables::table(&answer, columns),
         (_, Look::Status) => {
-            let mut text = tables::members(&answer, &["listeners", "missing"]);
+            let mut text = tables::members(&answer, &["listeners", "missing", "warnings"]);
             for (key, columns) in [("listeners", LISTENER_COLUMNS), ("missing", MISSING)] {
                 if answer[key].as_array().is_some_and(|rows| !rows.is_empty()) {
                     text += "\n\n";
                     text += &tables::table(&answer[key], columns);
                 }
+            }
+            let warnings = answer["warnings"].as_array().into_iter().flatten();
+            for warning in warnings.filter_map(Value::as_str) {
+                text += &format!("\nwarning: {warning}");
             }
             text
         }

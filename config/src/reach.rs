@@ -1,0 +1,145 @@
+//! Warnings about parts of a configuration that no host can reach as it is written. The parts are accepted:
+//! other machines may use the same file, and a client of the control socket may add the missing half later.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use cairn_rdma::Roce;
+use nvme_proto::wire::Nqn;
+
+use crate::config::{Config, HostList, Listener, Provider, Subsystem};
+
+impl Config {
+    /// Returns one sentence for each part that cannot be reached.
+    pub(crate) fn unreachable(&self) -> Vec<String> {
+        let subsystems = self.subsystems.iter();
+        let hidden = subsystems.filter_map(|subsystem| self.hidden_from_hosts(subsystem));
+        hidden
+            .chain(self.own_referrals())
+            .chain(self.rivals())
+            .chain(self.impossible_hosts())
+            .collect()
+    }
+
+    /// Returns a sentence for each referral to a listener of this target. Several targets may use one file.
+    fn own_referrals(&self) -> impl Iterator<Item = String> {
+        let is_own = |at: SocketAddr| {
+            let mut listeners = self.listeners.iter();
+            listeners.any(|listener| listener.socket_address() == at)
+        };
+        let own = self.referrals.iter().map(|referral| referral.address);
+        own.filter(move |at| is_own(*at)).map(|at| {
+            format!(
+                "the referral to {at} leads to a listener of this target: hosts that follow it ask the same \
+                 discovery service again; remove it, unless another target uses this file"
+            )
+        })
+    }
+
+    /// Returns a sentence for the first two listeners of which one is lost if both are in user space. Pairs that
+    /// are in user space for certain are refused by the checks.
+    fn rivals(&self) -> Option<String> {
+        let may_bind_udp =
+            |one: &&Listener| one.provider != Provider::Verbs && self.roce_at(one) == Roce::V2;
+        let binding = || self.listeners.iter().filter(may_bind_udp);
+        let is_rival = |wild: &Listener, one: &Listener| {
+            one.address != wild.address && one.address.is_ipv4() == wild.address.is_ipv4()
+        };
+        let mut wild = binding().filter(|one| one.address.is_unspecified());
+        let (wild, one) =
+            wild.find_map(|wild| Some((wild, binding().find(|one| is_rival(wild, one))?)))?;
+        Some(format!(
+            "the listeners {} and {} both need UDP port 4791 if no RDMA device serves them: one of them is then \
+             missing; remove one, or give one provider = \"verbs\"",
+            wild.socket_address(),
+            one.socket_address()
+        ))
+    }
+
+    /// Returns a sentence for each listed host that has the name of a subsystem: an NQN belongs to one host or to
+    /// one subsystem, never to both.
+    fn impossible_hosts(&self) -> Vec<String> {
+        let subsystems: HashSet<&Nqn> = self.subsystems.iter().map(|one| &one.nqn).collect();
+        let discovery = &self.target.discovery_nqn;
+        let is_none =
+            |host: &&Nqn| host.is_discovery() || *host == discovery || subsystems.contains(*host);
+        let sentence = |list: String, host: &Nqn| {
+            format!(
+                "{list} names {host}, which is a subsystem's name, so no host has it: list what the host has in \
+                 /etc/nvme/hostnqn"
+            )
+        };
+        let of_subsystems = self.subsystems.iter().flat_map(|subsystem| {
+            let hosts = subsystem.allowed_hosts.single(&self.host_groups);
+            let hosts = hosts
+                .chain(subsystem.limits_of_hosts.keys())
+                .filter(is_none);
+            let hosts: BTreeSet<&Nqn> = hosts.collect();
+            let list = format!("the list of hosts of {}", subsystem.nqn);
+            hosts
+                .into_iter()
+                .map(move |host| sentence(list.clone(), host))
+        });
+        let of_groups = self.host_groups.iter().flat_map(|group| {
+            let hosts = group.hosts.iter().filter(is_none);
+            hosts.map(|host| sentence(format!("the host group \"{}\"", group.name), host))
+        });
+        of_subsystems.chain(of_groups).collect()
+    }
+
+    /// Returns a sentence about the namespaces of a subsystem that are visible to hosts which the subsystem
+    /// does not admit. One sentence names the first such namespace and counts the others: each of ten
+    /// thousand namespaces may be of another host.
+    fn hidden_from_hosts(&self, subsystem: &Subsystem) -> Option<String> {
+        if subsystem.allow_any_host {
+            return None;
+        }
+        // Namespaces share few lists of hosts.
+        let mut known = HashMap::new();
+        let pools = subsystem.pools.iter().map(|pool| &pool.like);
+        let namespaces = subsystem.namespaces.iter().chain(pools);
+        let mut all = namespaces.filter_map(|one| {
+            let list = one.hosts.list()?;
+            let key = (Arc::as_ptr(&list.hosts), &list.groups[..]);
+            let find = || self.stranded_host(subsystem, list);
+            let (host, is_alone) = (*known.entry(key).or_insert_with(find))?;
+            Some((one.nsid, host, is_alone))
+        });
+        let (nsid, host, is_alone) = all.next()?;
+        let others = all.count();
+        let nqn = &subsystem.nqn;
+        let only = if is_alone { "only " } else { "" };
+        let others = match others {
+            0 => String::new(),
+            more => format!("; the same applies to {more} more of its namespaces"),
+        };
+        Some(format!(
+            "namespace {nsid} of {nqn} is visible {only}to hosts that {nqn} does not admit, such as {host}: add the \
+             host to allowed_hosts, or remove it from the hosts of the namespace{others}"
+        ))
+    }
+
+    /// Returns a host of a namespace's list that the subsystem does not admit, and whether the same is true of
+    /// all hosts of the list. Groups may serve several subsystems: a host that is in the list only by
+    /// a group counts if the subsystem admits no host of the list.
+    fn stranded_host<'a>(
+        &self,
+        subsystem: &Subsystem,
+        list: &'a HostList,
+    ) -> Option<(&'a Nqn, bool)> {
+        let first = list.hosts.first()?;
+        if !list.hosts.iter().any(|host| subsystem.allows(host)) {
+            return Some((first, true));
+        }
+        let is_refused = |host: &Nqn| !subsystem.allows(host);
+        let groups = self.host_groups.iter();
+        let groups: Vec<_> = groups
+            .filter(|group| list.groups.contains(&group.name))
+            .collect();
+        let is_single = |host: &Nqn| !groups.iter().any(|group| group.hosts.contains(host));
+        let mut hosts = list.hosts.iter();
+        let host = hosts.find(|host| is_refused(host) && is_single(host))?;
+        Some((host, false))
+    }
+}

@@ -1,0 +1,52 @@
+//! Warnings about the configuration in force: parts that are accepted, but that no host can use as they are.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use cairn_config::Config;
+
+/// Maximum warnings in a status response; `cairn-target check` shows all.
+const SHOWN_MAX: usize = 64;
+
+/// Warnings of the most recent configuration, computed once: a monitor may request the status every second.
+#[derive(Debug, Default)]
+pub(super) struct Warnings {
+    known: Mutex<(Weak<Config>, Arc<[String]>)>,
+}
+
+impl Warnings {
+    /// Returns all warnings of a configuration. Computes them under the lock if the configuration is new.
+    fn of(&self, config: &Arc<Config>) -> Arc<[String]> {
+        // The lock cannot leave a half-made state after a panic: each change is one assignment.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // The weak reference keeps the address from reuse.
+        if !std::ptr::eq(known.0.as_ptr(), Arc::as_ptr(config)) {
+            *known = (Arc::downgrade(config), config.warnings().into());
+        }
+        Arc::clone(&known.1)
+    }
+
+    /// Returns the warnings for a status response.
+    pub(super) fn shown(&self, config: &Arc<Config>) -> Vec<String> {
+        let all = self.of(config);
+        let mut shown = all[..all.len().min(SHOWN_MAX)].to_vec();
+        if all.len() > shown.len() {
+            let more = all.len() - shown.len();
+            shown.push(format!(
+                "there are {more} more: `cairn-target check` shows all"
+            ));
+        }
+        shown
+    }
+
+    /// Logs the warnings that a change at the control socket has caused.
+    pub(super) fn log_new(&self, now: &Arc<Config>, before: &Arc<Config>) {
+        let former = self.of(before);
+        let former: HashSet<&String> = former.iter().collect();
+        let all = self.of(now);
+        for warning in all.iter().filter(|one| !former.contains(one)) {
+            // Cause: a request of the control socket.
+            tracing::warn!("{warning}");
+        }
+    }
+}
