@@ -1,8 +1,9 @@
 //! Commands for connecting a host.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use cairn_config::{Config, Listener};
+use cairn_fabric::source::{Address, Live, Question, Source};
 use cairn_rdma::PKey;
 
 /// Discover, then connect for each subsystem. Linux hosts support only the default partition.
@@ -70,7 +71,28 @@ fn reachable(listening: IpAddr) -> IpAddr {
         socket.connect(world)?;
         socket.local_addr()
     });
-    local.map_or(listening, |local| local.ip())
+    if let Ok(local) = local {
+        return local.ip();
+    }
+    let known = Live::machine().answer::<Vec<Address>>(&Question::Addresses);
+    let known: Vec<IpAddr> = { known.unwrap_or_default().into_iter() }
+        .map(|one| one.address)
+        .collect();
+    without_route(listening, &known)
+}
+
+/// Returns the address to print for a wildcard on a machine without a default route: an address of an interface,
+/// or that of loopback.
+fn without_route(listening: IpAddr, known: &[IpAddr]) -> IpAddr {
+    let is_scoped = |one: &IpAddr| matches!(one, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    let mut known = known
+        .iter()
+        .filter(|one| one.is_ipv4() == listening.is_ipv4());
+    let found = known.find(|one| !one.is_loopback() && !is_scoped(one));
+    found.copied().unwrap_or(match listening {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    })
 }
 
 #[cfg(test)]
@@ -101,6 +123,23 @@ mod tests {
                  -n nqn.2024-01.com.example:disk --pkey 0x8001",
             ]
         );
+    }
+
+    #[test]
+    fn a_wildcard_is_never_an_address_to_connect_to() {
+        let [any, any6] = ["0.0.0.0", "::"].map(|text| text.parse().unwrap());
+        for listening in [any, any6] {
+            let shown = reachable(listening);
+            assert!(!shown.is_unspecified(), "{listening}: {shown}");
+        }
+        let known = ["127.0.0.1", "::1", "fe80::1", "192.0.2.9", "2001:db8::9"];
+        let known = known.map(|text| text.parse().unwrap());
+        let shown = |listening, known: &[IpAddr]| without_route(listening, known).to_string();
+        assert_eq!(shown(any, &known), "192.0.2.9");
+        assert_eq!(shown(any6, &known), "2001:db8::9");
+        assert_eq!(shown(any, &known[..3]), "127.0.0.1");
+        assert_eq!(shown(any6, &known[..3]), "::1");
+        assert_eq!(shown(any6, &[]), "::1");
     }
 
     #[test]

@@ -168,3 +168,29 @@ fn a_disk_that_goes_can_come_again_at_once() {
     assert_eq!(target.refused("cairn_namespace_add", add), -32602);
     assert!(since.elapsed() < Duration::from_secs(4));
 }
+
+/// ESXi shows no disk without an NGUID.
+#[test]
+fn a_disk_without_an_nguid_has_its_uuid_as_one() {
+    let target = Steered::start();
+    let uuid = "11223344-5566-4778-899a-bbccddeeff01";
+    for (nsid, more) in [
+        (7, json!({"uuid": uuid})),
+        (8, json!({"nguid": "0".repeat(31) + "5"})),
+    ] {
+        let mut add = json!({"nqn": NQN, "nsid": nsid, "export": "mem:1MiB"});
+        add.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        target.done("cairn_namespace_add", add);
+    }
+    let host = target.connect("nguid");
+    let derived = host.open_namespace(7).unwrap();
+    assert_eq!(
+        derived.nguid,
+        Some(cairn_config::Uuid::parse_str(uuid).unwrap().into_bytes())
+    );
+    let own = host.open_namespace(8).unwrap();
+    assert_eq!(own.nguid.unwrap()[15], 5);
+    assert_ne!(own.nguid, own.uuid);
+}

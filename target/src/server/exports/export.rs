@@ -108,7 +108,8 @@ impl Export {
         nvme_proto::namespace::Namespace {
             nsid: config.nsid,
             uuid: namespace.uuid.into_bytes(),
-            nguid: config.nguid.or(names.nguid).unwrap_or_default(),
+            // ESXi shows no disk without an NGUID, and SPDK derives it in the same way.
+            nguid: { config.nguid.or(names.nguid) }.unwrap_or(namespace.uuid.into_bytes()),
             eui64: names.eui64.unwrap_or_default(),
             anagrpid: config.ana_group,
             blocks: view.nsze,
