@@ -74,10 +74,9 @@ fn reachable(listening: IpAddr) -> IpAddr {
     if let Ok(local) = local {
         return local.ip();
     }
-    let known = Live::machine().answer::<Vec<Address>>(&Question::Addresses);
-    let known: Vec<IpAddr> = { known.unwrap_or_default().into_iter() }
-        .map(|one| one.address)
-        .collect();
+    let machine: &dyn Source = &Live::machine();
+    let known: Vec<Address> = machine.answer(&Question::Addresses).unwrap_or_default();
+    let known: Vec<IpAddr> = { known.into_iter() }.map(|one| one.address).collect();
     without_route(listening, &known)
 }
 

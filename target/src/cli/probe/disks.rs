@@ -11,6 +11,7 @@ use cairn_config::{Backing, Config, Namespace, Nqn, Uuid};
 use cairn_disk::Backend;
 use rustix::fs::{Access, AtFlags, CWD};
 
+use super::{Finding, Severity};
 use crate::server::{Identity, tell_apart, try_backend};
 
 pub(super) struct Problem {
@@ -28,7 +29,8 @@ struct Opened<'a> {
     disk: Backend,
 }
 
-pub(super) fn problems(config: &Config) -> Vec<Problem> {
+/// Returns the problems of namespaces that `serve` would lack, and notes about disks that it would export in part.
+pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     let mut problems = Vec::new();
     let mut opened: Vec<Opened<'_>> = Vec::new();
     let mut places = HashSet::new();
@@ -66,10 +68,35 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     if problems.is_empty() {
         problems.extend(memory(config));
     }
-    problems
+    let notes = opened.iter().filter_map(Opened::hidden_end);
+    (problems, notes.collect())
 }
 
 impl Opened<'_> {
+    /// Returns a note about a file whose size is no multiple of the block.
+    fn hidden_end(&self) -> Option<Finding> {
+        let Backing::Disk(path) = &self.config.backing else {
+            return None;
+        };
+        // A block device has no length here.
+        let bytes = std::fs::metadata(path).ok()?.len();
+        let block = self.disk.geometry().block_bytes;
+        let rest = bytes % u64::from(block);
+        (rest != 0).then(|| {
+            let text = format!(
+                "namespace {} of {}: the size of {} is no multiple of the block, {block} bytes: hosts do not see its \
+                 last {rest} bytes",
+                self.config.nsid,
+                self.nqn,
+                path.display()
+            );
+            Finding {
+                severity: Severity::Note,
+                text,
+            }
+        })
+    }
+
     /// Configured, or derived from the disk's place: the UUID may not be stored yet.
     fn identity(&self, index: usize) -> Identity<'_> {
         let place = self.disk.place();
@@ -149,4 +176,39 @@ fn memory_of_machine() -> io::Result<u64> {
     let number = line.and_then(|line| line.split_whitespace().next());
     let kib: u64 = number.and_then(|kib| kib.parse().ok()).unwrap_or(u64::MAX);
     Ok(kib.saturating_mul(1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_config::Flags;
+
+    #[test]
+    fn a_file_that_is_no_multiple_of_the_block_gets_a_note() {
+        let folder = tempfile::tempdir().unwrap();
+        let notes = |bytes| {
+            let path = folder.path().join("disk");
+            std::fs::File::create(&path)
+                .unwrap()
+                .set_len(bytes)
+                .unwrap();
+            let text = format!(
+                "[[listener]]\naddress = \"127.0.0.1\"\n\
+                 [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n\
+                 [[subsystem.namespace]]\nnsid = 7\nexport = \"{}\"\nblock_size = 512\n",
+                path.display()
+            );
+            let (problems, notes) = problems(&Config::parse("", &text, &Flags::default()).unwrap());
+            assert!(problems.is_empty());
+            notes
+        };
+        assert!(notes(1 << 20).is_empty());
+        let [note] = <[Finding; 1]>::try_from(notes((1 << 20) + 100)).unwrap();
+        let note = note.text;
+        assert!(
+            note.starts_with("namespace 7 of nqn.2024-01.com.example:a"),
+            "{note}"
+        );
+        assert!(note.ends_with("last 100 bytes"), "{note}");
+    }
 }

@@ -151,8 +151,8 @@ fn keys(config: &Config) -> Vec<Finding> {
 
 fn parts(config: &Config) -> Vec<Finding> {
     let mut missing: Vec<(String, bool)> = Vec::new();
-    let disks = disks::problems(config).into_iter();
-    missing.extend(disks.map(|problem| (problem.text, problem.by_another)));
+    let (disks, notes) = disks::problems(config);
+    missing.extend(disks.into_iter().map(|one| (one.text, one.by_another)));
     let mut others = images::problems(config, images::open, images::Patience::default());
     others.extend(config.listeners.iter().filter_map(address));
     others.extend(config.metrics.listen.and_then(|at| tcp_port(at).err()));
@@ -175,7 +175,8 @@ fn parts(config: &Config) -> Vec<Finding> {
             text: one.0,
         }
     };
-    missing.into_iter().map(finding).collect()
+    let notes = notes.into_iter();
+    notes.chain(missing.into_iter().map(finding)).collect()
 }
 
 fn runs(control: &Control) -> bool {
