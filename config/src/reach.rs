@@ -1,4 +1,4 @@
-//! Warnings about parts of a configuration that no host can reach as it is written. The parts are accepted:
+//! Warnings about parts of a configuration that no host can reach. The parts are accepted:
 //! other machines may use the same file, and a client of the control socket may add the missing half later.
 
 use std::collections::{BTreeSet, HashMap, HashSet};

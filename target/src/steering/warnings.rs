@@ -1,4 +1,4 @@
-//! Warnings about the configuration in force: parts that are accepted, but that no host can use as they are.
+//! Warnings about the configuration in force: accepted parts that no host can use.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
