@@ -184,7 +184,7 @@ fn a_disk_without_an_nguid_has_its_uuid_as_one() {
             .extend(more.as_object().unwrap().clone());
         target.done("cairn_namespace_add", add);
     }
-    let host = target.connect("nguid");
+    let mut host = target.connect("nguid");
     let derived = host.open_namespace(7).unwrap();
     assert_eq!(
         derived.nguid,
