@@ -71,7 +71,7 @@ pub use config::{
     Authentication, Backing, BlockSize, Config, Control, ControlSocket, DHCHAP_GROUPS,
     DHCHAP_HASHES, DhchapPolicy, FileId, GROUP_PREFIX, HOST_GROUPS_MAX, HostGroup, HostList,
     KEY_PREFIX, KEYS_MAX, KeySource, Keys, LISTENERS_MAX, LeftOut, Listener, Log, LogFormat,
-    MARKING_RULES_MAX, METRICS_PORT_DEFAULT, Metrics, NSID_MAX, NamedKey, Namespace,
+    MARKING_RULES_MAX, METRICS_PORT_DEFAULT, Metrics, NSID_MAX, NamedKey, Namespace, Nguid,
     POLL_IDLE_DEFAULT_US, PORT_DEFAULT, Pool, PooledFile, Provider, REACTORS_MAX, REFERRALS_MAX,
     Reactors, Referral, SUBSYSTEMS_MAX, Subsystem, Target, ana_summary, ana_word,
 };
@@ -160,7 +160,7 @@ impl Config {
             let is_same = |one: &Namespace| {
                 one.nsid == new.nsid
                     || one.uuid.is_some() && one.uuid == new.uuid
-                    || one.nguid.is_some() && one.nguid == new.nguid
+                    || one.known_nguid().is_some() && one.known_nguid() == new.known_nguid()
             };
             if new.nsid > nsid_max || namespaces.iter().any(is_same) {
                 return None;

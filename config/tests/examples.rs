@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use cairn_config::{
-    Backing, BlockSize, Config, Flags, HostList, ImageSpec, LogFormat, Nqn, Provider, Reactors,
+    Backing, BlockSize, Config, Flags, HostList, ImageSpec, LogFormat, Nguid, Nqn, Provider,
+    Reactors,
 };
 use cairn_rdma::PKey;
 use nvme_proto::wire::log::AnaState;
@@ -104,7 +105,9 @@ fn every_value_arrives() {
     );
     assert_eq!(
         disk.nguid,
-        Some(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff_u128.to_be_bytes())
+        Some(Nguid::Given(
+            0x0011_2233_4455_6677_8899_aabb_ccdd_eeff_u128.to_be_bytes()
+        ))
     );
     assert_eq!(disk.block_size, Some(BlockSize::B4096));
     assert_eq!(

@@ -27,6 +27,8 @@ pub(crate) struct Namespace {
     pub(crate) uuid: Uuid,
     /// True if the UUID comes from the configuration.
     pub(crate) is_named: bool,
+    /// NGUID shown to hosts.
+    pub(crate) nguid: Option<[u8; 16]>,
     read_only: bool,
     pub(crate) limiter: Limiter,
     pub(crate) depth: Depth,
@@ -66,6 +68,12 @@ impl Namespace {
                 backend.identity(scope)?
             }
         };
+        // A configured UUID marks a different disk for hosts than the drive's own names.
+        let of_drive = || match config.uuid {
+            Some(_) => None,
+            None => backend.names().nguid,
+        };
+        let nguid = config.nguid.map(|nguid| nguid.with(uuid)).or_else(of_drive);
         let regions = Regions::of(&backend);
         let place = match backend.place() {
             Some((device, inode)) => Place::File(device, inode),
@@ -81,6 +89,7 @@ impl Namespace {
             backing,
             uuid,
             is_named: config.uuid.is_some(),
+            nguid,
             read_only: config.read_only,
             limiter: Limiter::new(&config.limits),
             depth: Depth::new(config.limits.outstanding, reactors),

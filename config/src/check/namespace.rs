@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::hosts::Groups;
 use super::{Check, limits, pool, rbd};
 use crate::config::{
-    Access, Backing, BlockSize, DIRECTORY_PREFIX, MEMORY_NAMESPACES_MAX, NSID_MAX, Namespace,
+    Access, Backing, BlockSize, DIRECTORY_PREFIX, MEMORY_NAMESPACES_MAX, NSID_MAX, Namespace, Nguid,
 };
 use crate::file::{NamespaceTable, SubsystemTable};
 use crate::place::Place;
@@ -42,9 +42,7 @@ pub(super) fn check(
     unique(check, place, tables, "uuid", |table| {
         table.uuid.as_ref().map(|u| u.to_lowercase())
     });
-    unique(check, place, tables, "nguid", |table| {
-        table.nguid.as_ref().map(|n| n.to_lowercase())
-    });
+    unique(check, place, tables, "nguid", known_nguid);
     namespaces.sort_by_key(|(namespace, _)| namespace.nsid);
     namespaces
 }
@@ -359,15 +357,28 @@ fn uuid(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Uuid
     }
 }
 
-fn nguid(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<[u8; 16]> {
+/// Returns the digits of the NGUID, unless it follows from a UUID that is not in the configuration.
+fn known_nguid(table: &NamespaceTable) -> Option<String> {
+    let text = table.nguid.as_deref()?;
+    if text != Nguid::FROM_UUID {
+        return Some(text.to_lowercase());
+    }
+    let uuid = Uuid::try_parse(table.uuid.as_deref()?).ok()?;
+    Some(uuid.simple().to_string())
+}
+
+fn nguid(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Nguid> {
     let text = text?;
+    if text == Nguid::FROM_UUID {
+        return Some(Nguid::FromUuid);
+    }
     let hexadecimal = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match u128::from_str_radix(text, 16) {
-        Ok(nguid) if hexadecimal && nguid != 0 => Some(nguid.to_be_bytes()),
+        Ok(nguid) if hexadecimal && nguid != 0 => Some(Nguid::Given(nguid.to_be_bytes())),
         _ => {
             check
                 .wrong(&place.key("nguid"), format!("\"{text}\" is not an NGUID"))
-                .help("write 32 hexadecimal digits, not all zeroes");
+                .help("write 32 hexadecimal digits, not all zeroes, or \"from-uuid\"");
             None
         }
     }

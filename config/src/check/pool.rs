@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::Check;
-use crate::config::{Backing, DIRECTORY_PREFIX, Namespace, Pool};
+use crate::config::{Backing, DIRECTORY_PREFIX, Namespace, Nguid, Pool};
 use crate::file::NamespaceTable;
 use crate::place::Place;
 
@@ -11,6 +11,10 @@ use crate::place::Place;
 pub(super) fn is_pool(table: &NamespaceTable) -> bool {
     let export = table.export.as_deref();
     export.is_some_and(|export| export.starts_with(DIRECTORY_PREFIX))
+}
+
+fn is_one_disks(nguid: Option<&str>) -> bool {
+    nguid.is_some_and(|nguid| nguid != Nguid::FROM_UUID)
 }
 
 /// Path of a pool directory; refuses settings that cannot apply to its files.
@@ -22,7 +26,7 @@ pub(super) fn directory(
 ) -> Option<Backing> {
     for (key, is_given) in [
         ("uuid", table.uuid.is_some()),
-        ("nguid", table.nguid.is_some()),
+        ("nguid", is_one_disks(table.nguid.as_deref())),
         ("name", table.name.is_some()),
         (
             "write_protection_file",

@@ -73,7 +73,7 @@ pub struct NewNamespace {
     pub export: String,
     /// UUID of the namespace.
     pub uuid: Option<String>,
-    /// NGUID of the namespace.
+    /// Value of `nguid`.
     pub nguid: Option<String>,
     /// Logical block size in bytes.
     pub block_size: Option<u32>,

@@ -71,6 +71,21 @@ pub enum StartError {
         /// Common UUID.
         uuid: String,
     },
+    /// Two namespaces of one subsystem show the same NGUID.
+    #[error(
+        "namespace {nsid} of {nqn} shows the NGUID {nguid}, which namespace {other_nsid} has: set nguid for one of \
+         them to another one, or leave it out"
+    )]
+    SameNguid {
+        /// NQN of the subsystem.
+        nqn: String,
+        /// NSID.
+        nsid: u32,
+        /// NSID of the namespace that has the NGUID already.
+        other_nsid: u32,
+        /// Common NGUID.
+        nguid: String,
+    },
     /// More disks than fit in a reactor's ring.
     #[error(
         "{disks} files and block devices are to be exported, and at most {most} can be: export \
@@ -108,15 +123,21 @@ pub enum StartError {
 impl StartError {
     /// Places of the two namespaces with one identity; empty for other errors.
     pub(super) fn twins(&self) -> Vec<Place> {
-        let Self::SameIdentity {
-            nqn,
-            nsid,
-            other_nqn,
-            other_nsid,
-            ..
-        } = self
-        else {
-            return Vec::new();
+        let (nqn, nsid, other_nqn, other_nsid) = match self {
+            Self::SameIdentity {
+                nqn,
+                nsid,
+                other_nqn,
+                other_nsid,
+                ..
+            } => (nqn, nsid, other_nqn, other_nsid),
+            Self::SameNguid {
+                nqn,
+                nsid,
+                other_nsid,
+                ..
+            } => (nqn, nsid, nqn, other_nsid),
+            _ => return Vec::new(),
         };
         let places = [(nqn, nsid), (other_nqn, other_nsid)];
         let parsed = places.into_iter();

@@ -160,7 +160,7 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
     };
     assert_eq!(first.backing, Backing::Disk("/dev/nullb0".into()));
     assert_eq!(first.ana_group, 2);
-    assert_eq!(first.nguid.unwrap()[..2], [0x5b, 0x72]);
+    assert_eq!(first.known_nguid().unwrap()[..2], [0x5b, 0x72]);
     assert_eq!(
         first.uuid.unwrap().to_string(),
         "26ffc8ce-73b4-321d-9685-7d7a9872c460"

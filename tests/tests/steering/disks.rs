@@ -169,28 +169,43 @@ fn a_disk_that_goes_can_come_again_at_once() {
     assert!(since.elapsed() < Duration::from_secs(4));
 }
 
-/// ESXi shows no disk without an NGUID.
+/// ESXi shows no disk without an NGUID, and Linux takes a disk that gets one for another disk.
 #[test]
-fn a_disk_without_an_nguid_has_its_uuid_as_one() {
+fn a_disk_without_an_nguid_has_its_uuid_as_one_on_request() {
     let target = Steered::start();
-    let uuid = "11223344-5566-4778-899a-bbccddeeff01";
-    for (nsid, more) in [
-        (7, json!({"uuid": uuid})),
-        (8, json!({"nguid": "0".repeat(31) + "5"})),
-    ] {
+    let add = |nsid: u32, more: Value| {
         let mut add = json!({"nqn": NQN, "nsid": nsid, "export": "mem:1MiB"});
-        add.as_object_mut()
-            .unwrap()
-            .extend(more.as_object().unwrap().clone());
-        target.done("cairn_namespace_add", add);
+        let more = more.as_object().unwrap().clone();
+        add.as_object_mut().unwrap().extend(more);
+        add
+    };
+    let uuid = "11223344-5566-4778-899a-bbccddeeff01";
+    let digits = uuid.replace('-', "");
+    for (nsid, more) in [
+        (7, json!({"uuid": uuid, "nguid": "from-uuid"})),
+        (8, json!({"nguid": "0".repeat(31) + "5"})),
+        (9, json!({})),
+        (10, json!({"nguid": "from-uuid"})),
+    ] {
+        target.done("cairn_namespace_add", add(nsid, more));
     }
     let mut host = target.connect("nguid");
-    let derived = host.open_namespace(7).unwrap();
-    assert_eq!(
-        derived.nguid,
-        Some(cairn_config::Uuid::parse_str(uuid).unwrap().into_bytes())
-    );
-    let own = host.open_namespace(8).unwrap();
-    assert_eq!(own.nguid.unwrap()[15], 5);
-    assert_ne!(own.nguid, own.uuid);
+    let mut ids = |nsid| {
+        let namespace = host.open_namespace(nsid).unwrap();
+        (namespace.nguid, namespace.uuid.unwrap())
+    };
+    assert_eq!(ids(7), (Some(ids(7).1), ids(7).1));
+    assert_eq!(ids(8).0.unwrap()[15], 5);
+    assert_eq!(ids(9).0, None);
+    let of_memory = ids(10).1;
+    assert_eq!(ids(10).0, Some(of_memory));
+    // The check of the configuration refuses the first, and the server the second, whose UUID only the disk has.
+    let of_memory = format!("{:032x}", u128::from_be_bytes(of_memory));
+    for nguid in [digits, of_memory] {
+        let params = add(11, json!({"nguid": nguid}));
+        assert_eq!(target.refused("cairn_namespace_add", params), -32602);
+    }
+    target.done("cairn_namespace_remove", json!({"nqn": NQN, "nsid": 7}));
+    let params = add(11, json!({"nguid": uuid.replace('-', "")}));
+    target.done("cairn_namespace_add", params);
 }

@@ -194,7 +194,7 @@ fn namespace(notes: &Notes, nqn: &str, namespace: &Namespace) -> Option<Value> {
              list shows it"
         )),
     }
-    if let Some(nguid) = namespace.nguid {
+    if let Some(nguid) = namespace.known_nguid() {
         let text = format!("{:032x}", u128::from_be_bytes(nguid));
         let dashed = [
             &text[..8],

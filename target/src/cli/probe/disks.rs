@@ -104,11 +104,13 @@ impl Opened<'_> {
             Some((device, inode)) => Uuid::from_u64_pair(device, inode),
             None => Uuid::from_u64_pair(u64::MAX, index as u64),
         };
+        let uuid = self.config.uuid.unwrap_or(derived);
         Identity {
             nqn: self.nqn,
             nsid: self.config.nsid,
             id: index as u64,
-            uuid: self.config.uuid.unwrap_or(derived),
+            uuid,
+            nguid: self.config.nguid.map(|nguid| nguid.with(uuid)),
             is_named: self.config.uuid.is_some(),
             place,
         }

@@ -97,6 +97,9 @@ pub(crate) enum NamespaceAction {
         /// Its UUID
         #[arg(long)]
         uuid: Option<String>,
+        /// Its NGUID, or from-uuid for its UUID
+        #[arg(long)]
+        nguid: Option<String>,
         /// Bytes of a block
         #[arg(long, value_name = "512|4096")]
         block_size: Option<u32>,

@@ -88,7 +88,7 @@ impl Export {
         namespace: &Namespace,
     ) -> nvme_proto::namespace::Namespace {
         let view = namespace.view();
-        // A configured UUID or NGUID marks a different disk for hosts.
+        // A configured UUID marks a different disk for hosts.
         let names = if namespace.is_named {
             Names::default()
         } else {
@@ -108,8 +108,7 @@ impl Export {
         nvme_proto::namespace::Namespace {
             nsid: config.nsid,
             uuid: namespace.uuid.into_bytes(),
-            // ESXi shows no disk without an NGUID, and SPDK derives it in the same way.
-            nguid: { config.nguid.or(names.nguid) }.unwrap_or(namespace.uuid.into_bytes()),
+            nguid: namespace.nguid.unwrap_or_default(),
             eui64: names.eui64.unwrap_or_default(),
             anagrpid: config.ana_group,
             blocks: view.nsze,

@@ -18,6 +18,8 @@ pub(crate) struct Identity<'a> {
     pub(crate) id: u64,
     /// UUID shown to hosts.
     pub(crate) uuid: cairn_config::Uuid,
+    /// NGUID shown to hosts, if any.
+    pub(crate) nguid: Option<[u8; 16]>,
     /// True if the configuration sets the UUID.
     pub(crate) is_named: bool,
     /// Device and inode of the disk.
@@ -33,6 +35,7 @@ pub(crate) fn check_identities<'a>(
         nsid: namespace.nsid,
         id: namespace.id,
         uuid: namespace.uuid,
+        nguid: namespace.nguid,
         is_named: namespace.is_named,
         place: namespace.backend.place(),
     }))
@@ -41,7 +44,19 @@ pub(crate) fn check_identities<'a>(
 /// Refuses two namespaces with one identity, unless an administrator set it.
 pub(crate) fn tell_apart<'a>(all: impl Iterator<Item = Identity<'a>>) -> Result<(), StartError> {
     let mut firsts: HashMap<cairn_config::Uuid, Identity<'_>> = HashMap::new();
+    let mut nguids = HashMap::new();
     for new in all {
+        if let Some(nguid) = new.nguid {
+            let (nsid, id) = *nguids.entry((new.nqn, nguid)).or_insert((new.nsid, new.id));
+            if id != new.id {
+                return Err(StartError::SameNguid {
+                    nqn: new.nqn.to_string(),
+                    nsid: new.nsid,
+                    other_nsid: nsid,
+                    nguid: format!("{:032x}", u128::from_be_bytes(nguid)),
+                });
+            }
+        }
         let Some(first) = firsts.get(&new.uuid) else {
             firsts.insert(new.uuid, new);
             continue;

@@ -195,7 +195,7 @@ fn of_namespace(nqn: &str, namespace: &Namespace) -> Vec<Value> {
         "anagrpid": namespace.ana_group,
         "no_auto_visible": namespace.hosts != Access::AnyHost,
     });
-    if let Some(nguid) = namespace.nguid {
+    if let Some(nguid) = namespace.known_nguid() {
         params["nguid"] = json!(format!("{:032X}", u128::from_be_bytes(nguid)));
     }
     let add = json!({"nqn": nqn, "namespace": params});

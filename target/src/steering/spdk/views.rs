@@ -178,7 +178,8 @@ fn of_namespace(namespace: &Namespace, entry: Option<&Entry>) -> Value {
         shown["no_auto_visible"] = json!(true);
         shown["hosts"] = json!(hosts);
     }
-    if let Some(nguid) = namespace.nguid {
+    let shown_to_hosts = entry.and_then(|entry| entry.namespace.nguid);
+    if let Some(nguid) = shown_to_hosts.or_else(|| namespace.known_nguid()) {
         shown["nguid"] = json!(format!("{:032X}", u128::from_be_bytes(nguid)));
     }
     shown
