@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use cairn_config::{Config, Listener};
-use cairn_fabric::source::{Address, Live, Question, Source};
+use cairn_doctor::source::{Address, Live, Question, Source};
 use cairn_rdma::PKey;
 
 /// Discover, then connect for each subsystem. Linux hosts support only the default partition.
