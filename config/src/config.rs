@@ -2,6 +2,7 @@
 
 mod ana;
 mod dhchap;
+mod nguid;
 mod pool;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -25,6 +26,7 @@ use crate::secret::InlineKey;
 
 pub use ana::{ANA_STATES, AnaOverride, ana_word, summary as ana_summary};
 pub use dhchap::{DHCHAP_GROUPS, DHCHAP_HASHES, DhchapPolicy};
+pub use nguid::Nguid;
 pub(crate) use pool::DIRECTORY_PREFIX;
 pub use pool::{FileId, LeftOut, Pool, PooledFile};
 
@@ -389,40 +391,6 @@ pub struct Namespace {
     pub pooled: Option<PooledFile>,
     /// Limits for all hosts together on this namespace.
     pub limits: Limits,
-}
-
-/// Configured NGUID of a namespace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Nguid {
-    /// NGUID in the configuration.
-    Given([u8; 16]),
-    /// NGUID equal to the UUID.
-    FromUuid,
-}
-
-impl Nguid {
-    /// Value of `nguid` for [`Self::FromUuid`].
-    pub(crate) const FROM_UUID: &str = "from-uuid";
-
-    /// Returns the NGUID of a namespace with this UUID.
-    #[must_use]
-    pub fn with(self, uuid: Uuid) -> [u8; 16] {
-        match self {
-            Self::Given(nguid) => nguid,
-            Self::FromUuid => uuid.into_bytes(),
-        }
-    }
-}
-
-impl Namespace {
-    /// Returns the configured NGUID, unless it follows from a UUID that is not in the configuration.
-    #[must_use]
-    pub fn known_nguid(&self) -> Option<[u8; 16]> {
-        match (self.nguid?, self.uuid) {
-            (Nguid::FromUuid, None) => None,
-            (nguid, uuid) => Some(nguid.with(uuid.unwrap_or_default())),
-        }
-    }
 }
 
 /// Storage behind a namespace.

@@ -425,7 +425,7 @@ pub(crate) struct NamespaceTable {
     /// the drive's, of another device by the name that it has (WWID), of a file kept in its extended attributes, of an image of Ceph by
     /// cluster and image id, and of "mem:" and "null:" another one at each start.
     pub(crate) uuid: Option<String>,
-    /// Its NGUID: 32 hexadecimal digits, or "from-uuid" for its UUID. An NVMe drive past the
+    /// NGUID: 32 hexadecimal digits, or "from-uuid" for the UUID. An NVMe drive past the
     /// block layer has its own, unless a UUID is given.
     pub(crate) nguid: Option<String>,
     /// Bytes of a logical block. If not given, the smallest in which what is

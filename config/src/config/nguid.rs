@@ -1,0 +1,39 @@
+//! NGUIDs of namespaces.
+
+use uuid::Uuid;
+
+use super::Namespace;
+
+/// Configured NGUID of a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nguid {
+    /// NGUID in the configuration.
+    Given([u8; 16]),
+    /// NGUID equal to the UUID.
+    FromUuid,
+}
+
+impl Nguid {
+    /// Value of `nguid` for [`Self::FromUuid`].
+    pub(crate) const FROM_UUID: &str = "from-uuid";
+
+    /// Returns the NGUID of a namespace with this UUID.
+    #[must_use]
+    pub fn with(self, uuid: Uuid) -> [u8; 16] {
+        match self {
+            Self::Given(nguid) => nguid,
+            Self::FromUuid => uuid.into_bytes(),
+        }
+    }
+}
+
+impl Namespace {
+    /// Returns the configured NGUID, unless it follows from a UUID that is not in the configuration.
+    #[must_use]
+    pub fn known_nguid(&self) -> Option<[u8; 16]> {
+        match (self.nguid?, self.uuid) {
+            (Nguid::FromUuid, None) => None,
+            (nguid, uuid) => Some(nguid.with(uuid.unwrap_or_default())),
+        }
+    }
+}
