@@ -117,7 +117,7 @@ impl Config {
     pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Self, ConfigError> {
         let (document, problems) = Document::parse(name, text);
         if !problems.is_empty() {
-            // After a syntax error, missing keys would be reported that are only hidden by it.
+            // Stops at a syntax error: the keys hidden by it would be reported as missing.
             return Err(ConfigError::new(problems));
         }
         let mut shaped = schema::shape(&document);

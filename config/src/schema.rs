@@ -103,7 +103,7 @@ impl<'a> Walk<'a, '_> {
         for key in keys {
             let below = place.key(&key);
             let known = schema["properties"].get(&key);
-            // For tables with free keys, `additionalProperties` describes each value.
+            // `additionalProperties` describes the values of a table with free keys.
             let of_all = schema
                 .get("additionalProperties")
                 .filter(|it| it.is_object());

@@ -149,7 +149,7 @@ fn fix_runs_what_is_safe_and_leaves_the_rest() {
         out.contains("running: cairn-target fabric set-mode mlx5_0 v2 --port 1"),
         "{out}"
     );
-    // Foreign commands run only on the real machine.
+    // Commands of other programs fail with `--root`: they run only on the local machine.
     assert!(
         out.contains("running: ip link set eth0 up\n  failed:"),
         "{out}"

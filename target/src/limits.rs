@@ -65,7 +65,7 @@ pub(crate) struct Limiter {
     burst_ns: AtomicU64,
     /// Weight of a host: see [`Limits::weight`].
     weight: AtomicU32,
-    /// In the order of [`Bill::shares`].
+    /// Token buckets, in the order of [`Bill::shares`].
     buckets: [Bucket; RATES],
 }
 
@@ -126,7 +126,7 @@ impl Limiter {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bill {
-    /// In the order of the buckets.
+    /// Cost in each bucket of [`Limiter`]: commands, bytes read, bytes written, all bytes.
     shares: [u64; RATES],
 }
 

@@ -41,7 +41,8 @@ pub(crate) struct Namespace {
     withheld: AtomicBool,
     protected: AtomicBool,
     pub(crate) kept: Option<Kept>,
-    /// Write protection at export: from the file, or from the predecessor.
+    /// Write protection at export: read from the file, or taken over from the replaced namespace of
+    /// the same disk.
     protection: AtomicU8,
     regions: Option<Arc<Regions>>,
 }

@@ -59,7 +59,7 @@ pub(crate) enum Arrival {
 enum Stage {
     Coming,
     Waiting,
-    /// In progress at the disk, or between two steps.
+    /// The change is in progress at the disk, or between two steps.
     AtDisk,
     Overtaken,
 }

@@ -12,7 +12,7 @@ pub(crate) enum WorkKind {
     /// SEND whose completion also ends the covered SENDs before it.
     Send = 3,
     Block = 4,
-    /// Ends with a later SEND; completes itself only if it fails.
+    /// SEND without a completion of its own unless it fails; a later [`Self::Send`] ends it.
     CoveredSend = 5,
 }
 

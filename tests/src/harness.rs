@@ -187,7 +187,7 @@ impl TestTarget {
         self.network.provider()
     }
 
-    /// In-process loopback, if selected.
+    /// Returns the in-process loopback provider, if selected.
     #[must_use]
     pub fn loopback(&self) -> Option<&Loopback> {
         match &self.network {

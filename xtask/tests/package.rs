@@ -152,7 +152,7 @@ fn installs(deb: &Path, root: &Path) {
     let installed = fs::read_to_string(root.join("etc/passwd")).unwrap();
     assert!(installed.contains("\ncairn:"), "{installed}");
     can_be_changed(root, &config);
-    // As created by systemd for the unit, with an audit log.
+    // The folder exists as systemd creates it for the unit, and contains an audit log.
     let logs = root.join("var/log/cairn");
     fs::create_dir(&logs).unwrap();
     fs::write(logs.join("audit.log"), "{}\n").unwrap();
@@ -187,7 +187,7 @@ fn can_be_changed(root: &Path, config: &Path) {
     let text = "[control]\nsocket = \"/run/cairn/target.sock\"\n[[subsystem]]\n\
                 nqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n";
     fs::write(config, text).unwrap();
-    // As created by systemd for the unit.
+    // The folder exists as systemd creates it for the unit.
     let folder = ["install", "-d", "-o", "cairn", "-g", "cairn", "/run/cairn"];
     run(Command::new("chroot").arg(root).args(folder));
     let script = "mount -t proc proc \"$0/proc\" && exec chroot --userspec=cairn:cairn \"$0\" \

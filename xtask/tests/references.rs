@@ -83,7 +83,8 @@ fn programs(package: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// Checks whether a text defines a function, a module or a test of a macro with a name like this.
+/// Checks whether a text defines a function, a module or a macro's test whose name ends with
+/// `part`.
 fn defines(text: &str, part: &str) -> bool {
     text.match_indices(part).any(|(at, _)| {
         let before = &text[..at];

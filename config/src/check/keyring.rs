@@ -70,7 +70,7 @@ fn path(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Path
     if Path::new(text).is_absolute() && !text.contains('\0') {
         return Some(PathBuf::from(text));
     }
-    // Without the place: its line would be printed and may have a secret.
+    // The problem has no place, because the line would be printed and may contain a secret.
     let mut problem = crate::problem::Problem::new("the path of a key is no absolute path");
     problem.help(HELP);
     check.problems.push(problem);

@@ -86,7 +86,7 @@ pub enum Sgl {
         offset: u64,
         /// Length of the list in bytes.
         length: u32,
-        /// Whether all descriptors of the list are data.
+        /// True for a Last Segment descriptor: the list contains no further segment descriptor.
         last: bool,
     },
 }

@@ -295,7 +295,8 @@ fn a_linux_session_goes_as_it_went_with_another_target() {
     }
 }
 
-/// Checks CSTS after enabling and after shutdown, excluded above.
+/// Checks CSTS after enabling and after shutdown, which [`differs_on_purpose`] excludes from the
+/// comparison.
 fn linux_saw_ready_and_shut_down(session: &Session) {
     let mut target = Target::new(session);
     let mut last_cc = HashMap::new();

@@ -54,15 +54,15 @@ counters! {
     out_of_buffer,
     /// NAKs received for packets lost on the way to the peer.
     packet_seq_err,
-    /// READ responses found missing.
+    /// Lost READ responses, detected by a later response.
     implied_nak_seq_err,
     /// Expirations of the acknowledgement timer.
     local_ack_timeout_err,
     /// RNR NAKs received.
     rnr_nak_retry_err,
-    /// Peers given up after silence.
+    /// Queue pairs ended because the peer did not answer.
     retry_exceeded_err,
-    /// Peers given up without a posted receive.
+    /// Queue pairs ended because the peer had no receive posted.
     retry_rnr_exceeded_err,
     /// Requests refused by the peer for a key, range or right.
     req_remote_access_errors,
@@ -84,14 +84,15 @@ counters! {
     rx_malformed,
     /// Packets dropped because queue pair, address or partition matched no connection.
     rx_not_ours,
-    /// Packets joined by the kernel at another endpoint's socket, and handed over to their own.
+    /// Packets that the kernel's GRO delivered to another endpoint's socket, passed on to the right
+    /// endpoint.
     rx_handed_over,
-    /// Handed-over packets dropped because too many waited.
+    /// Packets not passed on to their endpoint, because its queue was full.
     rx_handover_dropped,
-    /// Connection requests ignored because too many waited, or because more than 500 a second of
-    /// their address were refused.
+    /// Connection requests ignored because the queue was full, or because more than 500 requests a
+    /// second from their address were refused.
     cm_dropped_requests,
-    /// Connection requests ignored because their address had named keys not given to it.
+    /// Connection requests ignored because their address had sent memory keys not given to it.
     cm_held_requests,
     /// Packets dropped because the socket or link accepted no more.
     send_err,

@@ -18,13 +18,13 @@ use crate::message::{self, Call, Error, Request};
 
 /// Maximum number of connections.
 pub const CONNECTIONS_MAX: usize = 512;
-/// Of one user other than root and the target's user.
+/// Maximum connections of one user, except root and the target's user.
 pub const CONNECTIONS_OF_USER_MAX: usize = 256;
-/// For root and the target's user.
+/// Connections reserved for root and the target's user.
 pub const CONNECTIONS_RESERVED: usize = 64;
 
 const ANSWER_BYTES: usize = 1 << 20;
-/// For a method with small results.
+/// Memory reserved for the response of a method with small results, in bytes.
 const SMALL_ANSWER_BYTES: usize = 4 << 10;
 /// Memory of a parsed request per byte: each value of `[0,0,0]` takes two bytes.
 const PARSED_FACTOR: usize = 16;
@@ -136,7 +136,7 @@ fn refuse(stream: &UnixStream) {
     let _ = stream.try_write(line(&message::response(&Value::Null, Err(error))).as_bytes());
 }
 
-/// By UID.
+/// Connected users, by UID.
 #[derive(Default)]
 struct Users(Mutex<HashMap<u32, User>>);
 
@@ -198,7 +198,7 @@ impl Client {
     async fn serve<H: Handler>(mut self, handler: &H) {
         let mut frames = Frames::default();
         let mut bytes = vec![0; READ_BYTES];
-        // For the next request, or the rest of a started one.
+        // Deadline for the next request, or for the rest of a started one.
         let mut deadline = Instant::now() + self.patience.idle;
         loop {
             match frames.take() {

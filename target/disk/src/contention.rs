@@ -51,7 +51,8 @@ impl Contention {
         too_much
     }
 
-    /// Otherwise the round was slow, or the machine was stopped.
+    /// Returns true if the kernel preempted the thread since the last call. False: the long round
+    /// was slow itself, or the machine was stopped.
     #[cold]
     fn was_switched(&mut self) -> bool {
         let switches = involuntary_switches();

@@ -202,7 +202,7 @@ mod tests {
         bytes
     }
 
-    /// As `_IOWR` does: direction, size, type, number.
+    /// Request numbers equal those of the kernel's `_IOWR` macro: direction, size, type, number.
     #[test]
     fn requests_have_the_numbers_of_the_header() {
         let iowr =

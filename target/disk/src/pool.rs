@@ -47,7 +47,7 @@ enum State {
     Taken(u8),
     /// Free page kept unmerged.
     Loose,
-    /// Not the start of a block.
+    /// Page inside a block, not its first.
     Inside,
 }
 

@@ -56,7 +56,8 @@ impl Handover {
     }
 }
 
-/// Without support, the file system rejects the flag, without effect.
+/// Returns whether the file system supports `RWF_NOWAIT`; otherwise it rejects the flag without
+/// effect.
 fn supports_nowait(file: &File) -> bool {
     let mut buffer = [0; 512];
     let mut slices = [IoSliceMut::new(&mut buffer)];

@@ -25,7 +25,7 @@ pub(crate) enum Outcome<J> {
     Ended(Ended),
     /// Another source reports the completion.
     Begun,
-    /// Not started: the owner must decide again.
+    /// The job was not started; the owner must decide again.
     Undone(J),
 }
 

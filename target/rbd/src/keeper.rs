@@ -326,7 +326,7 @@ mod tests {
         _: UpdateCallback,
         argument: *mut c_void,
     ) -> c_int {
-        // SAFETY: the caller lends the pointer.
+        // SAFETY: the caller passes a pointer valid for this call.
         unsafe { *handle = 7 };
         WATCHER.store(argument, Ordering::Relaxed);
         0
@@ -339,7 +339,7 @@ mod tests {
     }
 
     unsafe extern "C" fn size(_: Image, bytes: *mut u64) -> c_int {
-        // SAFETY: the caller lends the pointer.
+        // SAFETY: the caller passes a pointer valid for this call.
         unsafe { *bytes = 1 << 20 };
         0
     }

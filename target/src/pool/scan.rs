@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 /// Largest number of names in a directory.
 const NAMES_MAX: usize = 65_536;
 
-/// Created by file systems in their root.
+/// Directory that file systems create in their root; not a namespace.
 const LOST_AND_FOUND: &str = "lost+found";
 
 const UNFINISHED: [&str; 5] = [".tmp", ".part", ".partial", ".new", "~"];
@@ -63,7 +63,8 @@ pub(super) fn scan(folder: &Path) -> io::Result<Listing> {
     Ok(listing)
 }
 
-/// Neither ends a line nor changes the text direction.
+/// Returns true if a name has no control characters and no characters that change the text
+/// direction.
 fn is_printable(name: &str) -> bool {
     !name.contains(char::is_control) && !name.escape_debug().to_string().contains("\\u{")
 }

@@ -17,13 +17,14 @@ use crate::durable;
 const NAME: &str = ".cairn-nsids";
 const HEADER: &str = "cairn-nsids 1";
 
-/// Maximum bytes: each of 65,536 names once, and former ones.
+/// Maximum size of the table file in bytes: room for 65,536 existing names and for removed ones.
 const BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
     Next,
-    /// Where the table cannot be written: later files do not change the NSIDs of others.
+    /// NSIDs derived from the files, used if the table cannot be written; later files do not change
+    /// the NSIDs of others.
     Derived,
 }
 
@@ -67,7 +68,7 @@ pub(super) fn place(folder: &Path) -> PathBuf {
 impl Table {
     /// Empty if the table does not exist.
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
-        // Neither follows links nor blocks on a pipe.
+        // The flags prevent following a symbolic link and blocking on a FIFO.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let opened = File::options()
             .read(true)

@@ -45,7 +45,7 @@ pub(crate) enum State {
         /// True if the reason is logged; otherwise the connection's event gives it.
         explained: bool,
     },
-    /// Ended in the device; a backend may still have requests.
+    /// The device has closed the queue pair; a backend may still execute its requests.
     Closed,
 }
 
@@ -91,9 +91,9 @@ pub(crate) struct QueuePair {
     pub(crate) state: State,
     /// True if the only Connect command has arrived.
     pub(crate) connect_begun: bool,
-    /// Set from Connect until authentication, if that is required.
+    /// State of authentication, from the Connect until its end, if the host must authenticate.
     pub(crate) claimant: Option<Box<Claimant>>,
-    /// Set from Connect, or from the end of authentication.
+    /// Association of the queue; `None` before the Connect or the end of authentication.
     pub(crate) association: Option<Association>,
     pub(crate) renewal: Option<Box<Renewal>>,
     /// Host's share of the data buffers, from Connect.

@@ -26,7 +26,8 @@ pub(crate) struct Outbox {
     covered: Option<RequestId>,
     /// Data bytes that complete with the next signaled response.
     covered_bytes: u64,
-    /// Counted for each response, because credits complete with it too.
+    /// Smallest number of bytes counted for a response, so that a limited number of responses
+    /// completes with one signaled response: they hold credits.
     bytes_least: u64,
 }
 
@@ -35,10 +36,10 @@ impl Outbox {
 
     const TRAIN_MAX: usize = 32;
 
-    /// Fits one datagram.
+    /// Maximum bytes of a train, which fit one datagram.
     const TRAIN_BYTES: u64 = 60 << 10;
 
-    /// Half of the largest IP packet.
+    /// Size in bytes from which a WRITE fills a batch alone: half of the largest IP packet.
     const LONG: u64 = 32 << 10;
 
     /// Data bytes that complete with one signaled response.

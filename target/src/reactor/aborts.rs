@@ -23,7 +23,7 @@ impl Abort {
 
 #[derive(Debug, Default)]
 pub(super) struct Aborts {
-    /// At most ACL per controller.
+    /// Pending Aborts, at most ACL + 1 per controller.
     waiting: Vec<Abort>,
 }
 

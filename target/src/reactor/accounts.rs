@@ -1,4 +1,5 @@
-//! Token buckets for connections and non-I/O commands, one per [`Payer`], with the queued work.
+//! Token buckets for connections and non-I/O commands, one per [`Payer`] (peer address, or network
+//! of unknown addresses), with the queued work.
 //!
 //! Each command costs [`EACH_NS`]; unused time accumulates up to [`BURST`] commands. Buckets apply
 //! only while the reactor has I/O. A connection is charged once its peer confirms it: the source of
@@ -13,7 +14,7 @@ use super::lines::Capsule;
 use crate::ids::QpairId;
 use crate::registry::{Admitted, PlaceId};
 
-/// Largest cost per payer and round.
+/// Largest cost of one payer's work in a reactor round, in units of [`EACH_NS`].
 const ROUND: u32 = 4;
 /// Burst in commands: enough for a host that connects all its queues.
 const BURST: u64 = 256;
@@ -21,15 +22,15 @@ const BURST: u64 = 256;
 const EACH_NS: u64 = 500_000;
 /// Time after an I/O command during which the reactor counts as having I/O.
 const IO_LASTS_NS: u64 = 1_000_000;
-/// Further payers share an account.
+/// Maximum number of buckets; further payers share one.
 const ACCOUNTS_MAX: usize = 4096;
 
-/// In units of [`EACH_NS`].
+/// Cost of a non-I/O command, in units of [`EACH_NS`].
 const COMMAND: u32 = 1;
-/// Cost of a connection, which creates and destroys a queue pair.
+/// Cost of a connection, in units of [`EACH_NS`]; it creates and destroys a queue pair.
 const CONNECTION: u32 = ROUND;
 
-/// Work queued until its payer's bucket allows it.
+/// Command or connection that waits until its payer's bucket has tokens.
 pub(super) enum Waiting {
     Capsule(Capsule),
     Connection(Box<Admitted>),
@@ -43,7 +44,8 @@ impl Waiting {
         }
     }
 
-    /// Part of the cost charged when the work proceeds.
+    /// Cost charged to the bucket when the work proceeds; a connection is charged after its
+    /// confirmation.
     fn price(&self) -> u32 {
         match self {
             Self::Capsule(_) => COMMAND,
@@ -54,9 +56,9 @@ impl Waiting {
 
 #[derive(Default)]
 struct Account {
-    /// Time up to which the bucket is spent.
+    /// Time at which the bucket is full again, in nanoseconds.
     sold_ns: u64,
-    /// Last round with work of this payer, and its cost.
+    /// Last round with work of this payer, and the cost of its work in that round.
     round: (u64, u32),
     waiting: VecDeque<Waiting>,
 }
@@ -84,7 +86,7 @@ impl Account {
 
     fn pay(&mut self, cost: u32, now_ns: u64) {
         let sold = self.sold_ns.max(now_ns) + u64::from(cost) * EACH_NS;
-        // Work done while the bucket did not apply creates no debt.
+        // Work done while the bucket did not apply delays later work by at most the burst.
         self.sold_ns = sold.min(now_ns + BURST * EACH_NS);
     }
 }
@@ -120,7 +122,7 @@ impl Accounts {
         }
     }
 
-    /// `u64::MAX` if no work is queued.
+    /// Returns the time of the next check, in nanoseconds; `u64::MAX` if no work is queued.
     pub(super) fn next_look(&self) -> u64 {
         if self.waiting == 0 {
             u64::MAX
@@ -137,7 +139,7 @@ impl Accounts {
         self.io_ns.is_none_or(|at| now_ns >= at + IO_LASTS_NS)
     }
 
-    /// Returns the payer's account, or the common one if the table is full.
+    /// Returns the payer's bucket, or the shared one if the table is full.
     fn of(&mut self, payer: Payer, now_ns: u64) -> (Payer, &mut Account) {
         let mut key = payer;
         if !self.accounts.contains_key(&key) && self.accounts.len() >= ACCOUNTS_MAX {

@@ -62,7 +62,8 @@ impl Reactor {
     pub(super) fn execute_authenticate(&mut self, id: RequestId, step: AuthenticationRequest) {
         let qpair = self.queues.requests[id].qpair;
         let claimant = self.queues.qpairs[qpair].claimant.as_mut();
-        // None, or being computed: two steps at a time violate the message order.
+        // The exchange is absent without authentication, or while another step is computed; a step
+        // then violates the message order.
         let now = self.time.now.at;
         let exchange = claimant.and_then(|claimant| {
             let exchange = claimant.exchange.take()?;

@@ -93,7 +93,8 @@ fn next(queues: &mut Queues, io: &Io, now: &Now) -> Option<Waiting> {
     next
 }
 
-/// Executes a non-I/O command next, or queues its capsule without a request.
+/// Schedules a non-I/O command for execution if its payer's bucket allows it; otherwise queues its
+/// capsule and frees the request.
 pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     queues.accounts.arrived();
     let (qpair, slot) = (queues.requests[id].qpair, queues.requests[id].receive);

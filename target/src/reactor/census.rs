@@ -1,5 +1,5 @@
-//! Census: a host's changes in progress enter the order of their disks before a Connect of a later
-//! association completes ([`Arming`]).
+//! Census of an old queue: registers a host's pending changes in the order of their disks
+//! ([`crate::order`]) before a Connect of a later association completes ([`Arming`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Reactor {
             until_ns: None,
             arming,
         });
-        // In this round: a Connect waits for it.
+        // Checks in this round, because a Connect waits for the census.
         self.time.next_check = self.time.now.at;
     }
 
@@ -66,7 +66,8 @@ impl Reactor {
     }
 
     pub(super) fn take_censuses(&mut self) {
-        // In place, so that a panic loses no census that a Connect waits for.
+        // Iterates over the list in place, so that a panic loses no census for which a Connect
+        // waits.
         let mut at = 0;
         while let Some(census) = self.control.censuses.get(at) {
             let (qpair, is_late) = (census.qpair, census.arming.is_late(self.time.now.ns));
@@ -98,9 +99,10 @@ impl Reactor {
         }
     }
 
-    /// Answers at once, unless older queues of the host have yet to enter their changes.
+    /// Answers a Connect at once, or after the older queues of its host have registered their
+    /// changes.
     pub(super) fn answer_connect(&mut self, id: RequestId, result: u64) {
-        // Queues of this reactor do so when it next handles messages.
+        // Older queues of this reactor register their changes when it next handles messages.
         if self.arming_of(id).is_none_or(Arming::is_done) {
             return self.finish(id, Status::SUCCESS, result);
         }

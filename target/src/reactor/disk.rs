@@ -444,8 +444,8 @@ fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     }
 }
 
-/// Starts other requests after one has left a disk with turns, a limit or ordered changes. `result`
-/// is `None` if it is retried.
+/// Starts waiting requests after `id` has ended at a disk that serializes operations, limits its
+/// depth or orders changes. `result` is `None` if `id` is retried.
 #[cold]
 fn went_out(
     queues: &mut Queues,

@@ -303,7 +303,8 @@ impl Reactor {
             DisconnectReason::Peer => {
                 self.close(qpair, Ending::Orderly("the host disconnected"));
             }
-            // Failed work gives a better reason; otherwise `closed` logs one.
+            // Failed work explains the disconnect better than this event; without any, `closed`
+            // logs a reason.
             DisconnectReason::Transport => self.close_unexplained(qpair),
             DisconnectReason::AddressChanged => {
                 self.close(qpair, Ending::Trouble(&trouble::ADDRESS_CHANGED));
@@ -344,7 +345,7 @@ impl Reactor {
                 WorkKind::Send => {
                     sent::send_ended(queues, io, &time.now, work, WorkStatus::Flushed).map(|_| ())
                 }
-                // Ended by the signaled SEND behind it.
+                // The signaled SEND behind this work completes it.
                 WorkKind::Write | WorkKind::CoveredSend => Ok(()),
                 WorkKind::Receive | WorkKind::Block => unreachable!("not in an outbox"),
             };

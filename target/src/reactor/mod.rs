@@ -256,7 +256,8 @@ impl Reactor {
             if let Err(broken) = ended {
                 self.end_broken(broken);
             }
-            // In the order of arrival: an Abort cannot find a command that came after it.
+            // Executes commands in the order of arrival, so that an Abort cannot find a command
+            // that came after it.
             self.execute_commands();
         }
         self.batch = batch;
@@ -400,7 +401,8 @@ impl Reactor {
             }
             Message::Complete { qpair, completion } => {
                 if self.queues.qpairs.get(qpair).is_some() {
-                    // If possible at once: completions caused by an admin command precede its own.
+                    // Sends the completion at once if possible: completions caused by an admin
+                    // command precede its own.
                     self.queues.late.push_back((qpair, completion));
                     receive::serve_late(&mut self.queues, &mut self.io, &self.time.now);
                 }
@@ -529,7 +531,8 @@ impl Reactor {
         throttle::serve(queues, io, &time.now)
     }
 
-    /// Nothing becomes free in a round without work.
+    /// Resumes waiting requests, and queued capsules after a round with work: other rounds free no
+    /// requests.
     fn serve_waiting(&mut self, busy: bool) {
         let Self {
             queues, io, time, ..

@@ -119,8 +119,8 @@ fn report_late(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
     );
 }
 
-/// Completes the command if it has not started at its disk, otherwise cancels it there. An invalid
-/// host may use one CID for several commands.
+/// Completes the command if it has not started at its disk, otherwise cancels it there. Handles
+/// several commands, because a non-compliant host may reuse a CID.
 pub(super) fn abort(
     queues: &mut Queues,
     io: &mut Io,

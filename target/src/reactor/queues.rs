@@ -25,7 +25,7 @@ pub(super) struct Queues {
     pub(super) ports: Vec<Option<Port>>,
     pub(super) qpairs: Qpairs,
     pub(super) requests: RequestTable,
-    /// At most the entries of all queues.
+    /// Queued capsules, at most as many as the queue pairs have entries.
     pub(super) lines: Lines,
     pub(super) accounts: Accounts,
     /// Free requests from which shares are not checked.
@@ -34,14 +34,15 @@ pub(super) struct Queues {
     pub(super) commands: List,
     /// Completions of parked commands that wait for a request; limited by the controllers.
     pub(super) late: VecDeque<(QpairId, CommandEnd)>,
-    /// Connects that wait until older queues of their host have entered their changes.
+    /// Connects that wait until older queues of their host have registered their changes in
+    /// [`crate::order`].
     pub(super) awaiting_census: List,
     /// Authentication commands at another thread, at most one per queue pair.
     pub(super) awaiting_authentication: List,
     pub(super) dirty: Vec<QpairId>,
-    /// Not accepted by a broken queue pair; ends with the round.
+    /// Work not accepted by a broken queue pair; completed at the end of the round.
     pub(super) lost: Vec<WorkId>,
-    /// Removed at the end of the round.
+    /// Queue pairs to remove at the end of the round.
     pub(super) ended: Vec<QpairId>,
     /// True if new commands are refused during shutdown.
     pub(super) draining: bool,

@@ -78,7 +78,7 @@ pub(super) fn capsule_arrived(
             return Err(Broken { qpair, ending });
         }
     };
-    // With at least this many free, every host is within its share.
+    // With `plenty` free requests, no host exceeds its share, so shares need no check.
     let free = queues.requests.free();
     let some_wait = !queues.lines.is_empty() || io.limited.is_crowd();
     if free < queues.plenty

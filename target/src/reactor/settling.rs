@@ -47,7 +47,7 @@ impl Reactor {
     pub(super) fn settle(&mut self, settling: Arc<Settling>) {
         let epoch = self.io.disks.begin_epoch();
         self.control.unsettled.push(Unsettled { epoch, settling });
-        // In this round: the control plane waits for the answer.
+        // Checks in this round, because the control plane waits for the answer.
         self.time.next_check = self.time.now.at;
     }
 

@@ -73,8 +73,8 @@ struct Job {
     step: Step,
 }
 
-/// Waiting steps by payer, in rotation: a flood from one payer delays a step of another by one
-/// step.
+/// Authentication steps that wait for the thread, served round-robin by payer: a flood from one
+/// payer delays another payer's step by one step.
 #[derive(Debug)]
 struct Line<T> {
     waiting: HashMap<Payer, VecDeque<T>>,
@@ -83,7 +83,8 @@ struct Line<T> {
 }
 
 impl<T> Line<T> {
-    /// This one, or the last one of the payer with most.
+    /// Queues a step. If the queue is full, returns this step, or the last step of the payer with
+    /// the most steps.
     fn push(&mut self, payer: Payer, job: T) -> Option<T> {
         let own = self.waiting.get(&payer).map_or(0, VecDeque::len);
         if own >= JOBS_OF_PAYER_MAX {
@@ -143,7 +144,7 @@ impl<T> Default for Line<T> {
 pub(crate) struct Authenticator {
     /// Consistent after a panic: no code between two changes panics.
     line: Arc<Mutex<Line<Job>>>,
-    /// Once per job. `None` until a host has a key.
+    /// Wakes the thread, with one message per job. `None` until a host has a key.
     wake: Arc<Mutex<Option<Sender<()>>>>,
 }
 
@@ -164,7 +165,8 @@ impl std::fmt::Debug for Job {
 }
 
 impl Authenticator {
-    /// Not called on a reactor, whose core affinity it would inherit.
+    /// Starts the thread. Must not be called on a reactor, whose core affinity the thread would
+    /// inherit.
     pub(crate) fn start(&self) -> io::Result<()> {
         let mut wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
         if wake.is_none() {
@@ -228,7 +230,7 @@ impl SubsystemShared {
 }
 
 fn run(line: &Mutex<Line<Job>>, wake: &Receiver<()>) {
-    // If this fails, the thread has normal priority.
+    // On failure the thread keeps normal priority.
     let _ = rustix::process::setpriority_process(None, NICENESS);
     let mut seqnum: u32 = 0;
     for () in wake {

@@ -65,7 +65,7 @@ pub(crate) struct ControllerShared {
     /// Common to all controllers of the host.
     pub(crate) limiter: Arc<Limiter>,
     pub(super) hostid: [u8; 16],
-    /// For [`crate::order::DiskOrder`].
+    /// Identity of the association in [`crate::order::DiskOrder`].
     sender: Sender,
     /// Older queues of the host at the start of this association.
     pub(super) arming: Option<Arc<Arming>>,
@@ -121,7 +121,8 @@ impl ControllerShared {
         &self.host_nqn
     }
 
-    /// Not called for I/O to unrestricted namespaces.
+    /// Returns whether the controller has access to a namespace. Cold: I/O to unrestricted
+    /// namespaces needs no check.
     #[cold]
     pub(crate) fn sees(&self, nsid: u32) -> bool {
         self.seen.contains(nsid)

@@ -9,7 +9,8 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::limits::ERROR_LOG_ENTRIES;
 
-/// To make room, which other reactors may take.
+/// Attempts to remove the oldest failure and store the new one; other reactors may fill the freed
+/// entry.
 const ATTEMPTS: usize = 3;
 
 /// Newest failures, at most the size of the error log.
@@ -49,7 +50,7 @@ impl Failures {
         self.left_out.swap(0, Ordering::Relaxed)
     }
 
-    /// Oldest first.
+    /// Removes and returns the failures, oldest first.
     pub(super) fn take(&self) -> impl Iterator<Item = Failure> + '_ {
         self.receiver.try_iter()
     }

@@ -67,23 +67,24 @@ pub(crate) enum Message {
         cid: u16,
         abort_cid: u16,
     },
-    /// Enter the changes of a queue: its host begins a later association.
+    /// Registers the pending changes of a queue in [`crate::order`], because its host begins a
+    /// later association.
     Order {
         qpair: QpairId,
         arming: Arc<Arming>,
     },
-    /// All queues that a Connect waits for have entered their changes.
+    /// Sent when all queues that a Connect waits for have registered their changes.
     Armed,
-    /// An older change that another one waited for has ended.
+    /// Sent when an older change has ended for which the command `work` waits.
     OlderEnded {
         work: u64,
     },
-    /// Answer once no disk has a command from before this change of a decision.
+    /// Requests an answer once no disk executes a command that began before this change.
     Settle {
         settling: Arc<Settling>,
     },
     Computed(Box<Computed>),
-    /// Accept no more commands, and close each queue after its last response.
+    /// Stops accepting commands, and closes each queue after its last response.
     Drain,
     Stop,
 }

@@ -120,7 +120,7 @@ impl Registry {
         all
     }
 
-    /// For callers that reuse the allocation.
+    /// Appends all subsystems to `all`, whose allocation the caller reuses.
     pub(crate) fn append_to(&self, all: &mut Vec<Arc<SubsystemShared>>) {
         let subsystems = self
             .subsystems

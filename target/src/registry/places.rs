@@ -359,7 +359,7 @@ impl State {
             .map(|(address, _)| *address)
             .collect();
         if gone.is_empty() {
-            // Further keys make the choice deterministic for simulations.
+            // The tie-breakers make the choice deterministic for simulations.
             let shortest =
                 former().min_by_key(|(address, host)| (host.lasted, host.left, **address));
             gone.extend(shortest.map(|(address, _)| *address));

@@ -19,7 +19,8 @@ pub(crate) struct QueueShared {
     /// 1-based size of the submission queue.
     pub(crate) entries: u16,
     pub(crate) marked: Shown,
-    /// Set if the host had to authenticate at the Connect.
+    /// Result of the authentication; `None` if the host did not have to authenticate at the
+    /// Connect.
     pub(crate) authenticated: Option<Authenticated>,
     pub(crate) counters: QueueCounters,
 }

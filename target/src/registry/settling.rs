@@ -9,7 +9,7 @@ use super::{ControlMessage, ControllerShared};
 
 #[derive(Debug)]
 pub(crate) enum Scope {
-    /// By [`crate::namespace::Namespace::id`].
+    /// Namespaces, as [`crate::namespace::Namespace::id`].
     Namespaces(Vec<u64>),
     Controller(Arc<ControllerShared>),
 }

@@ -396,8 +396,8 @@ impl SubsystemShared {
         self.administer(|subsystem, actions| subsystem.terminate_faulty(cntlid, actions));
     }
 
-    /// Before [`Self::administer`] for new namespaces and after it for old ones, so that no host
-    /// gets a namespace whose I/O would fail.
+    /// Sends the namespaces to the reactors. Call it before [`Self::administer`] for new namespaces
+    /// and after it for removed ones, so that no host finds a namespace whose I/O would fail.
     pub(crate) fn set_namespaces(&self, table: NamespaceTable) {
         let table = Arc::new(table);
         for (reactor, counters) in self.reactors.iter().zip(&self.counters) {

@@ -9,7 +9,7 @@ use crate::namespace::NamespaceTable;
 #[derive(Debug)]
 pub(crate) struct SubsystemView {
     pub(crate) namespaces: Arc<NamespaceTable>,
-    /// By ascending CNTLID.
+    /// Controllers, by ascending CNTLID.
     pub(crate) controllers: Vec<ControllerView>,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct ControllerView {
     pub(crate) host_nqn: String,
     pub(crate) hostid: [u8; 16],
     pub(crate) past: HostTotals,
-    /// By ascending QID.
+    /// Queues with their QID, by ascending QID.
     pub(crate) queues: Vec<(u16, Arc<QueueShared>)>,
 }
 

@@ -16,11 +16,11 @@ impl Door {
     pub(crate) const OPEN: Self = Self(0);
     const FLUSH: u8 = 1;
     const ALLOCATION: u8 = 2;
-    /// Subject to the disk's limit, not counted.
+    /// The operation waits for the disk's limit, and does not count against it yet.
     const LIMITED: u8 = 4;
-    /// Subject to the disk's limit, and counted.
+    /// The operation counts against the disk's limit.
     const INSIDE: u8 = 8;
-    /// Waits for older changes of the same blocks.
+    /// The operation waits for older changes of the same blocks.
     const ORDERED: u8 = 16;
 
     /// Returns the restrictions without a limit of the disk.
@@ -48,7 +48,7 @@ impl Door {
         self.0 & bit != 0
     }
 
-    /// Operations with turns are exempt.
+    /// Adds the disk's limit, except to flushes and allocations, which the disk's queues serialize.
     pub(crate) fn limited(self) -> Self {
         match self.turn() {
             None => Self(self.0 & !Self::INSIDE | Self::LIMITED),

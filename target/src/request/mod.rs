@@ -32,30 +32,32 @@ impl RequestId {
     }
 }
 
-/// Owner of a request.
+/// Stage of a request, which determines its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Free,
-    /// The reactor, in the middle of a call.
+    /// The reactor is processing the request in a call on its stack.
     Running,
     AwaitingLimit,
     AwaitingBuffer,
     AwaitingRead,
-    /// Connects and admin commands that the reactor executes next.
+    /// The reactor executes this Connect or admin command next.
     AwaitingReactor,
-    /// Connects that wait until older queues of their host have entered their changes.
+    /// A Connect waits until older queues of its host have registered their changes in
+    /// [`crate::order`].
     AwaitingCensus,
     AwaitingAuthentication,
-    /// Device: the RDMA READ is posted, or about to be.
+    /// The device owns the request; the RDMA READ is posted, or about to be.
     Reading,
     InBackend,
-    /// Disk's queue for flushes or fallocates, or a flush that covers this one.
+    /// The request waits for the disk's limit, in the disk's queue for flushes or allocations, or
+    /// for a flush that covers it.
     AwaitingTurn,
     AwaitingRetry,
-    /// Older change of the same blocks, by another association of the host.
+    /// The request waits for an older change of the same blocks by another association of the host.
     AwaitingOlder,
     AwaitingSend,
-    /// Device: the response is posted, or about to be.
+    /// The device owns the request; the response is posted, or about to be.
     Sending,
 }
 
@@ -98,7 +100,7 @@ pub(crate) struct Request {
     pub(crate) block: Option<BlockIo>,
     /// Valid once `block` is planned.
     pub(crate) door: Door,
-    /// Set until the disk has completed the change.
+    /// Position in the disk's order of changes, until the disk has completed the change.
     pub(crate) ordered: Option<Ticket>,
     pub(crate) epoch: u32,
     /// Completed steps (ranges, namespaces).

@@ -19,7 +19,7 @@ pub(super) struct Rates {
     pub(super) hosts: Vec<Host>,
     pub(super) namespaces: Vec<Namespace>,
     pub(super) devices: Vec<Device>,
-    /// By reason.
+    /// Refused connections per second, by reason.
     pub(super) refused_per_s: BTreeMap<String, f64>,
 }
 

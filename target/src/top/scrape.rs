@@ -54,7 +54,7 @@ fn is_no_http(error: &(dyn Error + 'static)) -> bool {
 async fn get(from: SocketAddr) -> Result<Result<String, String>, Box<dyn Error + Send + Sync>> {
     let stream = TcpStream::connect(from).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // Ends with the runtime. An error here also fails the sender.
+    // The task ends with the runtime. An error of the connection also fails `send_request`.
     let _connection = tokio::spawn(connection);
     let request = Request::get(PATH)
         .header(HOST, from.to_string())

@@ -10,9 +10,10 @@ use cairn_tests::attacker::{Attack, Attacker};
 use cairn_tests::provider::ProviderName;
 use clap::Parser;
 
-/// Pause after a turn.
+/// Pause after each step of the attacker.
 ///
-/// Otherwise a machine with one processor measures the kernel's scheduling, not the target.
+/// On a machine with one processor, an attacker without pauses would measure the kernel's
+/// scheduling instead of the target.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Attacks a target for some time.

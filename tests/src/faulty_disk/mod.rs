@@ -156,7 +156,7 @@ impl FaultyDisk {
             thread("disk", &server, |server| server.serve())?,
             thread("disk's time", &server, move |server| server.keep_time(sign))?,
         ];
-        // Before it requests the size, the kernel assumes an empty file.
+        // Reads the size, because the kernel assumes an empty file before its first request.
         std::fs::metadata(place.path())?;
         Ok(Self {
             place,
@@ -204,7 +204,7 @@ impl FaultyDisk {
         self.release();
     }
 
-    /// Waiting operations of a type.
+    /// Returns the number of waiting operations of a type.
     #[must_use]
     pub fn waiting(&self, op: Op) -> usize {
         self.server.state().waiting(op)

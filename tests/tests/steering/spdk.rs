@@ -184,7 +184,8 @@ fn views_show_it(target: &Steered) {
     );
 }
 
-/// `nvmf_subsystem_add_host` works with the flag on and off.
+/// The host list is kept while `allow_any_host` changes, and `nvmf_subsystem_add_host` works with
+/// both values.
 fn any_host_keeps_the_list(target: &Steered) {
     let guest = "nqn.2016-06.io.spdk:guest";
     let shown = |any: bool, hosts: &[&str]| {

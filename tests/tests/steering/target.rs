@@ -1,4 +1,4 @@
-//! Target process with a control socket and a folder.
+//! Target process with a control socket and a temporary folder for its files.
 
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
@@ -44,7 +44,8 @@ impl Steered {
         Self::start_as(more, &[], |_, _| String::new())
     }
 
-    /// Starts a target with lines at the end of its configuration, from folder and address.
+    /// Starts a target whose configuration ends with the lines returned by `last` for the folder
+    /// and the address.
     pub(crate) fn start_after(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
         Self::start_as("", &[], last)
     }

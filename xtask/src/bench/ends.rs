@@ -263,7 +263,8 @@ impl Target {
             .with_context(|| format!("cannot write {}", configuration.display()))?;
         let log = stage.folder.join("target.log");
         let errors = fs::File::create(&log)?;
-        // Not pinned: the reactor pins itself, and other threads must not use its core.
+        // The process is not pinned: the reactor pins itself, and other threads must not use its
+        // core.
         let mut child = Command::new(stage.programs.join("cairn-target"))
             .args(["serve", "--config"])
             .arg(&configuration)

@@ -7,7 +7,7 @@ struct Node {
     package: &'static str,
     folder: &'static str,
     what: &'static str,
-    /// In units of half a box.
+    /// Horizontal position, in units of half a box.
     column: u32,
     row: u32,
 }

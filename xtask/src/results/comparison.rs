@@ -237,7 +237,8 @@ mod tests {
             let (first, last) = (chances[0].1, chances[chances.len() - 1].1);
             assert!((first - last).abs() < 1e-9, "{chances:?}");
         }
-        // By hand: two or three of three draws among the first of three samples.
+        // Computed by hand: at least two of three draws, each with probability 1/3, succeed with
+        // 7/27.
         assert!((at_least(2, 3, 1.0 / 3.0) - 7.0 / 27.0).abs() < 1e-9);
     }
 

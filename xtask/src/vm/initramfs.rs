@@ -23,7 +23,8 @@ const MODULES: [&str; 9] = [
     "ext4",
     "9pnet_virtio",
     "9p",
-    // For a machine restored from a file: the clock, and the notice of a new machine.
+    // Required by a machine restored from a file: the clock, and the generation ID that announces
+    // the restored copy.
     "rtc-cmos",
     "vmgenid",
 ];

@@ -263,7 +263,7 @@ pub(crate) enum Share {
     Others,
 }
 
-/// Returns the named scenarios in the given order, or this share of all without names.
+/// Returns the named scenarios in the given order; without names, the scenarios of `share`.
 pub(crate) fn choose<'a>(
     known: &'a [Scenario],
     names: &[String],

@@ -10,11 +10,12 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 const COST: Duration = Duration::from_secs(10);
-/// Debt up to which an address may connect, so that a faulty peer can be examined.
+/// Debt up to which an address may still connect (eight wrong keys), so that a faulty host can be
+/// diagnosed.
 const CREDIT: Duration = Duration::from_secs(80);
 const DEBT_MAX: Duration = Duration::from_secs(600);
 
-/// The address with the least debt is replaced.
+/// Maximum number of addresses with debt; a further address replaces the one with the least debt.
 const ADDRESSES_MAX: usize = 1024;
 
 #[derive(Debug, Default)]

@@ -41,17 +41,17 @@ const ONE_NOTICE: Duration = Duration::from_micros(50);
 const NOTICED_SHARE: f64 = 0.5;
 /// Periods of fast recovery before the target rate is raised.
 const RECOVERY_PERIODS: u32 = 5;
-/// Per raise, in bytes per second: 40 Mbit/s.
+/// Increase of the target rate per period, in bytes per second: 40 Mbit/s.
 const RAISE: f64 = 5e6;
-/// Round trip of a queue pair that only answers.
+/// Round trip assumed for a queue pair that only answers, and measures none.
 const UNMEASURED: Duration = Duration::from_millis(1);
 const VALID_ROUND_TRIPS: u32 = 4;
-/// In bytes per second: 10 Mbit/s.
+/// Lowest rate, in bytes per second: 10 Mbit/s.
 const MIN_RATE: f64 = 1.25e6;
 /// Rate at the first notification, above which the limit is removed, in bytes per second: 100
 /// Gbit/s.
 const LINE_RATE: f64 = 12.5e9;
-/// How far a paced sender may run ahead, so that packets leave in batches.
+/// Time by which a paced sender may exceed its rate, so that packets leave in batches.
 const BURST: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]

@@ -109,7 +109,7 @@ impl Capture {
         self.write(&ends, macs, received.index, received.bytes);
     }
 
-    /// Writes a leaving packet, with its IPv4 identification.
+    /// Writes a sent packet; `id` is its IPv4 identification.
     pub fn sent(&self, version: Version, flow: &Flow, id: u16, packet: &[u8]) {
         let ends = Ends {
             version,

@@ -40,7 +40,7 @@ pub struct Flow {
     pub remote: IpAddr,
     /// Type of service, or traffic class.
     pub traffic_class: u8,
-    /// True if the socket has this class; otherwise messages name it, and Linux chooses the
+    /// True if the socket has this class; otherwise each message carries it, and Linux derives the
     /// priority.
     pub is_of_class: bool,
     /// Time to live, or hop limit.
@@ -50,7 +50,7 @@ pub struct Flow {
 impl Flow {
     /// Returns the flow for a packet without ECN.
     ///
-    /// It names its class, because the socket's class has ECN.
+    /// The message carries its traffic class, because the socket's class has ECN bits.
     #[must_use]
     pub fn not_ecn_capable(&self) -> Self {
         Self {

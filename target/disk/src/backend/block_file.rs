@@ -151,7 +151,8 @@ impl BlockFile {
         );
     }
 
-    /// If a write of that size is one request.
+    /// Returns the device's atomic write unit, if a write of that size is a single request;
+    /// otherwise one block.
     pub(super) fn atomic(&self) -> Atomic {
         let unit = self.limits.and_then(|limits| limits.unit);
         let fits = |unit: &Unit| self.direct && unit.bytes <= self.piece_bytes;
@@ -378,7 +379,7 @@ impl BlockFile {
                     Ok(())
                 });
             }
-            // The file was cut.
+            // The file is shorter than when it was opened.
             Ok(0)
                 if matches!(
                     io.op,

@@ -277,7 +277,7 @@ fn operations_that_find_out_together_that_a_disk_cannot_zero() {
 
 #[test]
 fn a_file_past_the_page_cache() {
-    // In the source folder: /tmp may be in memory.
+    // The file lies in the source folder, because /tmp may be in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let path = image(folder.path());
     suite(|| Backend::open_file(&path, None, Claim::default()).unwrap());

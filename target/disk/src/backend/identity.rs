@@ -219,7 +219,8 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
         Some(kept) => match parse(&kept) {
             Some((uuid, of)) if of == birth.text => return Ok(uuid),
             _ => {
-                // Deterministic: other targets that open this copy derive the same UUID.
+                // The UUID is deterministic, so that other targets that open this copy derive the
+                // same one.
                 let uuid = derived(&format!("copy {kept} {}", birth.text));
                 // Cause: the configuration, or a disk that changed.
                 tracing::warn!(
@@ -239,7 +240,7 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
             let (uuid, _) = parsed.ok_or_else(|| io::Error::other("its identity changes"))?;
             Ok(uuid)
         }
-        // Not required: the identity of a copy can be derived again.
+        // The write may fail, because the identity of a copy can be derived again.
         Err(_) if how == XattrFlags::REPLACE => Ok(uuid),
         Err(error) => Err(error.into()),
         Ok(()) => {

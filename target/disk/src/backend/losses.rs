@@ -41,8 +41,8 @@ impl Backend {
         }
     }
 
-    /// Checks whether a file was cut or deleted. Blocks until its file system replies. Returns
-    /// whether it has newly [failed](Self::is_failed).
+    /// Checks whether a file was truncated or deleted. Blocks until its file system replies.
+    /// Returns true if this check found the [failure](Self::is_failed).
     pub fn look(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.look(),

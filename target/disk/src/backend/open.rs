@@ -18,7 +18,7 @@ use super::{Claim, OpenError, queue_limits};
 
 const BLOCK_SIZES: [u32; 2] = [512, 4096];
 
-/// How long an open retries while the disk is in use.
+/// Time for which an open is retried while the disk is in use.
 const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
 
 const IN_USE_INTERVAL: Duration = Duration::from_millis(5);
@@ -57,7 +57,7 @@ pub(super) fn open_when_left<T>(
     place: Place,
     open: impl Fn() -> Result<T, Refusal>,
 ) -> Result<T, OpenError> {
-    // Before the first try, so that a removal during that try is not missed.
+    // Read before the first try, so that a removal during that try is not missed.
     let is_leaving = closing::is_leaving(place);
     wait_for_close(path, place)?;
     let mut opened = open();
@@ -319,7 +319,7 @@ fn locked(path: &Path) -> OpenError {
     ))
 }
 
-/// In bytes.
+/// Alignment required by direct I/O, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Alignment {
     pub(super) offset: u32,

@@ -184,7 +184,7 @@ impl Errno {
 pub enum Progress {
     /// Submitted to the ring. Pass the completion to [`Backend::resume`](super::Backend::resume).
     Pending,
-    /// To be retried with [`Backend::begin`](super::Backend::begin) after a
+    /// The operation must be retried with [`Backend::begin`](super::Backend::begin) after a
     /// [pause](BlockIo::pause); returned by [`Backend::resume`](super::Backend::resume).
     Later,
     /// Completed.

@@ -20,7 +20,7 @@ pub(super) struct Pieces {
     out: u32,
     asked: u32,
     moved: u32,
-    /// Set after a partial failure: each later step has only one piece.
+    /// True after a partial failure: each later step has only one piece.
     one_by_one: bool,
     /// First errno of pieces that succeed or fail as a whole.
     error: i32,
@@ -71,8 +71,8 @@ impl Pieces {
 }
 
 impl Pieces {
-    /// For pieces that succeed or fail as a whole: the result is the step's bytes or its first
-    /// error.
+    /// Ends a piece that succeeds or fails as a whole. After the step's last piece, returns the
+    /// step's bytes or its first error.
     pub(super) fn end_whole(&mut self, result: Result<(), i32>) -> Option<Result<u32, i32>> {
         self.out -= 1;
         if let (Err(error), 0) = (result, self.error) {
@@ -100,7 +100,7 @@ fn command_of_queue(queue: &Path) -> Option<u64> {
     Some((largest / UNIT * UNIT).max(UNIT))
 }
 
-/// In bytes, if sysfs shows it.
+/// Returns the largest request of the device in bytes, if sysfs shows it.
 pub(super) fn largest_request(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;
     queues.iter().find_map(|queue| request_of_queue(queue))

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Atomic;
 
-/// In bytes.
+/// Request limits of a device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueLimits {
     /// 0 if the device cannot discard.
@@ -29,7 +29,8 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// In logical blocks; one block if not a whole number of at least two.
+    /// Converts the unit to logical blocks; a unit that is not a whole number of at least two
+    /// blocks becomes one block.
     pub(super) fn in_blocks(self, block_bytes: u32) -> Atomic {
         let block = u64::from(block_bytes);
         let in_blocks = |bytes: u64| bytes.is_multiple_of(block).then(|| bytes / block);
@@ -99,7 +100,8 @@ fn chunk(device: &Path, queue: &Path) -> u64 {
     }
 }
 
-/// From `physical_block_size`, and from `alignment_offset`, which is -1 for a misaligned device.
+/// Returns the atomic unit of a device from `physical_block_size` and `alignment_offset`; `None` if
+/// the offset is -1 (misaligned).
 fn unit(device: &Path, disk: &Path) -> Option<Unit> {
     let bytes = smallest_unit(disk).filter(|bytes| *bytes > 0)?;
     let offset = read_limit(device, "alignment_offset")? % bytes;
@@ -215,7 +217,7 @@ mod tests {
             fs::write(partition.join("alignment_offset"), alignment).unwrap();
             partition
         };
-        // As made by DOS.
+        // Partition start at sector 63, as DOS created it.
         assert_eq!(unit_of(&partition("sda1", "512\n")), Some((4096, 512)));
         // Aligned to a RAID chunk of 64 KiB.
         assert_eq!(unit_of(&partition("sda2", "61440\n")), Some((4096, 0)));
@@ -297,7 +299,8 @@ mod tests {
             fs::write(partition.join("start"), start).unwrap();
             assert_eq!(boundary(&partition, 4096), expected);
         }
-        // Not a whole number of blocks, and too large for Identify.
+        // Chunk sizes that are not a whole number of blocks, or too large for Identify, set no
+        // boundary.
         for (chunk, block) in [("9\n", 4096), ("65536\n", 512), ("0\n", 512)] {
             fs::write(raid.join("queue/chunk_sectors"), chunk).unwrap();
             assert_eq!(boundary(&raid, block), 0, "{chunk}");

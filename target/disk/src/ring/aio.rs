@@ -126,7 +126,8 @@ impl Aio {
 
 impl Drop for Aio {
     fn drop(&mut self) {
-        // With a pending write the call would block. The end of the process frees the context.
+        // `io_destroy` blocks while a write is pending; the context is then left to the end of the
+        // process.
         if self.under_way.load(Ordering::Relaxed) == 0 {
             // SAFETY: the only argument is a number.
             unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };

@@ -261,7 +261,8 @@ impl Apart {
             .clone()
     }
 
-    /// With `submits`, a worker does not wait for completion.
+    /// Queues a change. If `submits`, a worker only submits it, and does not wait for its
+    /// completion.
     pub(super) fn add(
         &mut self,
         tag: u64,

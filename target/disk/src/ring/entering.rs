@@ -14,7 +14,8 @@ use crate::timely::{self, Look};
 pub(super) const ENTER_GETEVENTS: u32 = 1;
 
 impl Ring {
-    /// Submits the queue. Changes are submitted only soon after reading the clock.
+    /// Submits the queued entries. A change with a lease is submitted only within a bounded time
+    /// after a clock reading, so that it never starts after the end of its lease.
     pub(super) fn enter(&mut self) -> io::Result<()> {
         let mut look = self.outgoing.take_look();
         while self.outgoing.has_queued() {
@@ -36,8 +37,8 @@ impl Ring {
         self.enter_at_leisure()
     }
 
-    /// Reads the clock again, since the process may have been stopped, and cancels queued changes
-    /// with expired leases.
+    /// Reads the clock again, because the process may have been stopped since, and cancels queued
+    /// changes with expired leases.
     #[cold]
     fn look_again(&mut self) -> io::Result<Look> {
         let (look, now_ns) = self.outgoing.look_again();
@@ -59,7 +60,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Submits a queue without changes with leases, without a time limit.
+    /// Submits a queue that has no changes with leases, without a time limit.
     fn enter_at_leisure(&mut self) -> io::Result<()> {
         let pushed = self.uring.submission().len() as u32;
         // With GETEVENTS but without waiting, completions available at once are delivered by this

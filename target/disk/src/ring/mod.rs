@@ -129,10 +129,10 @@ const POLL: u64 = 1 << 63;
 
 const IGNORED: u64 = 1 << 62;
 
-/// With [`POLL`]: descriptor of the simulated disks.
+/// Tag bit, with [`POLL`], of the poll of the simulated disks' descriptor.
 const SIMULATED: u64 = 1 << 61;
 
-/// With [`POLL`]: eventfd of the workers.
+/// Tag bit, with [`POLL`], of the poll of the workers' eventfd.
 const WORKERS: u64 = 1 << 60;
 
 /// Completion returned by the ring.
@@ -162,7 +162,8 @@ pub struct Ring {
     pinned: [bool; BUFFERS_MAX],
     /// Removed unpinned buffers that pending operations may still use.
     retired: Vec<Arc<Mapping>>,
-    /// Not dropped while operations are pending: locks must not be released earlier.
+    /// Open files by slot. Not dropped while operations are pending, because that would release
+    /// their locks.
     files: Vec<Option<Open>>,
     files_max: usize,
     files_from: usize,

@@ -171,7 +171,7 @@ impl Outgoing {
         self.look.take()
     }
 
-    /// Also returns the time in nanoseconds since the target started.
+    /// Reads the clock; returns the reading and the time in nanoseconds since the target started.
     pub(super) fn look_again(&self) -> (Look, u64) {
         let look = Look::begin();
         (look, self.now_ns())

@@ -10,10 +10,10 @@ use super::SUBMISSIONS;
 /// Fixed files of a ring: one per disk of the process.
 const FILES_MAX: usize = 16 << 10;
 
-/// Descriptors for sockets, rings, devices and logs.
+/// Number of descriptors reserved for sockets, rings, devices and logs.
 const FILES_RESERVED: usize = 256;
 
-/// Per file-backed disk: one for I/O, and one that holds the lock.
+/// Open files per file-backed disk: one for I/O, and one that holds the lock.
 const FILES_EACH: usize = 2;
 
 /// Returns the maximum number of file-backed disks, limited by rings and open files.
@@ -31,7 +31,8 @@ fn open_files_max() -> usize {
     limit.map_or(usize::MAX, |limit| limit as usize)
 }
 
-/// Before Linux 5.19 the empty table must be given as a list.
+/// Registers an empty file table of `files` slots. Linux before 5.19 requires a list of empty
+/// slots.
 pub(super) fn make_room<S, C>(uring: &IoUring<S, C>, files: usize) -> io::Result<()>
 where
     S: squeue::EntryMarker,

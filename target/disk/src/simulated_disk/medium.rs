@@ -31,7 +31,7 @@ pub(super) struct Medium {
     block_bytes: usize,
     current: Vec<u8>,
     stable: Vec<u8>,
-    /// By block, oldest first.
+    /// Unflushed versions of each block, oldest first.
     unflushed: BTreeMap<usize, Vec<Version>>,
     writes: u64,
 }
@@ -100,8 +100,8 @@ impl Medium {
         });
     }
 
-    /// As Linux's page cache does after a failed write-back: reads still return the data, and later
-    /// flushes succeed.
+    /// Marks unflushed versions as lost, as Linux's page cache does after a failed write-back:
+    /// reads still return the data, and later flushes succeed.
     pub(super) fn drop_unflushed(&mut self, upto: u64) {
         let versions = self.unflushed.values_mut().flatten();
         for version in versions.filter(|version| version.number <= upto) {

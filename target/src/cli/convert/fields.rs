@@ -149,7 +149,8 @@ impl<'v> Fields<'v> {
             .unknown(&self.what, self.object, &self.asked.borrow());
     }
 
-    /// Otherwise notes that the object is left out.
+    /// Returns true if all objects are readable; otherwise adds a note that this object is left
+    /// out.
     pub(super) fn are_readable(&self, parts: &[&Self]) -> bool {
         let mut all = parts.iter().copied().chain([self]);
         let is_readable = !all.any(|one| one.is_unreadable.get());

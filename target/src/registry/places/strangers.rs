@@ -1,4 +1,5 @@
-//! Waiting connections of strangers by network and payer.
+//! Connections of addresses without an association that wait for their Connect, by network and
+//! payer.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +32,7 @@ impl Network {
         Some((self.count(), Reverse(*oldest)))
     }
 
-    /// Returns the oldest connection of the payer with most, counting the new one.
+    /// Returns the oldest connection of the payer with the most connections, counting the new one.
     fn victim(&self, new: IpAddr) -> Option<PlaceId> {
         let new = Payer::stranger(new);
         let held = |(payer, ids): (&Payer, &BTreeSet<PlaceId>)| {
@@ -81,15 +82,16 @@ impl Strangers {
         self.count -= 1;
     }
 
-    /// Returns the payer's oldest connection if the payer has reached `limit`.
+    /// Returns the oldest connection of the new address's payer if that payer has `limit`
+    /// connections.
     pub(super) fn victim_of_payer(&self, new: IpAddr, limit: u32) -> Option<PlaceId> {
         let network = self.networks.get(&network_of(new))?;
         let own = network.payers.get(&Payer::stranger(new))?;
         own.first().copied().filter(|_| own.len() >= limit as usize)
     }
 
-    /// The oldest connection of the largest payer in the largest network (`within`: in its own
-    /// network). The new one counts.
+    /// Returns the oldest connection of the payer with the most connections, in the network with
+    /// the most, or in the new address's network if `within`. Counts the new connection.
     pub(super) fn victim_for(&self, new: IpAddr, within: bool) -> Option<PlaceId> {
         let own = self.networks.get(&network_of(new));
         let network = if within {

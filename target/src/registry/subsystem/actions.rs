@@ -21,7 +21,7 @@ impl SubsystemShared {
             ..
         } = action
         {
-            // Also after the end of the controller: protection belongs to the namespace.
+            // Applies even if the controller has ended: the protection belongs to the namespace.
             self.set_protection(state, nsid, protection, change);
         }
         let (Action::Complete { cntlid, .. }

@@ -27,7 +27,7 @@ const BYSTANDERS_PATIENCE: Duration = Duration::from_millis(100);
 /// Time after KATO in which a target ends a host's commands.
 const QUIESCE: Duration = Duration::from_secs(2);
 
-/// Lies in a thousand operations of a lying disk.
+/// Rate of the disk's [`Lie`], per thousand operations.
 const LIES: u64 = 300;
 
 const BLOCK_BYTES: usize = 512;

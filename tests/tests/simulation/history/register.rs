@@ -194,7 +194,8 @@ impl Register {
             .collect();
     }
 
-    /// Ends all pending operations and keeps one value.
+    /// Ends all pending operations: after a crash the block has one of the values that may have
+    /// survived.
     pub(super) fn crash(&mut self) {
         let mut left = HashSet::new();
         for state in &self.states {

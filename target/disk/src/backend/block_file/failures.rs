@@ -7,8 +7,9 @@ impl BlockFile {
     pub(super) fn may_try_again(&self, io: &BlockIo, errno: i32) -> bool {
         match errno {
             libc::EINTR | libc::EAGAIN => true,
-            // Not executed without memory. But a file's sync may have lost pages, which is reported
-            // only once; a device keeps its cache.
+            // Without memory the operation was not executed, and may be repeated. Exception: the
+            // sync of a regular file may have dropped pages, which the system reports only once. A
+            // block device keeps its cached pages.
             libc::ENOMEM | libc::ENOBUFS => !self.can_grow || !is_sync(io),
             _ => false,
         }

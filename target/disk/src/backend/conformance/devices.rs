@@ -113,7 +113,7 @@ fn a_discard_whose_lease_is_over_is_not_made() {
     let length = DISK_BYTES / 2;
     let file = rig.file;
     let mut io = BlockIo::new(BlockOp::Deallocate, 0, length, None);
-    // Longer than the lease.
+    // The operation takes longer than the lease.
     let progress = rig.backend.begin(&mut io, &mut rig.ring, file, 0);
     assert_eq!(progress, Progress::Pending);
     clock.advance_to(clock.now() + Duration::from_millis(2));

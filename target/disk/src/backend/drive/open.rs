@@ -27,7 +27,7 @@ pub(super) struct Opened {
     pub(super) identified: Identified,
 }
 
-/// In /dev and in sysfs.
+/// Block device of a drive, in /dev and in sysfs.
 struct Devices {
     block: PathBuf,
     block_sysfs: PathBuf,

@@ -58,7 +58,8 @@ impl Tags {
         self.can_poll
     }
 
-    /// At least one, so that no ring depends on the tags of another.
+    /// Returns the share of a ring in the drive's tags, at least one, so that no ring depends on
+    /// the tags of another.
     pub(super) fn of_a_ring(&self) -> u32 {
         (self.count / self.rings.load(Ordering::Relaxed).max(1)).max(1)
     }
@@ -361,12 +362,13 @@ impl Drives {
 impl Drop for Drives {
     fn drop(&mut self) {
         if self.out > self.waiting {
-            // As in the reactor's ring: files with pending commands are leaked, so that they stay
-            // open.
+            // Leaks files with pending commands, so that they stay open, as the reactor's ring
+            // does.
             let places = self.places.drain(..).flatten();
             return places.for_each(|place| std::mem::forget(place.open));
         }
-        // As in the reactor's ring: close the files now, and stop counting the memory as locked.
+        // Closes the files now, and stops counting the memory as locked, as the reactor's ring
+        // does.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }

@@ -35,12 +35,12 @@ pub(super) const DRIVES: u64 = 1 << 58;
 /// Marks a drive in a slot's index.
 const DRIVE_SLOT: u32 = 1 << 30;
 
-/// With [`DRIVE_SLOT`]: marks a polled drive.
+/// Marks a polled drive in a slot's index, with [`DRIVE_SLOT`].
 const POLLED_SLOT: u32 = 1 << 29;
 
 const UNPINNED: u16 = u16::MAX;
 
-/// By [`BY_INTERRUPTS`] and [`POLLED`].
+/// Rings of the drives, at the indices [`BY_INTERRUPTS`] and [`POLLED`].
 pub(super) type DriveRings = [Option<Drives>; 2];
 
 const BY_INTERRUPTS: usize = 0;
@@ -248,7 +248,8 @@ impl Ring {
             return Ok(true);
         }
         if let Some(drives) = self.drives_by_interrupts().filter(|it| !it.watched) {
-            // Before the check for completions: a later one makes the eventfd readable again.
+            // Cleared before the check for completions; a later completion makes the eventfd
+            // readable again.
             drives.wake.clear();
         }
         self.submit_drives()?;
