@@ -15,7 +15,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use cairn_bench::{Format, NvmeLanes};
 use cairn_config::{Config, Flags};
-use cairn_initiator::{Host, HostOptions, discover};
+use cairn_initiator::{Host, HostOptions, Identity, discover};
 use cairn_rdma::Provider;
 use cairn_roce::Soft;
 use cairn_target::Target;
@@ -149,7 +149,11 @@ block_size = 4096
 ///
 /// Benchmark jobs use separate connections.
 fn connect(provider: &dyn Provider, target: &Target) -> Result<NvmeLanes> {
-    let options = HostOptions::new(target.addresses()[0], nqn(SUBSYSTEM), nqn(HOST));
+    let options = HostOptions::new(
+        target.addresses()[0],
+        nqn(SUBSYSTEM),
+        Identity::named(nqn(HOST)),
+    );
     let log = discover(provider, &options)?;
     let is_ours = |field: &[u8]| field.starts_with(SUBSYSTEM.as_bytes());
     ensure!(

@@ -6,7 +6,7 @@
 
 use std::error::Error;
 
-use cairn_initiator::{Buffer, Data, Host, HostError, HostOptions, Namespace, Ticket};
+use cairn_initiator::{Buffer, Data, Host, HostError, HostOptions, Identity, Namespace, Ticket};
 use cairn_rdma::Provider;
 use cairn_roce::Soft;
 use nvme_proto::wire::Nqn;
@@ -21,8 +21,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (Some(remote), Some(subnqn)) = (args.next(), args.next()) else {
         return Err("usage: copy ADDRESS:PORT SUBNQN".into());
     };
-    let hostnqn = Nqn::parse("nqn.2026-01.org.example:copy")?;
-    let options = HostOptions::new(remote.parse()?, Nqn::parse(&subnqn)?, hostnqn);
+    let options = HostOptions::new(
+        remote.parse()?,
+        Nqn::parse(&subnqn)?,
+        Identity::of_this_machine()?,
+    );
     println!("{} blocks copied", run(&Soft::default(), options)?);
     Ok(())
 }

@@ -7,7 +7,7 @@
 
 use std::error::Error;
 
-use cairn_initiator::{Data, Host, HostOptions};
+use cairn_initiator::{Data, Host, HostOptions, Identity};
 use cairn_rdma::Provider;
 use cairn_roce::Soft;
 use nvme_proto::wire::Nqn;
@@ -17,8 +17,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (Some(remote), Some(subnqn)) = (args.next(), args.next()) else {
         return Err("usage: hello ADDRESS:PORT SUBNQN".into());
     };
-    let hostnqn = Nqn::parse("nqn.2026-01.org.example:hello")?;
-    let options = HostOptions::new(remote.parse()?, Nqn::parse(&subnqn)?, hostnqn);
+    let options = HostOptions::new(
+        remote.parse()?,
+        Nqn::parse(&subnqn)?,
+        Identity::of_this_machine()?,
+    );
     println!("{}", run(&Soft::default(), options)?);
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cairn_initiator::{AsyncHost, Data, HostError, HostOptions, Namespace};
+use cairn_initiator::{AsyncHost, Data, HostError, HostOptions, Identity, Namespace};
 use cairn_rdma::Provider;
 use cairn_roce::Soft;
 use nvme_proto::wire::Nqn;
@@ -22,8 +22,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (Some(remote), Some(subnqn)) = (args.next(), args.next()) else {
         return Err("usage: verify ADDRESS:PORT SUBNQN".into());
     };
-    let hostnqn = Nqn::parse("nqn.2026-01.org.example:verify")?;
-    let options = HostOptions::new(remote.parse()?, Nqn::parse(&subnqn)?, hostnqn);
+    let options = HostOptions::new(
+        remote.parse()?,
+        Nqn::parse(&subnqn)?,
+        Identity::of_this_machine()?,
+    );
     println!(
         "{} blocks verified",
         run(Arc::new(Soft::default()), options)?

@@ -7,12 +7,34 @@ use nvme_proto::wire::Nqn;
 use uuid::Uuid;
 
 /// NQN and identifier of a host.
-#[derive(Debug, PartialEq, Eq)]
+///
+/// Targets take associations with equal identity for one host: they order its writes, and fence a
+/// former association before the next. Different machines must have different identities.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// HOSTNQN.
     pub nqn: Nqn,
     /// HOSTID.
     pub id: [u8; 16],
+}
+
+impl Identity {
+    /// Identity of this machine, like nvme-cli: from /etc/nvme/hostnqn and /etc/nvme/hostid, else
+    /// derived from /etc/machine-id.
+    ///
+    /// # Errors
+    /// A file has an invalid name or identifier, or the machine has no ID.
+    pub fn of_this_machine() -> Result<Self, String> {
+        of_this_host(None, None)
+    }
+
+    /// Identity with an identifier derived from the name: its UUID if it has one, else a UUID of
+    /// version 5 (SHA-1) of the name.
+    #[must_use]
+    pub fn named(nqn: Nqn) -> Self {
+        let id = of_name(&nqn).into_bytes();
+        Self { nqn, id }
+    }
 }
 
 /// Prefix of an NQN that contains a UUID (Base, 4.5).
@@ -109,6 +131,15 @@ mod tests {
         let read = of(None, None).unwrap();
         assert_eq!(read.id, Uuid::try_parse(UUID).unwrap().into_bytes());
         assert_ne!(read, made);
+
+        fs::write(
+            etc.path().join("machine-id"),
+            "0f1219c7c4c5404aaa1f6d2a48adfda4\n",
+        )
+        .unwrap();
+        fs::remove_file(etc.path().join("nvme/hostnqn")).unwrap();
+        let other = of(None, None).unwrap();
+        assert!(other.nqn != made.nqn && other.id != made.id);
 
         let given = of(Some("nqn.2026-01.org.example:me"), Some(UUID)).unwrap();
         assert_eq!(given.nqn.raw(), "nqn.2026-01.org.example:me");

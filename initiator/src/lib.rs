@@ -97,6 +97,7 @@ pub use error::{HostError, Loss};
 pub use event::Event;
 pub use futures::{AsyncHost, Completion};
 pub use host::Host;
+pub use identity::Identity;
 pub use namespace::{Command, Namespace};
 pub use nvme_auth::{Secret, SecretError, Secrets};
 pub use nvme_proto::host::{Cause, Notice, Recovery, State, all_notices};

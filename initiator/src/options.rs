@@ -11,6 +11,11 @@ use nvme_proto::host::{Recovery, Settings, all_notices};
 use nvme_proto::wire::Nqn;
 use nvme_proto::wire::feature::AsyncEventConfig;
 
+use crate::identity::Identity;
+
+/// Default KATO of Linux and nvme-cli.
+const KATO_MS: u32 = 5000;
+
 /// Target, identity, connection parameters and recovery of a host.
 #[derive(Debug, Clone)]
 pub struct HostOptions {
@@ -31,7 +36,10 @@ pub struct HostOptions {
     pub io_queues: u16,
     /// Entries of each I/O submission queue, which holds one command less (Base, 3.3.1.5).
     pub queue_entries: u16,
-    /// Keep alive timeout (KATO) in milliseconds; 0 for none. Polling sends the Keep Alives.
+    /// Keep alive timeout (KATO) in milliseconds. Polling sends the Keep Alives.
+    ///
+    /// A target fences writes of a lost association by KATO. With 0 it never notices that a host is
+    /// gone without a message, and an old write may be executed over newer data.
     pub kato_ms: u32,
     /// Secrets for DH-HMAC-CHAP, used on every queue if the target requires it. With a controller
     /// secret, the target must prove that it has it.
@@ -69,20 +77,22 @@ pub struct HostOptions {
 }
 
 impl HostOptions {
-    /// Defaults: one I/O queue of 128 entries, no keep alive, a timeout of ten seconds; command
-    /// timeout and recovery as in Linux.
+    /// Defaults: one I/O queue of 128 entries, a timeout of ten seconds; KATO (5 s), command timeout
+    /// and recovery as in Linux.
+    ///
+    /// The identity of the host has no default: no two machines may share one.
     #[must_use]
-    pub fn new(remote: SocketAddr, subnqn: Nqn, hostnqn: Nqn) -> Self {
+    pub fn new(remote: SocketAddr, subnqn: Nqn, host: Identity) -> Self {
         Self {
             remote,
             local: None,
             pkey: PKey::DEFAULT,
             subnqn,
-            hostnqn,
-            hostid: *b"cairn-initiator!",
+            hostnqn: host.nqn,
+            hostid: host.id,
             io_queues: 1,
             queue_entries: 128,
-            kato_ms: 0,
+            kato_ms: KATO_MS,
             authentication: None,
             reauthenticate_every: None,
             disable_sq_flow_control: false,
@@ -166,7 +176,7 @@ mod tests {
     fn rules_know_both_ends_and_who_we_are() {
         let remote = "127.0.0.9:4420".parse().unwrap();
         let name = |text: &str| Nqn::parse(text).unwrap();
-        let host = name("nqn.2024-01.com.example:a-host");
+        let host = Identity::named(name("nqn.2024-01.com.example:a-host"));
         let lines = [
             "tclass=8,src_ip=127.0.0.0/8,dst_ip=127.0.0.0/8",
             "tclass=16,dst_ip=127.0.0.10",
@@ -193,5 +203,19 @@ mod tests {
         assert_eq!(class(&options), Some(16));
         options.hostnqn = name("nqn.2024-01.com.example:b-host");
         assert_eq!(class(&options), Some(24));
+    }
+
+    #[test]
+    fn each_host_has_its_own_identity_and_a_keep_alive() {
+        let remote = "127.0.0.9:4420".parse().unwrap();
+        let name = |text: &str| Nqn::parse(text).unwrap();
+        let subsystem = name("nqn.2024-01.com.example:disks");
+        let [one, other] = [
+            "nqn.2024-01.com.example:one",
+            "nqn.2024-01.com.example:other",
+        ]
+        .map(|host| HostOptions::new(remote, subsystem, Identity::named(name(host))));
+        assert_ne!(one.hostid, other.hostid);
+        assert_eq!(one.kato_ms, 5000);
     }
 }

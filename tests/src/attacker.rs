@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_initiator::{Buffer, Controller, Data, HostOptions, Recovery, command};
+use cairn_initiator::{Buffer, Controller, Data, HostOptions, Identity, Recovery, command};
 use cairn_rdma::{
     ConnectOptions, Device, Endpoint, EndpointOptions, Event, PKey, Provider, QpOptions,
 };
@@ -286,7 +286,8 @@ impl Attacker {
             recovery: Recovery::NONE,
             timeout: PATIENCE,
             authentication: (self.attack == Attack::WrongKey).then(wrong),
-            ..HostOptions::new(self.remote, subsystem, host)
+            kato_ms: 0,
+            ..HostOptions::new(self.remote, subsystem, Identity::named(host))
         };
         let controller = Controller::begin(&self.device, options, now);
         let controller = controller.expect("an attacker has memory");

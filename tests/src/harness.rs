@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use cairn_config::{Config, Flags};
-use cairn_initiator::{Host, HostError, HostOptions, Recovery};
+use cairn_initiator::{Host, HostError, HostOptions, Identity, Recovery};
 use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;
 use cairn_roce::Soft;
@@ -232,7 +232,8 @@ impl TestTarget {
             timeout: patience,
             recovery: Recovery::NONE,
             hostid: host_id(name),
-            ..HostOptions::new(self.remote(), nqn(NQN), host_nqn(name))
+            kato_ms: 0,
+            ..HostOptions::new(self.remote(), nqn(NQN), Identity::named(host_nqn(name)))
         }
     }
 

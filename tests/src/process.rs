@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cairn_initiator::{HostOptions, Recovery};
+use cairn_initiator::{HostOptions, Identity, Recovery};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::exposition::Exposition;
@@ -266,7 +266,7 @@ impl TargetProcess {
                 reconnect_delay: Duration::from_millis(200),
                 fast_io_fail_tmo: None,
             },
-            ..HostOptions::new(remote, nqn(NQN), host_nqn(name))
+            ..HostOptions::new(remote, nqn(NQN), Identity::named(host_nqn(name)))
         }
     }
 }

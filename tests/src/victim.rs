@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_config::{Config, Flags};
-use cairn_initiator::{Data, Host, HostOptions, command};
+use cairn_initiator::{Data, Host, HostOptions, Identity, command};
 use cairn_rdma::Provider;
 use cairn_roce::Soft;
 use cairn_roce_proto::counters::Counters;
@@ -72,7 +72,8 @@ impl Victim {
     pub fn serves_others(&self) {
         let options = HostOptions {
             timeout: PATIENCE,
-            ..HostOptions::new(self.address(), nqn(NQN), host_nqn("good"))
+            kato_ms: 0,
+            ..HostOptions::new(self.address(), nqn(NQN), Identity::named(host_nqn("good")))
         };
         let mut host = Host::connect(&Soft::default(), options).unwrap();
         let mut buffer = host.buffer(512).unwrap();

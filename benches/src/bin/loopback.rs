@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Result, ensure};
 use cairn_bench::{Audience, Format, Glimpse, Job, NvmeLanes, report, run};
 use cairn_config::{Config, Flags};
-use cairn_initiator::{Host, HostOptions};
+use cairn_initiator::{Host, HostOptions, Identity};
 use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;
 use cairn_target::Target;
@@ -67,7 +67,12 @@ fn lanes(provider: &dyn Provider, target: &Target) -> Result<NvmeLanes> {
     let nqn = |name| Nqn::parse(name).expect("these names are right");
     let options = HostOptions {
         local: Some(HOST_ADDRESS),
-        ..HostOptions::new(target.addresses()[0], nqn(SUBSYSTEM), nqn(HOST))
+        kato_ms: 0,
+        ..HostOptions::new(
+            target.addresses()[0],
+            nqn(SUBSYSTEM),
+            Identity::named(nqn(HOST)),
+        )
     };
     let mut host = Host::connect(provider, options.clone())?;
     let namespace = host.open_namespace(1)?;

@@ -1,6 +1,6 @@
 //! Hosts in this process, each with an endpoint.
 
-use cairn_initiator::{Host, HostOptions, Recovery};
+use cairn_initiator::{Host, HostOptions, Identity, Recovery};
 use cairn_roce::Soft;
 use nvme_proto::wire::Nqn;
 
@@ -32,7 +32,7 @@ fn one(soft: &Soft, number: u16, wish: Wish) -> Result<Host> {
         ..HostOptions::new(
             Served::remote(),
             name(NQN)?,
-            name(&format!("nqn.2026-01.org.example:host-{number}"))?,
+            Identity::named(name(&format!("nqn.2026-01.org.example:host-{number}"))?),
         )
     };
     Host::connect(soft, options).with_context(|| format!("host {number}"))

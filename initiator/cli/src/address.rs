@@ -14,7 +14,7 @@ use nvme_proto::wire::{Escaped, Nqn};
 
 use super::Result;
 use super::number::{number, number_in};
-use cairn_initiator::identity::{self, Identity};
+use cairn_initiator::identity;
 use cairn_initiator::providers::{Provided, RdmaOptions};
 use cairn_initiator::{HostOptions, Recovery, Secret, SecretError, Secrets};
 use zeroize::Zeroizing;
@@ -162,7 +162,7 @@ impl Address {
     }
 
     pub(super) fn options(&self, subnqn: Nqn) -> Result<HostOptions> {
-        let Identity { nqn, id } = identity::of_this_host(
+        let host = identity::of_this_host(
             self.hostnqn
                 .as_deref()
                 .map(|nqn| parse_nqn("-q", nqn))
@@ -186,7 +186,6 @@ impl Address {
             reauthenticate_every: self.dhchap_reauthenticate.map(seconds),
             local: self.host_traddr,
             pkey: self.pkey,
-            hostid: id,
             io_queues: self.io_queues(),
             queue_entries: self.queue_size.unwrap_or(QUEUE_ENTRIES),
             kato_ms: self.keep_alive_tmo.saturating_mul(1000),
@@ -194,7 +193,7 @@ impl Address {
             hop_limit: self.hop_limit,
             marking_rules: Arc::new(rules),
             recovery,
-            ..HostOptions::new(self.remote()?, subnqn, nqn)
+            ..HostOptions::new(self.remote()?, subnqn, host)
         })
     }
 

@@ -110,11 +110,9 @@ impl Filename {
         Ok(HostOptions {
             local: self.hostaddr,
             pkey: self.pkey,
-            hostid: host.id,
             queue_entries: depth.saturating_add(1),
-            kato_ms: 5000,
             recovery: self.recovery,
-            ..HostOptions::new(self.remote, self.subnqn, host.nqn)
+            ..HostOptions::new(self.remote, self.subnqn, host)
         })
     }
 }

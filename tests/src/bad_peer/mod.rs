@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use cairn_initiator::{Data, Host, HostOptions, Recovery, command};
+use cairn_initiator::{Data, Host, HostOptions, Identity, Recovery, command};
 use cairn_rdma::Provider;
 use nvme_proto::wire::Nqn;
 
@@ -91,7 +91,12 @@ impl Bystander {
             timeout: setting.patience,
             // Reconnection would hide a loss.
             recovery: Recovery::NONE,
-            ..HostOptions::new(setting.remote, setting.subnqn, host_nqn(name))
+            kato_ms: 0,
+            ..HostOptions::new(
+                setting.remote,
+                setting.subnqn,
+                Identity::named(host_nqn(name)),
+            )
         };
         let mut host = Host::connect(&*setting.provider, options)?;
         let format = host.namespace(setting.nsid)?.lba_format();

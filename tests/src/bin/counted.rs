@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
-use cairn_initiator::{Buffer, Controller, Data, HostOptions, Recovery, command};
+use cairn_initiator::{Buffer, Controller, Data, HostOptions, Identity, Recovery, command};
 use cairn_rdma::loopback::{Loopback, Posted};
 use cairn_rdma::{Clock, Provider};
 use cairn_roce::{Soft, SoftOptions};
@@ -369,7 +369,7 @@ fn begin_host(
         queue_entries: (args.depth + 1).max(128) as u16,
         kato_ms: 0,
         recovery: Recovery::NONE,
-        ..HostOptions::new(remote, nqn(NQN), host_nqn("counted"))
+        ..HostOptions::new(remote, nqn(NQN), Identity::named(host_nqn("counted")))
     };
     Controller::begin(&device, options, now).expect("the host begins to connect")
 }

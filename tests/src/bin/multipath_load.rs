@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use cairn_initiator::multipath::{Multipath, MultipathOptions};
-use cairn_initiator::{HostOptions, Recovery};
+use cairn_initiator::{HostOptions, Identity, Recovery};
 use cairn_tests::harness::{host_nqn, nqn};
 use cairn_tests::load::Load;
 use cairn_tests::provider::ProviderName;
@@ -40,7 +40,11 @@ fn main() -> Result<()> {
             reconnect_delay: Duration::from_secs(1),
             ..Recovery::default()
         },
-        ..HostOptions::new(remote, nqn(&arguments.nqn), host_nqn("multipath"))
+        ..HostOptions::new(
+            remote,
+            nqn(&arguments.nqn),
+            Identity::named(host_nqn("multipath")),
+        )
     });
     let disk = Multipath::connect(&*provider, paths, MultipathOptions::new(1))
         .context("no path to the namespace")?;

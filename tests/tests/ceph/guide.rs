@@ -2,7 +2,7 @@
 
 use cairn_ceph::Cluster;
 use cairn_config::{Config, Flags};
-use cairn_initiator::{Data, Host, HostOptions, command};
+use cairn_initiator::{Data, Host, HostOptions, Identity, command};
 use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;
 use cairn_target::Target;
@@ -99,7 +99,8 @@ fn connect(network: &Loopback, target: &Target) -> Host {
     assert!(section().contains(&format!("-n {subsystem}\n")));
     let options = HostOptions {
         local: Some("192.0.2.2".parse().expect("an address")),
-        ..HostOptions::new(remote, nqn(subsystem), nqn(host))
+        kato_ms: 0,
+        ..HostOptions::new(remote, nqn(subsystem), Identity::named(nqn(host)))
     };
     Host::connect(network, options).expect("the host that the guide allows")
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use cairn_config::{Config, Flags};
 use cairn_disk::{Habits, Operation, SimulatedDisk};
-use cairn_initiator::{Buffer, Controller, Data, HostOptions, Ticket, command};
+use cairn_initiator::{Buffer, Controller, Data, HostOptions, Identity, Ticket, command};
 use cairn_rdma::loopback::Loopback;
 use cairn_rdma::{Clock, Provider};
 use cairn_target::{SteppedTarget, Usage};
@@ -73,7 +73,11 @@ impl Bed {
         HostOptions {
             local: Some(IpAddr::from([192, 0, 2, 2])),
             kato_ms,
-            ..HostOptions::new(self.target.addresses()[0], nqn(NQN), host_nqn(name))
+            ..HostOptions::new(
+                self.target.addresses()[0],
+                nqn(NQN),
+                Identity::named(host_nqn(name)),
+            )
         }
     }
 

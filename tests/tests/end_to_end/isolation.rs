@@ -7,7 +7,7 @@ use std::time::Duration;
 use cairn_config::{Config, Flags};
 use cairn_disk::{Habits, Operation, SimulatedDisk};
 use cairn_initiator::{
-    Controller, Data, HostError, HostOptions, Recovery, Response, Ticket, command,
+    Controller, Data, HostError, HostOptions, Identity, Recovery, Response, Ticket, command,
 };
 use cairn_rdma::loopback::Loopback;
 use cairn_rdma::{Clock, Provider};
@@ -80,7 +80,12 @@ impl Bed {
             recovery: Recovery::NONE,
             requeue: false,
             timeout: Duration::from_secs(3600),
-            ..HostOptions::new(self.target.addresses()[0], nqn(NQN), host_nqn(name))
+            kato_ms: 0,
+            ..HostOptions::new(
+                self.target.addresses()[0],
+                nqn(NQN),
+                Identity::named(host_nqn(name)),
+            )
         }
     }
 

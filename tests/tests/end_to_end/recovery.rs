@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
 use cairn_initiator::{
-    Buffer, Controller, Data, Ended, Event, HostError, HostOptions, Recovery, State, Ticket,
-    command,
+    Buffer, Controller, Data, Ended, Event, HostError, HostOptions, Identity, Recovery, State,
+    Ticket, command,
 };
 use cairn_rdma::loopback::Loopback;
 use cairn_rdma::{Clock, Provider};
@@ -54,7 +54,8 @@ impl Bed {
             local: Some(IpAddr::from([192, 0, 2, 2])),
             io_queues: 2,
             queue_entries: 16,
-            ..HostOptions::new(remote, nqn(NQN), host_nqn(name))
+            kato_ms: 0,
+            ..HostOptions::new(remote, nqn(NQN), Identity::named(host_nqn(name)))
         };
         change(&mut options);
         let device = network.device_for(remote, options.local).unwrap();

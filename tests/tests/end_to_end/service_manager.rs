@@ -5,7 +5,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use cairn_initiator::{Data, Host, HostOptions, command};
+use cairn_initiator::{Data, Host, HostOptions, Identity, command};
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, Scratch, host_nqn, nqn};
 
@@ -130,7 +130,7 @@ fn an_ordinary_user_s_target_runs_with_eight_mebibytes_of_locked_memory() {
     let is_ready = output.any(|line| line.unwrap() == "ready");
     if is_ready {
         let remote = std::net::SocketAddr::from((address, 4420));
-        let options = HostOptions::new(remote, nqn(NQN), host_nqn("ordinary"));
+        let options = HostOptions::new(remote, nqn(NQN), Identity::named(host_nqn("ordinary")));
         let mut host = Host::connect(&Soft::default(), options).unwrap();
         for nsid in [1, 2] {
             let mut buffer = host.buffer(64 << 10).unwrap();

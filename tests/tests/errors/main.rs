@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_initiator::{HostOptions, Recovery};
+use cairn_initiator::{HostOptions, Identity, Recovery};
 use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;
 use cairn_roce::Soft;
@@ -51,7 +51,12 @@ impl Place {
             local: self.hosts,
             timeout: PATIENCE,
             recovery: Recovery::NONE,
-            ..HostOptions::new((self.target, port).into(), nqn(NQN), host_nqn("errors"))
+            kato_ms: 0,
+            ..HostOptions::new(
+                (self.target, port).into(),
+                nqn(NQN),
+                Identity::named(host_nqn("errors")),
+            )
         }
     }
 }

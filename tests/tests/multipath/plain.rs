@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cairn_initiator::{HostOptions, Recovery};
+use cairn_initiator::{HostOptions, Identity, Recovery};
 use cairn_rdma::loopback::Loopback;
 use cairn_rdma::{
     Access, Completion, CompletionKind, ConnRequest, Endpoint, EndpointOptions, Event,
@@ -114,7 +114,8 @@ impl Plain {
             local: Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2))),
             recovery: Recovery::NONE,
             timeout: PATIENCE,
-            ..HostOptions::new(self.address, nqn(NQN), host_nqn("plain"))
+            kato_ms: 0,
+            ..HostOptions::new(self.address, nqn(NQN), Identity::named(host_nqn("plain")))
         }
     }
 

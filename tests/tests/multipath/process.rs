@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use cairn_initiator::{HostOptions, Recovery};
+use cairn_initiator::{HostOptions, Identity, Recovery};
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
 
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl Process {
                 reconnect_delay: Duration::from_millis(200),
                 fast_io_fail_tmo: None,
             },
-            ..HostOptions::new(remote, nqn(NQN), host_nqn("multipath"))
+            ..HostOptions::new(remote, nqn(NQN), Identity::named(host_nqn("multipath")))
         }
     }
 }

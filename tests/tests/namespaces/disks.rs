@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
-use cairn_initiator::{Data, Host, HostOptions, command};
+use cairn_initiator::{Data, Host, HostOptions, Identity, command};
 use cairn_rdma::Provider;
 use cairn_roce::Soft;
 use cairn_sim::Random;
@@ -52,7 +52,8 @@ fn connect(provider: &Soft, remote: SocketAddr) -> Host {
         io_queues: QUEUES,
         traffic_class: Some(TOS),
         timeout: PATIENCE,
-        ..HostOptions::new(remote, nqn(NQN), host_nqn("cable"))
+        kato_ms: 0,
+        ..HostOptions::new(remote, nqn(NQN), Identity::named(host_nqn("cable")))
     };
     Host::connect(provider, options).unwrap()
 }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
-use cairn_initiator::{Buffer, Data, Event, Host, HostOptions, Recovery, command};
+use cairn_initiator::{Buffer, Data, Event, Host, HostOptions, Identity, Recovery, command};
 use cairn_rdma::Provider;
 use cairn_sim::Random;
 use cairn_target::Target;
@@ -74,7 +74,8 @@ pub(crate) fn run(cable: Cable) {
                 reconnect_delay: Duration::from_millis(500),
                 ..Recovery::default()
             },
-            ..HostOptions::new(remote, nqn(NQN), host_nqn("life"))
+            kato_ms: 0,
+            ..HostOptions::new(remote, nqn(NQN), Identity::named(host_nqn("life")))
         };
         let mut host = Host::connect(&cable.provider(), options).unwrap();
         write_and_read_back(&mut host, &progress);

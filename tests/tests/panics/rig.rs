@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
 use cairn_disk::SimulatedDisk;
-use cairn_initiator::{Host, HostError, HostOptions, Recovery};
+use cairn_initiator::{Host, HostError, HostOptions, Identity, Recovery};
 use cairn_rdma::entropy::Entropy;
 use cairn_rdma::loopback::Loopback;
 use cairn_rdma::{Clock, Provider};
@@ -71,7 +71,8 @@ pub(crate) fn lone_host(remote: SocketAddr) -> HostOptions {
         timeout: Duration::from_secs(10),
         recovery: Recovery::NONE,
         requeue: false,
-        ..HostOptions::new(remote, nqn(NQN), host_nqn("lone"))
+        kato_ms: 0,
+        ..HostOptions::new(remote, nqn(NQN), Identity::named(host_nqn("lone")))
     }
 }
 
@@ -133,7 +134,12 @@ impl Rig {
             timeout: PATIENCE,
             recovery: Recovery::NONE,
             requeue: false,
-            ..HostOptions::new(self.target.addresses()[0], nqn(NQN), host_nqn(name))
+            kato_ms: 0,
+            ..HostOptions::new(
+                self.target.addresses()[0],
+                nqn(NQN),
+                Identity::named(host_nqn(name)),
+            )
         }
     }
 

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{
-    Buffer, Controller, Data, Event, HostError, HostOptions, Loss, Recovery, Response, Ticket,
-    Unsent, command,
+    Buffer, Controller, Data, Event, HostError, HostOptions, Identity, Loss, Recovery, Response,
+    Ticket, Unsent, command,
 };
 use cairn_rdma::Provider;
 use cairn_sim::Random;
@@ -105,7 +105,11 @@ impl Simulated {
                 Recovery::NONE
             },
             requeue: traits.recovers,
-            ..HostOptions::new(remote, nqn(NQN), host_nqn(&traits.number.to_string()))
+            ..HostOptions::new(
+                remote,
+                nqn(NQN),
+                Identity::named(host_nqn(&traits.number.to_string())),
+            )
         };
         let controller = Controller::begin(&device, options, world::now())?;
         let buffers = controller.buffer(SLOTS * traits.mdts_bytes)?;

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use cairn_initiator::{Host, HostOptions};
+use cairn_initiator::{Host, HostOptions, Identity};
 use cairn_roce::Soft;
 use cairn_tests::harness::{host_nqn, nqn, own_loopback_address};
 use serde_json::json;
@@ -191,7 +191,7 @@ impl Target {
         };
         let host = Host::connect(
             &Soft::default(),
-            HostOptions::new(address, nqn(subsystem), host),
+            HostOptions::new(address, nqn(subsystem), Identity::named(host)),
         );
         let mut host = host.unwrap_or_else(|error| panic!("{subsystem}: {error}"));
         let uuid = host.open_namespace(1).unwrap().uuid.expect("it has one");

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use cairn_initiator::{Host, HostError, HostOptions, Secret, Secrets};
+use cairn_initiator::{Host, HostError, HostOptions, Identity, Secret, Secrets};
 use cairn_roce::Soft;
 use cairn_tests::harness::{host_nqn, nqn};
 use serde_json::json;
@@ -53,7 +53,8 @@ fn connect(target: &Steered, to: &str, with_key: bool) -> Result<Host, HostError
     });
     let options = HostOptions {
         authentication,
-        ..HostOptions::new(address, nqn(to), host_nqn("a"))
+        kato_ms: 0,
+        ..HostOptions::new(address, nqn(to), Identity::named(host_nqn("a")))
     };
     Host::connect(&Soft::default(), options)
 }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cairn_control::{CallError, Client};
-use cairn_initiator::{Host, HostOptions};
+use cairn_initiator::{Host, HostOptions, Identity};
 use cairn_roce::Soft;
 use cairn_tests::harness::{host_nqn, nqn, own_loopback_address};
 use cairn_tests::process::program;
@@ -199,7 +199,10 @@ impl Steered {
 
     pub(crate) fn options(&self, name: &str) -> HostOptions {
         let address = std::net::SocketAddr::from((self.address, 4420));
-        HostOptions::new(address, nqn(NQN), host_nqn(name))
+        HostOptions {
+            kato_ms: 0,
+            ..HostOptions::new(address, nqn(NQN), Identity::named(host_nqn(name)))
+        }
     }
 
     pub(crate) fn connect(&self, name: &str) -> Host {

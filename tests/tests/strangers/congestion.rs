@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cairn_initiator::{Data, Host, HostOptions, command};
+use cairn_initiator::{Data, Host, HostOptions, Identity, command};
 use cairn_roce::capture::Capture;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_roce_proto::wire::frame::{Frame, Network};
@@ -38,7 +38,12 @@ fn forged_notifications_do_not_stop_reads() {
     let options = HostOptions {
         timeout: PATIENCE,
         local: Some(local.into()),
-        ..HostOptions::new(victim.address(), nqn(NQN), host_nqn("good"))
+        kato_ms: 0,
+        ..HostOptions::new(
+            victim.address(),
+            nqn(NQN),
+            Identity::named(host_nqn("good")),
+        )
     };
     let mut host = Host::connect(&soft, options).unwrap();
     let mut buffer = host.buffer(READ as usize).unwrap();

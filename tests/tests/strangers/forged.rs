@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_initiator::{Data, Host, HostOptions, Recovery, command};
+use cairn_initiator::{Data, Host, HostOptions, Identity, Recovery, command};
 use cairn_roce::capture::Capture;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_roce_proto::wire::cm::{Answered, CommIds, Message, Rej, RejReason, Req, padded};
@@ -34,7 +34,12 @@ fn forged_requests_and_rejections_end_no_connection() {
         timeout: PATIENCE,
         local: Some(local.into()),
         recovery: Recovery::NONE,
-        ..HostOptions::new(victim.address(), nqn(NQN), host_nqn("good"))
+        kato_ms: 0,
+        ..HostOptions::new(
+            victim.address(),
+            nqn(NQN),
+            Identity::named(host_nqn("good")),
+        )
     };
     let mut host = Host::connect(&soft, options).unwrap();
     let mut buffer = host.buffer(512).unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cairn_initiator::{Host, HostError, HostOptions, Recovery};
+use cairn_initiator::{Host, HostError, HostOptions, Identity, Recovery};
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
 use cairn_tests::stranger::Stranger;
@@ -82,7 +82,12 @@ fn connect(victim: &Victim, local: Ipv4Addr) -> Result<(), HostError> {
         local: Some(local.into()),
         timeout: PATIENCE,
         recovery: Recovery::NONE,
-        ..HostOptions::new(victim.address(), nqn(NQN), host_nqn("good"))
+        kato_ms: 0,
+        ..HostOptions::new(
+            victim.address(),
+            nqn(NQN),
+            Identity::named(host_nqn("good")),
+        )
     };
     Host::connect(&Soft::default(), options)?.shutdown()
 }

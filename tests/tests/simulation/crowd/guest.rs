@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{
-    Buffer, Controller, Data, Event, HostError, HostOptions, Loss, Recovery, Response, Ticket,
-    command,
+    Buffer, Controller, Data, Event, HostError, HostOptions, Identity, Loss, Recovery, Response,
+    Ticket, command,
 };
 use cairn_rdma::Provider;
 use cairn_roce::Soft;
@@ -117,7 +117,7 @@ impl Guest {
             ..HostOptions::new(
                 remote,
                 nqn(NQN),
-                host_nqn(&self.traits.identity.to_string()),
+                Identity::named(host_nqn(&self.traits.identity.to_string())),
             )
         };
         let controller = Controller::begin(&device, options, stage.now());
