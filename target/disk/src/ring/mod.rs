@@ -291,9 +291,9 @@ impl Ring {
     /// Same as [`Self::submit`], then sleeps until a completion or the timeout.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.release_changes();
-        if self.outgoing.has_queued() {
+        if self.outgoing.must_enter() {
             self.enter()?;
-            if self.outgoing.has_queued() {
+            if self.outgoing.must_enter() {
                 return Ok(());
             }
         }
@@ -315,6 +315,10 @@ impl Ring {
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();
+        while self.outgoing.lacks_room() {
+            self.enter()?;
+            self.release_changes();
+        }
         if self.outgoing.has_queued() {
             self.enter()?;
         }
@@ -433,7 +437,7 @@ impl Ring {
     }
 
     /// Moves changes with valid leases into the submission queue, directly before the system call,
-    /// and cancels the others. After a gap changes are kept.
+    /// and cancels the others. After a gap changes are kept, and so are those without room.
     #[inline]
     fn release_changes(&mut self) {
         let (known_until_ns, settled) = (self.outgoing.known_until_ns(), &mut self.settled);
@@ -453,8 +457,12 @@ impl Ring {
             in_flight,
             ..
         } = self;
+        let queue = uring.submission();
+        let room = queue.capacity() - queue.len();
+        drop(queue);
         outgoing.release(
-            |entry| push(uring, pushed, entry),
+            room,
+            |entry| push(uring, pushed, entry).expect("room was counted"),
             |tag| {
                 *in_flight -= 1;
                 settled.push_back(cancelled(tag));
@@ -462,25 +470,29 @@ impl Ring {
         );
     }
 
+    /// Pushes an entry that needs no lease. A full queue is submitted first, like any other with a
+    /// check of its leases.
     #[inline]
     fn push(&mut self, entry: &squeue::Entry) {
-        push(&mut self.uring, &mut self.pushed, entry);
+        while push(&mut self.uring, &mut self.pushed, entry).is_err() {
+            self.enter().expect("io_uring takes what it has room for");
+        }
     }
 }
 
-/// Pushes an entry and returns the number of entries pushed before it, modulo 2^32. A full queue is
-/// submitted first, without a check of leases; operations are submitted in batches of [`BATCH`], so
-/// this is rare.
+/// Pushes an entry and returns the number of entries pushed before it, modulo 2^32.
 #[inline]
-fn push(uring: &mut IoUring, pushed: &mut u32, entry: &squeue::Entry) -> u32 {
+fn push(
+    uring: &mut IoUring,
+    pushed: &mut u32,
+    entry: &squeue::Entry,
+) -> Result<u32, squeue::PushError> {
     // SAFETY: the callers checked that the entry's buffer lies in a mapping that is a fixed buffer,
     // whose pages the kernel holds as long as it needs.
-    while unsafe { uring.submission().push(entry) }.is_err() {
-        retry(uring.submit()).expect("io_uring takes what it has room for");
-    }
+    unsafe { uring.submission().push(entry) }?;
     let place = *pushed;
     *pushed = place.wrapping_add(1);
-    place
+    Ok(place)
 }
 
 fn cancelled(tag: u64) -> Finished {

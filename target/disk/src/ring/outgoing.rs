@@ -41,6 +41,8 @@ pub(super) struct Outgoing {
     until_ns: u64,
     /// Time at which the reactor's knowledge of connections becomes too old.
     known_until_ns: u64,
+    /// Changes remained in the list because the submission queue had no room.
+    lacks_room: bool,
 }
 
 impl Outgoing {
@@ -52,6 +54,7 @@ impl Outgoing {
             clock: None,
             until_ns: u64::MAX,
             known_until_ns: u64::MAX,
+            lacks_room: false,
         }
     }
 
@@ -117,11 +120,12 @@ impl Outgoing {
             .count()
     }
 
-    /// Empties the list, unless there was a gap. `carry_out` takes valid changes and returns their
-    /// position; `refuse` takes expired ones.
+    /// Empties the list, unless there was a gap. `carry_out` takes at most `room` valid changes and
+    /// returns their position; `refuse` takes expired ones.
     #[inline]
     pub(super) fn release(
         &mut self,
+        room: usize,
         mut carry_out: impl FnMut(&squeue::Entry) -> u32,
         mut refuse: impl FnMut(u64),
     ) {
@@ -136,9 +140,15 @@ impl Outgoing {
         };
         if self.known_until_ns <= now_ns {
             self.look = None;
+            self.lacks_room = false;
             return;
         }
-        for change in self.changes.drain(..) {
+        // The look covers entries that the kernel left, too, unless one of their leases has ended.
+        if self.first_end() <= now_ns {
+            self.look = None;
+        }
+        self.lacks_room = self.changes.len() > room;
+        for change in self.changes.drain(..room.min(self.changes.len())) {
             let Change {
                 tag,
                 entry,
@@ -158,6 +168,17 @@ impl Outgoing {
                 });
             }
         }
+    }
+
+    #[inline]
+    pub(super) fn lacks_room(&self) -> bool {
+        self.lacks_room && !self.changes.is_empty()
+    }
+
+    /// Whether a wait must submit first.
+    #[inline]
+    pub(super) fn must_enter(&self) -> bool {
+        self.has_queued() || self.lacks_room()
     }
 
     #[inline]

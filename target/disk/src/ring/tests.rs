@@ -419,3 +419,60 @@ fn a_change_that_the_kernel_left_is_not_made_for_a_closed_queue() {
     assert_eq!(rig.ended(), expected);
     assert_eq!((rig.written(), rig.ring.in_flight()), (vec![0, 2], 0));
 }
+
+/// After a gap, more changes can be kept than the submission queue has entries.
+#[test]
+fn changes_beyond_the_room_of_the_queue_wait_for_a_look_of_their_own() {
+    let mut rig = Rig::new();
+    rig.ring.begin_round(0);
+    rig.pass(GAP);
+    let count = 2 * rig.ring.uring.submission().capacity() as u64 + 1;
+    (0..count).for_each(|block| rig.write(block, 1000));
+    let begin = |rig: &mut Rig, at: Duration| rig.ring.begin_round(at.as_nanos() as u64);
+    begin(&mut rig, GAP);
+    rig.ring.release_changes();
+    rig.ring.outgoing.forget_look();
+    rig.pass(Duration::from_secs(1));
+    begin(&mut rig, GAP + Duration::from_secs(1));
+    let ended = rig.ended();
+    assert_eq!(ended.len() as u64, count);
+    let late = |&(_, result): &(u64, _)| result == Err(libc::ECANCELED);
+    assert!(ended.iter().all(late), "a stale write was made");
+    assert_eq!((rig.written(), rig.ring.in_flight()), (vec![], 0));
+}
+
+#[test]
+fn changes_beyond_the_room_of_the_queue_are_made() {
+    let mut rig = Rig::new();
+    rig.ring.begin_round(0);
+    rig.pass(GAP);
+    let count = 2 * rig.ring.uring.submission().capacity() as u64 + 1;
+    (0..count).for_each(|block| rig.write(block, 1000));
+    rig.ring.begin_round(GAP.as_nanos() as u64);
+    let mut ended = 0;
+    while ended < count {
+        rig.ring.wait(Some(Duration::from_secs(1))).unwrap();
+        while let Some(finished) = rig.ring.pop() {
+            let Finished::Operation { result, .. } = finished else {
+                panic!("{finished:?}");
+            };
+            assert_eq!(result, Ok(BLOCK));
+            ended += 1;
+        }
+    }
+    assert_eq!(rig.ring.in_flight(), 0);
+}
+
+/// The kernel left a change in the queue, whose lease ended before the next change came.
+#[test]
+fn the_look_at_a_new_change_does_not_cover_an_expired_one_in_the_queue() {
+    let mut rig = Rig::new();
+    rig.write(0, 100);
+    rig.ring.release_changes();
+    rig.pass(Duration::from_millis(150));
+    rig.write(1, 1000);
+    rig.ring.submit().unwrap();
+    let expected = [(0, Err(libc::ECANCELED)), (1, Ok(BLOCK))];
+    assert_eq!(rig.ended(), expected);
+    assert_eq!(rig.written(), [1]);
+}
