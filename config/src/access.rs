@@ -28,7 +28,7 @@ pub enum Widened {
         /// The host, or "a host that is not listed".
         host: String,
     },
-    /// The listener did not lead to the subsystem.
+    /// The subsystem was not reachable through the listener.
     #[error("the listener {at} would lead to {nqn}")]
     Reached {
         /// Name of the subsystem.

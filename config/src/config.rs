@@ -539,7 +539,7 @@ impl Subsystem {
         self.allow_any_host || self.allowed_hosts.hosts.contains(host)
     }
 
-    /// True if the listener leads to this subsystem.
+    /// True if hosts reach this subsystem through the listener.
     #[must_use]
     pub fn is_behind(&self, listener: &Listener) -> bool {
         let own = self.listeners.as_ref();

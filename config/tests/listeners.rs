@@ -41,7 +41,7 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// Addresses of the listeners that lead to a subsystem.
+/// Addresses of the listeners of a subsystem.
 fn ways(config: &Config, index: usize) -> Vec<String> {
     let behind = |listener: &&_| config.subsystems[index].is_behind(listener);
     let own = config.listeners.iter().filter(behind);
@@ -88,7 +88,7 @@ fn listeners_come_to_a_subsystem_and_leave_it() {
     assert_eq!(draft.add_listener_to(A, at(SECOND)), Ok(false));
     // Known address, spelled differently.
     assert_eq!(draft.add_listener_to(A, at(FIRST)), Ok(false));
-    // Without a list, every listener leads there already.
+    // A subsystem without a list has every listener already.
     assert_eq!(draft.add_listener_to(B, at(FIRST)), Ok(false));
     assert_eq!(parse(&draft.text()).subsystems[1].listeners, None);
     let all = [FIRST, SECOND, THIRD].map(at);

@@ -15,9 +15,9 @@ use cairn_target::Target;
 
 use super::{Args, bench, config, connect, measure};
 
-/// From the start of the load until the OSD is killed.
+/// Time from the start of the load until the OSD is killed.
 const BEFORE_KILL: Duration = Duration::from_millis(700);
-/// From the end of the OSD until its restart.
+/// Time from the end of the OSD until its restart.
 const DEAD: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: &Args, install: bool) -> Result<()> {

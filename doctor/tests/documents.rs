@@ -47,7 +47,7 @@ fn each_command_of_a_page_says_what_the_page_shows() {
         for (command, shown) in commands(&text) {
             let (out, result) = common::run(&command);
             assert!(result.is_ok(), "{page}: {command}: {result:?}");
-            // In this order, with any lines between.
+            // The shown lines appear in this order, with any lines between.
             let mut lines = out.lines();
             for line in &shown {
                 assert!(

@@ -66,7 +66,7 @@ pub struct ListenOptions {
     pub backlog: u32,
     /// Partition of accepted requests, and membership of their queue pairs.
     pub pkey: PKey,
-    /// For user-space RoCE; the provider's own if `None`.
+    /// RoCE version for user-space RoCE; `None` for the provider's version.
     pub roce: Option<Roce>,
 }
 

@@ -164,7 +164,8 @@ mod loom_models {
         });
     }
 
-    /// At any step. The flag stands for data stored elsewhere, such as a reactor's backlog.
+    /// In every interleaving a message and a nudge wake the receiver. The flag stands for data
+    /// stored elsewhere, such as a reactor's backlog.
     #[test]
     fn a_nudge_and_a_message_both_wake() {
         crate::sync::loomed(|| {

@@ -18,7 +18,7 @@ use memmap2::{MmapOptions, MmapRaw};
 
 /// Bytes from which no core's cache holds a mapping.
 const LARGE: usize = 32 << 20;
-/// Bytes from which bypassing the caches pays off.
+/// Length in bytes from which bypassing the caches is faster.
 const LONG: usize = 1 << 10;
 
 /// Page-aligned and owned memory, or borrowed memory, at a fixed address.

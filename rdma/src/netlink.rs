@@ -12,9 +12,10 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, netlink, socket_with};
 
 const HEADER: usize = 16;
-/// The kernel fills answers up to 32 KiB.
+/// Buffer for an answer, in bytes; the kernel sends parts of up to 32 KiB.
 const ANSWER_BYTES: usize = 32 * 1024;
-/// For a faulty kernel: answers arrive with the request.
+/// Time after which the kernel counts as faulty: its answer is normally available when the request
+/// returns.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Message of an answer.

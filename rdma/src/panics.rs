@@ -64,7 +64,7 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
         let (place, calls) = seen.map_or((None, None), |seen| (seen.place, seen.calls));
         Panic {
             message: message_of(&*payload),
-            // A foreign hook has printed the place.
+            // Another panic hook has printed the place.
             place: place.unwrap_or_else(|| "see standard error".to_owned()),
             calls,
         }

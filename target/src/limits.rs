@@ -1,20 +1,20 @@
 //! Rate limits, as token buckets shared by all reactors.
 //!
-//! Tokens are nanoseconds: a command that uses the work allowed in one millisecond costs one
-//! millisecond. A bucket's state is the moment up to which its time is spent. It exceeds the
-//! present by at most the needs of the waiting commands, and lags by at most the burst.
+//! A token is a nanosecond: a command that uses the work allowed in one millisecond costs a million
+//! tokens. A bucket's state is the time up to which all tokens are taken. It is ahead of the clock
+//! by at most the costs of the waiting commands, and behind it by at most the burst.
 //!
-//! Reactors take slices of at least [`SLICE_NS`] and pay single commands from them. A slice of
-//! future time counts once that time has come.
+//! A reactor takes slices of at least [`SLICE_NS`] tokens into a [`Purse`], from which it charges
+//! single commands. A slice taken in advance can be used once its time has come.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use cairn_config::{BURST_DEFAULT, Limits};
 
-/// Smallest purchase, in nanoseconds.
+/// Smallest number of tokens taken from a bucket, in nanoseconds.
 pub(crate) const SLICE_NS: u64 = 2_000_000;
 
-/// A small command at a high rate costs few nanoseconds.
+/// Parts of a nanosecond: a small command at a high rate costs less than a few nanoseconds.
 const PARTS: u64 = 64;
 
 /// Commands, bytes read, bytes written, all bytes.
@@ -25,13 +25,14 @@ const RATES: usize = 4;
 struct Bucket {
     /// 0 means no limit.
     per_second: AtomicU64,
-    /// Moment up to which the bucket's time is spent.
+    /// Time up to which all tokens are taken: `now - sold_ns` tokens are available, at most the
+    /// burst.
     sold_ns: AtomicU64,
 }
 
 impl Bucket {
-    /// Buys `wanted_ns` if available now, otherwise one slice. Returns the time bought and the
-    /// moment from which it counts.
+    /// Takes `wanted_ns` tokens if available now, otherwise at least one slice in advance. Returns
+    /// the tokens taken and the time from which they can be used.
     fn buy(&self, wanted_ns: u64, burst_ns: u64, now_ns: u64) -> (u64, u64) {
         let mut sold = self.sold_ns.load(Ordering::Relaxed);
         loop {
@@ -139,7 +140,7 @@ impl Bill {
     }
 }
 
-/// Returns the price in [`PARTS`], rounded up so that no rate is exceeded.
+/// Returns the cost in [`PARTS`] of a nanosecond, rounded up so that no rate is exceeded.
 fn price(share: u64, per_second: u64) -> u64 {
     match per_second {
         0 => 0,
@@ -150,18 +151,19 @@ fn price(share: u64, per_second: u64) -> u64 {
 
 #[derive(Debug, Default)]
 pub(crate) struct Purse {
-    /// `Limiter::changes` at the last purchase.
+    /// Value of `Limiter::changes` when tokens were last taken.
     changes: u32,
-    /// Unspent time by bucket, in [`PARTS`].
+    /// Unused tokens by bucket, in [`PARTS`] of a nanosecond.
     left: [u64; RATES],
-    /// Start of the last purchase, by bucket.
+    /// Time from which the tokens taken last can be used, by bucket.
     from_ns: [u64; RATES],
-    /// A bucket with a queued command goes first.
+    /// True for each bucket that a queued command waits for; later commands must not pass it.
     awaited: [bool; RATES],
 }
 
 impl Purse {
-    /// `Err`: time of the next attempt, in nanoseconds.
+    /// Takes tokens for a command from all its buckets. `Err`: time of the next attempt, in
+    /// nanoseconds.
     pub(crate) fn provide(
         &mut self,
         limiter: &Limiter,
@@ -194,7 +196,8 @@ impl Purse {
         if at > 0 { Err(at) } else { Ok(()) }
     }
 
-    /// Pays after [`Self::provide`] succeeded. Returns the highest price, in nanoseconds.
+    /// Charges a command after [`Self::provide`] succeeded. Returns its highest cost, in
+    /// nanoseconds.
     pub(crate) fn pay(&mut self, limiter: &Limiter, bill: &Bill) -> u64 {
         let mut most = 0;
         for (index, bucket) in limiter.buckets.iter().enumerate() {
@@ -208,7 +211,7 @@ impl Purse {
         most / PARTS
     }
 
-    /// True if a queued command waits for a bucket that this one needs.
+    /// True if a queued command waits for a bucket that this command needs, too.
     pub(crate) fn is_awaited(&self, limiter: &Limiter, bill: &Bill) -> bool {
         let mut all = limiter.buckets.iter().zip(bill.shares).zip(self.awaited);
         all.any(|((bucket, share), awaited)| {
@@ -220,7 +223,7 @@ impl Purse {
         self.awaited = [false; RATES];
     }
 
-    /// Drops savings beyond one slice, made for a cancelled command or another rate.
+    /// Drops unused tokens beyond one slice, taken for a cancelled command or at another rate.
     pub(crate) fn clip(&mut self) {
         for left in &mut self.left {
             *left = (*left).min(SLICE_NS * PARTS);

@@ -41,7 +41,7 @@ impl Program {
 pub(crate) struct Served {
     child: Child,
     config: tempfile::NamedTempFile,
-    /// From start to listening.
+    /// Time from the start of the process until it listens.
     pub(crate) started_in: Duration,
 }
 

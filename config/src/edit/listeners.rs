@@ -109,7 +109,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Adds a listener to a subsystem; returns false if it leads there already.
+    /// Adds a listener to a subsystem; returns false if the subsystem has it already.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -167,7 +167,7 @@ pub(super) fn set(subsystem: &mut Table, own: &[SocketAddr]) {
     subsystem[KEY] = value(Array::from_iter(own.iter().map(SocketAddr::to_string)));
 }
 
-/// Removes the list of a subsystem, so that every listener leads to it.
+/// Removes the listener list of a subsystem, so that it is reachable through every listener.
 pub(super) fn set_every(subsystem: &mut Table) {
     subsystem.remove(KEY);
 }

@@ -48,7 +48,7 @@ pub struct NamespaceSettings {
 }
 
 impl Draft {
-    /// Changes a subsystem. Removes ANA overrides at listeners that no longer lead to it.
+    /// Changes a subsystem. Removes ANA overrides at listeners that it no longer has.
     ///
     /// # Errors
     /// The subsystem is not in the file.

@@ -53,7 +53,7 @@ pub enum Function {
         /// Number of enabled virtual functions.
         vfs: u32,
     },
-    /// Virtual function, for a guest.
+    /// Virtual function, for a virtual machine.
     Virtual,
     /// Software device.
     Software,

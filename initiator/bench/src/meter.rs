@@ -9,7 +9,7 @@ use super::job::Direction;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// Not started.
+    /// The job has not started.
     Waiting = 0,
     /// Running, not yet measured.
     Ramp = 1,
@@ -17,7 +17,7 @@ pub enum Phase {
     Running = 2,
     /// Reading back written data.
     Verifying = 3,
-    /// Ended.
+    /// The job has ended.
     Ended = 4,
 }
 

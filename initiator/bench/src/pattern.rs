@@ -142,7 +142,7 @@ pub struct Mismatch {
 pub enum Wrong {
     /// All zeroes: never written, or deallocated.
     Zeroes,
-    /// Not written by a verified run, or with another block size.
+    /// The block was not written by a verified run, or with another block size.
     Foreign,
     /// Some bytes are wrong.
     Torn {

@@ -202,7 +202,7 @@ fn refuse_overlaps(plans: &[Plan]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// As in fio: whole blocks, and percentages are cut at the end of the namespace.
+    /// Sizes in percent are rounded down to whole blocks and end with the namespace, as in fio.
     #[test]
     fn percentages_are_whole_blocks_within_the_namespace() {
         let odd = Format {

@@ -20,7 +20,7 @@ pub(super) struct Source {
 /// Order of places.
 #[derive(Debug)]
 enum Places {
-    /// After the last command of the same direction.
+    /// Each command follows the last one of the same direction.
     Sequential([u64; 3]),
     /// Random, with repetitions.
     Anywhere,

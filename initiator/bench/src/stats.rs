@@ -139,11 +139,11 @@ impl Default for DirectionStats {
 /// Times of a command.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// Before submission.
+    /// Time before the submission.
     pub start: Instant,
-    /// After submission.
+    /// Time after the submission.
     pub issued: Instant,
-    /// When the completion was seen.
+    /// Time at which the completion was polled.
     pub done: Instant,
 }
 

@@ -168,7 +168,7 @@ pub(crate) struct Calls {
     pub(crate) getevents: GetEvents,
     pub(crate) event: unsafe extern "C" fn(*mut ThreadData, c_int) -> *mut IoUnit,
     pub(crate) cleanup: OnJob<()>,
-    /// For opening, closing and invalidating.
+    /// Called by fio to open, close or invalidate a file.
     pub(crate) open_file: OnFile,
     pub(crate) get_file_size: OnFile,
     pub(crate) io_u_free: OnUnit<()>,

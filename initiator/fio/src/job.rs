@@ -37,7 +37,7 @@ const RANGE_BYTES: usize = 16;
 /// Namespace with the I/Os of a job.
 pub(crate) struct Job {
     host: Host,
-    // After the host, which uses it.
+    // Declared after the host, which uses the device, so that it is dropped later.
     provided: Provided,
     namespace: Namespace,
     /// Time of the last poll.

@@ -115,12 +115,12 @@ pub struct SetFeatures {
 pub enum Transfer {
     /// No data.
     None,
-    /// From the controller.
+    /// Data from the controller to the host.
     ToHost {
         /// Length in bytes.
         length: u32,
     },
-    /// To the controller, before execution.
+    /// Data from the host to the controller, transferred before execution.
     FromHost {
         /// Length in bytes.
         length: u32,

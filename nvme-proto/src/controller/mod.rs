@@ -189,7 +189,7 @@ pub enum Termination {
     SubsystemRemoved,
     /// The port of the connection was removed.
     PortRemoved,
-    /// The port no longer leads to the subsystem.
+    /// The subsystem is no longer reachable through the port.
     PortNotAllowed,
     /// An administrator ended the association; the host may reconnect.
     Disconnected,

@@ -171,16 +171,16 @@ pub enum State {
     Connecting,
     /// Accepts commands.
     Live,
-    /// Requested reset, including the bring-up.
+    /// A requested reset is in progress, including the bring-up.
     Resetting,
-    /// Waiting for, or making, an attempt to reconnect.
+    /// The host waits for, or makes, an attempt to reconnect.
     Reconnecting {
         /// Attempts so far, including the current attempt.
         tries: u32,
     },
-    /// Shutdown in progress.
+    /// A shutdown is in progress.
     ShuttingDown,
-    /// Ended.
+    /// The association has ended.
     Gone,
 }
 
@@ -224,7 +224,7 @@ enum Phase {
     BringUp(Step),
     Live,
     TearingDown(Teardown),
-    /// Waiting until all connections are closed.
+    /// The host waits until all connections are closed.
     Closing(Next),
     Waiting {
         until: Duration,

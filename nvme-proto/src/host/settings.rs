@@ -58,7 +58,7 @@ pub struct Recovery {
 }
 
 impl Default for Recovery {
-    /// As in Linux: an attempt every 10 s for 10 minutes, with commands waiting.
+    /// Returns the defaults of Linux: an attempt every 10 s for 10 minutes, while commands wait.
     fn default() -> Self {
         Self {
             ctrl_loss_tmo: Some(Duration::from_secs(600)),

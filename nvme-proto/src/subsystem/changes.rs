@@ -237,8 +237,8 @@ impl Subsystem {
 
     /// Ends the associations through a port.
     ///
-    /// Called for a port that was removed or no longer leads to this subsystem. The target rejects
-    /// new associations.
+    /// Called for a port that was removed from the target or from this subsystem. The target
+    /// rejects new associations.
     pub fn terminate_port(&mut self, port: u64, reason: Termination, actions: &mut Vec<Action>) {
         let of_port = |controller: &Controller| controller.port() == port;
         self.terminate(of_port, reason, actions);

@@ -151,9 +151,9 @@ bitfields! {
     /// CRTO: Controller Ready Timeouts (Base, 3.1.3.21).
     pub struct Crto(u32);
     fields {
-        /// With media, in units of 500 ms.
+        /// Timeout until the controller is ready with media, in units of 500 ms.
         crwmt with_crwmt: u16 = 0..=15;
-        /// Independent of media, in units of 500 ms.
+        /// Timeout until the controller is ready independent of media, in units of 500 ms.
         crimt with_crimt: u16 = 16..=31;
     }
 }

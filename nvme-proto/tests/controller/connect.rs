@@ -229,7 +229,7 @@ fn peer_of(address: &str) -> Peer {
     }
 }
 
-/// Controllers with a foreign host NQN count for their own address.
+/// Controllers count for the address that connects, even with another host's NQN.
 #[test]
 fn a_claimed_name_does_not_keep_its_host_out() {
     let limits = Limits {

@@ -85,7 +85,7 @@ fn a_namespace_is_protected_and_lifted() {
     assert!(rig.take_actions().is_empty());
     change(&mut rig, 1, NONE);
     assert_eq!((state(&mut rig, 1), nsattr(&mut rig, 1)), (NONE, 0));
-    // Two ways lead to "until power cycle".
+    // The state "until power cycle" is reached from two states.
     change(&mut rig, 1, PROTECTED);
     rig.succeed(set(1, UNTIL_POWER_CYCLE));
     rig.succeed(set(1, UNTIL_POWER_CYCLE));

@@ -29,7 +29,7 @@ struct Region {
     mapping: Arc<Mapping>,
     access: Access,
     live: AtomicBool,
-    /// Until the remote key is invalidated or the region is deregistered.
+    /// True until the remote key is invalidated or the region is deregistered.
     open: AtomicBool,
 }
 
@@ -44,11 +44,12 @@ pub struct Keys {
 
 #[derive(Debug, Clone, Default)]
 struct Table {
-    /// By the low bits of local keys.
+    /// Regions by the low bits of their local keys.
     local: Vec<Option<Arc<Region>>>,
-    /// By the low bits of remote keys.
+    /// Regions by the low bits of their remote keys.
     ///
-    /// A power of two, at most half in use, so that a random key with a free entry is found soon.
+    /// The length is a power of two and at most half of the entries are used, so that a random key
+    /// with a free entry is found soon.
     remote: Vec<Option<Arc<Region>>>,
     remotes: usize,
     registered: u32,

@@ -49,7 +49,7 @@ pub(super) struct Network {
     next_key: u32,
     next_endpoint: u64,
     regions: HashMap<Key, RegionEntry>,
-    /// By remote key.
+    /// Regions by remote key.
     remote: HashMap<RemoteKey, Key>,
     endpoints: HashMap<EndpointKey, EndpointState>,
     withheld: HashMap<u64, Withheld>,
@@ -368,7 +368,8 @@ impl Network {
         withheld.is_some_and(|withheld| withheld.is(work))
     }
 
-    /// Until the queue is empty, the peer has no receive or does not answer, or an error occurs.
+    /// Executes sends until the queue is empty, the peer has no receive or does not answer, or an
+    /// error occurs.
     fn pump(&mut self, at: QpAddress) {
         while let Some(qp) = self.qp(at).filter(|qp| qp.phase == Phase::Established) {
             let Some(&work) = qp.sends.front() else {

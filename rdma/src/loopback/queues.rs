@@ -39,7 +39,8 @@ pub(super) struct Qp {
     pub(super) phase: Phase,
     pub(super) peer: Option<QpAddress>,
     pub(super) send_work: usize,
-    /// Without a clock, a finite retry budget is exhausted at once.
+    /// True if the retry budget for missing receives is unlimited. A finite budget is exhausted at
+    /// once, because the loopback has no clock.
     pub(super) waits_for_receives: bool,
     pub(super) sends: VecDeque<SendWork>,
     pub(super) unpolled: usize,

@@ -112,7 +112,7 @@ pub(crate) struct CmEvent {
     pub(crate) kind: sys::rdma_cm_event_type,
     /// 0, a negative errno, or the reason of a REJ.
     pub(crate) status: c_int,
-    /// Set by [`Id::set_tag`]; for a connection request, the listener's.
+    /// Tag set by [`Id::set_tag`]; for a connection request, the listener's tag.
     pub(crate) tag: u64,
     pub(crate) request: Option<Id>,
     pub(crate) private_data: PrivateData,

@@ -83,7 +83,8 @@ impl VerbsDevice {
         !self.is_removed() && id.device().is_some_and(|handle| handle.name == self.name)
     }
 
-    /// In an identifier's port. `None`: the default partition, chosen by rdma_cm.
+    /// Returns the index of a P_Key in the table of the identifier's port. `None`: the default
+    /// partition, which rdma_cm chooses.
     ///
     /// # Errors
     /// The table does not contain the membership.

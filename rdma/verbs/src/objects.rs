@@ -69,7 +69,7 @@ impl Context {
         Ok(attributes)
     }
 
-    /// At most `length` entries.
+    /// Returns the P_Key table of a port, at most `length` entries.
     pub(crate) fn pkeys(&self, port: u8, length: u16) -> Vec<u16> {
         let symbols = self.library.symbols();
         let at = |index: u16| {
@@ -83,7 +83,7 @@ impl Context {
         (0..length).map_while(at).collect()
     }
 
-    /// For completion queues.
+    /// Returns the number of completion vectors, at least 1.
     pub(crate) fn completion_vectors(&self) -> u32 {
         // SAFETY: a live context; the field never changes.
         unsafe { (*self.raw).num_comp_vectors }.max(1) as u32
@@ -389,7 +389,7 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
-    /// Without inline data if the device refuses `inline` bytes.
+    /// Creates a queue pair, without inline data if the device refuses `inline` bytes.
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         completions: &Rc<CompletionQueue>,

@@ -5,7 +5,7 @@
 
 use cairn_rdma::{FabricError, PKey};
 
-/// By index; 0 for an empty entry.
+/// P_Key table of a port: keys by index, 0 for an empty entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PKeyTable {
     pub(crate) device: String,

@@ -4,7 +4,7 @@
 
 use cairn_rdma::RecvWork;
 
-/// By slot.
+/// Posted receives by slot.
 pub(crate) struct ReceiveSlots {
     works: Box<[Option<RecvWork>]>,
     free: Vec<u32>,

@@ -51,7 +51,7 @@ impl Drop for VerbsRequest {
     }
 }
 
-/// Fails only if the peer has given up.
+/// Fails only if the peer no longer waits for an answer.
 pub(crate) fn refuse(id: &mut Id, private_data: &[u8]) {
     if let Err(error) = id.reject(private_data) {
         peer_detail!(peer = %id.peer_addr(), %error, "rdma_reject");

@@ -7,8 +7,8 @@ use crate::work_id::{WorkId, WorkKind};
 
 /// Work of a round in trains: RDMA WRITEs first, then the rest.
 ///
-/// Trains put packets of equal size next to each other, for one batch of a network stack, which the
-/// host processes while the next is built.
+/// A train is a sequence of WRITEs. It puts packets of equal size next to each other, for one batch
+/// of the network stack, which the host processes while the next batch is built.
 ///
 /// A long transfer fills batches itself, directly followed by its response.
 ///

@@ -89,7 +89,8 @@ impl Reactor {
         let queue = &self.queues.qpairs[qpair];
         let claimant = queue.claimant.as_ref().expect("its host authenticates");
         let (subsystem, claim) = (Arc::clone(&claimant.subsystem), claimant.claim);
-        // The name is proven, so the queue no longer counts as a stranger of its network.
+        // The host's name is proven, so the queue counts for its own address instead of the
+        // network.
         let payer = Payer::host(queue.peer.ip());
         let joined = subsystem.join(&claim, &self.origin(qpair, payer))?;
         self.queues.qpairs[qpair].claimant = None;

@@ -24,11 +24,11 @@ pub(super) struct Control {
     pub(super) next_connections: Option<Instant>,
     pub(super) plane: UnboundedSender<ControlMessage>,
     pub(super) audit: Audit,
-    /// Queues that are to enter their changes.
+    /// Old queues that have yet to register their changes for a Connect.
     pub(super) censuses: Vec<Census>,
     /// Changed decisions that wait for older commands.
     pub(super) unsettled: Vec<Unsettled>,
-    /// Commands at disks of predecessors that panicked.
+    /// Commands at disks, started by reactors that panicked on this thread.
     pub(super) remains: Vec<Remains>,
     pub(super) peer_limit: PeerLimit,
     pub(super) events: Vec<Event>,

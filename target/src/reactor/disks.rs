@@ -302,7 +302,7 @@ impl Disks {
         for (port, device) in ports {
             disk.learn(*port, device);
         }
-        // A predecessor that panicked may have left values.
+        // Clears values that a reactor that panicked may have left.
         disk.show_users();
         disk.counters.oldest_ns.set(0);
         let free = self.disks.iter().position(Option::is_none);

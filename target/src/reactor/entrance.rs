@@ -7,10 +7,10 @@ use crate::depth::Depth;
 use crate::ids::ShareId;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// Smaller commands take a disk as long.
+/// Bytes counted at least for a command, because smaller commands take a disk as long.
 const BYTES_MIN: u64 = 4096;
 
-/// Lets large weights divide small commands.
+/// Parts of a byte, so that large weights can divide small commands.
 const PARTS: u64 = 64;
 
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,7 @@ pub(super) struct Entrance {
 
 impl Entrance {
     pub(super) fn new(reactor: usize, depth: &Depth) -> Self {
-        // A predecessor that panicked may have left counts.
+        // Clears counts that a reactor that panicked may have left.
         depth.tell(reactor, 0, 0);
         Self {
             turns: Turns::default(),
@@ -124,7 +124,8 @@ impl Entrance {
         self.tell(depth);
     }
 
-    /// An idle host accumulates no credit.
+    /// Returns the host's queue. An idle host's use is raised to that of the last queue served, so
+    /// that idle time gives no advantage.
     fn line_of(&mut self, guest: Guest) -> usize {
         let of = |line: &Line| line.guest.share == guest.share;
         let Some(at) = self.lines.iter().position(of) else {

@@ -16,7 +16,7 @@ use crate::request::{Request, RequestId, Stage};
 /// Time for disks to end the old reactor's commands, so that both need not have memory at once.
 const DISKS_WAIT: Duration = Duration::from_millis(250);
 
-/// Limit of former reactors that wait for disks and keep their memory.
+/// Maximum number of replaced reactors that wait for disks and keep their memory.
 const REMAINS_MAX: usize = 4;
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ struct Losses {
 }
 
 impl Reactor {
-    /// The successor has the mailbox but none of the hosts' queues.
+    /// Replaces the reactor. The new one has the same mailbox but none of the hosts' queues.
     pub(super) fn rebuild(mut self, panic: &Panic) -> io::Result<Self> {
         self.queues.counters.panics.add(1);
         self.queues.requests.abandon_all();

@@ -51,7 +51,7 @@ struct Share {
     held: usize,
     /// Last start of a command while others waited for requests.
     last_begun: Option<Instant>,
-    /// Time bought under the host's rate limits, by subsystem.
+    /// Tokens taken under the host's rate limits, by subsystem.
     purses: Vec<(u32, Purse)>,
 }
 

@@ -39,7 +39,8 @@ fn bill(request: &Request) -> Option<Bill> {
     }
 }
 
-/// The widest limiter last, with the time bought by this reactor.
+/// Calls `each` for the limiters of a command, the widest last, with the tokens taken by this
+/// reactor.
 fn each_limit(
     queues: &Queues,
     io: &mut Io,

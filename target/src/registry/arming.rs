@@ -1,7 +1,8 @@
 //! Start of the ordering of a host's changes.
 //!
-//! Changes of a host with one association are not ordered. When it begins another, a message makes
-//! the older queues enter their changes in progress; the Connect completes when all have.
+//! Changes of a host with one association are not ordered. When the host begins another
+//! association, a message makes its older queues register their pending changes in
+//! [`crate::order`]; the Connect completes when all queues have done so.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use super::{Mailbox, Message};
 /// Longest wait of a Connect for older capsules without a request.
 pub(crate) const CONNECT_WAIT: Duration = Duration::from_secs(2);
 
-/// Counts the queues of older associations that have yet to enter their changes.
+/// Counts the queues of older associations that have yet to register their changes.
 #[derive(Debug)]
 pub(crate) struct Arming {
     left: AtomicUsize,
@@ -29,7 +30,7 @@ impl Arming {
         }
     }
 
-    /// Called once for each queue.
+    /// Counts a queue that has registered its changes. Called once for each queue.
     pub(crate) fn entered(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.waiter.send(Message::Armed);

@@ -51,7 +51,7 @@ pub(super) struct State {
     limits_of_hosts: BTreeMap<Nqn, Limits>,
     /// Keys for later Connects.
     pub(super) keys: HostKeys,
-    /// Listeners that lead to the subsystem; `None` means all.
+    /// Listeners through which hosts reach the subsystem; `None` means all.
     listeners: Option<Box<[SocketAddr]>>,
     /// Overrides by listener address.
     ana: BTreeMap<SocketAddr, AnaOverride>,

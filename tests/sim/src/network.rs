@@ -74,7 +74,7 @@ pub enum Fate {
     Twice,
     /// Delivered corrupted, or lost by corruption.
     Damaged,
-    /// Not delivered.
+    /// The packet is not delivered.
     Lost,
     /// No path to the destination.
     Cut,

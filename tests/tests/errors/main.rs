@@ -16,7 +16,7 @@ use cairn_rdma::loopback::Loopback;
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
 
-/// Longer than the transport's retries.
+/// Time limit of a case; exceeds the transport's retries.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Place {

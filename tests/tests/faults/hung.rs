@@ -18,7 +18,7 @@ const BOUND: Duration = Duration::from_secs(8);
 #[derive(Debug, Clone, Copy)]
 enum Transfer {
     Fetched,
-    /// In-capsule data, which occupy the receive.
+    /// In-capsule data, which occupy the receive slot.
     InCapsule,
 }
 

@@ -324,7 +324,7 @@ fn a_command_that_was_given_up_is_never_sent() {
         multipath.run(command::write(1, block, 1), data).map(drop)
     };
     let is_late = |result| matches!(result, Err(HostError::Timeout { .. }));
-    // The command is at a silent target.
+    // The command is at a paused target.
     one.pause();
     multipath.set_timeout(Duration::from_millis(300));
     assert!(is_late(write(&mut multipath, 5, b'A')));

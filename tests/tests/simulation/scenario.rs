@@ -18,7 +18,7 @@ use cairn_sim::seeds::is_replay;
 /// Time limit for releasing resources: keep alive and idle timeouts of a vanished host, and the end
 /// of connections.
 const LETTING_GO: Duration = Duration::from_secs(300);
-/// Maximum connection attempts in weather that breaks connections.
+/// Maximum connection attempts if network faults break connections.
 const ATTEMPTS: u32 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -126,7 +126,7 @@ pub enum CmEvent {
         id: ConnId,
         /// Reject reason (IBTA 12.6.7.2).
         reason: u16,
-        /// With [`RejReason::InvalidPathMtu`](crate::wire::cm::RejReason), the acceptable MTU code.
+        /// Acceptable MTU code, with [`RejReason::InvalidPathMtu`](crate::wire::cm::RejReason).
         info: u8,
         /// Private data of the peer's consumer.
         private_data: [u8; rej::PRIVATE_LEN],

@@ -284,7 +284,7 @@ impl Manager {
                 private_data: rej.private_data,
             },
             State::ReqReceived if of_peer => CmEvent::Withdrawn { id: ConnId(id) },
-            // From here on the peer has our id, unless the REP was lost.
+            // From this state on, the peer knows our id unless the REP was lost.
             State::RepSent if of_peer && !names_ours => return self.hurry(id, now),
             State::RepSent if of_peer => CmEvent::TimedOut { id: ConnId(id) },
             State::Left if of_peer => return self.forget(id),
@@ -312,7 +312,8 @@ impl Manager {
         let found = self.find(path, dreq.ids);
         let marked = found.map_or(marked, |id| self.connections[&id].marked);
         let ours = found.filter(|id| self.connections[id].local_qpn == dreq.remote_qpn);
-        // Also for unknown connections, or the peer would repeat the DREQ (IBTA 12.9.8.4).
+        // A DREP answers unknown connections, too; otherwise the peer would repeat the DREQ (IBTA
+        // 12.9.8.4).
         let answer = Message::Drep(Drep {
             ids: answering(dreq.ids),
             private_data: padded(&[]),

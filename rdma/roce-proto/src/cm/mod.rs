@@ -44,7 +44,7 @@ const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 const DECISION_TIME: Duration = Duration::from_secs(60);
-/// For two repetitions of a REP by timer, to proven addresses only.
+/// Maximum interval of the two timed repetitions of a REP, which go to proven addresses only.
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);
@@ -65,12 +65,12 @@ pub const DEFAULT_HOP_LIMIT: u8 = 64;
 #[derive(Debug)]
 pub struct Manager {
     identity: Identity,
-    /// By communication id; ordered, so that timeouts act in a deterministic order.
+    /// Connections by communication id; ordered, so that timeouts act in a deterministic order.
     connections: BTreeMap<u32, Connection>,
     by_peer: BTreeMap<(IpAddr, u32), u32>,
     /// Established connections by the peer's queue pair.
     ///
-    /// Unconfirmed ones are absent: a stranger's claim must not block the peer's own request.
+    /// Unconfirmed connections are absent: a forged request must not block the peer's own request.
     by_qp: BTreeMap<RemoteQp, u32>,
     waiting: Waiting,
     transmits: VecDeque<Transmit>,
@@ -462,7 +462,8 @@ impl Manager {
         self.waiting.remove(id);
     }
 
-    /// Reports a connection as questionable. Rate limited: the message may be a stranger's.
+    /// Reports that the peer may have lost a connection. Rate limited, because the message may be
+    /// forged.
     fn question(&mut self, id: u32, now: Instant) {
         let connection = self.connections.get_mut(&id);
         let connection = connection.expect("callers have looked it up");

@@ -19,15 +19,15 @@ use cairn_rdma::allowance::Allowance;
 
 /// Limit of requests of unproven addresses.
 const STRANGERS_MAX: usize = 192;
-/// Limit of undecided requests of a stranger.
+/// Limit of undecided requests of an unproven address.
 ///
-/// They cannot be replaced before the consumer decides.
+/// Undecided requests cannot be replaced before the consumer decides.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
 const WAITING_MAX: usize = 1024;
 const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;
 const UNDECIDED_MAX: usize = 128;
 const PROVEN_MAX: usize = 4096;
-/// Burst limit of answers to strangers, and refill interval.
+/// Burst limit and refill interval of the token bucket for answers to unproven addresses.
 const ANSWERS_MAX: u32 = 256;
 const ANSWER_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -220,7 +220,8 @@ mod tests {
         }
     }
 
-    /// The host keeps its place until almost as many requests have arrived as there are places.
+    /// A new host keeps its place until the flood has sent almost as many requests as there are
+    /// places.
     #[test]
     fn a_flood_of_many_networks_leaves_a_new_host_its_time() {
         let mut waiting = Waiting::default();
@@ -318,7 +319,7 @@ mod tests {
         assert_eq!(waiting.proven.len(), PROVEN_MAX);
     }
 
-    /// A stranger that proves all addresses of an IPv6 /64 displaces no proven host.
+    /// An attacker that proves all addresses of an IPv6 /64 displaces no proven host.
     #[test]
     fn a_network_of_proven_addresses_pushes_out_itself() {
         let mut waiting = Waiting::default();

@@ -18,9 +18,10 @@ use super::rtt::RoundTrip;
 use super::{Context, Joined, QpConfig, psn};
 use crate::wire::NakCode;
 
-/// With infinite ACK timeout: code 20 of IBTA 9.7.6.1.3, the longest accepted of peers.
+/// Acknowledgement timeout used in place of an infinite one: code 20 of IBTA 9.7.6.1.3, the longest
+/// accepted from peers.
 const LONGEST_TIMEOUT: Duration = Duration::from_micros(4_294_967);
-/// In bytes (IBTA 9.2.10).
+/// Maximum message length in bytes (IBTA 9.2.10).
 const MAX_MESSAGE: u64 = 1 << 31;
 
 #[derive(Debug)]
@@ -66,8 +67,8 @@ pub(super) struct Requester {
 
 /// NAK that ends the queue pair unless the peer proceeds.
 ///
-/// A stranger can guess its PSN. The packet is therefore sent again: a peer that refused it stays
-/// silent or refuses it again, any other peer acknowledges it.
+/// The NAK may be forged, because its PSN can be guessed. The packet is therefore sent again: a
+/// peer that refused it does not answer or refuses it again, any other peer acknowledges it.
 #[derive(Debug, Clone, Copy)]
 struct Refusal {
     sequence: u64,

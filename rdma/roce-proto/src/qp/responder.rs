@@ -29,9 +29,9 @@ pub(super) struct Responder {
     /// After a NAK for `expected`, none follows until that packet arrives (IBTA 9.7.5.1.2).
     nak_sent: bool,
     responses: VecDeque<Response>,
-    /// For repeated requests.
+    /// Answered READs, kept for repeated requests.
     reads: AnsweredReads,
-    /// For repeated requests.
+    /// Results of atomics, kept for repeated requests.
     atomics: VecDeque<AtomicResult>,
     /// True if READ data was sent within super-packets since the last repeated request.
     joined: bool,
@@ -317,7 +317,7 @@ impl Responder {
             return Err(Stop::Refuse(NakCode::InvalidRequest));
         };
         if self.responder_resources == 0 {
-            // More than was agreed (IBTA 9.7.4.1.4).
+            // The peer has more outstanding requests than agreed (IBTA 9.7.4.1.4).
             return Err(Stop::Refuse(NakCode::InvalidRequest));
         }
         let length = u64::from(reth.dma_len);

@@ -22,7 +22,7 @@ use super::{Bth, Header};
 
 /// Ones in place of the LRH, then IPv6, UDP and BTH.
 const MASKED_MAX: usize = LRH_ONES + ipv6::LEN + Udp::LEN + Bth::LEN;
-/// In place of InfiniBand's local route header.
+/// Length of the ones in place of InfiniBand's local route header, in bytes.
 const LRH_ONES: usize = 8;
 const BTH_CONGESTION: usize = 4;
 /// Bytes of an IPv4 datagram's headers from the identification on.
@@ -173,12 +173,13 @@ fn write_route(route: &Route, identity: Identity, length: usize, out: &mut [u8])
 /// Verifier for packets whose IPv4 identification is invisible to the receiver.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// By packet length: x^(-8n) for the n bytes from the identification on; 0 if not computed yet.
+    /// Factors x^(-8n), by packet length, for the n bytes from the identification on; 0 if not
+    /// computed yet.
     rewind: Vec<u32>,
 }
 
 impl Checker {
-    /// The largest MTU plus all headers.
+    /// Maximum packet length in bytes: the largest MTU plus all headers.
     const MAX_LEN: usize = 4096 + 64;
 
     /// Creates a verifier.

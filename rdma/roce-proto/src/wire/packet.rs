@@ -51,8 +51,8 @@ impl<'a> Packet<'a> {
     #[must_use]
     pub const fn new(opcode: Opcode, dest_qpn: u32, psn: u32) -> Self {
         let mut bth = Bth::new(opcode.code(), dest_qpn, psn);
-        // Without an alternate path: Migrated (IBTA 17.2.8.1.1), and others take a slow path in
-        // adapters.
+        // MigReq is set (Migrated), because there is no alternate path (IBTA 17.2.8.1.1); adapters
+        // process other packets slowly.
         bth.mig_req = !opcode.is_datagram();
         Self {
             bth,

@@ -42,7 +42,7 @@ fn questions(pair: &Pair) -> usize {
     events.len()
 }
 
-/// The REQ is a restarted peer's or a stranger's.
+/// The REQ comes from a restarted peer or is forged.
 ///
 /// Only an unanswered probe ends the connection.
 #[test]
@@ -144,7 +144,8 @@ fn a_rejection_before_the_confirmation_is_asked_about() {
     }
 }
 
-/// For the host's next queue pair, in the host's name.
+/// An attacker requests a connection from the host's address for the number of the host's next
+/// queue pair.
 #[test]
 fn a_claimed_queue_pair_refuses_no_peer() {
     for accepts in [false, true] {

@@ -79,7 +79,7 @@ impl Pair {
         }
     }
 
-    /// Until nothing is under way and no timer expires within `limit`, or `ready`.
+    /// Delivers packets and expires timers until none is left within `limit`, or until `ready`.
     fn run(&mut self, limit: Duration, ready: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + limit;
         loop {

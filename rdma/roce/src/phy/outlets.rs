@@ -27,7 +27,7 @@ use super::socket::{Socket, service_level};
 use cairn_rdma::entropy::Entropy;
 
 const MAX_SOCKETS: usize = 256;
-/// As for rdma_rxe and most adapters.
+/// Lowest source port, as of rdma_rxe and most adapters.
 const FIRST_PORT: u16 = 0xc000;
 const TRIES: u32 = 100;
 

@@ -108,7 +108,7 @@ impl PacketSocket {
     /// # Errors
     /// The process lacks `CAP_NET_RAW`.
     pub fn sender(traffic_class: u8) -> io::Result<Self> {
-        // Without a protocol the socket receives nothing.
+        // The socket only sends: it has protocol 0, and its filter drops all packets.
         let fd = open()?;
         attach(fd.as_raw_fd(), libc::SO_ATTACH_FILTER, &NOTHING)?;
         grow_send_buffer(fd.as_raw_fd())?;

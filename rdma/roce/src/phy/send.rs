@@ -156,7 +156,7 @@ impl Sender {
         self.batch.opcode()
     }
 
-    /// Notes whether a joined packet arrived.
+    /// Records whether a packet of a super-packet arrived.
     pub fn judge(&mut self, remote: IpAddr, fate: Joined) {
         self.tally.unjoined += u64::from(self.offload.judge(remote, fate));
     }
@@ -251,7 +251,8 @@ impl Sender {
                 }
                 Err(error) => {
                     let group = &self.batch.groups()[from];
-                    // For example on a path without checksum offload (udp(7)).
+                    // The system refuses segmentation, for example on a path without checksum
+                    // offload (udp(7)).
                     let refused = matches!(
                         error.raw_os_error(),
                         Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP)

@@ -272,7 +272,7 @@ pub(super) fn grow_receive_buffer(fd: RawFd) -> io::Result<()> {
         .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, size))
 }
 
-/// Like [`grow_receive_buffer`].
+/// Sets the send buffer size, beyond the system's limit if permitted.
 pub(super) fn grow_send_buffer(fd: RawFd) -> io::Result<()> {
     let size = &SEND_BUFFER;
     set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, size)

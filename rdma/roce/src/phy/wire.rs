@@ -79,7 +79,7 @@ impl Wire {
         self.lock().sent.pop_front()
     }
 
-    /// Delivers a packet if its destination has joined.
+    /// Delivers a packet if a socket is bound to its destination.
     pub fn deliver(&self, frame: Frame) {
         let mut state = self.lock();
         let Some(sockets) = state.sockets.get_mut(&frame.destination) else {

@@ -36,7 +36,7 @@ use cairn_roce_proto::wire::icrc::Checker;
 
 /// Rounds after which a busy endpoint publishes its counters.
 const PUBLISH_EVERY: u32 = 4096;
-/// In each direction of a queue pair.
+/// Maximum outstanding READs and atomics in each direction of a queue pair.
 const MAX_DEPTH: u8 = 128;
 
 pub(super) struct SoftEndpoint {

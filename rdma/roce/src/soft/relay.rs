@@ -65,7 +65,7 @@ pub(super) struct Relays([Relay; 1 << INDEX_BITS]);
 #[derive(Debug, Default)]
 struct Relay {
     queue: Mutex<Queue>,
-    /// Set and cleared under the queue's lock.
+    /// True if the queue has packets; changed under the queue's lock.
     has_packets: AtomicBool,
 }
 
@@ -187,7 +187,8 @@ impl Flows {
     }
 }
 
-/// On failure, packets may arrive out of order.
+/// Lets the kernel direct the flows to their sockets; returns whether it does. On failure, packets
+/// may arrive out of order.
 fn steer(inlet: &Inlet, flows: &[(FlowKey, u32)]) -> bool {
     inlet.steer(flows, INDEX_SHIFT).is_ok()
 }

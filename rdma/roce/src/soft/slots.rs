@@ -24,10 +24,10 @@ const GENERATION_BITS: u32 = 24 - INDEX_BITS - SLOT_BITS;
 const NUMBERS: usize = SLOTS << GENERATION_BITS;
 const NO_SLOT: u16 = u16::MAX;
 const PROMISED: u16 = u16::MAX - 1;
-/// The kernel's filter changes once for so many connections.
+/// Numbers drawn at a time, so that the kernel's filter changes once per this many connections.
 const DRAWN: usize = 64;
-/// Ended queue pairs whose numbers stay in the filter: their peers' last packets may be joined with
-/// others.
+/// Ended queue pairs whose numbers stay in the filter, because GRO may merge their peers' last
+/// packets with others.
 const ENDED: usize = 64;
 
 /// Numbers used so far by the endpoints of one index.
@@ -61,7 +61,7 @@ pub(super) enum Phase {
     Connecting,
     Accepted,
     Established,
-    /// Ended; the owner has the event, or gets it next.
+    /// The queue pair has ended; the owner has the event, or gets it next.
     Broken,
     Closing,
 }
@@ -79,7 +79,7 @@ pub(super) struct Entry {
     pub(super) qp: Option<Qp>,
     pub(super) queued: bool,
     pub(super) timer_at: Option<Instant>,
-    /// For repetition with a smaller path MTU.
+    /// Request to repeat with a smaller path MTU if the peer rejects it.
     pub(super) connect_request: Option<Box<Connect>>,
     pub(super) pkey: PKey,
     /// Agreed codes.
@@ -98,7 +98,7 @@ pub(super) struct Slots {
     ended: VecDeque<u32>,
     turn: usize,
     slots: Vec<Slot>,
-    /// By the low bits of a queue pair number.
+    /// Slots by the low bits of a queue pair number.
     by_number: Vec<u16>,
 }
 
@@ -111,7 +111,7 @@ struct Slot {
 }
 
 impl Slots {
-    /// If numbers must be `admitted` by a filter, many are drawn at once.
+    /// Creates the slots. If numbers must be `admitted` by a filter, many are drawn at once.
     pub(super) fn new(
         index: u32,
         limit: u16,

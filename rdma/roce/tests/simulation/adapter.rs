@@ -1,4 +1,5 @@
-//! One queue pair against an adapter, or a stranger in its name, played by the test.
+//! One queue pair against an adapter, or against an attacker with its address; the test sends the
+//! packets of both.
 
 use super::*;
 use cairn_roce_proto::qp::Joined;
@@ -78,7 +79,7 @@ fn congest(end: &mut End, now: &mut Instant) {
     assert!(end.counters.rp_cnp_handled > 20, "{:?}", end.counters);
 }
 
-/// A stranger does not know the PSN.
+/// An attacker does not know the PSN.
 ///
 /// IBTA 12.9.7.1.
 #[test]

@@ -1,4 +1,5 @@
-//! One queue pair against a peer played by the test: silent, late, of another partition, hostile.
+//! One queue pair against a peer whose packets the test sends: no answers, late answers, another
+//! partition, attacks.
 
 use super::*;
 

@@ -17,11 +17,11 @@ use super::VerbsEndpoint;
 use super::qp::{Phase, Qp};
 use super::work_id::WorkId;
 
-/// For a device that does not report the end.
+/// Time after which a close ends even if the device does not report it.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl VerbsEndpoint {
-    /// `Closed` follows.
+    /// Begins to close a queue pair. [`cairn_rdma::Event::Closed`] follows.
     pub(super) fn begin_close(&mut self, id: QpId) {
         let Some(qp) = self.table.get_mut(id) else {
             return;

@@ -149,7 +149,7 @@ impl VerbsEndpoint {
         )
     }
 
-    /// Also checks the queue pairs that connect or close.
+    /// Reads device events, and checks the queue pairs that connect or close.
     pub(super) fn look_for_events(&mut self) {
         while let Some(event) = self.mailbox.take() {
             self.handle_device_event(event);
@@ -313,8 +313,8 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// For user-space verbs, Linux takes the hop limit from the route
-    /// (`ib_resolve_unicast_gid_dmac`).
+    /// Checks whether the queue pair has the requested hop limit: for user-space verbs, Linux takes
+    /// it from the route (`ib_resolve_unicast_gid_dmac`).
     fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
         let Some(qp) = self.table.get(id) else { return };
         let (Some(wanted), Some(pair)) = (options.hop_limit, &qp.pair) else {

@@ -10,7 +10,7 @@ use super::qp::Qp;
 pub(super) struct QpTable {
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// By the device's number, which each receive contains.
+    /// Slots by the device's queue pair number, which each receive completion contains.
     numbers: HashMap<u32, u16, BuildHasherDefault<NumberHasher>>,
 }
 

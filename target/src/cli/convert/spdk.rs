@@ -422,7 +422,7 @@ impl Import {
         }
         let new = NewListener::at(address, port);
         let at = SocketAddr::new(address, port);
-        // A listener may lead to several subsystems, and always leads to discovery.
+        // A listener may serve several subsystems, and always serves discovery.
         if !self.listeners.contains(&at) {
             let made = self.draft.add_listener(&new);
             self.notes.made(made);
@@ -463,7 +463,7 @@ impl Import {
         }
     }
 
-    /// Later listeners also lead to a subsystem without a list.
+    /// A subsystem without a list is also reachable through later listeners.
     fn set_listeners(&mut self) {
         for (nqn, own) in &self.listeners_of {
             if own.len() < self.listeners.len() {

@@ -10,7 +10,7 @@ use super::*;
 const COMMANDS: usize = 40;
 const LIMIT: &str = "limits = { iops = 20 }";
 const PROTECTABLE: &str = "write_protection = true";
-/// Longer than the time limit for older commands at the disk.
+/// Delay that exceeds the time limit for older commands at the disk.
 const LONG: Duration = Duration::from_secs(6);
 
 fn protection(state: WriteProtectionState) -> Sqe {

@@ -22,7 +22,8 @@ use ledger::Ledger;
 use stage::Stage;
 
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Maximum latency of a bystander's command in fair weather with a disk latency of 1 ms.
+/// Maximum latency of a command of the uninvolved host, without network faults and with a disk
+/// latency of 1 ms.
 const BYSTANDERS_PATIENCE: Duration = Duration::from_millis(100);
 /// Time after KATO in which a target ends a host's commands.
 const QUIESCE: Duration = Duration::from_secs(2);
@@ -172,7 +173,7 @@ impl Crowd {
             .iter()
             .for_each(|disk| disk.set_habits(habits.clone()));
         if self.trouble == Trouble::Hang {
-            // The first guest does not use this disk.
+            // The first host does not use this disk.
             for operation in [Operation::Read, Operation::Write, Operation::Flush] {
                 self.disks[0].hold(operation);
             }
@@ -271,7 +272,7 @@ impl Crowd {
         match self.trouble {
             Trouble::Disks => {}
             Trouble::Dying => self.kill_guest(guest),
-            // The first guest is the bystander.
+            // The first host is uninvolved, and is never killed.
             Trouble::Hang if guest > 0 && self.random.below(2) == 0 => self.kill_guest(guest),
             Trouble::Hang => {}
             Trouble::HostPause => {

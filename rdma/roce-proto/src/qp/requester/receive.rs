@@ -80,7 +80,7 @@ impl Requester {
 
     /// Sends all unacknowledged packets again, to check a fatal NAK.
     ///
-    /// Meanwhile further fatal NAKs are ignored: a stranger could delay the decision.
+    /// Meanwhile further fatal NAKs are ignored, because forged ones could delay the decision.
     fn doubt(&mut self, sequence: u64, code: NakCode, now: Instant) {
         if self.refusal.is_none() {
             self.refusal = Some(Refusal {
@@ -294,7 +294,7 @@ impl Requester {
             return;
         }
         if self.ack_requested <= self.unacked && self.next == self.sent {
-            // Without a requested acknowledgement, the last packet is sent again with AckReq: the
+            // No acknowledgement was requested: the last packet is sent again with AckReq, and the
             // peer acknowledges it or sends a NAK (IBTA 9.7.5.1.2, 9.7.5.1.3).
             self.rewind(self.sent - 1, now);
         } else {

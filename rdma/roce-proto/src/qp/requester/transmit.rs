@@ -145,8 +145,9 @@ impl Requester {
         Some(end + pad)
     }
 
-    /// At regular intervals, and where sending pauses while work awaits its completion. Each
-    /// acknowledgement costs a packet (IBTA 9.7.5.1).
+    /// Returns whether a packet requests an acknowledgement: at regular intervals, and where
+    /// sending pauses while work awaits its completion. Each acknowledgement costs a packet (IBTA
+    /// 9.7.5.1).
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();
