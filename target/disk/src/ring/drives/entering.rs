@@ -40,8 +40,11 @@ impl Drives {
                 let mut until_ns = u64::MAX;
                 if let Some(lease_end_ns) = next.until_ns {
                     let now = *now.get_or_insert_with(|| {
-                        self.look = Some(Look::begin());
-                        now_ns()
+                        let (look, now) = (Look::begin(), now_ns());
+                        // A look covers entries that the kernel left, too.
+                        let all_hold = self.queued.iter().all(|queued| queued.until_ns > now);
+                        self.look = all_hold.then_some(look);
+                        now
                     });
                     if known_until_ns <= now {
                         place.waiting.push_front(next);

@@ -121,6 +121,16 @@ fn what_the_kernel_did_not_get_soon_after_the_look_is_looked_at_again() {
 }
 
 #[test]
+fn the_look_at_a_new_command_does_not_cover_an_expired_one_in_the_queue() {
+    let mut rig = Rig::new();
+    rig.write(100);
+    rig.stop_after_the_look();
+    rig.pass(Duration::from_millis(150));
+    rig.write(1000);
+    assert_eq!(rig.ended(), [(0, LATE), (1, REFUSED)]);
+}
+
+#[test]
 fn a_command_whose_lease_ends_before_the_look_does_not_reach_the_kernel() {
     let mut rig = Rig::new();
     rig.write(100);
