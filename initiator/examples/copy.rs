@@ -6,10 +6,9 @@
 
 use std::error::Error;
 
-use cairn_initiator::{Buffer, Data, Host, HostError, HostOptions, Identity, Namespace, Ticket};
-use cairn_rdma::Provider;
-use cairn_roce::Soft;
-use nvme_proto::wire::Nqn;
+use cairn_initiator::{
+    Buffer, Data, Host, HostError, HostOptions, Identity, Namespace, Nqn, Provider, Soft, Ticket,
+};
 
 const DEPTH: usize = 8;
 /// Maximum bytes of a command.

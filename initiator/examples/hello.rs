@@ -7,10 +7,7 @@
 
 use std::error::Error;
 
-use cairn_initiator::{Data, Host, HostOptions, Identity};
-use cairn_rdma::Provider;
-use cairn_roce::Soft;
-use nvme_proto::wire::Nqn;
+use cairn_initiator::{Data, Host, HostOptions, Identity, Nqn, Provider, Soft};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);

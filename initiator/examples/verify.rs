@@ -9,10 +9,9 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cairn_initiator::{AsyncHost, Data, HostError, HostOptions, Identity, Namespace};
-use cairn_rdma::Provider;
-use cairn_roce::Soft;
-use nvme_proto::wire::Nqn;
+use cairn_initiator::{
+    AsyncHost, Data, HostError, HostOptions, Identity, Namespace, Nqn, Provider, Soft,
+};
 use tokio::task::JoinSet;
 
 const TASKS: usize = 32;

@@ -1,5 +1,24 @@
 //! An NVMe over Fabrics host on RDMA, in user space.
 //!
+//! ```no_run
+//! use cairn_initiator::{Data, Host, HostOptions, Identity, Nqn, Soft};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let options = HostOptions::new(
+//!     "192.0.2.1:4420".parse()?,
+//!     Nqn::parse("nqn.2024-01.com.example:db")?,
+//!     Identity::of_this_machine()?,
+//! );
+//! let mut host = Host::connect(&Soft::default(), options)?;
+//! let disk = host.open_namespace(1)?;
+//! let mut buffer = host.buffer(disk.block_bytes as usize)?;
+//! host.run(1, disk.read(0, 1), Data::whole(&mut buffer))?;
+//! println!("{:?}", buffer.bytes(0, 16));
+//! host.shutdown()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Three layers, for three kinds of programs:
 //!
 //! * A [`Controller`] is one association with its queues. It never blocks and reads no clock:
@@ -25,9 +44,9 @@
 //! ([`Host::open_namespace`]) and identified again whenever it may have changed. Commands for
 //! another disk under its NSID end in [`HostError::Replaced`].
 //!
-//! Every command gets exactly one result: a [`Response`] with any status, or [`HostError::Lost`].
-//! The result arrives once nothing can access the command's buffer; until then the buffer stays
-//! registered, even if its owner has dropped it.
+//! Every command ends exactly once ([`Ended`]): with a [`Response`] of any status, or with
+//! [`HostError::Lost`] once nothing can access its buffer. It owns the buffer until then, so a
+//! dropped future or a wait that timed out cannot change data that may still be sent.
 //!
 //! # When things go wrong
 //!
@@ -87,6 +106,11 @@ pub mod providers;
 mod queue;
 mod reading;
 mod waiting;
+
+pub use cairn_rdma::{Device, Provider};
+pub use cairn_roce::{Soft, SoftOptions};
+pub use cairn_verbs::VerbsProvider;
+pub use nvme_proto::wire::{self, Nqn, Sqe, Status};
 
 pub use buffer::{Buffer, Data, Part};
 pub use controller::Controller;
