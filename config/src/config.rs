@@ -174,9 +174,9 @@ pub enum ControlSocket {
 pub enum Reactors {
     /// Number and cores chosen by the target.
     Auto,
-    /// This number; the target chooses their cores.
+    /// Number of reactors; the target chooses their cores.
     Count(usize),
-    /// One on each of these cores.
+    /// One reactor on each of these cores.
     Cores(Vec<usize>),
 }
 

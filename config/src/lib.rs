@@ -357,7 +357,8 @@ impl Config {
 fn check_apart(added: &[(String, toml_edit::Table)]) -> Option<Vec<Namespace>> {
     let mut text = String::from("control.socket = \"off\"\nlistener = [{ address = \"::1\" }]\n");
     for (index, (_, table)) in added.iter().enumerate() {
-        // These refer to groups and clusters elsewhere in the file.
+        // Host groups and Ceph clusters are defined elsewhere in the file, so such tables cannot be
+        // checked alone.
         let names = table.get("hosts").and_then(toml_edit::Item::as_array);
         let is_special = |text: &str| text.starts_with("rbd:") || text.starts_with("dir:");
         let export = table.get("export").and_then(toml_edit::Item::as_str);

@@ -185,7 +185,7 @@ fn start_reports(budget: &mut Budget) {
 }
 
 fn report([refused, fault, connection, disk, detail]: [u64; Topic::ALL.len()]) {
-    // Cause: this module, once an interval.
+    // Cause: this module, once an interval; needs no further rate limit.
     tracing::warn!(
         refused,
         fault,

@@ -4,7 +4,7 @@ use core::fmt;
 
 /// Maximum scatter/gather elements of a work request.
 ///
-/// A submission queue entry and its in-capsule data.
+/// A command capsule needs two: the submission queue entry and its in-capsule data.
 pub const MAX_SGE: usize = 2;
 
 /// Identifier of a queue pair of one endpoint.

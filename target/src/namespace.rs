@@ -109,7 +109,7 @@ impl Namespace {
     /// Warns if drives are to be polled and the driver has no poll queues for this one.
     pub(crate) fn warn_unless_polled(&self) {
         if self.backend.lacks_poll_queues() {
-            // Cause: the configuration.
+            // Cause: the configuration; needs no rate limit.
             tracing::warn!(
                 backing = self.backing,
                 "poll_drives is set, and Linux's driver has no queues to poll for this drive: its \
@@ -202,7 +202,7 @@ impl Namespace {
 /// An unreadable file counts as protected.
 fn kept_of(kept: &Kept) -> WriteProtectionState {
     kept.read().unwrap_or_else(|error| {
-        // Cause: the configuration.
+        // Cause: the configuration; needs no rate limit.
         tracing::error!(
             file = %kept.path().display(), %error,
             "cannot read a file of write protection: the namespace is protected until a host \

@@ -387,7 +387,7 @@ fn host_id(name: &str) -> [u8; 16] {
 }
 
 fn config(toml: &str, network: &Network, listener: &str) -> Config {
-    // One reactor, which is fast on small machines.
+    // The default is one reactor, which is fast on small machines.
     let target = if toml.contains("[target]") {
         ""
     } else {

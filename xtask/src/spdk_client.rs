@@ -72,7 +72,7 @@ pub(crate) fn fetch() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Versions of all files, which name the folder.
+/// Name of the client's folder: the versions of all its files.
 fn versions() -> String {
     WHEELS.map(|(_, version, _)| version).join("-")
 }

@@ -153,7 +153,7 @@ fn number(text: &str, key: &str) -> Result<u64> {
         .with_context(|| format!("no number behind {key}"))
 }
 
-/// First or last available core.
+/// Core of a process: the first or the last one available.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Core {
     First,

@@ -171,7 +171,7 @@ impl Check<'_> {
         }
     }
 
-    /// One of `words`; `None` if absent or unknown.
+    /// Returns the meaning of one of `words`; `None` if the value is absent or unknown.
     fn word<T: Copy>(
         &mut self,
         place: &Place,

@@ -9,13 +9,13 @@ const LIMITED_HOST: &str = "limited_host";
 /// Scope of limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitsOf {
-    /// All hosts together on this namespace.
+    /// Limits of all hosts together on this namespace.
     Namespace(u32),
-    /// All hosts together on all namespaces of the subsystem.
+    /// Limits of all hosts together on all namespaces of the subsystem.
     Subsystem,
-    /// Each host of the subsystem, separately.
+    /// Limits of each host of the subsystem, separately.
     EachHost,
-    /// Host with this NQN; replaces the limits of `EachHost`.
+    /// Limits of the host with this NQN, in place of the limits of `EachHost`.
     Host(String),
 }
 

@@ -128,7 +128,7 @@ impl Draft {
     /// uses it.
     ///
     /// # Errors
-    /// The subsystem is not in the file, or the listener does not lead to it.
+    /// The subsystem is not in the file, or does not have the listener.
     pub fn remove_listener_from(
         &mut self,
         nqn: &str,

@@ -12,7 +12,7 @@ pub enum Reason {
     Absent,
     /// Permission denied.
     Denied,
-    /// Any other reason, in its own words.
+    /// Other reason, as text.
     Other(String),
 }
 

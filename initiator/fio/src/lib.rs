@@ -208,7 +208,7 @@ unsafe extern "C" fn event(_: *mut ThreadData, index: c_int) -> *mut IoUnit {
     with_job(|job| job.event(index as usize)).unwrap_or(std::ptr::null_mut())
 }
 
-/// First of many calls; releases all buffers.
+/// Releases all buffers at the first of fio's calls, one per I/O unit.
 unsafe extern "C" fn io_u_free(_: *mut ThreadData, _: *mut IoUnit) {
     with_job(Job::forget_buffers);
 }

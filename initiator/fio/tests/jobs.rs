@@ -46,7 +46,7 @@ fn engine() -> &'static PathBuf {
         if let Some(path) = std::env::var_os(ENGINE) {
             return path.into();
         }
-        // Next to this program, in the profile's folder.
+        // The engine lies next to this program, in the profile's folder.
         let program = std::env::current_exe().expect("this program has a path");
         let folder = program
             .ancestors()

@@ -161,7 +161,8 @@ fn each_parameter_of_an_io_connect_is_checked() {
     ] {
         let refusal = refused(&connect, subsystem);
         assert_eq!(refusal.result, IN_DATA | parameter);
-        // The controller ended, perhaps, and its CNTLID is another host's: connect anew.
+        // The status makes the host connect again: its controller may have ended, and its CNTLID
+        // may belong to another host.
         assert_eq!(refusal.status, Status::CONNECT_INVALID_PARAMETERS);
     }
     let mut too_long = Connect::io(cntlid, 1);

@@ -308,7 +308,7 @@ impl Id {
                 }
             }
             Err(error) => {
-                // Cause: the removal of a device.
+                // Cause: the removal of a device; needs no rate limit.
                 tracing::warn!(%error, "cannot open /dev/null: the device's removal waits");
             }
         }

@@ -63,7 +63,7 @@ impl Subscribers {
     pub(crate) fn device_removed(&self) {
         let mailboxes = lock(&self.mailboxes);
         if !self.removed.swap(true, Ordering::AcqRel) {
-            // Cause: the device.
+            // Cause: a fault of the device; needs no rate limit.
             tracing::warn!(device = self.device, "the RDMA device goes away");
             notify(&mailboxes, &DeviceEvent::Removed);
         }

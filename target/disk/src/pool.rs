@@ -62,7 +62,7 @@ struct Unit {
 #[derive(Debug)]
 pub struct Pool {
     units: Vec<Unit>,
-    /// Heads by order.
+    /// First free block of each order.
     free: Vec<u32>,
     loose: Vec<u32>,
     free_units: usize,
@@ -114,7 +114,7 @@ impl Pool {
     }
 
     #[cfg(test)]
-    /// Possibly fragmented.
+    /// Returns the number of free bytes, which may be fragmented.
     pub(crate) fn free_bytes(&self) -> usize {
         self.free_units * UNIT
     }

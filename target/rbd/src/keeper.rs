@@ -82,7 +82,7 @@ pub(crate) fn start(
     };
     keeper.watch_updates()?;
     if let Err(errno) = keeper.watch_header() {
-        // Cause: the configuration.
+        // Cause: the configuration; needs no rate limit.
         tracing::warn!(
             image = keeper.name, error = %words(errno),
             "the image's header cannot be watched: it is not noticed at once when the cluster \
@@ -151,7 +151,7 @@ impl Keeper {
                     (self.on_change)();
                 }
             }
-            // Cause: an administrator's change of the image.
+            // Cause: an administrator's change of the image; needs no rate limit.
             Err(errno) => tracing::warn!(
                 image = self.name, error = %words(errno),
                 "the image changed, and its size cannot be found out"
@@ -215,7 +215,7 @@ impl Keeper {
             Ok(()) => self.look(),
             Err(errno @ (libc::ESHUTDOWN | libc::ENOENT)) => self.fail(errno),
             Err(again) => {
-                // Cause: the cluster, at most once a second.
+                // Cause: the cluster, at most once a second; needs no rate limit.
                 tracing::warn!(
                     image = self.name, error = %words(errno), again = %words(again),
                     "the watch on the image's header broke, and is tried again"
@@ -230,14 +230,14 @@ impl Keeper {
     fn fail(&self, errno: i32) {
         self.state.failure.store(errno, Ordering::Relaxed);
         if errno == libc::ESHUTDOWN {
-            // Cause: the cluster, once for each image.
+            // Cause: the cluster, once for each image; needs no rate limit.
             tracing::error!(
                 image = self.name,
                 "the cluster has blocklisted this client: all commands fail; when nothing else \
                  writes to the image, reload"
             );
         } else {
-            // Cause: the cluster, once for each image.
+            // Cause: the cluster, once for each image; needs no rate limit.
             tracing::error!(
                 image = self.name,
                 "the image or its pool was removed: all commands fail; remove the namespace"

@@ -284,7 +284,8 @@ fn begin(
     if begun >= 0 {
         return Ok(());
     }
-    // SAFETY: an operation that failed to start has no callback: both are still ours.
+    // SAFETY: an operation that failed to start has no callback, so the completion and the argument
+    // are still ours.
     unsafe {
         (functions.rbd_aio_release)(completion);
         Err((Box::from_raw(argument), -begun))

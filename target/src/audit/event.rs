@@ -14,7 +14,7 @@ pub(crate) struct Event {
     pub(super) at: SystemTime,
     name: &'static str,
     pub(super) peer: Option<SocketAddr>,
-    /// Any peer can cause such events at any rate.
+    /// True if any peer can cause the event at any rate.
     pub(super) is_cheap: bool,
     /// Fields after the address, each preceded by a comma.
     pub(super) fields: String,
@@ -121,7 +121,8 @@ impl std::fmt::Display for Utc {
     }
 }
 
-/// (year, month, day). Internally years begin in March, so that the leap day is the last.
+/// Returns the year, month and day of a day since 1970. Internally years begin in March, so that
+/// the leap day is their last.
 fn date(day: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     /// Days from 0000-03-01 to 1970-01-01.

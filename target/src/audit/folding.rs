@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
-    /// (lines, events in them).
+    /// Returns the number of lines, and of the events in them.
     fn fold(events: impl Iterator<Item = Event>) -> (usize, u64) {
         let mut folding = Folding::default();
         let now = Instant::now();

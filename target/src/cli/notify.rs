@@ -40,7 +40,7 @@ pub(super) fn stopping() {
 
 fn send(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        // Cause: the start, a reload or the end of the target.
+        // Cause: the start, a reload or the end of the target; needs no rate limit.
         tracing::warn!(
             %error,
             "cannot notify the service manager: check that NOTIFY_SOCKET names a socket that \

@@ -29,7 +29,7 @@ use super::Observed;
 use super::page::{Buckets, Format, Page};
 use crate::panics::{Part, confine_future};
 
-/// One more connection closes the oldest.
+/// Maximum number of connections; a further one closes the oldest.
 const CONNECTIONS_MAX: usize = 64;
 /// Limit of a request with its headers, the smallest that hyper supports.
 const REQUEST_MAX_BYTES: usize = 8 << 10;
@@ -76,7 +76,7 @@ impl MetricsServer {
                     }
                 });
             })?;
-        // Cause: the configuration.
+        // Cause: the configuration; needs no rate limit.
         tracing::info!(%address, "serving metrics");
         Ok(Self {
             address,

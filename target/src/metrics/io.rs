@@ -267,7 +267,7 @@ impl QueueCounters {
 /// Totals of a controller's queues, including closed ones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostTotals {
-    /// (commands, bytes), by [`Class`].
+    /// Numbers of commands and bytes, by [`Class`].
     pub(crate) classes: [(u64, u64); 3],
     pub(crate) times: [Times; 3],
     /// `None` stands for statuses not counted separately.

@@ -138,7 +138,8 @@ impl Table {
         nsid.filter(|nsid| nsids.contains(nsid))
     }
 
-    /// Former NSIDs if possible. Returns the names of files without one.
+    /// Assigns NSIDs to files, their former ones if possible. Returns the names of the files
+    /// without an NSID.
     pub(super) fn assign(
         &mut self,
         files: &[&Found],

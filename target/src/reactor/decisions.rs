@@ -56,7 +56,7 @@ pub(super) fn renew(
         return Ok(());
     }
     let (controller, nsid) = (&*association.controller, request.sqe.nsid.get());
-    // Another disk with the same NSID is not the one the host meant.
+    // A command does not move to another disk that has got its NSID meanwhile.
     let found = disks.find(association, nsid);
     let disk = found.filter(|found| request.disk == Some(*found));
     let disk = disk.map(|disk| &disks[disk]);

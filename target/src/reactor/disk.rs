@@ -426,7 +426,7 @@ fn turn_ended(
         match result {
             Some(result) if result != Err(Errno(libc::ECANCELED)) => {
                 let mut joined = turns.take_joined();
-                // These flushes are covered by the completed one.
+                // The completed flush covers the joined ones.
                 while let Some(id) = queues.requests.pop_front(&mut joined) {
                     ended(queues, io, now, id, result);
                 }

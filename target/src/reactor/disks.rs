@@ -108,7 +108,8 @@ impl Disk {
     fn learn(&mut self, port: usize, device: &Arc<dyn Device>) {
         match self.namespace.region(device) {
             Ok(region) => self.regions[port] = region,
-            // Cause: a configuration change or a new device. Data is then copied.
+            // Cause: a configuration change or a new device; needs no rate limit. Data is then
+            // copied.
             Err(error) => tracing::warn!(
                 nsid = self.namespace.nsid, device = device.name(), %error,
                 "the memory of a namespace could not be registered: its data will be copied"
@@ -278,7 +279,7 @@ impl Disks {
         let file = match namespace.backend.add_to(ring) {
             Ok(file) => file,
             Err(error) => {
-                // Cause: a configuration change or a new device.
+                // Cause: a configuration change or a new device; needs no rate limit.
                 tracing::error!(nsid = namespace.nsid, %error, "a namespace cannot be served");
                 return None;
             }
@@ -373,7 +374,8 @@ impl Disks {
         }
     }
 
-    /// (slots passed, disk).
+    /// Returns the next disk from slot `from` on to which the controller has access, as (slot after
+    /// it, disk).
     pub(crate) fn next(&self, of: &Association, from: u32) -> Option<(u32, u32)> {
         let table = self.tables.get(of.subsystem.id as usize)?;
         let rest = from..table.disks.len() as u32;
@@ -407,7 +409,7 @@ impl Disks {
         if let Some(file) = removed.file
             && let Err(error) = ring.remove_file(file)
         {
-            // Cause: a configuration change or a new device.
+            // Cause: a configuration change or a new device; needs no rate limit.
             tracing::warn!(nsid = removed.namespace.nsid, %error, "a file stays open");
         }
     }

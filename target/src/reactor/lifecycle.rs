@@ -182,7 +182,7 @@ impl Reactor {
             self.queues.ports.resize_with(index + 1, || None);
         }
         self.queues.ports[index] = Some(port);
-        // Cause: the first connection of a device, or its removal.
+        // Cause: the first connection of a device, or its removal; needs no rate limit.
         tracing::info!(
             device = device.name(),
             reactor = self.control.index,
@@ -404,7 +404,7 @@ impl Reactor {
         queues.late.retain(|(of, _)| *of != qpair);
     }
 
-    /// All work of the queue pair has completed.
+    /// Removes a queue pair after all its work has completed.
     fn closed(&mut self, qpair: QpairId) {
         self.close(qpair, Ending::Trouble(&trouble::TRANSPORT_GAVE_UP));
         let queue = &mut self.queues.qpairs[qpair];
@@ -438,7 +438,7 @@ impl Reactor {
             return;
         };
         let device = port.device().id();
-        // Cause: the first connection of a device, or its removal.
+        // Cause: the first connection of a device, or its removal; needs no rate limit.
         tracing::warn!(
             device = port.device().name(),
             reactor = self.control.index,
@@ -446,7 +446,7 @@ impl Reactor {
         );
         // The ring keeps the pages of the receive slots for requests in the backend.
         if let Err(error) = port.close(index, &mut self.io.ring) {
-            // Cause: the removal of a device.
+            // Cause: the removal of a device; needs no rate limit.
             tracing::warn!(%error, "memory of a removed device stays registered");
         }
         self.io.disks.port_closed(index);

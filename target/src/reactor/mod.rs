@@ -115,8 +115,8 @@ impl Sizes {
     pub(crate) fn completions(&self) -> u32 {
         // Each posted receive completes once.
         self.receives
-            // One signaled work request per request, its READ or its SEND. On a broken queue pair,
-            // WRITE and SEND both complete.
+            // Each request has one signaled work request at a time, its READ or its SEND. On a
+            // broken queue pair, WRITE and SEND both complete.
             + 2 * self.requests()
     }
 }

@@ -88,7 +88,7 @@ fn give_up(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
     if request.stage() == Stage::InBackend {
         return io.stop_block(request, id);
     }
-    // Another path of the host may reach the disk.
+    // The status lets the host retry on another path, which may reach the disk.
     let status = match request.stage() {
         Stage::AwaitingOlder => Status::ANA_TRANSITION,
         _ => Status::NAMESPACE_NOT_READY,

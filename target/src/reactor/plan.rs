@@ -146,7 +146,8 @@ fn hints(sqe: &Sqe, operation: Operation, fua: bool) -> Hints {
     }
 }
 
-/// (data, scratch) without a window. MDTS limits the length to 32 bits.
+/// Returns the bytes of the data and the scratch buffer of a command without a window. MDTS limits
+/// the length to 32 bits.
 fn buffers_for(
     operation: Operation,
     transfer: DataTransfer,

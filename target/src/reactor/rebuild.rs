@@ -197,7 +197,7 @@ fn report(reactor: usize, panic: &Panic, losses: &Losses) {
         queue_pairs,
         commands,
     } = losses;
-    // Cause: a bug, a few times a minute: see `Panics`.
+    // Cause: a bug, a few times a minute (see `Panics`); needs no rate limit.
     tracing::error!(
         reactor,
         panic = message,

@@ -15,7 +15,7 @@ use crate::ids::{QpairId, ShareId};
 use crate::limits::Purse;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// A namespace holds little up to 1/`LITTLE` of the total.
+/// Divisor of the total: a namespace with at most this part counts as small.
 const LITTLE: usize = 16;
 
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +25,8 @@ pub(super) struct Stock {
 }
 
 impl Stock {
-    /// A holder of nothing may always take something.
+    /// Returns whether a host may take `more`. A host or namespace without resources may always
+    /// take some.
     pub(super) fn allows(self, by_host: usize, by_disk: usize, more: usize) -> bool {
         let left = self.free.saturating_sub(more);
         let (host, disk) = (by_host + more, by_disk + more);
@@ -37,7 +38,7 @@ impl Stock {
 
     /// Returns the free amount from which every host is within its share.
     pub(super) fn plenty(total: usize, reserve: usize) -> usize {
-        // A holding is at most the amount that is not free.
+        // A host holds at most the amount that is not free.
         (2 * total + reserve + 3).div_ceil(3)
     }
 }

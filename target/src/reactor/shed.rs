@@ -38,7 +38,8 @@ pub(super) fn shed_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
     }
 }
 
-/// They may use requests beyond their host's share, up to three quarters of all.
+/// Removes and returns overdue capsules. They may use requests beyond their host's share, up to
+/// three quarters of all.
 pub(super) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsule> {
     if queues.lines.is_empty() {
         return Vec::new();

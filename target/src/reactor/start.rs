@@ -185,7 +185,7 @@ fn pin(core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);
     if let Err(error) = sched_setaffinity(None, &cores) {
-        // Cause: the start.
+        // Cause: the start; needs no rate limit.
         tracing::warn!(core, %error, "a reactor could not be pinned to its core");
     }
 }

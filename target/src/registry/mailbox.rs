@@ -189,9 +189,9 @@ impl Mailbox {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// All messages are handled at once.
+    /// True if messages are left; the reactor handles all at once.
     pub(crate) messages: bool,
-    /// Connections are taken at their own times.
+    /// True if connections are left; the reactor takes them at intervals.
     pub(crate) connections: bool,
 }
 

@@ -78,8 +78,8 @@ pub(crate) enum ControlMessage {
     Drained,
 }
 
-/// Later writes are durable before they complete; the command completes once the earlier ones are
-/// durable too.
+/// Command that disables the volatile write cache. Later writes are durable before they complete;
+/// the command completes once earlier writes are durable, too.
 #[derive(Debug)]
 pub(crate) struct WriteThrough {
     pub(crate) subsystem: u32,

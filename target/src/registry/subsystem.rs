@@ -377,7 +377,7 @@ impl SubsystemShared {
         });
     }
 
-    /// (CNTLID, QID, queue pair).
+    /// Returns the subsystem's queues on a reactor, as (CNTLID, QID, queue pair).
     pub(crate) fn queues_on(&self, reactor: usize) -> Vec<(u16, u16, QpairId)> {
         let state = self.lock();
         let controllers = state.controllers.iter();

@@ -87,7 +87,7 @@ pub(crate) struct Request {
     pub(crate) in_capsule_bytes: u32,
     pub(crate) task: Task,
     pub(crate) transfer: DataTransfer,
-    /// (data, scratch) needed next.
+    /// Bytes of the data and the scratch buffer that the request needs next.
     pub(crate) buffer_bytes: (u32, u32),
     pub(crate) reserved: usize,
     /// Disk memory read directly by the RDMA device.
@@ -264,7 +264,7 @@ impl Request {
     /// If the request still has a permit, a buffer, a share, a receive slot or a disk.
     #[inline(always)]
     pub(crate) fn release(&mut self, id: RequestId, free: &mut FreeList) {
-        // One check of all fields; only the cold path determines the failing one.
+        // Checks all fields at once; only the cold path determines the failing field.
         if self.stage != Stage::Running || self.is_held() {
             self.refuse_release(id);
         }

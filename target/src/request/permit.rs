@@ -17,12 +17,12 @@ impl Permit {
         std::mem::forget(self);
     }
 
-    /// Another request completes the command later.
+    /// Consumes the permit: another request completes the command later.
     pub(crate) fn parked(self) {
         std::mem::forget(self);
     }
 
-    /// Another request executes the command later.
+    /// Consumes the permit: another request executes the command later.
     pub(crate) fn deferred(self) {
         std::mem::forget(self);
     }

@@ -14,7 +14,7 @@ mod packets;
 mod queue_pair;
 mod text;
 
-/// Function for an input.
+/// Function that tests one input.
 pub type Target = fn(&[u8]);
 
 /// Targets by name, with a program for each in `fuzz/fuzz_targets`.

@@ -47,7 +47,7 @@ pub use faults::{Fault, Nature, Op, Rule};
 use mounting::{mount_on, unmount};
 use server::Server;
 
-/// Variable, "required" if a failed mount must fail the test.
+/// Environment variable; "required" if a failed mount must fail the test.
 pub const VARIABLE: &str = "CAIRN_FUSE";
 
 /// Maximum time until an operation reaches the disk.

@@ -24,7 +24,7 @@ enum Content {
     Zeroes,
     /// Content generated from this seed by `block_of`.
     Of(u64),
-    /// Any content, because a write ended without a completion.
+    /// The block may have any content, because a write ended without a completion.
     Unknown,
 }
 

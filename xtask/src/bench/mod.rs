@@ -239,7 +239,8 @@ fn check_complete(folder: &Path, items: &[Item], repeat: u32) -> Result<()> {
     Ok(())
 }
 
-/// Takes one sample of each; the starting one alternates by round.
+/// Takes one sample of `ours` and one of `theirs`; even rounds begin with `ours`, odd rounds with
+/// `theirs`.
 fn in_turns<A, B>(
     round: u32,
     ours: impl FnOnce() -> Result<A>,

@@ -16,7 +16,7 @@ const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 /// Reason of an allowed skip.
 #[derive(Clone, Copy)]
 enum Reason {
-    /// Another step or command runs the test.
+    /// The test is run by another step or command.
     RunsElsewhere(&'static str),
     /// The promise is untested on such machines.
     Lacks(&'static str),

@@ -38,7 +38,7 @@ pub use verdict::{FAILOVERS_MAX, Verdict, judge, judge_loss};
 /// `numa` (the adapter nearest to the processor) has no use with one polling thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Each path in turn.
+    /// Selects the paths one after the other.
     #[default]
     RoundRobin,
     /// The path with the fewest outstanding commands.
@@ -52,7 +52,7 @@ pub enum Link {
     Live,
     /// The controller is lost and may return.
     Reconnecting,
-    /// The controller is gone, or has no access to the namespace.
+    /// The controller is lost, or has no access to the namespace.
     Lost,
 }
 

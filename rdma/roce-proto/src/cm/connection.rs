@@ -189,7 +189,8 @@ pub(super) struct Connection {
     pub(super) last: Option<Box<[u8; MAD_LEN]>>,
     pub(super) deadline: Option<Instant>,
     pub(super) interval: Duration,
-    /// True until the peer's address is proven: messages then only answer the peer's.
+    /// True until the peer's address is proven; until then, messages are only sent as answers to
+    /// the peer.
     pub(super) quiet: bool,
     pub(super) gives_up_at: Instant,
     pub(super) questioned_at: Option<Instant>,

@@ -200,7 +200,8 @@ impl Qp {
         if congested {
             cx.counters.np_ecn_marked_roce_packets += 1;
             let recent = |at| now.saturating_duration_since(at) < CNP_INTERVAL;
-            // Two queue pairs would exchange notifications without end.
+            // Notifications get no notification; otherwise two queue pairs would exchange them
+            // without end.
             let is_notification = packet.opcode == Opcode::Cnp;
             self.owes_cnp |= !is_notification && !self.cnp_sent_at.is_some_and(recent);
         }

@@ -43,7 +43,7 @@ pub(super) struct Requester {
     sent: u64,
     /// First sequence number of the next posted work.
     end: u64,
-    /// One past the last packet with AckReq.
+    /// Sequence number after the last packet with AckReq.
     ack_requested: u64,
     /// Whether a completion or resumed sending awaits an AckReq.
     awaited: bool,

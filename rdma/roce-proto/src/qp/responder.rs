@@ -21,7 +21,7 @@ pub(super) struct Responder {
     responder_resources: usize,
     min_rnr_timer: u8,
 
-    /// Next in order.
+    /// Sequence number of the next packet in order.
     expected: u64,
     /// Completed messages (IBTA 9.7.7.1).
     msn: u32,
@@ -182,7 +182,8 @@ impl Responder {
         self.responses.back().copied().filter(Response::is_nak)
     }
 
-    /// First and middle packets are full, and last ones not empty (IBTA 9.7.4.1.6).
+    /// Checks the length of a packet: first and middle packets are full, and last ones not empty
+    /// (IBTA 9.7.4.1.6).
     fn check_length(&self, packet: &Packet<'_>) -> Result<(), Stop> {
         let length = packet.payload.len() as u32;
         let starts = packet.opcode.starts_message();

@@ -165,7 +165,7 @@ impl Station {
         self.endpoint.post_receives(&[work])
     }
 
-    /// One message at a time per connection.
+    /// Stores a message for sending; each connection has one at a time.
     fn write_down(&self, qp: QpId, message: &[u8]) -> Sge {
         let message = &message[..message.len().min(SAID_BYTES)];
         let at = scratch(qp) + DATA_BYTES;

@@ -172,8 +172,8 @@ impl Batch {
         let found = found.map(|at| from + at);
         found.or_else(|| {
             let last = self.groups.last()?;
-            // Other queue pairs may have packets of the last one's length, unless only first
-            // packets have it.
+            // A packet of another queue pair may follow with the last packet's length, unless only
+            // first packets have that length.
             let shorter = last.segment.checked_sub(sealed)?;
             let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;
             (ends && open(last)).then_some(self.groups.len() - 1)

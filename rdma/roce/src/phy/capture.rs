@@ -155,7 +155,7 @@ impl Capture {
             // Errors are ignored as in `flush`.
             let _ = sink.file.flush();
             if !self.is_full.swap(true, Ordering::Relaxed) {
-                // Cause: the limit, once for each file.
+                // Cause: the size limit, once for each file; needs no rate limit.
                 tracing::warn!("the capture ends: the file has the size of --pcap-limit");
             }
             return;

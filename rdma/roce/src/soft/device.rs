@@ -20,7 +20,7 @@ use crate::phy::interface::PathMtus;
 use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 
-/// One value of the top bits is connection management's.
+/// Maximum endpoints: all values of the top bits, except one for connection management.
 const MAX_ENDPOINTS: usize = (1 << INDEX_BITS) - 1;
 pub(super) const INDEX_SHIFT: u32 = 24 - INDEX_BITS;
 

@@ -25,7 +25,7 @@ use super::transition::{self, Depths, Start};
 /// A capsule without data, or a response, then needs no DMA read.
 const INLINE: u32 = 64;
 
-/// Each read costs a system call.
+/// Interval of reads of device events, because each read costs a system call.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl VerbsEndpoint {

@@ -170,7 +170,8 @@ impl VerbsEndpoint {
     fn received(&mut self, slot: u32, wc: &sys::ibv_wc, status: WorkStatus) -> Option<Completion> {
         let work = self.slots.take(slot)?;
         let Some(qp) = self.table.by_number(wc.qp_num) else {
-            // Others can use the receive. A refusal means that the device is broken.
+            // Posts the receive again for other queue pairs. A refusal means that the device is
+            // broken.
             let _ = self.post_batch(&[work]);
             return None;
         };

@@ -28,7 +28,7 @@ pub(super) fn to_init(pair: &mut QueuePair, cm: &mut Id, start: Start) -> Result
     if let Some(index) = start.pkey_index {
         attributes.pkey_index = index;
     }
-    // Each region restricts remote access further.
+    // The queue pair permits remote access; each region restricts it further.
     attributes.qp_access_flags = sys::IBV_ACCESS_REMOTE_WRITE;
     if start.depths.responder > 0 {
         attributes.qp_access_flags |= sys::IBV_ACCESS_REMOTE_READ;

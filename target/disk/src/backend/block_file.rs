@@ -143,7 +143,7 @@ impl BlockFile {
         if self.limits.as_ref().is_none_or(keeps) {
             return;
         }
-        // Cause: the configuration.
+        // Cause: the configuration; needs no rate limit.
         tracing::warn!(
             path = %self.path.display(), block_bytes = self.block_bytes,
             "a block of the namespace is several of the device: if the power fails, a block can \
@@ -192,7 +192,7 @@ impl BlockFile {
         }
         self.sync()?;
         self.health.flushes_again();
-        // Cause: a reload.
+        // Cause: a reload; needs no rate limit.
         tracing::warn!(
             path = %self.path.display(),
             "the disk can flush again: writes from before its failure may be lost"
@@ -442,7 +442,7 @@ impl BlockFile {
             }
             (BlockOp::Deallocate, libc::EOPNOTSUPP | libc::ENOSYS) => {
                 if self.can_deallocate.swap(false, Ordering::Relaxed) {
-                    // Cause: the disk, once for each kind of operation.
+                    // Cause: the disk, once for each kind of operation; needs no rate limit.
                     tracing::info!(path = %self.path.display(), "deallocated blocks cannot be given back here");
                 }
                 Progress::Done(Ok(()))
@@ -469,7 +469,7 @@ impl BlockFile {
             Zeroing::Punch | Zeroing::Write => Zeroing::Write,
         };
         if self.zeroing.fetch_max(next as u8, Ordering::Relaxed) < next as u8 {
-            // Cause: the disk, once for each kind of operation.
+            // Cause: the disk, once for each kind of operation; needs no rate limit.
             tracing::info!(
                 path = %self.path.display(), instead = %next,
                 "the disk does not support a method of writing zeroes"

@@ -20,7 +20,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// (device, inode) of a disk.
+/// Device and inode number of a disk.
 pub(super) type Place = (u64, u64);
 
 /// Open disk with its guard. Dropping the last clone closes it on another thread; rings hold one

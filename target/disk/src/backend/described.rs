@@ -37,7 +37,8 @@ pub struct Atomic {
     pub normal: u32,
     /// Atomic size across a power failure.
     pub power_fail: u32,
-    /// A write that crosses a multiple of this is not atomic; 0 means no boundary.
+    /// Boundary in blocks: a write that crosses a multiple of it is not atomic. 0 means no
+    /// boundary.
     pub boundary: u32,
     /// Offset of the first boundary.
     pub boundary_offset: u16,
@@ -46,7 +47,7 @@ pub struct Atomic {
 }
 
 impl Atomic {
-    /// One block, guaranteed by every disk.
+    /// Atomicity of a single block, guaranteed by every disk.
     pub const BLOCK: Self = Self {
         normal: 1,
         power_fail: 1,

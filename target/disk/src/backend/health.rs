@@ -47,7 +47,7 @@ impl Health {
 
     pub(super) fn sync_failed(&self, path: &Path, errno: i32) {
         if self.note(SYNC_FAILED) {
-            // Cause: the disk, once until a reload.
+            // Cause: the disk, once until a reload; needs no rate limit.
             tracing::error!(
                 path = %path.display(), error = %std::io::Error::from_raw_os_error(errno),
                 "a flush failed: acknowledged writes may be lost, and every flush and durable \
@@ -58,7 +58,7 @@ impl Health {
 
     pub(super) fn change_unknown(&self, path: &Path) {
         if self.note(CHANGE_UNKNOWN) {
-            // Cause: a bug, once until a reload.
+            // Cause: a bug, once until a reload; needs no rate limit.
             tracing::error!(
                 path = %path.display(),
                 "a thread panicked in a change of this disk, and the disk may have all, some or \
@@ -72,7 +72,7 @@ impl Health {
     pub(super) fn cut_short(&self, path: &Path, expected: u64) -> bool {
         let is_new = self.note(CUT_SHORT);
         if is_new {
-            // Cause: the disk, once until a reload.
+            // Cause: the disk, once until a reload; needs no rate limit.
             tracing::error!(
                 path = %path.display(), expected_bytes = expected,
                 "the disk is shorter than its namespace: every command fails until a reload \
@@ -85,7 +85,7 @@ impl Health {
     pub(super) fn count_names(&self, path: &Path, names: u64) {
         let was_nameless = self.nameless.swap(names == 0, Ordering::Relaxed);
         if names == 0 && !was_nameless {
-            // Cause: the disk, once for each deletion.
+            // Cause: the disk, once for each deletion; needs no rate limit.
             tracing::warn!(
                 path = %path.display(),
                 "the file was deleted: its data is lost when this target ends; a host can still \
@@ -132,14 +132,14 @@ pub(super) fn warn_of_size(path: &Path, block_bytes: u32, bytes: u64, before: u6
         bytes % u64::from(block_bytes),
     );
     if rest != 0 {
-        // Cause: the start, or a reload.
+        // Cause: the start, or a reload; needs no rate limit.
         tracing::warn!(
             path = %path.display(), block_bytes, bytes = rest,
             "the size is no multiple of the block: hosts do not see the last bytes"
         );
     }
     if blocks < before {
-        // Cause: a reload.
+        // Cause: a reload; needs no rate limit.
         tracing::warn!(
             path = %path.display(), blocks, before,
             "the disk has shrunk: what hosts had beyond its new end is lost"

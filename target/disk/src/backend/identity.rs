@@ -56,7 +56,7 @@ pub(super) fn of(file: &File, path: &Path, scope: Scope<'_>) -> io::Result<Uuid>
         Ok(uuid) => Ok(uuid),
         Err(error) => {
             if birth.is_weak {
-                // Cause: the configuration, or a disk that changed.
+                // Cause: the configuration, or a disk that changed; needs no rate limit.
                 tracing::warn!(
                     path = %path.display(), %error,
                     "no identity can be kept with this file, and its file system does not say \
@@ -96,7 +96,7 @@ fn of_device(device: &Path, path: &Path, scope: Scope<'_>) -> Uuid {
         Name::Global(name) => derived(&name),
         Name::Local(name) => derived(&scope.name(&name)),
         Name::Place(name) => {
-            // Cause: the configuration, or a disk that changed.
+            // Cause: the configuration, or a disk that changed; needs no rate limit.
             tracing::warn!(
                 path = %path.display(),
                 "this device has no name of its own: hosts take any device in its place for the \
@@ -222,7 +222,7 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
                 // The UUID is deterministic, so that other targets that open this copy derive the
                 // same one.
                 let uuid = derived(&format!("copy {kept} {}", birth.text));
-                // Cause: the configuration, or a disk that changed.
+                // Cause: the configuration, or a disk that changed; needs no rate limit.
                 tracing::warn!(
                     path = %path.display(), was = kept, %uuid,
                     "the file is a copy of another disk, or came from another file system: it \

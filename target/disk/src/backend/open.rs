@@ -236,7 +236,7 @@ fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<File> 
     match open(libc::O_DIRECT) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             let file = open(0)?;
-            // Cause: the disk, once for each kind of operation.
+            // Cause: the disk, once for each kind of operation; needs no rate limit.
             tracing::warn!(
                 path = %path.display(),
                 "the file system refuses O_DIRECT: data goes through the page cache"

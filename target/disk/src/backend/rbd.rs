@@ -114,7 +114,7 @@ impl RbdDisk {
     /// writes are on the OSDs.
     pub(super) fn flush(&self) -> io::Result<()> {
         if let Err(errno) = self.image.flush() {
-            // Cause: a shutdown, of the target or of a controller.
+            // Cause: a shutdown, of the target or of a controller; needs no rate limit.
             tracing::debug!(
                 image = self.image.name(), error = %io::Error::from_raw_os_error(errno),
                 "the image did not flush; what was acknowledged is on the OSDs"
@@ -133,7 +133,7 @@ impl RbdDisk {
             return Ok(());
         };
         self.image.open_again().map_err(io::Error::other)?;
-        // Cause: a reload.
+        // Cause: a reload; needs no rate limit.
         tracing::info!(
             image = self.image.name(), was = %io::Error::from_raw_os_error(errno),
             "the image is open again, by another client of its cluster"

@@ -347,7 +347,8 @@ impl Ring {
         Ok(())
     }
 
-    /// True if a completion is available that would not end a wait.
+    /// True if a completion is available in memory, which no descriptor reports: the caller must
+    /// not sleep.
     #[inline]
     pub fn has_ended(&self) -> bool {
         !self.settled.is_empty()

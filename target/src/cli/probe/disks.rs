@@ -135,7 +135,8 @@ fn open(namespace: &Namespace) -> Result<Option<Backend>, String> {
     try_backend(namespace).map_err(|error| error.to_string())
 }
 
-/// Checks the permissions of `serve`; the check itself opens disks read-only.
+/// Checks that `serve` would have permission to open the file. The probe itself only opens disks
+/// for reading.
 fn may_open(path: &Path, read_only: bool) -> Result<(), String> {
     let shown = path.display();
     let user = super::user();

@@ -57,7 +57,7 @@ pub enum Answered {
     Req = 0,
     /// REP.
     Rep = 1,
-    /// Other; for a MRA, a LAP.
+    /// Other message; for an MRA, a LAP.
     Other = 2,
 }
 

@@ -22,7 +22,8 @@ impl BlockFile {
                 BlockOp::Write { durable } => {
                     let durable = durable && self.direct;
                     self.write_in_time(ring, tag, file, (offset, span), durable);
-                    // One piece at a time: a write with a worker cannot be cancelled.
+                    // Only one piece is written at a time, because a write with a worker cannot be
+                    // cancelled.
                     return;
                 }
                 _ => ring.read(tag, file, offset, span),

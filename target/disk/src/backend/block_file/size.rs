@@ -57,7 +57,7 @@ impl BlockFile {
         }
         if self.health.is_cut() {
             self.health.size_accepted();
-            // Cause: a reload.
+            // Cause: a reload; needs no rate limit.
             tracing::warn!(
                 path = %self.path.display(), blocks,
                 "the disk was found cut short: what was cut off is lost, and reads as zeroes \

@@ -207,7 +207,7 @@ impl Drive {
         self.blocks.swap(blocks, Ordering::Relaxed) != blocks
     }
 
-    /// Blocks.
+    /// Flushes the drive's cache. Blocks the thread.
     pub(super) fn flush(&self) -> io::Result<()> {
         self.device.sync_data()
     }
