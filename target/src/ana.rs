@@ -10,13 +10,13 @@ use nvme_proto::wire::log::AnaState;
 
 #[derive(Debug)]
 pub(crate) struct ListenerShared {
-    /// Unique in the process, never reused.
+    /// Identifier unique in the process, never reused.
     pub(crate) id: u64,
     /// Configured address, by which subsystems refer to the listener.
     pub(crate) address: SocketAddr,
     pub(crate) provider: &'static str,
     pub(crate) pkey: PKey,
-    /// A subsystem may override them.
+    /// ANA states of the listener; a subsystem may override them.
     pub(crate) ana: AnaShared,
     /// True after a reload removed the listener or an administrator drained it.
     pub(crate) removed: AtomicBool,

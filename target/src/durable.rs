@@ -15,7 +15,7 @@ use std::path::Path;
 pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut beside = path.to_owned().into_os_string();
     beside.push(".new");
-    // Also removes a symbolic link placed there.
+    // Removes an old temporary file, or a symbolic link placed there by another program.
     removed(fs::remove_file(&beside))?;
     let mut file = OpenOptions::new()
         .write(true)
@@ -42,7 +42,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns false if there was no file to remove.
+/// Converts the result of a removal: false if there was no file to remove.
 fn removed(result: io::Result<()>) -> io::Result<bool> {
     match result {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),

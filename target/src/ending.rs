@@ -25,7 +25,7 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    /// `None` after a normal end.
+    /// Returns the description of a fault; `None` after a normal end.
     pub(crate) fn fault(self, peer: IpAddr) -> Option<Cow<'static, str>> {
         match self {
             Self::Orderly(_) => None,

@@ -79,7 +79,7 @@ fn unanswered(waited: Duration) -> io::Error {
 /// Calls `job` with the path on a thread.
 ///
 /// # Errors
-/// It is late, an earlier call for the path is, or there is no thread.
+/// The call or an earlier one for the path is late, or no thread can be started.
 pub(crate) async fn call<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce(&Path) -> T + Send + 'static,
@@ -148,7 +148,7 @@ async fn call_within<T: Send + 'static>(
         waiter.has_result = true;
         return result.map_err(|_| io::Error::other("a panic, which is an error in the log"));
     }
-    // After close(), the thread undoes its result.
+    // Closes the channel: from now on the thread undoes its result.
     result.close();
     let result = result.try_recv().map_err(|_| unanswered(timeout))?;
     waiter.has_result = true;

@@ -7,7 +7,7 @@ pub(crate) struct QpairId {
 }
 
 impl QpairId {
-    /// Names no queue pair.
+    /// Identifier of no queue pair.
     pub(crate) const NONE: Self = Self {
         index: u32::MAX,
         generation: 0,

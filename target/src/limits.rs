@@ -110,7 +110,7 @@ impl Limiter {
         self.ordered.load(Ordering::Relaxed)
     }
 
-    /// The only check for I/O without limits.
+    /// Returns whether a command leaves the fast path. I/O without limits makes no other check.
     #[inline(always)]
     pub(crate) fn stops(&self) -> bool {
         self.stops.load(Ordering::Relaxed)

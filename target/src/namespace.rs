@@ -19,7 +19,7 @@ use crate::regions::Regions;
 
 #[derive(Debug)]
 pub(crate) struct Namespace {
-    /// Unique in the process, also among namespaces with the same NSID.
+    /// Identifier unique in the process, also among namespaces with the same NSID.
     pub(crate) id: u64,
     pub(crate) nsid: u32,
     pub(crate) backend: Backend,
@@ -199,7 +199,7 @@ impl Namespace {
     }
 }
 
-/// An unreadable file counts as protected.
+/// Reads the kept protection. An unreadable file counts as protected.
 fn kept_of(kept: &Kept) -> WriteProtectionState {
     kept.read().unwrap_or_else(|error| {
         // Cause: the configuration; needs no rate limit.

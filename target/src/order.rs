@@ -31,7 +31,7 @@ pub(crate) enum Place {
 pub(crate) struct Sender {
     /// Hash of HOSTNQN and HOSTID from [`host_key`].
     pub(crate) host: u64,
-    /// Unique in the process.
+    /// Identifier of the association, unique in the process.
     pub(crate) association: u64,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Waiter {
     pub(crate) work: u64,
 }
 
-/// Tickets increase in the order of arrival.
+/// Position of a change in the order of its disk; tickets increase in the order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(NonZeroU64);
 
@@ -51,7 +51,7 @@ pub(crate) enum Arrival {
     Go,
     /// The change waits; its reactor is notified when to try again.
     Wait,
-    /// A newer change of the same blocks has begun.
+    /// The change must not begin, because a newer change of the same blocks has begun.
     Overtaken,
 }
 
@@ -161,8 +161,8 @@ impl DiskOrder {
         ticket
     }
 
-    /// `late`: the change has waited for [`OVERTAKEN_AFTER`] and overtakes older ones that have not
-    /// reached the disk.
+    /// Returns whether a change may begin. With `late`, it has waited for [`OVERTAKEN_AFTER`] and
+    /// overtakes older changes that have not reached the disk.
     pub(crate) fn arrive(&self, ticket: Ticket, late: bool) -> Arrival {
         let mut entries = self.entries();
         let list = &mut entries.list;
@@ -301,7 +301,8 @@ mod tests {
         let (held, _) = bed.comes(FIRST, 0..8);
         let (second, arrival) = bed.comes(SECOND, 0..8);
         assert_eq!(arrival, Arrival::Wait);
-        // The first association could block the second without end.
+        // Changes are ordered by arrival, so that the first association cannot block the second
+        // without end.
         let (third, arrival) = bed.comes(FIRST, 0..8);
         assert_eq!(arrival, Arrival::Wait);
         assert_eq!(bed.leaves(held), [2]);

@@ -12,7 +12,7 @@ pub(crate) type Place = (Nqn, u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Thing {
     Namespace(Place),
-    /// Directory, by its first NSID.
+    /// Exported directory, identified by its first NSID.
     Directory(Place),
     Listener(SocketAddr),
     Metrics(SocketAddr),

@@ -60,8 +60,8 @@ fn choose(reactors: &Reactors, allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec
     (0..count).map(|_| cores.next().filter(|_| pin)).collect()
 }
 
-/// The near nodes in rotation, then all others. Each starts at the highest core: interrupts tend to
-/// use the lowest.
+/// Returns the allowed cores: the near nodes in rotation, then all others. Each node starts at the
+/// highest core, because interrupts tend to use the lowest.
 fn by_nearness(allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec<usize> {
     let is_in = |node: &BTreeSet<u32>, core: usize| node.contains(&(core as u32));
     let mut nodes: Vec<_> = { near.iter() }

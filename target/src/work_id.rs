@@ -50,7 +50,7 @@ impl WorkId {
         Self::new(self.slot(), kind, self.generation())
     }
 
-    /// A slot is posted once at a time: generation 0.
+    /// Returns the id of a receive. Its generation is 0, because a slot is posted once at a time.
     pub(crate) fn receive(slot: u32) -> Self {
         Self::new(slot, WorkKind::Receive, 0)
     }

@@ -36,7 +36,7 @@ impl Event {
         self
     }
 
-    /// Lets equal events of an address share a line.
+    /// Sets whether equal events of an address share a line.
     pub(crate) fn cheap(mut self, is_cheap: bool) -> Self {
         self.is_cheap = is_cheap;
         self
@@ -94,7 +94,7 @@ fn line(
 fn push(text: &mut String, key: &str, value: &Value) {
     let _ = write!(text, ",\"{key}\":");
     for character in value.to_string().chars() {
-        // Terminals and readers may misinterpret these characters.
+        // Other characters are escaped, because terminals and log readers may misinterpret them.
         if character.is_ascii() && character != '\x7f' {
             text.push(character);
             continue;

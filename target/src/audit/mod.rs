@@ -32,7 +32,7 @@ const JOIN_STEP: Duration = Duration::from_millis(5);
 /// Called when [`Audit::troubles`] may have changed.
 pub(crate) type Changed = Arc<dyn Fn() + Send + Sync>;
 
-/// Records nothing until [`apply`](Self::apply).
+/// Audit log; records nothing until [`apply`](Self::apply).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Audit {
     sinks: Arc<Mutex<Vec<Sink>>>,
@@ -198,7 +198,7 @@ impl Shared {
         self.call_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Detects a system call that does not return.
+    /// Checks whether the destination's thread is in a system call that does not return.
     fn look_at_call(&self, destination: &Destination) {
         let begun = Duration::from_nanos(self.call_ns.load(Ordering::Relaxed));
         if begun.is_zero() || self.started.elapsed() < begun + PATIENCE {

@@ -1,4 +1,4 @@
-//! Destinations that are full, hang, move and return.
+//! Tests of destinations that are full, hang, are renamed or become available again.
 
 use std::fs;
 use std::io::Read;

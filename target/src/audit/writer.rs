@@ -123,7 +123,7 @@ impl Writer {
         self.shared.failed(&trouble);
     }
 
-    /// A partly written line is then rewritten.
+    /// Opens the destination. A partly written line is then written again.
     fn open(&mut self) -> io::Result<()> {
         let again = self.shared.reopen.swap(false, Ordering::Relaxed);
         if self.output.is_some() && !again {

@@ -6,7 +6,8 @@ use cairn_config::{Config, Listener};
 use cairn_doctor::source::{Address, Live, Question, Source};
 use cairn_rdma::PKey;
 
-/// Discover, then connect for each subsystem. Linux hosts support only the default partition.
+/// Returns nvme-cli commands to print: `discover`, then `connect` for each subsystem. Linux hosts
+/// support only the default partition.
 pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (listener, address) in listening {

@@ -10,8 +10,8 @@ use cairn_roce::phy::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
 
-/// Best first, and the soft provider separately for its counters. A provider that cannot work here
-/// fails when used.
+/// Returns all providers, the best first, and the soft provider separately for its counters. A
+/// provider that cannot work here fails when used.
 ///
 /// # Errors
 /// The capture file cannot be written.

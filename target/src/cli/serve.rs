@@ -45,7 +45,8 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
             .map_err(|error| error.to_string())?,
     };
     let (steering, companion) = steering::companion(source, text, socket, log);
-    // With a file, parts may become available after boot.
+    // With a configuration file, the target also starts if parts are missing: they may become
+    // available after boot.
     let is_patient = serve.config.is_some();
     let begun = Target::begin_with(config.clone(), providers, is_patient, companion);
     let starting = begun.map_err(|error| format!("error: {error}"))?;
@@ -94,7 +95,7 @@ async fn follow(
     mut outlook: watch::Receiver<Arc<Outlook>>,
 ) {
     let mut reloading: Option<oneshot::Receiver<Result<(), String>>> = None;
-    // Set if a reload was requested during another.
+    // True if a reload was requested during another one.
     let mut again = false;
     let watchdog = notify::watchdog();
     let mut last_beat = tokio::time::Instant::now();

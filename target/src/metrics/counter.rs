@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Only the writing thread calls it.
+    /// Adds to the counter. Must be called only by the writing thread.
     #[inline]
     pub(crate) fn add(&self, amount: u64) {
         self.0.store(
@@ -24,7 +24,7 @@ impl Counter {
 pub(crate) struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// Only the writing thread calls it.
+    /// Sets the gauge. Must be called only by the writing thread.
     #[inline]
     pub(crate) fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
@@ -35,7 +35,7 @@ impl Gauge {
     }
 }
 
-/// Codes beyond `PLACES` share one. Too slow for every I/O command.
+/// Counters by status code; codes beyond `PLACES` share one. Too slow for every I/O command.
 #[derive(Debug)]
 pub(crate) struct CodeCounts<const PLACES: usize> {
     places: [Place; PLACES],
@@ -59,7 +59,7 @@ impl<const PLACES: usize> Default for CodeCounts<PLACES> {
 }
 
 impl<const PLACES: usize> CodeCounts<PLACES> {
-    /// Only the writing thread calls it.
+    /// Counts a status code. Must be called only by the writing thread.
     pub(crate) fn add(&self, code: u16) {
         let tag = u32::from(code) + 1;
         for place in &self.places {

@@ -27,7 +27,7 @@ pub(crate) struct Times {
     sum_ns: u64,
 }
 
-/// Time with its bucket, for several histograms.
+/// Time with its bucket, computed once for several histograms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Time {
     ns: u64,
@@ -57,7 +57,7 @@ fn bucket_of(ns: u64) -> usize {
     }
     let below = ns - 1;
     let power = below.ilog2();
-    // The bits after the leading one number the buckets of a power of two.
+    // The bits after the leading 1 are the index of the bucket within its power of two.
     let upper = (below >> (power - SHARE_BITS)) as usize;
     let before = ((power - FIRST) as usize) << SHARE_BITS;
     (1 + before + upper - (1 << SHARE_BITS)).min(LONGER)
@@ -87,14 +87,14 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Only the writing thread calls it.
+    /// Counts an event. Must be called only by the writing thread.
     #[inline]
     pub(crate) fn record(&self, time: Time) {
         self.counts[time.bucket].add(1);
         self.sum_ns.add(time.ns);
     }
 
-    /// Only the writing thread calls it.
+    /// Counts an event. Must be called only by the writing thread.
     #[inline]
     pub(crate) fn record_none(&self) {
         self.counts[0].add(1);

@@ -173,7 +173,8 @@ pub(crate) struct Stages {
     pub(crate) whole: Histogram,
 }
 
-/// Aligned so that no two reactors write to one cache line or to adjacent lines fetched together.
+/// Counters of a namespace in one reactor. Aligned so that no two reactors write to one cache line,
+/// or to adjacent lines fetched together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct NamespaceCounters {

@@ -23,7 +23,7 @@ impl Doing {
     ];
 }
 
-/// Written only by the reactor.
+/// Counters of a reactor, written only by it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct ReactorCounters {
@@ -33,7 +33,7 @@ pub(crate) struct ReactorCounters {
     pub(crate) sleeps: Counter,
     pub(crate) capsules: Counter,
     pub(crate) panics: Counter,
-    /// Commands at disks of predecessors that panicked.
+    /// Commands at disks, started by reactors that panicked before this one.
     pub(crate) orphans: Gauge,
     pub(crate) queue_pairs: Gauge,
     pub(crate) requests: Gauge,
@@ -53,7 +53,8 @@ pub(crate) struct ReactorCounters {
     pub(crate) refused: CodeCounts<REASONS>,
     pub(crate) ended_orderly: Counter,
     pub(crate) ended_by_fault: Counter,
-    /// Includes former devices. Consistent after a panic: each change is one push.
+    /// Counters by device, also of removed devices. Consistent after a panic: each change is one
+    /// push.
     devices: Mutex<Vec<Arc<DeviceCounters>>>,
 }
 

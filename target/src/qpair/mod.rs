@@ -63,14 +63,14 @@ pub(crate) struct Claimant {
     pub(crate) subsystem: Arc<SubsystemShared>,
     pub(crate) claim: Claim,
     pub(crate) host_nqn: String,
-    /// `None` while another thread computes a step.
+    /// State of the exchange; `None` while another thread computes a step.
     pub(crate) exchange: Option<Box<Authentication>>,
     pub(crate) computing_since: Instant,
 }
 
 #[derive(Debug)]
 pub(crate) struct Renewal {
-    /// `None` while another thread computes a step.
+    /// State of the exchange; `None` while another thread computes a step.
     pub(crate) exchange: Option<Box<Authentication>>,
     pub(crate) deadline: Instant,
 }
@@ -83,7 +83,7 @@ pub(crate) struct QueuePair {
     pub(crate) local: SocketAddr,
     pub(crate) listener: Arc<ListenerShared>,
     pub(crate) cm: RequestData,
-    /// Marking as far as the host is known.
+    /// Marking of packets, from the rules that match the host as far as it is known.
     pub(crate) marking: Marking,
     pub(crate) policy: MarkingPolicy,
     /// Counts the connection for its address until the queue pair ends.
@@ -103,7 +103,7 @@ pub(crate) struct QueuePair {
     pub(crate) outstanding: u32,
     /// Includes requests with a response in transit.
     pub(crate) requests: u32,
-    /// `None` if the host disabled flow control.
+    /// SQ head pointer; `None` if the host disabled flow control.
     sqhd: Option<u16>,
     /// Remaining send-queue work requests.
     pub(crate) send_credits: u32,
@@ -273,7 +273,7 @@ impl QueuePair {
             || self.renewal.is_some()
     }
 
-    /// True if the next authentication step is the host's.
+    /// True if the host must send the next authentication message.
     fn has_claimant_at_rest(&self) -> bool {
         let claimant = self.claimant.as_ref();
         claimant.is_some_and(|claimant| claimant.exchange.is_some())

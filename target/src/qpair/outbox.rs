@@ -53,7 +53,7 @@ impl Outbox {
             covered_bytes: 0,
             bytes_least: Self::COVERED_BYTES.div_ceil(u64::from(send_work / 8).max(1)),
             trains: Vec::with_capacity(Self::MAX),
-            // Takes the place of an empty `trains`.
+            // Exchanged with an empty `trains`.
             writes: Vec::with_capacity(Self::MAX),
             write_bytes: 0,
             others: Vec::with_capacity(Self::TRAIN_MAX),

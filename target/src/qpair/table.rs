@@ -7,7 +7,7 @@ struct Entry {
     qpair: Option<QueuePair>,
 }
 
-/// An entry stays until its last request has ended.
+/// Queue pairs by index; an entry stays until its last request has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Qpairs {
     entries: Vec<Entry>,

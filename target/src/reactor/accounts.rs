@@ -173,7 +173,7 @@ impl Accounts {
         goes
     }
 
-    /// Charges a command that cannot wait.
+    /// Charges a command that is executed although the bucket is empty.
     pub(super) fn charge(&mut self, payer: Payer, now_ns: u64) {
         let round = self.round;
         let (_, account) = self.of(payer, now_ns);
@@ -211,7 +211,8 @@ impl Accounts {
             let at = match account.allows(first.cost(), round, now_ns, is_free) {
                 Err(at) => at,
                 Ok(()) if matches!(first, Waiting::Capsule(capsule) if !may_go(capsule)) => {
-                    // Requests become free only in rounds with work, which check again.
+                    // The check can wait: requests become free only in rounds with work, and those
+                    // check again.
                     now_ns + IO_LASTS_NS
                 }
                 Ok(()) => {

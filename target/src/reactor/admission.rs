@@ -100,7 +100,7 @@ pub(super) fn may_begin(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> 
     stock.allows(held_by_host(queues, io, qpair), users as usize, 1)
 }
 
-/// Separately for (host, namespace).
+/// Returns whether the host, and whether the namespace, is within its share of the requests.
 fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool) {
     let Some(stock) = stock(queues) else {
         return (false, false);
@@ -182,7 +182,7 @@ pub(super) fn receives_are_short(queues: &Queues, port: usize) -> bool {
 }
 
 pub(super) fn is_stuck(queues: &Queues, io: &Io, now: &Now, line: &Line) -> bool {
-    // Connects and admin commands depend on no disk.
+    // Connects and admin commands are never stuck, because they depend on no disk.
     if line.nsid == 0 {
         return false;
     }

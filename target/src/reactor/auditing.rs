@@ -28,7 +28,8 @@ impl Reactor {
         });
     }
 
-    /// Not rate-limited by the protocol: a live host may authenticate again at any time.
+    /// Records a reauthentication. The protocol does not limit its rate: a live host may
+    /// authenticate again at any time.
     pub(super) fn record_reauthentication(&self, qpair: QpairId, proof: Authenticated) {
         self.control.audit.record(|| {
             let queue = &self.queues.qpairs[qpair];
@@ -110,7 +111,7 @@ fn of_queue(event: Event, queue: &QueuePair) -> Event {
         .of_peer(queue.peer)
         .text("provider", queue.listener.provider);
     match (&queue.association, &queue.claimant) {
-        // An association with namespaces needs an allowed host name: not cheap.
+        // The event is not cheap: an association with namespaces needs an allowed host name.
         (Some(association), _) => {
             of_association(event.cheap(is_discovery(association)), association)
         }

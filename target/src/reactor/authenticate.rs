@@ -143,7 +143,7 @@ impl Reactor {
             .requests
             .take_out(waiting, of_qpair, |id| found = Some(id));
         let Some(id) = found else { return };
-        // Too many steps wait, or random numbers are unavailable.
+        // No answer: too many steps wait, or random numbers are unavailable.
         let Some(message) = answer else {
             let refusal = Refusal::transient(Status::INTERNAL_ERROR);
             if self.queues.qpairs[qpair].renewal.take().is_some() {
@@ -181,7 +181,7 @@ impl Reactor {
         self.answer_connect(id, 0);
     }
 
-    /// A new queue joins its association; a live one continues.
+    /// Ends a successful authentication: a new queue joins its association, a live queue continues.
     fn succeed(&mut self, qpair: QpairId, proof: Authenticated) -> Result<(), Refusal> {
         let queue = &mut self.queues.qpairs[qpair];
         if queue.claimant.is_some() {

@@ -61,7 +61,7 @@ impl Reactor {
         self.queues.accounts.pay_connection(payer, now_ns);
     }
 
-    /// Returns whether there was queued work to resume.
+    /// Resumes queued work that the buckets allow; returns whether there was any.
     #[inline(always)]
     pub(super) fn serve_accounts(&mut self) -> bool {
         self.queues.accounts.begin_round(self.time.now.ns) && self.go_on_with_accounts()
@@ -102,7 +102,8 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
     if queues.accounts.pays(payer, now.ns) {
         return queues.execute_later(id);
     }
-    // In-capsule data stays in the receive slot, unless slots are short.
+    // A queued capsule keeps its receive slot for in-capsule data. If slots are short, it is
+    // executed instead.
     let port = queues.qpairs[qpair].port;
     if slot.is_some() && admission::receives_are_short(queues, port) {
         queues.accounts.charge(payer, now.ns);

@@ -216,7 +216,7 @@ impl Reactor {
         respond::finish(queues, io, &time.now, id, status, result);
     }
 
-    /// The connection is closed once the host has received the response.
+    /// Refuses a Connect. The connection is closed once the host has received the response.
     fn refuse_connect(&mut self, id: RequestId, refusal: Refusal, data: Option<&ConnectData>) {
         let request = &mut self.queues.requests[id];
         request.close_after = true;

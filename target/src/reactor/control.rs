@@ -1,4 +1,4 @@
-//! Connections of a reactor to the control plane and to its predecessors.
+//! Connections of a reactor to the control plane, and to reactors that panicked before it.
 
 use std::sync::Arc;
 use std::time::Instant;

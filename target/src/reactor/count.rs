@@ -94,7 +94,7 @@ fn count_other(request: &Request, status: Status, association: &Association, dis
     }
 }
 
-/// Called when the response is acknowledged.
+/// Counts a completed command. Called when its response is acknowledged.
 #[inline]
 pub(super) fn count_latency(
     request: &Request,

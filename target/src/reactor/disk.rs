@@ -1,6 +1,6 @@
 //! Stage 5: execution by the disk. A command completes at once, is in the ring
-//! ([`Stage::InBackend`]) until [`step_ended`], or waits for a turn ([`super::turns`]) or a retry
-//! ([`super::retry`]).
+//! ([`Stage::InBackend`]) until [`step_ended`], or waits for other operations ([`super::turns`]) or
+//! a retry ([`super::retry`]).
 
 use cairn_disk::{BlockIo, BlockOp, Errno, Hints, Progress, Span};
 use cairn_rdma::peer_line;
@@ -25,7 +25,7 @@ use crate::order::Arrival;
 use crate::request::{Door, RequestId, Stage, Task, Turn};
 use crate::work_id::{WorkId, WorkKind};
 
-/// A read through a window needs no backend.
+/// Completes a read through a window, which needs no backend. Other requests stop at this stage.
 #[inline(always)]
 pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     if command.request.window.is_some() {
@@ -245,7 +245,7 @@ pub(super) fn ended(
         if errno == OVERTAKEN {
             return respond::fail(queues, io, now, id, Status::ANA_TRANSITION);
         }
-        // A backend with a ring completes only refusals at once.
+        // The operation was refused: a backend with a ring completes nothing else at once.
         leave(queues, io, id);
         // Different data in a Compare is no fault of the drive.
         if is_difference(errno) {
@@ -305,7 +305,7 @@ fn copy_ranges<'a>(
     data
 }
 
-/// All ranges are checked before the first is executed.
+/// Checks all ranges of Dataset Management before the first is executed.
 #[cold]
 fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
@@ -388,7 +388,7 @@ fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno
     respond::fail(queues, io, now, id, status_of(block.op, errno));
 }
 
-/// Logs at most one line a second for each disk.
+/// Logs a failed operation, at most one line a second for each disk.
 fn report_failure(
     queues: &Queues,
     io: &mut Io,
@@ -490,7 +490,8 @@ fn let_in(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
     }
 }
 
-/// Queues a request that must wait for its turn or the disk's limit; returns whether it waits.
+/// Queues a request that must wait for other operations or for the disk's limit; returns whether it
+/// waits.
 #[cold]
 fn waits_at_door(queues: &mut Queues, io: &mut Io, id: RequestId, door: Door) -> bool {
     let request = &queues.requests[id];

@@ -45,7 +45,7 @@ fn status_of_drive(status: Status) -> Status {
     if code.sct() == SCT_PATH || aborted.contains(&code) {
         return Status::NAMESPACE_NOT_READY;
     }
-    // Retry delay and More refer to the drive's own controller.
+    // CRD and More are dropped, because they refer to the drive's own controller.
     if status.dnr() { code.with_dnr() } else { code }
 }
 

@@ -55,7 +55,7 @@ impl Disk {
         &self.namespace.backend
     }
 
-    /// Memory for a device that can read it without a buffer.
+    /// Returns the disk's memory if the device can read it without a buffer.
     #[inline(always)]
     pub(crate) fn window(&self, port: usize, length: u32) -> Option<Sge> {
         let (mapping, start) = self.backend().window(length)?;
@@ -122,7 +122,7 @@ impl Disk {
 enum Slot {
     #[default]
     Empty,
-    /// Open to every host of the subsystem: no further check.
+    /// Disk open to every host of the subsystem; needs no further check.
     Open(u32),
     Restricted(u32),
 }
@@ -174,7 +174,7 @@ pub(crate) struct Disks {
     disks: Vec<Option<Disk>>,
     /// Indexed by subsystem id.
     tables: Vec<Table>,
-    /// Modulo 2^32: [`super::decisions`].
+    /// Number of changed decisions, modulo 2^32; see [`super::decisions`].
     epoch: u32,
     /// Subsystems with I/O commands in progress, now or in this round.
     busy: Vec<u32>,
@@ -223,7 +223,7 @@ impl Disks {
         let index = subsystem as usize;
         if self.tables.len() <= index {
             self.tables.resize_with(index + 1, Table::default);
-            // Reserved here, so that no I/O allocates.
+            // Memory is reserved here, so that no I/O allocates.
             self.busy.reserve(self.tables.len() - self.busy.len());
         }
         self.tables[index].source = Arc::clone(table);

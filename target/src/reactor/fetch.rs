@@ -63,7 +63,8 @@ pub(super) fn pump_reads(queues: &mut Queues, io: &mut Io, now: &Now, qpair: Qpa
     }
 }
 
-/// A READ into a window changes the disk, so a newer decision may refuse it.
+/// Begins the READ of a command's data. A READ into a window changes the disk, so a newer decision
+/// may refuse it.
 fn begin_read(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let request = &queues.requests[id];
     if request.window.is_some()
@@ -76,7 +77,7 @@ fn begin_read(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     post_read(queues.command(id), io, now);
 }
 
-/// Posts the READ; credits are available.
+/// Posts the READ. Credits must be available.
 fn post_read(mut command: Command<'_>, io: &Io, now: &Now) {
     let queue = &mut *command.queue;
     queue.read_credits -= 1;
@@ -100,7 +101,7 @@ fn post_read(mut command: Command<'_>, io: &Io, now: &Now) {
     command.push_read(work);
 }
 
-/// Returns the queue pair if its other requests wait for the credits.
+/// Handles the end of a READ. Returns the queue pair if its other requests wait for the credits.
 ///
 /// # Errors
 /// The queue pair must be closed.

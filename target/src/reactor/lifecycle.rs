@@ -92,7 +92,7 @@ impl Reactor {
             place,
         } = admitted;
         let limits = *self.queues.port(port).limits();
-        // READ, then WRITE and SEND, per command.
+        // Each command has a READ, or a WRITE and a SEND, in the send queue.
         let send_work = (2 * u32::from(reply.crqsize.get())).min(limits.send_work);
         let reads = request
             .peer_responder_resources
@@ -105,7 +105,7 @@ impl Reactor {
             responder_resources: request.peer_initiator_depth.min(limits.responder_resources),
             traffic_class: marking.traffic_class,
             hop_limit: marking.hop_limit,
-            // The target's own deadline ends a host that posts no receives.
+            // Retries are unlimited; the target's own deadline ends a host that posts no receives.
             rnr_retry_count: 7,
             ..QpOptions::default()
         };
@@ -156,7 +156,7 @@ impl Reactor {
         if let Some(index) = self.queues.ports.iter().position(known) {
             return Ok(index);
         }
-        // A free index without queue pairs of a former port.
+        // The new port gets a free index that no queue pair of a removed port uses.
         let in_use = |index| {
             self.queues
                 .qpairs

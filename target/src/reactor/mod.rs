@@ -107,7 +107,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Capsules beyond this number wait in their receive slots.
+    /// Returns the number of requests. Capsules beyond it wait in their receive slots.
     pub(crate) fn requests(&self) -> u32 {
         self.receives
     }

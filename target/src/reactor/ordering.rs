@@ -18,7 +18,8 @@ pub(super) fn is_ordered(queues: &Queues, id: RequestId) -> bool {
     controller.limiter.is_ordered()
 }
 
-/// Ranges of Dataset Management are known only once its data has arrived.
+/// Returns whether a request changes blocks. Dataset Management counts, although its ranges are
+/// known only once its data has arrived.
 fn changes_blocks(request: &Request) -> bool {
     match request.task {
         Task::Io(OperationKind::DatasetManagement { .. }) => false,
@@ -149,7 +150,7 @@ pub(super) fn enter_former(queues: &mut Queues, io: &Io, id: RequestId) {
     }
 }
 
-/// `span`: the ranges of Dataset Management.
+/// Registers a change at its disk; `span` contains the ranges of Dataset Management.
 fn enter_at_disk(
     request: &mut Request,
     id: RequestId,

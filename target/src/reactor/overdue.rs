@@ -188,7 +188,7 @@ fn stop_in_backend(queues: &mut Queues, io: &mut Io, qpair: QpairId, cid: u16) -
 }
 
 impl Io {
-    /// The command then completes.
+    /// Cancels block I/O at its disk; the command completes when the disk has ended it.
     fn stop_block(&mut self, request: &mut Request, id: RequestId) {
         let tag = request.work_id(id, WorkKind::Block);
         let block = request.block.as_mut();

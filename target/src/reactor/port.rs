@@ -14,7 +14,7 @@ use crate::capsules::ReceiveSlots;
 use crate::ids::QpairId;
 use crate::metrics::DeviceCounters;
 
-/// The fixed buffers of the ring, less its zeroes and the arena.
+/// Maximum number of ports: the fixed buffers of the ring, except its zeroes and the arena.
 pub(crate) const PORTS_MAX: usize = cairn_disk::BUFFERS_MAX - 2;
 
 pub(crate) struct Port {

@@ -35,7 +35,7 @@ fn claim_send(request: &mut Request, queue: &mut QueuePair) -> bool {
     enough
 }
 
-/// Room and credits are available.
+/// Adds the response to the outbox. Room and credits must be available.
 #[inline(always)]
 fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
     let Command {

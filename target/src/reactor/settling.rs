@@ -19,7 +19,8 @@ pub(super) struct Unsettled {
     settling: Arc<Settling>,
 }
 
-/// Includes READs by a device into the disk's memory.
+/// Returns whether the request is a change in progress at a disk, or a device's READ into the
+/// disk's memory.
 fn is_at_disk(request: &Request) -> bool {
     let changes = matches!(request.task, Task::Io(kind) if kind.changes());
     let stage = request.stage();
@@ -51,7 +52,8 @@ impl Reactor {
         self.time.next_check = self.time.now.at;
     }
 
-    /// Commands left by a reactor that panicked count as older than any change.
+    /// Answers changes of decisions once no older command is at a disk. Commands left by a reactor
+    /// that panicked count as older than any change.
     pub(super) fn answer_settled(&mut self) {
         let (queues, disks) = (&self.queues, &self.io.disks);
         let requests = &queues.requests;

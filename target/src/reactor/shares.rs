@@ -67,7 +67,8 @@ struct Line {
 pub(super) struct Shares {
     shares: Vec<Option<Share>>,
     total: usize,
-    /// May exceed the total while a holder of nothing waits for its first buffer.
+    /// Bytes held or promised. May exceed the total while a host without buffers waits for its
+    /// first one.
     promised: usize,
     lines: VecDeque<Line>,
     /// True if buffers were returned while a request waits.

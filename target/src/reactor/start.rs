@@ -94,7 +94,7 @@ pub(crate) fn start(begin: Start, panics: Arc<Panics>) -> io::Result<ReactorHand
     Ok(ReactorHandle { thread })
 }
 
-/// Also runs the successors after panics.
+/// Runs the reactor until it stops. After a panic, runs the reactor that replaces it.
 fn live(mut reactor: Reactor, panics: &Panics) {
     while let Err(panic) = panics::confine(|| reactor.run()) {
         panics.survive(&panic);

@@ -12,7 +12,7 @@ use crate::request::{Request, RequestId, Task};
 use cairn_disk::BlockOp;
 use nvme_proto::io::OperationKind;
 
-/// `None`: never throttled.
+/// Returns the costs of a request under rate limits; `None` if it is never throttled.
 fn bill(request: &Request) -> Option<Bill> {
     let bytes = request.disk_bytes;
     let Task::Io(kind) = request.task else {
@@ -69,7 +69,7 @@ fn is_awaited(queues: &Queues, io: &mut Io, id: RequestId, bill: &Bill) -> bool 
     awaited
 }
 
-/// `Err`: time of the next attempt, in nanoseconds.
+/// Charges the limits of a command. `Err`: time of the next attempt, in nanoseconds.
 fn try_pay(
     queues: &Queues,
     io: &mut Io,
@@ -178,7 +178,8 @@ fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
         }
         match try_pay(queues, io, now, id, &bill) {
             Ok(cost_ns) => {
-                // Weight divides the cost, so a heavier queue gets more turns.
+                // The weight divides the cost, so that a queue with a larger weight is served more
+                // often.
                 let weight = queues.association(id).controller.limiter.weight();
                 io.limited
                     .pop(&mut queues.requests, at, cost_ns / u64::from(weight));

@@ -19,7 +19,7 @@ pub(super) struct Time {
     pub(super) started: Instant,
     pub(super) now: Now,
     pub(super) doing: Doing,
-    /// The last round may have begun long ago.
+    /// True if the reactor slept, so that the last round may have begun long ago.
     pub(super) asleep: bool,
     pub(super) next_tick: Instant,
     pub(super) next_check: Instant,
@@ -31,7 +31,7 @@ pub(crate) enum Rest {
     None,
     /// Begin at once, without expected work.
     Spin,
-    /// Begin after yielding the core.
+    /// Begin the next round after yielding the core.
     Yield,
     Until(Option<Instant>),
 }

@@ -1,4 +1,4 @@
-//! Turns of flushes and fallocates, so that a hanging disk takes few kernel threads.
+//! Serialization of flushes and fallocates, so that a hanging disk takes few kernel threads.
 //!
 //! A disk has one flush in progress. The next flush completes all that arrive meanwhile.
 
@@ -80,7 +80,7 @@ impl Turns {
         }
     }
 
-    /// Requeues the flushes covered by one that did not take place.
+    /// Requeues the flushes joined to a flush that was cancelled or must be retried.
     pub(super) fn disjoin(&mut self, requests: &mut RequestTable) {
         let mut first = std::mem::take(&mut self.joined);
         while let Some(id) = requests.pop_front(&mut self.flushes) {

@@ -1,4 +1,5 @@
-//! Restrictions on the start of block I/O: turns, the disk's limit, or older changes.
+//! Restrictions on the start of block I/O: serialized operations, the disk's limit, and older
+//! changes.
 
 use cairn_disk::BlockOp;
 

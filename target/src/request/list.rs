@@ -41,7 +41,7 @@ impl RequestTable {
         Some(id)
     }
 
-    /// Visits the whole list: control path only.
+    /// Removes the requests that match. Visits the whole list, so it is for the control path only.
     pub(crate) fn take_out(
         &mut self,
         list: &mut List,

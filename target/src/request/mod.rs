@@ -169,7 +169,8 @@ impl Request {
         }
     }
 
-    /// [`Request::release`] has checked that fields with references or counts are empty.
+    /// Resets a request. [`Request::release`] has checked that fields with references or counts are
+    /// empty.
     #[inline(always)]
     fn begin(&mut self, qpair: QpairId) {
         self.stage = Stage::Running;

@@ -12,7 +12,7 @@ impl Permit {
         Self { cid }
     }
 
-    /// The response is posted.
+    /// Consumes the permit: the response is posted.
     pub(crate) fn answered(self) {
         std::mem::forget(self);
     }

@@ -14,7 +14,8 @@ pub(super) struct Fitted {
     pub(super) width: u16,
 }
 
-/// Names shrink first; then columns of the highest rank are dropped, except `kept`.
+/// Returns the columns that fit `width`. Names shrink first; then the columns of the highest rank
+/// are dropped, except `kept`.
 pub(super) fn columns(table: &Table, width: u16, kept: usize) -> Vec<Fitted> {
     let full = |column: usize| {
         let cells = table

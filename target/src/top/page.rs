@@ -64,7 +64,7 @@ fn parse_line(line: &str) -> Option<(String, Sample)> {
             let (label, after) = rest.split_once("=\"")?;
             let (value, after) = parse_quoted(after)?;
             labels.insert(label.to_owned(), value);
-            // A comma may also follow the last label.
+            // Skips the comma, which may also follow the last label.
             rest = after.strip_prefix(',').unwrap_or(after);
         }
         rest = &rest[1..];

@@ -2,7 +2,7 @@
 
 use super::page::Page;
 
-/// Upper bounds in ascending order, with non-cumulative counts.
+/// Histogram: upper bounds in ascending order, with non-cumulative counts.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Buckets {
     counts: Vec<(f64, f64)>,
@@ -44,7 +44,7 @@ impl Buckets {
         }
     }
 
-    /// Interpolated linearly within a bucket.
+    /// Returns a quantile, interpolated linearly within its bucket.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         let total: f64 = self.counts.iter().map(|(_, count)| count).sum();
         if total <= 0.0 {

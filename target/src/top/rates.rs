@@ -42,7 +42,7 @@ pub(super) struct Host {
     pub(super) host_nqn: String,
     pub(super) cntlid: String,
     pub(super) remote: String,
-    /// Includes the admin queue.
+    /// Number of queues, including the admin queue.
     pub(super) queues: f64,
     pub(super) depth: f64,
     pub(super) load: Load,
@@ -114,7 +114,7 @@ struct Change<'a> {
 type Labels<'a> = [(&'static str, &'a str)];
 
 impl Change<'_> {
-    /// A counter that restarted counts from 0.
+    /// Returns the increase of a counter per second. A counter that was reset counts from 0.
     fn rate(&self, name: &str, labels: &Labels<'_>) -> f64 {
         let (then, now) = (self.before.sum(name, labels), self.after.sum(name, labels));
         let change = if now < then { now } else { now - then };
@@ -140,7 +140,8 @@ impl Change<'_> {
         rates.filter(|(_, rate)| *rate > 0.0).collect()
     }
 
-    /// `scope`: "host" or "namespace", whose metrics have analogous names.
+    /// Returns the rates of a host or a namespace; `scope` is "host" or "namespace", whose metrics
+    /// have analogous names.
     fn load(&self, scope: &str, labels: &Labels<'_>) -> Load {
         let by_op = |what: &str, op: &str| {
             let name = format!("cairn_{scope}_{what}_total");

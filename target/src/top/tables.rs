@@ -23,7 +23,7 @@ pub(super) struct Column {
     pub(super) title: &'static str,
     /// The highest rank is dropped first, and 0 never.
     pub(super) rank: u8,
-    /// A name may be cut; a number may not.
+    /// True for a name, which may be shortened; a number may not.
     pub(super) is_name: bool,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// Replaces control characters of hosts' texts.
+    /// Creates a cell with a name. Replaces control characters, because hosts choose the text.
     fn name(text: &str) -> Self {
         let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
         Self {

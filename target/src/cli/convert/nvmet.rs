@@ -35,7 +35,7 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
 
 struct HostKeys {
     host: String,
-    /// `None` if unreadable.
+    /// Keys of the host; `None` if unreadable.
     keys: Option<(String, Option<String>)>,
 }
 

@@ -38,7 +38,7 @@ struct States {
 }
 
 impl States {
-    /// 0 or `None` means all groups.
+    /// Sets the state of a group; 0 or `None` means all groups.
     fn set(&mut self, group: Option<u32>, state: String) {
         let Some(group) = group.filter(|group| *group != 0) else {
             self.groups.clear();
@@ -311,7 +311,8 @@ impl Import {
         }
     }
 
-    /// Without a lost key the host would connect unauthenticated.
+    /// Adds a host unless one of its keys is unreadable: without the key, it would connect
+    /// unauthenticated.
     fn host(&mut self, params: Fields<'_>) {
         let host = params.text("host").unwrap_or_default();
         let what = format!("host {host}");

@@ -78,7 +78,7 @@ impl Opened<'_> {
         let Backing::Disk(path) = &self.config.backing else {
             return None;
         };
-        // A block device has no length here.
+        // The metadata of a block device have no length.
         let bytes = std::fs::metadata(path).ok()?.len();
         let block = self.disk.geometry().block_bytes;
         let rest = bytes % u64::from(block);

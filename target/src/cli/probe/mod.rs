@@ -129,7 +129,7 @@ fn keys(config: &Config) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for (nqn, error) in key_errors(config) {
         let finding = match error {
-            // Only the service has credentials.
+            // Credentials exist only in the service, so this is no error here.
             KeyError::NoCredentials(name) => Finding {
                 severity: Severity::Note,
                 text: format!(
@@ -209,7 +209,7 @@ fn address(listener: &Listener) -> Option<String> {
     refused.or_else(|| rdma_port(listener))
 }
 
-/// The port space of RDMA devices is separate from that of sockets.
+/// Checks the listener's port on RDMA devices, whose port space is separate from that of sockets.
 fn rdma_port(listener: &Listener) -> Option<String> {
     if listener.provider == Provider::Soft {
         return None;
@@ -248,7 +248,7 @@ fn tcp_port(at: SocketAddr) -> Result<(), String> {
         })
 }
 
-/// The soft provider needs no locked memory.
+/// Checks the limit on locked memory, which the soft provider does not need.
 fn memory(config: &Config) -> Option<String> {
     let mut listeners = config.listeners.iter();
     let limit = getrlimit(Resource::Memlock).current?;
@@ -416,7 +416,8 @@ mod tests {
         }
     }
 
-    /// FOLDER in `text` has a disk image of 1 MiB.
+    /// Returns the only finding for a configuration; FOLDER in `text` contains a disk image of 1
+    /// MiB.
     fn only(text: &str) -> Finding {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
