@@ -13,7 +13,7 @@ pub(crate) const COMMAND_BYTES: usize = 72;
 
 pub(crate) const RANGE_BYTES: usize = 16;
 
-/// NLB has 16 bits and is 0-based.
+/// Maximum blocks of a command: NLB has 16 bits and is 0-based.
 pub(crate) const BLOCKS_MAX: u32 = 1 << 16;
 
 /// Offset of NVMe statuses in error numbers, above all errnos.

@@ -30,7 +30,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Call this before reading the clock.
+    /// Begins a look at the clock. Must be called before reading the clock.
     #[inline(always)]
     pub(crate) fn begin() -> Self {
         Self {
@@ -70,7 +70,7 @@ mod imp {
 
     use super::{Call, Look, TICKS_MAX};
 
-    /// Result for a call that was not made; system calls never return this value.
+    /// Result of `call` if the system call was not made; system calls never return this value.
     const NOT_MADE: isize = isize::MIN;
 
     /// Offset of `rseq_cs` in `struct rseq` (`linux/rseq.h`).

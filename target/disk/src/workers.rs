@@ -30,7 +30,7 @@ pub(crate) enum Outcome<J> {
 }
 
 pub(crate) trait Job: Send + Sized + 'static {
-    /// Runs on the worker's thread, and may block.
+    /// Executes the job on the worker's thread. May block.
     fn run(self) -> Outcome<Self>;
 }
 
@@ -75,7 +75,7 @@ impl<J: Job> Workers<J> {
         })))
     }
 
-    /// The job completes with `EAGAIN` if no thread can be started.
+    /// Queues a job. It completes with `EAGAIN` if no thread can be started.
     pub(crate) fn begin(&self, tag: u64, job: J) {
         let mut state = self.0.state();
         state.jobs.push_back((tag, job));

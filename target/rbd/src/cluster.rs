@@ -15,12 +15,12 @@ const CONNECT_TIMEOUT_S: &str = "8";
 
 /// Name, value, and whether a failure to set it is an error.
 const OPTIONS: [(&str, &str, bool); 6] = [
-    // A cache acknowledges writes before any OSD has them.
+    // The client cache is disabled, because it acknowledges writes before any OSD has them.
     ("rbd_cache", "false", true),
     // An operation that timed out may still be executed later.
     ("rados_osd_op_timeout", "0", true),
-    // Without the copy of its data, a failed write, for example of a blocklisted client, never
-    // calls back (seen with 16.2.15).
+    // librbd must copy the data of writes; otherwise a failed write, for example of a blocklisted
+    // client, never calls back (seen with 16.2.15).
     ("rbd_disable_zero_copy_writes", "true", false),
     ("rbd_non_blocking_aio", "true", false),
     ("client_mount_timeout", CONNECT_TIMEOUT_S, false),
@@ -47,7 +47,7 @@ pub(crate) struct Cluster {
 unsafe impl Send for Cluster {}
 
 impl Cluster {
-    /// Blocks until the monitors reply or the timeout expires.
+    /// Connects to the cluster. Blocks until the monitors reply or the timeout expires.
     pub(crate) fn connect(functions: &'static Functions, spec: &Spec) -> Result<Self, OpenError> {
         let mut this = Self {
             functions,

@@ -24,7 +24,7 @@ pub(crate) enum Note {
     Close,
 }
 
-/// Consistent after a panic: each change is one step.
+/// Names of the images that are being closed. Consistent after a panic: each change is one step.
 static CLOSING: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static CLOSED: Condvar = Condvar::new();
 
@@ -49,7 +49,7 @@ pub(crate) fn wait_for_close(name: &str) -> Result<(), OpenError> {
     )))
 }
 
-/// Returns `false` on timeout.
+/// Waits for the closing images. Returns false on timeout.
 pub(crate) fn wait_for_closes(longest: Duration) -> bool {
     let are_closing = |names: &mut Vec<String>| !names.is_empty();
     let waited = CLOSED.wait_timeout_while(closing(), longest, are_closing);
@@ -121,7 +121,8 @@ impl Keeper {
     fn run(mut self, notes: &Receiver<Note>) {
         let work = || while self.is_open_after(notes) {};
         if confine_part(Part::Image, work).is_none() {
-            // No other code detects that the cluster blocklists this client.
+            // Marks the image as failed, because without this thread no code detects that the
+            // cluster blocklists the client.
             self.state.failure.store(libc::EIO, Ordering::Relaxed);
             confine_part(Part::Image, || (self.on_change)());
             while !matches!(notes.recv(), Ok(Note::Close) | Err(_)) {}
@@ -283,7 +284,7 @@ extern "C" fn watch_lost(argument: *mut c_void, _cookie: u64, error: c_int) {
     let _ = watch.notes.send(Note::WatchLost(-error));
 }
 
-/// The sender, librbd, waits for the acknowledgement.
+/// Acknowledges a notification, because its sender, librbd, waits for that.
 extern "C" fn notified(
     argument: *mut c_void,
     notification: u64,

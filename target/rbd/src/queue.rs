@@ -78,7 +78,7 @@ pub enum Work {
         /// Length in bytes.
         length: u64,
     },
-    /// Waits for all writes started earlier.
+    /// Flush, which completes after all writes started earlier.
     Flush,
 }
 
@@ -126,7 +126,7 @@ impl Shared {
 /// Operations submitted by a thread.
 pub struct Queue {
     shared: Arc<Shared>,
-    /// Boxes to reuse, so that submitting does not allocate.
+    /// Unused operation boxes, reused so that submitting does not allocate.
     #[expect(clippy::vec_box, reason = "the library knows each by its address")]
     free: Vec<Box<Operation>>,
     out: u32,

@@ -13,10 +13,10 @@ use super::event::Event;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Kinds with their own lines, per address and period.
+/// Maximum kinds of events with their own lines, per address and period.
 const KINDS_OF_ADDRESS_MAX: usize = 4;
 
-/// Kinds with their own lines, per period.
+/// Maximum kinds of events with their own lines, per period.
 const KINDS_MAX: usize = 32;
 
 #[derive(Default)]

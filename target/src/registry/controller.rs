@@ -19,7 +19,8 @@ use crate::ana::{AnaShared, ListenerShared};
 use crate::limits::Limiter;
 use crate::order::{Sender, host_key};
 
-/// Saves writes to shared memory. An association may outlive KATO by it.
+/// Time by which the recorded last command may be ahead, to save writes to shared memory. An
+/// association may exceed KATO by this time.
 const LAST_COMMAND_AHEAD: Duration = Duration::from_millis(10);
 
 /// Restricted namespaces accessible to a host.

@@ -100,8 +100,9 @@ impl Load {
         self.admin + self.io
     }
 
-    /// The one with the fewest queues of its kind: otherwise hosts with one queue of each kind
-    /// would have all their I/O on one of two reactors. `None`: all have `limit` queue pairs.
+    /// Returns the reactor with the fewest queues of the same kind (admin or I/O): otherwise hosts
+    /// with one queue of each kind would have all their I/O on one of two reactors. `None`: all
+    /// reactors have `limit` queue pairs.
     pub(crate) fn lightest(loads: &[Self], qid: u16, limit: usize) -> Option<usize> {
         let weight = |load: &Self| match qid {
             0 => (load.admin, load.io),

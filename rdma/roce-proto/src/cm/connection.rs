@@ -146,7 +146,7 @@ pub enum CmEvent {
     /// The connection remains. Its owner probes the peer's queue pair, and disconnects after
     /// silence.
     Questioned {
-        /// Connection in doubt.
+        /// Connection that the peer may have lost.
         id: ConnId,
     },
 }

@@ -243,7 +243,7 @@ impl BlockFile {
         self.handover
     }
 
-    /// Handover of a slow disk: a file system's journal may then block.
+    /// Returns the handover for a slow disk, on which a file system's journal may block.
     pub(crate) fn handover_while_slow(&self) -> Handover {
         if self.can_grow {
             Handover::ALL
@@ -326,8 +326,8 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// Whether the size must be checked first: the step could extend a cut file, or confirm lost
-    /// data as durable.
+    /// Whether the size must be checked first: the step could extend a truncated file, or confirm
+    /// lost data as durable.
     #[inline]
     fn must_look(&self, io: &BlockIo, file: FileSlot) -> bool {
         match io.op {

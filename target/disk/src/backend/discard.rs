@@ -9,7 +9,7 @@ pub(super) const DISCARD_MAX: u64 = 256 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Zeroing {
-    /// `FALLOC_FL_ZERO_RANGE`: stays allocated.
+    /// `FALLOC_FL_ZERO_RANGE`: the range stays allocated.
     Range,
     /// `FALLOC_FL_PUNCH_HOLE`: deallocates.
     Punch,

@@ -68,7 +68,7 @@ impl Health {
         }
     }
 
-    /// Returns whether the failure is new.
+    /// Records the failure; returns whether it is new.
     pub(super) fn cut_short(&self, path: &Path, expected: u64) -> bool {
         let is_new = self.note(CUT_SHORT);
         if is_new {
@@ -104,7 +104,7 @@ impl Health {
         self.losses.fetch_and(!gone, Ordering::Relaxed);
     }
 
-    /// Returns whether the failure is new.
+    /// Records the failure; returns whether it is new.
     fn note(&self, loss: u8) -> bool {
         self.losses.fetch_or(loss, Ordering::Relaxed) & loss == 0
     }

@@ -137,7 +137,7 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
             return Name::Global(format!("{kind} {name}"));
         }
     }
-    // Assigned by the configuration of the virtual machine or of the device mapper.
+    // The configuration of the virtual machine or of the device mapper assigns these names.
     for (attribute, kind) in [("serial", "serial"), ("dm/name", "dm name")] {
         if let Some(name) = text(attribute) {
             return Name::Local(format!("{kind} {name}"));
@@ -175,7 +175,7 @@ fn of_loop(backing: &Path, scope: Scope<'_>) -> Name {
     }
 }
 
-/// Distinguishes a file from its copies.
+/// Creation of a file, which distinguishes it from its copies.
 #[derive(Debug)]
 struct Birth {
     text: String,

@@ -35,7 +35,7 @@ impl State {
         })
     }
 
-    /// The shared lock is released in between.
+    /// Moves the lock to another file. A shared lock is released in between.
     fn move_to(&mut self, file: &File) -> Result<(), Errno> {
         let file = duplicate(file)?;
         self.change(FlockOperation::Unlock)?;

@@ -13,7 +13,7 @@ use cairn_rdma::Mapping;
 use super::{BlockIo, BlockOp, Errno, Geometry};
 use crate::ring::Ring;
 
-/// Bytes per lock: the largest block size.
+/// Bytes protected by one lock: the largest block size.
 const UNIT: usize = 4096;
 
 const LOCKS: usize = 256;
@@ -93,7 +93,7 @@ pub(super) struct MemoryDisk {
 }
 
 impl MemoryDisk {
-    /// Rounds `bytes` down to whole blocks.
+    /// Creates a memory disk of `bytes` bytes, rounded down to whole blocks.
     pub(super) fn new(bytes: u64, block_bytes: u32) -> io::Result<Self> {
         let bytes = bytes / u64::from(block_bytes) * u64::from(block_bytes);
         let length = usize::try_from(bytes).map_err(io::Error::other)?;

@@ -105,7 +105,7 @@ fn open_at(
     }
     let (file, guard) = match (is_claimed, is_device) {
         (true, _) => (file, Guard::Claim),
-        // Devices are protected by `O_EXCL`.
+        // Block devices need no lock: `O_EXCL` protects them.
         (false, true) => (file, Guard::None),
         (false, false) => lock(path, file, place, claim, formers)?,
     };
@@ -125,7 +125,7 @@ fn check_not_held(path: &Path) -> io::Result<()> {
 }
 
 /// Checks that the opened file is the one found in the directory: its name may refer to another
-/// meanwhile.
+/// file by now.
 fn check_expected(path: &Path, file: &File, claim: Claim) -> Result<(), OpenError> {
     let Some(expected) = claim.expected else {
         return Ok(());
@@ -172,7 +172,7 @@ fn zoned(path: &Path) -> OpenError {
 
 /// Refuses a shared file behind the page cache, which does not reflect writes of other targets.
 fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
-    // On tmpfs, files exist only in the page cache.
+    // File system type of tmpfs, whose files exist only in the page cache.
     const TMPFS_MAGIC: u32 = 0x0102_1994;
     let system = rustix::fs::fstatfs(file).map(|statfs| statfs.f_type as u32);
     if system == Ok(TMPFS_MAGIC) {
@@ -247,7 +247,7 @@ fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<File> 
     }
 }
 
-/// `otherwise` applies to users other than root.
+/// Returns the remedy for a missing permission; `otherwise` applies to users other than root.
 pub(super) fn permission(otherwise: &str) -> String {
     cairn_rdma::error::permission(
         otherwise,

@@ -10,7 +10,7 @@ use super::queue_limits;
 
 const PIECES_MAX: u32 = 8;
 
-/// The largest logical block, and the smallest page.
+/// Unit of piece sizes in bytes: the largest logical block, and the smallest page.
 const UNIT: u64 = 4096;
 
 /// Pieces of an operation's current step, at least one.

@@ -9,7 +9,7 @@ use super::Atomic;
 /// Request limits of a device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueLimits {
-    /// 0 if the device cannot discard.
+    /// Largest discard; 0 if the device cannot discard.
     pub(super) discard: u64,
     pub(super) write: u64,
     /// Optimal write size; 0 if unknown.
@@ -34,7 +34,7 @@ impl Unit {
     pub(super) fn in_blocks(self, block_bytes: u32) -> Atomic {
         let block = u64::from(block_bytes);
         let in_blocks = |bytes: u64| bytes.is_multiple_of(block).then(|| bytes / block);
-        // The 0-based number of blocks and the offset have 16 bits.
+        // Identify has 16 bits for the 0-based number of blocks and for the offset.
         match (in_blocks(self.bytes), in_blocks(self.offset)) {
             (Some(blocks @ 2..=0x1_0000), Some(offset)) => {
                 Atomic::units(blocks as u32, (offset % blocks) as u16)
@@ -135,7 +135,7 @@ fn is_host_managed(queue: &Path) -> bool {
     model.is_ok_and(|model| model.trim() == "host-managed")
 }
 
-/// A partition's queue is one level up.
+/// Returns the two possible queue folders of a device: a partition's queue is one level up.
 pub(super) fn folders(device: &File) -> Option<[PathBuf; 2]> {
     let device = folder(device)?;
     Some(["queue", "../queue"].map(|queue| device.join(queue)))
