@@ -342,7 +342,7 @@ impl Data<'_> {
 }
 
 impl Part {
-    /// The same part for an attempt on a path.
+    /// Returns this part with the buffer's registration for path `path`.
     pub(crate) fn on_path(&self, path: usize) -> Self {
         Self {
             buffer: self.buffer.on_path(path),

@@ -69,7 +69,7 @@ impl Host {
         while host.state() == State::Connecting {
             host.poll_or_sleep(Instant::now() + timeout)?;
         }
-        // The caller may not poll for a while.
+        // Sends pending acknowledgements, because the caller may not poll for a while.
         host.settle();
         match host.take_event() {
             Some(Event::Live { .. }) => Ok(host),
@@ -287,7 +287,7 @@ impl Waiting for Host {
     }
 
     fn settle(&mut self) {
-        // A removed device has no acknowledgement to send.
+        // Fails only for a removed device, which has no acknowledgement to send.
         let _ = self.endpoint().arm();
     }
 }

@@ -39,14 +39,14 @@ pub struct Command {
     pub(crate) to: To,
 }
 
-/// Object of a command.
+/// Object that a command must address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum To {
     /// The controller.
     Controller,
-    /// This disk, under the NSID of the SQE.
+    /// The disk with this identity, under the NSID of the SQE.
     Disk(Disk),
-    /// Any object, as in the SQE.
+    /// Any object that the SQE addresses.
     #[cfg(feature = "raw")]
     Anything,
 }

@@ -7,7 +7,7 @@ use crate::error::HostError;
 use crate::host::Host;
 use crate::namespace::Namespace;
 
-/// Attempts to identify a namespace that changes meanwhile.
+/// Attempts to identify a namespace that changes during the identification.
 const OPEN_TRIES: u32 = 8;
 
 impl Host {
@@ -23,7 +23,7 @@ impl Host {
         for _ in 0..OPEN_TRIES {
             let changes = self.changes();
             let namespace = self.identify_namespace(nsid)?;
-            // Otherwise the two responses may describe two disks.
+            // If the namespaces have changed meanwhile, the two responses may describe two disks.
             if self.changes() == changes {
                 self.expect_disk(&namespace)?;
                 return Ok(namespace);

@@ -62,7 +62,7 @@ impl RdmaOptions {
     }
 }
 
-/// Device that leads to a target, with its provider.
+/// Device with a route to a target, with its provider.
 #[derive(Debug, Clone)]
 pub struct Provided {
     /// Name of the provider.
@@ -105,10 +105,10 @@ pub fn listen(
 }
 
 impl Provided {
-    /// Chooses the device for a target; with `auto`, an RDMA device that leads there comes first.
+    /// Chooses a device with a route to `remote`; with `auto`, RDMA devices come first.
     ///
     /// # Errors
-    /// Reasons why no device leads there.
+    /// Reasons why no device has a route to `remote`.
     pub fn choose(
         rdma: RdmaOptions,
         remote: SocketAddr,

@@ -6,10 +6,10 @@
 //! without identifiers cannot be recognized, so it counts as another one. After a change, the list
 //! of changed namespaces (log page 04h) is read first, which re-arms the event.
 //!
-//! A write whose connection was lost is in doubt for a while
-//! ([`multipath`](nvme_proto::host::multipath#a-write-in-doubt)). The rule and the time are those
-//! of several paths: after a loss, another target may be behind the address, while the first may
-//! only be paused.
+//! A write whose connection was lost may still be executed for some time
+//! ([`multipath`](nvme_proto::host::multipath#a-write-in-doubt)). Writes of its blocks wait for
+//! that time, as with several paths: after a loss, another target may have the address, while the
+//! first target may only be paused.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,16 +22,16 @@ use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe, Status};
 use crate::command;
 use crate::namespace::{Disk, DiskIdentity, Namespace};
 
-/// Maximum lost writes tracked separately; beyond that, all blocks count as in doubt.
+/// Maximum unanswered writes tracked separately; beyond that, writes of all blocks wait.
 const DOUBTS_MAX: usize = 256;
 
 #[derive(Debug)]
 struct Opened {
     nsid: u32,
     disk: Disk,
-    /// True if it must be identified again.
+    /// True if the namespace must be identified again.
     in_question: bool,
-    /// True if it is another disk or missing.
+    /// True if the namespace is another disk or missing.
     replaced: bool,
 }
 
@@ -48,14 +48,14 @@ struct Question {
     /// NSID, or 0 for the list of changes.
     nsid: u32,
     step: Step,
-    /// True once sent to the controller.
+    /// True once the command was sent to the controller.
     sent: bool,
     /// True if the caller reopened the namespace meanwhile: the response is ignored.
     void: bool,
     identity: DiskIdentity,
 }
 
-/// Result of a response.
+/// Result of a response to an Identify command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// No result yet.
@@ -72,7 +72,7 @@ pub(super) enum Found {
 /// Relation of a namespace to the disk of an I/O command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The namespace is that disk, as far as known.
+    /// The namespace is the command's disk, as far as known.
     Known,
     /// The namespace is another disk or missing.
     Replaced,
@@ -99,7 +99,7 @@ impl Changes {
         }
     }
 
-    /// NSIDs, or `None` if there were too many to list.
+    /// Returns the NSIDs, or `None` if there were too many to list.
     pub(crate) fn into_list(self) -> Option<Vec<u32>> {
         (!self.all).then(|| self.nsids.into_iter().collect())
     }
@@ -111,8 +111,8 @@ pub(super) struct Guard {
     opened: Vec<Opened>,
     question: Option<Question>,
     doubts: Doubts,
-    /// Doubts of queues released for a reset. If the reset succeeds, the controller has ended their
-    /// commands.
+    /// Unanswered writes of queues released for a reset. If the reset succeeds, the controller has
+    /// ended them.
     of_reset: Doubts,
     /// True if the controller was lost since it was last live.
     lost: bool,
@@ -199,7 +199,7 @@ impl Guard {
         doubts.add(sqe, until);
     }
 
-    /// Removes expired doubts; returns whether any were due.
+    /// Removes unanswered writes whose delay has expired; returns whether there were any.
     pub(super) fn expire(&mut self, now: Duration) -> bool {
         let due = self.doubts.deadline().is_some_and(|at| at <= now);
         self.doubts.expire(now);

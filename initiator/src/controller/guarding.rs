@@ -66,7 +66,7 @@ impl Controller {
         }
     }
 
-    /// True if a command waits although the controller is live: for the end of a doubt, or for
+    /// True if a command waits although the controller is live: for an unanswered write, or for
     /// identification.
     pub(crate) fn is_held(&self, ticket: Ticket) -> bool {
         self.is_live() && self.queues[usize::from(ticket.qid())].is_parked(ticket)
@@ -106,8 +106,8 @@ impl Controller {
         true
     }
 
-    /// Identifies namespaces and sends commands that no longer wait; returns whether there were
-    /// any.
+    /// Sends commands whose delay has expired, and sends the next Identify command for opened
+    /// namespaces. Returns whether there was work.
     pub(super) fn keep_guard(&mut self) -> bool {
         let expired = self.guard.expire(self.time()) | self.retries_are_due();
         if self.state != State::Live {

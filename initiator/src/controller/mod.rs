@@ -80,7 +80,7 @@ pub struct Controller {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shutdown {
-    /// Sent to the controller.
+    /// The shutdown was requested from the controller.
     Asked,
     /// Requested after the controller was lost.
     TooLate,
@@ -493,7 +493,8 @@ impl Controller {
         }])
     }
 
-    /// Checks the ages of commands: aborts late ones, then gives up.
+    /// Aborts commands that exceed the timeout. If an abort has no effect, the controller counts as
+    /// lost.
     fn sweep(&mut self) {
         self.sweep_at = self.now + self.options.command_timeout / SWEEPS.into();
         let now = self.time();

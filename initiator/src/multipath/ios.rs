@@ -32,9 +32,9 @@ pub(super) type Answer = Result<Response, HostError>;
 enum Phase {
     #[default]
     Free,
-    /// Waits for a path.
+    /// The command waits for a path.
     Waiting,
-    /// Sent on this path, with its ticket there.
+    /// The command was sent on this path, with this ticket of its controller.
     Sent(usize, Ticket),
     /// Completed.
     Done(Answer),
@@ -52,9 +52,9 @@ pub(super) struct Io {
     not_before: Duration,
     phase: Phase,
     generation: u32,
-    /// True if given up by its owner: no other path tries it.
+    /// True if the owner abandoned the command: no other path sends it.
     given_up: bool,
-    /// True if nothing takes the result: completion frees the slot.
+    /// True if no caller takes the result: the completion frees the slot.
     orphan: bool,
 }
 
@@ -126,7 +126,7 @@ impl Ios {
         self.waiting.len()
     }
 
-    /// Returns the oldest waiting command that may go.
+    /// Returns the oldest waiting command that `may_go` allows.
     pub(super) fn next(&self, now: Duration, may_go: impl Fn(&Sqe) -> bool) -> Option<u16> {
         let mut waiting = self.waiting.iter().copied();
         waiting.find(|&slot| {
@@ -152,7 +152,7 @@ impl Ios {
         self.slots[usize::from(slot)].phase = Phase::Sent(path, ticket);
     }
 
-    /// Gives a command up for its owner, who waits for its end: no path sends it any more. Returns
+    /// Abandons a command, whose owner waits for its end: no path sends it any more. Returns its
     /// path and ticket if it is in flight.
     pub(super) fn give_up(
         &mut self,
@@ -170,8 +170,7 @@ impl Ios {
         None
     }
 
-    /// Requeues a command in flight at the front. A command that was given up ends with `answer`
-    /// instead.
+    /// Requeues a command in flight at the front. An abandoned command ends with `answer` instead.
     pub(super) fn wait_again(&mut self, slot: u16, failed_over: bool, answer: Answer) {
         let io = &mut self.slots[usize::from(slot)];
         assert!(matches!(io.phase, Phase::Sent(..)), "{io:?}");
@@ -226,8 +225,8 @@ impl Ios {
         Some((PathTicket { slot, generation }, self.take_done(slot)))
     }
 
-    /// Gives a command up and discards its result. If not sent, it never is; if in flight, no other
-    /// path tries it, and it keeps its buffer until it ends.
+    /// Abandons a command and discards its result. An unsent command is never sent. A command in
+    /// flight is sent on no other path, and keeps its buffer until it ends.
     pub(super) fn forget(&mut self, ticket: PathTicket) {
         if self.take(ticket).is_some() {
             return;

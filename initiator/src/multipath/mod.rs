@@ -234,7 +234,8 @@ impl Multipath {
         self.ios.outstanding()
     }
 
-    /// Number of commands that wait for a path, or for the end of a doubt about a lost write.
+    /// Number of commands that wait for a path, or until an unanswered write can no longer be
+    /// executed.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.ios.waiting()
@@ -310,13 +311,13 @@ impl Multipath {
         self.ios.take(ticket)
     }
 
-    /// Takes the oldest end of a command, with its ticket.
+    /// Removes and returns the oldest result of a command, with its ticket.
     pub fn reap(&mut self) -> Option<(PathTicket, Ended)> {
         self.ios.take_oldest()
     }
 
-    /// Gives a command up. A waiting command is never sent. A command in flight is tried by no
-    /// other path, and its buffer is dropped when it ends.
+    /// Abandons a command. A waiting command is never sent. A command in flight is not retried on
+    /// other paths, and its buffer is dropped when it ends.
     ///
     /// # Panics
     /// If the ticket is void.

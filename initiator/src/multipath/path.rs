@@ -67,7 +67,7 @@ pub(super) enum Answer {
     Namespace(Namespace),
     /// ANA state; `None` if the log does not list the namespace.
     Ana(Option<AnaState>),
-    /// The path does not lead to the namespace, or a query failed.
+    /// The path does not have the namespace, or a query failed.
     Refused(String),
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Path {
     identity: Option<Identity>,
     /// Reason why the path is refused although its controller is connected.
     pub(super) refused: Option<String>,
-    /// True once the path has led to the namespace.
+    /// True once the namespace was found through this path.
     pub(super) proven: bool,
     /// True if the namespace may have changed.
     pub(super) in_question: bool,
@@ -123,7 +123,7 @@ impl Path {
     /// Schedules the queries that an event requires.
     pub(super) fn note(&mut self, event: &Event) {
         match event {
-            // Everything may have changed.
+            // Everything may have changed since the last connection.
             Event::Live { .. } => {
                 self.due = [false, true, true, true];
                 (self.refused, self.ana_log) = (None, None);

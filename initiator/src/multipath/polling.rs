@@ -28,7 +28,8 @@ impl Multipath {
             progress |= self.reap_path(path);
         }
         while let Some(path) = self.set.tick(self.time()) {
-            // Reset after a transition that does not end, as in Linux (Base, 8.1.3.5).
+            // The controller is reset after a transition that does not end, as in Linux (Base,
+            // 8.1.3.5).
             self.paths[path].controller.reset();
         }
         self.doubts.expire(self.time());
@@ -59,7 +60,7 @@ impl Multipath {
                     self.transfer_max = self.transfer_max.min(path.controller.transfer_max());
                 }
                 Event::FailFast => self.set.set_fails_fast(index),
-                // No commands until the namespace is identified again.
+                // No command is sent until the namespace is identified again.
                 Event::Notice(Notice::NamespacesChanged) => self.set.doubt_ana(index),
                 _ => {}
             }
@@ -108,7 +109,7 @@ impl Multipath {
         }
     }
 
-    /// Checks that a path leads to the namespace; the first path defines it.
+    /// Checks that a path has the same namespace as the first path.
     fn admit(&mut self, index: usize, found: Namespace) -> Result<(), String> {
         if found.identity == Identity::default() {
             return Err("the namespace has no UUID, NGUID or EUI-64 to know it by".into());
@@ -127,7 +128,7 @@ impl Multipath {
         if found.identity != known.identity {
             return Err("it leads to another namespace: the identifiers differ".into());
         }
-        // A growing disk grows on one path before the other.
+        // The new size of a disk appears on one path before the others.
         let grew = self.paths[index].proven && found.blocks > known.blocks;
         if found.block_bytes != known.block_bytes || (found.blocks != known.blocks && !grew) {
             return Err(format!(
@@ -208,7 +209,7 @@ impl Multipath {
                 .choose(|path| paths[path].queue_for(slot).is_some())
             {
                 Choice::Path(path) if self.send(path, slot) => progress = true,
-                // The path has just failed; the next poll handles it.
+                // The path has failed during this poll; the next poll handles it.
                 Choice::Path(_) | Choice::Wait => break,
                 Choice::Fail => {
                     let error = self.no_path();

@@ -2,8 +2,8 @@
 //!
 //! A command ends with its response, but its capsule may have to be retransmitted until the other
 //! end acknowledges it. Waiting for that would cost a packet for each command. Therefore capsules
-//! have separate places, more than there are commands, and only some SENDs signal completion: sends
-//! complete in order, so a completion covers all earlier ones.
+//! have their own slots ([`Place`]), more than there are commands, and only some SENDs signal
+//! completion: sends complete in order, so a completion covers all earlier ones.
 
 use std::collections::VecDeque;
 
@@ -16,8 +16,8 @@ use crate::buffer::Buffer;
 /// Number of SENDs per signaled SEND.
 const SIGNAL_EVERY: u16 = 32;
 
-/// Maximum capsules that outlive their commands: twice the unsignaled SENDs, to leave room while
-/// the last ones complete.
+/// Maximum posted capsules whose commands have ended: twice the unsignaled SENDs, to leave room
+/// while the last ones complete.
 const LINGER_MAX: u16 = 2 * SIGNAL_EVERY;
 
 pub(super) struct Capsules {
@@ -27,13 +27,13 @@ pub(super) struct Capsules {
     /// Maximum bytes of a capsule.
     stride: usize,
     places: Vec<Place>,
-    /// Unused places; the last is used next.
+    /// Unused slots; the last one is used next.
     free: Vec<u16>,
-    /// Posted places, in the order of their SENDs.
+    /// Slots with a posted capsule, in the order of their SENDs.
     posted: VecDeque<u16>,
     /// SENDs since the last signaled one.
     silent: u16,
-    /// Posted places whose command has ended.
+    /// Number of slots with a posted capsule whose command has ended.
     lingering: u16,
 }
 
@@ -44,12 +44,13 @@ struct Place {
 }
 
 impl Capsules {
-    /// Places for `commands` commands, which is also the maximum of posted SENDs.
+    /// Returns the number of slots for `commands` commands, which is also the maximum of posted
+    /// SENDs.
     pub(super) const fn places(commands: u16) -> u32 {
         commands as u32 + LINGER_MAX as u32
     }
 
-    /// Creates places for `commands` commands, with capsules of up to `stride` bytes.
+    /// Creates slots for `commands` commands, with capsules of up to `stride` bytes.
     pub(super) fn new(
         device: &dyn Device,
         commands: u16,
@@ -72,7 +73,7 @@ impl Capsules {
         self.stride
     }
 
-    /// Takes a place for the capsule of command `cid`.
+    /// Returns an unused slot for the capsule of command `cid`.
     pub(super) fn take(&mut self, cid: u16) -> u16 {
         let place = self.free.pop();
         let place = place.expect("there is a place for each command, besides those that linger");
@@ -96,7 +97,7 @@ impl Capsules {
         self.memory.write(at, bytes);
     }
 
-    /// Work request that sends a capsule of `length` bytes.
+    /// Returns the work request that sends a capsule of `length` bytes.
     pub(super) fn post(&mut self, place: u16, length: u32) -> SendWork {
         self.places[usize::from(place)].posted = true;
         self.posted.push_back(place);
@@ -149,7 +150,7 @@ impl Capsules {
         self.silent = 0;
     }
 
-    /// Place for another SEND of the same capsule while the old one may still be posted.
+    /// Returns a slot for another SEND of the same capsule, while the old slot may still be posted.
     pub(super) fn renew(&mut self, cid: u16, place: u16, length: usize) -> u16 {
         if !self.places[usize::from(place)].posted {
             return place;

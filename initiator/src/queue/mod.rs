@@ -75,7 +75,7 @@ pub(crate) type Outcome = (Result<Response, Loss>, Option<Buffer>);
 pub(crate) enum Effect {
     /// No effect yet.
     No,
-    /// A caller's command can be taken.
+    /// The result of a caller's command is available.
     ForCaller,
     /// A caller's command failed and waits to be sent again.
     Again { qid: u16, cid: u16, status: Status },
@@ -365,8 +365,8 @@ impl Queue {
         }
     }
 
-    /// Gives a command up for its owner: it is not sent again. Returns true if the controller has
-    /// it; a waiting command ends.
+    /// Abandons a command for its owner: the command is not sent again. Returns true if the
+    /// controller has it; a waiting command ends.
     pub(crate) fn give_up(&mut self, ticket: Ticket, why: &Loss) -> bool {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];

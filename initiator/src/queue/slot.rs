@@ -104,9 +104,9 @@ pub(crate) enum Owner {
     Caller,
     /// The association.
     Duty(Duty),
-    /// The guard, for identification of namespaces.
+    /// The controller's guard, for identification of namespaces.
     Guard,
-    /// None: the owner gave up, and the response frees the slot.
+    /// No owner: it abandoned the command, and the response frees the slot.
     Abandoned,
 }
 
@@ -114,11 +114,12 @@ pub(crate) enum Owner {
 pub(super) enum Phase {
     #[default]
     Free,
-    /// Sent. Has a response while too many capsules outlive their commands.
+    /// The command was sent. It may have a response already, while too many capsules wait for their
+    /// SENDs.
     Outstanding {
         response: Option<Response>,
     },
-    /// Waits for a connection to be sent (again).
+    /// The command waits for a connection, to be sent for the first time or again.
     Parked,
     Done(Result<Response, Loss>),
 }
@@ -130,18 +131,18 @@ pub(super) struct Slot {
     pub(super) owner: Owner,
     /// Data that the controller may access, until the command has ended and its result is taken.
     pub(super) held: Option<Buffer>,
-    /// Place of the capsule, from preparation to end.
+    /// Capsule slot, from the preparation of the command to its end.
     pub(super) place: Option<u16>,
     pub(super) capsule_bytes: u32,
-    /// True if it may be sent again after its connection breaks.
+    /// True if the command may be sent again after its connection breaks.
     pub(super) requeue: bool,
     /// Remaining retries after failures.
     pub(super) retries: u8,
-    /// Earliest time of its next SEND.
+    /// Earliest time of the command's next SEND.
     pub(super) not_before: Duration,
-    /// True if it has a time limit.
+    /// True if the command has a time limit.
     pub(super) timed: bool,
-    /// True if its abort was requested.
+    /// True if an abort of the command was requested.
     pub(super) aborted: bool,
     /// Number of age checks without a response.
     pub(super) age: u8,
@@ -151,7 +152,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Place of the capsule of a command that has not ended.
+    /// Returns the capsule slot of a command that has not ended.
     pub(super) fn place(&self) -> u16 {
         self.place
             .expect("a command that is not done has a capsule")

@@ -12,7 +12,7 @@ const DEEP: usize = 7;
 /// Maximum round trip per command in flight for separate data. Measured: in-capsule data reaches at
 /// most 203,000 writes per second, so longer round trips perform worse than that.
 const NEAR: Duration = Duration::from_nanos(2500);
-/// Consecutive commands on a shallow queue until it no longer counts as deep.
+/// Consecutive commands on a shallow queue after which the queue no longer counts as deep.
 const CALM: u8 = 64;
 
 /// Recent depth of a queue.

@@ -131,7 +131,8 @@ impl Readable {
                 }
                 Self::Broken => return std::future::pending().await,
                 Self::Known(fd) => {
-                    // Put back first: this future may be dropped while it waits.
+                    // The descriptor is stored again before the wait, because this future may be
+                    // dropped while it waits.
                     *self = Self::Known(fd);
                     let Self::Known(fd) = self else { return };
                     let Ok(mut ready) = fd.readable().await else {
@@ -186,7 +187,7 @@ impl Paths {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let mut awaited = Vec::new();
         for path in paths {
-            // Watch each symbolic link's target too: /dev/disk/by-id has links.
+            // Watches the target of each symbolic link, too: /dev/disk/by-id has links.
             let mut path = path.clone();
             for _ in 0..LINKS_MAX {
                 if let Some((folder, name)) = first_missing(&path)
@@ -229,8 +230,8 @@ fn reports() -> WatchFlags {
         | WatchFlags::ONLYDIR
 }
 
-/// Also removals, and files closed after writing. Writes themselves are excluded: hosts write all
-/// the time.
+/// Returns the events of a folder watched as a whole: also removals, and files closed after
+/// writing. Writes themselves are excluded, because hosts write all the time.
 fn all_reports() -> WatchFlags {
     reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
 }
@@ -334,7 +335,7 @@ mod tests {
         };
         assert!(!report(b"add@/devices/virtual/net/eth7\0SUBSYSTEM=net\0"));
         assert!(report(b"add@/devices/virtual/infiniband/rxe0\0"));
-        // The earlier reports were read; this one stands by itself.
+        // The earlier reports were read, so the result depends on this one only.
         assert!(!report(b"remove@/devices/virtual/net/eth7\0"));
     }
 

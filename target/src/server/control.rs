@@ -337,11 +337,11 @@ impl Control {
                 });
             }
             ListenerEvent::Down { reason } => {
-                // Cause: the configuration, or the address of a listener.
+                // Cause: the configuration, or the address of a listener; needs no rate limit.
                 tracing::warn!(address = %listener.address(), reason, "listener down");
             }
             ListenerEvent::Up => {
-                // Cause: the configuration, or the address of a listener.
+                // Cause: the configuration, or the address of a listener; needs no rate limit.
                 tracing::info!(address = %listener.address(), "listener up again");
             }
         }
@@ -391,7 +391,7 @@ impl Control {
             ControlMessage::DeviceRemoved { device } => {
                 self.service.exports.forget_device(device);
             }
-            // Matters only during shutdown.
+            // Drained reactors are counted only during shutdown.
             ControlMessage::Drained => {}
         }
     }
@@ -406,14 +406,14 @@ impl Control {
     }
     /// Closes listeners, completes commands, disconnects hosts and stops.
     async fn shut_down(&mut self) -> Result<(), String> {
-        // Cause: the end of the target.
+        // Cause: the end of the target; needs no rate limit.
         tracing::info!("stopping: no new connections, finishing commands in progress");
         self.drain();
         if tokio::time::timeout(DRAIN_TIMEOUT, self.drained())
             .await
             .is_err()
         {
-            // Cause: the end of the target.
+            // Cause: the end of the target; needs no rate limit.
             tracing::warn!("commands are still in progress after {DRAIN_TIMEOUT:?}: closing");
         }
         let deadline = Instant::now() + STOP_TIMEOUT;

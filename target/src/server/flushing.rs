@@ -215,7 +215,7 @@ impl Flushes {
             return;
         }
         let panics = Arc::clone(self.jobs.panics());
-        // Takes as long as the disk: run on a thread for blocking work.
+        // The flush takes as long as the disk, so it runs on a thread for blocking work.
         self.jobs.run(Box::new(move || {
             let keep = || {
                 let flushed = !is_protected || was_protected || flush(&subsystem, &namespace);
@@ -232,7 +232,7 @@ impl Flushes {
     fn begin_flush(&self, subsystem: &Arc<SubsystemShared>, table: &Arc<NamespaceTable>) {
         let (subsystem, namespaces) = (Arc::clone(subsystem), Arc::clone(table));
         let control = self.control.clone();
-        // Takes as long as the disks: run on a thread for blocking work.
+        // The flush takes as long as the disks, so it runs on a thread for blocking work.
         let panics = Arc::clone(self.jobs.panics());
         self.jobs.run(Box::new(move || {
             let flush = || {

@@ -18,7 +18,7 @@ impl Jobs {
     pub(super) fn new(has_threads: bool) -> Self {
         Self {
             has_threads,
-            // In a simulation panics are not confined.
+            // Panics are not confined in a simulation.
             panics: Arc::new(Panics::new(has_threads)),
             running: Arc::new(()),
         }

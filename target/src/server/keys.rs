@@ -44,7 +44,7 @@ pub(crate) async fn load(config: &Config) -> Result<SubsystemKeys, StartError> {
     Ok(all)
 }
 
-/// As [`load`], where there is no runtime.
+/// Loads the keys like [`load`], for callers without a runtime.
 pub(crate) fn wait_to_load(config: &Config) -> Result<SubsystemKeys, StartError> {
     files::wait_for(load(config)).map_err(StartError::Control)?
 }
@@ -56,7 +56,7 @@ pub(super) struct InForce {
 }
 
 impl InForce {
-    /// Loads the keys where there is no runtime.
+    /// Loads the keys, for callers without a runtime.
     pub(super) fn load(config: &Config) -> Result<Self, StartError> {
         Ok(Self {
             keys: wait_to_load(config)?,
@@ -77,7 +77,7 @@ impl InForce {
         self.keys.get(nqn).cloned().unwrap_or_default()
     }
 
-    /// Starts the authenticator thread if there are keys: `next` ones, or those in force.
+    /// Starts the authenticator thread if `next` or the keys in force contain any key.
     pub(super) fn start_authenticator(
         &self,
         next: Option<&SubsystemKeys>,
@@ -96,7 +96,7 @@ impl InForce {
     }
 }
 
-/// All errors for which [`load`] would refuse the configuration.
+/// Returns all errors for which [`load`] would refuse the configuration.
 pub(crate) fn key_errors(config: &Config) -> Vec<(Nqn, KeyError)> {
     let mut errors = Vec::new();
     for subsystem in &config.subsystems {

@@ -132,7 +132,7 @@ impl MissingParts {
                 since: self.clock.now(),
             });
         }
-        // Cause: the configuration, or what the machine lacks.
+        // Cause: the configuration, or a missing part of the machine; needs no rate limit.
         tracing::warn!(
             missing = %thing, reason,
             "degraded: all else is served, and this as soon as it is there"

@@ -178,7 +178,7 @@ impl Target {
         answered.recv_timeout(patience).is_ok() && self.started.observed.is_alive(patience)
     }
 
-    /// Served and missing parts, updated at each change.
+    /// Returns the served and missing parts of the configuration, updated at each change.
     pub(crate) fn outlook(&self) -> watch::Receiver<Arc<Outlook>> {
         self.started.outlook.clone()
     }
@@ -214,7 +214,7 @@ impl Target {
         let keys = match keys::wait_to_load(&config) {
             Ok(keys) => Some(keys),
             Err(error) => {
-                // The receiver is below.
+                // Sending cannot fail: the receiver is returned below.
                 let _ = answer.send(Err(error.into()));
                 return answered;
             }
@@ -290,7 +290,7 @@ impl ControlThread {
             .map_err(|_| "the control plane panicked".to_owned())?;
         // Locks of images that are still open block the next start for 30 seconds.
         if !wait_for_images(IMAGES_TIMEOUT) {
-            // Cause: the cluster, at the end of the target.
+            // Cause: the cluster, at the end of the target; needs no rate limit.
             tracing::warn!(
                 "images of Ceph have not closed within {IMAGES_TIMEOUT:?}: their locks stay until \
                  the cluster misses this client, for 30 seconds"
@@ -303,7 +303,7 @@ impl ControlThread {
 impl Drop for ControlThread {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            // Cause: the end of the target.
+            // Cause: the end of the target; needs no rate limit.
             tracing::error!(error, "the target did not end as it should");
         }
     }

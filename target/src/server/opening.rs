@@ -1,4 +1,4 @@
-//! Opens and measures disks on separate threads.
+//! Opening and size measurement of disks ([`Call`]), on separate threads.
 //!
 //! A disk or file server may block such a call indefinitely, while the control plane must serve
 //! hosts. Therefore each call has a deadline, and the result of a later return is discarded: the
@@ -28,7 +28,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay before a log line names the slow disk.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
-/// Maximum concurrent calls, not counting those past their deadline.
+/// Maximum concurrent calls, without calls past their deadline.
 const CALLS_MAX: usize = 64;
 
 type Open = Box<dyn FnOnce() -> Result<Arc<Namespace>, OpenError> + Send>;
@@ -116,7 +116,7 @@ pub(super) struct Found {
     pub(super) failure: Option<StartError>,
 }
 
-/// Calls for the next configuration, and calls that are stuck.
+/// [`Call`]s for the next configuration, and calls past their deadline that have not returned.
 pub(super) struct Openings {
     /// False in simulations, where calls run inline.
     has_threads: bool,
@@ -218,7 +218,7 @@ impl Openings {
         self.start(tasks, Vec::new(), now);
     }
 
-    /// Starts the calls; `sizes` are known without one.
+    /// Starts the calls for `tasks`; `sizes` contains disk sizes that need no call.
     fn start(&mut self, tasks: VecDeque<Task>, sizes: Vec<(Place, u64)>, now: Instant) {
         assert!(self.found.is_none(), "one configuration after the other");
         self.waiting = tasks;
@@ -341,7 +341,7 @@ impl Found {
             Outcome::Measured(Ok(None)) => {}
             Outcome::Measured(Err(error)) => {
                 let (subsystem, nsid) = place;
-                // Cause: a reload.
+                // Cause: a reload; needs no rate limit.
                 tracing::warn!(%subsystem, nsid, %error, "cannot find out the size of a disk");
             }
         }
@@ -389,7 +389,7 @@ impl Running {
         if waited >= NOTICE_AFTER && !self.was_noticed {
             self.was_noticed = true;
             let (subsystem, nsid) = self.place;
-            // Cause: the configuration, or a disk that hangs.
+            // Cause: the configuration, or a disk that hangs; needs no rate limit.
             tracing::warn!(
                 %subsystem, nsid, path = %self.path.display(),
                 "waiting for a disk to answer, for {} seconds at most", OPEN_TIMEOUT.as_secs()
@@ -411,7 +411,7 @@ impl Running {
         let waited = now.saturating_duration_since(self.since);
         // Calls may also be abandoned because another disk failed.
         if waited >= OPEN_TIMEOUT {
-            // Cause: a disk that was slow during a reload.
+            // Cause: a disk that was slow during a reload; needs no rate limit.
             tracing::warn!(
                 path = %self.path.display(), waited_s = waited.as_secs(),
                 "a disk has answered too late: it is closed, and opened again if it is still configured"
@@ -434,7 +434,7 @@ impl Late {
     /// Logs that a namespace keeps its size because its disk did not report one.
     pub(super) fn report(&self) {
         let (subsystem, nsid) = self.place;
-        // Cause: a reload, and a disk that hangs.
+        // Cause: a reload, and a disk that hangs; needs no rate limit.
         tracing::error!(
             %subsystem, nsid, path = %self.path.display(), waited_s = self.waited.as_secs(),
             "a disk does not report its size: its namespace stays as it was; {}, and reload when \
@@ -479,7 +479,8 @@ impl Task {
             } else {
                 self.call.make()
             };
-            // Fails only if the control plane has ended; dropping the result closes the disk.
+            // Sending fails only if the control plane has ended; dropping the result closes the
+            // disk.
             let _ = out.send(Returned { call: id, outcome });
         };
         if on_a_thread {

@@ -67,7 +67,7 @@ impl Fixed {
         let before = std::mem::replace(&mut self.waiting, waiting);
         for part in &self.waiting {
             if !before.contains(part) {
-                // Cause: a reload.
+                // Cause: a reload; needs no rate limit.
                 tracing::warn!(part, "this change takes effect at the next start");
             }
         }

@@ -61,7 +61,7 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// Waits for checks that do not hang.
+    /// Ends the thread after the checks in progress, without waiting for checks that hang.
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -111,7 +111,7 @@ struct Files {
     /// Tables from which `all` was built. A `Weak` keeps the address from being reused.
     tables: Vec<Weak<NamespaceTable>>,
     all: ByFileSystem<File>,
-    /// Empty; memory reused in each round.
+    /// Empty vector, whose memory is reused in each round.
     subsystems: Vec<Arc<SubsystemShared>>,
 }
 
@@ -212,7 +212,7 @@ impl<F: Look> Rounds<F> {
                 Ok(()) => self.idle = Some(looker),
                 Err(_) if self.is_over() => {}
                 Err(at) => {
-                    // Cause: a file system that hangs, once until it returns.
+                    // Cause: a file system that hangs, once until it returns; needs no rate limit.
                     tracing::warn!(
                         path = files[at].name(),
                         "the file system does not report the size of a file: until it does, files \
@@ -236,7 +236,7 @@ struct Looker<F> {
 
 impl<F: Look> Looker<F> {
     fn start() -> io::Result<Self> {
-        // Capacity for a single task.
+        // The channel has room for a single task.
         let (tasks, waiting) = sync_channel::<Arc<Vec<F>>>(1);
         let (end, ended) = sync_channel(1);
         let at = Arc::new(AtomicUsize::new(0));

@@ -206,7 +206,7 @@ impl ChangeQueue {
                 }
                 Some(Job::Look { answer }) => {
                     if let Err(error) = self.look().await {
-                        // Cause: a directory that is exported has changed.
+                        // Cause: a change of an exported directory; needs no rate limit.
                         tracing::error!(%error, "what has changed in a directory is not shown");
                     }
                     let _ = answer.send(self.source.pools().waits());
@@ -247,7 +247,7 @@ impl ChangeQueue {
         let read = read.map_err(|error| format!("reading the configuration: {error}"))?;
         let (text, config) = read.map_err(|error| error.to_string())?;
         for warning in config.warnings() {
-            // Cause: a reload.
+            // Cause: a reload; needs no rate limit.
             tracing::warn!("{warning}");
         }
         let ended = self.handle.reload(config).await;
@@ -302,7 +302,7 @@ impl ChangeQueue {
         if batch.len() > 1
             && let Err(Refused::ByOne(error)) = &tried
         {
-            // Cause: a request of the control socket.
+            // Cause: a request of the control socket; needs no rate limit.
             tracing::debug!(%error, changes = batch.len(), "one of several changes fails: each for itself");
             let mut results = Vec::new();
             for pending in &batch {
@@ -418,7 +418,7 @@ impl ChangeQueue {
                 // The former configuration is still valid: it was in force until now.
                 let back = self.handle.change(Arc::clone(before), Extent::Text).await;
                 if let Err(back) = back {
-                    // Cause: a request of the control socket.
+                    // Cause: a request of the control socket; needs no rate limit.
                     tracing::error!(error = %back, "a change that could not be written stays until the next reload");
                 }
                 return Err(error);

@@ -189,7 +189,7 @@ struct Place {
 
 impl Place {
     fn of(path: &Path) -> io::Result<Self> {
-        // Symbolic links stay links.
+        // The path is resolved, so that a symbolic link stays a link.
         let path = fs::canonicalize(path)?;
         // If the folder cannot be opened, fail before anything changes.
         let folder = File::open(path.parent().unwrap_or(Path::new("/")))?;

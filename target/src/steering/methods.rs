@@ -94,12 +94,12 @@ impl Handler for Methods {
             audit.record(|| record(peer, &method, &params, &answer));
             match &answer {
                 Ok(_) => {
-                    // Cause: a request of the control socket.
+                    // Cause: a request of the control socket; needs no rate limit.
                     tracing::info!(uid, pid, method, params, "changed by the control socket");
                 }
                 Err(error) => {
                     let code = error.code;
-                    // Cause: a request of the control socket.
+                    // Cause: a request of the control socket; needs no rate limit.
                     tracing::warn!(uid, pid, method, params, code, %error, "refused at the control socket");
                 }
             }
@@ -377,7 +377,7 @@ impl Methods {
         match answered.await {
             Ok(Ok(())) => self.status().await,
             Ok(Err(error)) => {
-                // Cause: a request of the control socket.
+                // Cause: a request of the control socket; needs no rate limit.
                 tracing::error!("the new configuration is refused, the old one stays: {error}");
                 Err(Error::invalid(error))
             }

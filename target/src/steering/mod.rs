@@ -95,7 +95,7 @@ async fn serve(socket: Bound, methods: impl Handler) {
         Err(error) => Err(error),
     };
     if let Err(error) = served {
-        // Cause: the start.
+        // Cause: the start; needs no rate limit.
         tracing::error!(%error, path = %socket.path().display(), "the control socket cannot be served");
     }
 }
@@ -111,7 +111,7 @@ pub(crate) fn bind(control: &cairn_config::Control) -> Result<Option<Bound>, Bin
         Ok(bound) => Ok(Some(bound)),
         Err(error) if is_fatal(control, &error) => Err(error),
         Err(error) => {
-            // Cause: the start.
+            // Cause: the start; needs no rate limit.
             tracing::info!("no control socket: {error}");
             Ok(None)
         }

@@ -47,7 +47,7 @@ impl Notices {
         for (name, (blocks, _)) in &self.disks {
             match before.get(name) {
                 None => found.push((REGISTER, name.clone())),
-                // A disk has no size until it is a namespace.
+                // The size was unknown before: a disk has no size until it is a namespace.
                 Some((before, _)) if before != blocks && *before != 0 => {
                     found.push((RESIZE, name.clone()));
                 }

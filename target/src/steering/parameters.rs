@@ -16,7 +16,7 @@ pub(super) fn read<T: DeserializeOwned>(params: Map<String, Value>) -> Result<T,
 pub(crate) fn whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) => {
-            // Beyond 2^53, floats cannot represent every integer.
+            // Largest accepted integer: beyond 2^53, floats cannot represent every integer.
             const MOST: f64 = (1u64 << 53) as f64;
             let float = number.as_f64().filter(|_| number.is_f64());
             if let Some(float) = float.filter(|float| float.fract() == 0.0 && float.abs() <= MOST) {
@@ -56,7 +56,7 @@ pub(super) struct SubsystemSet {
     pub(super) serial: Option<String>,
     pub(super) model: Option<String>,
     pub(super) controller_ids: Option<String>,
-    /// Refuse hosts without a key.
+    /// True to refuse hosts without a key.
     pub(super) require_key: Option<bool>,
     pub(super) listeners: Option<Vec<SocketAddr>>,
     /// True to use every listener; excludes `listeners`.
@@ -102,7 +102,7 @@ pub(super) struct NamespaceSet {
     pub(super) ana_group: Option<u32>,
     /// Hosts to which the namespace is visible.
     pub(super) hosts: Option<Vec<String>>,
-    /// Make the namespace visible to every host of the subsystem; excludes `hosts`.
+    /// True to make the namespace visible to every host of the subsystem; excludes `hosts`.
     #[serde(default)]
     pub(super) every_host: bool,
 }
@@ -239,7 +239,7 @@ pub(super) struct LogSet {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MethodsOf {
-    /// Lists only methods that can be called now.
+    /// True to list only methods that can be called now.
     #[serde(default)]
     pub(super) current: bool,
     #[serde(rename = "include_aliases")]

@@ -20,9 +20,9 @@ pub(super) enum Kind {
     Grows,
     /// Removes objects.
     Shrinks,
-    /// Removes objects; never batched.
+    /// The change removes objects; never batched.
     Narrows,
-    /// Adds and removes, or neither; never batched.
+    /// The change adds and removes objects, or does neither; never batched.
     Alone,
 }
 

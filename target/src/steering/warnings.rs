@@ -19,7 +19,7 @@ impl Warnings {
     fn of(&self, config: &Arc<Config>) -> Arc<[String]> {
         // The lock cannot leave a half-made state after a panic: each change is one assignment.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // The weak reference keeps the address from reuse.
+        // The weak reference prevents reuse of the address.
         if !std::ptr::eq(known.0.as_ptr(), Arc::as_ptr(config)) {
             *known = (Arc::downgrade(config), config.warnings().into());
         }
@@ -45,7 +45,7 @@ impl Warnings {
         let former: HashSet<&String> = former.iter().collect();
         let all = self.of(now);
         for warning in all.iter().filter(|one| !former.contains(one)) {
-            // Cause: a request of the control socket.
+            // Cause: a request of the control socket; needs no rate limit.
             tracing::warn!("{warning}");
         }
     }

@@ -95,7 +95,7 @@ impl Export {
             namespace.backend.names()
         };
         let geometry = namespace.backend.geometry();
-        // Cause: the configuration, or a disk that changed.
+        // Cause: the configuration, or a disk that changed; needs no rate limit.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -141,7 +141,7 @@ impl Export {
             if let Some(namespace) = self.namespaces.remove(nsid) {
                 namespace.backend.let_go();
             }
-            // Cause: the configuration, or a disk that changed.
+            // Cause: the configuration, or a disk that changed; needs no rate limit.
             tracing::info!(subsystem = self.subsystem.nqn(), nsid, "namespace removed");
         }
         self.publish();
@@ -174,7 +174,7 @@ impl Export {
             let set = subsystem.set_protectable(config.nsid, config.write_protection, actions);
             set.expect("the namespace is there");
         });
-        // Cause: the configuration.
+        // Cause: the configuration; needs no rate limit.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -198,7 +198,7 @@ impl Export {
         });
         namespace.set_restricted(is_restricted(config));
         self.publish();
-        // Cause: the configuration.
+        // Cause: the configuration; needs no rate limit.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -212,7 +212,7 @@ impl Export {
         self.subsystem.set_limits(config);
         // Makes reactors check queued commands.
         self.publish();
-        // Cause: the configuration.
+        // Cause: the configuration; needs no rate limit.
         tracing::info!(
             subsystem = self.subsystem.nqn(), %limits, %per_host,
             hosts = config.limits_of_hosts.len(),
@@ -230,7 +230,7 @@ impl Export {
         namespace.depth.set(config.limits.outstanding);
         // Makes reactors check queued commands.
         self.publish();
-        // Cause: the configuration.
+        // Cause: the configuration; needs no rate limit.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -294,7 +294,7 @@ impl Export {
             return None;
         }
         if Arc::strong_count(&self.recovering) > 1 {
-            // Cause: a reload.
+            // Cause: a reload; needs no rate limit.
             tracing::error!(
                 subsystem = self.subsystem.nqn(),
                 "a flush that looks whether a disk can be used again has not ended: look in the \
@@ -307,7 +307,7 @@ impl Export {
         Some(Box::new(move || {
             for namespace in failed {
                 if let Err(error) = namespace.backend.recover() {
-                    // Cause: a reload.
+                    // Cause: a reload; needs no rate limit.
                     tracing::error!(
                         subsystem = subsystem.nqn(), nsid = namespace.nsid, %error,
                         "the disk fails still: replace it, or remove the namespace"
@@ -339,11 +339,11 @@ impl Export {
         }
         self.publish();
         let blocks = namespace.view().nsze;
-        // Cause: the configuration, or a disk that changed.
+        // Cause: the configuration, or a disk that changed; needs no rate limit.
         tracing::info!(subsystem = self.subsystem.nqn(), nsid, blocks, "resized");
         self.subsystem.administer(|subsystem, actions| {
             if let Err(error) = subsystem.resize_namespace(nsid, blocks, actions) {
-                // Cause: the configuration, or a disk that changed.
+                // Cause: the configuration, or a disk that changed; needs no rate limit.
                 tracing::error!(nsid, %error, "cannot announce the new size to hosts");
             }
         });

@@ -134,7 +134,7 @@ impl Listeners {
                 .any(|config| listener.serves(config));
             if !stays {
                 gone.push((listener.address(), Arc::clone(&listener.shared)));
-                // Cause: a reload.
+                // Cause: a reload; needs no rate limit.
                 tracing::info!(address = %listener.address(), "no longer listening");
             }
             stays
@@ -187,7 +187,7 @@ impl Listeners {
         let others = change_overrides(exports, old, new);
         for (address, listener) in changed {
             exports.update_ana(&listener);
-            // Cause: a reload.
+            // Cause: a reload; needs no rate limit.
             tracing::info!(%address, "ANA states changed");
         }
         for (nqn, addresses) in others {
@@ -197,7 +197,7 @@ impl Listeners {
             let open = self.open.iter().map(|listener| &listener.shared);
             for listener in open.filter(|one| addresses.contains(&one.address)) {
                 export.subsystem.update_ana(listener);
-                // Cause: a reload.
+                // Cause: a reload; needs no rate limit.
                 tracing::info!(
                     subsystem = %nqn, listener = %listener.address,
                     "the ANA states of a subsystem have changed"
@@ -247,7 +247,7 @@ impl Listeners {
             begun.push((listener.address(), Arc::clone(&listener.shared)));
         }
         for (address, shared) in &begun {
-            // Cause: a request of the control socket.
+            // Cause: a request of the control socket; needs no rate limit.
             tracing::info!(%address, "drains: hosts are sent to other paths");
             self.retire(*address, Arc::clone(shared), within, exports);
         }
@@ -293,7 +293,7 @@ impl Listeners {
         for (address, listener) in undone {
             self.retirements.forget(listener.id);
             exports.update_ana(&listener);
-            // Cause: a request of the control socket.
+            // Cause: a request of the control socket; needs no rate limit.
             tracing::info!(%address, "drained no longer: hosts may connect");
         }
         count

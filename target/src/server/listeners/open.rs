@@ -55,7 +55,7 @@ impl OpenListener {
                 Ok(listener) => {
                     let address = listener.local_addr();
                     let pkey = config.pkey;
-                    // Cause: the configuration, or the address of a listener.
+                    // Cause: the configuration, or the address of a listener; needs no rate limit.
                     tracing::info!(%address, provider = provider.name(), %pkey, "listening");
                     return Ok(Self {
                         config: config.clone(),

@@ -98,7 +98,7 @@ impl Retirements {
             exports.disconnect_port(id);
             ended.push((id, activity.outstanding));
             if activity.outstanding > 0 {
-                // Cause: a reload, or a request of the control socket.
+                // Cause: a reload, or a request of the control socket; needs no rate limit.
                 tracing::warn!(
                     address = %retirement.address, commands = activity.outstanding,
                     "hosts of a listener that was removed or drained are disconnected with \

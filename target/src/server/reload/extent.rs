@@ -77,7 +77,7 @@ impl Step {
         }
         service.config = config;
         service.publish_outlook();
-        // Cause: a request of the control socket.
+        // Cause: a request of the control socket; needs no rate limit.
         tracing::info!("configuration reloaded");
         Ok(())
     }

@@ -71,7 +71,7 @@ pub(super) fn apply(
     service.config = config;
     service.update_discovery();
     service.publish_outlook();
-    // Cause: a reload.
+    // Cause: a reload; needs no rate limit.
     tracing::info!("configuration reloaded");
     Ok(())
 }

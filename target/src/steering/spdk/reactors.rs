@@ -100,7 +100,8 @@ impl Thread {
     }
 }
 
-/// Name and last core in a line of `stat`. The name is in parentheses and may contain some.
+/// Returns the name and the last core in a line of `stat`. The name is in parentheses, and may
+/// contain parentheses.
 fn name_and_core(stat: &str) -> Option<(String, u32)> {
     let (before, after) = stat.rsplit_once(") ")?;
     let (_, name) = before.split_once(" (")?;
