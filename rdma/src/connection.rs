@@ -99,7 +99,7 @@ pub struct QpOptions {
     pub traffic_class: Option<u8>,
     /// Hop limit of sent packets. `None`: the provider's default.
     pub hop_limit: Option<u8>,
-    /// Transport retries before the peer counts as gone, 0..=7.
+    /// Transport retries before the connection ends, 0..=7.
     pub retry_count: u8,
     /// Receiver-not-ready retries, 0..=7; 7 means no limit.
     pub rnr_retry_count: u8,
@@ -154,7 +154,7 @@ pub struct ConnectOptions {
 pub enum DisconnectReason {
     /// The peer disconnected.
     Peer,
-    /// The transport gave up: the retry budget is spent, or a work request failed.
+    /// The transport failed: the retry budget is exhausted, or a work request failed.
     Transport,
     /// The local address moved to another device.
     AddressChanged,
@@ -207,7 +207,7 @@ pub enum Event {
         /// Queue pair.
         qp: QpId,
     },
-    /// Nothing completes any more, and the owner must drop the endpoint.
+    /// The device was removed: nothing completes any more, and the owner must drop the endpoint.
     DeviceRemoved,
     /// Message for the log.
     Notice {

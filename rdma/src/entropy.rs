@@ -60,7 +60,8 @@ impl Entropy {
         match &self.source {
             Source::System => draw(),
             Source::Function(draw) => draw(),
-            // The generator is consistent between any two draws.
+            // A poisoned lock is harmless, because the generator is consistent between any two
+            // draws.
             Source::Seeded(random) => random
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)

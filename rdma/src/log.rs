@@ -53,8 +53,9 @@ impl Topic {
         }
     }
 
-    /// Enough for sixteen hosts that connect 64 queues each. In the long run all topics but
-    /// `Detail` have ten lines a second.
+    /// Returns the burst and the refill interval of a topic. The burst of `Connection` suffices for
+    /// sixteen hosts that connect 64 queues each. In the long run, all topics except `Detail`
+    /// together have ten lines a second.
     const fn allowance(self) -> (u32, Duration) {
         match self {
             Self::Refused | Self::Fault => (64, Duration::from_millis(500)),

@@ -18,7 +18,7 @@ use crate::wake::Wake;
 #[derive(Debug)]
 pub struct Mailbox<T> {
     waiting: Mutex<Waiting<T>>,
-    /// Avoids the lock if the queue is empty.
+    /// True if the queue has messages, which saves the lock if it has none.
     full: AtomicBool,
     wake: Wake,
 }

@@ -249,7 +249,7 @@ impl Mapping {
 pub struct Region {
     lkey: u32,
     rkey: Option<u32>,
-    // Deregistration precedes the release of the memory.
+    // Registration, declared first so that it is dropped before the memory.
     _registration: Box<dyn Any + Send + Sync>,
     mapping: Arc<Mapping>,
 }

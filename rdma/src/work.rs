@@ -174,7 +174,7 @@ pub enum CompletionKind {
     Read,
     /// A receive was filled by a SEND of the peer.
     Recv,
-    /// Unknown: some devices do not report the kind of flushed work. Use the id.
+    /// The device does not report the kind of flushed work; use the id.
     Unknown,
 }
 
@@ -201,7 +201,7 @@ pub enum WorkStatus {
     RemoteAccess,
     /// The peer failed to execute the request.
     RemoteOperation,
-    /// No acknowledgement within the retry budget: the peer or the path is gone.
+    /// No acknowledgement arrived within the retry budget: the peer or the path has failed.
     RetryExceeded,
     /// The peer had no receive posted within the retry budget.
     RnrRetryExceeded,

@@ -102,7 +102,7 @@ impl Controller {
         } = command;
         let queue = &mut self.queues[usize::from(qid)];
         if !matches!(queue.link, Link::Up(_)) {
-            // The loss of the queue is being reported.
+            // Nothing to do: the loss of the queue is being reported.
             return;
         }
         let data = match &payload {
@@ -175,7 +175,7 @@ impl Controller {
             }
             Report::Reauthenticated => Event::Reauthenticated,
             Report::NotReauthenticated(cause) => {
-                // The controller is not lost.
+                // `self.loss` stays unchanged, because the controller is not lost.
                 let loss = self.loss.clone();
                 let error = self.caused_by(cause);
                 self.loss = loss;
@@ -205,7 +205,7 @@ impl Controller {
                 self.send(qid, cid);
             }
         }
-        // Queues beyond the number granted by the controller.
+        // Ends the waiting commands of queues beyond the number granted by the controller.
         let granted = usize::from(self.association.io_queues());
         for queue in self.queues.iter_mut().skip(1 + granted) {
             queue.end_parked(&Loss::Closed, |_| true);
@@ -248,7 +248,7 @@ impl Controller {
                 let known = match &trouble {
                     Some(HostError::Lost { loss, .. }) => Some(loss),
                     Some(_) => None,
-                    // Reported with the loss.
+                    // The cause was reported with the loss.
                     None => self.first_loss.as_ref(),
                 };
                 if let Some(loss) = known {

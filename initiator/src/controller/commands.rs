@@ -9,7 +9,7 @@ use crate::error::{HostError, Loss};
 use crate::namespace::{Command, To};
 use crate::queue::{Ended, Link, Outcome, Owner, Queue, Ticket, Unsent};
 
-/// Cause for commands that their owner gave up.
+/// Cause of the loss of a controller whose command took too long for its owner.
 const TOO_SLOW: Cause = Cause::TooSlow {
     what: "the answer to a command",
 };
@@ -76,7 +76,7 @@ impl Controller {
         Ok(ticket)
     }
 
-    /// Takes the end of a command, if reached, and voids the ticket.
+    /// Removes and returns the result of a command, if it has ended, and voids the ticket.
     ///
     /// Every command ends once: with a response, or with [`HostError::Lost`] when nothing can
     /// access its buffer any more.
@@ -88,7 +88,7 @@ impl Controller {
         Some(self.ended_as(ticket.qid(), outcome))
     }
 
-    /// Takes the oldest end of a command on queue `qid`, with its ticket.
+    /// Removes and returns the oldest result of a command on queue `qid`, with its ticket.
     pub fn reap(&mut self, qid: u16) -> Option<(Ticket, Ended)> {
         let (ticket, outcome) = self.queues.get_mut(usize::from(qid))?.take_oldest()?;
         Some((ticket, self.ended_as(qid, outcome)))

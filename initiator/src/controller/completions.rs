@@ -106,7 +106,8 @@ impl Controller {
             let mut data = [0; IDENTIFY_BYTES];
             self.scratch.read(0, &mut data);
             self.association.completed(duty, cqe, &data, now);
-            // Before the events: a target that refuses authentication disconnects next.
+            // Completions are read before the events, because a target that refuses authentication
+            // disconnects next.
             if self.association.is_authenticating() {
                 self.act();
             }

@@ -237,7 +237,7 @@ impl Guard {
         own.in_question || asked.is_some_and(|question| question.nsid == own.nsid && !question.void)
     }
 
-    /// Next command for the controller.
+    /// Returns the next identification command for the controller.
     pub(super) fn next_question(&mut self) -> Option<Sqe> {
         if self.question.is_none() && std::mem::take(&mut self.arms) {
             self.question = Some(Question {

@@ -81,7 +81,7 @@ impl Controller {
         self.time() + self.options.write_hold.unwrap_or_else(by_rule)
     }
 
-    /// Command of a queue that no longer needs to wait.
+    /// Returns a command of queue `qid` that no longer needs to wait.
     pub(super) fn next_parked(&self, qid: u16) -> Option<u16> {
         self.queues[usize::from(qid)].parked(self.time(), |sqe| !self.guard.holds(sqe))
     }

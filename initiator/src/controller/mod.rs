@@ -41,7 +41,8 @@ const SWEEPS: u8 = 4;
 /// Methods do not block, sleep or read a clock: the time is a parameter of [`poll`](Self::poll).
 /// Between polls, only memory accessed by the fabric changes.
 pub struct Controller {
-    // Dropped before the memory that its queue pairs may access.
+    // Endpoint, declared first so that it is dropped before the memory that its queue pairs may
+    // access.
     endpoint: Box<dyn Endpoint>,
     device: Arc<dyn Device>,
     options: HostOptions,
@@ -82,7 +83,7 @@ pub struct Controller {
 enum Shutdown {
     /// The shutdown was requested from the controller.
     Asked,
-    /// Requested after the controller was lost.
+    /// The shutdown was requested after the controller was lost.
     TooLate,
 }
 

@@ -147,7 +147,7 @@ impl Endpoint for LoopbackEndpoint {
         Ok(from.qp)
     }
 
-    /// `None`: there are no packets.
+    /// Returns `None`, because a loopback connection has no packets.
     fn marked(&mut self, _: QpId) -> Option<Marked> {
         None
     }

@@ -47,7 +47,7 @@ impl RawAddress {
     }
 }
 
-/// An unknown family yields 0.0.0.0:0.
+/// Converts a socket address; an unknown family yields 0.0.0.0:0.
 ///
 /// # Safety
 /// `raw` points to the complete structure of its family.

@@ -166,7 +166,7 @@ impl Id {
 
     pub(crate) fn bind(&mut self, address: SocketAddr) -> Result<(), FabricError> {
         if address.is_ipv6() {
-            // Otherwise [::] would also take the IPv4 port.
+            // Restricts the listener to IPv6; otherwise [::] would also take the IPv4 port.
             self.set_option(sys::RDMA_OPTION_ID_AFONLY, &mut 1i32)?;
         }
         let mut raw = RawAddress::new(address);
@@ -324,13 +324,13 @@ impl Id {
         unsafe { address::from_raw(&(*self.raw).route.addr.__bindgen_anon_2.dst_addr) }
     }
 
-    /// Set once bound or resolved.
+    /// Valid once the identifier is bound or resolved.
     pub(crate) fn port(&self) -> u8 {
         // SAFETY: `raw` is live.
         unsafe { (*self.raw).port_num }
     }
 
-    /// Set once bound or resolved.
+    /// Valid once the identifier is bound or resolved.
     pub(crate) fn device(&self) -> Option<DeviceHandle<'_>> {
         // SAFETY: `raw` is live; once set, its verbs context stays.
         unsafe {
@@ -380,7 +380,8 @@ impl Terms {
             private_data_len: private_data.len().min(u8::MAX.into()) as u8,
             responder_resources: self.responder_resources,
             initiator_depth: self.initiator_depth,
-            // End-to-end credits do not exist with a shared receive queue.
+            // Flow control is off, because end-to-end credits do not exist with a shared receive
+            // queue.
             flow_control: 0,
             retry_count: self.retry_count,
             rnr_retry_count: PEER_RNR_RETRY_COUNT,

@@ -40,7 +40,7 @@ impl fmt::Debug for VerbsDevice {
 }
 
 impl VerbsDevice {
-    /// `address` is one of the adapter's.
+    /// Opens the device; `address` is one of the adapter's addresses.
     pub(crate) fn open(
         library: &'static Library,
         handle: &DeviceHandle<'_>,
@@ -124,8 +124,8 @@ impl VerbsDevice {
             send_work: self.capabilities.max_qp_wr.max(0) as u32,
             initiator_depth: clamped(self.capabilities.max_qp_init_rd_atom),
             responder_resources: clamped(self.capabilities.max_qp_rd_atom),
-            // Part of IBTA's base memory management extensions. rdma_rxe supports it: tests/vm,
-            // verbs-wire.
+            // Send with Invalidate is part of IBTA's base memory management extensions. rdma_rxe
+            // supports it (tests/vm, verbs-wire).
             send_with_invalidate: self.capabilities.device_cap_flags
                 & sys::IBV_DEVICE_MEM_MGT_EXTENSIONS
                 != 0,

@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 
 use crate::sys::Symbols;
 
-/// librdmacm depends on libibverbs.so.1: one handle resolves both.
+/// Library to load: librdmacm depends on libibverbs.so.1, so one handle resolves the functions of
+/// both.
 const RDMACM_SONAME: &str = "librdmacm.so.1";
 
 /// Libraries of rdma-core, never unloaded: device drivers leave threads and `atexit` handlers

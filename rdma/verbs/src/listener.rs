@@ -28,7 +28,7 @@ use cairn_rdma::wake::{Wake, wait_readable};
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(5);
 
-/// The thread ends on drop.
+/// Listener with a thread that ends on drop.
 pub(crate) struct VerbsListener {
     address: SocketAddr,
     stop: Arc<Wake>,
@@ -226,7 +226,8 @@ impl ListenerThread {
             return;
         }
         let device = self.devices.of(handle.id()).and_then(|device| {
-            // An unspecified address covers all devices.
+            // The index is that of the request's device: a listener on an unspecified address
+            // covers all devices.
             handle.pkey_index = device.pkey_index(handle.id(), self.pkey)?;
             Ok(device)
         });

@@ -77,7 +77,7 @@ impl Context {
             // SAFETY: a live context, and space for the result.
             let code =
                 unsafe { symbols.ibv_query_pkey(self.raw, port, index.into(), &raw mut key) };
-            // The device's limit may exceed the table of this port.
+            // The end of the table stops the loop: the device's limit may exceed this port's table.
             (code == 0).then_some(u16::from_be(key))
         };
         (0..length).map_while(at).collect()
@@ -474,7 +474,7 @@ impl QueuePair {
         })
     }
 
-    /// Flushes outstanding work.
+    /// Moves the queue pair to the error state, which flushes outstanding work.
     pub(crate) fn fail(&mut self) -> Result<(), FabricError> {
         // SAFETY: all-zero bytes are a valid ibv_qp_attr.
         let mut attributes: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };

@@ -13,8 +13,8 @@ pub(crate) struct PKeyTable {
 }
 
 impl PKeyTable {
-    /// A limited member does not receive everything that a full member does, so the membership must
-    /// match.
+    /// Returns the index of a P_Key. The membership must match, because a limited member does not
+    /// receive everything that a full member does.
     pub(crate) fn index_of(&self, pkey: PKey) -> Result<u16, FabricError> {
         let place = self.keys.iter().position(|&key| key == pkey.bits());
         let index = place.and_then(|index| u16::try_from(index).ok());

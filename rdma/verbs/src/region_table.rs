@@ -64,7 +64,7 @@ impl Drop for Listed {
     }
 }
 
-/// Keeps the listed mappings alive.
+/// Copy of the region table that keeps the listed mappings alive.
 pub(crate) struct RegionView {
     shared: Arc<Shared>,
     version: u64,

@@ -22,7 +22,7 @@ use cairn_rdma::wake::{Wake, wait_readable};
 #[derive(Debug, Clone)]
 pub(crate) enum DeviceEvent {
     Removed,
-    /// Possibly of another endpoint.
+    /// Event of a queue pair with this number, possibly of another endpoint.
     QueuePair(sys::ibv_event_type, u32),
     Notice(String),
 }
@@ -95,7 +95,7 @@ impl Subscribers {
                 )));
                 self.device_removed();
             }
-            // GIDs, keys and subnet managers change often.
+            // Detail only: GIDs, keys and subnet managers change often.
             AsyncEvent::Other(kind) => cairn_rdma::peer_detail!(device, kind, "device event"),
         }
     }
@@ -154,7 +154,7 @@ impl Drop for Watcher {
     }
 }
 
-/// Nothing watches the device any more.
+/// Reports the device as removed after a panic: nothing watches it any more.
 ///
 /// The next connection opens it again.
 fn removed_by_panic(subscribers: &Subscribers, watch: impl FnOnce()) {

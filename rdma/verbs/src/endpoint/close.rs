@@ -71,7 +71,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Reports, once, an end without a call of `disconnect`.
+    /// Reports once that a connection ended without a call of `disconnect`.
     pub(super) fn end_connection(&mut self, id: QpId, reason: DisconnectReason) {
         let Some(qp) = self.table.get_mut(id) else {
             return;

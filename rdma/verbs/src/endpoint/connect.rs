@@ -189,7 +189,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// The message may replace the peer's RTU.
+    /// Handles the first message on a queue pair, which may replace the peer's RTU.
     fn traffic_seen(&mut self, id: QpId) {
         if let Some(qp) = self.table.get_mut(id)
             && matches!(qp.phase, Phase::Accepted)

@@ -98,7 +98,8 @@ impl VerbsEndpoint {
         })
     }
 
-    /// If the device refuses a batch, the receives it accepted complete later.
+    /// Posts a batch of receives. If the device refuses the batch, the receives accepted so far
+    /// complete later.
     fn post_batch(&mut self, batch: &[RecvWork]) -> Result<(), PostError> {
         let mut slots = [0; RECEIVE_BATCH];
         self.receive_chain.clear();
@@ -195,7 +196,7 @@ impl Endpoint for VerbsEndpoint {
                 _ => PostError::Broken,
             });
         }
-        // Part of the chain is posted: the rest has failed.
+        // Part of the chain is posted, and the rest completes as flushed.
         self.staged.flush(id, refused);
         self.break_down(id);
         Ok(())
@@ -210,7 +211,7 @@ impl Endpoint for VerbsEndpoint {
         out.extend(self.events.drain(..));
     }
 
-    /// The next poll reads the kernel's events.
+    /// Makes the next poll read the kernel's events.
     fn drain_connections(&mut self) {
         self.next_look = Instant::now();
     }

@@ -12,7 +12,8 @@ use crate::objects::QueuePair;
 use crate::send_ring::SendRing;
 
 pub(super) struct Qp {
-    /// `None` until a connecting end has resolved its device. Dropped before the identifier.
+    /// Queue pair; `None` until a connecting end has resolved its device. Dropped before the
+    /// identifier.
     pub(super) pair: Option<QueuePair>,
     pub(super) cm: Id,
     pub(super) ring: SendRing,
@@ -25,7 +26,7 @@ pub(super) struct Qp {
 pub(super) enum Phase {
     /// Our request is under way.
     Connecting(Box<Attempt>),
-    /// We accepted; the peer has not confirmed yet.
+    /// This end has accepted; the peer has not confirmed yet.
     Accepted,
     /// Established at both ends.
     Established,

@@ -93,7 +93,8 @@ impl QpTable {
     }
 }
 
-/// Devices allocate the numbers in sequence, and peers cannot choose them.
+/// Hasher for queue pair numbers. Needs no protection against chosen collisions: devices allocate
+/// the numbers in sequence, and peers cannot choose them.
 #[derive(Default)]
 pub(super) struct NumberHasher(u64);
 
