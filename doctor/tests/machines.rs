@@ -173,7 +173,7 @@ fn every_recording_is_examined_and_shown_without_a_panic() {
 
 #[test]
 fn each_path_may_be_denied_without_a_panic() {
-    // One path at a time: everything else is still read and examined.
+    // Each path is unreadable once; everything else is still read and examined.
     let base = fs::read_to_string(folder().join("healthy.txt")).unwrap();
     let mut section = String::new();
     let mut denied = 0;

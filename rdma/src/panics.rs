@@ -36,7 +36,7 @@ impl fmt::Display for Panic {
     }
 }
 
-/// The hook does not print it; `end_process` logs it.
+/// Panic that the hook does not print, because `end_process` logs it.
 ///
 /// Always consistent: it is replaced in one step.
 static LAST: Mutex<Option<String>> = Mutex::new(None);

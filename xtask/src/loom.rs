@@ -14,7 +14,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let models = "test -p cairn-rdma --lib --locked --target-dir build/loom -- loom_models";
     let outcome = Step::cargo("loom", models)
         .with_env("RUSTFLAGS", "--cfg cairn_loom")
-        // Optimized, because thousands of interleavings are tried.
+        // The tests are optimized, because they try thousands of interleavings.
         .with_env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
         .run("")?;
     Ok(if outcome.success {

@@ -73,7 +73,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Two ports used as one without a bond: equal-cost routes choose between them.
+/// Reports two ports used as one without a bond, by equal-cost routes.
 fn ecmp(examination: &Examination, findings: &mut Vec<Finding>) {
     for netdev in examination.fabric.netdevs.each() {
         let Some(partner) = examination.fabric.ecmp_partner(netdev) else {

@@ -8,7 +8,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     let fabric = &examination.fabric;
     let is_soft = examination.is_soft();
     for holder in fabric.udp_port.each() {
-        // Socket of another instance of Cairn.
+        // The socket belongs to another instance of Cairn, so the port is in use as intended.
         if holder
             .process
             .as_ref()

@@ -21,7 +21,8 @@ fn a_broken_gsi_queue_pair_is_what_the_doctor_says_first() {
     assert_eq!((all[0].rule, all[0].severity), ("gsi", Severity::Error));
     let fix = "rdma link delete rxe0 && rdma link add rxe0 type rxe netdev dummy0";
     assert_found(&all, "gsi", &["rxe0 port 1", "state ERR", "time out", fix]);
-    // With the port down as well, the port's return would not help.
+    // The queue pair is reported although the port is down, too: it stays broken when the port
+    // returns.
     let port = "[/sys/class/infiniband/rxe0/ports/1]\nstate = 1: DOWN";
     let all = findings(&changed("gsi", port));
     assert_eq!((all[0].rule, all[1].rule), ("gsi", "port"));
@@ -37,7 +38,7 @@ fn a_broken_gsi_queue_pair_is_what_the_doctor_says_first() {
     let rc = r#"rxe0 = [{"port":1,"type":"RC","state":"ERR","count":3}]"#;
     assert!(of("rxe", rc).is_empty());
     assert!(of("rxe", "rxe0 ! Protocol not supported (os error 93)").is_empty());
-    // For an adapter, its driver must be reloaded.
+    // The remedy for an adapter is to reload its driver.
     let adapter = r#"mlx5_0 = [{"port":null,"type":"GSI","state":"ERR","count":1}]"#;
     let found = of("healthy", adapter);
     assert_found(

@@ -48,7 +48,7 @@ fn a_vlan_without_a_map_loses_the_priority_of_roce_in_user_space() {
         )
     };
     assert_eq!(of_tos(&of(&intent, &with_map("3:3"))), 0);
-    // An administrator chose the mapping.
+    // The rule accepts a mapping chosen by an administrator.
     assert_eq!(of_tos(&of(&intent, &with_map("3:6"))), 0);
     // The address is on no VLAN.
     intent.addresses = vec!["192.0.2.1".parse().unwrap()];

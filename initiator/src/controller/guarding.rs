@@ -47,7 +47,7 @@ impl Controller {
     /// Checks whether an I/O command may go to its namespace.
     ///
     /// # Errors
-    /// The namespace is another disk than the command is for, or is not known.
+    /// The namespace is not the disk that the command addresses, or was not opened.
     pub(super) fn check_disk(&self, qid: u16, command: &Command) -> Result<(), HostError> {
         let nsid = command.sqe.nsid.get();
         let standing = match &command.to {

@@ -89,7 +89,7 @@ fn root() -> Result<PathBuf> {
     }
     let new = root.with_extension(format!("new-{}", std::process::id()));
     let made = extract(&new).and_then(|()| match fs::rename(&new, &root) {
-        // A parallel build finished first.
+        // A parallel build has created the folder already; this copy is removed.
         Err(_) if root.is_dir() => Ok(()),
         renamed => Ok(renamed?),
     });
@@ -146,7 +146,7 @@ fn link_folder(root: &Path) -> Result<PathBuf> {
     let script = format!("GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( {loader} ) )\n");
     fs::write(new.join("libc.so"), script)?;
     if fs::rename(&new, &folder).is_err() {
-        // A parallel build finished first.
+        // A parallel build has created the folder already; this copy is removed.
         fs::remove_dir_all(&new)?;
     }
     Ok(folder)

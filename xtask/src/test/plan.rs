@@ -147,7 +147,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
     } else {
         ["--skip", "over_soft_roce_attackers"]
     };
-    // Built for the workspace instead of a package, so that dependencies have the features of the
+    // The workspace is built instead of a package, so that dependencies have the features of the
     // step "tests" and are not rebuilt.
     let (soft, costs, packages) = if tools.nextest {
         (
@@ -186,7 +186,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         // A few rounds of `cargo xtask soak`.
         own_chore("soak, short", "soak --short --seconds 40")?
             .with_env(FUSE_VARIABLE, fuse_demand()),
-        // 30 seconds for each target. Full optimization would add minutes of compile time.
+        // Each target runs for 30 seconds. Full optimization would add minutes of compile time.
         own_chore("fuzz", "fuzz --compile-fast")?,
         own_chore("loom", "loom")?,
         own_chore("miri", "miri")?,

@@ -18,7 +18,7 @@ const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 enum Reason {
     /// The test is run by another step or command.
     RunsElsewhere(&'static str),
-    /// The promise is untested on such machines.
+    /// The machine lacks this; the promise is untested on such machines.
     Lacks(&'static str),
 }
 

@@ -134,7 +134,7 @@ fn add_nvme(qemu: &mut Command, namespaces: &[NvmeNamespace], out_dir: &Path) ->
                 "if=none,format=raw,id=nvme{nsid},file={image},cache=unsafe,discard=unmap{drive}"
             ),
         ]);
-        // A UUID as in real drives, constant across boots.
+        // The namespace has a UUID, as real drives do, constant across boots.
         let uuid = format!("00000000-0000-4000-8000-00000000000{nsid}");
         qemu.args([
             "-device",

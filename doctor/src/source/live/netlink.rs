@@ -61,7 +61,8 @@ fn address(body: &[u8]) -> Option<Address> {
     let value = |wanted: u16| find(&attributes, wanted).and_then(ip);
     Some(Address {
         netdev: sys::name_of(u32_at(body, 4)?)?,
-        // On a point-to-point link IFA_ADDRESS is the peer's address.
+        // IFA_LOCAL is preferred, because IFA_ADDRESS is the peer's address on a point-to-point
+        // link.
         address: value(IFA_LOCAL).or_else(|| value(IFA_ADDRESS))?,
         prefix: body[1],
     })
@@ -90,7 +91,7 @@ pub(super) fn route(peer: IpAddr) -> io::Result<Route> {
     })
 }
 
-/// `ip neighbour show PEER dev NETDEV`.
+/// Returns a peer's entry in the neighbour table, as `ip neighbour show PEER dev NETDEV`.
 pub(super) fn neighbour(netdev: &str, peer: IpAddr) -> io::Result<Neighbour> {
     let index = sys::index_of(netdev)?;
     // struct ndmsg: family, padding, ifindex, state, flags, type.
