@@ -83,7 +83,7 @@ impl Cluster {
         this.start_monitor()?;
         this.ceph(&["osd", "new", &uuid, "0"])?;
         this.launch_osd()?;
-        // Meanwhile the OSD boots.
+        // The pool is created while the OSD boots.
         this.ceph(&["osd", "pool", "create", POOL, "8", "8"])?;
         this.wait_for_osd()?;
         this.rbd(&["pool", "init", POOL])?;

@@ -66,9 +66,9 @@ impl Weather {
 /// Fate of a sent packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// Delivered.
+    /// The packet is delivered.
     Arrives,
-    /// Delivered after later packets.
+    /// The packet is delivered after later packets.
     Late,
     /// Delivered twice.
     Twice,
@@ -76,7 +76,7 @@ pub enum Fate {
     Damaged,
     /// The packet is not delivered.
     Lost,
-    /// No path to the destination.
+    /// There is no path to the destination.
     Cut,
 }
 

@@ -1,4 +1,4 @@
-//! The guide's commands lead from a cluster to a disk.
+//! Commands of the guide, from an empty cluster to a disk of a host.
 
 use cairn_ceph::Cluster;
 use cairn_config::{Config, Flags};

@@ -200,7 +200,7 @@ impl Drop for Layered {
     }
 }
 
-/// The journal hangs, which stores the time of each write.
+/// The file system's journal hangs, in which each write stores its time.
 #[test]
 fn a_disk_that_hangs_under_a_file_system_stalls_no_other_disks_hosts() {
     let Some(disk) = FaultyDisk::mount("layered", 32 << 20) else {

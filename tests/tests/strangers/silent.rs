@@ -34,7 +34,7 @@ fn one_address_refuses_no_other_by_soft() {
     one_address_refuses_no_other(&target, soft, |_| own_loopback_address().into());
 }
 
-/// The stranger replaces connections that time out, but uses only its own share of places. Known
+/// One address replaces its connections that time out, but uses only its own share of places. Known
 /// and new hosts still connect.
 fn one_address_refuses_no_other(
     target: &TestTarget,
