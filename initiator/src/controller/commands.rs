@@ -26,8 +26,8 @@ impl Controller {
     /// wait until the disk is identified again.
     ///
     /// # Errors
-    /// The queue does not exist, is full or is lost, or the namespace is another disk than the
-    /// command is for, or was not opened, or the data do not fit in a capsule.
+    /// The queue does not exist, is full or is lost; the namespace was not opened, or is not the disk
+    /// that the command addresses; or the data do not fit in a capsule.
     pub fn submit(
         &mut self,
         qid: u16,

@@ -171,7 +171,7 @@ pub enum Loss {
     /// The host closed the connection.
     #[error("closed by this host")]
     Closed,
-    /// The namespace is another disk than the one opened.
+    /// The namespace is not the disk that was opened.
     #[error("namespace {0} is another disk than was opened")]
     Replaced(u32),
     /// The controller was lost and could not be reconnected.

@@ -31,7 +31,7 @@ use requester::Requester;
 use responder::Responder;
 use work::{CompletionQueue, ReceiveQueue};
 
-/// Endpoint state lent to a queue pair for one call.
+/// Endpoint state that a queue pair borrows for one call.
 #[derive(Debug)]
 pub struct Context<'a> {
     /// Id of the queue pair in completions.
