@@ -84,7 +84,7 @@ impl Flags {
             let mut problem = Problem::new("a partition key without an address to listen on")
                 .located(Excerpt::of_flag(&format!("--pkey {pkey}")));
             problem.help(
-                "add --listen ADDR, or leave --pkey out: each [[listener]] of the file names its own",
+                "add --listen ADDR, or leave --pkey out: each [[listener]] of the file has its own pkey",
             );
             problems.push(problem);
         }
@@ -93,7 +93,7 @@ impl Flags {
         } else if let Some(nqn) = &self.nqn {
             let mut problem = Problem::new("an NQN without anything to export")
                 .located(Excerpt::of_flag(&format!("--nqn {nqn}")));
-            problem.help("add --export PATH, or leave --nqn out: the file names its own");
+            problem.help("add --export PATH, or leave --nqn out: each [[subsystem]] of the file has its own nqn");
             problems.push(problem);
         }
         origins

@@ -263,7 +263,7 @@ impl Config {
         if let (Some(group), None) = (&self.control.group, &self.control.exports) {
             idle.push(format!(
                 "members of the group {group} may export every file and device that the target can open: \
-                 name those that they may in [control] exports"
+                 list the permitted ones in [control] exports"
             ));
         }
         if self.listeners.is_empty() {
@@ -275,7 +275,9 @@ impl Config {
         for subsystem in &self.subsystems {
             let nqn = &subsystem.nqn;
             if subsystem.namespaces.is_empty() && subsystem.pools.is_empty() {
-                idle.push(format!("{nqn} has no namespace: hosts find no disk in it"));
+                idle.push(format!(
+                    "{nqn} has no namespace: hosts that connect to it find no disk"
+                ));
             }
             if subsystem.listeners.as_ref().is_some_and(Vec::is_empty) {
                 idle.push(format!(
@@ -305,7 +307,7 @@ impl Config {
             if !is_empty && subsystem.allow_any_host {
                 idle.push(format!(
                     "{nqn} lists hosts and lets every host connect, also one that it does not \
-                     list: set allow_any_host = false if the listed hosts alone may"
+                     list: set allow_any_host = false if only the listed hosts may connect"
                 ));
             }
         }
@@ -325,8 +327,8 @@ impl Config {
         });
         exposed.map(|subsystem| {
             format!(
-                "keys of {} are in the configuration file, and each reader of it has them: write each \
-                 into a file of mode 0600, and name that in its place",
+                "the configuration file contains keys of {}, and each reader of the file learns them: write \
+                 each key into a file of mode 0600, and name that file instead",
                 subsystem.nqn
             )
         })
@@ -428,10 +430,10 @@ fn read(path: &Path) -> Result<String, Problem> {
     let file = opened.map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;
     if !metadata.is_file() {
-        let message = "it is no regular file".to_owned();
+        let message = "not a regular file".to_owned();
         return Err(failed(
             message,
-            "name the file itself: a pipe cannot be read again",
+            "give the path of a regular file: a reload reads it again, which a pipe does not allow",
         ));
     }
     // A file system may report less than it has.

@@ -62,8 +62,8 @@ pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
 pub fn parse_size(text: &str) -> Result<u64, String> {
     parse(text).map_err(|error| match error {
         SizeError::Number => "a size is a whole number with a unit, such as 64MiB".to_owned(),
-        SizeError::Unit(unit) => format!("{unit:?} is no unit: write a size such as 64MiB"),
-        SizeError::TooLarge => "64 bits do not count so many bytes".to_owned(),
+        SizeError::Unit(unit) => format!("{unit:?} is not a unit: write a size such as 64MiB"),
+        SizeError::TooLarge => "the size exceeds 64 bits: write a smaller one".to_owned(),
     })
 }
 

@@ -204,8 +204,8 @@ fn names_of_another_form_are_taken_with_one_warning_each() {
             "the subsystem's name \"a\\nb\" is not an NQN: the name holds a control character",
             "the allowed host \"my-host\" is not an NQN: an NQN starts with \"nqn.\"",
             "host_nqn of a marking rule: \"db\" is not an NQN: an NQN starts with \"nqn.\"",
-            "testnqn has no namespace: hosts find no disk in it",
-            "a\\nb has no namespace: hosts find no disk in it",
+            "testnqn has no namespace: hosts that connect to it find no disk",
+            "a\\nb has no namespace: hosts that connect to it find no disk",
         ]
     );
 }

@@ -120,9 +120,9 @@ fn a_tag_is_for_roce_v1() {
     assert_eq!(config.target.roce, Roce::V1 { vlan: Some(5) });
     let error = Config::from_flags(&flags("v2")).unwrap_err().to_string();
     let expected = "\
-error: RoCE v2 writes no tags of its own
+error: RoCE v2 writes no VLAN tags
   --> --vlan 5
-  help: listen on an address of a VLAN interface, and the kernel tags; or roce = \"v1\"";
+  help: listen on an address of a VLAN interface, so that the kernel writes the tags; or set roce = \"v1\"";
     assert_eq!(error.trim(), expected);
 }
 
@@ -140,7 +140,7 @@ fn a_partition_is_that_of_the_flags_listeners() {
     let expected = "\
 error: a partition key without an address to listen on
   --> --pkey 0x8001
-  help: add --listen ADDR, or leave --pkey out: each [[listener]] of the file names its own";
+  help: add --listen ADDR, or leave --pkey out: each [[listener]] of the file has its own pkey";
     assert_eq!(error.trim(), expected);
 }
 
@@ -175,14 +175,14 @@ error: 224.0.0.1 belongs to no single machine
   help: write an address of this machine, such as address = \"192.0.2.1\"; \
 \"ip -brief address\" shows them
 
-error: a subsystem without a name
+error: the name of the subsystem is empty
   --> --nqn \n  help: name it, such as nqn = \"nqn.2024-01.com.example:disks\"
 
 error: \"lots\" is not a size
   --> --export mem:lots
   help: write a whole number and a unit, such as \"64MiB\" or \"10GiB\"
 
-error: \"disk:\" is no kind of disk
+error: \"disk:\" is not a kind of disk
   --> --export disk:1GiB
   help: write the absolute path of a block device or file, \"dir:DIRECTORY\", \"rbd:POOL/IMAGE\", \
 \"mem:SIZE\" or \"null:SIZE\"

@@ -122,7 +122,9 @@ fn groups_together_have_a_limit() {
     );
     let error = Config::parse("test", &text, &Flags::default()).unwrap_err();
     assert!(
-        error.to_string().contains("the list has 6000 hosts: 4096"),
+        error
+            .to_string()
+            .contains("the list has 6000 hosts: the limit is 4096"),
         "{error}"
     );
 }

@@ -31,23 +31,24 @@ const HOST: &str = "nqn.2026-01.org.example:demo-host";
 struct Args {
     #[command(subcommand)]
     on: Option<On>,
-    /// Seconds that each of the five measurements takes
+    /// Seconds of each of the five measurements
     #[arg(long, global = true, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// Size of the disk image in MiB
     #[arg(long, global = true, default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..65_536))]
     mib: u64,
-    /// Address of this machine to listen on; RoCE takes its UDP port 4791
+    /// Address of this machine to listen at; RoCE uses its UDP port 4791
     #[arg(long, global = true, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     address: IpAddr,
 }
 
-/// Another kind of disk.
+/// Alternative disks.
 #[derive(Debug, clap::Subcommand)]
 enum On {
-    /// On an image of a real Ceph, which is started here and whose OSD is killed
+    /// Use an image of a Ceph cluster, which is started here and loses its OSD during the
+    /// demonstration
     Ceph {
-        /// Install Ceph with apt first, if it is not there
+        /// Install Ceph with apt if it is missing
         #[arg(long)]
         install: bool,
     },

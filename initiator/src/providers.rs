@@ -10,41 +10,41 @@ use cairn_verbs::VerbsProvider;
 #[cfg(feature = "clap")]
 use clap::{Args, ValueEnum};
 
-/// Which provider.
+/// RDMA provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "clap", derive(ValueEnum))]
 pub enum Choice {
-    /// The adapter if one leads to the target, else user space
+    /// RDMA adapter if one leads to the target, otherwise user space
     #[default]
     Auto,
-    /// libibverbs and librdmacm
+    /// RDMA adapter, with libibverbs and librdmacm
     Verbs,
-    /// RoCE by this program, over sockets
+    /// RoCE in user space, over sockets
     Soft,
 }
 
-/// Which RoCE to speak in user space.
+/// RoCE version in user space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "clap", derive(ValueEnum))]
 pub enum Version {
-    /// Over Ethernet: within one network only, and with CAP_NET_RAW
+    /// On Ethernet: within one network only, and with CAP_NET_RAW
     V1,
-    /// Over UDP and IP
+    /// On UDP and IP
     #[default]
     V2,
 }
 
-/// Which provider reaches a target, and which RoCE it speaks.
+/// RDMA provider and RoCE version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "clap", derive(Args))]
 pub struct RdmaOptions {
-    /// RDMA provider: an adapter's libraries, or RoCE in user space
+    /// RDMA provider
     #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t = Choice::Auto))]
     pub provider: Choice,
-    /// RoCE version, in user space
+    /// RoCE version in user space
     #[cfg_attr(feature = "clap", arg(long, value_enum, value_name = "VERSION", default_value_t = Version::V2))]
     pub roce: Version,
-    /// 802.1Q VLAN ID of frames, with --roce v1 on an interface that is no VLAN's
+    /// 802.1Q VLAN ID of frames, with --roce v1 on an interface that is not a VLAN interface
     #[cfg_attr(feature = "clap", arg(long, value_name = "VID", value_parser = clap::value_parser!(u16).range(0..=4094)))]
     pub vlan: Option<u16>,
 }
@@ -55,7 +55,7 @@ impl RdmaOptions {
             (Version::V1, vlan) => Ok(Network::Ethernet { vlan }),
             (Version::V2, None) => Ok(Network::System),
             (Version::V2, Some(_)) => Err(
-                "RoCE v2 writes no tags of its own: use an address of a VLAN interface, or RoCE v1"
+                "RoCE v2 writes no VLAN tags: use an address of a VLAN interface, or RoCE v1"
                     .to_owned(),
             ),
         }

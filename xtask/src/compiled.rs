@@ -40,9 +40,9 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Action {
-    /// Take what an earlier run has kept, if there is something of these versions
+    /// Copy the compiled dependencies of these versions from the cache, if available
     Take,
-    /// Keep what this clone has compiled for the next one, in the cache
+    /// Copy the compiled dependencies of this clone to the cache
     Keep,
 }
 

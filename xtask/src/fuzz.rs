@@ -28,12 +28,12 @@ const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz");
 /// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only this one: the name of a file in fuzz/fuzz_targets
+    /// Name of the only file in fuzz/fuzz_targets to run [default: all]
     target: Option<String>,
-    /// How long each runs
+    /// Seconds for each program
     #[arg(long, default_value_t = 30)]
     seconds: u64,
-    /// Compile with few optimisations: for runs of seconds, which compile for longer than they run
+    /// Compile with few optimisations, for short runs
     #[arg(long)]
     compile_fast: bool,
 }

@@ -1,4 +1,4 @@
-//! Development tasks. `cargo xtask --help` lists them.
+//! Development tasks, listed by `cargo xtask --help`.
 
 mod bench;
 mod bindings;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "The project's chores", version)]
+#[command(name = "cargo xtask", about = "Development tasks", version)]
 struct Cli {
     #[command(subcommand)]
     chore: Chore,
@@ -33,38 +33,39 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Measure target and host on this machine, and compare what was measured
+    /// Measure target and host on this machine, and compare results
     Bench(Box<bench::Args>),
     /// Regenerate the libibverbs and librdmacm bindings from rdma-core's headers
     Bindings,
-    /// Keep what was compiled of other people's crates, from one clone to the next
+    /// Share compiled dependencies between clones, through the cache
     Compiled(compiled::Args),
     /// Check licences, sources and duplicates of dependencies with cargo-deny
     Dependencies,
-    /// Look for bytes that break a parser or a state machine, with libFuzzer
+    /// Search for input that breaks a parser or a state machine, with libFuzzer
     Fuzz(fuzz::Args),
-    /// Try every order in which threads can meet at a mailbox and at the loopback provider
+    /// Try every interleaving of threads at a mailbox and at the loopback provider
     Loom,
     /// Run tests of memory, packets and capsules under Miri, which finds undefined behaviour
     Miri,
-    /// Check that everything compiles with the oldest Rust that Cargo.toml promises
+    /// Check that everything compiles with the minimum Rust version of Cargo.toml
     Msrv,
     /// Make packages of a release build: .deb, .rpm, tar.gz and an OCI image archive
     Package(package::Args),
-    /// Draw the pictures of the documents
+    /// Draw the pictures of the documentation
     Pictures,
-    /// Run tests with a sanitizer compiled in, which finds data races or accesses out of bounds
+    /// Run tests with a sanitizer, which finds data races or accesses out of bounds
     Sanitize(sanitize::Args),
-    /// Disturb targets, hosts and disks at random for hours, and check that nothing is lost or left
+    /// Disturb targets, hosts and disks at random for hours, and check that no data is lost and no
+    /// resource leaks
     Soak(soak::Args),
-    /// Run the end-to-end tests while their processes are stopped and continued all the time
+    /// Run the end-to-end tests while their processes are stopped and continued repeatedly
     Stops(stops::Args),
-    /// Run a test's program under such stops (the runner of `stops`)
+    /// Run a test's program under such stops (runner of `stops`)
     #[command(hide = true)]
     Stopped(stops::RunnerArgs),
-    /// Fetch SPDK's own client into the cache, and print its folder
+    /// Fetch SPDK's client into the cache, and print its folder
     SpdkClient,
-    /// Run the tests, also against a real kernel; the last line sums them up
+    /// Run the tests, also against a real kernel; the last line is the summary
     Test(test::Args),
     /// Test cairn-target with a real Linux kernel (rdma_rxe, nvme-rdma, nvme-cli, fio) in QEMU
     Vm(vm::Args),

@@ -26,10 +26,10 @@ const GZIP: &str = "--use-compress-program=gzip -n";
 /// Command-line arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Take the programs from this folder, instead of a release build
+    /// Folder with the programs, instead of a release build
     #[arg(long, value_name = "DIR")]
     pub(crate) programs: Option<PathBuf>,
-    /// Build the programs with this profile
+    /// Cargo profile of the programs
     #[arg(
         long,
         value_name = "PROFILE",
@@ -37,16 +37,16 @@ pub(crate) struct Args {
         conflicts_with = "programs"
     )]
     pub(crate) profile: String,
-    /// Where packages go
+    /// Folder for the packages
     #[arg(long, value_name = "DIR", default_value = "build/package")]
     pub(crate) out: PathBuf,
-    /// Install cargo-generate-rpm into the cache where it is missing
+    /// Install cargo-generate-rpm into the cache if it is missing
     #[arg(long)]
     pub(crate) install_tools: bool,
-    /// Make the .deb of target and host, and no other package
+    /// Make only the .deb of target and host
     #[arg(long)]
     pub(crate) deb_only: bool,
-    /// Add this to the version, such as ~rc1 or +local1
+    /// Suffix of the version, such as ~rc1 or +local1
     #[arg(long, value_name = "SUFFIX", default_value = "")]
     pub(crate) version_suffix: String,
 }

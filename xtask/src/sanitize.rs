@@ -30,15 +30,15 @@ const OPTIMISED: [&str; 6] = [
 /// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// For what to look
+    /// Sanitizer to run
     sanitizer: Sanitizer,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Sanitizer {
-    /// Accesses of threads that nothing keeps apart, in a target with two reactors
+    /// Data races, in a target with two reactors
     Thread,
-    /// Accesses beyond what was allocated, in memory regions, verbs and fio's engine
+    /// Accesses out of bounds, in memory regions, verbs and fio's engine
     Address,
 }
 

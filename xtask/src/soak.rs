@@ -19,25 +19,25 @@ const A_YEAR: u64 = 365 * 24 * 60 * 60;
 /// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Hours in which rounds begin
+    /// Hours in which rounds start
     #[arg(long, default_value_t = 0)]
     hours: u64,
-    /// Minutes, in addition
+    /// Additional minutes
     #[arg(long, default_value_t = 0)]
     minutes: u64,
-    /// Seconds, in addition
+    /// Additional seconds
     #[arg(long, default_value_t = 0)]
     seconds: u64,
-    /// At most this many rounds
+    /// Maximum number of rounds
     #[arg(long)]
     rounds: Option<u64>,
-    /// The first round's seed; each round has the next
+    /// Seed of the first round; each later round uses the next number
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Stop and continue any process of the rounds, the hosts' included, at random
+    /// Stop and continue random processes of the rounds, including hosts
     #[arg(long)]
     stops: bool,
-    /// Only the rounds: no simulation, and few connects
+    /// Only the rounds, with few connects and without the simulation
     #[arg(long)]
     short: bool,
 }

@@ -30,10 +30,10 @@ const LONG_STOPS: u8 = 8;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How often each test runs
+    /// Number of runs of each test
     #[arg(long, default_value_t = 1)]
     times: u32,
-    /// Names of tests, or parts of names: all end-to-end tests if none are given
+    /// Names of tests, or parts of names [default: all end-to-end tests]
     tests: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct RunnerArgs {
     /// Stop the test's process or any of its descendants, at random times
     #[arg(long)]
     tree: bool,
-    /// Program of a test, and its arguments
+    /// Program of the test, with arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     command: Vec<OsString>,
 }

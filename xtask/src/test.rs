@@ -29,16 +29,16 @@ use crate::vm::tree::Tree;
 /// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// No virtual machine, no packages, none of the long tests: a few minutes
+    /// Skip the virtual machine, the packages and the long tests: takes a few minutes
     #[arg(long, conflicts_with_all = ["all", "not_again"])]
     quick: bool,
-    /// Every scenario of the virtual machine, and the longer runs
+    /// Run every scenario of the virtual machine, and the longer runs
     #[arg(long)]
     all: bool,
-    /// With --all: leave out what the command without options runs
+    /// With --all: skip the steps that the command without options runs
     #[arg(long, requires = "all")]
     not_again: bool,
-    /// Leave out the scenarios that run in a virtual machine
+    /// Skip the scenarios of the virtual machine
     #[arg(long)]
     no_vm: bool,
 }

@@ -22,20 +22,20 @@ const HOST: &str = "nqn.2026-01.org.example:bench-host";
 /// On another loopback device than the target.
 const HOST_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
-/// Measures the target's logic and the host's, without a network.
+/// Measures the logic of target and host, without a network.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
-    /// The disk, as cairn-target's --export has it
+    /// Disk, as --export of cairn-target
     #[arg(long)]
     export: String,
-    /// The core of the target's reactor
+    /// Core of the target's reactor
     #[arg(long)]
     core: usize,
-    /// Write all of the disk first
+    /// Write the whole disk first
     #[arg(long)]
     fill: bool,
-    /// The job, as KEY=VALUE with fio's keys
+    /// Job, as KEY=VALUE with fio's keys
     keys: Vec<String>,
 }
 

@@ -21,32 +21,32 @@ use clap::Parser;
 use report::Report;
 use served::Program;
 
-/// Cost as it grows, and at rest: throughput by queue pairs, memory, connecting, idling.
+/// Cost of a growing and of an idle target: throughput by queue pairs, memory, connecting, idling.
 #[derive(Debug, Parser)]
 #[command(name = "cairn-scale")]
 struct Cli {
-    /// The target's program
+    /// Program of the target
     #[arg(long, value_name = "FILE")]
     target: Option<PathBuf>,
-    /// What to measure; everything, if nothing is said
+    /// Measurements to run [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
-    /// Seconds of each run that is timed
+    /// Seconds of each timed run
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Commands outstanding, whatever the number of queue pairs
+    /// Outstanding commands, independent of the number of queue pairs
     #[arg(long, default_value_t = 128)]
     depth: u16,
-    /// Numbers of I/O queue pairs to spread them over
+    /// Numbers of I/O queue pairs
     #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16, 64, 256])]
     queue_pairs: Vec<u16>,
-    /// Controllers that the queue pairs belong to
+    /// Number of controllers that the queue pairs belong to
     #[arg(long, default_value_t = 1)]
     hosts: u16,
-    /// Hosts that are connected and have nothing to do
+    /// Connected hosts without I/O
     #[arg(long, default_value_t = 32)]
     idle_hosts: u16,
-    /// Where to write the figures as JSON, too
+    /// Additional output file for JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -54,13 +54,13 @@ struct Cli {
 /// Measurement to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// From start to listening, and memory by then
+    /// Time from start to listening, and memory at that time
     Start,
     /// Throughput at a fixed depth, by queue pairs
     Depth,
-    /// Memory of queue pairs and controllers, and how long a thousand take to connect
+    /// Memory of queue pairs and controllers, and time to connect a thousand
     Growth,
-    /// Processor time of connected hosts at rest, and the first command after it
+    /// Processor time of connected hosts without I/O, and latency of the next command
     Idle,
 }
 

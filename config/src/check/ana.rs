@@ -38,7 +38,11 @@ pub(super) fn states(check: &mut Check<'_>, place: &Place, table: &ListenerTable
 
 fn group(check: &mut Check<'_>, place: &Place, table: &AnaGroupTable) -> Option<(u32, AnaState)> {
     if table.id.is_none() {
-        check.missing(place, "id", "number it as ana_group of its namespaces does");
+        check.missing(
+            place,
+            "id",
+            "write the number that its namespaces have as ana_group",
+        );
     }
     let id = check.number(&place.key("id"), table.id, 1..=i64::from(ANA_GROUPS_MAX));
     let state = state(check, place, table.state.as_deref());

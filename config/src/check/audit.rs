@@ -19,7 +19,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &AuditTable) ->
     {
         let bytes = path.as_os_str().len();
         check
-            .wrong(&place, format!("a path of {bytes} bytes"))
+            .wrong(&place, format!("the path has {bytes} bytes"))
             .help(format!(
                 "the path of a socket has at most {SOCKET_PATH_MAX} bytes"
             ));

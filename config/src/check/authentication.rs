@@ -97,7 +97,7 @@ fn words(
         let message = "an empty list lets no host authenticate";
         check
             .wrong(place, message)
-            .help("remove it, or list one at least");
+            .help("remove the key, or list at least one");
     }
     let known: Vec<(&str, &'static str)> = all.iter().map(|word| (*word, *word)).collect();
     let mut found = Vec::new();
@@ -171,8 +171,11 @@ fn keys(
     let at = place.key("dhchap_ctrl_key");
     if host.is_none() && controller.is_some() {
         check
-            .wrong(&at, "a target authenticates only to hosts that do, too")
-            .help("set dhchap_key beside it");
+            .wrong(
+                &at,
+                "the target authenticates only to hosts that also authenticate",
+            )
+            .help("set dhchap_key as well");
     }
     let controller = controller.and_then(|text| source(check, &at, text, keyring));
     let host = source(check, &place.key("dhchap_key"), host?, keyring)?;

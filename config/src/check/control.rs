@@ -20,7 +20,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &ControlTable) 
     };
     if table.group.as_deref().is_some_and(str::is_empty) {
         check
-            .wrong(&place.key("group"), "a group without a name")
+            .wrong(&place.key("group"), "the name of the group is empty")
             .help("write a group of /etc/group, or leave it out");
     }
     let place = place.key("exports");
@@ -56,7 +56,7 @@ fn socket(check: &mut Check<'_>, place: &Place, text: &str) -> ControlSocket {
     }
     if text.len() > PATH_MAX {
         check
-            .wrong(place, format!("a path of {} bytes", text.len()))
+            .wrong(place, format!("the path has {} bytes", text.len()))
             .help(format!("the path of a socket has at most {PATH_MAX} bytes"));
     }
     ControlSocket::At(PathBuf::from(text))

@@ -78,7 +78,7 @@ impl Groups {
         hosts.extend(found.iter().flat_map(|group| group.hosts.iter().copied()));
         if hosts.len() > ALLOWED_HOSTS_MAX && names.len() <= ALLOWED_HOSTS_MAX {
             let message = format!(
-                "with its groups the list has {} hosts: {ALLOWED_HOSTS_MAX} are the limit",
+                "with its groups the list has {} hosts: the limit is {ALLOWED_HOSTS_MAX}",
                 hosts.len()
             );
             check
@@ -124,7 +124,7 @@ fn own_hosts(check: &mut Check<'_>, at: &Place, table: &HostGroupTable) -> BTree
         let place = at.index(index);
         if name.starts_with(GROUP_PREFIX) {
             check
-                .wrong(&place, "a host group has hosts alone, and no other group")
+                .wrong(&place, "a host group cannot contain another group")
                 .help("list the hosts, or name both groups where they are used");
             continue;
         }
@@ -137,7 +137,7 @@ fn host(check: &mut Check<'_>, place: &Place, name: &str) -> Option<Nqn> {
     let nqn = parse_nqn(check, place, name)?;
     if nqn.is_empty() {
         check
-            .wrong(place, "a host without a name cannot be listed")
+            .wrong(place, "the name of the host is empty")
             .help("write what the host has in /etc/nvme/hostnqn");
     }
     Some(nqn)
@@ -152,7 +152,10 @@ fn name<'a>(check: &mut Check<'_>, place: &Place, text: Option<&'a str>) -> Opti
     if text.bytes().all(is_good) && !text.is_empty() && text.len() <= NAME_MAX {
         return Some(text);
     }
-    let message = format!("\"{}\" is no name of a host group", text.escape_debug());
+    let message = format!(
+        "\"{}\" is not a valid name of a host group",
+        text.escape_debug()
+    );
     check.wrong(&place.key("name"), message).help(format!(
         "write 1 to {NAME_MAX} letters, digits, \"-\", \"_\" and \".\", without the \
          \"{GROUP_PREFIX}\" that stands before the name in lists of hosts"

@@ -48,7 +48,7 @@ fn name<'a>(check: &mut Check<'_>, place: &Place, text: Option<&'a str>) -> Opti
         return Some(text);
     }
     check
-        .wrong(&place.key("name"), "this is no name of a key")
+        .wrong(&place.key("name"), "not a valid name of a key")
         .help(format!(
             "write 1 to {NAME_MAX} letters, digits and signs, without a \":\" but at the start"
         ));
@@ -71,7 +71,7 @@ fn path(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Path
         return Some(PathBuf::from(text));
     }
     // The problem has no place, because the line would be printed and may contain a secret.
-    let mut problem = crate::problem::Problem::new("the path of a key is no absolute path");
+    let mut problem = crate::problem::Problem::new("the path of the key is not absolute");
     problem.help(HELP);
     check.problems.push(problem);
     None

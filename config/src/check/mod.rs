@@ -196,7 +196,10 @@ impl Check<'_> {
     fn listener_address(&mut self, place: &Place, text: &str) -> Option<SocketAddr> {
         let address = parse_listen(text, PORT_DEFAULT);
         if address.is_none() {
-            let message = format!("\"{}\" is no address of a listener", text.escape_debug());
+            let message = format!(
+                "\"{}\" is not an address of a listener",
+                text.escape_debug()
+            );
             self.wrong(place, message).help(
                 "write one such as \"192.0.2.1\", \"192.0.2.1:4421\" or \"[2001:db8::1]:4421\"",
             );
@@ -216,7 +219,7 @@ impl Check<'_> {
         if !is_known {
             let message = format!("no [[listener]] has the address {address}");
             self.wrong(place, message)
-                .help("add one with this address and port, or name one that is there");
+                .help("add one with this address and port, or name an existing one");
         }
         is_known
     }
@@ -226,7 +229,7 @@ impl Check<'_> {
         if count > max {
             self.wrong(
                 &place.index(max),
-                format!("{count} are too many: {max} are the limit"),
+                format!("{count} are too many: the limit is {max}"),
             );
         }
     }

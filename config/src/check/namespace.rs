@@ -78,11 +78,11 @@ pub(super) fn check_limits(
                     .wrong(
                         &at.key("export"),
                         format!(
-                            "this is namespace {memory} of memory, and at most \
-                             {MEMORY_NAMESPACES_MAX} can be: each registers a region with the RDMA device"
+                            "this is memory namespace {memory}, and at most \
+                             {MEMORY_NAMESPACES_MAX} are possible: each registers a region with the RDMA device"
                         ),
                     )
-                    .help("export files of /dev/shm, which register none, or null disks");
+                    .help("export files of /dev/shm or null disks, which register no region");
             }
         }
     }
@@ -181,7 +181,7 @@ fn write_protection_file(
         check
             .wrong(
                 &at,
-                "no host protects the namespace, so there is nothing to keep",
+                "hosts cannot protect the namespace, so there is nothing to keep",
             )
             .help("set write_protection = true as well, or remove it");
         return None;
@@ -220,7 +220,7 @@ fn name(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Stri
     if is_good && !text.is_empty() && text.len() <= NAME_MAX {
         return Some(text.to_owned());
     }
-    let message = format!("\"{}\" is no name of a disk", text.escape_debug());
+    let message = format!("\"{}\" is not a valid name of a disk", text.escape_debug());
     check.wrong(&place.key("name"), message).help(format!(
         "write 1 to {NAME_MAX} printable ASCII characters without spaces"
     ));
@@ -258,7 +258,7 @@ fn nsid(check: &mut Check<'_>, place: &Place, nsid: Option<i64>) -> Option<u32> 
         check.missing(
             place,
             "nsid",
-            "number it, such as nsid = 1: hosts know the disk by it",
+            "write a number, such as nsid = 1: it identifies the disk to hosts",
         );
     }
     let nsid = check.number(&place.key("nsid"), nsid, 1..=i64::from(NSID_MAX))?;
@@ -311,7 +311,7 @@ fn backing(
     }
     let message = match export.split_once(':') {
         Some((kind, size)) if size::parse(size).is_ok() => {
-            format!("\"{kind}:\" is no kind of disk")
+            format!("\"{kind}:\" is not a kind of disk")
         }
         _ => format!("\"{}\" is not an absolute path", export.escape_debug()),
     };
@@ -335,7 +335,7 @@ fn blocks(
     check
         .wrong(
             place,
-            format!("\"{text}\" is no multiple of the block size, {block_bytes} bytes"),
+            format!("\"{text}\" is not a multiple of the block size, {block_bytes} bytes"),
         )
         .help(format!("the next size below is {below}"));
     None
@@ -400,7 +400,7 @@ fn unique(
                 let (at, first) = (place.index(index).key(key), place.index(*first).key(key));
                 check
                     .repeated(&at, &first, format_args!("{key} {value}"))
-                    .help("each namespace of a subsystem needs its own");
+                    .help("give each namespace of a subsystem a different one");
             }
             None => {
                 firsts.insert(value, index);

@@ -34,9 +34,9 @@ pub(super) fn directory(
         ),
     ] {
         if is_given {
-            let message = format!("{key} names one disk, and a directory has many");
+            let message = format!("{key} identifies one disk, and a directory has many");
             let wrong = check.wrong(&place.key(key), message);
-            wrong.help("leave it out: each file has a UUID of its own");
+            wrong.help("leave it out: each file has its own UUID");
         }
     }
     if path.starts_with('/') && !path.contains('\0') {

@@ -10,7 +10,7 @@ use crate::place::Place;
 
 pub(super) const PREFIX: &str = "rbd:";
 const FORM: &str = "write \"rbd:POOL/IMAGE\", \"rbd:POOL/NAMESPACE/IMAGE\", or either with \
-                    @SNAPSHOT behind it";
+                    @SNAPSHOT at the end";
 
 /// Image named by an export without its prefix.
 pub(super) fn image(
@@ -76,9 +76,9 @@ fn options(
     let mut is_right = true;
     for (option, value) in all.into_iter().flatten() {
         let wrong = if cairn_rbd::is_reserved(option) {
-            "is an option that the target sets itself, or has a key of its own for"
+            "is an option that the target sets itself, or that has its own key"
         } else if option.trim().is_empty() || option.contains('\0') || value.contains('\0') {
-            "is no option of Ceph's client"
+            "is not an option of Ceph's client"
         } else {
             options.push((option.clone(), value.clone()));
             continue;
@@ -86,7 +86,7 @@ fn options(
         let message = format!("\"{}\" {wrong}", option.escape_debug());
         check
             .wrong(&place.key(option), message)
-            .help("leave it out; `ceph config help OPTION` knows the others");
+            .help("leave it out; `ceph config help OPTION` describes the others");
         is_right = false;
     }
     is_right.then_some(options)
@@ -110,7 +110,7 @@ pub(super) fn check_stray(check: &mut Check<'_>, place: &Place, table: &Namespac
         check
             .wrong(
                 &place.key("ceph"),
-                "only images of a Ceph cluster have this",
+                "this key applies only to images of a Ceph cluster",
             )
             .help("leave it out, or export \"rbd:POOL/IMAGE\"");
     }
@@ -146,14 +146,14 @@ fn user(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Opti
             check
                 .wrong(
                     &place.key("id"),
-                    "the id of a user has no \"client.\" before it",
+                    "the id of the user begins with \"client.\"",
                 )
                 .help(format!("write id = \"{}\"", &text["client.".len()..]));
             None
         }
         Some(text) if text.is_empty() || text.contains('\0') => {
             check
-                .wrong(&place.key("id"), "this is no id of a user")
+                .wrong(&place.key("id"), "not a valid id of a user")
                 .help("write the name without \"client.\", or leave it out for \"admin\"");
             None
         }

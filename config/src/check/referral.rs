@@ -43,8 +43,11 @@ fn referral(check: &mut Check<'_>, place: &Place, table: &ReferralTable) -> Opti
     let nqn = match table.nqn.as_deref() {
         None => Some(Nqn::discovery()),
         Some("") => {
-            let problem = check.wrong(&place.key("nqn"), "a service has a name");
-            problem.help("leave it out, unless the service has a name of its own");
+            let problem = check.wrong(
+                &place.key("nqn"),
+                "the name of the discovery service is empty",
+            );
+            problem.help("leave it out, or write the unique name of the service");
             None
         }
         Some(text) => subsystem::parse_nqn(check, &place.key("nqn"), text),

@@ -127,7 +127,11 @@ fn limited_hosts(
         let weight = check.number(&place.key("weight"), table.weight, 1..=WEIGHT_MAX);
         limits.weight = weight.map(|weight| weight as u32);
         let Some(name) = &table.nqn else {
-            check.missing(&place, "nqn", "name the host, as it names itself");
+            check.missing(
+                &place,
+                "nqn",
+                "write the NQN of the host, as in its /etc/nvme/hostnqn",
+            );
             continue;
         };
         let at = place.key("nqn");
@@ -165,7 +169,10 @@ fn controller_ids(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> R
             check
                 .wrong(
                     &place.key("controller_ids"),
-                    format!("\"{}\" is no range of controller ids", text.escape_debug()),
+                    format!(
+                        "\"{}\" is not a range of controller IDs",
+                        text.escape_debug()
+                    ),
                 )
                 .help(format!(
                     "write the first and the last, from 1 to {last}, such as \"1-32767\""
@@ -188,7 +195,7 @@ fn nqn(check: &mut Check<'_>, place: &Place, name: Option<&str>) -> Option<Nqn> 
     let nqn = parse_nqn(check, &at, name)?;
     if nqn.is_empty() {
         check
-            .wrong(&at, "a subsystem without a name")
+            .wrong(&at, "the name of the subsystem is empty")
             .help("name it, such as nqn = \"nqn.2024-01.com.example:disks\"");
         return None;
     }
@@ -196,9 +203,9 @@ fn nqn(check: &mut Check<'_>, place: &Place, name: Option<&str>) -> Option<Nqn> 
         check
             .wrong(
                 &at,
-                "this is the name of the discovery subsystem, which is always there",
+                "this name belongs to the discovery subsystem, which always exists",
             )
-            .help("give the subsystem a name of its own");
+            .help("give the subsystem another name");
         return None;
     }
     Some(nqn)
@@ -231,8 +238,8 @@ fn allowed_hosts(
         let dropped = [&any, &at].iter().any(|key| check.dropped.contains(*key));
         if table.allow_any_host != Some(true) && !dropped {
             check.wrong(place, "no host may connect to this subsystem").help(
-                "list the hosts that may (allowed_hosts = [\"nqn...\"], as /etc/nvme/hostnqn on \
-                 each of them says), or write allow_any_host = true",
+                "list the hosts that may (allowed_hosts = [\"nqn...\"], from /etc/nvme/hostnqn of each \
+                 host), or write allow_any_host = true",
             );
         }
         return HostList::default();
@@ -241,7 +248,7 @@ fn allowed_hosts(
     if names.is_empty() && table.allow_any_host.is_none() {
         check.wrong(&at, "an empty list allows no host").help(
             "list at least one host, or write allow_any_host = true instead; if no host may \
-                 connect, write allow_any_host = false beside it",
+                 connect, also write allow_any_host = false",
         );
     }
     groups.list(check, &at, names)

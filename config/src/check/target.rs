@@ -91,13 +91,13 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &TargetTable) -
 
 fn discovery_nqn(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Nqn {
     const HELP: &str = "name it, such as discovery_nqn = \"nqn.2024-01.com.example:discovery\"; or \
-                        leave it out, and it has the name that all discovery services have";
+                        leave it out for the well-known name of discovery services";
     let at = place.key("discovery_nqn");
     let text = table.discovery_nqn.as_deref();
     let nqn = text.and_then(|text| subsystem::parse_nqn(check, &at, text));
     match nqn {
         Some(nqn) if nqn.is_empty() => {
-            let problem = check.wrong(&at, "a discovery service without a name");
+            let problem = check.wrong(&at, "the name of the discovery service is empty");
             problem.help(HELP);
         }
         Some(nqn) => return nqn,
@@ -117,7 +117,7 @@ pub(super) fn check_discovery_nqn(
     if subsystems.iter().any(|subsystem| subsystem.nqn == nqn) {
         let problem = check.wrong(
             &place.key("discovery_nqn"),
-            format!("{nqn} is the name of a subsystem, too"),
+            format!("{nqn} is also the name of a subsystem"),
         );
         problem.help("give the discovery service or the subsystem another name");
     }
@@ -145,9 +145,9 @@ pub(super) fn roce(
     // An invalid version was reported already.
     if vlan.is_some() && is_v1.is_some() {
         check
-            .wrong(&place.key("vlan"), "RoCE v2 writes no tags of its own")
+            .wrong(&place.key("vlan"), "RoCE v2 writes no VLAN tags")
             .help(
-                "listen on an address of a VLAN interface, and the kernel tags; or roce = \"v1\"",
+                "listen on an address of a VLAN interface, so that the kernel writes the tags; or set roce = \"v1\"",
             );
     }
     Roce::V2
@@ -193,7 +193,7 @@ fn reactors(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Reacto
         let message = format!("{count} reactors, but \"cores\" lists {}", cores.len());
         check
             .wrong(&at, message)
-            .help("a core carries one reactor: leave \"reactors\" out, \"cores\" says how many");
+            .help("leave \"reactors\" out: each core of \"cores\" gets one reactor");
     }
     Reactors::Cores(pinned(check, &place.key("cores"), cores))
 }
@@ -213,7 +213,7 @@ fn pinned(check: &mut Check<'_>, place: &Place, cores: &[i64]) -> Vec<usize> {
         if let Some(first) = cores[..index].iter().position(|other| other == core) {
             check
                 .repeated(&at, &place.index(first), format_args!("core {core}"))
-                .help("a core carries one reactor");
+                .help("list each core once: it gets one reactor");
         }
     }
     cores
@@ -233,7 +233,7 @@ fn mdts(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> u64 {
     }
     let below = size::format(bytes.next_power_of_two() / 2);
     check
-        .wrong(&at, "MDTS is a power of two")
+        .wrong(&at, "mdts must be a power of two")
         .help(format!("the next one below is \"{below}\""));
     MDTS_DEFAULT_BYTES
 }
@@ -268,8 +268,10 @@ fn in_capsule_data(check: &mut Check<'_>, place: &Place, table: &TargetTable) ->
         .unwrap_or(IN_CAPSULE_DATA_DEFAULT_BYTES);
     if !bytes.is_multiple_of(IN_CAPSULE_DATA_UNIT_BYTES) {
         check
-            .wrong(&at, "in-capsule data comes in whole blocks of 512 bytes")
-            .help("write a multiple of 512 bytes, such as \"4KiB\", or \"0\" for none");
+            .wrong(&at, "in_capsule_data must be a multiple of 512 bytes")
+            .help(
+                "write a multiple of 512 bytes, such as \"4KiB\", or \"0\" for no data in capsules",
+            );
     }
     bytes
 }

@@ -26,7 +26,7 @@ impl Draft {
         let group = tables(root, KEY).find(|table| is_it(table, name));
         let list = group.map(|group| group.entry("hosts").or_insert(value(Array::new())));
         let Some(list) = list.and_then(Item::as_array_mut) else {
-            let message = format!("the hosts of the group \"{name}\" are no list");
+            let message = format!("the key \"hosts\" of the group \"{name}\" is not a list");
             return Err(EditError::Unreadable(message));
         };
         let before = list.len();

@@ -45,8 +45,8 @@ impl Taken {
     pub(super) fn explain_full(&self, nqn: &str) -> String {
         if self.0.values().any(|is_directory| *is_directory) {
             format!(
-                "{nqn}: files of directories have all other NSIDs: give an NSID; the directory before it \
-                 then has those below it alone"
+                "{nqn}: directories occupy all other NSIDs: give an NSID; the directory before it then has \
+                 only the NSIDs below"
             )
         } else {
             format!("{nqn} has all {NSID_MAX} namespaces that it can have")

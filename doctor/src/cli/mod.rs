@@ -28,17 +28,17 @@ use cairn_trouble::Caller;
 
 const FAILED: u8 = 3;
 
-/// What RoCE looks like on this machine.
+/// Devices and settings of RoCE on this machine.
 #[derive(Debug, Clone, Args)]
 pub struct FabricArgs {
     #[command(subcommand)]
     action: Option<Action>,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Show counters that are zero, too
+    /// Also show counters that are zero
     #[arg(long)]
     all: bool,
-    /// Write all that was read into this file, so that --root can show it on another machine
+    /// File for a recording, which --root can show on another machine
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }
@@ -46,41 +46,41 @@ pub struct FabricArgs {
 /// Further commands.
 #[derive(Debug, Clone, Subcommand)]
 enum Action {
-    /// Rates of counters, until interrupted
+    /// Shows rates of counters, until interrupted
     Watch {
         /// Seconds between two readings
         #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
         interval: f64,
-        /// Stop after that many readings
+        /// Stop after this many readings
         #[arg(long, value_name = "N")]
         count: Option<u64>,
     },
-    /// The meaning of an error, its causes, and the next command
+    /// Explains an error: its meaning, its causes, and the next command
     Explain {
-        /// A name, a part of one, or a number: "IBV_WC_RETRY_EXC_ERR", "rnr", "12"; every
-        /// error, if none is given
+        /// Name, part of a name, or number: "IBV_WC_RETRY_EXC_ERR", "rnr", "12" [default: every
+        /// error]
         error: Option<String>,
         /// Address of the other end of the connection
         #[arg(long, value_name = "ADDR")]
         peer: Option<IpAddr>,
     },
-    /// Set the default RoCE version of connections
+    /// Sets the default RoCE version of connections
     SetMode {
-        /// The RDMA device
+        /// RDMA device
         device: String,
         /// v1 or v2
         version: VersionArg,
-        /// The port; every port, if none is given
+        /// Port [default: every port]
         #[arg(long, value_name = "N")]
         port: Option<u32>,
     },
-    /// Set the default ToS of connections
+    /// Sets the default ToS of connections
     SetTos {
-        /// The RDMA device
+        /// RDMA device
         device: String,
         /// 0 to 255; DSCP is ToS / 4
         tos: u8,
-        /// The port; every port, if none is given
+        /// Port [default: every port]
         #[arg(long, value_name = "N")]
         port: Option<u32>,
     },
@@ -92,7 +92,7 @@ enum VersionArg {
     V2,
 }
 
-/// Which machine, and how to say it.
+/// Selection of the machine, and output format.
 #[derive(Debug, Clone, Args)]
 struct MachineArgs {
     /// Output format
@@ -105,46 +105,47 @@ struct MachineArgs {
         global = true
     )]
     output: Format,
-    /// Read this directory or this recording instead of the machine
+    /// Directory or recording to read instead of this machine
     #[arg(long, value_name = "DIR|FILE", global = true)]
     root: Option<PathBuf>,
 }
 
-/// How results are shown.
+/// Output formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Columns, for people
+    /// Columns of text
     #[value(alias = "normal")]
     Table,
-    /// For programs
+    /// JSON
     Json,
 }
 
-/// What is wrong with RoCE on this machine, and what fixes it.
+/// Finds problems of RoCE on this machine, and reports how to fix them.
 ///
-/// The exit code is 0 if nothing is worse than a note, 1 for a warning, 2 for an
-/// error, and 3 if the doctor itself failed.
+/// The exit code is 0 without findings or with notes only, 1 for a warning, 2 for an error, and 3
+/// if the doctor itself failed.
 #[derive(Debug, Clone, Args)]
 pub struct DoctorArgs {
-    /// Check the route to this machine, too; that sends packets to it
+    /// Also check the route to this address, by sending packets to it
     #[arg(long, value_name = "ADDR")]
     peer: Option<IpAddr>,
-    /// An address to listen on or to connect from [default: each address of an RDMA device]
+    /// Address to listen at or to connect from; repeatable [default: each address of an RDMA
+    /// device]
     #[arg(long, value_name = "ADDR")]
     address: Vec<IpAddr>,
-    /// The ToS that connections will have
+    /// ToS that connections will have
     #[arg(long, value_name = "0-255")]
     tos: Option<u8>,
     /// Check for RoCE in user space, even if there are RDMA devices
     #[arg(long)]
     soft: bool,
-    /// Seconds to watch the counters for; 0 reads them once
+    /// Seconds between two readings of the counters; 0: a single reading
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     interval: f64,
-    /// Run the commands that are safe, each after a question
+    /// Run the safe commands, each after a question
     #[arg(long)]
     fix: bool,
-    /// Run them without the questions
+    /// Run the safe commands without questions
     #[arg(long, requires = "fix")]
     yes: bool,
     #[command(flatten)]

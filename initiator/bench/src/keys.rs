@@ -39,7 +39,7 @@ pub const KEYS: &[Key] = &[
         "name",
         "",
         Some("NAME"),
-        "Name of the job; begins another one",
+        "Name of the job; starts another job",
         |job, v| {
             job.name = v.to_owned();
             Ok(())
@@ -49,7 +49,7 @@ pub const KEYS: &[Key] = &[
         "rw",
         "readwrite",
         Some("WORKLOAD"),
-        "read, write, trim, rw, and in random order randread, randwrite, randtrim, randrw",
+        "Workload: read, write, trim, rw, or in random order randread, randwrite, randtrim, randrw",
         |job, v| Workload::parse(v).map(|rw| job.rw = rw),
     ),
     key(
@@ -77,7 +77,7 @@ pub const KEYS: &[Key] = &[
         "iodepth",
         "",
         Some("N"),
-        "Commands outstanding at a time",
+        "Outstanding commands",
         |job, v| {
             job.iodepth = number(v, 1, 1024)?;
             Ok(())
@@ -87,7 +87,7 @@ pub const KEYS: &[Key] = &[
         "numjobs",
         "",
         Some("N"),
-        "Copies of the job, each with a thread and a queue of its own",
+        "Copies of the job, each with a separate thread and queue",
         |job, v| {
             job.numjobs = number(v, 1, 64)?;
             Ok(())
@@ -97,7 +97,7 @@ pub const KEYS: &[Key] = &[
         "size",
         "",
         Some("SIZE|%"),
-        "How much of the namespace the job goes to",
+        "Size of the job's region in the namespace",
         |job, v| {
             job.size = Some(Size::parse(v)?);
             Ok(())
@@ -107,7 +107,7 @@ pub const KEYS: &[Key] = &[
         "io_size",
         "io_limit",
         Some("SIZE"),
-        "Bytes to move, if other than size",
+        "Bytes to transfer, if different from size",
         |job, v| {
             job.io_size = Some(positive(parse_bytes(v)?)?);
             Ok(())
@@ -117,7 +117,7 @@ pub const KEYS: &[Key] = &[
         "offset",
         "",
         Some("SIZE|%"),
-        "Where in the namespace it begins",
+        "Start of the job's region in the namespace",
         |job, v| {
             job.offset = Size::parse(v)?;
             Ok(())
@@ -127,7 +127,7 @@ pub const KEYS: &[Key] = &[
         "offset_increment",
         "",
         Some("SIZE|%"),
-        "Bytes from where one copy begins to where the next one begins",
+        "Bytes between the starts of two copies of the job",
         |job, v| {
             job.offset_increment = Size::parse(v)?;
             Ok(())
@@ -147,7 +147,7 @@ pub const KEYS: &[Key] = &[
         "time_based",
         "",
         None,
-        "Runs for all of runtime, over and over",
+        "Repeats the job until runtime ends",
         |job, v| {
             job.time_based = switch(v)?;
             Ok(())
@@ -157,7 +157,7 @@ pub const KEYS: &[Key] = &[
         "ramp_time",
         "",
         Some("TIME"),
-        "Time to run before the measurement begins",
+        "Time to run before the measurement",
         |job, v| {
             job.ramp_time = parse_time(v)?;
             Ok(())
@@ -167,7 +167,7 @@ pub const KEYS: &[Key] = &[
         "startdelay",
         "",
         Some("TIME"),
-        "Time to wait before the job begins",
+        "Time to wait before the job starts",
         |job, v| {
             job.startdelay = parse_time(v)?;
             Ok(())
@@ -197,7 +197,7 @@ pub const KEYS: &[Key] = &[
         "rate_iops",
         "",
         Some("N[,N[,N]]"),
-        "Commands a second at most: reads, writes, trims",
+        "Maximum commands per second: reads, writes, trims",
         |job, v| {
             job.rate_iops = rates(v)?;
             Ok(())
@@ -207,7 +207,7 @@ pub const KEYS: &[Key] = &[
         "loops",
         "",
         Some("N"),
-        "How many times the job goes over its region",
+        "Number of passes over the job's region",
         |job, v| {
             job.loops = v
                 .parse()
@@ -221,12 +221,12 @@ pub const KEYS: &[Key] = &[
         "verify",
         "",
         Some("METHOD"),
-        "crc32c: blocks have a checksum and are verified; 0: they are not",
+        "crc32c: write checksums and verify blocks; 0: do not verify",
         |job, v| {
             job.verify = match v {
                 "crc32c" | "crc32c-intel" => true,
                 "0" | "null" => false,
-                other => return Err(format!("verify={other} is not supported: crc32c is")),
+                other => return Err(format!("verify={other} is not supported: use crc32c")),
             };
             Ok(())
         },
@@ -235,7 +235,7 @@ pub const KEYS: &[Key] = &[
         "do_verify",
         "",
         Some("0|1"),
-        "Whether what was written is read back at the end [1]",
+        "Whether the written blocks are read back and verified at the end [1]",
         |job, v| {
             job.do_verify = switch(v)?;
             Ok(())
@@ -245,7 +245,7 @@ pub const KEYS: &[Key] = &[
         "verify_only",
         "",
         None,
-        "Writes nothing: checks what an earlier job has written",
+        "Writes nothing: verifies the blocks written by an earlier job",
         |job, v| {
             job.verify_only = switch(v)?;
             Ok(())
@@ -285,7 +285,7 @@ pub const KEYS: &[Key] = &[
         "fsync",
         "",
         Some("N"),
-        "Sends a Flush after that many writes",
+        "Sends a Flush after this many writes",
         |job, v| {
             job.fsync = v
                 .parse()
@@ -307,7 +307,7 @@ pub const KEYS: &[Key] = &[
         "group_reporting",
         "",
         None,
-        "Reports the copies of a job as one",
+        "Reports all copies of a job together",
         |job, v| {
             job.group_reporting = switch(v)?;
             Ok(())
@@ -317,7 +317,7 @@ pub const KEYS: &[Key] = &[
         "stonewall",
         "wait_for_previous",
         None,
-        "Begins when all jobs before it have ended",
+        "Starts when all previous jobs have ended",
         |job, v| {
             job.stonewall = switch(v)?;
             Ok(())
@@ -325,16 +325,16 @@ pub const KEYS: &[Key] = &[
     ),
 ];
 
-const TARGET: &str = "the target and its namespace are given by -a, -n and --namespace-id";
+const TARGET: &str = "-a, -n and --namespace-id select target and namespace";
 const ENGINE: &str = "all I/O is NVMe over RDMA from user space";
-const PAST_CACHES: &str = "there is no page cache in the way";
-const DATA: &str = "what is written is random data, other data in each block if verified";
+const PAST_CACHES: &str = "no page cache is involved";
+const DATA: &str = "written data is random, and different in each block if verified";
 const THREADS: &str = "each job is a thread";
 const SEEDS: &str = "set randseed for the same sequence each time";
 
 /// Keys of fio that job files often have but that select nothing here.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
-    ("description", "it is a comment"),
+    ("description", "a comment"),
     ("filename", TARGET),
     ("directory", TARGET),
     ("ioengine", ENGINE),
@@ -342,7 +342,7 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("buffered", PAST_CACHES),
     ("invalidate", PAST_CACHES),
     ("fadvise_hint", PAST_CACHES),
-    ("fallocate", "the namespace has its size"),
+    ("fallocate", "the size of the namespace is fixed"),
     ("thread", THREADS),
     ("randrepeat", SEEDS),
     ("allrandrepeat", SEEDS),
@@ -352,7 +352,7 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("verify_state_save", "no state is kept between runs"),
     (
         "allow_mounted_write",
-        "a namespace of another host cannot be seen to be mounted: --destroy-data is what allows writes",
+        "mounts on other hosts cannot be detected: --destroy-data permits writes",
     ),
 ];
 

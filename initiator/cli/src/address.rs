@@ -25,11 +25,11 @@ const PORT: u16 = 4420;
 /// Default entries of an I/O queue, as on Linux hosts.
 const QUEUE_ENTRIES: u16 = 128;
 
-/// Options as nvme-cli has them.
+/// Options with the names of nvme-cli.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Controller")]
 pub(super) struct Address {
-    /// Transport: rdma
+    /// Transport type
     #[arg(short = 't', long, value_enum, default_value_t = Transport::Rdma)]
     transport: Transport,
     /// Address of the target: IPv4, IPv6, or a name
@@ -38,51 +38,51 @@ pub(super) struct Address {
     /// Port of the target
     #[arg(short = 's', long, value_name = "PORT", default_value_t = PORT, value_parser = number::<u16>)]
     trsvcid: u16,
-    /// Name of the subsystem; needed only if the target has more than one
+    /// Name of the subsystem; required only if the target has several
     #[arg(short = 'n', long, value_name = "NQN")]
     nqn: Option<String>,
-    /// Name of this host [default: /etc/nvme/hostnqn, else from the machine's id]
+    /// NQN of this host [default: /etc/nvme/hostnqn, else made from the machine's ID]
     #[arg(short = 'q', long, value_name = "NQN")]
     hostnqn: Option<String>,
-    /// UUID of this host [default: /etc/nvme/hostid, else that of the host's name]
+    /// UUID of this host [default: /etc/nvme/hostid, else that of the host's NQN]
     #[arg(short = 'I', long, value_name = "UUID")]
     hostid: Option<String>,
-    /// Secret by which this host authenticates, DHHC-1:...; others on this machine can read it in
-    /// the list of processes
+    /// Secret by which this host authenticates, DHHC-1:...; other users of this machine can read it
+    /// in the list of processes
     #[arg(long, value_name = "SECRET", conflicts_with = "dhchap_secret_file")]
     dhchap_secret: Option<Hidden>,
-    /// File with that secret
+    /// File with the secret of --dhchap-secret
     #[arg(long, value_name = "FILE")]
     dhchap_secret_file: Option<PathBuf>,
-    /// Secret by which the target has to authenticate, DHHC-1:...
+    /// Secret by which the target must authenticate, DHHC-1:...
     #[arg(
         long,
         value_name = "SECRET",
         conflicts_with = "dhchap_ctrl_secret_file"
     )]
     dhchap_ctrl_secret: Option<Hidden>,
-    /// File with that secret
+    /// File with the secret of --dhchap-ctrl-secret
     #[arg(long, value_name = "FILE")]
     dhchap_ctrl_secret_file: Option<PathBuf>,
-    /// Seconds after which each queue authenticates again, and then again and again
+    /// Interval in seconds at which each queue authenticates again
     #[arg(long, value_name = "SECONDS", value_parser = |text: &str| number_in::<u64>(text, 1..=u64::MAX))]
     dhchap_reauthenticate: Option<u64>,
     /// Address of this machine to connect from
     #[arg(short = 'w', long, value_name = "ADDR")]
     host_traddr: Option<IpAddr>,
-    /// I/O queues
+    /// Number of I/O queues
     #[arg(short = 'i', long, value_name = "N", value_parser = |text: &str| number_in::<u16>(text, 1..=128))]
     nr_io_queues: Option<u16>,
     /// Entries of each I/O queue
     #[arg(short = 'Q', long, value_name = "N", value_parser = |text: &str| number_in::<u16>(text, 16..=1024))]
     queue_size: Option<u16>,
-    /// Keep alive timeout in seconds; 0 for none
+    /// Keep alive timeout in seconds; 0: none
     #[arg(short = 'k', long, value_name = "SECONDS", default_value_t = 5, value_parser = number::<u32>)]
     keep_alive_tmo: u32,
     /// Seconds between attempts to reconnect
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = number::<u64>)]
     reconnect_delay: u64,
-    /// Seconds for which to try to reconnect; -1: without limit, 0: not at all
+    /// Seconds until reconnecting is given up; -1: never, 0: at once
     #[arg(
         short = 'l',
         long,
@@ -96,10 +96,12 @@ pub(super) struct Address {
     /// Hop limit (TTL) of this host's packets
     #[arg(long, value_name = "HOPS", value_parser = |text: &str| number_in::<u8>(text, 1..=u64::MAX))]
     hop_limit: Option<u8>,
-    /// Partition key of this host, such as 0x8001: the target's listener has to be in that partition
+    /// Partition key of this host, such as 0x8001: the target's listener must be in the same
+    /// partition
     #[arg(long, value_name = "KEY", default_value_t = PKey::DEFAULT)]
     pkey: PKey,
-    /// Traffic class and hop limit of packets, by rules such as tclass=104,dst_ip=192.0.2.0/24; a rule beats -T
+    /// Rule for traffic class and hop limit of packets, such as tclass=104,dst_ip=192.0.2.0/24;
+    /// overrides -T; repeatable
     #[arg(long, value_name = "RULE")]
     mark: Vec<String>,
     #[command(flatten)]
@@ -124,7 +126,7 @@ impl std::str::FromStr for Hidden {
     }
 }
 
-/// Fabrics.
+/// Transport types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Transport {
     /// RDMA, be it InfiniBand, iWARP or RoCE

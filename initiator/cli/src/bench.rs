@@ -21,12 +21,12 @@ use cairn_bench::{Audience, BenchResult, Glimpse, Job, Lanes, NvmeLanes, job_fil
 use cairn_initiator::multipath::{MultipathOptions, Policy};
 use cairn_initiator::{Event, HostOptions};
 
-/// Which namespace.
+/// Selection of the namespace.
 #[derive(Debug, Args)]
 struct Where {
     #[command(flatten)]
     address: Address,
-    /// Which namespace; needed only if there are several
+    /// Namespace; required only if there are several
     #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
     namespace_id: Option<u32>,
 }
@@ -69,22 +69,22 @@ fn print_event(event: &Event) {
 
 #[derive(Debug, Args)]
 pub(super) struct Bench {
-    /// Job file, in fio's syntax; its jobs come before those of the command line
+    /// Job file in fio's syntax; its jobs run before those of the command line
     #[arg(value_name = "JOBFILE")]
     file: Option<PathBuf>,
-    /// How to report
+    /// Format of the report
     #[arg(short = 'o', long, value_enum, default_value_t = Form::Normal)]
     output_format: Form,
     /// File for the report, instead of stdout
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Draw the distribution of latencies, too
+    /// Also draw the distribution of latencies
     #[arg(long)]
     histogram: bool,
-    /// Whether to show a line each second, on stderr
+    /// Whether to print a status line every second, on stderr
     #[arg(long, value_enum, default_value_t = Eta::Always)]
     eta: Eta,
-    /// Another path to the same namespace, beside -a; each --path adds one. If one path fails, I/O
+    /// Another path to the same namespace, in addition to -a; repeatable. If one path fails, I/O
     /// continues on the others
     #[arg(
         long = "path",
@@ -92,18 +92,19 @@ pub(super) struct Bench {
         conflicts_with = "reset_interval"
     )]
     paths: Vec<String>,
-    /// Which path the next I/O takes, with --path; the names are Linux's
+    /// Policy that selects the path of each I/O with --path; the names are Linux's
     #[arg(long, value_enum, default_value_t = IoPolicy::RoundRobin, requires = "paths")]
     iopolicy: IoPolicy,
-    /// Seconds that a write waits after its path is lost, before another path sends it; 0: none, as
-    /// Linux does [default: until the lost controller can no longer execute it, by --keep-alive-tmo
-    /// and the time that it reports (CQT)]
+    /// Seconds that a write of a lost path waits before another path sends it; 0: no wait, as in
+    /// Linux [default: until the lost controller can no longer execute it, from --keep-alive-tmo
+    /// and the time that the controller reports (CQT)]
     #[arg(long, value_name = "SECONDS", requires = "paths", value_parser = number::<u64>)]
     write_hold: Option<u64>,
-    /// Reset the controller every so many seconds while jobs run, to check that nothing is lost
+    /// Reset the controller at this interval in seconds while jobs run, to check that no data is
+    /// lost
     #[arg(long, value_name = "SECONDS", value_parser = |text: &str| number_in::<u64>(text, 1..=u64::MAX))]
     reset_interval: Option<u64>,
-    /// Allows jobs to destroy what is on this namespace; required for jobs that write or trim
+    /// Permit jobs to destroy the data of this namespace; required for jobs that write or trim
     #[arg(long)]
     destroy_data: bool,
     #[command(flatten)]
@@ -112,10 +113,10 @@ pub(super) struct Bench {
     place: Where,
 }
 
-/// Forms of fio.
+/// Formats of fio's reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// Text as fio's
+    /// Text as printed by fio
     #[value(alias = "table")]
     Normal,
     /// JSON with fio's keys
@@ -124,18 +125,18 @@ enum Form {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Eta {
-    /// A line each second
+    /// A line every second
     Always,
-    /// Nothing before the report
+    /// No output before the report
     Never,
 }
 
 /// Policies of Linux's native multipath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum IoPolicy {
-    /// One after the other
+    /// One path after the other
     RoundRobin,
-    /// The one with the fewest I/Os on it
+    /// The path with the fewest outstanding I/Os
     QueueDepth,
 }
 
@@ -394,19 +395,19 @@ impl Audience for NoAudience {
 
 #[derive(Debug, Args)]
 pub(super) struct Verify {
-    /// Bytes of the blocks that were written
+    /// Bytes of the written blocks
     #[arg(long, value_name = "SIZE", default_value = "4k")]
     bs: String,
-    /// How much to check
+    /// Bytes to check
     #[arg(long, value_name = "SIZE|%")]
     size: Option<String>,
-    /// Where to begin
+    /// Offset of the first block
     #[arg(long, value_name = "SIZE|%", default_value = "0")]
     offset: String,
-    /// Reads outstanding at a time
+    /// Outstanding reads
     #[arg(long, value_name = "N", default_value = "16")]
     iodepth: String,
-    /// Seed of the run that wrote them: reports blocks that another run wrote
+    /// Seed of the run that wrote the blocks: reports blocks written by another run
     #[arg(long, value_name = "N")]
     randseed: Option<String>,
     #[command(flatten)]

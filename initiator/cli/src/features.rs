@@ -11,13 +11,13 @@ use super::{Controller, Result};
 use cairn_bench::object::Object;
 use cairn_initiator::{Data, command};
 
-/// Which feature.
+/// Selection of a feature.
 #[derive(Debug, Args)]
 struct Which {
     /// Feature identifier: 0x06, 7, ...
     #[arg(short = 'f', long, value_name = "FID", value_parser = parse_fid)]
     feature_id: Feature,
-    /// The namespace, for a feature of namespaces
+    /// Namespace, for a feature that belongs to namespaces
     #[arg(short = 'N', long, value_name = "NSID", default_value_t = 0, value_parser = number::<u32>)]
     namespace_id: u32,
 }
@@ -33,13 +33,13 @@ fn parse_fid(text: &str) -> Result<Feature> {
 pub(super) struct GetFeature {
     #[command(flatten)]
     which: Which,
-    /// Which of its values: 0 current, 1 default, 2 saved, 3 capabilities
+    /// Value to get: 0 current, 1 default, 2 saved, 3 capabilities
     #[arg(short = 'S', long, value_name = "SEL", default_value_t = 0, value_parser = |text: &str| number_in::<u8>(text, 0..=3))]
     sel: u8,
-    /// Command dword 11, for a feature that requires it
+    /// Command dword 11, for features that require it
     #[arg(short = 'c', long, value_name = "DWORD", default_value = "0", value_parser = number::<u32>)]
     cdw11: u32,
-    /// Length of the data of features that have data
+    /// Length of the data, for features that have data
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = number::<u32>)]
     data_len: u32,
     #[command(flatten)]
@@ -105,7 +105,7 @@ fn explain(feature: Feature, select: Select, value: u32) -> String {
 pub(super) struct SetFeature {
     #[command(flatten)]
     which: Which,
-    /// The value
+    /// New value
     #[arg(short = 'V', long, value_name = "DWORD", value_parser = number::<u32>)]
     value: u32,
     /// Save the value, so that it survives resets

@@ -96,7 +96,7 @@ fn power_state(state: &PowerState) -> Object {
 
 #[derive(Debug, Args)]
 pub(super) struct IdNs {
-    /// Which namespace; needed only if there are several
+    /// Namespace; required only if there are several
     #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
     namespace_id: Option<u32>,
     #[command(flatten)]

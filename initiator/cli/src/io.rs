@@ -21,12 +21,12 @@ const QUEUE: u16 = 1;
 /// Maximum bytes of a command, even if the controller allows more.
 const PIECE: u64 = 1 << 20;
 
-/// Which namespace.
+/// Selection of the namespace.
 #[derive(Debug, Args)]
 struct Target {
     #[command(flatten)]
     address: Address,
-    /// Which namespace; needed only if there are several
+    /// Namespace; required only if there are several
     #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
     namespace_id: Option<u32>,
 }
@@ -50,10 +50,10 @@ impl Target {
     }
 }
 
-/// Which blocks.
+/// Range of blocks.
 #[derive(Debug, Args)]
 struct Blocks {
-    /// The first block
+    /// First block
     #[arg(long, value_name = "LBA", visible_alias = "slba", default_value_t = 0, value_parser = number::<u64>)]
     start_block: u64,
     /// Number of blocks less one, as nvme-cli counts them
@@ -61,7 +61,7 @@ struct Blocks {
     block_count: Option<u64>,
 }
 
-/// Leave to change what is on the disk.
+/// Permission to change data.
 #[derive(Debug, Args)]
 struct Leave {
     /// Confirms that the data on this namespace may be destroyed
@@ -256,7 +256,7 @@ impl Flush {
 pub(super) struct ReadBlocks {
     #[command(flatten)]
     blocks: Blocks,
-    /// Bytes to read; the rest of the last block is left out
+    /// Bytes to read, if the last block is not needed completely
     #[arg(short = 'z', long, value_name = "BYTES", value_parser = number::<u64>)]
     data_size: Option<u64>,
     /// File for the data [default: stdout]
@@ -418,10 +418,10 @@ impl WriteZeroes {
 
 #[derive(Debug, Args)]
 pub(super) struct Dsm {
-    /// First blocks of the ranges
+    /// First block of each range
     #[arg(long, value_name = "LBA,...", value_delimiter = ',', required = true, value_parser = number::<u64>)]
     slbs: Vec<u64>,
-    /// Blocks of the ranges
+    /// Number of blocks of each range
     #[arg(
         short = 'b',
         long,
@@ -429,7 +429,7 @@ pub(super) struct Dsm {
         value_delimiter = ',',
         required = true, value_parser = number::<u32>)]
     blocks: Vec<u32>,
-    /// Deallocate them
+    /// Deallocate the blocks
     #[arg(short = 'd', long, required = true)]
     ad: bool,
     #[command(flatten)]

@@ -57,10 +57,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Lists the subsystems of a target, and how to reach them
+    /// Lists the subsystems of a target, with their addresses
     #[command(after_help = "EXAMPLE:\n  cairn-initiator discover -t rdma -a 192.0.2.1 -s 4420")]
     Discover(discover::Discover),
-    /// Connects all queues, shows what was negotiated, and disconnects
+    /// Connects all queues, shows the negotiated values, and disconnects
     #[command(
         after_help = "EXAMPLE:\n  cairn-initiator connect-check -t rdma -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk --nr-io-queues 2"
@@ -96,7 +96,7 @@ enum Command {
     #[command(after_help = "EXAMPLE:\n  cairn-initiator fw-log -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk")]
     FwLog(nvme_names::Detailed),
-    /// Lists the commands that a controller supports, and what they may change
+    /// Lists the commands that a controller supports, and their effects
     #[command(
         after_help = "EXAMPLE:\n  cairn-initiator effects-log -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk"
@@ -110,7 +110,7 @@ enum Command {
     #[command(after_help = "EXAMPLE:\n  cairn-initiator list-ns -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk")]
     ListNs(nvme_names::Named),
-    /// Lists the subsystems of a target, and the ways to them
+    /// Lists the subsystems of a target, with the paths to each
     #[command(after_help = "EXAMPLE:\n  cairn-initiator list-subsys -a 192.0.2.1")]
     ListSubsys(nvme_names::Named),
     /// Shows the identifiers of a namespace
@@ -127,13 +127,13 @@ enum Command {
                             nqn.2024-01.com.example:disk -f 0x06 -H"
     )]
     GetFeature(features::GetFeature),
-    /// Sets a feature, for as long as this command is connected
+    /// Sets a feature, until this command disconnects
     #[command(
         after_help = "EXAMPLE:\n  cairn-initiator set-feature -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk -f 0x0b -V 0x100"
     )]
     SetFeature(features::SetFeature),
-    /// Makes all that was written durable
+    /// Makes all written data durable
     #[command(after_help = "EXAMPLE:\n  cairn-initiator flush -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk -N 1")]
     Flush(io::Flush),
@@ -165,7 +165,7 @@ enum Command {
                             nqn.2024-01.com.example:disk --slbs 0,64 --blocks 8,8 --ad \
                             --destroy-data")]
     Dsm(io::Dsm),
-    /// Runs jobs as fio does: measures, and verifies
+    /// Runs fio's jobs: measures and verifies
     #[command(after_help = "EXAMPLES:\n  cairn-initiator bench -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk --rw=randread --bs=4k --iodepth=32 \
                             --runtime=2 --time_based --histogram\n  cairn-initiator bench -a \
@@ -173,15 +173,15 @@ enum Command {
                             --bs=4k --iodepth=16 --size=16m --verify=crc32c \
                             --output-format=json")]
     Bench(bench::Bench),
-    /// Checks what `bench --verify=crc32c` has written
+    /// Checks the blocks written by `bench --verify=crc32c`
     #[command(after_help = "EXAMPLE:\n  cairn-initiator verify -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk --bs=4k --size=16m")]
     Verify(bench::Verify),
-    /// Measures how much of a read's time network, target and disk take
+    /// Measures the shares of network, target and disk in the time of a read
     #[command(after_help = "EXAMPLE:\n  cairn-initiator ping -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk")]
     Ping(ping::Ping),
-    /// Measures the bare link between two machines: no NVMe, no disk
+    /// Measures the link between two machines, without NVMe and disks
     #[command(
         after_help = "EXAMPLE, with both ends on one machine:\n  cairn-initiator link \
                             --listen 127.4.18.2 --provider soft --once & sleep 1; \
@@ -194,7 +194,7 @@ enum Command {
                             -o json"
     )]
     Fabric(Box<cairn_doctor::cli::FabricArgs>),
-    /// Reports what is wrong with RoCE on this machine, and how to fix it
+    /// Finds problems of RoCE on this machine, and reports how to fix them
     #[command(
         after_help = "EXAMPLE:\n  cairn-initiator doctor --peer 192.0.2.1 || echo \"exit \
                             code $?: 1 is a warning, 2 an error\""
@@ -203,18 +203,18 @@ enum Command {
     /// Prints the completion script for a shell
     #[command(after_help = "EXAMPLE:\n  cairn-initiator completions bash")]
     Completions {
-        /// The shell
+        /// Shell
         shell: clap_complete::Shell,
     },
     /// Writes the man pages
     #[command(hide = true)]
     Manual {
-        /// The folder
+        /// Folder of the man pages
         folder: std::path::PathBuf,
     },
 }
 
-/// Which controller, and how to show what it says.
+/// Selection of the controller, and output format.
 #[derive(Debug, Args)]
 struct Controller {
     #[command(flatten)]

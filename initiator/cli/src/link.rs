@@ -23,7 +23,7 @@ pub(super) const SMALL: u32 = 4096;
 
 #[derive(Debug, Args)]
 pub(super) struct LinkArgs {
-    /// The far end, where `link --listen` runs
+    /// Address of the other end, which runs `link --listen`
     #[arg(
         short = 'a',
         long,
@@ -32,10 +32,10 @@ pub(super) struct LinkArgs {
         required_unless_present = "listen"
     )]
     traddr: Option<SocketAddr>,
-    /// Run as the far end, at this address of this machine
+    /// Run as the other end, at this address of this machine
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_place, conflicts_with = "traddr")]
     listen: Option<SocketAddr>,
-    /// As the far end, exit after the first connection
+    /// As the other end, exit after the first connection
     #[arg(long, requires = "listen")]
     once: bool,
     /// Time for each measurement, in milliseconds

@@ -29,25 +29,26 @@ const LENGTH: usize = 512;
 
 #[derive(Debug, Args)]
 pub(super) struct GetLog {
-    /// Which: a number, or supported, error, smart, firmware, changed-ns, effects, ana, discovery
+    /// Log page: a number, or supported, error, smart, firmware, changed-ns, effects, ana,
+    /// discovery
     #[arg(short = 'L', long, value_name = "LID", value_parser = parse_page)]
     log_id: LogPage,
-    /// Bytes to get
+    /// Bytes to read
     #[arg(long, value_name = "BYTES", value_parser = number::<usize>)]
     log_len: Option<usize>,
-    /// Where in the page to begin, in bytes
+    /// Offset in the page, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = number::<u64>)]
     lpo: u64,
-    /// Entries of the error log
+    /// Number of entries of the error log
     #[arg(short = 'e', long, value_name = "N", value_parser = number::<usize>)]
     log_entries: Option<usize>,
-    /// Do not let the controller report the page's event again
+    /// Retain the asynchronous event of the page
     #[arg(long)]
     rae: bool,
-    /// Namespace of the page, where each has its own
+    /// Namespace, for a page that each namespace has
     #[arg(short = 'N', long, value_name = "NSID", default_value_t = NSID_ALL, value_parser = number::<u32>)]
     namespace_id: u32,
-    /// The bytes as they are
+    /// Write the page as binary data
     #[arg(short = 'b', long)]
     raw_binary: bool,
     #[command(flatten)]

@@ -19,7 +19,7 @@ use super::session::{Session, namespace, text};
 use super::{Controller, Result};
 use cairn_bench::object::Object;
 
-/// What has bits to explain.
+/// Arguments of commands that explain bits.
 #[derive(Debug, Args)]
 pub(super) struct Detailed {
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub(super) struct Detailed {
 /// The SMART log, of the controller or of a namespace.
 #[derive(Debug, Args)]
 pub(super) struct SmartLog {
-    /// Namespace of the log, where each has its own [default: the controller's log]
+    /// Namespace of the log, if each has one [default: the controller's log]
     #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
     namespace_id: Option<u32>,
     #[command(flatten)]
@@ -109,7 +109,7 @@ impl Detailed {
     }
 }
 
-/// What has none.
+/// Arguments of commands without bits to explain.
 #[derive(Debug, Args)]
 pub(super) struct Named {
     #[command(flatten)]
@@ -299,7 +299,7 @@ fn group_cells(group: &AnaEntry<'_>) -> Vec<String> {
 
 #[derive(Debug, Args)]
 pub(super) struct NsDescs {
-    /// Which namespace; needed only if there are several
+    /// Namespace; required only if there are several
     #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
     namespace_id: Option<u32>,
     #[command(flatten)]

@@ -10,20 +10,20 @@ use nvme_proto::wire::Escaped;
 use super::Result;
 use cairn_bench::object::Object;
 
-/// The form.
+/// Option for the output format.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct Output {
-    /// How to show it
+    /// Output format
     #[arg(short = 'o', long, alias = "output", value_enum, default_value_t = Form::Normal, global = false)]
     output_format: Form,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// For people
+    /// Text
     #[value(alias = "table")]
     Normal,
-    /// As nvme-cli's JSON
+    /// JSON with the keys of nvme-cli
     Json,
 }
 

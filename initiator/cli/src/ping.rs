@@ -23,13 +23,14 @@ const CONNECTIONS: usize = 5;
 
 #[derive(Debug, Args)]
 pub(super) struct Ping {
-    /// Which namespace to read from; needed only if there are several
+    /// Namespace to read from; required only if there are several
     #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
     namespace_id: Option<u32>,
     /// Time for each measurement, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = |text: &str| number_in::<u64>(text, 1..=u64::MAX))]
     time: u64,
-    /// Where `cairn-initiator link --listen` runs beside the target, to measure the bare link
+    /// Address of `cairn-initiator link --listen` on the target's machine, to also measure the link
+    /// without NVMe
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_place)]
     responder: Option<SocketAddr>,
     #[command(flatten)]

@@ -18,7 +18,7 @@ const RESPONSE_BYTES: u64 = 16;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Doctor {
-    /// The configuration that the target is to run with
+    /// Configuration that the target will run with
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     #[command(flatten)]

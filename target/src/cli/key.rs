@@ -14,28 +14,28 @@ use zeroize::Zeroizing;
 /// Maximum bytes: the longest secret with room for spaces.
 const FILE_BYTES_MAX: usize = 1024;
 
-/// What the command line asks for.
+/// Commands for secrets.
 #[derive(Debug, Subcommand)]
 pub(super) enum Key {
     /// Makes a secret for nvme-cli, nvmet, SPDK and Cairn: DHHC-1:01:...
     Generate {
-        /// The hash that derives the key from the secret and an NQN; none: the secret itself is the key
+        /// Hash that derives the key from the secret and an NQN; none: the secret itself is the key
         #[arg(
             long,
             value_name = "sha256|sha384|sha512|none",
             default_value = "sha256"
         )]
         hash: Transformation,
-        /// Bytes of the secret [default: those of the hash, and 32 with --hash none]
+        /// Bytes of the secret [default: as many as the hash has; 32 with --hash none]
         #[arg(long, value_name = "32|48|64")]
         bytes: Option<usize>,
-        /// Writes the secret into this new file, which only its owner can read, instead of stdout
+        /// New file for the secret, readable only by its owner [default: stdout]
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
     /// Reports whether a secret is valid, its length and its hash, without showing it
     Check {
-        /// The file with the secret; -: standard input
+        /// File with the secret; -: stdin
         file: PathBuf,
     },
 }

@@ -43,15 +43,15 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Exports disks until SIGTERM; SIGHUP reads the configuration again
+    /// Exports disks until SIGTERM; SIGHUP reloads the configuration
     Serve(Box<Serve>),
-    /// Checks a configuration file, and whether this machine has the disks and addresses in it.
-    /// Exit code: 0 if all is there, 1 if serve would start without something, 2 if serve would
+    /// Checks a configuration file, and whether its disks and addresses exist on this machine. Exit
+    /// code: 0 if everything exists, 1 if serve would start without something, 2 if serve would
     /// refuse the file
     Check {
-        /// The configuration file
+        /// Configuration file
         file: PathBuf,
-        /// Checks the file alone, not this machine
+        /// Check only the file, not this machine
         #[arg(long)]
         offline: bool,
     },
@@ -62,78 +62,82 @@ enum Command {
     /// Makes secrets for DH-HMAC-CHAP, and checks them
     #[command(subcommand)]
     Key(key::Key),
-    /// Prints a configuration that does what another target's does
+    /// Converts the configuration of another target
     #[command(subcommand)]
     Import(convert::Import),
-    /// Prints a configuration for another target
+    /// Converts a configuration for another target
     #[command(subcommand)]
     Export(convert::Export),
     /// Prints the JSON schema of configuration files
     Schema,
     /// Prints the completion script for a shell
     Completions {
-        /// The shell
+        /// Shell
         shell: clap_complete::Shell,
     },
     /// Writes the man pages
     #[command(hide = true)]
     Manual {
-        /// The folder
+        /// Folder of the man pages
         folder: PathBuf,
     },
     /// Shows the RoCE devices and settings of this machine, and changes some of them
     Fabric(Box<FabricArgs>),
-    /// Reports what is wrong with RoCE on this machine, and how to fix it
+    /// Finds problems of RoCE on this machine, and reports how to fix them
     Doctor(Box<diagnosis::Doctor>),
 }
 
 #[derive(Debug, Clone, Args)]
 struct Serve {
-    /// Listens for hosts at this address, at port 4420 or the one given: 192.0.2.1:4421, [2001:db8::1]:4421
+    /// Address to accept hosts at, with port 4420 by default: 192.0.2.1:4421, [2001:db8::1]:4421;
+    /// repeatable
     #[arg(long, value_name = "ADDR[:PORT]")]
     listen: Vec<String>,
-    /// A file or block device, each file of a directory, a Ceph image, memory, or a null disk; each becomes the next
-    /// namespace, and directories come last
+    /// File, block device, files of a directory, Ceph image, memory, or null disk; repeatable. Each
+    /// becomes the next namespace; those of directories come last
     #[arg(
         long,
         value_name = "PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE"
     )]
     export: Vec<String>,
-    /// The name of the subsystem of the exports [default: one of a UUID, made of this machine's id]
+    /// Name of the subsystem of the exports [default: a UUID made from this machine's ID]
     #[arg(long, value_name = "NQN")]
     nqn: Option<String>,
-    /// The RDMA provider: adapters, RoCE in user space, or the one that can listen there [default: auto]
+    /// RDMA provider: verbs (RDMA adapters), soft (RoCE in user space), or auto (verbs if an
+    /// adapter has the address) [default: auto]
     #[arg(long, value_name = "auto|verbs|soft")]
     provider: Option<String>,
     /// RoCE version in user space: v2 on UDP, v1 on Ethernet (requires CAP_NET_RAW) [default: v2]
     #[arg(long, value_name = "v1|v2")]
     roce: Option<String>,
-    /// Whether congestion notifications slow RoCE v2 in user space down [default: on]
+    /// Whether congestion notifications slow RoCE v2 in user space [default: on]
     #[arg(long, value_name = "on|off")]
     congestion_control: Option<String>,
-    /// VID of the VLAN tags that RoCE v1 writes, on an interface that is no VLAN interface; 0: a priority and no VLAN
-    /// [default: no tag]
+    /// VID of the VLAN tags that RoCE v1 writes, on an interface that is not a VLAN interface; 0:
+    /// only a priority [default: no tag]
     #[arg(long, value_name = "VID")]
     vlan: Option<u16>,
     /// Partition key of each --listen, such as 0x8001: hosts of other partitions are ignored [default: 0xffff]
     #[arg(long, value_name = "KEY")]
     pkey: Option<PKey>,
-    /// Traffic class and hop limit of packets, such as tclass=104,dst_ip=192.0.2.0/24: see docs/roce/marking.md
+    /// Rule for traffic class and hop limit of packets, such as tclass=104,dst_ip=192.0.2.0/24
+    /// (docs/roce/marking.md); repeatable
     #[arg(long, value_name = "RULE")]
     mark: Vec<String>,
-    /// Writes the packets of RoCE in user space into this file, for Wireshark
+    /// File for the packets of RoCE in user space, for Wireshark
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Bytes after which --pcap ends, such as 64MiB
+    /// Bytes after which the capture of --pcap ends, such as 64MiB
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = cairn_config::parse_size)]
     pcap_limit: u64,
-    /// A configuration file; the other options add to it
+    /// Configuration file; the other options add to it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Threads that do the I/O [default: half of the cores, at most 2]
+    /// Threads of the data path [default: half of the cores, at most 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     reactors: Option<u16>,
-    /// Serves metrics to Prometheus over HTTP at this address; the port is 9464 unless given [default: nowhere]
+    /// Address that serves metrics to Prometheus over HTTP, with port 9464 by default [default: no
+    /// metrics]
     #[arg(long, value_name = "ADDR[:PORT]")]
     metrics: Option<String>,
     /// Path of the control socket, or off [default: in /run/cairn for root, in the user's folder for others]

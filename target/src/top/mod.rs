@@ -30,19 +30,19 @@ use rates::Rates;
 /// (< and >), and q ends it; NO_COLOR turns colours off.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Top {
-    /// Where the target serves its metrics
+    /// Address where the target serves its metrics
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9464")]
     metrics: SocketAddr,
-    /// Configuration file of the target, which has that address
+    /// Configuration file of the target, which contains that address
     #[arg(long, value_name = "FILE", conflicts_with = "metrics")]
     config: Option<PathBuf>,
     /// Seconds between two readings
     #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     interval: f64,
-    /// Stop after that many readings
+    /// Stop after this many readings
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<u64>,
-    /// The format; json is one object a line
+    /// Output format; json prints one object per line
     #[arg(
         short,
         long,

@@ -18,28 +18,29 @@ const PAUSE: Duration = Duration::from_micros(100);
 
 /// Attacks a target for some time.
 ///
-/// It prints "ready" once it attacks, and at its end what it began, and how much of that has ended.
+/// Prints "ready" once the attack has started, and finally the numbers of attempts started and
+/// finished.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// How to reach the target.
+    /// RDMA provider
     #[arg(long, value_enum, default_value = "verbs")]
     provider: ProviderName,
-    /// The target's address.
+    /// Address of the target
     #[arg(long)]
     addr: IpAddr,
-    /// The target's port.
+    /// Port of the target
     #[arg(long, default_value_t = 4420)]
     port: u16,
-    /// The attacker's own address.
+    /// Address of the attacker
     #[arg(long)]
     from: IpAddr,
-    /// For how long.
+    /// Duration in seconds
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// Once this file is there, the attack ends before its time.
+    /// File that ends the attack early once it exists
     #[arg(long)]
     until: Option<PathBuf>,
-    /// What the attacker does.
+    /// Type of attack
     #[arg(value_enum)]
     kind: Attack,
 }

@@ -13,39 +13,39 @@ use cairn_tests::provider::ProviderName;
 use clap::Parser;
 use nvme_proto::wire::Nqn;
 
-/// Misbehaves towards a target, case by case, and checks that it copes.
+/// Misbehaves towards a target, case by case, and checks the reactions of the target.
 ///
-/// The namespace is written to. It must have 64 MiB, and blocks of 512 bytes.
+/// Data in the namespace is overwritten. The namespace must have 64 MiB and blocks of 512 bytes.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// How to reach the target. (In-process runs are `cargo test`'s.)
+    /// RDMA provider; in-process runs belong to `cargo test`
     #[arg(long, value_enum, default_value = "verbs")]
     provider: ProviderName,
-    /// The target's address.
+    /// Address of the target
     #[arg(long, required_unless_present = "list")]
     addr: Option<IpAddr>,
-    /// The target's port.
+    /// Port of the target
     #[arg(long, default_value_t = 4420)]
     port: u16,
-    /// The subsystem.
+    /// Name of the subsystem
     #[arg(long, required_unless_present = "list")]
     nqn: Option<String>,
-    /// The namespace to write to: an unused one.
+    /// Unused namespace to write to
     #[arg(long, default_value_t = 1)]
     nsid: u32,
-    /// How many seconds the target may take for anything.
+    /// Time limit for each reaction of the target, in seconds
     #[arg(long, default_value_t = 60)]
     patience: u64,
-    /// What random capsules are made from.
+    /// Seed of the random capsules
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many random capsules there are.
+    /// Number of random capsules
     #[arg(long, default_value_t = 10_000)]
     random_capsules: u32,
-    /// Show the cases and what each demands.
+    /// List the cases with their requirements
     #[arg(long)]
     list: bool,
-    /// The cases to run; all if none are named.
+    /// Cases to run [default: all]
     cases: Vec<String>,
 }
 

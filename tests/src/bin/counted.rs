@@ -1,8 +1,8 @@
 //! Target and host in one thread, for reproducible counts of callgrind.
 //!
-//! `tests/costs` runs this program. The host keeps `--depth` commands outstanding. Both sides
-//! alternate until idle, without sleeping, and the clock advances by a fixed time each turn. Every
-//! run over the loopback provider is identical; user-space RoCE uses real sockets.
+//! Used by `tests/costs`. The host keeps `--depth` commands outstanding. Both sides alternate until
+//! idle, without sleeping, and the clock advances by a fixed time each turn. Every run over the
+//! loopback provider is identical; user-space RoCE uses real sockets.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -44,48 +44,48 @@ enum Fabric {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Job {
     Read,
-    /// With the data in the capsule, if it fits
+    /// Writes with the data in the capsule, if it fits
     Write,
     /// Writes whose data the target reads from the host's memory
     Fetch,
 }
 
-/// Reads or writes of a disk that takes no time, for callgrind.
+/// Reads or writes a disk that takes no time, for callgrind.
 #[derive(Debug, Parser)]
 struct Args {
-    /// By which fabric
+    /// RDMA provider
     #[arg(long)]
     fabric: Fabric,
-    /// Commands outstanding
+    /// Outstanding commands
     #[arg(long)]
     depth: u32,
-    /// I/O queues that they are spread over
+    /// Number of I/O queues
     #[arg(long, default_value_t = 1)]
     queues: u16,
-    /// What the commands do
+    /// Type of the commands
     #[arg(long)]
     job: Job,
     /// Bytes of a command
     #[arg(long)]
     bytes: u32,
-    /// The disk, as `export` of a configuration names it
+    /// Disk, as `export` in a configuration
     #[arg(long, default_value = "null:64MiB")]
     disk: String,
-    /// Commands that count. As many go before: what grows to its size has done so by then
+    /// Number of counted commands; as many warm-up commands come first
     #[arg(long)]
     commands: u32,
-    /// Other associations of the host, without commands
+    /// Number of other associations of the host, without commands
     #[arg(long, default_value_t = 0)]
     others: u16,
-    /// The others have ended before the host connects
+    /// End the other associations before the host connects
     #[arg(long)]
     former: bool,
-    /// An attacker at another address takes its turns, too
+    /// Attack from another address at the same time
     #[arg(long)]
     attack: Option<Attack>,
 }
 
-/// Target, host and their environment.
+/// Target and host with their environment.
 struct World {
     clock: Clock,
     /// User-space RoCE without its threads, if selected.

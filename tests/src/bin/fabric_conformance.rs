@@ -9,19 +9,19 @@ use cairn_tests::fabric::{self, Setting};
 use cairn_tests::provider::ProviderName;
 use clap::Parser;
 
-/// Holds a fabric provider to the fabric model.
+/// Tests whether a fabric provider follows the fabric model.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// The provider to judge.
+    /// RDMA provider to test
     #[arg(long, value_enum)]
     provider: ProviderName,
-    /// An address of one of its devices; both ends of each connection are there.
+    /// Address of a device of the provider, used by both ends of each connection
     #[arg(long, default_value = "127.0.0.1")]
     addr: IpAddr,
-    /// Show the cases and what each demands.
+    /// List the cases with their requirements
     #[arg(long)]
     list: bool,
-    /// The cases to run; all if none are named.
+    /// Cases to run [default: all]
     cases: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
 //! `cairn-fabric-peer`: one end of a connection.
 //!
-//! For tests that kill a peer, unplug a device, or inspect headers. It prints a line for each
-//! event.
+//! For tests that kill a peer, unplug a device, or inspect headers. The program prints a line for
+//! each event.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -23,19 +23,19 @@ use tracing_subscriber::EnvFilter;
 const MESSAGE: usize = 64;
 const SLOTS: usize = 64;
 
-/// One end of a connection.
+/// One end of an RDMA connection.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Over which fabric.
+    /// RDMA provider
     #[arg(long, value_enum, default_value = "verbs")]
     provider: ProviderName,
-    /// Traffic class of our packets.
+    /// Traffic class of sent packets
     #[arg(long)]
     traffic_class: Option<u8>,
-    /// Hop limit of our packets.
+    /// Hop limit of sent packets
     #[arg(long)]
     hop_limit: Option<u8>,
-    /// Our membership in a partition.
+    /// Partition key
     #[arg(long, default_value_t = PKey::DEFAULT)]
     pkey: PKey,
     #[command(subcommand)]
@@ -44,25 +44,25 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Role {
-    /// Accept everyone, and send each message back
+    /// Accept every host, and send each message back
     Answer {
-        /// Where to listen
+        /// Address and port to listen at
         at: SocketAddr,
-        /// Answer by SEND with invalidate of this key, which no region has
+        /// Answer by SEND with invalidate of this key, which belongs to no region
         #[arg(long)]
         invalidate: Option<u32>,
-        /// Panic on the listener's thread over this connection request, counted from 1
+        /// Panic in the listener's thread at this connection request, counted from 1
         #[arg(long)]
         panic_at: Option<u32>,
     },
-    /// Connect, and send messages that are to come back
+    /// Connect, send messages, and expect each back
     Ask {
-        /// Whom to ask
+        /// Address and port of the other end
         whom: SocketAddr,
-        /// The local address to ask from
+        /// Local address
         #[arg(long)]
         from: Option<std::net::IpAddr>,
-        /// How many messages
+        /// Number of messages
         #[arg(long, default_value_t = 1)]
         count: u32,
         /// Stay connected until killed

@@ -14,19 +14,19 @@ use cairn_tests::load::Load;
 use cairn_tests::provider::ProviderName;
 use clap::Parser;
 
-/// Verified I/O by several paths.
+/// Runs verified I/O over several paths.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Over which fabric.
+    /// RDMA provider
     #[arg(long, value_enum, default_value = "soft")]
     provider: ProviderName,
-    /// The subsystem.
+    /// Name of the subsystem
     #[arg(long)]
     nqn: String,
-    /// Once this file is there, everything is read back and that is the end.
+    /// File that ends the I/O once it exists, after all data is read back and verified
     #[arg(long)]
     until: PathBuf,
-    /// Where the paths lead.
+    /// Addresses and ports of the paths
     #[arg(required = true)]
     paths: Vec<SocketAddr>,
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask bench against DIR`: comparison with another build of Cairn.
 //!
-//! Both builds alternate on this machine, each with its own target and host.
+//! The builds alternate on this machine, each with a separate target and host.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -25,19 +25,19 @@ const SPREAD_DEPTH: &str = "128";
 /// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The folder build/release of another tree: with cairn-target, cairn-initiator and cairn-scale
+    /// Folder build/release of the other tree, with cairn-target, cairn-initiator and cairn-scale
     #[arg(value_name = "DIR")]
     other: PathBuf,
-    /// Rounds: each program measures each row once in each
+    /// Number of rounds, in which each program measures each row once
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Seconds of each sample
     #[arg(long, value_name = "S", default_value_t = 0.7, value_parser = super::seconds)]
     seconds: f64,
-    /// Name of the results: their folder in build/bench [default: the time]
+    /// Name of the results, which is their folder in build/bench [default: the time]
     #[arg(long, value_parser = name)]
     name: Option<String>,
-    /// Use this tree's programs as they were built last
+    /// Use the existing programs of this tree without building
     #[arg(long)]
     no_build: bool,
 }

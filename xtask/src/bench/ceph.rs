@@ -29,22 +29,22 @@ const IMAGE_MIB: u32 = 512;
 /// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Rounds: each program measures each row once in each
+    /// Number of rounds, in which each program measures each row once
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Seconds of each sample
     #[arg(long, value_name = "S", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
-    /// Only rows with this word (4k, 128k, qd32, randread, ...); may be given again
+    /// Only rows with this word (4k, 128k, qd32, randread, ...); repeatable
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
-    /// Install Ceph with apt first, if it is not there
+    /// Install Ceph with apt if it is missing
     #[arg(long)]
     install: bool,
-    /// Name of the results: their folder in build/bench [default: the time]
+    /// Name of the results, which is their folder in build/bench [default: the time]
     #[arg(long, value_parser = name)]
     name: Option<String>,
-    /// Use Cairn's programs as they were built last
+    /// Use Cairn's existing programs without building
     #[arg(long)]
     no_build: bool,
 }

@@ -11,17 +11,17 @@ use crate::results::{Comparison, Results};
 /// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// A run's name in build/bench, its folder, or its results.json
+    /// Earlier run: a name in build/bench, a folder, or a results.json
     before: PathBuf,
-    /// The other
+    /// Later run
     after: PathBuf,
-    /// All figures of each row, not its first alone
+    /// Show all metrics of each row, not only the first
     #[arg(long)]
     all: bool,
-    /// Percent by which two runs of the same may differ
+    /// Percent by which two runs of the same build may differ
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0)]
     noise: f64,
-    /// End with exit code 1 if something is worse
+    /// Exit with code 1 if a row is worse
     #[arg(long)]
     fail_on_worse: bool,
 }

@@ -10,13 +10,13 @@ use super::cell::{Backend, Cell, Depth, Provider, QueuePairs, Size};
 use super::disk::DiskRow;
 use super::item::Item;
 
-/// Command-line arguments that select cells.
+/// Selection of cells by command line.
 #[derive(Debug, Default, Args)]
 pub(super) struct Choice {
-    /// The most important rows alone, and shorter: well under a minute
+    /// Only the most important rows, with shorter samples: under a minute
     #[arg(long)]
     pub(super) quick: bool,
-    /// Only rows with this word (4k, qd32, randread, mem, soft, disk, link, ...); may be given again
+    /// Only rows with this word (4k, qd32, randread, mem, soft, disk, link, ...); repeatable
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
     /// Queue depths
@@ -28,7 +28,7 @@ pub(super) struct Choice {
     /// randread, randwrite, mixed (70 % reads)
     #[arg(long, value_name = "RW,...", value_delimiter = ',')]
     rw: Vec<String>,
-    /// Queue pairs, each with a thread of the host
+    /// Numbers of queue pairs, each with its thread of the host
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     queue_pairs: Vec<String>,
     /// null, mem, file

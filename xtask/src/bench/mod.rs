@@ -45,7 +45,7 @@ pub(crate) struct Args {
     other: Option<Other>,
     #[command(flatten)]
     choice: Choice,
-    /// Print the cells, and measure nothing
+    /// Print the cells without measuring
     #[arg(long)]
     list: bool,
     /// Samples of each cell [default: 7, with --quick 5]
@@ -54,39 +54,40 @@ pub(crate) struct Args {
     /// Seconds of each sample [default: 0.7, with --quick 0.4]
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Name of the results: their folder in build/bench [default: the time]
+    /// Name of the results, which is their folder in build/bench [default: the time]
     #[arg(long, value_parser = name)]
     name: Option<String>,
-    /// The folder of the results, instead of one in build/bench
+    /// Folder of the results, instead of one in build/bench
     #[arg(long, value_name = "FOLDER", conflicts_with = "name")]
     out: Option<PathBuf>,
-    /// With --provider verbs: the address of the RDMA device
+    /// With --provider verbs: address of the RDMA device
     #[arg(long)]
     address: Option<IpAddr>,
-    /// With the rows of "disk": the file or device, instead of a new file. What is on it is lost
+    /// With the rows of "disk": existing file or device, whose data is destroyed, instead of a new
+    /// file
     #[arg(long, value_name = "PATH")]
     disk: Option<PathBuf>,
     /// Measure programs without optimisation, to try the benchmark itself
     #[arg(long)]
     debug: bool,
-    /// Use the programs as they were built last
+    /// Use the existing programs without building
     #[arg(long)]
     no_build: bool,
 }
 
 #[derive(Subcommand)]
 enum Other {
-    /// Measure this build and another one of Cairn in turns: whether a row is slower than it was
+    /// Alternate between this build and another build of Cairn, to find slower rows
     Against(against::Args),
-    /// Measure Cairn and SPDK's NVMe/TCP target in turns: ratios, and what is to be reached
+    /// Alternate between Cairn and SPDK's NVMe/TCP target: ratios and goals
     Beside(beside::Args),
-    /// Measure images of a Ceph cluster, beside fio's rbd engine on the same image, in turns
+    /// Alternate between Cairn and fio's rbd engine on an image of a Ceph cluster
     Ceph(ceph::Args),
-    /// Compare two runs: ratios, their bounds, and what is noise
+    /// Compare two runs: ratios, their bounds, and the noise
     Compare(compare::Args),
     /// Measure the cost of queue pairs, controllers and idle hosts
     Scale(scale::Args),
-    /// Draw where the target's reactor spends its time (requires perf)
+    /// Draw a flame graph of the target's reactor (requires perf)
     Flame(flame::Args),
 }
 

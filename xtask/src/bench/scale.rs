@@ -10,13 +10,13 @@ use crate::vm::tree::create_dir;
 /// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Measure programs without optimisation: to try out the measuring
+    /// Measure programs without optimisation, to try the benchmark itself
     #[arg(long)]
     debug: bool,
-    /// Use the programs as they were built last
+    /// Use the existing programs without building
     #[arg(long)]
     no_build: bool,
-    /// Options of cairn-scale: see -- --help
+    /// Options of cairn-scale, listed by -- --help
     #[arg(last = true)]
     options: Vec<String>,
 }

@@ -45,44 +45,44 @@ const BOOTS_MAX: u32 = 3;
 /// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The scenarios to run (all of them if none is named)
+    /// Scenarios to run [default: all]
     names: Vec<String>,
-    /// Only the scenarios that hold the main promises
+    /// Only the main scenarios
     #[arg(long, conflicts_with_all = ["others", "names"])]
     main: bool,
-    /// All scenarios but those
+    /// Only the scenarios that --main leaves out
     #[arg(long, conflicts_with = "names")]
     others: bool,
-    /// List the scenarios and what each one shows
+    /// List the scenarios and their purpose
     #[arg(long)]
     list: bool,
     /// Continue after a scenario has failed
     #[arg(long)]
     keep_going: bool,
-    /// Begin another scenario beside one, while a processor of this machine has nothing to do
+    /// Start further scenarios in parallel while a processor of this machine is idle
     #[arg(long)]
     beside: bool,
-    /// Time limit of each scenario, in place of its own
+    /// Time limit of each scenario in seconds, instead of the scenario's limit
     #[arg(long, value_name = "N")]
     timeout_s: Option<u64>,
-    /// Boot one scenario's machine (or a plain one) and give a root shell in it instead
+    /// Boot the machine of one scenario (or a plain one), and start a root shell in it
     #[arg(long)]
     shell: bool,
-    /// Set a variable of the scenarios; the header of a scenario lists its own
+    /// Variable for the scenarios; the header of each scenario lists its variables
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = scenario::Variable::parse)]
     variables: Vec<scenario::Variable>,
-    /// Have the machines' time go by instructions, on one processor: rates then say what a command takes, whatever
-    /// else this machine does
+    /// Count the machines' time in instructions, on one processor: rates then show the cost of a
+    /// command, independent of the load of this machine
     #[arg(long)]
     counted: bool,
-    /// An SPDK build tree for the guest's processor: `bench` measures its RDMA target, too
+    /// SPDK build tree for the guest's processor: `bench` also measures its RDMA target
     #[arg(long, value_name = "DIR")]
     spdk: Option<PathBuf>,
-    /// A folder with SPDK's Python package (`pip download spdk`, unpacked), whose rpc.py builds the subsystem of
-    /// `packaged`; if none is given, the one that `cargo xtask spdk-client` fetches
+    /// Folder with SPDK's Python package (`pip download spdk`, unpacked), whose rpc.py builds the
+    /// subsystem of `packaged` [default: the folder of `cargo xtask spdk-client`]
     #[arg(long, value_name = "DIR")]
     spdk_client: Option<PathBuf>,
-    /// Use the programs as they were last built
+    /// Use the existing programs without building
     #[arg(long)]
     no_build: bool,
     /// Show each guest's console while it runs

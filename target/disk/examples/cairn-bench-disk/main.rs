@@ -30,31 +30,31 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
-    /// The file or device
+    /// File or device
     #[arg(long, required_unless_present = "image")]
     filename: Option<PathBuf>,
-    /// An image of a Ceph cluster, as POOL/IMAGE
+    /// Image of a Ceph cluster, as POOL/IMAGE
     #[arg(long, value_name = "POOL/IMAGE", conflicts_with = "filename", value_parser = image)]
     image: Option<ImageSpec>,
-    /// The cluster's configuration, if it is not in its usual place
+    /// Configuration of the cluster [default: CEPH_CONF or /etc/ceph/ceph.conf]
     #[arg(long, requires = "image")]
     conf: Option<PathBuf>,
-    /// What to do; writing destroys what is there
+    /// Workload; writing destroys the data
     #[arg(long)]
     rw: Workload,
     /// Bytes of each operation
     #[arg(long, default_value_t = 4096)]
     bs: u32,
-    /// Operations at a time
+    /// Outstanding operations
     #[arg(long, default_value_t = 1)]
     iodepth: u32,
-    /// Milliseconds
+    /// Duration in milliseconds
     #[arg(long)]
     runtime_ms: u64,
-    /// Microseconds to poll without work before sleeping, at most: poll_idle_us of a target
+    /// Longest polling without work before sleeping, in microseconds, as poll_idle_us of a target
     #[arg(long, default_value_t = POLL_IDLE_DEFAULT_US)]
     poll_idle_us: u16,
-    /// Look for the ends of an NVMe drive's commands, where its driver has queues for that
+    /// Poll for completions of an NVMe drive, if its driver has queues for that
     #[arg(long)]
     poll_drives: bool,
 }

@@ -21,30 +21,30 @@ use serde_json::Value;
 use super::print_line;
 use crate::steering::whole_numbers;
 
-/// What is read.
+/// Source of an import.
 #[derive(Debug, Subcommand)]
 pub(super) enum Import {
-    /// Prints the configuration of a kernel target, which nvmetcli saved, as one of Cairn
+    /// Converts a configuration of the kernel target, saved by nvmetcli, to one of Cairn
     Nvmet {
-        /// What `nvmetcli save` wrote
+        /// File written by `nvmetcli save`
         file: PathBuf,
     },
-    /// Prints the configuration of a target of SPDK as one of Cairn
+    /// Converts a configuration of SPDK's target to one of Cairn
     Spdk {
-        /// What `rpc.py save_config` wrote
+        /// File written by `rpc.py save_config`
         file: PathBuf,
     },
 }
 
-/// What is written.
+/// Destination of an export.
 #[derive(Debug, Subcommand)]
 pub(super) enum Export {
-    /// Prints a configuration file as JSON that `nvmetcli restore` reads
+    /// Converts a configuration file to JSON for `nvmetcli restore`
     Nvmet {
         /// The configuration file
         file: PathBuf,
     },
-    /// Prints a configuration file as JSON that `rpc.py load_config` reads
+    /// Converts a configuration file to JSON for `rpc.py load_config`
     Spdk {
         /// The configuration file
         file: PathBuf,

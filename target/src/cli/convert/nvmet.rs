@@ -165,7 +165,7 @@ fn add_subsystem(
 ) {
     let fields = Fields::of("a subsystem", subsystem, notes);
     let Some(nqn) = fields.text("nqn") else {
-        notes.add("a subsystem without a name is left out");
+        notes.add("a subsystem with an empty name is left out");
         return;
     };
     let fields = fields.named(format!("subsystem {nqn}"));

@@ -15,11 +15,11 @@ fn parse_listener(text: &str) -> Result<SocketAddr, String> {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SubsystemAction {
-    /// Lists them
+    /// Lists the subsystems
     List(At),
-    /// Adds one without namespaces
+    /// Adds a subsystem without namespaces
     Add {
-        /// Its name
+        /// Name of the subsystem
         nqn: String,
         /// Serial number
         #[arg(long)]
@@ -27,32 +27,33 @@ pub(crate) enum SubsystemAction {
         /// Model
         #[arg(long)]
         model: Option<String>,
-        /// Controller ids that it gives out, such as 1-32767
+        /// Range of controller IDs, such as 1-32767
         #[arg(long, value_name = "FIRST-LAST")]
         controller_ids: Option<String>,
         /// Let every host connect
         #[arg(long)]
         allow_any_host: bool,
-        /// List this host among those that may connect; repeatable
+        /// Permit this host; repeatable
         #[arg(long, value_name = "NQN")]
         host: Vec<String>,
-        /// A listener that leads to it, if not all do; repeatable
+        /// Listener that leads to the subsystem; repeatable [default: all listeners]
         #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_listener)]
         listener: Vec<SocketAddr>,
         #[command(flatten)]
         at: At,
     },
-    /// Removes one with its namespaces, and disconnects its hosts
+    /// Removes a subsystem with its namespaces, and disconnects its hosts
     Remove {
-        /// Its name
+        /// Name of the subsystem
         nqn: String,
         #[command(flatten)]
         at: At,
     },
-    /// Sets what is given, and says what of it takes effect at the next start
+    /// Changes the given settings of a subsystem, and lists those that take effect at the next
+    /// start
     #[command(group = clap::ArgGroup::new("setting").required(true).multiple(true))]
     Set {
-        /// Its name
+        /// Name of the subsystem
         nqn: String,
         /// Serial number
         #[arg(long, group = "setting")]
@@ -60,16 +61,16 @@ pub(crate) enum SubsystemAction {
         /// Model
         #[arg(long, group = "setting")]
         model: Option<String>,
-        /// Controller ids that it gives out, such as 1-32767
+        /// Range of controller IDs, such as 1-32767
         #[arg(long, value_name = "FIRST-LAST", group = "setting")]
         controller_ids: Option<String>,
-        /// Whether to refuse hosts that have no key
+        /// Whether to refuse hosts without a key
         #[arg(long, group = "setting", value_name = "on|off", value_parser = on_or_off)]
         require_key: Option<bool>,
-        /// A listener that leads to it, in place of those that do; repeatable
+        /// Listener that leads to the subsystem, replacing the present ones; repeatable
         #[arg(long, value_name = "ADDR[:PORT]", group = "setting", value_parser = parse_listener)]
         listener: Vec<SocketAddr>,
-        /// Let every listener lead to it
+        /// Let every listener lead to the subsystem
         #[arg(long, group = "setting", conflicts_with = "listener")]
         every_listener: bool,
         #[command(flatten)]
@@ -79,96 +80,96 @@ pub(crate) enum SubsystemAction {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NamespaceAction {
-    /// Lists them
+    /// Lists the namespaces
     List(At),
-    /// Exports a disk as one
+    /// Exports a disk as a namespace
     Add {
-        /// The subsystem
+        /// Name of the subsystem
         nqn: String,
-        /// A file, a block device, a Ceph image, memory, or a null disk
+        /// File, block device, files of a directory, Ceph image, memory, or null disk
         #[arg(value_name = "PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE")]
         export: String,
-        /// Its number; the lowest that is free if not given
+        /// Number of the namespace [default: the lowest free one]
         #[arg(long)]
         nsid: Option<u32>,
         /// Name of the disk at the control socket
         #[arg(long)]
         name: Option<String>,
-        /// Its UUID
+        /// UUID of the namespace [default: that of the disk]
         #[arg(long)]
         uuid: Option<String>,
-        /// Its NGUID, or from-uuid for its UUID
+        /// NGUID of the namespace: 32 hexadecimal digits, or from-uuid for its UUID
         #[arg(long)]
         nguid: Option<String>,
-        /// Bytes of a block
+        /// Bytes of a logical block [default: the smallest that the disk supports]
         #[arg(long, value_name = "512|4096")]
         block_size: Option<u32>,
         /// Refuse writes
         #[arg(long)]
         read_only: bool,
-        /// Let hosts protect it from writes
+        /// Let hosts protect the namespace from writes
         #[arg(long)]
         write_protection: bool,
-        /// Other targets export the disk, too
+        /// Do not lock the disk, because other targets also export it
         #[arg(long)]
         shared: bool,
-        /// Its ANA group
+        /// ANA group of the namespace [default: 1]
         #[arg(long)]
         ana_group: Option<u32>,
-        /// A host that sees it; every host of the subsystem if not given
+        /// Host that the namespace is visible to; repeatable [default: every host of the subsystem]
         #[arg(long, value_name = "NQN")]
         host: Option<Vec<String>>,
         #[command(flatten)]
         at: At,
     },
-    /// Removes one
+    /// Removes a namespace
     Remove {
-        /// The subsystem
+        /// Name of the subsystem
         nqn: String,
-        /// Its number
+        /// Number of the namespace
         nsid: u32,
         #[command(flatten)]
         at: At,
     },
-    /// Sets what is given; the rest stays
+    /// Changes the given settings of a namespace
     Set(NamespaceSet),
 }
 
-/// What a namespace is to be like.
+/// New settings of a namespace.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("setting").required(true).multiple(true))]
 pub(crate) struct NamespaceSet {
-    /// The subsystem
+    /// Name of the subsystem
     pub(super) nqn: String,
-    /// Its number
+    /// Number of the namespace
     pub(super) nsid: u32,
     /// Name of the disk at the control socket
     #[arg(long, group = "setting")]
     pub(super) name: Option<String>,
-    /// Another disk, or the same null disk with another size. Hosts that are connected first see that the
-    /// former disk is gone, but for a null disk
+    /// New disk, or the same null disk with a new size. Unless it is a null disk, connected hosts
+    /// lose the old namespace first
     #[arg(
         long,
         group = "setting",
         value_name = "PATH|rbd:POOL/IMAGE|mem:SIZE|null:SIZE"
     )]
     pub(super) export: Option<String>,
-    /// Whether to refuse writes. Hosts that are connected first see that the former disk is gone
+    /// Whether to refuse writes. Connected hosts lose the old namespace first
     #[arg(long, group = "setting", value_name = "on|off", value_parser = on_or_off)]
     pub(super) read_only: Option<bool>,
-    /// Whether hosts may protect it from writes
+    /// Whether hosts may protect the namespace from writes
     #[arg(long, group = "setting", value_name = "on|off", value_parser = on_or_off)]
     pub(super) write_protection: Option<bool>,
-    /// Its ANA group
+    /// ANA group of the namespace
     #[arg(long, group = "setting", value_name = "ID")]
     pub(super) ana_group: Option<u32>,
-    /// A host that sees it, or @GROUP, in place of those that do; repeatable
+    /// Host or @GROUP that the namespace is visible to, replacing the present ones; repeatable
     #[arg(long, groups = ["setting", "seen_by"], value_name = "NQN")]
     pub(super) host: Option<Vec<String>>,
-    /// Show it to no host
+    /// Hide the namespace from every host
     #[arg(long, groups = ["setting", "seen_by"])]
     pub(super) no_host: bool,
-    /// Show it to every host of the subsystem
+    /// Make the namespace visible to every host of the subsystem
     #[arg(long, groups = ["setting", "seen_by"])]
     pub(super) every_host: bool,
     #[command(flatten)]
@@ -177,57 +178,57 @@ pub(crate) struct NamespaceSet {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ListenerAction {
-    /// Lists them
+    /// Lists the listeners
     List(At),
-    /// Listens on one more address
+    /// Listens at an additional address
     Add {
-        /// An address of this machine
+        /// Address of this machine
         address: IpAddr,
-        /// Port; 4420 if not given
+        /// Port [default: 4420]
         #[arg(long)]
         port: Option<u16>,
-        /// The RDMA provider there
+        /// RDMA provider of the listener [default: that of the target]
         #[arg(long, value_name = "auto|verbs|soft")]
         provider: Option<String>,
-        /// What is spoken there in user space; as in the rest of the target if not given
+        /// RoCE version in user space [default: that of the target]
         #[arg(long, value_name = "v1|v2")]
         roce: Option<String>,
-        /// VID of the tag that RoCE v1 writes there
+        /// VID of the VLAN tag that RoCE v1 writes
         #[arg(long, value_name = "VID")]
         vlan: Option<u16>,
-        /// The ANA state of its paths
+        /// ANA state of the paths through the listener
         #[arg(long, value_name = "STATE")]
         ana: Option<String>,
         #[command(flatten)]
         at: At,
     },
-    /// Stops listening at an address, and disconnects the hosts that connected there
+    /// Stops listening at an address, and disconnects the hosts that are connected there
     Remove {
-        /// The address
+        /// Address of the listener
         address: IpAddr,
-        /// Port; 4420 if not given
+        /// Port [default: 4420]
         #[arg(long)]
         port: Option<u16>,
         #[command(flatten)]
         at: At,
     },
-    /// Sets the ANA state of its paths: optimized, non-optimized, inaccessible, ...
+    /// Sets the ANA state of a listener's paths: optimized, non-optimized, inaccessible, ...
     Set {
-        /// The address
+        /// Address of the listener
         address: IpAddr,
-        /// Port; 4420 if not given
+        /// Port [default: 4420]
         #[arg(long)]
         port: Option<u16>,
-        /// The state
+        /// ANA state
         #[arg(long, value_name = "STATE", required_unless_present = "inherit")]
         ana: Option<String>,
-        /// For the disks of this subsystem alone
+        /// Only for the namespaces of this subsystem
         #[arg(long, value_name = "NQN")]
         subsystem: Option<String>,
-        /// The subsystem gets the listener's own states again
+        /// Remove the states of the subsystem, so that the listener's states apply
         #[arg(long, requires = "subsystem", conflicts_with = "ana")]
         inherit: bool,
-        /// For the disks of this ANA group alone
+        /// Only for the namespaces of this ANA group
         #[arg(long, value_name = "ID")]
         ana_group: Option<u32>,
         #[command(flatten)]
@@ -237,23 +238,23 @@ pub(crate) enum ListenerAction {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReferralAction {
-    /// Lists them
+    /// Lists the referrals
     List(At),
-    /// Refers hosts that ask for discovery to one more service
+    /// Adds a discovery service that is reported to hosts
     Add(ReferralTo),
-    /// Refers hosts to one no longer
+    /// Removes a discovery service from those reported to hosts
     Remove(ReferralTo),
 }
 
 /// Another discovery service.
 #[derive(Debug, Args)]
 pub(crate) struct ReferralTo {
-    /// Its address
+    /// Address of the service
     address: IpAddr,
-    /// Port; 4420 if not given
+    /// Port [default: 4420]
     #[arg(long)]
     port: Option<u16>,
-    /// Its name, if it has one of its own
+    /// Unique name of the service, if any
     #[arg(long)]
     nqn: Option<String>,
     #[command(flatten)]
@@ -271,34 +272,34 @@ impl ReferralTo {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum HostAction {
-    /// Lists the hosts that may connect to a subsystem, and how many controllers each has
+    /// Lists the permitted hosts of a subsystem, with the number of their controllers
     List {
-        /// The subsystem
+        /// Name of the subsystem
         nqn: String,
         #[command(flatten)]
         at: At,
     },
-    /// Lists a host among those that may connect
+    /// Permits a host
     Add {
-        /// The subsystem
+        /// Name of the subsystem
         nqn: String,
-        /// The host, as its /etc/nvme/hostnqn says
+        /// NQN of the host, as in its /etc/nvme/hostnqn
         host: String,
         #[command(flatten)]
         at: At,
     },
-    /// Lists a host no longer, and disconnects it unless every host may connect
+    /// Removes a host from the permitted ones, and disconnects it unless every host may connect
     Remove {
-        /// The subsystem
+        /// Name of the subsystem
         nqn: String,
-        /// The host
+        /// NQN of the host
         host: String,
         #[command(flatten)]
         at: At,
     },
-    /// Lets every host connect, or only those that are listed
+    /// Permits every host, or only the listed ones
     Any {
-        /// The subsystem
+        /// Name of the subsystem
         nqn: String,
         /// Whether every host may connect
         #[arg(value_name = "on|off", value_parser = on_or_off, action = clap::ArgAction::Set)]
@@ -306,7 +307,7 @@ pub(crate) enum HostAction {
         #[command(flatten)]
         at: At,
     },
-    /// Shows and changes the groups of hosts, which lists of hosts name as @NAME
+    /// Shows and changes the groups of hosts, which lists of hosts refer to as @NAME
     Group {
         #[command(subcommand)]
         action: GroupAction,
@@ -320,35 +321,35 @@ pub(crate) enum HostAction {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyAction {
-    /// Shows where keys are, never what they are
+    /// Shows the files of keys, never their content
     Show {
-        /// The subsystem; all of them if not given
+        /// Name of the subsystem [default: all subsystems]
         nqn: Option<String>,
-        /// The host; all of them if not given
+        /// NQN of the host [default: all hosts]
         host: Option<String>,
         #[command(flatten)]
         at: At,
     },
-    /// Gives a host its keys; they count when it authenticates next
+    /// Sets the keys of a host, from its next authentication on
     Set {
-        /// The subsystem
+        /// Name of the subsystem
         nqn: String,
-        /// The host
+        /// NQN of the host
         host: String,
-        /// A file with the key of the host, as `key generate --output` makes it
+        /// File with the key of the host, as written by `key generate --output`
         #[arg(long, value_name = "FILE|key:NAME|credential:NAME")]
         key: String,
-        /// A file with the key by which the target authenticates to the host
+        /// File with the key by which the target authenticates to the host
         #[arg(long, value_name = "FILE|key:NAME|credential:NAME")]
         ctrl_key: Option<String>,
         #[command(flatten)]
         at: At,
     },
-    /// Lets a host connect without a key of its own
+    /// Removes the keys of a host; it can then connect without its own key
     Remove {
-        /// The subsystem
+        /// Name of the subsystem
         nqn: String,
-        /// The host
+        /// NQN of the host
         host: String,
         #[command(flatten)]
         at: At,
@@ -357,22 +358,22 @@ pub(crate) enum KeyAction {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GroupAction {
-    /// Lists them
+    /// Lists the groups
     List(At),
-    /// Adds hosts to a group, and makes it if there is none of that name
+    /// Adds hosts to a group, and creates the group if it does not exist
     Add {
-        /// The group, without @
+        /// Name of the group, without @
         name: String,
-        /// The hosts, as their /etc/nvme/hostnqn say
+        /// NQNs of the hosts, as in their /etc/nvme/hostnqn
         hosts: Vec<String>,
         #[command(flatten)]
         at: At,
     },
-    /// Removes hosts from a group, or the group if no host is given
+    /// Removes hosts from a group, or the whole group if no host is given
     Remove {
-        /// The group, without @
+        /// Name of the group, without @
         name: String,
-        /// The hosts
+        /// NQNs of the hosts
         hosts: Vec<String>,
         #[command(flatten)]
         at: At,
@@ -381,52 +382,52 @@ pub(crate) enum GroupAction {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LimitAction {
-    /// Lists them
+    /// Lists the limits
     List(At),
-    /// Sets those that are given; the others stay
+    /// Changes the given limits; others stay unchanged
     Set {
-        /// The subsystem
+        /// Name of the subsystem
         nqn: String,
-        /// The namespace, which all hosts together may take so much of; all of the subsystem's if
-        /// not given
+        /// Number of the namespace whose limits apply to all hosts together [default: all
+        /// namespaces of the subsystem together]
         nsid: Option<u32>,
-        /// For each host by itself, at all namespaces together
+        /// Limit each host separately, over all namespaces
         #[arg(long, conflicts_with = "nsid")]
         each_host: bool,
-        /// For this host, in place of what each host may take
+        /// Limit this host, replacing the limits of --each-host
         #[arg(long, value_name = "HOSTNQN", conflicts_with_all = ["nsid", "each_host"])]
         host: Option<String>,
-        /// I/O commands a second; 0: no limit
+        /// I/O commands per second; 0: no limit
         #[arg(long, value_name = "NUMBER")]
         iops: Option<u64>,
-        /// Bytes read in a second, such as 100MiB; 0: no limit
+        /// Bytes read per second, such as 100MiB; 0: no limit
         #[arg(long, value_name = "SIZE")]
         read: Option<String>,
-        /// Bytes written in a second; 0: no limit
+        /// Bytes written per second; 0: no limit
         #[arg(long, value_name = "SIZE")]
         write: Option<String>,
-        /// Bytes read and written in a second; 0: no limit
+        /// Bytes read and written per second; 0: no limit
         #[arg(long, value_name = "SIZE")]
         total: Option<String>,
-        /// Commands that a namespace's disk has at a time; 0: no limit
+        /// Outstanding commands of a namespace's disk; 0: no limit
         #[arg(long, value_name = "NUMBER", requires = "nsid")]
         outstanding: Option<u64>,
-        /// Milliseconds whose allowance can be saved up; 0: the default
+        /// Milliseconds of unused rate that accumulate for a burst; 0: the default
         #[arg(long, value_name = "MS")]
         burst_ms: Option<u64>,
         #[command(flatten)]
         at: At,
     },
-    /// Removes all limits of a namespace, of each host, of one, or of the subsystem as a whole
+    /// Removes all limits of a namespace, of each host, of one host, or of the whole subsystem
     Remove {
-        /// The subsystem
+        /// Name of the subsystem
         nqn: String,
-        /// The namespace
+        /// Number of the namespace
         nsid: Option<u32>,
-        /// Those of each host
+        /// Remove the limits of each host
         #[arg(long, conflicts_with = "nsid")]
         each_host: bool,
-        /// Those of this host: it may take what each host may again
+        /// Remove the limits of this host, so that those of --each-host apply
         #[arg(long, value_name = "HOSTNQN", conflicts_with_all = ["nsid", "each_host"])]
         host: Option<String>,
         #[command(flatten)]
@@ -436,13 +437,13 @@ pub(crate) enum LimitAction {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConnectionsAction {
-    /// Lists them
+    /// Lists the connected hosts
     List(At),
     /// Disconnects a host; it may connect again
     Remove {
-        /// The subsystem
+        /// Name of the subsystem
         nqn: String,
-        /// Its controller
+        /// ID of its controller
         cntlid: u16,
         #[command(flatten)]
         at: At,
@@ -451,7 +452,7 @@ pub(crate) enum ConnectionsAction {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigAction {
-    /// Prints the configuration that is in force
+    /// Prints the present configuration
     Show(At),
 }
 

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(super) enum Steer {
     /// Shows the state of a running target
     Status(At),
-    /// Has a running target read its configuration again, and reports the result
+    /// Reloads the configuration of a running target, and reports the result
     Reload(At),
     /// Shows, adds, removes and sets subsystems of a running target
     Subsystem {
@@ -44,17 +44,17 @@ pub(super) enum Steer {
         #[command(subcommand)]
         action: ListenerAction,
     },
-    /// Shows and sets which hosts may connect to a running target, and the groups of hosts
+    /// Shows and changes the permitted hosts of a running target, and the groups of hosts
     Host {
         #[command(subcommand)]
         action: HostAction,
     },
-    /// Shows, adds and removes discovery services that a running target refers hosts to
+    /// Shows, adds and removes the discovery services that a running target reports to hosts
     Referral {
         #[command(subcommand)]
         action: ReferralAction,
     },
-    /// Shows, sets and removes limits on what hosts take of a running target's namespaces
+    /// Shows, sets and removes rate limits of a running target
     Limit {
         #[command(subcommand)]
         action: LimitAction,
@@ -64,14 +64,14 @@ pub(super) enum Steer {
         #[command(subcommand)]
         action: ConnectionsAction,
     },
-    /// Sends the hosts of a running target to other paths, and disconnects them
+    /// Moves the hosts of a running target to other paths, and disconnects them
     Drain {
-        /// The listener whose hosts are sent away; all listeners if not given
+        /// Address of the listener whose hosts are moved [default: all listeners]
         address: Option<IpAddr>,
-        /// Port; 4420 if not given
+        /// Port [default: 4420]
         #[arg(long, requires = "address")]
         port: Option<u16>,
-        /// Seconds until hosts that still do I/O are disconnected; 60 if not given
+        /// Seconds until hosts that still do I/O are disconnected [default: 60]
         #[arg(long, value_name = "SECONDS", conflicts_with = "undo", value_parser = clap::value_parser!(u16).range(..=3600))]
         timeout: Option<u16>,
         /// Let hosts connect again
@@ -80,7 +80,7 @@ pub(super) enum Steer {
         #[command(flatten)]
         at: At,
     },
-    /// Shows which log lines a running target writes, or sets it until the target ends
+    /// Shows the log filter of a running target, or sets it until the target ends
     Log {
         /// Log filter, as in tracing: info, cairn_target=debug, ...
         filter: Option<String>,
@@ -94,9 +94,9 @@ pub(super) enum Steer {
     },
     /// Sends any request to a running target
     Rpc {
-        /// The method
+        /// Method of the request
         method: String,
-        /// Its parameters, a JSON object
+        /// Parameters of the request, a JSON object
         #[arg(value_parser = parameters)]
         params: Option<Map<String, Value>>,
         #[command(flatten)]
@@ -104,13 +104,14 @@ pub(super) enum Steer {
     },
 }
 
-/// Which target, and how its answer is shown.
+/// Control socket of the target, and output format.
 #[derive(Debug, Clone, Args)]
 pub(super) struct At {
-    /// The target's control socket; the usual place if not given
+    /// Control socket of the target [default: in /run/cairn for root, in $XDG_RUNTIME_DIR/cairn for
+    /// others]
     #[arg(long, value_name = "PATH", env = "CAIRN_CONTROL")]
     socket: Option<PathBuf>,
-    /// How the answer is shown
+    /// Format of the result
     #[arg(
         short,
         long,

@@ -27,25 +27,25 @@ const THREADS: &str = "reactor";
 /// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// What the host does: randread, randwrite, mixed
+    /// Workload of the host: randread, randwrite, mixed
     #[arg(long, default_value = "randread")]
     rw: String,
     /// Bytes of each command
     #[arg(long, default_value = "4k")]
     size: String,
-    /// Commands outstanding at a time
+    /// Outstanding commands
     #[arg(long, default_value = "32")]
     depth: String,
-    /// null, mem, file
+    /// Disk of the target: null, mem, file
     #[arg(long, default_value = "mem")]
     backend: String,
-    /// How long
+    /// Seconds of the measurement
     #[arg(long, default_value = "4", value_parser = super::seconds)]
     seconds: f64,
-    /// Use the programs as they were built last
+    /// Use the existing programs without building
     #[arg(long)]
     no_build: bool,
-    /// Where the picture goes [default: build/bench/flame.svg]
+    /// File for the picture [default: build/bench/flame.svg]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
