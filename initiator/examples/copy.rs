@@ -34,7 +34,7 @@ pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<u64, 
     let mut host = Host::connect(provider, options)?;
     let namespaces = host.open_namespaces()?;
     let [from, to, ..] = &namespaces[..] else {
-        return Err("it takes two namespaces".into());
+        return Err("give two namespaces".into());
     };
     if from.block_bytes != to.block_bytes || from.blocks > to.blocks {
         return Err("the second namespace has other blocks, or fewer".into());

@@ -76,7 +76,7 @@ pub enum FabricError {
         limit: u64,
     },
     /// The connection, listener or device is gone.
-    #[error("the {0} is gone")]
+    #[error("the {0} no longer exists")]
     Gone(&'static str),
     /// A system or library call failed.
     #[error("{call}: {source}")]

@@ -194,7 +194,7 @@ fn report([refused, fault, connection, disk, detail]: [u64; Topic::ALL.len()]) {
         disk,
         detail,
         seconds = REPORT_INTERVAL.as_secs(),
-        "log lines were left out: peers caused more of them than the log takes"
+        "log lines suppressed: peers caused more lines than the rate limit permits"
     );
 }
 

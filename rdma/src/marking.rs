@@ -260,7 +260,7 @@ fn read(line: &str) -> Result<(Scope, Option<Marking>), RuleError> {
     for field in fields.split(',').map(str::trim) {
         // "tclass=" is optional.
         let (key, value) = field.split_once('=').unwrap_or(("tclass", field));
-        let bad = |what: &str| wrong(line, &format!("\"{value}\" is no {what}"));
+        let bad = |what: &str| wrong(line, &format!("\"{value}\" is not a valid {what}"));
         let is_new = match key {
             "tclass" if value == "-1" => class.replace(None).is_none(),
             "tclass" => {
@@ -465,17 +465,20 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_and_fixed() {
         for (line, what) in [
-            ("", "\"\" is no number"),
-            ("256", "\"256\" is no number"),
-            ("tclass=-2", "\"-2\" is no number"),
+            ("", "\"\" is not a valid number"),
+            ("256", "\"256\" is not a valid number"),
+            ("tclass=-2", "\"-2\" is not a valid number"),
             ("16,tclass=16", "\"tclass\" is given twice"),
-            ("16,dst_ip=1.1.1.1/33", "\"1.1.1.1/33\" is no address"),
-            ("16,src_ip=::1/129", "\"::1/129\" is no address"),
-            ("16,src_ip=1.1.1", "\"1.1.1\" is no address"),
+            (
+                "16,dst_ip=1.1.1.1/33",
+                "\"1.1.1.1/33\" is not a valid address",
+            ),
+            ("16,src_ip=::1/129", "\"::1/129\" is not a valid address"),
+            ("16,src_ip=1.1.1", "\"1.1.1\" is not a valid address"),
             ("16,src_ip=1.1.1.1,dst_ip=::1", "mixes IPv4 and IPv6"),
-            ("16,host_nqn=", "\"\" is no NQN"),
+            ("16,host_nqn=", "\"\" is not a valid NQN"),
             ("16,port=1", "\"port\" is not known"),
-            ("16,hop_limit=0", "\"0\" is no number from 1"),
+            ("16,hop_limit=0", "\"0\" is not a valid number from 1"),
             ("dst_ip=1.1.1.1", "sets nothing"),
             ("-1,hop_limit=3", "both takes back and sets"),
         ] {

@@ -209,7 +209,7 @@ impl Panics {
             place,
             calls,
             version = env!("CARGO_PKG_VERSION"),
-            "a job panicked: {cost}, and all else goes on. {REPORT}"
+            "a job panicked: {cost}; everything else continues. {REPORT}"
         );
         self.survive(panic);
     }

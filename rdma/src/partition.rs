@@ -77,10 +77,10 @@ impl fmt::Debug for PKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PKeyError {
     /// The text is no 16-bit number.
-    #[error("no P_Key: write 16 bits such as 0x8001, where bit 15 stands for full membership")]
+    #[error("not a P_Key: write 16 bits such as 0x8001, where bit 15 is full membership")]
     NotSixteenBits,
     /// The P_Key is 0x0000 or 0x8000.
-    #[error("no partition: 0x0000 and 0x8000 are never valid; the default is 0xffff")]
+    #[error("not a partition: 0x0000 and 0x8000 are never valid; the default is 0xffff")]
     NoPartition,
 }
 

@@ -70,7 +70,8 @@ impl Drop for Entry {
 
 fn unanswered(waited: Duration) -> io::Error {
     let message = format!(
-        "its file system has not answered for {} seconds: look at that (df, dmesg), and try again when it does",
+        "its file system has not responded for {} seconds: check the file system (df, dmesg), and \
+         try again once it responds",
         waited.as_secs()
     );
     io::Error::new(io::ErrorKind::TimedOut, message)

@@ -36,12 +36,12 @@ impl Kept {
             text => text?,
         };
         match text.trim_end().split_once(' ') {
-            Some((_, uuid)) if Uuid::parse_str(uuid).is_ok_and(|uuid| uuid != self.uuid) => {
-                Err(io::Error::other(format!("it is about the disk {uuid}")))
-            }
+            Some((_, uuid)) if Uuid::parse_str(uuid).is_ok_and(|uuid| uuid != self.uuid) => Err(
+                io::Error::other(format!("the file belongs to the disk {uuid}")),
+            ),
             Some((PROTECTED, _)) => Ok(State::PROTECTED),
             Some((PERMANENT, _)) => Ok(State::PERMANENT),
-            _ => Err(io::Error::other("it is no line of a target")),
+            _ => Err(io::Error::other("a line was not written by a target")),
         }
     }
 

@@ -112,9 +112,9 @@ impl Namespace {
             // Cause: the configuration; needs no rate limit.
             tracing::warn!(
                 backing = self.backing,
-                "poll_drives is set, and Linux's driver has no queues to poll for this drive: its \
-                 commands end by interrupts; boot with nvme.poll_queues=N, one for each reactor, \
-                 or leave out poll_drives"
+                "poll_drives is set, but Linux's driver has no polled queues for this drive: its \
+                 commands complete by interrupts; boot with nvme.poll_queues=N, one for each \
+                 reactor, or leave out poll_drives"
             );
         }
     }
@@ -205,8 +205,8 @@ fn kept_of(kept: &Kept) -> WriteProtectionState {
         // Cause: the configuration; needs no rate limit.
         tracing::error!(
             file = %kept.path().display(), %error,
-            "cannot read a file of write protection: the namespace is protected until a host \
-             lifts that"
+            "cannot read the file of write protection: the namespace is protected until a host \
+             lifts the protection"
         );
         WriteProtectionState::PROTECTED
     })

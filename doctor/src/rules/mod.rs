@@ -171,7 +171,7 @@ pub const RULES: [Rule; 20] = [
     Rule::new(peer::NAME, "the way to the peer", peer::check),
     Rule::new(
         unreadable::NAME,
-        "what could not be looked at",
+        "checks that could not run",
         unreadable::check,
     ),
 ];

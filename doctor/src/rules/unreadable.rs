@@ -29,7 +29,10 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
             denied.len()
         ),
     )
-    .because("what is not seen is not checked: the absence of a finding says nothing about it")
+    .because(
+        "unreadable settings are not checked: the absence of a finding does not mean that \
+              they are correct",
+    )
     .fixed_by(format!(
         "sudo {} doctor",
         examination.intent.caller.program()

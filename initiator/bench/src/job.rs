@@ -89,7 +89,7 @@ impl Workload {
         let found = Self::ALL.into_iter().find(|w| w.name == name);
         found.ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|w| w.name).collect();
-            format!("rw={name} is none of {}", names.join(", "))
+            format!("rw={name} is not one of {}", names.join(", "))
         })
     }
 

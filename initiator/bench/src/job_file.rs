@@ -80,7 +80,7 @@ pub fn parse(file: &str, text: &str) -> Result<JobFile, JobFileError> {
         return Err(JobFileError {
             file: file.to_owned(),
             line: text.lines().count(),
-            why: "there is no job: a section such as [job1]".to_owned(),
+            why: "the file has no job: add a section such as [job1]".to_owned(),
         });
     }
     Ok(parsed)

@@ -418,8 +418,8 @@ pub fn refusal(name: &str) -> String {
         );
     }
     match closest(name) {
-        Some(key) => format!("there is no key {name}; did you mean {key}?"),
-        None => format!("there is no key {name}"),
+        Some(key) => format!("unknown key {name}; did you mean {key}?"),
+        None => format!("unknown key {name}"),
     }
 }
 
@@ -543,7 +543,7 @@ mod tests {
     fn a_slip_gets_a_suggestion() {
         assert!(refused("iodepht", "4").contains("did you mean iodepth?"));
         assert!(refused("block_size", "4k").contains("did you mean blocksize"));
-        assert_eq!(refused("xyzzy", "1"), "there is no key xyzzy");
+        assert_eq!(refused("xyzzy", "1"), "unknown key xyzzy");
     }
 
     #[test]

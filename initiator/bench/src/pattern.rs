@@ -200,7 +200,7 @@ impl fmt::Display for Mismatch {
                     Some((at, right, is)) => {
                         write!(f, "; first wrong byte {at}: {is:#04x} for {right:#04x}")
                     }
-                    None => write!(f, "; the checksum alone is wrong"),
+                    None => write!(f, "; only the checksum is wrong"),
                 }
             }
             Wrong::Misplaced(found) => write!(f, "a misplaced block ({found})"),

@@ -144,7 +144,7 @@ fn run_stage(
         let all_open = plans.iter().try_for_each(|_| {
             opened
                 .recv()
-                .unwrap_or_else(|_| Err("a job's thread is gone".to_owned()))
+                .unwrap_or_else(|_| Err("the thread of a job has ended unexpectedly".to_owned()))
         });
         if all_open.is_ok() {
             for (start, _) in &starts {

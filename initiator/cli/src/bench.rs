@@ -338,7 +338,7 @@ impl Bench {
             eprintln!("{note}");
         }
         if jobs.is_empty() {
-            return Err("there is no job: give --rw and others, or a job file".to_owned());
+            return Err("no job: give --rw and other keys, or a job file".to_owned());
         }
         Ok(jobs)
     }

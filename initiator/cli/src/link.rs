@@ -55,7 +55,7 @@ pub(super) fn parse_place(text: &str) -> Result<SocketAddr> {
     let address = text.parse::<SocketAddr>();
     address
         .or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, PORT)))
-        .map_err(|_| format!("{text:?} is no IP address, with or without a port"))
+        .map_err(|_| format!("{text:?} is not an IP address, with or without a port"))
 }
 
 impl LinkArgs {

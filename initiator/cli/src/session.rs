@@ -93,7 +93,7 @@ pub(super) fn subsystems(entries: &[DiscoveryEntry]) -> Result<Vec<Nqn>> {
     for entry in entries {
         if SubsystemType(entry.subtype) == SubsystemType::NVM {
             let name = Nqn::decode(&entry.subnqn)
-                .map_err(|error| format!("the discovery log has a name that is none: {error}"))?;
+                .map_err(|error| format!("the discovery log contains an invalid NQN: {error}"))?;
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -113,7 +113,9 @@ pub(super) fn namespace(host: &mut Host, nsid: Option<u32>) -> Result<Namespace>
             let names: Vec<_> = all.iter().map(u32::to_string).collect();
             let names = names.join(", ");
             return Err(match wanted {
-                Some(nsid) => format!("there is no namespace {nsid}; there are {names}"),
+                Some(nsid) => {
+                    format!("namespace {nsid} does not exist; the namespaces are {names}")
+                }
                 None => format!("there are several namespaces, name one by -N: {names}"),
             });
         }

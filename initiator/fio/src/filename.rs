@@ -78,7 +78,7 @@ impl Filename {
                 }
                 _ => {
                     return Err(format!(
-                        "\"{key}\" is none of traddr, trsvcid, subnqn, ns, provider, roce, \
+                        "\"{key}\" is not one of traddr, trsvcid, subnqn, ns, provider, roce, \
                          vlan, pkey, hostnqn, hostid, hostaddr, ctrl_loss_tmo, reconnect_delay, \
                          trtype, adrfam"
                     ));
@@ -86,7 +86,7 @@ impl Filename {
             }
         }
         if nsid == 0 || nsid == u32::MAX {
-            return Err(format!("ns={nsid} is no namespace's number"));
+            return Err(format!("ns={nsid} is not a namespace number"));
         }
         Ok(Self {
             remote: SocketAddr::new(address.ok_or("traddr is missing")?, port),
@@ -134,7 +134,7 @@ fn choice<T: ValueEnum>(key: &str, value: &str) -> Result<T, String> {
     T::from_str(value, false).map_err(|_| {
         let known = T::value_variants().iter().filter_map(T::to_possible_value);
         let known: Vec<_> = known.map(|known| known.get_name().to_owned()).collect();
-        format!("{key}={value} is none of {}", known.join(", "))
+        format!("{key}={value} is not one of {}", known.join(", "))
     })
 }
 
@@ -177,11 +177,14 @@ mod tests {
             ("traddr=192.0.2.1", "subnqn is missing"),
             ("subnqn=nqn.2026-01.org.example:disk", "traddr is missing"),
             (&format!("{rest} trtype=tcp"), "only rdma"),
-            (&format!("{rest} nsid=1"), "\"nsid\" is none of"),
-            (&format!("{rest} ns=0"), "no namespace's number"),
+            (&format!("{rest} nsid=1"), "\"nsid\" is not one of"),
+            (&format!("{rest} ns=0"), "not a namespace number"),
             (&format!("{rest} trsvcid=65536"), "trsvcid=65536"),
             (&format!("{rest} pkey=0x8000"), "0x0000 and 0x8000"),
-            (&format!("{rest} provider=rxe"), "none of auto, verbs, soft"),
+            (
+                &format!("{rest} provider=rxe"),
+                "not one of auto, verbs, soft",
+            ),
         ] {
             let error = Filename::parse(text).unwrap_err();
             assert!(

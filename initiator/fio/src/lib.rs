@@ -112,7 +112,7 @@ fn plan(td: usize, name: &str) -> Result<u64, String> {
     let filename = Filename::parse(name)?;
     let mut plans = PLANS.lock().unwrap_or_else(PoisonError::into_inner);
     if plans.get(&td).is_some_and(|plan| plan.filename != filename) {
-        return Err("a job has one namespace: give each a job of its own".to_owned());
+        return Err("a job can have only one namespace: write a job for each".to_owned());
     }
     let known = plans.values().find(|plan| plan.filename == filename);
     let namespace = match known {

@@ -189,7 +189,7 @@ impl Host {
             let header = self.discovery_header(true)?;
             let numrec = header.numrec.get();
             if numrec > ENTRIES_MAX {
-                let why = format!("its discovery log claims {numrec} entries");
+                let why = format!("the discovery log claims {numrec} entries");
                 return Err(HostError::Unsupported(why));
             }
             let entries = self.discovery_entries(numrec as usize)?;
@@ -199,7 +199,7 @@ impl Host {
                 return Ok(DiscoveryLog { genctr, entries });
             }
         }
-        let why = "its discovery log changes faster than it can be read".to_owned();
+        let why = "the discovery log changes faster than it can be read".to_owned();
         Err(HostError::Unsupported(why))
     }
 

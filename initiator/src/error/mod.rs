@@ -122,7 +122,7 @@ pub enum HostError {
         why: String,
     },
     /// The queue does not exist.
-    #[error("there is no queue {qid}")]
+    #[error("queue {qid} does not exist")]
     NoQueue {
         /// Requested queue ID.
         qid: u16,
@@ -134,7 +134,7 @@ pub enum HostError {
         qid: u16,
     },
     /// An operation took too long.
-    #[error("{what} did not come about within {timeout:?}")]
+    #[error("timed out after {timeout:?} waiting for {what}")]
     Timeout {
         /// Awaited event.
         what: String,

@@ -100,6 +100,6 @@ mod tests {
         let Poll::Ready(Err(error)) = poll(&mut answer) else {
             panic!("a broken promise is an answer, too");
         };
-        assert_eq!(error.to_string(), "the host's thread is gone");
+        assert_eq!(error.to_string(), "the host's thread no longer exists");
     }
 }

@@ -112,7 +112,7 @@ impl Multipath {
     /// Checks that a path has the same namespace as the first path.
     fn admit(&mut self, index: usize, found: Namespace) -> Result<(), String> {
         if found.identity == Identity::default() {
-            return Err("the namespace has no UUID, NGUID or EUI-64 to know it by".into());
+            return Err("the namespace has no UUID, NGUID or EUI-64 to identify it".into());
         }
         if self
             .options
@@ -126,7 +126,7 @@ impl Multipath {
         }
         let known = *self.namespace.get_or_insert(found);
         if found.identity != known.identity {
-            return Err("it leads to another namespace: the identifiers differ".into());
+            return Err("the path leads to another namespace: the identifiers differ".into());
         }
         // The new size of a disk appears on one path before the others.
         let grew = self.paths[index].proven && found.blocks > known.blocks;

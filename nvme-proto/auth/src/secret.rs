@@ -44,10 +44,16 @@ pub enum SecretError {
     #[error("the third part of the secret is not base64")]
     Base64,
     /// The length is invalid.
-    #[error("the secret has {0} bytes; it needs 32, 48 or 64, and 4 of a CRC-32: was a part lost?")]
+    #[error(
+        "the secret has {0} bytes; a valid one has 32, 48 or 64, and 4 of a CRC-32: check \
+             that it was copied completely"
+    )]
     Length(usize),
     /// The CRC does not match.
-    #[error("the secret's CRC-32 does not match it: was it copied wholly and without an error?")]
+    #[error(
+        "the secret's CRC-32 does not match: check that it was copied completely and without \
+             an error"
+    )]
     Crc,
 }
 

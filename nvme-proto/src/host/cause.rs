@@ -85,7 +85,7 @@ impl fmt::Display for Cause {
             Self::Status {
                 command, status, ..
             } => write!(f, "{command} failed: {status}"),
-            Self::TooSlow { what } => write!(f, "{what} did not come about in time"),
+            Self::TooSlow { what } => write!(f, "{what} timed out"),
             Self::CommandTimeout { qid, cid } => {
                 write!(f, "command {cid:#x} of queue {qid} got no answer")
             }

@@ -67,7 +67,7 @@ pub const COMPLETIONS: [Trouble; 24] = [
         code: 5,
         name: "IBV_WC_WR_FLUSH_ERR",
         what: "flushed: the queue pair had broken before this work's turn came",
-        causes: &["an earlier error of the same queue pair, which has a line of its own"],
+        causes: &["an earlier error of the same queue pair, which has a separate line"],
         next: Next::OtherLog,
     },
     Trouble {
@@ -207,7 +207,7 @@ pub const COMPLETIONS: [Trouble; 24] = [
         what: "response timeout: the other end acknowledged a request, and never answered it",
         causes: &[
             "the other end hangs in the middle of an operation",
-            "its answers are lost on the way back: one direction is filtered or congested",
+            "the answers are lost on the way back: one direction is filtered or congested",
         ],
         next: Next::Path,
     },

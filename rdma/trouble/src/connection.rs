@@ -35,9 +35,9 @@ pub const PEER_LEFT: Trouble = Trouble {
     name: "peer",
     what: "the other end ended the connection",
     causes: &[
-        "it was shut down or restarted",
-        "its keep alive expired: it received nothing from this end in time",
-        "it does not take this end any more (allowed hosts, a subsystem that was removed)",
+        "the other end was shut down or restarted",
+        "the keep alive timer of the other end expired: it received nothing from this end in time",
+        "the other end no longer accepts this end (allowed hosts, a removed subsystem)",
     ],
     next: Next::OtherLog,
 };
@@ -65,10 +65,10 @@ pub const PEER_MOVED: Trouble = Trouble {
     name: "peer moved",
     what: "the other end's address has another MAC",
     causes: &[
-        "its bond failed over to a port with a MAC of its own (fail_over_mac)",
+        "the other end's bond failed over to a port with a different MAC (fail_over_mac)",
         "the address was taken from one adapter and given to another",
-        "two of its ports are in one subnet and both answer ARP: \
-         sysctl -w net.ipv4.conf.all.arp_ignore=1 there",
+        "two ports of the other end are in one subnet and both answer ARP: sysctl -w \
+         net.ipv4.conf.all.arp_ignore=1 there",
         "two machines have the address",
     ],
     next: Next::Own {
@@ -83,8 +83,8 @@ pub const DEVICE_REMOVED: Trouble = Trouble {
     name: "device removed",
     what: "the RDMA device was removed",
     causes: &[
-        "its driver was unloaded, or the adapter was reset",
-        "it entered or left a bond (RoCE LAG), which makes another device of it",
+        "the driver was unloaded, or the adapter was reset",
+        "the device entered or left a bond (RoCE LAG), and became another device",
         "rdma link delete, for rdma_rxe",
     ],
     next: Next::Own {

@@ -66,7 +66,7 @@ pub const NVME_REJECTS: [Trouble; 9] = [
         name: "No Resources",
         what: "the target is out of queue pairs, devices or memory, or is shutting down",
         causes: &[
-            "it is shutting down or being restarted: hosts get in afterwards",
+            "the target is shutting down or restarting: hosts can connect afterwards",
             "too many queue pairs: many hosts with an I/O queue for each of their cores",
             "memory cannot be locked for one more RDMA device (memlock)",
         ],

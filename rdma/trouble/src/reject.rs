@@ -57,7 +57,7 @@ pub const CM_REJECTS: [Trouble; 34] = [
         name: "CM reject 1, No QP available",
         what: "the other end's machine has no queue pair left",
         causes: &[
-            "it has too many connections for its adapter, or for its limits",
+            "the other end has too many connections for its adapter or its limits",
             "queue pairs of hosts that vanished are not given up yet",
         ],
         next: Next::OtherLog,
@@ -72,9 +72,9 @@ pub const CM_REJECTS: [Trouble; 34] = [
         name: "CM reject 3, No resources available",
         what: "the other end's machine has no room for the connection",
         causes: &[
-            "its listener's backlog is full: many hosts connect at once, and will get in later",
-            "it has too many connections",
-            "it is short of memory, or of memory that it may lock",
+            "the listener's backlog is full: many hosts connect at once, and will succeed later",
+            "the other end has too many connections",
+            "the other end is short of memory, or of memory that it may lock",
         ],
         next: Next::OtherLog,
     },
@@ -135,7 +135,7 @@ pub const CM_REJECTS: [Trouble; 34] = [
         "CM reject 10, Stale connection",
         "the other end still has an old connection of the same numbers",
         &[
-            "one end was restarted, and the other has not noticed yet: the next try gets in",
+            "one end was restarted, and the other has not noticed yet: the next try succeeds",
             "packets of the old connection's end were lost",
             "two machines have the same IP address or GUID",
         ],
@@ -143,7 +143,7 @@ pub const CM_REJECTS: [Trouble; 34] = [
     bug(
         11,
         "CM reject 11, RDC does not exist",
-        "there is no such reliable datagram channel",
+        "the reliable datagram channel does not exist",
     ),
     path(
         12,
@@ -224,7 +224,7 @@ pub const CM_REJECTS: [Trouble; 34] = [
     path(
         25,
         "CM reject 25, Port redirection",
-        "the other end sends us to another port of its own",
+        "the other end redirects this end to another of its ports",
         INFINIBAND,
     ),
     path(
@@ -240,7 +240,10 @@ pub const CM_REJECTS: [Trouble; 34] = [
         code: 27,
         name: "CM reject 27, Insufficient responder resources",
         what: "the other end answers fewer RDMA READs than we asked for",
-        causes: &["its adapter is smaller than ours, and its software does not lower the number"],
+        causes: &[
+            "the other end's adapter supports fewer than ours, and its software does not \
+                   lower the number",
+        ],
         next: Next::OtherLog,
     },
     Trouble {
@@ -248,9 +251,9 @@ pub const CM_REJECTS: [Trouble; 34] = [
         name: "CM reject 28, Consumer reject",
         what: "the program at the other end refuses the connection",
         causes: &[
-            "it is shutting down",
-            "it is not an NVMe target: another service has this port",
-            "it does not take this host, or not now, which its log says",
+            "the other end is shutting down",
+            "the other end is not an NVMe target: another service has this port",
+            "the other end does not accept this host, permanently or now: its log has the reason",
         ],
         next: Next::OtherLog,
     },
@@ -258,7 +261,7 @@ pub const CM_REJECTS: [Trouble; 34] = [
         code: 29,
         name: "CM reject 29, RNR retry count reject",
         what: "the other end does not accept the RNR retry count",
-        causes: &["it insists on flow control of its own: it is not an NVMe target"],
+        causes: &["the other end insists on flow control: it is not an NVMe target"],
         next: Next::OtherLog,
     },
     path(
@@ -266,7 +269,7 @@ pub const CM_REJECTS: [Trouble; 34] = [
         "CM reject 30, Duplicate local communication ID",
         "the other end has a request of the same number from this machine already",
         &[
-            "one end was restarted at this moment: the next try gets in",
+            "one end was restarted at the same time: the next try succeeds",
             "two machines have the same IP address or GUID",
         ],
     ),

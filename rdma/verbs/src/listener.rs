@@ -140,7 +140,7 @@ impl ListenerThread {
                     let suspect = listening.take();
                     confine_part(Part::Device, || {
                         drop(suspect);
-                        let reason = "its thread panicked, and listens again".to_owned();
+                        let reason = "the listener's thread panicked, and listens again".to_owned();
                         (self.sink)(ListenerEvent::Down { reason });
                     });
                 }
@@ -188,7 +188,9 @@ impl ListenerThread {
             return None;
         }
         match event.kind {
-            sys::RDMA_CM_EVENT_DEVICE_REMOVAL => Some("its RDMA device goes away".to_owned()),
+            sys::RDMA_CM_EVENT_DEVICE_REMOVAL => {
+                Some("its RDMA device is being removed".to_owned())
+            }
             sys::RDMA_CM_EVENT_ADDR_CHANGE => {
                 Some("the address has moved to another RDMA device".to_owned())
             }

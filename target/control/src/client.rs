@@ -15,8 +15,8 @@ use crate::message::Error;
 pub enum CallError {
     /// The socket cannot be opened.
     #[error(
-        "cannot reach a target at {path}: {source}: is one running, and may this user open its \
-         control socket? --socket names another one"
+        "cannot reach a target at {path}: {source}: check that a target is running and that this \
+         user may open its control socket; --socket selects another socket"
     )]
     Unreachable {
         /// Path of the socket.
@@ -25,10 +25,10 @@ pub enum CallError {
         source: io::Error,
     },
     /// The connection failed.
-    #[error("the connection to the target broke: {0}: look into its log")]
+    #[error("the connection to the target broke: {0}: check the log of the target")]
     Broken(#[from] io::Error),
     /// The received data is not a JSON-RPC response.
-    #[error("what came back is no response of a target: is this its control socket?")]
+    #[error("the response is not from a target: check that this is its control socket")]
     NoResponse,
     /// The target returned an error.
     #[error("{0}")]

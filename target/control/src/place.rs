@@ -36,10 +36,12 @@ pub enum BindError {
     )]
     InUse(PathBuf),
     /// Unknown group.
-    #[error("[control] group: there is no group \"{0}\": create it, or name another")]
+    #[error("[control] group: the group \"{0}\" does not exist: create it, or name another")]
     NoGroup(String),
     /// The path exists and is not a socket.
-    #[error("{0} is there and is no socket: remove it, or give the control socket another path")]
+    #[error(
+        "{0} exists and is not a socket: remove it, or set another path for the control socket"
+    )]
     NoSocket(PathBuf),
     /// System error.
     #[error(

@@ -19,9 +19,8 @@ pub(crate) fn report(needed: usize) {
         tracing::info!(
             needed_kib = needed >> 10,
             limit_kib,
-            "the limit on locked memory is too low to pin buffers for disks: they are used \
-             unpinned, a little slower; for full speed raise LimitMEMLOCK or run `ulimit -l \
-             unlimited`"
+            "the limit on locked memory is too low to pin the buffers of disks, which are \
+             slightly slower unpinned: raise LimitMEMLOCK or run `ulimit -l unlimited`"
         );
     });
 }

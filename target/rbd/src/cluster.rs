@@ -220,11 +220,11 @@ fn explain_connect(spec: &Spec, user: &str, errno: i32) -> OpenError {
 }
 
 pub(crate) fn c_string(text: &str) -> Result<CString, OpenError> {
-    CString::new(text).map_err(|_| OpenError::new(format!("{text:?} has a NUL in it")))
+    CString::new(text).map_err(|_| OpenError::new(format!("{text:?} contains a NUL")))
 }
 
 fn c_path(path: &Path) -> Result<CString, OpenError> {
     use std::os::unix::ffi::OsStrExt;
     CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| OpenError::new(format!("{} has a NUL in it", path.display())))
+        .map_err(|_| OpenError::new(format!("{} contains a NUL", path.display())))
 }

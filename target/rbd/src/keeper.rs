@@ -85,8 +85,7 @@ pub(crate) fn start(
         // Cause: the configuration; needs no rate limit.
         tracing::warn!(
             image = keeper.name, error = %words(errno),
-            "the image's header cannot be watched: it is not noticed at once when the cluster \
-             shuts this client out"
+            "cannot watch the image's header: blocklisting of this client is noticed late"
         );
     }
     let thread = std::thread::Builder::new().name("rbd-keeper".into());
@@ -155,7 +154,7 @@ impl Keeper {
             // Cause: an administrator's change of the image; needs no rate limit.
             Err(errno) => tracing::warn!(
                 image = self.name, error = %words(errno),
-                "the image changed, and its size cannot be found out"
+                "the image changed, and its new size cannot be read"
             ),
         }
     }
@@ -219,7 +218,7 @@ impl Keeper {
                 // Cause: the cluster, at most once a second; needs no rate limit.
                 tracing::warn!(
                     image = self.name, error = %words(errno), again = %words(again),
-                    "the watch on the image's header broke, and is tried again"
+                    "the watch on the image's header failed: retrying"
                 );
                 std::thread::sleep(WATCH_PAUSE);
                 self.header = Some(cookie);
@@ -234,8 +233,8 @@ impl Keeper {
             // Cause: the cluster, once for each image; needs no rate limit.
             tracing::error!(
                 image = self.name,
-                "the cluster has blocklisted this client: all commands fail; when nothing else \
-                 writes to the image, reload"
+                "the cluster has blocklisted this client: all commands fail; reload once no other \
+                 client writes to the image"
             );
         } else {
             // Cause: the cluster, once for each image; needs no rate limit.

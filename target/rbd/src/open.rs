@@ -160,8 +160,8 @@ impl Open {
             // Cause: the configuration; needs no rate limit.
             tracing::warn!(
                 image = name,
-                "the image lacks the feature exclusive-lock: nothing keeps another client from \
-                 writing to it: `rbd feature enable {} exclusive-lock`",
+                "the image lacks the feature exclusive-lock, so other clients can write to it: \
+                 run `rbd feature enable {} exclusive-lock`",
                 name.trim_start_matches("rbd:")
             );
             return Ok(());

@@ -122,7 +122,7 @@ fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
         }
     }
     if length == FILE_BYTES_MAX {
-        return Err(io::Error::other("it is too large for a secret"));
+        return Err(io::Error::other("the file is too large for a secret"));
     }
     bytes.truncate(length);
     Ok(bytes)
@@ -135,8 +135,8 @@ fn check(path: &Path) -> Result<(), String> {
         .parse()
         .map_err(|error| format!("{}: {error}", path.display()))?;
     let made = match secret.transformation() {
-        Some(hash) => format!("{hash} makes a key of it and a NQN"),
-        None => "it is the key of every NQN".to_owned(),
+        Some(hash) => format!("{hash} derives a key from it and an NQN"),
+        None => "it is the key for every NQN".to_owned(),
     };
     super::print_line(&format!("a secret of {} bytes; {made}", secret.key_len()));
     Ok(())

@@ -43,8 +43,8 @@ fn send(state: &[NotifyState<'_>]) {
         // Cause: the start, a reload or the end of the target; needs no rate limit.
         tracing::warn!(
             %error,
-            "cannot notify the service manager: check that NOTIFY_SOCKET names a socket that \
-             exists (abstract names, with @ in front, are not supported)"
+            "cannot notify the service manager: check that NOTIFY_SOCKET names an existing socket \
+             (abstract names, with @ in front, are not supported)"
         );
     }
 }

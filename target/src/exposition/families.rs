@@ -38,23 +38,24 @@ families! {
     SUBSYSTEM_BYTES: Counter of Bytes, "cairn_subsystem_bytes_total",
         "Bytes of commands that succeeded.";
     SUBSYSTEM_MEDIA_ERRORS: Counter of Count, "cairn_subsystem_media_errors_total",
-        "Commands that failed for the disk's sake.";
+        "Commands that failed because of the disk.";
     SUBSYSTEM_BUSY: Counter of Seconds, "cairn_subsystem_busy_seconds_total",
         "Time with an I/O command in progress.";
     NAMESPACE_INFO: Gauge of Count, "cairn_namespace_info",
-        "A namespace, and what is behind it.";
+        "Namespace, with its disk.";
     NAMESPACE_SIZE: Gauge of Bytes, "cairn_namespace_size_bytes",
         "Size.";
     NAMESPACE_BLOCK_SIZE: Gauge of Bytes, "cairn_namespace_block_size_bytes",
         "Size of a logical block.";
     NAMESPACE_FAILED: Gauge of Count, "cairn_namespace_failed",
-        "Whether it lost data, so that commands fail until a reload.";
+        "Whether the namespace lost data, so that commands fail until a reload.";
     NAMESPACE_DELETED: Gauge of Count, "cairn_namespace_deleted",
-        "Whether its file was deleted, so that its data is lost when the target ends.";
+        "Whether the file of the namespace was deleted, so that its data is lost when the target \
+         ends.";
     NAMESPACE_IN_PROGRESS: Gauge of Count, "cairn_namespace_in_progress",
         "I/O commands in progress.";
     NAMESPACE_OLDEST: Gauge of Seconds, "cairn_namespace_oldest_seconds",
-        "How long the disk has had the oldest command that it has.";
+        "Age of the oldest command at the disk.";
     NAMESPACE_IOS: Counter of Count, "cairn_namespace_ios_total",
         "I/O commands that succeeded.";
     NAMESPACE_BYTES: Counter of Bytes, "cairn_namespace_bytes_total",
@@ -90,19 +91,19 @@ families! {
     QUEUE_DEPTH: Gauge of Count, "cairn_queue_depth",
         "Commands accepted and not answered.";
     QUEUE_ENTRIES: Gauge of Count, "cairn_queue_entries",
-        "Commands that a queue may have at a time.";
+        "Maximum outstanding commands of a queue.";
     QUEUE_BUFFER_WAITS: Counter of Count, "cairn_queue_buffer_waits_total",
         "Commands of a queue that waited for data buffers.";
     CONNECTION_INFO: Gauge of Count, "cairn_connection_info",
-        "A connected queue pair.";
+        "Connected queue pair.";
     CONNECTS_REFUSED: Counter of Count, "cairn_connects_refused_total",
-        "Connections that were refused.";
+        "Refused connections.";
     DISCONNECTS: Counter of Count, "cairn_disconnects_total",
         "Queue pairs that ended.";
     DEVICE_INFO: Gauge of Count, "cairn_rdma_device_info",
-        "A device that the target uses.";
+        "Device used by the target.";
     PORT_INFO: Gauge of Count, "cairn_rdma_port_info",
-        "A port of a device.";
+        "Port of a device.";
     PORT_UP: Gauge of Count, "cairn_rdma_port_up",
         "Whether a port is active.";
     PORT_BYTES: Counter of Bytes, "cairn_rdma_port_bytes_total",
@@ -110,55 +111,56 @@ families! {
     PORT_PACKETS: Counter of Count, "cairn_rdma_port_packets_total",
         "Packets on a port.";
     PORT_COUNTER: Counter of Count, "cairn_rdma_port_counter_total",
-        "Port counters as sysfs has them.";
+        "Port counters of sysfs.";
     HW_COUNTER: Counter of Count, "cairn_rdma_hw_counter_total",
-        "RoCE's counters, by the names that drivers give them.";
+        "RoCE counters, with the names of the driver.";
     QP_EVENTS: Counter of Count, "cairn_rdma_qp_events_total",
-        "What happened to queue pairs.";
+        "Events of queue pairs.";
     COMPLETION_ERRORS: Counter of Count, "cairn_rdma_completion_errors_total",
-        "Work that ended with an error.";
+        "Work requests that completed with an error.";
     REACTOR_TIME: Counter of Seconds, "cairn_reactor_seconds_total",
-        "Where a reactor's time went; a sleep counts when it is over.";
+        "Time of a reactor by activity; a sleep counts when it ends.";
     REACTOR_ROUNDS: Counter of Count, "cairn_reactor_rounds_total",
-        "Rounds.";
+        "Rounds of the event loop.";
     REACTOR_SLEEPS: Counter of Count, "cairn_reactor_sleeps_total",
-        "Times that it fell asleep.";
+        "Sleeps of a reactor.";
     REACTOR_CAPSULES: Counter of Count, "cairn_reactor_capsules_total",
         "Command capsules received.";
     REACTOR_PANICS: Counter of Count, "cairn_reactor_panics_total",
-        "Times that a reactor panicked, lost its hosts and was rebuilt.";
+        "Panics of a reactor, after which it loses its hosts and is rebuilt.";
     REACTOR_ORPHANS: Gauge of Count, "cairn_reactor_orphaned_commands",
-        "Commands that disks still have of a reactor that panicked.";
+        "Commands of a panicked reactor that are still at disks.";
     REACTOR_QUEUE_PAIRS: Gauge of Count, "cairn_reactor_queue_pairs",
         "Queue pairs.";
     REACTOR_REQUESTS: Gauge of Count, "cairn_reactor_requests",
         "Commands in progress.";
     REACTOR_REQUESTS_MAX: Gauge of Count, "cairn_reactor_requests_max",
-        "The most commands in progress that there can be.";
+        "Maximum commands in progress.";
     REACTOR_BUFFER: Gauge of Bytes, "cairn_reactor_buffer_bytes",
         "Data buffers.";
     REACTOR_BUFFER_USED: Gauge of Bytes, "cairn_reactor_buffer_used_bytes",
-        "Data buffers that are taken.";
+        "Data buffers in use.";
     REACTOR_WAITS: Counter of Count, "cairn_reactor_waits_total",
         "Commands that had to wait.";
     PANICS: Counter of Count, "cairn_panics_total",
-        "Jobs outside reactors that panicked, and ended alone.";
+        "Panicked jobs outside reactors.";
     RELOAD_TIME: Gauge of Seconds, "cairn_reload_time_seconds",
-        "When the configuration was last read again, since 1970.";
+        "Time of the last reload, since 1970.";
     RELOAD_SUCCEEDED: Gauge of Count, "cairn_reload_succeeded",
-        "Whether the configuration that was last read again is in force.";
+        "Whether the last reload succeeded.";
     AUDIT_LINES: Counter of Count, "cairn_audit_lines_total",
-        "Lines that a destination of the audit log has taken.";
+        "Lines written to a destination of the audit log.";
     AUDIT_LOST: Counter of Count, "cairn_audit_lost_total",
-        "Events that a destination of the audit log had no room for.";
+        "Events lost because a destination of the audit log had no room.";
     MISSING: Gauge of Count, "cairn_missing",
-        "Configured disks, directories, listeners, metrics ports and audit logs that are not there, or not whole.";
+        "Configured disks, directories, listeners, metrics ports and audit logs that are missing \
+         or incomplete.";
     LEFT_OUT: Gauge of Count, "cairn_directory_left_out_files",
-        "Files of a directory that are no namespaces.";
+        "Files of a directory that are not namespaces.";
     BUILD_INFO: Gauge of Count, "cairn_build_info",
         "This program.";
     PROCESS_START: Gauge of Seconds, "process_start_time_seconds",
-        "When the process started, since 1970.";
+        "Start time of the process, since 1970.";
     PROCESS_CPU: Counter of Seconds, "process_cpu_seconds_total",
         "Processor time that the process used.";
     PROCESS_RESIDENT: Gauge of Bytes, "process_resident_memory_bytes",
@@ -170,9 +172,9 @@ families! {
     PROCESS_THREADS: Gauge of Count, "process_threads",
         "Threads.";
     PROCESS_LOCKED: Gauge of Bytes, "cairn_process_locked_memory_bytes",
-        "Memory that is locked or pinned.";
+        "Locked or pinned memory.";
     LOG_LEFT_OUT: Counter of Count, "cairn_log_left_out_total",
-        "Log lines that peers caused and that were left out.";
+        "Suppressed log lines caused by peers.";
     REQUESTS: Counter of Count, "cairn_metrics_requests_total",
         "Requests to this port.";
 }

@@ -160,17 +160,19 @@ impl Memory {
                     files.push(file);
                     continue;
                 }
-                State::Whole => {
-                    "it is another name of a file that is a namespace already".to_owned()
-                }
+                State::Whole => "this file is already a namespace under another name".to_owned(),
                 State::Wrong(reason) => reason,
                 State::Soon | State::Written if keep => {
                     look.waits |= matches!(state, State::Soon);
                     continue;
                 }
-                State::Soon => "it has just changed: it comes in two seconds".to_owned(),
+                State::Soon => {
+                    "the file has just changed, and is exported in two seconds".to_owned()
+                }
                 State::Written => {
-                    "a program has it open to write: it comes when that closes it".to_owned()
+                    "a program has the file open for writing, and it is exported when the program \
+                     closes it"
+                        .to_owned()
                 }
             };
             self.leave_out(pool, look, &file.name, wrong);
@@ -200,7 +202,7 @@ impl Memory {
 /// An existing namespace stays while its file has at least one block.
 fn state(pool: &Pool, file: &Found, table: &Table) -> State {
     let block = u64::from(pool.like.block_size.map_or(512, BlockSize::bytes));
-    let empty = || State::Wrong("it is empty: `truncate -s 1G FILE`".to_owned());
+    let empty = || State::Wrong("the file is empty: run `truncate -s 1G FILE`".to_owned());
     if table.find(file, &pool.nsids).is_some() {
         let is_whole = file.bytes >= block;
         return if is_whole { State::Whole } else { empty() };
@@ -219,7 +221,7 @@ fn state(pool: &Pool, file: &Found, table: &Table) -> State {
     if !file.bytes.is_multiple_of(block) {
         let bytes = file.bytes;
         return State::Wrong(format!(
-            "{bytes} bytes are no multiple of {block}: `truncate -s %{block} FILE`"
+            "{bytes} bytes are not a multiple of {block}: run `truncate -s %{block} FILE`"
         ));
     }
     State::Whole
@@ -239,7 +241,7 @@ fn explain_scan(folder: &Path, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => format!("{shown} does not exist: make the directory"),
         io::ErrorKind::NotADirectory => {
-            format!("{shown} is no directory: export it without \"dir:\"")
+            format!("{shown} is not a directory: export it without \"dir:\"")
         }
         io::ErrorKind::PermissionDenied => {
             format!("no permission to read {shown}: let the target's user read it")
@@ -250,8 +252,8 @@ fn explain_scan(folder: &Path, error: &io::Error) -> String {
 
 fn explain_table(folder: &Path, error: &io::Error) -> String {
     format!(
-        "cannot read {}, which has the NSIDs of the files: {error}: restore it, or remove it to give \
-         the files NSIDs anew, while no host is connected",
+        "cannot read {}, which has the NSIDs of the files: {error}: restore it, or remove it \
+         while no host is connected, to give the files new NSIDs",
         table::place(folder).display()
     )
 }

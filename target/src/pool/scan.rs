@@ -52,7 +52,7 @@ pub(super) fn scan(folder: &Path) -> io::Result<Listing> {
             continue;
         }
         let Some(plain) = name.to_str().filter(|name| is_printable(name)) else {
-            let why = "its name is not UTF-8 that can be printed: rename it";
+            let why = "the name is not printable UTF-8: rename the file";
             listing.ignored.push((shown.into_owned(), why));
             continue;
         };
@@ -82,9 +82,12 @@ fn look(folder: &Path, name: &str, listing: &mut Listing) -> io::Result<()> {
     }
     let ignored = match FileType::from_raw_mode(statx.stx_mode.into()) {
         FileType::RegularFile => None,
-        FileType::Directory => Some("it is a directory: export it by itself"),
-        FileType::Symlink => Some("it is a symbolic link, and none is followed: make a hard link"),
-        _ => Some("it is no regular file"),
+        FileType::Directory => Some("a directory: export it separately"),
+        FileType::Symlink => Some(
+            "a symbolic link, which the target does not follow: make a hard \
+                                   link",
+        ),
+        _ => Some("not a regular file"),
     };
     if let Some(why) = ignored {
         listing.ignored.push((name.to_owned(), why));

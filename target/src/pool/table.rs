@@ -80,11 +80,11 @@ impl Table {
             Err(error) => return Err(error),
         };
         if !file.metadata()?.is_file() {
-            return Err(io::Error::other("it is no regular file"));
+            return Err(io::Error::other("not a regular file"));
         }
         let mut text = String::new();
         file.take(BYTES_MAX).read_to_string(&mut text)?;
-        Self::parse(&text).ok_or_else(|| io::Error::other("it is damaged"))
+        Self::parse(&text).ok_or_else(|| io::Error::other("the file is damaged"))
     }
 
     fn parse(text: &str) -> Option<Self> {

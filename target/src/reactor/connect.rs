@@ -261,8 +261,8 @@ fn report_refusal(line: Line, queue: &QueuePair, refusal: &Refusal, data: Option
             qid,
             status = %refusal.status,
             admit = %format_args!("allowed_hosts = [{}]", Quoted(&host)),
-            "Connect refused: the subsystem does not allow this host. The line `admit` in its table of the \
-             configuration does, or cairn-target host add SUBSYSTEM HOST"
+            "Connect refused: the subsystem does not permit this host. Add the line `admit` to \
+             its table in the configuration, or run cairn-target host add SUBSYSTEM HOST"
         );
     }
     if *refusal == ConnectRequest::unknown_subsystem() {

@@ -163,7 +163,7 @@ impl Queues {
             if port.flush_receives().is_err() {
                 peer_detail!(
                     device = port.device().name(),
-                    "receives refused: it is going"
+                    "receives refused: the queue pair is closing"
                 );
             }
         }

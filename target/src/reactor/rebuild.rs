@@ -207,7 +207,7 @@ fn report(reactor: usize, panic: &Panic, losses: &Losses) {
         commands_at_disks = commands,
         version = env!("CARGO_PKG_VERSION"),
         calls,
-        "a reactor panicked: its hosts are disconnected and reconnect, it is rebuilt, and the \
-         other reactors go on. {REPORT}"
+        "a reactor panicked: it is rebuilt, its hosts are disconnected and reconnect, and the \
+         other reactors continue. {REPORT}"
     );
 }

@@ -49,7 +49,7 @@ pub(super) fn send_ended(
         return Err(queues.work_failed(qpair, WorkKind::Send, status));
     }
     if close_after {
-        let ending = Some(Ending::Orderly("its Connect was refused"));
+        let ending = Some(Ending::Orderly("Connect was refused"));
         return Err(Broken { qpair, ending });
     }
     Ok(others_wait.then_some(qpair))

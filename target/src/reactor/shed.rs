@@ -73,8 +73,8 @@ fn report_shed(queues: &Queues, io: &mut Io, now: &Now, qpair: QpairId, nsid: u3
         host = queue.host_nqn(),
         subsystem = queue.subsystem_nqn(),
         nsid,
-        "writes wait for a disk that does not go on, and receives run short: the data of \
-         writes that wait was given up, and their hosts will be asked to send them again; if \
-         the disk is only slow, raise `receives`"
+        "a stalled disk keeps writes waiting, and receives run short: the data of waiting writes \
+         was discarded, and their hosts will be asked to send them again; if the disk is only \
+         slow, raise `receives`"
     );
 }

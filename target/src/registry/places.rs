@@ -27,8 +27,8 @@ use cairn_rdma::address::{Payer, prefix_of};
 use crate::panics;
 use strangers::Strangers;
 
-pub(crate) const DISPLACED: &str = "it waits without an association, and strangers have all of \
-     their places: a newer connection takes its place";
+pub(crate) const DISPLACED: &str = "waiting without an association while all places of strangers \
+                                    are taken: replaced by a newer connection";
 
 /// Limit per stranger: an IPv4 address or an IPv6 /64.
 pub(crate) const STRANGER_MAX: u32 = 128;

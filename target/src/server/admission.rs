@@ -166,7 +166,7 @@ impl Admission {
 
     /// Refuses a host whose address the listener does not allow.
     fn turn_away(&mut self, request: ConnRequest, provider: &'static str) {
-        let reason = "it is none of the listener's allowed_addresses";
+        let reason = "the address is not in the listener's allowed_addresses";
         self.audit
             .record(|| audit_log::refusal(&request, provider, reason));
         let now = self.clock.now();

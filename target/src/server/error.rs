@@ -113,7 +113,7 @@ pub enum StartError {
     #[error("cannot start a reactor: {0}")]
     Reactor(io::Error),
     /// The target was stopped while it started.
-    #[error("stopped before it had started")]
+    #[error("stopped during the start")]
     Stopped,
     /// The thread of the control plane cannot start.
     #[error("cannot start the control plane: {0}")]
@@ -155,8 +155,9 @@ pub enum ReloadError {
     Unavailable(#[from] StartError),
     /// The settings of a Ceph image cannot change while it is open.
     #[error(
-        "the image {image} is open as namespace {nsid} of {nqn}, and its cluster gives its lock to \
-         one client: to change its settings remove the namespace, reload, add it anew, and reload"
+        "the image {image} is open as namespace {nsid} of {nqn}, and its cluster gives the lock \
+         to one client only: to change these settings remove the namespace, reload, add it again, \
+         and reload"
     )]
     ImageChanged {
         /// Name of the image.
@@ -168,8 +169,8 @@ pub enum ReloadError {
     },
     /// The settings of an open listener cannot change.
     #[error(
-        "the listener {address} listens already, and its provider, roce, vlan, pkey and backlog cannot \
-         change: remove it, reload, then add it anew"
+        "provider, roce, vlan, pkey and backlog of the open listener {address} cannot change: \
+         remove the listener, reload, then add it again"
     )]
     ListenerChanged {
         /// Address of the listener.
@@ -177,15 +178,15 @@ pub enum ReloadError {
     },
     /// The configuration is in force, but disks still have commands from before it.
     #[error(
-        "the configuration is in force, but disks still have commands from before it, which may \
-         change them until they end: {disks}; look for a disk that hangs"
+        "the configuration is in force, but these disks still have earlier commands, which may \
+         change data until they complete: {disks}; look for a disk that hangs"
     )]
     Unsettled {
         /// Namespaces of the disks that still have commands.
         disks: String,
     },
     /// Another reload replaced this one before it started.
-    #[error("a later reload took its place")]
+    #[error("a later reload replaced this one")]
     Superseded,
     /// The target has stopped.
     #[error("the target has stopped")]

@@ -192,8 +192,8 @@ impl Flushes {
                     line,
                     subsystem,
                     nsid,
-                    "a disk still has writes from before its namespace was to be protected: it \
-                     is not protected; look for a disk that hangs"
+                    "writes from before the protection are still in progress: the namespace is \
+                     not protected; look for a disk that hangs"
                 );
             }
             wish.namespace.set_protected(false);
@@ -295,7 +295,7 @@ fn keep(namespace: &Namespace, state: WriteProtectionState) -> bool {
     if let Some(line) = Line::about(Topic::Disk) {
         let (nsid, file) = (namespace.nsid, kept.path().display());
         peer_line!(error, line, nsid, %file, %error,
-            "cannot keep the write protection of a namespace: it stays as it was"
+            "cannot store the write protection of a namespace, which stays unchanged"
         );
     }
     false

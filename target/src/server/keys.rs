@@ -199,7 +199,7 @@ fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError
     let file = options.open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     if !metadata.is_file() {
-        return Err(fail(io::Error::other("it is not a regular file")));
+        return Err(fail(io::Error::other("not a regular file")));
     }
     let mode = metadata.permissions().mode() & 0o7777;
     // systemd protects credentials by their folder, and their mode may show the group of an ACL.
@@ -211,7 +211,7 @@ fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError
     let mut limited = file.take(FILE_BYTES_MAX as u64);
     limited.read_to_end(&mut bytes).map_err(fail)?;
     if bytes.len() == FILE_BYTES_MAX {
-        return Err(fail(io::Error::other("it is too large for a secret")));
+        return Err(fail(io::Error::other("the file is too large for a secret")));
     }
     Ok(bytes)
 }

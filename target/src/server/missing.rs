@@ -135,7 +135,7 @@ impl MissingParts {
         // Cause: the configuration, or a missing part of the machine; needs no rate limit.
         tracing::warn!(
             missing = %thing, reason,
-            "degraded: all else is served, and this as soon as it is there"
+            "degraded: a configured object is missing, and is served once it exists"
         );
     }
 

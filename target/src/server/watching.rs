@@ -215,9 +215,9 @@ impl<F: Look> Rounds<F> {
                     // Cause: a file system that hangs, once until it returns; needs no rate limit.
                     tracing::warn!(
                         path = files[at].name(),
-                        "the file system does not report the size of a file: until it does, files \
-                         there that are cut short or deleted are not noticed; look for a server \
-                         that does not answer"
+                        "the file system does not report the size of a file: truncated and \
+                         deleted files are not noticed there until it does; look for a server \
+                         that does not respond"
                     );
                     self.hanging.insert(file_system, looker);
                 }

@@ -20,8 +20,8 @@ use crate::files;
 pub(super) enum WriteError {
     /// Another program has changed the file.
     #[error(
-        "{0} has changed since the target read it: look at what changed, let the target read \
-         it (cairn-target reload), then try again"
+        "{0} has changed since the target read it: check the changes, apply them with \
+         cairn-target reload, then try again"
     )]
     Changed(PathBuf),
     /// A system call failed.

@@ -176,7 +176,7 @@ pub(super) fn hosts(picture: &Picture, nqn: &str) -> Option<Value> {
 }
 
 pub(super) fn no_subsystem(nqn: &str) -> Error {
-    Error::errno(Errno::NOENT, format!("there is no subsystem {nqn}"))
+    Error::errno(Errno::NOENT, format!("the subsystem {nqn} does not exist"))
 }
 
 pub(super) fn referrals(config: &Config) -> Value {

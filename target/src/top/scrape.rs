@@ -42,7 +42,7 @@ fn no_answer(from: SocketAddr, why: &str) -> String {
 }
 
 fn strange(from: SocketAddr) -> String {
-    format!("{from} is not a target's metrics: the answer is no text by HTTP")
+    format!("{from} does not serve a target's metrics: the response is not text over HTTP")
 }
 
 fn is_no_http(error: &(dyn Error + 'static)) -> bool {

@@ -130,7 +130,7 @@ fn the_partition_of_a_listener_that_listens_stays() {
     let refused = target.try_reload_as(&disks, "pkey = 0x8002").unwrap_err();
     let said = refused.to_string();
     assert!(
-        said.contains("remove it, reload, then add it anew"),
+        said.contains("remove the listener, reload, then add it again"),
         "{said}"
     );
     target.reload_as(&disks, "pkey = 0x8001\ntos = 96");

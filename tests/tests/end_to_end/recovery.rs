@@ -386,7 +386,7 @@ fn the_last_error_names_the_first_cause_beside_the_last() {
     for error in [end, waited, later.unwrap_err().error] {
         let text = error.to_string();
         let (first, last) = text.split_once("; connecting again failed: ").expect(&text);
-        let silence = "is lost: the answer to a Keep Alive did not come about in time";
+        let silence = "is lost: the answer to a Keep Alive timed out";
         assert!(first.ends_with(silence), "{text}");
         assert!(last.contains("nothing listens there"), "{text}");
     }

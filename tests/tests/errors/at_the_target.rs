@@ -118,13 +118,13 @@ fn a_host_of_another_partition_is_a_line_with_both_keys() {
         (
             "0x8001",
             "0xffff",
-            "its P_Key is 0xffff, and this listener is of partition 0x8001",
+            "P_Key 0xffff of the host does not match P_Key 0x8001 of the listener",
         ),
         (
             "0x0002",
             "0x0002",
-            "it is a limited member of this listener's partition, P_Key 0x0002, and so is the \
-             listener, P_Key 0x0002: one of both has to be a full one",
+            "host (P_Key 0x0002) and listener (P_Key 0x0002) are limited members of the \
+             partition: one of them must be a full member",
         ),
     ] {
         let name = format!("errors-partition-{own}");

@@ -276,7 +276,7 @@ fn a_target_whose_disk_does_not_open_says_so_and_ends() {
     };
     let (has_started, said) = start_in_vain(&disk, None);
     assert!(!has_started);
-    assert!(said.contains("waiting for a disk to answer"), "{said}");
+    assert!(said.contains("seconds for a disk to respond"), "{said}");
     let path = disk.path().display();
     let error = format!("{path} has not opened for 10 seconds: look in");
     assert!(said.contains(&error), "{said}");

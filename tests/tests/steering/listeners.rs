@@ -243,6 +243,6 @@ fn listeners_of_one_target_speak_both_versions_of_roce() {
         .call("cairn_reload", json!({}))
         .unwrap_err()
         .to_string();
-    assert!(refused.contains("its provider, roce, vlan"), "{refused}");
+    assert!(refused.contains("provider, roce, vlan"), "{refused}");
     assert_eq!(first_byte(&mut writer, 1), 0xA5);
 }

@@ -55,7 +55,7 @@ fn lines_for_the_journal_have_priorities() {
         lines.any(|line| line.starts_with(start) && line.contains(part))
     };
     assert!(has("<6>", "configuration reloaded"), "{log}");
-    assert!(has("<3>", "the new configuration is refused"), "{log}");
+    assert!(has("<3>", "the new configuration is invalid"), "{log}");
     assert!(log.lines().all(|line| line.starts_with('<')), "{log}");
 }
 
@@ -65,7 +65,7 @@ fn a_stream_that_is_not_the_journals_has_none() {
     std::fs::write(target.config(), "[[").unwrap();
     assert!(!target.command(&["reload"]).status.success());
     let log = target.log();
-    assert!(log.contains("the new configuration is refused"), "{log}");
+    assert!(log.contains("the new configuration is invalid"), "{log}");
     assert!(!log.contains('<'), "{log}");
 }
 

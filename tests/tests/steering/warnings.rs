@@ -30,7 +30,7 @@ fn a_file_that_loses_something_is_named() {
     let path = target.folder.path().join("disk.img");
     assert_said(
         &target,
-        &["disk.img", "no multiple of the block", "bytes=100"],
+        &["disk.img", "not a multiple of the block", "bytes=100"],
     );
     assert!(!target.log().contains("shrunk"));
     File::options()

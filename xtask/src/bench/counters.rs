@@ -8,7 +8,7 @@ impl Counters {
     pub(super) fn of_log(log: &str) -> Self {
         let lines = log
             .lines()
-            .filter_map(|line| line.split_once("RoCE has counted "));
+            .filter_map(|line| line.split_once("counters of RoCE in user space: "));
         let pairs = lines.flat_map(|(_, rest)| rest.split(' '));
         let mut counters: Vec<(String, u64)> = Vec::new();
         for (name, value) in pairs.filter_map(|pair| pair.split_once('=')) {
@@ -46,8 +46,8 @@ mod tests {
     use super::*;
 
     const LOG: &str = "INFO connected host=\"x\" qid=1\n\
-        2026 INFO RoCE has counted sent_pkts=2500 rcvd_pkts=1000 device=\"soft-127.0.0.1\"\n\
-        2026 INFO RoCE has counted sent_pkts=500 device=\"soft-127.0.0.9\"\n";
+        2026 INFO counters of RoCE in user space: sent_pkts=2500 rcvd_pkts=1000 device=\"soft-127.0.0.1\"\n\
+        2026 INFO counters of RoCE in user space: sent_pkts=500 device=\"soft-127.0.0.9\"\n";
 
     #[test]
     fn devices_are_added_up_and_runs_subtracted() {
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(counters.get("rcvd_pkts"), 1000);
         assert_eq!(counters.get("out_of_sequence"), 0);
         let rest = counters.without(&Counters::of_log(
-            "RoCE has counted sent_pkts=1 rcvd_pkts=2000",
+            "counters of RoCE in user space: sent_pkts=1 rcvd_pkts=2000",
         ));
         assert_eq!((rest.get("sent_pkts"), rest.get("rcvd_pkts")), (2999, 0));
         assert!(Counters::of_log("INFO ready").is_empty());

@@ -69,7 +69,9 @@ mod tests {
                 on_cpu: Duration::from_millis(5),
                 waited: Duration::from_millis(100),
             }),
-            counters: Counters::of_log("RoCE has counted sent_pkts=3000 rcvd_pkts=1000"),
+            counters: Counters::of_log(
+                "counters of RoCE in user space: sent_pkts=3000 rcvd_pkts=1000",
+            ),
         };
         let metrics = sample.metrics();
         assert_eq!(metrics[0].name, "IOPS");

@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let ip: IpAddr = ip
         .parse()
-        .map_err(|_| format!("{ip:?} is no IP address: give one of this machine's"))?;
+        .map_err(|_| format!("{ip:?} is not an IP address: give one of this machine"))?;
 
     let provider = Soft::default();
     let (sender, requests) = channel();

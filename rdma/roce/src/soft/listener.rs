@@ -44,11 +44,11 @@ impl ListenerState {
         let Some(line) = admitted else { return };
         let reason = if own.is_same_partition_as(other) {
             format!(
-                "it is a limited member of this listener's partition, P_Key {other}, and so is \
-                 the listener, P_Key {own}: one of both has to be a full one"
+                "host (P_Key {other}) and listener (P_Key {own}) are limited members of the \
+                 partition: one of them must be a full member"
             )
         } else {
-            format!("its P_Key is {other}, and this listener is of partition {own}")
+            format!("P_Key {other} of the host does not match P_Key {own} of the listener")
         };
         peer_line!(
             warn, line, address = %request.peer, local = %request.local, reason,

@@ -231,8 +231,8 @@ impl ConnectionManager {
         {
             peer_line!(
                 warn, line, %address,
-                "packets name memory keys that this peer was not given; its connection requests \
-                 get no answer for a while"
+                "packets with memory keys that this peer does not have; its connection requests \
+                 are ignored for some time"
             );
         }
     }

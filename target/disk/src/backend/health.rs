@@ -61,8 +61,8 @@ impl Health {
             // Cause: a bug, once until a reload; needs no rate limit.
             tracing::error!(
                 path = %path.display(),
-                "a thread panicked in a change of this disk, and the disk may have all, some or \
-                 none of it: every flush and durable write of this disk fails until a reload \
+                "a thread panicked during a change of this disk, which may be complete, partial \
+                 or missing: every flush and durable write of this disk fails until a reload \
                  finds that it can flush again"
             );
         }
@@ -75,8 +75,8 @@ impl Health {
             // Cause: the disk, once until a reload; needs no rate limit.
             tracing::error!(
                 path = %path.display(), expected_bytes = expected,
-                "the disk is shorter than its namespace: every command fails until a reload \
-                 takes over the new size"
+                "the disk is smaller than its namespace: every command fails until a reload \
+                 applies the new size"
             );
         }
         is_new
@@ -88,8 +88,8 @@ impl Health {
             // Cause: the disk, once for each deletion; needs no rate limit.
             tracing::warn!(
                 path = %path.display(),
-                "the file was deleted: its data is lost when this target ends; a host can still \
-                 copy it"
+                "the file was deleted: its data is lost when this target ends; copy it from a \
+                 host before"
             );
         }
     }
@@ -135,14 +135,14 @@ pub(super) fn warn_of_size(path: &Path, block_bytes: u32, bytes: u64, before: u6
         // Cause: the start, or a reload; needs no rate limit.
         tracing::warn!(
             path = %path.display(), block_bytes, bytes = rest,
-            "the size is no multiple of the block: hosts do not see the last bytes"
+            "the size is not a multiple of the block size: the last bytes are not visible to hosts"
         );
     }
     if blocks < before {
         // Cause: a reload; needs no rate limit.
         tracing::warn!(
             path = %path.display(), blocks, before,
-            "the disk has shrunk: what hosts had beyond its new end is lost"
+            "the disk has shrunk: data of hosts beyond its new end is lost"
         );
     }
 }

@@ -59,9 +59,9 @@ pub(super) fn of(file: &File, path: &Path, scope: Scope<'_>) -> io::Result<Uuid>
                 // Cause: the configuration, or a disk that changed; needs no rate limit.
                 tracing::warn!(
                     path = %path.display(), %error,
-                    "no identity can be kept with this file, and its file system does not say \
-                     when files were made: hosts may take a file in its place for the same disk; \
-                     set uuid"
+                    "cannot store an identity with this file, and its file system has no creation \
+                     times: hosts may mistake another file of this name for the same disk; set \
+                     uuid"
                 );
             }
             Ok(derived(&birth.in_scope(scope)))
@@ -99,8 +99,8 @@ fn of_device(device: &Path, path: &Path, scope: Scope<'_>) -> Uuid {
             // Cause: the configuration, or a disk that changed; needs no rate limit.
             tracing::warn!(
                 path = %path.display(),
-                "this device has no name of its own: hosts take any device in its place for the \
-                 same disk; set uuid, and another one when you replace the device"
+                "this device has no unique name: hosts mistake any device at this path for the \
+                 same disk; set uuid, and change it when you replace the device"
             );
             derived(&scope.name(&name))
         }
@@ -225,8 +225,8 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
                 // Cause: the configuration, or a disk that changed; needs no rate limit.
                 tracing::warn!(
                     path = %path.display(), was = kept, %uuid,
-                    "the file is a copy of another disk, or came from another file system: it \
-                     has an identity of its own now; to keep the former one, set uuid to it"
+                    "the file is a copy of another disk, or was moved from another file system: \
+                     it gets a new identity; to keep the previous identity, set it as uuid"
                 );
                 (uuid, XattrFlags::REPLACE)
             }

@@ -97,8 +97,8 @@ impl OpenError {
     /// Error for an open without a thread.
     pub fn no_thread(error: &io::Error) -> Self {
         Self::new(format!(
-            "cannot start a thread to open it: {error}: raise the limit on tasks (TasksMax in the \
-             service, `ulimit -u`)"
+            "cannot start a thread that opens the disk: {error}: raise the limit on tasks \
+             (TasksMax in the service, `ulimit -u`)"
         ))
     }
 }
@@ -257,7 +257,12 @@ impl Backend {
             Kind::Rbd(disk) => Ok(disk.identity()),
             Kind::Memory(_) | Kind::Null(_) => identity::random(),
         }
-        .map_err(|error| OpenError::new(format!("cannot find out which disk it is: {error}")))
+        .map_err(|error| {
+            OpenError::new(format!(
+                "cannot determine the identity of the disk: \
+                                                 {error}"
+            ))
+        })
     }
 
     /// Returns its (device, inode) on this machine.

@@ -117,7 +117,7 @@ impl RbdDisk {
             // Cause: a shutdown, of the target or of a controller; needs no rate limit.
             tracing::debug!(
                 image = self.image.name(), error = %io::Error::from_raw_os_error(errno),
-                "the image did not flush; what was acknowledged is on the OSDs"
+                "the image did not flush at its close; acknowledged writes are on the OSDs"
             );
         }
         Ok(())
@@ -136,7 +136,7 @@ impl RbdDisk {
         // Cause: a reload; needs no rate limit.
         tracing::info!(
             image = self.image.name(), was = %io::Error::from_raw_os_error(errno),
-            "the image is open again, by another client of its cluster"
+            "the image is open again, with a new client of its cluster"
         );
         Ok(())
     }

@@ -123,7 +123,8 @@ impl Notes {
         self.without_counterpart(what, settings);
         if listener.allowed_addresses.is_some() {
             self.opens(format!(
-                "{what}: allowed_addresses has no counterpart, and hosts of every address would reach it"
+                "{what}: allowed_addresses has no counterpart, and hosts at every address could \
+                 connect"
             ));
         }
     }
@@ -153,10 +154,9 @@ pub(super) fn import(import: &Import) -> Result<(), String> {
 fn refuse_opened(converted: &Converted) -> Result<(), String> {
     match converted.opens {
         false => Ok(()),
-        true => Err(
-            "error: what restricted access has no counterpart: the notes above say what, and what to do"
-                .to_owned(),
-        ),
+        true => {
+            Err("error: a restriction of access has no counterpart: see the notes above".to_owned())
+        }
     }
 }
 

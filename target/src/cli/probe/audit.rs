@@ -26,7 +26,7 @@ fn file(path: &Path) -> Result<(), String> {
         Some(found) if found.is_symlink() => Err(format!(
             "{shown} is a symbolic link, and the target follows none there: name the file itself"
         )),
-        Some(found) if !found.is_file() => Err(format!("{shown} is no file: remove it")),
+        Some(found) if !found.is_file() => Err(format!("{shown} is not a regular file: remove it")),
         Some(_) => may(path, Access::READ_OK | Access::WRITE_OK),
         None => {
             let folder = path.parent().unwrap_or(path);
@@ -45,7 +45,7 @@ fn socket(path: &Path) -> Result<(), String> {
     let shown = path.display();
     match kind(path)? {
         Some(found) if found.file_type().is_socket() => may(path, Access::WRITE_OK),
-        Some(_) => Err(format!("{shown} is no socket: check the path")),
+        Some(_) => Err(format!("{shown} is not a socket: check the path")),
         None => Err(format!(
             "{shown} does not exist: start the program that listens there"
         )),
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(of_file(at("there")), [""; 0]);
         symlink(at("there"), at("link")).unwrap();
         assert!(of_file(at("link"))[0].contains("name the file itself"));
-        assert!(of_file(folder.path().to_owned())[0].contains("is no file"));
+        assert!(of_file(folder.path().to_owned())[0].contains("is not a regular file"));
         assert!(of_file(at("none/audit.json"))[0].contains("mkdir -p"));
         assert!(of_file(at("there/audit.json"))[0].contains("there/audit.json"));
         assert!(of_socket(at("socket"))[0].contains("start the program"));

@@ -72,7 +72,7 @@ fn socket(control: &Control) -> Option<Finding> {
     if matches!(error, BindError::InUse(_)) && runs(control) {
         return Some(Finding {
             severity: Severity::Note,
-            text: format!("{error} (a target runs: it may be this one)"),
+            text: format!("{error} (a target is running and may be the cause)"),
         });
     }
     let severity = if is_fatal {
@@ -164,7 +164,7 @@ fn parts(config: &Config) -> Vec<Finding> {
     let runs = missing.iter().any(is_ours) && runs(&config.control);
     let finding = |one: (String, bool)| {
         if runs && is_ours(&one) {
-            let text = format!("{} (a target runs: it may be the one that has it)", one.0);
+            let text = format!("{} (a running target may have it)", one.0);
             return Finding {
                 severity: Severity::Note,
                 text,
@@ -561,7 +561,7 @@ mod tests {
                 .starts_with("namespace 7 of nqn.2024-01.com.example:a would be")
         );
         for (name, why) in [
-            ("odd", "no multiple of 512"),
+            ("odd", "not a multiple of 512"),
             ("empty", "truncate"),
             ("turn\\u{202e}ed", "rename it"),
             ("link", "is followed"),

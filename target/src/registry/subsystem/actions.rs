@@ -41,7 +41,7 @@ impl SubsystemShared {
                 self.send(queue, |qpair| Message::Complete { qpair, completion });
             }
             Action::DisconnectIoQueues { .. } => {
-                let ending = Ending::Orderly("its controller was reset, shut down or left");
+                let ending = Ending::Orderly("the controller was reset, shut down or disconnected");
                 for (_, queue) in controller.queues.iter().filter(|(qid, _)| **qid != 0) {
                     self.send(Some(queue), |qpair| Message::Disconnect { qpair, ending });
                 }
@@ -188,9 +188,9 @@ fn explain(reason: Termination) -> Ending {
             Ending::Fault("a reactor that had a queue of its association panicked: see its error")
         }
         Termination::Disconnected => Ending::Orderly("an administrator disconnected it"),
-        Termination::PortRemoved => Ending::Orderly("its listener was removed"),
+        Termination::PortRemoved => Ending::Orderly("the listener was removed"),
         Termination::PortNotAllowed => {
-            Ending::Orderly("its listener no longer leads to the subsystem")
+            Ending::Orderly("the listener no longer leads to the subsystem")
         }
     }
 }

@@ -101,8 +101,8 @@ impl Retirements {
                 // Cause: a reload, or a request of the control socket; needs no rate limit.
                 tracing::warn!(
                     address = %retirement.address, commands = activity.outstanding,
-                    "hosts of a listener that was removed or drained are disconnected with \
-                     commands under way: look for a disk that hangs"
+                    "hosts of a removed or drained listener are disconnected with commands in \
+                     progress: look for a disk that hangs"
                 );
             }
         }

@@ -60,8 +60,8 @@ impl BlockFile {
             // Cause: a reload; needs no rate limit.
             tracing::warn!(
                 path = %self.path.display(), blocks,
-                "the disk was found cut short: what was cut off is lost, and reads as zeroes \
-                 where it has grown again"
+                "the disk was truncated: the truncated data is lost, and reads as zeroes where \
+                 the disk has grown again"
             );
         }
         changed

@@ -64,9 +64,9 @@ pub(super) fn layout(namespace: &Page) -> Result<(u64, u32), String> {
     let (metadata, shift) = (le16(namespace, format), u32::from(namespace[format + 2]));
     if metadata != 0 {
         return Err(format!(
-            "its blocks have {metadata} bytes of metadata, which hosts would not see: choose a \
-             format without metadata by `nvme id-ns -H`, and `nvme format --lbaf=` (which erases \
-             the namespace)"
+            "its blocks have {metadata} bytes of metadata, which hosts would not receive: choose \
+             a format without metadata from `nvme id-ns -H`, and set it with `nvme format \
+             --lbaf=` (which erases the namespace)"
         ));
     }
     if namespace[29] & 0x7 != 0 {
@@ -128,13 +128,13 @@ fn check_command_set(csi: u8) -> Result<(), String> {
     match csi {
         CSI_NVM => Ok(()),
         CSI_ZONED => Err(
-            "it is a zoned namespace: it takes writes only in the order of its zones, and a \
-             namespace of a target takes them anywhere: make a file system for zoned devices on \
-             its block device (btrfs, f2fs), and export a file of that"
+            "zoned namespaces accept writes only in the order of their zones, and hosts write \
+             anywhere: create a file system for zoned devices (btrfs, f2fs) on its block device, \
+             and export a file of it"
                 .to_owned(),
         ),
         other => Err(format!(
-            "it has command set {other}, and Cairn knows the NVM command set (0) alone"
+            "command set {other} is not supported: Cairn uses only the NVM command set (0)"
         )),
     }
 }

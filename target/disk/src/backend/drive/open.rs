@@ -146,8 +146,8 @@ fn find(path: &Path) -> Result<Devices, OpenError> {
 fn block_number(path: &Path, devices: &Devices) -> Result<u64, OpenError> {
     let metadata = fs::metadata(&devices.block).map_err(|error| {
         OpenError::new(format!(
-            "{} is the block device of {}, by which Cairn sees that nothing else uses it: {error}: \
-             make it visible (in a container, both devices)",
+            "{} is the block device of {}, which Cairn opens to check that nothing else uses the \
+             drive: {error}: make it visible (in a container, both devices)",
             devices.block.display(),
             path.display()
         ))
@@ -209,10 +209,12 @@ fn explain_identify(path: &Path, error: &io::Error) -> OpenError {
         Some(libc::EACCES | libc::EPERM) => OpenError::new(format!(
             "no permission to send commands to {}: Linux requires CAP_SYS_ADMIN: {}",
             path.display(),
-            permission(&format!("give it to the service by the drop-in {DROP_IN}"))
+            permission(&format!(
+                "permit it to the service with the drop-in {DROP_IN}"
+            ))
         )),
         _ => OpenError::new(format!(
-            "{} does not say what it is: {error}: look at it by `nvme id-ns`",
+            "{} does not answer Identify: {error}: inspect it with `nvme id-ns`",
             path.display()
         )),
     }
