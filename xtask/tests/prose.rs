@@ -18,13 +18,13 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 /// Maximum shapes per 10,000 words of the tree. The goal is 12.
-const TREE_MAX: f64 = 15.0;
+const TREE_MAX: f64 = 4.0;
 /// Maximum shapes per 10,000 words of one file. A file of few words may have one shape.
 const FILE_MAX: f64 = 30.0;
 /// Maximum number of files past [`FILE_MAX`]. The goal is none.
-const FILES_MAX: usize = 66;
+const FILES_MAX: usize = 6;
 /// Maximum words of comments and pages. The goal is 150,000.
-const WORDS_MAX: usize = 253_000;
+const WORDS_MAX: usize = 205_000;
 
 /// Paragraph or list item.
 struct Block {
