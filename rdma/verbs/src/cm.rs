@@ -309,7 +309,8 @@ impl Id {
             }
             Err(error) => {
                 // Cause: the removal of a device; needs no rate limit.
-                tracing::warn!(%error, "cannot open /dev/null: the device's removal waits");
+                tracing::warn!(%error, "cannot open /dev/null: the removal of the device waits; \
+                                        raise the limit on open files");
             }
         }
     }

@@ -64,7 +64,7 @@ impl Subscribers {
         let mailboxes = lock(&self.mailboxes);
         if !self.removed.swap(true, Ordering::AcqRel) {
             // Cause: a fault of the device; needs no rate limit.
-            tracing::warn!(device = self.device, "the RDMA device goes away");
+            tracing::warn!(device = self.device, "the RDMA device is being removed");
             notify(&mailboxes, &DeviceEvent::Removed);
         }
     }

@@ -175,7 +175,7 @@ fn warn_of(config: &Config) {
 fn report(reloaded: Result<(), String>) {
     if let Err(error) = reloaded {
         // Cause: the start, a reload or the end of the target; needs no rate limit.
-        tracing::error!("the new configuration is refused, the old one stays: {error}");
+        tracing::error!("the new configuration is invalid and the old one stays in use: {error}");
     }
 }
 
@@ -211,6 +211,6 @@ pub(super) fn raise_file_limit() {
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         // Cause: the start, a reload or the end of the target; needs no rate limit.
-        tracing::debug!(%error, "the limit on open files stays");
+        tracing::debug!(%error, "cannot raise the limit on open files");
     }
 }

@@ -112,7 +112,7 @@ impl Disk {
             // copied.
             Err(error) => tracing::warn!(
                 nsid = self.namespace.nsid, device = device.name(), %error,
-                "the memory of a namespace could not be registered: its data will be copied"
+                "cannot register the memory of a namespace: its data is copied instead"
             ),
         }
     }
@@ -280,7 +280,7 @@ impl Disks {
             Ok(file) => file,
             Err(error) => {
                 // Cause: a configuration change or a new device; needs no rate limit.
-                tracing::error!(nsid = namespace.nsid, %error, "a namespace cannot be served");
+                tracing::error!(nsid = namespace.nsid, %error, "cannot open a namespace");
                 return None;
             }
         };

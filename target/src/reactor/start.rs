@@ -100,8 +100,11 @@ fn live(mut reactor: Reactor, panics: &Panics) {
         panics.survive(&panic);
         reactor = match panics::confine(|| reactor.rebuild(&panic)) {
             Ok(Ok(new)) => new,
-            Ok(Err(error)) => give_up(&panic, &format!("it cannot be rebuilt: {error}")),
-            Err(second) => give_up(&panic, &format!("and again as it ended: {second}")),
+            Ok(Err(error)) => give_up(&panic, &format!("cannot rebuild it: {error}")),
+            Err(second) => give_up(
+                &panic,
+                &format!("and panicked again while it ended: {second}"),
+            ),
         };
     }
 }
@@ -186,6 +189,6 @@ fn pin(core: usize) {
     cores.set(core);
     if let Err(error) = sched_setaffinity(None, &cores) {
         // Cause: the start; needs no rate limit.
-        tracing::warn!(core, %error, "a reactor could not be pinned to its core");
+        tracing::warn!(core, %error, "cannot pin a reactor to its core");
     }
 }

@@ -273,7 +273,7 @@ fn flatten<T>(
     ready: Result<Result<T, StartError>, oneshot::error::RecvError>,
 ) -> Result<T, StartError> {
     ready.unwrap_or_else(|_| {
-        let panicked = io::Error::other("it panicked at its start");
+        let panicked = io::Error::other("the thread panicked during the start");
         Err(StartError::Control(panicked))
     })
 }
@@ -292,8 +292,8 @@ impl ControlThread {
         if !wait_for_images(IMAGES_TIMEOUT) {
             // Cause: the cluster, at the end of the target; needs no rate limit.
             tracing::warn!(
-                "images of Ceph have not closed within {IMAGES_TIMEOUT:?}: their locks stay until \
-                 the cluster misses this client, for 30 seconds"
+                "Ceph images did not close within {IMAGES_TIMEOUT:?}: their locks stay until the \
+                 cluster times this client out, after 30 seconds"
             );
         }
         ended
@@ -304,7 +304,7 @@ impl Drop for ControlThread {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
             // Cause: the end of the target; needs no rate limit.
-            tracing::error!(error, "the target did not end as it should");
+            tracing::error!(error, "the target did not end cleanly");
         }
     }
 }

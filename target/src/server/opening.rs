@@ -342,7 +342,7 @@ impl Found {
             Outcome::Measured(Err(error)) => {
                 let (subsystem, nsid) = place;
                 // Cause: a reload; needs no rate limit.
-                tracing::warn!(%subsystem, nsid, %error, "cannot find out the size of a disk");
+                tracing::warn!(%subsystem, nsid, %error, "cannot read the size of a disk");
             }
         }
     }
@@ -392,7 +392,7 @@ impl Running {
             // Cause: the configuration, or a disk that hangs; needs no rate limit.
             tracing::warn!(
                 %subsystem, nsid, path = %self.path.display(),
-                "waiting for a disk to answer, for {} seconds at most", OPEN_TIMEOUT.as_secs()
+                "waiting up to {} seconds for a disk to respond", OPEN_TIMEOUT.as_secs()
             );
         }
         if waited >= OPEN_TIMEOUT && self.is_wanted {
@@ -414,7 +414,7 @@ impl Running {
             // Cause: a disk that was slow during a reload; needs no rate limit.
             tracing::warn!(
                 path = %self.path.display(), waited_s = waited.as_secs(),
-                "a disk has answered too late: it is closed, and opened again if it is still configured"
+                "a disk responded too late: it is closed, and reopened if it is still configured"
             );
         }
     }

@@ -207,7 +207,7 @@ impl ChangeQueue {
                 Some(Job::Look { answer }) => {
                     if let Err(error) = self.look().await {
                         // Cause: a change of an exported directory; needs no rate limit.
-                        tracing::error!(%error, "what has changed in a directory is not shown");
+                        tracing::error!(%error, "cannot report the changes of a directory");
                     }
                     let _ = answer.send(self.source.pools().waits());
                 }
@@ -303,7 +303,7 @@ impl ChangeQueue {
             && let Err(Refused::ByOne(error)) = &tried
         {
             // Cause: a request of the control socket; needs no rate limit.
-            tracing::debug!(%error, changes = batch.len(), "one of several changes fails: each for itself");
+            tracing::debug!(%error, changes = batch.len(), "one of several changes failed: trying each separately");
             let mut results = Vec::new();
             for pending in &batch {
                 results.push(match &refused {
@@ -419,7 +419,8 @@ impl ChangeQueue {
                 let back = self.handle.change(Arc::clone(before), Extent::Text).await;
                 if let Err(back) = back {
                     // Cause: a request of the control socket; needs no rate limit.
-                    tracing::error!(error = %back, "a change that could not be written stays until the next reload");
+                    tracing::error!(error = %back, "cannot write a change to the configuration: \
+                                                    it stays in effect until the next reload");
                 }
                 return Err(error);
             }

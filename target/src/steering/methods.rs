@@ -95,12 +95,18 @@ impl Handler for Methods {
             match &answer {
                 Ok(_) => {
                     // Cause: a request of the control socket; needs no rate limit.
-                    tracing::info!(uid, pid, method, params, "changed by the control socket");
+                    tracing::info!(
+                        uid,
+                        pid,
+                        method,
+                        params,
+                        "configuration changed at the control socket"
+                    );
                 }
                 Err(error) => {
                     let code = error.code;
                     // Cause: a request of the control socket; needs no rate limit.
-                    tracing::warn!(uid, pid, method, params, code, %error, "refused at the control socket");
+                    tracing::warn!(uid, pid, method, params, code, %error, "request refused at the control socket");
                 }
             }
         }
@@ -378,7 +384,10 @@ impl Methods {
             Ok(Ok(())) => self.status().await,
             Ok(Err(error)) => {
                 // Cause: a request of the control socket; needs no rate limit.
-                tracing::error!("the new configuration is refused, the old one stays: {error}");
+                tracing::error!(
+                    "the new configuration is invalid and the old one stays in use: \
+                                 {error}"
+                );
                 Err(Error::invalid(error))
             }
             Err(_) => Err(stopped()),

@@ -96,7 +96,7 @@ async fn serve(socket: Bound, methods: impl Handler) {
     };
     if let Err(error) = served {
         // Cause: the start; needs no rate limit.
-        tracing::error!(%error, path = %socket.path().display(), "the control socket cannot be served");
+        tracing::error!(%error, path = %socket.path().display(), "cannot serve the control socket");
     }
 }
 

@@ -156,7 +156,10 @@ impl Capture {
             let _ = sink.file.flush();
             if !self.is_full.swap(true, Ordering::Relaxed) {
                 // Cause: the size limit, once for each file; needs no rate limit.
-                tracing::warn!("the capture ends: the file has the size of --pcap-limit");
+                tracing::warn!(
+                    "packet capture stopped: the file has reached the size of \
+                                --pcap-limit"
+                );
             }
             return;
         };
@@ -180,7 +183,7 @@ fn own_file(path: &Path) -> io::Result<File> {
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)
         .map_err(|error| match error.raw_os_error() {
-            Some(libc::ELOOP) => io::Error::other("it is a symbolic link: name the file itself"),
+            Some(libc::ELOOP) => io::Error::other("is a symbolic link: give the path of the file"),
             _ => error,
         })?;
     let found = file.metadata()?;

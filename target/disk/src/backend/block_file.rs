@@ -146,8 +146,9 @@ impl BlockFile {
         // Cause: the configuration; needs no rate limit.
         tracing::warn!(
             path = %self.path.display(), block_bytes = self.block_bytes,
-            "a block of the namespace is several of the device: if the power fails, a block can \
-             be half old and half new, which hosts do not expect: leave out block_size"
+            "a block of the namespace spans several blocks of the device: after a power failure, \
+             a block can be partly old and partly new, which hosts do not expect; leave out \
+             block_size"
         );
     }
 
@@ -195,7 +196,7 @@ impl BlockFile {
         // Cause: a reload; needs no rate limit.
         tracing::warn!(
             path = %self.path.display(),
-            "the disk can flush again: writes from before its failure may be lost"
+            "the disk can flush again: writes acknowledged before its failure may be lost"
         );
         Ok(())
     }
@@ -443,7 +444,7 @@ impl BlockFile {
             (BlockOp::Deallocate, libc::EOPNOTSUPP | libc::ENOSYS) => {
                 if self.can_deallocate.swap(false, Ordering::Relaxed) {
                     // Cause: the disk, once for each kind of operation; needs no rate limit.
-                    tracing::info!(path = %self.path.display(), "deallocated blocks cannot be given back here");
+                    tracing::info!(path = %self.path.display(), "the disk cannot deallocate blocks: Deallocate has no effect");
                 }
                 Progress::Done(Ok(()))
             }

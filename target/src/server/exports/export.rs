@@ -179,7 +179,7 @@ impl Export {
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
             allowed = config.write_protection,
-            "whether hosts may protect a namespace from writes has changed"
+            "write protection of a namespace permitted or forbidden"
         );
     }
 
@@ -202,7 +202,7 @@ impl Export {
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
-            "the hosts that see a namespace are others"
+            "namespace host list changed"
         );
     }
 
@@ -216,7 +216,7 @@ impl Export {
         tracing::info!(
             subsystem = self.subsystem.nqn(), %limits, %per_host,
             hosts = config.limits_of_hosts.len(),
-            "the limits of a subsystem have changed"
+            "limits of a subsystem changed"
         );
     }
 
@@ -235,7 +235,7 @@ impl Export {
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
             limits = %config.limits,
-            "the limits of a namespace have changed"
+            "limits of a namespace changed"
         );
     }
 
@@ -297,8 +297,8 @@ impl Export {
             // Cause: a reload; needs no rate limit.
             tracing::error!(
                 subsystem = self.subsystem.nqn(),
-                "a flush that looks whether a disk can be used again has not ended: look in the \
-                 kernel's log for a disk that hangs, and reload when it does not"
+                "the flush that tests a failed disk has not completed: look in the kernel's log \
+                 for a disk that hangs, and reload once it responds"
             );
             return None;
         }
@@ -310,7 +310,7 @@ impl Export {
                     // Cause: a reload; needs no rate limit.
                     tracing::error!(
                         subsystem = subsystem.nqn(), nsid = namespace.nsid, %error,
-                        "the disk fails still: replace it, or remove the namespace"
+                        "the disk still fails: replace it, or remove the namespace"
                     );
                 }
             }
@@ -344,7 +344,7 @@ impl Export {
         self.subsystem.administer(|subsystem, actions| {
             if let Err(error) = subsystem.resize_namespace(nsid, blocks, actions) {
                 // Cause: the configuration, or a disk that changed; needs no rate limit.
-                tracing::error!(nsid, %error, "cannot announce the new size to hosts");
+                tracing::error!(nsid, %error, "cannot report the new size to hosts");
             }
         });
     }

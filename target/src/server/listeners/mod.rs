@@ -200,7 +200,7 @@ impl Listeners {
                 // Cause: a reload; needs no rate limit.
                 tracing::info!(
                     subsystem = %nqn, listener = %listener.address,
-                    "the ANA states of a subsystem have changed"
+                    "ANA states of a subsystem changed"
                 );
             }
         }
@@ -248,7 +248,7 @@ impl Listeners {
         }
         for (address, shared) in &begun {
             // Cause: a request of the control socket; needs no rate limit.
-            tracing::info!(%address, "drains: hosts are sent to other paths");
+            tracing::info!(%address, "draining: hosts are moved to other paths");
             self.retire(*address, Arc::clone(shared), within, exports);
         }
         let ids = begun.iter().map(|(_, shared)| shared.id);
@@ -294,7 +294,7 @@ impl Listeners {
             self.retirements.forget(listener.id);
             exports.update_ana(&listener);
             // Cause: a request of the control socket; needs no rate limit.
-            tracing::info!(%address, "drained no longer: hosts may connect");
+            tracing::info!(%address, "draining undone: hosts may connect");
         }
         count
     }
