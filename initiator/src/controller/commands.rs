@@ -28,6 +28,10 @@ impl Controller {
     /// # Errors
     /// The queue does not exist, is full or is lost; the namespace was not opened, or is not the disk
     /// that the command addresses; or the data do not fit in a capsule.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the buffer comes back without an allocation"
+    )]
     pub fn submit(
         &mut self,
         qid: u16,
@@ -48,6 +52,10 @@ impl Controller {
     }
 
     /// Submits a command like [`submit`](Self::submit), for callers that have checked the disk.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the buffer comes back without an allocation"
+    )]
     pub(crate) fn submit_unchecked(
         &mut self,
         qid: u16,

@@ -265,6 +265,10 @@ impl Multipath {
     ///
     /// # Panics
     /// If [`Self::buffer`] did not create the buffer.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the buffer comes back without an allocation"
+    )]
     pub fn submit(&mut self, mut sqe: Sqe, data: Data<'_>) -> Result<PathTicket, Unsent> {
         let part = match data {
             Data::None => None,

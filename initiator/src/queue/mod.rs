@@ -128,6 +128,10 @@ impl Queue {
     }
 
     /// Takes a slot and writes the capsule of a command.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the buffer comes back without an allocation"
+    )]
     pub(crate) fn prepare(
         &mut self,
         mut sqe: Sqe,

@@ -103,6 +103,7 @@ counters! {
     np_ecn_marked_roce_packets,
     /// Congestion notifications sent.
     np_cnp_sent,
+    /// Congestion notifications received that reduced the rate of a queue pair.
     rp_cnp_handled,
     /// Congestion notifications ignored: more than one in a round trip, no data under way, or
     /// congestion control disabled.

@@ -49,6 +49,7 @@ pub enum BindError {
          user, or give it another path, by --control or [control] socket"
     )]
     System {
+        /// Path of the socket.
         path: PathBuf,
         /// System error.
         source: io::Error,

@@ -33,6 +33,7 @@ impl Buffer {
         self.unit as usize * UNIT
     }
 
+    /// Length in bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
         UNIT << self.order

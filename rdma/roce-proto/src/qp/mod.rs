@@ -57,6 +57,7 @@ pub struct QpConfig {
     pub mtu: u32,
     /// PSN of our first request, expected by the peer.
     pub send_psn: u32,
+    /// PSN of the peer's first request.
     pub receive_psn: u32,
     /// Maximum outstanding work requests.
     pub send_work: u32,

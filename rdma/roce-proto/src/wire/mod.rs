@@ -34,6 +34,7 @@ pub use reth::Reth;
 
 /// Header of fixed length.
 pub trait Header: Sized {
+    /// Length in bytes.
     const LEN: usize;
 
     /// Reads the header from exactly [`Self::LEN`] bytes.

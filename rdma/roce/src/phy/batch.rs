@@ -38,7 +38,9 @@ pub struct Place {
 /// Whether other queue pairs have packets for this batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
+    /// No other queue pair has one.
     Alone,
+    /// At least one other queue pair has some.
     Others,
 }
 
