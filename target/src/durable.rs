@@ -1,5 +1,7 @@
 //! Atomic replacement of small files, also across a crash.
 
+#![expect(clippy::disallowed_methods, reason = "callers have a thread for it")]
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;

@@ -3,6 +3,7 @@
 //! Until a late call returns, new calls for its path fail, and with [`LATE_MAX`] late calls all new
 //! calls.
 
+use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -89,13 +90,33 @@ pub(crate) async fn call<T: Send + 'static>(
     call_or_undo(path, move || job(&place), drop).await
 }
 
+/// Returns [`std::fs::metadata`], called on a thread.
+///
 /// # Errors
-/// The access fails, or as those of [`call`].
-pub(crate) async fn access<T: Send + 'static>(
+/// The file cannot be looked up, or as those of [`call`].
+#[expect(clippy::disallowed_methods, reason = "this is the way to call it")]
+pub(crate) async fn metadata(path: &Path) -> io::Result<Metadata> {
+    call(path, |path| std::fs::metadata(path)).await?
+}
+
+/// Returns [`std::fs::canonicalize`], called on a thread, where there is no runtime.
+///
+/// # Errors
+/// As those of [`metadata`], or there is no runtime.
+#[expect(clippy::disallowed_methods, reason = "this is the way to call it")]
+pub(crate) fn canonicalize_here(path: &Path) -> io::Result<PathBuf> {
+    call_here(path, |path| std::fs::canonicalize(path))?
+}
+
+/// Makes a call like [`call`], where there is no runtime.
+///
+/// # Errors
+/// As those of [`call`], or there is no runtime.
+pub(crate) fn call_here<T: Send + 'static>(
     path: &Path,
-    job: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+    job: impl FnOnce(&Path) -> T + Send + 'static,
 ) -> io::Result<T> {
-    call(path, job).await?
+    wait_for(call(path, job))?
 }
 
 /// If the call is late, or its caller is gone, its thread passes the result to `undo`; until that

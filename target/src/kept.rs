@@ -3,6 +3,11 @@
 //! One line: the state and the UUID of the disk. An unreadable file counts as protection: a fault
 //! must not make a protected disk writable.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "called by threads that open disks and by workers"
+)]
+
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! The Cairn target: exports disks over NVMe over Fabrics on RDMA.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod ana;
 mod audit;
 mod capsules;

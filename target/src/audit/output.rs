@@ -1,5 +1,7 @@
 //! Destinations of audit lines.
 
+#![expect(clippy::disallowed_methods, reason = "the audit log has a thread")]
+
 use std::fs::{File, Metadata};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

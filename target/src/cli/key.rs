@@ -1,5 +1,7 @@
 //! `cairn-target key`: secrets for DH-HMAC-CHAP.
 
+#![expect(clippy::disallowed_methods, reason = "a command for one file")]
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;

@@ -24,6 +24,7 @@ use cairn_rdma::PKey;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::ending::CALLER;
+use crate::files;
 use crate::logging;
 use crate::steering::Source;
 use crate::top::{self, Top};
@@ -212,7 +213,9 @@ pub fn main() -> ExitCode {
 }
 
 fn check(file: &Path, offline: bool) -> u8 {
-    let config = match Config::from_file(file, &Flags::default()) {
+    let read = files::call_here(file, |file| Config::from_file(file, &Flags::default()));
+    let read = read.map_err(|error| format!("error: {}: {error}", file.display()));
+    let config = match read.and_then(|read| read.map_err(|error| error.to_string())) {
         Ok(config) => config,
         Err(error) => {
             eprintln!("{error}");

@@ -22,7 +22,7 @@ const ALIVE_WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) fn run(serve: &Serve) -> Result<(), String> {
     let mut source = serve.source();
-    let (text, config) = source.read().map_err(|error| error.to_string())?;
+    let (text, config) = source.read()?;
     let log = logging::start(&config.target.log)?;
     warn_of(&config);
     panics::end_process_on_panic();

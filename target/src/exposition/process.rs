@@ -1,5 +1,7 @@
 //! Metrics of the process, from proc(5).
 
+#![expect(clippy::disallowed_methods, reason = "/proc")]
+
 use std::fs;
 
 use super::reporter::Reporter;

@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use crate::panics::{Part, confine_part};
 use look::{Look, Memory, Shown};
 
-pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
 const NAMED_MAX: usize = 8;
 

@@ -1,5 +1,7 @@
 //! Content of a directory.
 
+#![expect(clippy::disallowed_methods, reason = "each directory has a thread")]
+
 use std::fs;
 use std::io;
 use std::path::Path;

@@ -3,6 +3,8 @@
 //! A file is identified by its inode and creation time: a rename keeps its NSID, a replacement gets
 //! a new one. NSIDs of removed files are reused last, the one free for longest first.
 
+#![expect(clippy::disallowed_methods, reason = "each directory has a thread")]
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs::File;

@@ -1,5 +1,7 @@
 //! Detects programs that have a file open for writing: no lease is then granted.
 
+#![expect(clippy::disallowed_methods, reason = "each directory has a thread")]
+
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;

@@ -4,17 +4,24 @@
 //!
 //! Contains one unsafe call: tokio requires a promise that a descriptor stays open.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
+use std::future::pending;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cairn_rdma::netlink;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+use crate::files;
 
 const READ_BYTES: usize = 4096;
 
@@ -41,20 +48,32 @@ enum Readable {
     Broken,
 }
 
-/// Watched folders, and the awaited names in each.
+/// Watch of a folder, and the awaited name in it; any name if `None`.
+type Watch = (i32, Option<OsString>);
+
+/// Watched folders.
 #[derive(Debug)]
 struct Paths {
     inotify: Readable,
-    awaited: Vec<(i32, OsString)>,
-    /// Folders in which any name is awaited.
-    whole: Vec<i32>,
+    watches: Arc<Mutex<Vec<Watch>>>,
+    /// `None` when all folders are watched.
+    setup: Option<Setup>,
+}
+
+/// Future that watches one folder after another, on threads with a deadline.
+struct Setup(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Setup")
+    }
 }
 
 impl Arrivals {
-    /// Watches these paths, and addresses if `addresses`. Failures are ignored: periodic attempts
-    /// cover them.
+    /// Watches these paths from the first call of [`next`](Self::next) on, and addresses if
+    /// `addresses`. Failures are ignored: periodic attempts cover them.
     pub(super) fn of(paths: &[PathBuf], addresses: bool) -> Self {
-        let watched = || Paths::of(paths).ok();
+        let watched = || Paths::of(paths, false).ok();
         let routes = || netlink::address_reports().ok();
         let devices = || netlink::device_reports().ok();
         Self {
@@ -64,22 +83,22 @@ impl Arrivals {
         }
     }
 
-    /// Watches all changes in these folders, and the folders themselves.
-    pub(crate) fn in_folders(folders: &[PathBuf]) -> Self {
-        let watched = || {
-            let mut paths = Paths::of(folders)?;
-            for folder in folders {
-                if let Readable::New(inotify) = &paths.inotify
-                    && let Ok(watch) = inotify::add_watch(inotify, folder, all_reports())
-                {
-                    paths.whole.push(watch);
-                }
-            }
-            Ok::<_, io::Error>(paths)
-        };
-        Self {
-            paths: (!folders.is_empty()).then(watched).and_then(Result::ok),
+    /// Watches all changes in these folders, and the folders themselves. The watches exist when
+    /// this returns, except in file systems that do not answer.
+    pub(crate) async fn in_folders(folders: &[PathBuf]) -> Self {
+        let watched = || Paths::of(folders, true).ok();
+        let mut this = Self {
+            paths: (!folders.is_empty()).then(watched).flatten(),
             ..Self::default()
+        };
+        this.begun().await;
+        this
+    }
+
+    /// Waits until the folders are watched.
+    async fn begun(&mut self) {
+        if let Some(paths) = &mut self.paths {
+            Paths::begin(&mut paths.setup).await;
         }
     }
 
@@ -131,8 +150,7 @@ impl Readable {
                 }
                 Self::Broken => return std::future::pending().await,
                 Self::Known(fd) => {
-                    // The descriptor is stored again before the wait, because this future may be
-                    // dropped while it waits.
+                    // Put back first: this future may be dropped while it waits.
                     *self = Self::Known(fd);
                     let Self::Known(fd) = self else { return };
                     let Ok(mut ready) = fd.readable().await else {
@@ -182,39 +200,101 @@ fn read_reports(fd: &OwnedFd, mut look: impl FnMut(Option<&[u8]>)) {
     look(None);
 }
 
+fn lock(watches: &Mutex<Vec<Watch>>) -> MutexGuard<'_, Vec<Watch>> {
+    // Whole whatever panics: entries are only added.
+    watches.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Paths {
-    fn of(paths: &[PathBuf]) -> io::Result<Self> {
+    /// Prepares watches for `paths`, and for all names in them if `is_whole`.
+    fn of(paths: &[PathBuf], is_whole: bool) -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        let mut awaited = Vec::new();
+        let mut folders: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
         for path in paths {
-            // Watches the target of each symbolic link, too: /dev/disk/by-id has links.
-            let mut path = path.clone();
-            for _ in 0..LINKS_MAX {
-                if let Some((folder, name)) = first_missing(&path)
-                    && let Ok(watch) = inotify::add_watch(&inotify, folder, reports())
-                {
-                    awaited.push((watch, name));
-                }
-                let Ok(target) = std::fs::read_link(&path) else {
-                    break;
-                };
-                path = path.parent().map_or(target.clone(), |at| at.join(&target));
-            }
+            // Disks may be many in one folder. Directories of files are few.
+            let folder = path.parent().filter(|_| !is_whole).unwrap_or(path);
+            let of_folder = folders.entry(folder.to_owned()).or_default();
+            of_folder.push(path.clone());
         }
+        let watches = Arc::default();
+        let setup = set_up(
+            inotify.try_clone()?,
+            folders,
+            is_whole,
+            Arc::clone(&watches),
+        );
         Ok(Self {
             inotify: Readable::New(inotify),
-            awaited,
-            whole: Vec::new(),
+            watches,
+            setup: Some(Setup(Box::pin(setup))),
         })
+    }
+
+    async fn begin(setup: &mut Option<Setup>) {
+        if let Some(Setup(running)) = setup {
+            running.as_mut().await;
+        }
+        *setup = None;
     }
 
     async fn next(&mut self) {
         let Self {
             inotify,
-            awaited,
-            whole,
+            watches,
+            setup,
         } = self;
-        inotify.drained(|fd| is_awaited(fd, awaited, whole)).await;
+        let begin = async {
+            Self::begin(setup).await;
+            pending().await
+        };
+        tokio::select! {
+            () = inotify.drained(|fd| is_awaited(fd, &lock(watches))) => {}
+            () = begin => {}
+        }
+    }
+}
+
+/// Watches the paths of one folder after another. A folder that does not answer in time stays
+/// unwatched: periodic attempts cover it.
+async fn set_up(
+    inotify: OwnedFd,
+    folders: BTreeMap<PathBuf, Vec<PathBuf>>,
+    is_whole: bool,
+    watches: Arc<Mutex<Vec<Watch>>>,
+) {
+    let inotify = Arc::new(inotify);
+    for (folder, paths) in folders {
+        let inotify = Arc::clone(&inotify);
+        let watch = move |_: &Path| {
+            let mut new = Vec::new();
+            for path in &paths {
+                watch_path(&inotify, path, &mut new);
+                if is_whole && let Ok(watch) = inotify::add_watch(&inotify, path, all_reports()) {
+                    new.push((watch, None));
+                }
+            }
+            new
+        };
+        if let Ok(new) = files::call(&folder, watch).await {
+            lock(&watches).extend(new);
+        }
+    }
+}
+
+/// Watches a path, and each symbolic link's target: /dev/disk/by-id has links. May block.
+#[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
+fn watch_path(inotify: &OwnedFd, path: &Path, watches: &mut Vec<Watch>) {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        if let Some((folder, name)) = first_missing(&path)
+            && let Ok(watch) = inotify::add_watch(inotify, folder, reports())
+        {
+            watches.push((watch, Some(name)));
+        }
+        let Ok(target) = std::fs::read_link(&path) else {
+            break;
+        };
+        path = path.parent().map_or(target.clone(), |at| at.join(&target));
     }
 }
 
@@ -228,16 +308,18 @@ fn reports() -> WatchFlags {
         | WatchFlags::DELETE_SELF
         | WatchFlags::MOVE_SELF
         | WatchFlags::ONLYDIR
+        // Two paths may need the same folder.
+        | WatchFlags::MASK_ADD
 }
 
-/// Returns the events of a folder watched as a whole: also removals, and files closed after
-/// writing. Writes themselves are excluded, because hosts write all the time.
+/// Also removals, and files closed after writing. Writes themselves are excluded: hosts write all
+/// the time.
 fn all_reports() -> WatchFlags {
     reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
 }
 
-/// True if a report concerns an awaited name or a folder watched as a whole.
-fn is_awaited(fd: &OwnedFd, awaited: &[(i32, OsString)], whole: &[i32]) -> bool {
+/// True if a report concerns an awaited name, or a watch that is not known yet.
+fn is_awaited(fd: &OwnedFd, watches: &[Watch]) -> bool {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     let mut reader = Reader::new(fd, &mut buffer);
     let mut found = false;
@@ -247,18 +329,22 @@ fn is_awaited(fd: &OwnedFd, awaited: &[(i32, OsString)], whole: &[i32]) -> bool 
         };
         let overflow = event.events().contains(ReadFlags::QUEUE_OVERFLOW);
         found |= overflow
-            || match event.file_name() {
-                None => true,
-                Some(_) if whole.contains(&event.wd()) => true,
-                Some(name) => awaited.iter().any(|(watch, awaited)| {
-                    *watch == event.wd() && awaited.as_bytes() == name.to_bytes()
-                }),
-            };
+            || event.file_name().is_none_or(|name| {
+                let mut of_watch = watches.iter().filter(|(watch, _)| *watch == event.wd());
+                let mut is_known = false;
+                let is_it = of_watch.any(|(_, awaited)| {
+                    is_known = true;
+                    let bytes = awaited.as_ref().map(|awaited| awaited.as_bytes());
+                    bytes.is_none_or(|awaited| awaited == name.to_bytes())
+                });
+                is_it || !is_known
+            });
     }
     true
 }
 
 /// Deepest existing folder of a path, and the next name in it.
+#[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
 fn first_missing(path: &Path) -> Option<(&Path, OsString)> {
     let mut at = path;
     loop {
@@ -284,6 +370,7 @@ mod tests {
             .build()
             .unwrap();
         runtime.block_on(async {
+            arrivals.begun().await;
             change();
             tokio::time::timeout(PATIENCE, arrivals.next())
                 .await
@@ -316,12 +403,13 @@ mod tests {
     fn other_files_of_the_folder_are_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let disk = folder.path().join("disk");
-        let paths = Paths::of(&[disk]).unwrap();
+        let mut paths = Paths::of(&[disk], false).unwrap();
+        files::wait_for(Paths::begin(&mut paths.setup)).unwrap();
         std::fs::write(folder.path().join("another"), "").unwrap();
         let Readable::New(inotify) = &paths.inotify else {
             panic!("it is new")
         };
-        assert!(!is_awaited(inotify, &paths.awaited, &[]));
+        assert!(!is_awaited(inotify, &lock(&paths.watches)));
     }
 
     #[test]
@@ -335,7 +423,7 @@ mod tests {
         };
         assert!(!report(b"add@/devices/virtual/net/eth7\0SUBSYSTEM=net\0"));
         assert!(report(b"add@/devices/virtual/infiniband/rxe0\0"));
-        // The earlier reports were read, so the result depends on this one only.
+        // The earlier reports were read; this one stands by itself.
         assert!(!report(b"remove@/devices/virtual/net/eth7\0"));
     }
 

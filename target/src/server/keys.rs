@@ -188,6 +188,7 @@ fn nobodys() -> Result<Secret, KeyError> {
 }
 
 /// Reads a file into a buffer that does not grow, so that it can be wiped when dropped. May block.
+#[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
 fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let fail = |source| KeyError::Read {
         path: path.to_owned(),

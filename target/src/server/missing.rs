@@ -199,8 +199,7 @@ impl MissingParts {
         let mut paths: Vec<PathBuf> = Vec::new();
         for subsystem in &config.subsystems {
             for namespace in &subsystem.namespaces {
-                // Pool files are scanned elsewhere. Watching a path that hangs would block this
-                // thread.
+                // Pool files are scanned elsewhere. A path that hangs cannot be watched.
                 if let Backing::Disk(path) = &namespace.backing
                     && namespace.pooled.is_none()
                     && self.has(&(subsystem.nqn, namespace.nsid))

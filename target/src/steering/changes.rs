@@ -324,6 +324,7 @@ impl ChangeQueue {
             Ok(results) => results,
             Err(Refused::ByOne(error) | Refused::All(error)) => vec![Err(error); batch.len()],
         };
+        self.file.sweep().await;
         for (pending, result) in batch.into_iter().zip(results) {
             let _ = pending.answer.send(result);
         }

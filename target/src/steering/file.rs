@@ -79,12 +79,18 @@ struct State {
     text: Arc<str>,
     /// Texts that the target may have left in the file; the file has one of these.
     may_have: Vec<Arc<str>>,
+    /// Temporary files of refused changes, until [`ConfigFile::sweep`] removes them.
+    left: Vec<Place>,
 }
 
 impl State {
     fn new(text: Arc<str>) -> Self {
         let may_have = vec![Arc::clone(&text)];
-        Self { text, may_have }
+        Self {
+            text,
+            may_have,
+            left: Vec::new(),
+        }
     }
 
     /// Records the content of the file. Returns false for a text that the target did not write.
@@ -111,17 +117,42 @@ impl ConfigFile {
 
     /// Records that `text`, read from the file, is in force.
     pub(super) fn adopt(&self, text: String) {
-        *self.state() = State::new(text.into());
+        self.record(text.into());
+    }
+
+    fn record(&self, text: Arc<str>) {
+        let mut state = self.state();
+        let left = std::mem::take(&mut state.left);
+        *state = State {
+            left,
+            ..State::new(text)
+        };
+    }
+
+    /// Removes the temporary files of refused changes.
+    pub(super) async fn sweep(&self) {
+        let left = std::mem::take(&mut self.state().left);
+        if let Some(path) = self.path.as_deref().filter(|_| !left.is_empty()) {
+            let remove = move |_: &Path| left.iter().for_each(Place::discard);
+            // The next change replaces a temporary file that stays.
+            let _ = files::call(path, remove).await;
+        }
     }
 
     /// Writes `text` to a temporary file.
     pub(super) async fn prepare(&self, text: String) -> Result<Prepared, WriteError> {
+        self.sweep().await;
         let text: Arc<str> = text.into();
         let place = match &self.path {
             Some(path) => {
-                let (file, new) = (self.clone(), Arc::clone(&text));
-                // A place that comes late is dropped, and its file with it.
-                let written = files::call(path, move |path| file.write_beside(path, &new)).await;
+                let (file, new, at) = (self.clone(), Arc::clone(&text), path.clone());
+                let write = move || file.write_beside(&at, &new);
+                let discard = |written: Result<Place, WriteError>| {
+                    if let Ok(place) = written {
+                        place.discard();
+                    }
+                };
+                let written = files::call_or_undo(path, write, discard).await;
                 Some(written.map_err(|source| system(path, source))??)
             }
             None => None,
@@ -136,7 +167,10 @@ impl ConfigFile {
     fn write_beside(&self, path: &Path, text: &str) -> Result<Place, WriteError> {
         let place = Place::of(path).map_err(|source| system(path, source))?;
         place.check(self)?;
-        place.write(text).map_err(|source| place.system(source))?;
+        place.write(text).map_err(|source| {
+            place.discard();
+            place.system(source)
+        })?;
         Ok(place)
     }
 
@@ -157,29 +191,40 @@ pub(super) struct Prepared {
 impl Prepared {
     /// Replaces the file's content; after an error the former content stays. If the file system is late, the file
     /// gets its former content back as soon as it answers.
-    pub(super) async fn commit(self) -> Result<(), WriteError> {
-        let Self { file, text, place } = self;
+    pub(super) async fn commit(mut self) -> Result<(), WriteError> {
+        let (file, text, place) = (self.file.clone(), Arc::clone(&self.text), self.place.take());
         if let (Some(place), Some(path)) = (place, file.path.clone()) {
             let (own, new) = (file.clone(), Arc::clone(&text));
             let replace = move || {
                 let done = place.commit(&own, &new);
+                place.discard();
                 (place, own, done)
             };
             let put_back = |(place, own, done): (Place, ConfigFile, Result<(), WriteError>)| {
                 if done.is_ok() {
                     place.put_back(&own);
+                    place.discard();
                 }
             };
             let ended = files::call_or_undo(&path, replace, put_back).await;
             let (_, _, done) = ended.map_err(|source| system(&path, source))?;
             done?;
         }
-        *file.state() = State::new(text);
+        file.record(text);
         Ok(())
     }
 }
 
-/// Resolved path of the file and its temporary copy, which is removed when dropped.
+/// A refused change is dropped by the control plane, which must not wait for the file system.
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.file.state().left.push(place);
+        }
+    }
+}
+
+/// Resolved path of the file and its temporary copy. All methods may block.
 #[derive(Debug)]
 struct Place {
     path: PathBuf,
@@ -188,6 +233,7 @@ struct Place {
 }
 
 impl Place {
+    #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn of(path: &Path) -> io::Result<Self> {
         // The path is resolved, so that a symbolic link stays a link.
         let path = fs::canonicalize(path)?;
@@ -201,6 +247,7 @@ impl Place {
     }
 
     /// Fails if the file has a text that the target did not write.
+    #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn check(&self, file: &ConfigFile) -> Result<(), WriteError> {
         let now = fs::read(&self.path).map_err(|source| self.system(source))?;
         if file.state().found(&now) {
@@ -220,6 +267,7 @@ impl Place {
     }
 
     /// Writes the temporary file with owner and mode of the old file.
+    #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn write(&self, text: &str) -> io::Result<()> {
         // A crash may have left a temporary file.
         let _ = fs::remove_file(&self.new);
@@ -243,6 +291,7 @@ impl Place {
         file.sync_all()
     }
 
+    #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn replace(&self) -> io::Result<()> {
         fs::rename(&self.new, &self.path)?;
         self.folder.sync_all()
@@ -273,6 +322,7 @@ impl Place {
     }
 
     /// True if the file certainly has the text in force.
+    #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn look(&self, file: &ConfigFile) -> bool {
         // An unreadable file may have any of the recorded texts.
         let now = fs::read(&self.path);
@@ -284,10 +334,10 @@ impl Place {
     fn system(&self, source: io::Error) -> WriteError {
         system(&self.path, source)
     }
-}
 
-impl Drop for Place {
-    fn drop(&mut self) {
+    /// Removes the temporary file, if it is there.
+    #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
+    fn discard(&self) {
         let _ = fs::remove_file(&self.new);
     }
 }
@@ -375,6 +425,23 @@ mod tests {
             prepare(&file, "more"),
             Err(WriteError::Changed(_))
         ));
+    }
+
+    #[test]
+    fn a_refused_change_leaves_its_file_to_the_next_sweep() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("target.toml");
+        fs::write(&path, "old").unwrap();
+        let file = file(&path, "old");
+        let names = || fs::read_dir(folder.path()).unwrap().count();
+        drop(prepare(&file, "new").unwrap());
+        assert_eq!(names(), 2);
+        let next = prepare(&file, "newer").unwrap();
+        drop(next);
+        files::wait_for(file.sweep()).unwrap();
+        assert_eq!(names(), 1);
+        commit(prepare(&file, "newest").unwrap()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "newest");
     }
 
     #[test]

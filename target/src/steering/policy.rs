@@ -87,8 +87,7 @@ fn folders(config: &Config) -> HashSet<&Path> {
 
 fn check_path(exports: &Exports, path: &Path) -> Result<(), Error> {
     let shown = path.display().to_string();
-    let found = files::wait_for(files::access(path, |path| std::fs::canonicalize(path)));
-    let resolved = found.and_then(|found| found).map_err(|error| {
+    let resolved = files::canonicalize_here(path).map_err(|error| {
         let message = format!("{shown} cannot be looked up: {error}");
         Error::errno(errno_of(&error), message)
     })?;

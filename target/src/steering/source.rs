@@ -7,6 +7,7 @@ use cairn_config::{
     Reactors,
 };
 
+use crate::files;
 use crate::pool::Pools;
 
 /// Name of the configuration in error messages if there is no file.
@@ -41,12 +42,16 @@ impl Source {
     }
 
     /// Reads the file; returns its text and its meaning combined with the options.
-    pub(crate) fn read(&self) -> Result<(String, Config), ConfigError> {
+    pub(crate) fn read(&self) -> Result<(String, Config), String> {
         let text = match &self.path {
-            Some(path) => cairn_config::read_file(path)?,
+            Some(path) => {
+                let read = files::call_here(path, cairn_config::read_file);
+                let read = read.map_err(|error| format!("error: {}: {error}", path.display()))?;
+                read.map_err(|error| error.to_string())?
+            }
             None => String::new(),
         };
-        let config = self.parse(&text)?;
+        let config = self.parse(&text).map_err(|error| error.to_string())?;
         Ok((text, config))
     }
 

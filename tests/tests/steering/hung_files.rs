@@ -1,6 +1,7 @@
 //! Named files on a hanging file system, and a FIFO.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use cairn_control::CallError;
 use cairn_tests::faulty_disk::HangingFolder;
+use cairn_tests::process::program;
 use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
@@ -93,6 +95,119 @@ fn a_reload_that_needs_a_hung_file_system_ends() {
         assert!(Instant::now() < deadline, "reloads fail for good: {error}");
         sleep(PAUSE);
     }
+}
+
+/// The change is refused after its temporary file was written, and then the file's folder hangs.
+#[test]
+fn a_refused_change_whose_file_cannot_be_removed_stops_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let [hung, apart] = ["hung", "apart"].map(|name| folder.path().join(name));
+    [&hung, &apart].map(|place| fs::create_dir(place).unwrap());
+    let target = Steered::start();
+    let (config, real) = (target.config(), apart.join("target.toml"));
+    fs::copy(&config, &real).unwrap();
+    fs::remove_file(&config).unwrap();
+    symlink(&real, &config).unwrap();
+    let Some(hanging) = HangingFolder::mount(&hung) else {
+        return;
+    };
+    let add = json!({"nqn": NQN, "export": hung.join("namespace")});
+    let mut also = None;
+    scope(|scope| {
+        let late = scope.spawn(|| target.call("cairn_namespace_add", add));
+        while !late.is_finished() {
+            target.done("cairn_status", json!({}));
+            if also.is_none() && apart.join("target.toml.new").exists() {
+                also = Some(HangingFolder::mount(&apart).unwrap());
+            }
+            sleep(PAUSE);
+        }
+        late.join().unwrap().unwrap_err();
+    });
+    assert!(also.is_some(), "no temporary file was written");
+    target.done("cairn_status", json!({}));
+    drop((also, hanging));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let size = json!({"name": "after", "num_blocks": 8, "block_size": 512});
+    while let Err(error) = target.call("bdev_malloc_create", size.clone()) {
+        assert!(Instant::now() < deadline, "changes fail for good: {error}");
+        sleep(PAUSE);
+    }
+}
+
+/// The port becomes free while a disk is missing in a folder that hangs: the target then watches that folder again.
+#[test]
+fn a_missing_disk_in_a_hung_folder_does_not_stop_the_watch_for_other_parts() {
+    let (mut hung, mut busy) = (PathBuf::new(), None);
+    let target = Steered::start_after(|folder, address| {
+        hung = folder.join("hung");
+        fs::create_dir(&hung).unwrap();
+        let listener = TcpListener::bind((address, 0)).unwrap();
+        let at = listener.local_addr().unwrap();
+        busy = Some(listener);
+        let disk = hung.join("disk");
+        format!(
+            "[[subsystem.namespace]]\nnsid = 2\nexport = {disk:?}\n[metrics]\nlisten = \"{at}\"\n"
+        )
+    });
+    let missing = || target.done("cairn_status", json!({}))["missing"].to_string();
+    assert!(missing().contains("metrics") && missing().contains("disk"));
+    let Some(hanging) = HangingFolder::mount(&hung) else {
+        return;
+    };
+    drop(busy);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while missing().contains("metrics") {
+        assert!(Instant::now() < deadline, "{}", missing());
+        sleep(PAUSE);
+    }
+    assert!(missing().contains("disk"));
+    drop(hanging);
+}
+
+#[test]
+fn a_check_of_files_on_a_hung_file_system_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let hung = folder.path().join("hung");
+    fs::create_dir(&hung).unwrap();
+    let Some(hanging) = HangingFolder::mount(&hung) else {
+        return;
+    };
+    let at = |name: &str| hung.join(name);
+    let check = |config: PathBuf, control: PathBuf, more: &str| {
+        let text = format!(
+            "[control]\nsocket = {control:?}\n[[listener]]\naddress = \"127.0.0.1\"\n\
+             [[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n{more}"
+        );
+        if config != at("target.toml") {
+            fs::write(&config, text).unwrap();
+        }
+        let checked = Command::new("timeout")
+            .arg("120")
+            .arg(program("cairn-target-process"))
+            .arg("check")
+            .arg(&config)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(checked.stderr).unwrap();
+        assert_ne!(checked.status.code(), Some(124), "{config:?} hangs: {said}");
+        assert!(said.contains("has not answered"), "{config:?}: {said}");
+    };
+    let disk = |nsid| {
+        let export = at(&format!("disk{nsid}"));
+        format!("[[subsystem.namespace]]\nnsid = {nsid}\nexport = {export:?}\n")
+    };
+    let disks: String = (1..=9).map(disk).collect();
+    let audit = format!("[audit]\nfile = {:?}\n", at("audit"));
+    let here = |name: &str| folder.path().join(name);
+    let off = || PathBuf::from("off");
+    scope(|scope| {
+        scope.spawn(|| check(here("disks"), off(), &disks));
+        scope.spawn(|| check(here("audit"), off(), &audit));
+        scope.spawn(|| check(here("socket"), at("target.sock"), ""));
+        scope.spawn(|| check(at("target.toml"), off(), ""));
+    });
+    drop(hanging);
 }
 
 #[test]

@@ -10,14 +10,30 @@ use rustix::fs::{Access, AtFlags, CWD};
 
 use super::user;
 use crate::audit::JOURNAL;
+use crate::files;
 
 pub(super) fn problems(audit: &Audit) -> Vec<String> {
-    let file = audit.file.as_deref().and_then(|path| file(path).err());
-    let journal = audit.journal.then(|| socket(Path::new(JOURNAL)).err());
-    let datagram = audit.datagram.as_deref().map(|path| socket(path).err());
-    let found = [file, journal.flatten(), datagram.flatten()];
-    let found = found.into_iter().flatten();
-    found.map(|text| format!("audit log: {text}")).collect()
+    let named = audit.file.as_deref();
+    let journal = audit.journal.then_some(Path::new(JOURNAL));
+    let found = [
+        named.and_then(|path| in_time(path, file).err()),
+        journal.and_then(|path| in_time(path, socket).err()),
+        audit
+            .datagram
+            .as_deref()
+            .and_then(|path| in_time(path, socket).err()),
+    ];
+    found
+        .into_iter()
+        .flatten()
+        .map(|text| format!("audit log: {text}"))
+        .collect()
+}
+
+/// Makes a check within the deadline of file accesses.
+fn in_time(path: &Path, check: fn(&Path) -> Result<(), String>) -> Result<(), String> {
+    let checked = files::call_here(path, check);
+    checked.unwrap_or_else(|error| Err(format!("{}: {error}", path.display())))
 }
 
 fn file(path: &Path) -> Result<(), String> {
@@ -52,6 +68,8 @@ fn socket(path: &Path) -> Result<(), String> {
     }
 }
 
+/// `None` if nothing exists there.
+#[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
 fn kind(path: &Path) -> Result<Option<Metadata>, String> {
     match path.symlink_metadata() {
         Ok(found) => Ok(Some(found)),

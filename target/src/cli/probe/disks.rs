@@ -12,6 +12,7 @@ use cairn_disk::Backend;
 use rustix::fs::{Access, AtFlags, CWD};
 
 use super::{Finding, Severity};
+use crate::files;
 use crate::server::{Identity, tell_apart, try_backend};
 
 pub(super) struct Problem {
@@ -20,13 +21,78 @@ pub(super) struct Problem {
     pub(super) by_another: bool,
 }
 
+/// Disks that do not answer, after which the check opens no other one.
+const LATE_MAX: u32 = 3;
+
 /// Device and inode of a file; device number of a device.
 type Place = (u64, u64);
 
 struct Opened<'a> {
     nqn: &'a Nqn,
     config: &'a Namespace,
+    /// Length of the file; 0 for a device.
+    bytes: u64,
     disk: Backend,
+}
+
+/// Observations of a disk, made by one call on a thread.
+struct Look {
+    place: Option<Place>,
+    bytes: u64,
+    opened: Result<Option<Backend>, String>,
+}
+
+impl Look {
+    fn failed(error: String) -> Self {
+        Self {
+            place: None,
+            bytes: 0,
+            opened: Err(error),
+        }
+    }
+
+    /// May block.
+    #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
+    fn at(namespace: &Namespace) -> Self {
+        let Backing::Disk(path) = &namespace.backing else {
+            return Self {
+                place: None,
+                bytes: 0,
+                opened: try_backend(namespace).map_err(|error| error.to_string()),
+            };
+        };
+        let found = std::fs::metadata(path).ok();
+        let place = found.as_ref().map(|found| match found.rdev() {
+            0 => (found.dev(), found.ino()),
+            device => (device, 0),
+        });
+        let opened = may_open(path, namespace.read_only)
+            .and_then(|()| try_backend(namespace).map_err(|error| error.to_string()));
+        Self {
+            place,
+            bytes: found.map_or(0, |found| found.len()),
+            opened,
+        }
+    }
+}
+
+/// Opens the disk, within the deadline of file accesses. `late` counts the disks that did not answer.
+fn look_in_time(namespace: &Namespace, late: &mut u32) -> Result<Look, String> {
+    let Backing::Disk(path) = &namespace.backing else {
+        return Ok(Look::at(namespace));
+    };
+    let shown = path.display();
+    if *late == LATE_MAX {
+        return Err(format!(
+            "{shown} is not checked, because {LATE_MAX} other disks do not answer"
+        ));
+    }
+    let config = namespace.clone();
+    let look = files::call_here(path, move |_| Look::at(&config));
+    look.map_err(|error| {
+        *late += 1;
+        format!("{shown}: {error}")
+    })
 }
 
 /// Returns the problems of namespaces that `serve` would lack, and notes about disks that it would export in part.
@@ -34,12 +100,16 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     let mut problems = Vec::new();
     let mut opened: Vec<Opened<'_>> = Vec::new();
     let mut places = HashSet::new();
+    let mut late = 0;
     for subsystem in &config.subsystems {
         for namespace in &subsystem.namespaces {
             let nqn = &subsystem.nqn;
-            let place = place_of(namespace);
-            let is_first = place.is_none_or(|place| places.insert(place));
-            let disk = match open(namespace) {
+            let look = match look_in_time(namespace, &mut late) {
+                Ok(look) => look,
+                Err(error) => Look::failed(error),
+            };
+            let is_first = look.place.is_none_or(|place| places.insert(place));
+            let disk = match look.opened {
                 Ok(None) => continue,
                 Ok(Some(disk)) => disk,
                 Err(error) => {
@@ -53,6 +123,7 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
             opened.push(Opened {
                 nqn,
                 config: namespace,
+                bytes: look.bytes,
                 disk,
             });
             let all = opened.iter().enumerate();
@@ -78,10 +149,8 @@ impl Opened<'_> {
         let Backing::Disk(path) = &self.config.backing else {
             return None;
         };
-        // The metadata of a block device have no length.
-        let bytes = std::fs::metadata(path).ok()?.len();
         let block = self.disk.geometry().block_bytes;
-        let rest = bytes % u64::from(block);
+        let rest = self.bytes % u64::from(block);
         (rest != 0).then(|| {
             let text = format!(
                 "namespace {} of {}: the size of {} is no multiple of the block, {block} bytes: hosts do not see its \
@@ -117,26 +186,7 @@ impl Opened<'_> {
     }
 }
 
-fn place_of(namespace: &Namespace) -> Option<Place> {
-    let Backing::Disk(path) = &namespace.backing else {
-        return None;
-    };
-    let found = std::fs::metadata(path).ok()?;
-    Some(match found.rdev() {
-        0 => (found.dev(), found.ino()),
-        device => (device, 0),
-    })
-}
-
-fn open(namespace: &Namespace) -> Result<Option<Backend>, String> {
-    if let Backing::Disk(path) = &namespace.backing {
-        may_open(path, namespace.read_only)?;
-    }
-    try_backend(namespace).map_err(|error| error.to_string())
-}
-
-/// Checks that `serve` would have permission to open the file. The probe itself only opens disks
-/// for reading.
+/// Checks the permissions of `serve`; the check itself opens disks read-only.
 fn may_open(path: &Path, read_only: bool) -> Result<(), String> {
     let shown = path.display();
     let user = super::user();
@@ -173,6 +223,7 @@ fn memory(config: &Config) -> Option<Problem> {
 }
 
 /// Bytes of RAM (proc_meminfo(5)).
+#[expect(clippy::disallowed_methods, reason = "/proc")]
 fn memory_of_machine() -> io::Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));

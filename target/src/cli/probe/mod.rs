@@ -20,6 +20,7 @@ use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::diagnosis;
 use super::serve::raise_file_limit;
+use crate::files;
 use crate::pool::Pools;
 use crate::server::{KeyError, check_count, key_errors};
 use crate::{logging, placement, steering};
@@ -68,7 +69,12 @@ pub(super) fn probe(config: &Config) -> Vec<Finding> {
 }
 
 fn socket(control: &Control) -> Option<Finding> {
-    let (error, is_fatal) = steering::check_socket(control).err()?;
+    let path = steering::path_of(control)?;
+    let own = control.clone();
+    let checked = files::call_here(&path, move |_| steering::check_socket(&own));
+    let (error, is_fatal) = checked
+        .unwrap_or_else(|source| Err((BindError::System { path, source }, true)))
+        .err()?;
     if matches!(error, BindError::InUse(_)) && runs(control) {
         return Some(Finding {
             severity: Severity::Note,

@@ -4,7 +4,6 @@
 //! its name.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use cairn_config::{Backing, NewLimits};
@@ -43,7 +42,7 @@ pub(super) async fn create(method: &str, params: Map<String, Value>) -> Result<N
     if !is_sized {
         let file: FileBdev = read(params)?;
         block_size(file.block_size.filter(|bytes| *bytes != 0).unwrap_or(512))?;
-        let looked = files::access(Path::new(&file.filename), |path| fs::metadata(path)).await;
+        let looked = files::metadata(Path::new(&file.filename)).await;
         looked.map_err(|error| {
             Error::errno(errno_of(&error), format!("{}: {error}", file.filename))
         })?;

@@ -133,7 +133,7 @@ async fn check_file(path: &Path) -> Result<(), Error> {
         return refused("the path of a key is absolute".to_owned());
     }
     let shown = path.display();
-    let looked = files::access(path, |path| std::fs::metadata(path)).await;
+    let looked = files::metadata(path).await;
     let file: Metadata =
         looked.map_err(|error| Error::errno(errno_of(&error), format!("{shown}: {error}")))?;
     if file.mode() & 0o077 != 0 {

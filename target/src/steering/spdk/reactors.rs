@@ -1,5 +1,7 @@
 //! Reactors in the format of SPDK's framework.
 
+#![expect(clippy::disallowed_methods, reason = "/proc and /sys")]
+
 use std::fs;
 use std::path::Path;
 
