@@ -112,19 +112,19 @@ impl Arrivals {
         let path = async {
             match paths {
                 Some(paths) => paths.next().await,
-                None => std::future::pending().await,
+                None => pending().await,
             }
         };
         let address = async {
             match addresses {
                 Some(addresses) => addresses.drained(drain).await,
-                None => std::future::pending().await,
+                None => pending().await,
             }
         };
         let rdma_device = async {
             match rdma_devices {
                 Some(devices) => devices.drained(has_rdma_device).await,
-                None => std::future::pending().await,
+                None => pending().await,
             }
         };
         tokio::select! {
@@ -148,7 +148,7 @@ impl Readable {
                         *self = Self::Known(known);
                     }
                 }
-                Self::Broken => return std::future::pending().await,
+                Self::Broken => return pending().await,
                 Self::Known(fd) => {
                     // Put back first: this future may be dropped while it waits.
                     *self = Self::Known(fd);
@@ -245,7 +245,7 @@ impl Paths {
         } = self;
         let begin = async {
             Self::begin(setup).await;
-            pending().await
+            pending().await;
         };
         tokio::select! {
             () = inotify.drained(|fd| is_awaited(fd, &lock(watches))) => {}

@@ -102,7 +102,9 @@ fn a_reload_that_needs_a_hung_file_system_ends() {
 fn a_refused_change_whose_file_cannot_be_removed_stops_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let [hung, apart] = ["hung", "apart"].map(|name| folder.path().join(name));
-    [&hung, &apart].map(|place| fs::create_dir(place).unwrap());
+    for place in [&hung, &apart] {
+        fs::create_dir(place).unwrap();
+    }
     let target = Steered::start();
     let (config, real) = (target.config(), apart.join("target.toml"));
     fs::copy(&config, &real).unwrap();
