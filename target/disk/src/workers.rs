@@ -32,6 +32,9 @@ pub(crate) enum Outcome<J> {
 pub(crate) trait Job: Send + Sized + 'static {
     /// Executes the job on the worker's thread. May block.
     fn run(self) -> Outcome<Self>;
+
+    /// Injected bug, for a test of the simulation: the job loses its cancellation.
+    fn lose_cancellation(&self);
 }
 
 #[derive(Debug)]
@@ -42,10 +45,14 @@ struct Shared<J> {
     state: Mutex<State<J>>,
     called: Condvar,
     wake: Wake,
+    /// True if [`Workers::step`] executes the jobs, instead of threads.
+    stepped: bool,
 }
 
 struct State<J> {
     jobs: VecDeque<(u64, J)>,
+    /// Outcomes not reported yet, in a simulation.
+    unreported: VecDeque<(u64, Outcome<J>)>,
     ended: VecDeque<(u64, Outcome<J>)>,
     idle: usize,
     /// Jobs whose outcome was not popped.
@@ -60,11 +67,14 @@ impl<J> std::fmt::Debug for State<J> {
 }
 
 impl<J: Job> Workers<J> {
-    pub(crate) fn new() -> Option<Self> {
+    /// Starts without workers. With `stepped`, no thread is started, and [`Self::step`] executes
+    /// the jobs. Returns `None` if no eventfd can be created.
+    pub(crate) fn new(stepped: bool) -> Option<Self> {
         let wake = Wake::new().ok()?;
         Some(Self(Arc::new(Shared {
             state: Mutex::new(State {
                 jobs: VecDeque::new(),
+                unreported: VecDeque::new(),
                 ended: VecDeque::new(),
                 idle: 0,
                 out: 0,
@@ -72,6 +82,7 @@ impl<J: Job> Workers<J> {
             }),
             called: Condvar::new(),
             wake,
+            stepped,
         })))
     }
 
@@ -80,6 +91,9 @@ impl<J: Job> Workers<J> {
         let mut state = self.0.state();
         state.jobs.push_back((tag, job));
         state.out += 1;
+        if self.0.stepped {
+            return;
+        }
         if state.jobs.len() <= state.idle {
             self.0.called.notify_one();
             return;
@@ -95,6 +109,31 @@ impl<J: Job> Workers<J> {
                     .end(&mut state, tag, Outcome::Ended(Err(libc::EAGAIN)));
             }
         }
+    }
+
+    /// Moves each worker of a simulation to its next scheduling point: it executes its job, or
+    /// reports the outcome of an executed one. Returns true if a worker moved. With `loses`, jobs
+    /// that were not started lose their cancellations before they are reported: an injected bug.
+    pub(crate) fn step(&self, loses: bool) -> bool {
+        let mut state = self.0.state();
+        let jobs = std::mem::take(&mut state.jobs);
+        let unreported = std::mem::take(&mut state.unreported);
+        let moved = !jobs.is_empty() || !unreported.is_empty();
+        for (tag, outcome) in unreported {
+            if let Outcome::Undone(job) = &outcome
+                && loses
+            {
+                job.lose_cancellation();
+            }
+            self.0.end(&mut state, tag, outcome);
+        }
+        drop(state);
+        let outcomes: Vec<_> = jobs
+            .into_iter()
+            .map(|(tag, job)| (tag, job.run()))
+            .collect();
+        self.0.state().unreported.extend(outcomes);
+        moved
     }
 
     /// Readable when a job ends.
@@ -184,6 +223,8 @@ mod tests {
         fn run(self) -> Outcome<Self> {
             Outcome::Ended((self.0)())
         }
+
+        fn lose_cancellation(&self) {}
     }
 
     fn begin(workers: &Workers<Call>, tag: u64, call: impl FnOnce() -> Ended + Send + 'static) {
@@ -206,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_job_that_hangs_keeps_no_other_waiting() {
-        let workers = Workers::new().unwrap();
+        let workers = Workers::new(false).unwrap();
         let (release, hangs) = channel::<()>();
         begin(&workers, 1, move || {
             let _ = hangs.recv();
@@ -222,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_job_that_panics_ends_with_an_error_and_its_worker_goes_on() {
-        let workers = Workers::new().unwrap();
+        let workers = Workers::new(false).unwrap();
         for tag in 0..3 {
             begin(&workers, 2 * tag, || panic!("on purpose"));
             assert_eq!(next(&workers), (2 * tag, Err(FATE_UNKNOWN)));
@@ -234,12 +275,24 @@ mod tests {
 
     #[test]
     fn many_jobs_at_once_all_end() {
-        let workers = Workers::new().unwrap();
+        let workers = Workers::new(false).unwrap();
         for tag in 0..200 {
             begin(&workers, tag, || Ok(0));
         }
         let mut ended: Vec<u64> = (0..200).map(|_| next(&workers).0).collect();
         ended.sort_unstable();
         assert!(ended.into_iter().eq(0..200));
+    }
+
+    #[test]
+    fn a_simulated_worker_reports_one_step_after_its_job() {
+        let workers = Workers::new(true).unwrap();
+        begin(&workers, 1, || Ok(7));
+        assert!(workers.pop().is_none());
+        assert!(workers.step(false));
+        assert!(workers.pop().is_none(), "the outcome is not reported yet");
+        assert!(workers.step(false));
+        assert_eq!(next(&workers), (1, Ok(7)));
+        assert!(!workers.step(false));
     }
 }

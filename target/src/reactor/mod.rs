@@ -171,6 +171,16 @@ impl Reactor {
         }
     }
 
+    /// Lets the caller run the workers of the disks, in place of threads.
+    pub(crate) fn replace_workers(&mut self) {
+        self.io.ring.replace_workers();
+    }
+
+    /// Runs the workers of the disks ([`cairn_disk::Ring::step_workers`]).
+    pub(crate) fn step_workers(&mut self, loses: bool) -> bool {
+        self.io.ring.step_workers(loses)
+    }
+
     pub(crate) fn step(&mut self, now: Instant) -> Rest {
         self.time.now.at = now;
         let passed_ns = self.count_time(now.duration_since(self.time.started).as_nanos() as u64);

@@ -92,6 +92,23 @@ impl Reactors {
         }
     }
 
+    /// Replaces the worker threads of stepped reactors by [`Self::step_workers`].
+    pub(super) fn replace_workers(&mut self) {
+        if let Self::Stepped(reactors) = self {
+            reactors.iter_mut().for_each(Reactor::replace_workers);
+        }
+    }
+
+    /// Moves each worker of stepped reactors to its next scheduling point.
+    pub(super) fn step_workers(&mut self, loses: bool) -> bool {
+        let Self::Stepped(reactors) = self else {
+            return false;
+        };
+        reactors
+            .iter_mut()
+            .fold(false, |moved, reactor| reactor.step_workers(loses) | moved)
+    }
+
     /// Abandons all commands of stepped reactors.
     pub(super) fn kill(&mut self) {
         if let Self::Stepped(reactors) = self {

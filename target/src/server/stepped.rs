@@ -85,6 +85,19 @@ impl SteppedTarget {
         self.control.reactors.round(self.clock.now());
     }
 
+    /// Replaces the worker threads of the disks by [`Self::step_workers`]. Call this before the first
+    /// write.
+    pub fn replace_workers(&mut self) {
+        self.control.reactors.replace_workers();
+    }
+
+    /// Moves each worker to its next scheduling point: it executes its change, or reports the
+    /// outcome of an executed one. Returns true if a worker moved. `loses` injects a bug, for a test
+    /// of the simulation: changes returned by workers lose their cancellations.
+    pub fn step_workers(&mut self, loses: bool) -> bool {
+        self.control.reactors.step_workers(loses)
+    }
+
     /// Runs only the control plane's pending work; counterpart of [`Self::round`].
     pub fn attend(&mut self) {
         self.control.step();

@@ -39,7 +39,8 @@ pub(crate) struct Simulated {
     traits: Traits,
     /// Outstanding commands by position in the buffer.
     slots: Vec<Option<Pending>>,
-    aborts: Vec<Ticket>,
+    /// Outstanding Aborts, each with its victim.
+    aborts: Vec<(Ticket, Ticket)>,
     next_seed: u64,
     /// True if connections may be lost, because the network is cut or loses many packets.
     pub(crate) excused: bool,
@@ -266,7 +267,11 @@ impl Simulated {
             range,
             since: world::now(),
             key: key.filter(|_| invalidates),
-            may_be_aborted: false,
+            // An Abort may reach the next command with the CID of its victim.
+            may_be_aborted: self
+                .aborts
+                .iter()
+                .any(|(_, victim)| (victim.qid(), victim.cid()) == (ticket.qid(), ticket.cid())),
         });
         Ok(())
     }
@@ -298,7 +303,7 @@ impl Simulated {
         world::note(|| format!("abort of {ticket:?}"));
         let sqe = command::abort(ticket.qid(), ticket.cid());
         match self.controller.submit(0, sqe, Data::None) {
-            Ok(ticket) => self.aborts.push(ticket),
+            Ok(abort) => self.aborts.push((abort, ticket)),
             Err(unsent) => match unsent.error {
                 HostError::QueueFull { .. } => {}
                 error => self.check(&error),
@@ -341,7 +346,7 @@ impl Simulated {
 
     fn collect_aborts(&mut self) {
         for index in (0..self.aborts.len()).rev() {
-            let Some(ended) = self.controller.take(self.aborts[index]) else {
+            let Some(ended) = self.controller.take(self.aborts[index].0) else {
                 continue;
             };
             self.aborts.swap_remove(index);

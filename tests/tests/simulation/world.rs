@@ -51,6 +51,8 @@ pub(crate) struct World {
     trace: bool,
     idle_steps: u32,
     pub(crate) stopped: Stopped,
+    /// Planted bug: changes returned by workers lose their cancellations.
+    pub(crate) loses_cancellations: bool,
 }
 
 /// Stopped threads of the target, in any combination the system's scheduler may produce.
@@ -59,6 +61,8 @@ pub(crate) struct Stopped {
     pub(crate) manager: bool,
     /// Reactors and control plane.
     pub(crate) target: bool,
+    /// Worker threads of the disks.
+    pub(crate) workers: bool,
 }
 
 pub(crate) fn begin(plan: &Plan, weather: Weather, random: &mut Random) {
@@ -113,8 +117,9 @@ impl World {
         let config = Config::parse("simulation", &text, &Flags::default())
             .unwrap_or_else(|error| panic!("the configuration is wrong:\n{error}\n{text}"));
         let provider: Arc<dyn Provider> = Arc::new(target_side.clone());
-        let target = SteppedTarget::start(config, vec![provider], clock.clone())
+        let mut target = SteppedTarget::start(config, vec![provider], clock.clone())
             .unwrap_or_else(|error| panic!("the target does not start: {error}"));
+        target.replace_workers();
         Self {
             start: clock.now(),
             clock,
@@ -128,7 +133,13 @@ impl World {
             trace: plan.trace,
             idle_steps: 0,
             stopped: Stopped::default(),
+            loses_cancellations: false,
         }
+    }
+
+    /// Moves each worker thread to its next scheduling point. Returns true if one moved.
+    pub(crate) fn step_workers(&mut self) -> bool {
+        self.target.step_workers(self.loses_cancellations)
     }
 
     pub(crate) fn remote(&self) -> SocketAddr {
@@ -179,10 +190,10 @@ impl World {
             true => None,
             false => self.target.step(),
         };
-        let mut deadlines = [managers, target, None];
-        // Handles connection requests of the target.
-        deadlines[2] = self.step_managers();
         let now = self.clock.now();
+        let workers = (!self.stopped.workers && self.step_workers()).then_some(now);
+        // Handle the connection requests of the target.
+        let deadlines = [managers, target, workers, self.step_managers()];
         while let Some(frame) = self.wire.take_sent() {
             self.send(now, frame);
         }

@@ -78,6 +78,10 @@ impl Fate {
         self.0.store(true, Ordering::Release);
     }
 
+    fn lose(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+
     fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
@@ -130,6 +134,10 @@ impl workers::Job for Job {
                 return Outcome::Ended(ended);
             }
         }
+    }
+
+    fn lose_cancellation(&self) {
+        self.fate.lose();
     }
 }
 
@@ -239,6 +247,8 @@ pub(super) struct Apart {
     /// Whether workers returned changes because of a gap.
     came_back: bool,
     closed: bool,
+    /// Whether [`Self::step`] runs the workers.
+    stepped: bool,
 }
 
 impl Apart {
@@ -247,9 +257,25 @@ impl Apart {
         if self.workers.is_some() {
             return Ok(None);
         }
-        self.workers = Workers::new();
+        self.workers = Workers::new(self.stepped);
         let workers = self.workers.as_ref().ok_or(())?;
         Ok(Some(workers.wake_fd()))
+    }
+
+    /// Replaces the worker threads by [`Self::step`]. Call this before the first change.
+    pub(super) fn replace_threads(&mut self) {
+        assert!(self.workers.is_none(), "no worker has started");
+        self.stepped = true;
+    }
+
+    /// Runs the workers of a simulation ([`Workers::step`]).
+    pub(super) fn step(&self, loses: bool) -> bool {
+        self.workers.as_ref().is_some_and(|it| it.step(loses))
+    }
+
+    /// True if worker threads or the kernel execute changes, so that waiting ends.
+    pub(super) fn will_wake(&self) -> bool {
+        !self.stepped && self.begun() > 0
     }
 
     /// `None` if the system rejects AIO (limit `fs.aio-max-nr`, rules of a container): workers then

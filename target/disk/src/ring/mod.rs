@@ -326,7 +326,7 @@ impl Ring {
             while let Some(finished) = self.take() {
                 self.settled.push_back(finished);
             }
-            if self.in_flight == self.outgoing.len() as u32 && self.apart.begun() == 0 {
+            if self.in_flight == self.outgoing.len() as u32 && !self.apart.will_wake() {
                 break;
             }
             retry(self.uring.submit_and_wait(1))?;

@@ -1,4 +1,4 @@
-//! Simulated disks of a ring.
+//! Simulated disks and workers of a ring.
 
 use super::*;
 
@@ -14,6 +14,18 @@ impl Ring {
         } else {
             Some(Duration::ZERO)
         }
+    }
+
+    /// Replaces the worker threads by [`Self::step_workers`], before the first change.
+    pub fn replace_workers(&mut self) {
+        self.apart.replace_threads();
+    }
+
+    /// Moves each worker to its next scheduling point: before its job, between the job and its
+    /// report, after the report. Returns true if one moved. `loses` injects a bug, for a test of the
+    /// simulation: returned changes lose their cancellations.
+    pub fn step_workers(&mut self, loses: bool) -> bool {
+        self.apart.step(loses)
     }
 
     #[cold]
