@@ -1,6 +1,9 @@
-//! Grouping of peer addresses for limits and counters.
+//! Grouping of peer addresses for limits and counters, and the port of RoCE v2.
 
 use core::net::IpAddr;
+
+/// UDP destination port of RoCE v2, also for answers (annex A17.3).
+pub const ROCE_PORT: u16 = 4791;
 
 /// Unit of accounting for all limits on peers.
 ///

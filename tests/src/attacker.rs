@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{Buffer, Controller, Data, HostOptions, Identity, Recovery, command};
+use cairn_rdma::address::ROCE_PORT;
 use cairn_rdma::{
     ConnectOptions, Device, Endpoint, EndpointOptions, Event, PKey, Provider, QpOptions,
 };
@@ -22,9 +23,7 @@ use nvme_proto::wire::{IntoBytes, Sqe};
 
 use crate::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
 
-/// UDP port of RoCE v2.
-const ROCE_PORT: u16 = 4791;
-/// Connections of [`Attack::Silent`].
+/// Concurrent connections of [`Attack::Silent`].
 const SILENT: u16 = 600;
 /// Controllers, except of [`Attack::Silent`].
 const CONTROLLERS: usize = 4;

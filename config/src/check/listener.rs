@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use cairn_rdma::address::ROCE_PORT;
 use cairn_rdma::marking::Prefix;
 use cairn_rdma::{PKey, Roce};
 
@@ -10,8 +11,6 @@ use crate::config::{ALLOWED_ADDRESSES_MAX, LISTENERS_MAX, Listener, PORT_DEFAULT
 use crate::file::ListenerTable;
 use crate::place::Place;
 
-/// UDP port of RoCE v2.
-const ROCE_PORT: u16 = 4791;
 const BACKLOG_DEFAULT: i64 = 128;
 const BACKLOG_MAX: i64 = 4096;
 

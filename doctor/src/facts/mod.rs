@@ -27,7 +27,7 @@ pub use peer::Peer;
 pub use port::{CnpState, Port};
 pub use telemetry::{PortTelemetry, Telemetry};
 pub use traffic_class::{ForcedClass, ForcedRule};
-pub use udp_port::{ROCE_PORT, UdpHolder};
+pub use udp_port::UdpHolder;
 pub use vlan::Vlan;
 
 use crate::source::{Address, Known, Question, Source};

@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
+use cairn_rdma::address::ROCE_PORT;
 use serde::Serialize;
 
-use super::{Fabric, ROCE_PORT};
+use super::Fabric;
 use crate::mtu::ROCE_MTUS;
 use crate::source::{Echo, Known, Neighbour, Question, Reached, Route, Source};
 

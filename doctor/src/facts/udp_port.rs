@@ -1,11 +1,9 @@
 //! Sockets on UDP port 4791.
 
+use cairn_rdma::address::ROCE_PORT;
 use serde::Serialize;
 
 use crate::source::{Question, Source, Unknown, unless_absent};
-
-/// UDP port of RoCE v2.
-pub const ROCE_PORT: u16 = 4791;
 
 /// Socket on RoCE's port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

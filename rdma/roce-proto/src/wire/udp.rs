@@ -2,8 +2,7 @@
 
 use super::{Header, field};
 
-/// Destination port of RoCE v2, also for answers (annex A17.3).
-pub const ROCE_PORT: u16 = 4791;
+pub use cairn_rdma::address::ROCE_PORT;
 
 /// A UDP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use cairn_config::{Backing, Config, Control, LeftOut, Listener, Provider};
 use cairn_control::{BindError, Client};
 use cairn_doctor::rules::Severity;
 use cairn_rdma::FabricError;
+use cairn_rdma::address::ROCE_PORT;
 use cairn_verbs::VerbsProvider;
 use rustix::process::{Resource, geteuid, getrlimit};
 
@@ -25,9 +26,7 @@ use crate::pool::Pools;
 use crate::server::{KeyError, check_count, key_errors};
 use crate::{logging, placement, steering};
 
-/// UDP port of RoCE v2 (InfiniBand annex A17).
-const ROCE_PORT: u16 = 4791;
-
+/// Timeout for a running target to answer at the control socket.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
