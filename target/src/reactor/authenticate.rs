@@ -17,7 +17,10 @@ use super::{Reactor, buffers, ordering};
 use crate::ids::QpairId;
 use crate::qpair::{RENEWAL_TIMEOUT, Renewal};
 use crate::registry::{Computed, Step};
-use crate::request::{Request, RequestId, Stage, Task};
+use crate::request::{LastResponse, Request, RequestId, Stage, Task};
+
+/// Refusal of a step while another one is computed, or after the end of the exchange.
+const OUT_OF_ORDER: Refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
 
 impl Reactor {
     /// Begins authentication on a live queue, if the host has a key.
@@ -71,7 +74,7 @@ impl Reactor {
             Some(exchange)
         });
         let Some(exchange) = exchange else {
-            return self.refuse_step(id, Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
+            return self.refuse_step(id, OUT_OF_ORDER, LastResponse::FailedAuthentication);
         };
         self.compute(id, exchange, step);
     }
@@ -96,7 +99,7 @@ impl Reactor {
             }
         };
         let Some(exchange) = exchange else {
-            return self.refuse_step(id, Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
+            return self.refuse_step(id, OUT_OF_ORDER, LastResponse::FailedAuthentication);
         };
         self.compute(id, exchange, step);
     }
@@ -122,9 +125,10 @@ impl Reactor {
             .push_back(waiting, id, Stage::AwaitingAuthentication);
     }
 
-    fn refuse_step(&mut self, id: RequestId, refusal: Refusal) {
+    /// Refuses a step; the connection is closed once the host has received the response.
+    fn refuse_step(&mut self, id: RequestId, refusal: Refusal, last: LastResponse) {
         let request = &mut self.queues.requests[id];
-        request.close_after = true;
+        request.close_after = Some(last);
         let qpair = request.qpair;
         self.record_refusal(qpair, "authentication", &refusal.status.to_string());
         self.finish(id, refusal.status, u64::from(refusal.result));
@@ -150,7 +154,7 @@ impl Reactor {
                 // The former authentication remains valid.
                 return self.finish(id, refusal.status, 0);
             }
-            return self.refuse_step(id, refusal);
+            return self.refuse_step(id, refusal, LastResponse::FailedAuthentication);
         };
         if let Some(buffer) = &self.queues.requests[id].data
             && !message.is_empty()
@@ -161,11 +165,12 @@ impl Reactor {
             Some(Ok(proof)) => {
                 if let Err(refusal) = self.succeed(qpair, proof) {
                     self.log_unjoined(qpair, &refusal);
-                    return self.refuse_step(id, refusal);
+                    return self.refuse_step(id, refusal, LastResponse::RefusedJoin);
                 }
             }
             Some(Err(reason)) => {
-                self.queues.requests[id].close_after = true;
+                let last = LastResponse::FailedAuthentication;
+                self.queues.requests[id].close_after = Some(last);
                 self.log_failure(qpair, reason);
             }
             None => {

@@ -20,7 +20,7 @@ use crate::marking::Shown;
 use crate::metrics::QueueCounters;
 use crate::qpair::{Association, Claimant, QueuePair};
 use crate::registry::{DISPLACED, Entry, Joined, Origin, PlaceId, QueueShared, SubsystemShared};
-use crate::request::{RequestId, Task};
+use crate::request::{LastResponse, RequestId, Task};
 
 impl Reactor {
     pub(super) fn begin_connect(&mut self, id: RequestId) {
@@ -219,7 +219,7 @@ impl Reactor {
     /// Refuses a Connect. The connection is closed once the host has received the response.
     fn refuse_connect(&mut self, id: RequestId, refusal: Refusal, data: Option<&ConnectData>) {
         let request = &mut self.queues.requests[id];
-        request.close_after = true;
+        request.close_after = Some(LastResponse::RefusedConnect);
         let qpair = request.qpair;
         self.record_refused_connect(qpair, data, &refusal.status.to_string());
         let request = &self.queues.requests[id];

@@ -7,7 +7,7 @@ use super::command::{Command, Stop};
 use super::io::Io;
 use super::queues::{Broken, Queues, Wait};
 use super::time::Now;
-use super::{disk, ordering, respond, sent};
+use super::{disk, sent};
 use crate::ids::QpairId;
 use crate::registry::KEEP_ALIVE_EXPIRED;
 use crate::request::{RequestId, Stage};
@@ -43,7 +43,7 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     let qpair = request.qpair;
     let queue = &mut queues.qpairs[qpair];
     if queue.awaiting_read.is_empty() && queue.may_read() {
-        return begin_read(queues, io, now, id);
+        return begin_read(queues.command(id), io, now);
     }
     let waiting = &mut queue.awaiting_read;
     queues.requests.push_back(waiting, id, Stage::AwaitingRead);
@@ -59,26 +59,12 @@ pub(super) fn pump_reads(queues: &mut Queues, io: &mut Io, now: &Now, qpair: Qpa
         let Some(id) = queues.requests.pop_front(&mut queue.awaiting_read) else {
             return;
         };
-        begin_read(queues, io, now, id);
+        begin_read(queues.command(id), io, now);
     }
 }
 
-/// Begins the READ of a command's data. A READ into a window changes the disk, so a newer decision
-/// may refuse it.
-fn begin_read(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
-    let request = &queues.requests[id];
-    if request.window.is_some()
-        && request.epoch != io.disks.epoch()
-        && let Err(status) = disk::decide_again(queues, io, id)
-    {
-        ordering::leave_at(queues, io, id);
-        return respond::fail(queues, io, now, id, status);
-    }
-    post_read(queues.command(id), io, now);
-}
-
-/// Posts the READ. Credits must be available.
-fn post_read(mut command: Command<'_>, io: &Io, now: &Now) {
+/// Posts the READ; credits are available.
+fn begin_read(mut command: Command<'_>, io: &Io, now: &Now) {
     let queue = &mut *command.queue;
     queue.read_credits -= 1;
     queue.send_credits -= 1;
@@ -101,7 +87,7 @@ fn post_read(mut command: Command<'_>, io: &Io, now: &Now) {
     command.push_read(work);
 }
 
-/// Handles the end of a READ. Returns the queue pair if its other requests wait for the credits.
+/// Returns the queue pair if its other requests wait for the credits.
 ///
 /// # Errors
 /// The queue pair must be closed.

@@ -27,15 +27,15 @@ pub(super) fn send_ended(
 ) -> Result<Option<QpairId>, Broken> {
     let mut command = queues.command_of(work);
     let qpair = command.request.qpair;
-    let mut close_after = false;
+    let mut last = None;
     let others_wait = loop {
         let Command { request, queue, .. } = &mut command;
         let before = request.sent();
         queue.send_credits += u32::from(request.send_work);
         queue.work_returned(now.at);
         let others_wait = queue.is_open() && queue.has_waiting();
-        if request.close_after {
-            close_after = true;
+        if request.close_after.is_some() {
+            last = request.close_after;
         } else if status.is_success() {
             count_latency(request, queue.association.as_ref(), &io.disks, now.ns);
         }
@@ -48,8 +48,8 @@ pub(super) fn send_ended(
     if !status.is_success() {
         return Err(queues.work_failed(qpair, WorkKind::Send, status));
     }
-    if close_after {
-        let ending = Some(Ending::Orderly("Connect was refused"));
+    if let Some(last) = last {
+        let ending = Some(Ending::Orderly(last.reason()));
         return Err(Broken { qpair, ending });
     }
     Ok(others_wait.then_some(qpair))

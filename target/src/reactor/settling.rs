@@ -19,12 +19,10 @@ pub(super) struct Unsettled {
     settling: Arc<Settling>,
 }
 
-/// Returns whether the request is a change in progress at a disk, or a device's READ into the
-/// disk's memory.
+/// True if a change is in progress at the disk.
 fn is_at_disk(request: &Request) -> bool {
     let changes = matches!(request.task, Task::Io(kind) if kind.changes());
-    let stage = request.stage();
-    changes && (stage == Stage::InBackend || (stage == Stage::Reading && request.window.is_some()))
+    changes && request.stage() == Stage::InBackend
 }
 
 impl Unsettled {
@@ -52,8 +50,7 @@ impl Reactor {
         self.time.next_check = self.time.now.at;
     }
 
-    /// Answers changes of decisions once no older command is at a disk. Commands left by a reactor
-    /// that panicked count as older than any change.
+    /// Commands left by a reactor that panicked count as older than any change.
     pub(super) fn answer_settled(&mut self) {
         let (queues, disks) = (&self.queues, &self.io.disks);
         let requests = &queues.requests;

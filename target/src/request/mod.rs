@@ -32,6 +32,27 @@ impl RequestId {
     }
 }
 
+/// Response after which the queue is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LastResponse {
+    RefusedConnect,
+    /// The host or the target did not prove its identity, or a step came out of order.
+    FailedAuthentication,
+    /// The authenticated host could not become a queue of its controller.
+    RefusedJoin,
+}
+
+impl LastResponse {
+    /// Returns the reason for closing the queue, for the log.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::RefusedConnect => "its Connect was refused",
+            Self::FailedAuthentication => "its authentication failed",
+            Self::RefusedJoin => "its host has authenticated, and its Connect was refused then",
+        }
+    }
+}
+
 /// Stage of a request, which determines its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -109,8 +130,8 @@ pub(crate) struct Request {
     pub(crate) times: StageTimes,
     pub(crate) completion: Completion,
     pub(crate) send_work: u8,
-    /// True if the queue is closed once the response has arrived.
-    pub(crate) close_after: bool,
+    /// Reason for closing the queue once the response has arrived.
+    pub(crate) close_after: Option<LastResponse>,
 }
 
 // Panics are separate functions with arguments by value, to keep them in registers.
@@ -165,7 +186,7 @@ impl Request {
             times: StageTimes::default(),
             completion: UNFINISHED,
             send_work: 0,
-            close_after: false,
+            close_after: None,
         }
     }
 
@@ -187,7 +208,7 @@ impl Request {
         self.steps_done = 0;
         self.completion = UNFINISHED;
         self.send_work = 0;
-        self.close_after = false;
+        self.close_after = None;
     }
 
     #[inline(always)]

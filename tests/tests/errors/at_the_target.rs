@@ -1,14 +1,15 @@
 //! Log of a target for hosts that violate protocols or vanish.
 
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use cairn_config::{Config, Flags};
-use cairn_initiator::{Data, Host, HostOptions, command};
+use cairn_initiator::{Data, Host, HostError, HostOptions, Secret, Secrets, command};
 use cairn_target::Target;
 use cairn_tests::bad_peer::{self, Setting};
-use cairn_tests::harness::{NQN, Scratch, nqn, subsystem};
+use cairn_tests::harness::{NQN, Scratch, namespace, nqn, subsystem};
 use nvme_proto::wire::identify::Cns;
 
 use super::log::{self, assert_in_order};
@@ -208,4 +209,46 @@ fn a_host_that_vanishes_is_a_retry_counter_exceeded() {
     assert_in_order(&line, &parts);
     drop(host);
     victim.target.stop().unwrap();
+}
+
+/// A queue whose authentication fails is closed with that reason.
+#[test]
+fn a_failed_authentication_is_the_reason_of_the_disconnect() {
+    logged::listen();
+    let secret = |seed| Secret::generate(32, None, &mut |bytes| bytes.fill(seed));
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    let mut file = std::fs::File::options();
+    let mut file = file
+        .write(true)
+        .create(true)
+        .mode(0o600)
+        .open(&key)
+        .unwrap();
+    std::io::Write::write_all(&mut file, secret(1).to_text().as_bytes()).unwrap();
+    let place = Place::loopback();
+    let text = format!(
+        "[target]\nreactors = 1\n[[listener]]\naddress = \"{}\"\n[[subsystem]]\nnqn = \"{NQN}\"\n\
+         allow_any_host = true\ndhchap_key = {key:?}\n{}",
+        place.target,
+        namespace(1, "mem:1MiB")
+    );
+    let config = Config::parse("test", &text, &Flags::default()).unwrap();
+    let target = Target::start(config, vec![Arc::clone(&place.provider)]).unwrap();
+    let options = HostOptions {
+        authentication: Some(Secrets {
+            host: secret(2),
+            controller: None,
+        }),
+        ..place.options(target.addresses()[0].port())
+    };
+    let refused = Host::connect(&*place.provider, options).map(drop);
+    assert!(
+        matches!(refused, Err(HostError::NotAuthenticated { .. })),
+        "{refused:?}"
+    );
+    log::expect(&["disconnected", "host-errors", "its authentication failed"]);
+    let wrong = logged::lines(&["disconnected", "its Connect was refused"]);
+    assert!(wrong.is_empty(), "{wrong:?}");
+    target.stop().unwrap();
 }
