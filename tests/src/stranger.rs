@@ -10,7 +10,7 @@ use cairn_rdma::{Marked, PKey};
 use cairn_roce_proto::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
 use cairn_roce_proto::time::Instant as ProtoInstant;
 use cairn_roce_proto::wire::icrc::{self, Checker, Identity as Ip, Route};
-use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN};
+use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, Opcode, Packet, Syndrome};
 use nvme_proto::wire::IntoBytes;
@@ -204,6 +204,18 @@ impl Stranger {
         while let Some(message) = self.manager.poll_transmit() {
             self.send_mad(&message.mad, |_| {});
         }
+    }
+
+    /// Returns the datagram with the DREQ of a connection.
+    ///
+    /// # Panics
+    /// If the connection is not established.
+    pub fn goodbye(&mut self, id: ConnId) -> [u8; MAD_LEN] {
+        self.manager.disconnect(self.now(), id);
+        let message = self.manager.poll_transmit();
+        message
+            .expect("an established connection ends by a DREQ")
+            .mad
     }
 
     /// Drops pending messages.

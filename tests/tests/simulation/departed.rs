@@ -22,9 +22,9 @@ const ARRIVAL: Duration = Duration::from_millis(100);
 /// Thread of the target that resumes after the stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Resumes {
-    /// Connection management, for good.
+    /// Connection management, until the end.
     Manager,
-    /// Reactors and control plane, for good.
+    /// Reactors and control plane, until the end.
     Target,
     /// Workers of the disks, up to their next scheduling point.
     Workers,

@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// Moves each worker thread to its next scheduling point. Returns true if one moved.
+    /// Moves each worker thread to its next scheduling point. Returns whether a worker moved.
     pub(crate) fn step_workers(&mut self) -> bool {
         self.target.step_workers(self.loses_cancellations)
     }

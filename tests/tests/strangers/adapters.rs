@@ -1,10 +1,16 @@
 //! Peers that behave like adapters in ways Cairn's own ends do not.
 
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use cairn_rdma::{
+    EndpointOptions, Event, ListenOptions, ListenerEvent, PKey, Provider as _, QpOptions,
+};
+use cairn_roce::Soft;
 use cairn_roce_proto::cm::CmEvent;
+use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
-use cairn_roce_proto::wire::{NakCode, Opcode, Packet, Reth, Syndrome};
+use cairn_roce_proto::wire::{Deth, NakCode, Opcode, Packet, Reth, Syndrome};
 use cairn_tests::harness::own_loopback_address;
 use cairn_tests::stranger::Stranger;
 
@@ -137,7 +143,83 @@ fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
     again
 }
 
-/// A notification that was ECN-capable could be marked, and cause another notification.
+/// A peer sends a DREQ behind a packet for another endpoint, and the kernel joins them. The owner of
+/// the ended connection handles the DREQ, although the other endpoint reads nothing.
+#[test]
+fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
+    let (provider, address) = (Soft::default(), own_loopback_address());
+    let (sender, requests) = mpsc::channel();
+    let listening = ListenOptions {
+        address: (address, 4420).into(),
+        backlog: 16,
+        pkey: PKey::DEFAULT,
+        roce: None,
+    };
+    let sink = Box::new(move |event| {
+        if let ListenerEvent::Request(request) = event {
+            // The end of the test drops the receiver.
+            let _ = sender.send(*request);
+        }
+    });
+    let _listener = provider.listen(&listening, sink).unwrap();
+    let mut peer = Stranger::at(own_loopback_address(), ROCE_PORT, address.into());
+    peer.send_from(PORT);
+    let mut accept = |own| {
+        let id = peer.ask(own);
+        let request = requests.recv_timeout(PATIENCE).unwrap();
+        let options = EndpointOptions {
+            receives: 4,
+            completions: 64,
+            queue_pairs: 4,
+        };
+        let mut endpoint = Arc::clone(&request.device).open(&options).unwrap();
+        let qp = endpoint
+            .accept(request, &QpOptions::default(), &[])
+            .unwrap();
+        let CmEvent::Accepted { terms, .. } = peer.receive() else {
+            panic!("a request was not accepted");
+        };
+        peer.say();
+        (id, endpoint, qp, terms)
+    };
+    let (id, mut ended, qp, _) = accept(100);
+    let (_, _silent, _, other) = accept(101);
+    let ends = |event: &Event| matches!(event, Event::Disconnected { qp: of, .. } if *of == qp);
+    let mut events = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    while events.is_empty() {
+        assert!(
+            Instant::now() < deadline,
+            "the connection is not established"
+        );
+        ended.drain_connections();
+        ended.poll_events(&mut events);
+    }
+    let mad = peer.goodbye(id);
+    let mut dreq = Packet::new(Opcode::UdSendOnly, GSI_QPN, 1);
+    dreq.deth = Some(Deth {
+        qkey: GSI_QKEY,
+        source_qpn: GSI_QPN,
+    });
+    dreq.payload = &mad;
+    // As long as the datagram, which has a DETH more.
+    let payload = [0; MAD_LEN + 8];
+    let mut first = Packet::new(Opcode::SendOnly, other.qpn, other.starting_psn);
+    first.payload = &payload;
+    peer.send_joined(&[first, dreq]);
+    while !events.iter().any(ends) {
+        assert!(
+            Instant::now() < deadline,
+            "the DREQ is not handled: {events:?}"
+        );
+        ended.drain_connections();
+        ended.poll_events(&mut events);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A notification itself is not ECN-capable, so routers do not mark it and no peer answers it with
+/// another notification.
 #[test]
 fn notifications_are_not_ecn_capable() {
     let victim = Victim::start();

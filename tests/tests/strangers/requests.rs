@@ -1,12 +1,15 @@
 //! Connection requests that are never used.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{Host, HostError, HostOptions, Identity, Recovery};
+use cairn_rdma::{
+    Endpoint, EndpointOptions, ListenOptions, ListenerEvent, PKey, Provider as _, QpOptions,
+};
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
 use cairn_tests::stranger::Stranger;
@@ -77,6 +80,107 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
     victim.target.stop().unwrap();
 }
 
+/// How much longer the connects of a claimed address may take than those of another one. Each is a
+/// sum of [`CONNECTS`].
+const SLOWDOWN_MAX: u32 = 5;
+
+/// All of 3,000 requests a second claim the address of one host. Its connects succeed, and take not
+/// much longer than those of a host whose address nobody claims, at the same time.
+#[test]
+fn the_host_of_a_claimed_address_waits_little_longer_than_another() {
+    let victim = Victim::start();
+    let remote = victim.address().ip();
+    let (claimed, other) = (own_loopback_address(), own_loopback_address());
+    for host in [claimed, other] {
+        connect(&victim, host).unwrap();
+    }
+    let flood = Flood::start(vec![claimed], remote, 3000);
+    let mut took = [Duration::ZERO; 2];
+    let mut before = 0;
+    for _ in 0..CONNECTS {
+        flood.wait_for(before + 100);
+        before = flood.asked();
+        for (host, took) in [claimed, other].into_iter().zip(&mut took) {
+            let begun = Instant::now();
+            connect(&victim, host).unwrap();
+            *took += begun.elapsed();
+        }
+    }
+    flood.stop();
+    eprintln!("claimed {:?}, other {:?}", took[0], took[1]);
+    assert!(took[0] < SLOWDOWN_MAX * took[1], "{took:?}");
+    victim.target.stop().unwrap();
+}
+
+/// Requests without a proof of their address open no socket and make no queue pair.
+#[test]
+fn a_half_open_connection_has_no_queue_pair() {
+    let (provider, address) = (Soft::default(), own_loopback_address());
+    let (sender, requests) = mpsc::channel();
+    let listening = ListenOptions {
+        address: (address, 4420).into(),
+        backlog: 64,
+        pkey: PKey::DEFAULT,
+        roce: None,
+    };
+    let sink = Box::new(move |event| {
+        if let ListenerEvent::Request(request) = event {
+            // The end of the test drops the receiver.
+            let _ = sender.send(*request);
+        }
+    });
+    let _listener = provider.listen(&listening, sink).unwrap();
+    let mut peer = Stranger::at(own_loopback_address(), 0, address.into());
+    let mut endpoint: Option<Box<dyn Endpoint>> = None;
+    let mut events = Vec::new();
+    let mut sockets = Vec::new();
+    for asked in 0..32_u32 {
+        // Each names a queue pair of another endpoint of the peer, whose flow needs another socket.
+        peer.ask(asked << 18 | 5);
+        let request = requests.recv_timeout(PATIENCE).unwrap();
+        let device = Arc::clone(&request.device);
+        let endpoint = endpoint.get_or_insert_with(|| {
+            let options = EndpointOptions {
+                receives: 4,
+                completions: 256,
+                queue_pairs: 64,
+            };
+            device.open(&options).unwrap()
+        });
+        endpoint
+            .accept(request, &QpOptions::default(), &[])
+            .unwrap();
+        peer.receive();
+        sockets.push(open_sockets());
+    }
+    assert_eq!(sockets.first(), sockets.last(), "{sockets:?}");
+    // The peer confirms all of them.
+    peer.say();
+    let endpoint = endpoint.as_mut().expect("it has accepted");
+    let deadline = Instant::now() + PATIENCE;
+    while events.len() < 32 {
+        assert!(Instant::now() < deadline, "{events:?}");
+        endpoint.poll_events(&mut events);
+        thread::yield_now();
+    }
+    assert!(
+        open_sockets() > sockets[0] + 16,
+        "{} sockets",
+        open_sockets()
+    );
+}
+
+/// Number of sockets of this process.
+fn open_sockets() -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").unwrap();
+    let is_socket = |entry: &std::io::Result<std::fs::DirEntry>| {
+        let target = entry.as_ref().map(|entry| std::fs::read_link(entry.path()));
+        matches!(target, Ok(Ok(path)) if path.to_string_lossy().starts_with("socket:"))
+    };
+    all.filter(is_socket).count()
+}
+
+/// Connects a host from this address and disconnects it.
 fn connect(victim: &Victim, local: Ipv4Addr) -> Result<(), HostError> {
     let options = HostOptions {
         local: Some(local.into()),

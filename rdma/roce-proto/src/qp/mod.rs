@@ -82,6 +82,20 @@ impl QpConfig {
     }
 }
 
+/// True if a packet is the peer's first request, which replaces an RTU that may have been lost (IBTA
+/// 12.9.7.1). `expected_psn` is the PSN that the REP contained.
+///
+/// No other packet replaces the RTU: its sender may not have read the REP.
+#[must_use]
+pub fn is_first_request(packet: &Packet<'_>, pkey: PKey, expected_psn: u32) -> bool {
+    let opcode = packet.opcode;
+    let is_request = opcode.is_send()
+        || opcode.is_write()
+        || opcode.is_atomic()
+        || opcode == Opcode::ReadRequest;
+    is_request && packet.bth.psn == expected_psn & 0xff_ffff && pkey.accepts(packet.bth.pkey)
+}
+
 /// Result of a packet within a super-packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Joined {

@@ -242,6 +242,16 @@ impl Inlet {
         }
     }
 
+    /// True if packets for several inlets of an address may arrive here as one datagram.
+    #[must_use]
+    pub fn has_joined_packets(&self) -> bool {
+        match self {
+            Self::Socket(_) => true,
+            Self::Packets(_) | Self::Tap(_) => false,
+            Self::Bad(bad) => bad.inlet().has_joined_packets(),
+        }
+    }
+
     /// Sets the traffic class and matching priority of packets sent here.
     ///
     /// No effect in memory, where each packet has a class.

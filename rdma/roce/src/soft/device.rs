@@ -19,6 +19,7 @@ use crate::phy::Inlet;
 use crate::phy::interface::PathMtus;
 use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
+use cairn_roce_proto::time::Instant;
 
 /// Maximum endpoints: all values of the top bits, except one for connection management.
 const MAX_ENDPOINTS: usize = (1 << INDEX_BITS) - 1;
@@ -171,6 +172,18 @@ impl SoftDevice {
         });
         let index = inlets.len() - 1;
         Ok(inlets[index].take(index))
+    }
+
+    /// Returns the inlets whose endpoints have not read them lately, without that of endpoint
+    /// `own`, on networks that join packets for several inlets.
+    pub(super) fn unread_inlets(&self, own: u32, now: Instant) -> Vec<Arc<Inlet>> {
+        let inlets = lock(&self.inlets);
+        let all = inlets.iter().zip(1..);
+        let unread = all.filter(|(slot, turn)| {
+            let is_late = *turn != own && self.relays.is_late(*turn, now);
+            is_late && slot.inlet.has_joined_packets()
+        });
+        unread.map(|(slot, _)| Arc::clone(&slot.inlet)).collect()
     }
 
     pub(super) fn publish(&self, index: u32, counters: &Counters) {

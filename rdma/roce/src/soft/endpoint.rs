@@ -2,6 +2,7 @@
 
 mod connect;
 mod data_path;
+mod drain;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -127,7 +128,7 @@ impl SoftEndpoint {
             mixed: VecDeque::new(),
             ready: VecDeque::with_capacity(count),
             timers: BinaryHeap::with_capacity(4 * count),
-            clock: ProtoClock::new(device.options.clock.clone()),
+            clock: device.manager.clock(),
             as_device,
             device,
         })
@@ -226,7 +227,9 @@ impl Endpoint for SoftEndpoint {
         self.memory.refresh();
         let entry = self.slots.get(id).ok_or(PostError::Broken)?;
         let up = matches!(entry.phase, Phase::Accepted | Phase::Established);
-        let qp = entry.qp.as_mut().filter(|_| up).ok_or(PostError::Broken)?;
+        let Some(qp) = entry.qp.as_mut().filter(|_| up) else {
+            return self.post_early(id, chain);
+        };
         let cx = context!(self, id);
         qp.post(chain.iter().copied(), &cx)?;
         self.make_ready(id);
@@ -258,9 +261,7 @@ impl Endpoint for SoftEndpoint {
     }
 
     fn drain_connections(&mut self) {
-        self.device.manager.drain();
-        // Connection ends become events only after the packets before them have been read.
-        self.progress();
+        self.drain();
     }
 
     fn disconnect(&mut self, id: QpId) {
@@ -288,12 +289,11 @@ impl Endpoint for SoftEndpoint {
         self.inbox.wake.clear();
         self.progress();
         self.device.publish(self.index, &self.counters);
-        let receiver = self.receiver.as_ref();
         let something = !self.completions.is_empty()
             || !self.events.is_empty()
             || !self.ready.is_empty()
             || self.device.relays.has_packets(self.index)
-            || receiver.is_some_and(|receiver| receiver.has_more());
+            || self.may_have_more();
         Ok(something)
     }
 
@@ -325,6 +325,24 @@ impl SoftEndpoint {
         if self.rounds.is_multiple_of(PUBLISH_EVERY) {
             self.device.publish(self.index, &self.counters);
         }
+    }
+
+    /// Posts work of a half-open connection, which gets its queue pair now.
+    #[cold]
+    fn post_early(&mut self, id: QpId, chain: &[SendWork]) -> Result<(), PostError> {
+        let entry = self.slots.get(id);
+        if entry.is_none_or(|entry| entry.phase != Phase::Accepted) {
+            return Err(PostError::Broken);
+        }
+        let begun = self.begin(id, self.clock.now());
+        begun.map_err(|_| PostError::Broken)?;
+        self.post(id, chain)
+    }
+
+    /// True if the last read of the socket may have left datagrams.
+    fn may_have_more(&self) -> bool {
+        let receiver = self.receiver.as_ref();
+        receiver.is_some_and(|receiver| receiver.has_more())
     }
 
     fn close_if_drained(&mut self, id: QpId) {

@@ -41,7 +41,7 @@ use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 
 /// The kernel doubles the requested size, and counts at least 512 bytes per datagram.
-const DATAGRAMS_MAX: usize = 2 * RECEIVE_BUFFER as usize / 512;
+pub(super) const DATAGRAMS_MAX: usize = 2 * RECEIVE_BUFFER as usize / 512;
 
 const TURN: u32 = 0;
 
@@ -235,6 +235,11 @@ impl ConnectionManager {
                  are ignored for some time"
             );
         }
+    }
+
+    /// Clock of the device's connection management and endpoints.
+    pub(super) fn clock(&self) -> ProtoClock {
+        self.clock.clone()
     }
 
     pub(super) fn connections(&self) -> usize {

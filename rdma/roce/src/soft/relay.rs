@@ -8,10 +8,12 @@
 //! flow arrives at only one socket ([`Flows`]).
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use cairn_rdma::wake::Wake;
+use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Bth, Header};
 
@@ -27,6 +29,10 @@ const BYTES_MAX: usize = 1 << 20;
 const PACKETS_MAX: usize = 4096;
 /// The oldest directed flow is replaced.
 pub(super) const FLOWS_MAX: usize = 32;
+
+/// Time after which an endpoint reads the sockets of others for their connection messages. Shorter
+/// than a pause that reactors notice, and long enough that an endpoint in use has read its own.
+const LATE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
 pub(super) struct Packets {
@@ -67,6 +73,9 @@ struct Relay {
     queue: Mutex<Queue>,
     /// True if the queue has packets; changed under the queue's lock.
     has_packets: AtomicBool,
+    /// Start of the last read that left the receiver's socket empty, in nanoseconds of the device's
+    /// clock.
+    read_at_ns: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -136,6 +145,22 @@ impl Relays {
         self.0[turn as usize].has_packets.load(Ordering::Acquire)
     }
 
+    /// Notes that a receiver has read everything that had arrived at its socket by `now`.
+    #[inline]
+    pub(super) fn note_read(&self, turn: u32, now: Instant) {
+        let now_ns = now.since_start().as_nanos() as u64;
+        let relay = &self.0[turn as usize];
+        relay.read_at_ns.store(now_ns, Ordering::Release);
+    }
+
+    /// True if messages may have waited at a receiver's socket for [`LATE`].
+    pub(super) fn is_late(&self, turn: u32, now: Instant) -> bool {
+        let relay = &self.0[turn as usize];
+        let read_at = Duration::from_nanos(relay.read_at_ns.load(Ordering::Acquire));
+        now.since_start().saturating_sub(read_at) >= LATE
+    }
+
+    /// Swaps a receiver's packets with `packets`, which must be empty.
     pub(super) fn take(&self, turn: u32, packets: &mut Packets) {
         let relay = &self.0[turn as usize];
         let mut queue = lock(&relay.queue);

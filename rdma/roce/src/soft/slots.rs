@@ -59,6 +59,7 @@ impl Numbers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Connecting,
+    /// Our REP waits for the RTU or the peer's first request: the connection is half open.
     Accepted,
     Established,
     /// The queue pair has ended; the owner has the event, or gets it next.
@@ -74,8 +75,13 @@ pub(super) struct Entry {
     pub(super) options: QpOptions,
     pub(super) terms: QpTerms,
     pub(super) flow: Flow,
+    /// Parameters of the peer's queue pair, once known.
+    pub(super) theirs: Option<QpTerms>,
+    /// Outlet of the flow, from the same time as the queue pair.
     pub(super) outlet: Option<Outlet>,
     pub(super) place: Place,
+    /// Queue pair. A request that we have accepted gets it when the peer has proven its address, or
+    /// when the owner posts work.
     pub(super) qp: Option<Qp>,
     pub(super) queued: bool,
     pub(super) timer_at: Option<Instant>,

@@ -22,7 +22,7 @@ impl Ring {
     }
 
     /// Moves each worker to its next scheduling point: before its job, between the job and its
-    /// report, after the report. Returns true if one moved. `loses` injects a bug, for a test of the
+    /// report, after the report. Returns whether a worker moved. `loses` injects a bug, for a test of the
     /// simulation: returned changes lose their cancellations.
     pub fn step_workers(&mut self, loses: bool) -> bool {
         self.apart.step(loses)

@@ -58,15 +58,17 @@ impl SoftEndpoint {
             ..self.terms(qpn, options)
         };
         let marked = marked(options, request.traffic_class);
-        let outlet = self.outlet(request.path.remote, theirs.qpn, class_of(marked))?;
         let entry = Entry {
             phase: Phase::Accepted,
             conn: Some(handle.id),
             qpn,
             options: *options,
             terms,
-            flow: flow(outlet, request.path, marked),
-            outlet: Some(outlet),
+            // Anyone can request connections in the name of any address, so a request takes neither
+            // a queue pair nor a socket.
+            flow: flow(Outlet::UNDECIDED, request.path, marked),
+            theirs: Some(theirs),
+            outlet: None,
             place: Place::default(),
             qp: None,
             queued: false,
@@ -85,11 +87,9 @@ impl SoftEndpoint {
         let accepted = manager.accept(handle.id, &answer, id, &self.inbox);
         handle.answered = true;
         if accepted.is_err() {
-            self.outlets.give_back(outlet);
             return Err(FabricError::Gone("peer"));
         }
         self.slots.insert(id, entry);
-        self.begin(id, &theirs, self.clock.now());
         Ok(id)
     }
 
@@ -137,6 +137,7 @@ impl SoftEndpoint {
                 options: options.qp,
                 terms,
                 flow,
+                theirs: None,
                 outlet: None,
                 place: Place::default(),
                 qp: None,
@@ -188,8 +189,20 @@ impl SoftEndpoint {
         })
     }
 
-    fn begin(&mut self, id: QpId, theirs: &QpTerms, now: Instant) {
+    /// Creates the queue pair and its flow, unless they exist. The peer's queue pair is known.
+    pub(super) fn begin(&mut self, id: QpId, now: Instant) -> Result<(), FabricError> {
         let entry = self.slots.get(id).expect("callers have looked it up");
+        if entry.qp.is_some() {
+            return Ok(());
+        }
+        let theirs = entry.theirs.expect("the peer has named its queue pair");
+        let (remote, class) = (entry.flow.remote, entry.flow.traffic_class);
+        let outlet = self.outlet(remote, theirs.qpn, class)?;
+        let entry = self.slots.get(id).expect("callers have looked it up");
+        entry.outlet = Some(outlet);
+        entry.flow.fd = outlet.fd;
+        entry.flow.source_port = outlet.flow;
+        entry.flow.is_of_class = outlet.is_of_class;
         let options = &entry.options;
         let config = QpConfig {
             dest_qpn: theirs.qpn,
@@ -212,6 +225,26 @@ impl SoftEndpoint {
             qp.ignore_congestion();
         }
         entry.qp = Some(qp);
+        Ok(())
+    }
+
+    /// Completes a connection whose peer has proven that it has our answer.
+    pub(super) fn prove(&mut self, id: QpId, now: Instant) {
+        self.complete(id, PrivateData::new(&[]), now);
+    }
+
+    /// Reports an established connection, or its failure if no socket can be opened.
+    fn complete(&mut self, id: QpId, private_data: PrivateData, now: Instant) {
+        if let Err(error) = self.begin(id, now) {
+            let reason = error.to_string();
+            self.events
+                .push_back(Event::ConnectFailed { qp: id, reason });
+            return self.give_up(id);
+        }
+        let entry = self.slots.get(id).expect("it was just there");
+        entry.phase = Phase::Established;
+        entry.connect_request = None;
+        self.establish(id, private_data);
     }
 
     pub(super) fn take_connection_events(&mut self, now: Instant) {
@@ -233,12 +266,10 @@ impl SoftEndpoint {
                     },
                     Phase::Connecting,
                 ) => {
-                    self.accepted(id, &terms, &private_data, now);
+                    entry.theirs = Some(terms);
+                    self.complete(id, PrivateData::new(&private_data), now);
                 }
-                (CmEvent::Established { .. }, Phase::Accepted) => {
-                    entry.phase = Phase::Established;
-                    self.establish(id, PrivateData::new(&[]));
-                }
+                (CmEvent::Established { .. }, Phase::Accepted) => self.prove(id, now),
                 (
                     CmEvent::Rejected {
                         reason,
@@ -326,29 +357,6 @@ impl SoftEndpoint {
             self.events
                 .push_back(Event::Disconnected { qp: id, reason });
         }
-    }
-
-    fn accepted(&mut self, id: QpId, theirs: &QpTerms, private_data: &[u8], now: Instant) {
-        let entry = self.slots.get(id).expect("callers have looked it up");
-        let flow = entry.flow;
-        let outlet = match self.outlet(flow.remote, theirs.qpn, flow.traffic_class) {
-            Ok(outlet) => outlet,
-            Err(error) => {
-                let reason = error.to_string();
-                self.events
-                    .push_back(Event::ConnectFailed { qp: id, reason });
-                return self.give_up(id);
-            }
-        };
-        let entry = self.slots.get(id).expect("callers have looked it up");
-        entry.outlet = Some(outlet);
-        entry.flow.fd = outlet.fd;
-        entry.flow.source_port = outlet.flow;
-        entry.flow.is_of_class = outlet.is_of_class;
-        entry.phase = Phase::Established;
-        entry.connect_request = None;
-        self.begin(id, theirs, now);
-        self.establish(id, PrivateData::new(private_data));
     }
 
     /// The connection is established at the peer.

@@ -11,6 +11,7 @@ use super::{Context, SoftEndpoint, admit, context};
 use crate::phy::batch::Sharing;
 use crate::phy::receive::{ENOUGH, Received};
 use crate::phy::socket::FlowKey;
+use cairn_roce_proto::qp::is_first_request;
 use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
 
 /// Packets of a queue pair before the next one's turn.
@@ -46,10 +47,13 @@ impl SoftEndpoint {
             }
         }
         Mapping::fence();
+        if !receiver.has_more() {
+            self.device.relays.note_read(self.index, now);
+        }
         self.receiver = Some(receiver);
     }
 
-    fn handle(&mut self, received: &Received<'_>, now: Instant) {
+    pub(super) fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let Some((bth, _)) = Bth::parse(received.bytes) else {
             self.counters.rx_malformed += 1;
             return;
@@ -63,7 +67,9 @@ impl SoftEndpoint {
         let Some((id, entry)) = known else {
             return self.hand_over(received);
         };
-        let Some(qp) = &mut entry.qp else { return };
+        let Some(qp) = &mut entry.qp else {
+            return self.handle_early(id, received, now);
+        };
         let opened = self
             .checker
             .open(&headers.route, received.index, received.bytes);
@@ -107,20 +113,57 @@ impl SoftEndpoint {
         }
     }
 
-    fn hand_over(&mut self, received: &Received<'_>) {
-        let to = match self.device.relays.hand_over(self.index, received) {
-            Handed::To(turn) => turn,
-            Handed::Dropped => {
-                self.counters.rx_handover_dropped += 1;
-                return;
-            }
-            Handed::NotOurs => {
-                self.counters.rx_not_ours += 1;
-                return;
-            }
+    /// Handles a packet for a half-open connection. The peer's first request completes the
+    /// connection; any other packet changes nothing.
+    #[cold]
+    fn handle_early(&mut self, id: QpId, received: &Received<'_>, now: Instant) {
+        let Some(entry) = self.slots.get(id) else {
+            return;
         };
-        self.counters.rx_handed_over += 1;
-        self.handed_to |= 1 << to;
+        if entry.phase != Phase::Accepted {
+            return;
+        }
+        let (route, index) = (&received.headers.route, received.index);
+        let opened = self.checker.open(route, index, received.bytes);
+        let Some(transport) = opened else {
+            self.counters.rx_icrc_encapsulated += 1;
+            return;
+        };
+        let Ok(packet) = Packet::parse(transport) else {
+            self.counters.rx_malformed += 1;
+            return;
+        };
+        if !is_first_request(&packet, entry.pkey, entry.terms.starting_psn) {
+            return;
+        }
+        let conn = entry.conn;
+        self.prove(id, now);
+        if let Some(conn) = conn {
+            self.device.manager.received_packet(conn);
+        }
+        self.handle(received, now);
+    }
+
+    /// Hands a packet over to the receiver of its queue pair. Returns false if that is here, or does
+    /// not take the packet.
+    pub(super) fn pass_on(&mut self, received: &Received<'_>) -> bool {
+        match self.device.relays.hand_over(self.index, received) {
+            Handed::To(turn) => {
+                self.counters.rx_handed_over += 1;
+                self.handed_to |= 1 << turn;
+                return true;
+            }
+            Handed::Dropped => self.counters.rx_handover_dropped += 1,
+            Handed::NotOurs => self.counters.rx_not_ours += 1,
+        }
+        false
+    }
+
+    /// Hands a packet of this socket over, and directs its flow to this socket from now on.
+    fn hand_over(&mut self, received: &Received<'_>) {
+        if !self.pass_on(received) {
+            return;
+        }
         let source = received.headers.source;
         let flow = FlowKey {
             address: source.ip(),
@@ -140,12 +183,17 @@ impl SoftEndpoint {
         }
     }
 
-    pub(super) fn receive_handed(&mut self, now: Instant) {
+    /// Wakes the receivers that were handed packets.
+    pub(super) fn wake_others(&mut self) {
         while self.handed_to != 0 {
             let turn = self.handed_to.trailing_zeros();
             self.handed_to &= self.handed_to - 1;
             self.device.relays.wake(turn);
         }
+    }
+
+    pub(super) fn receive_handed(&mut self, now: Instant) {
+        self.wake_others();
         if !self.device.relays.has_packets(self.index) {
             return;
         }

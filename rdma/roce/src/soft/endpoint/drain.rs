@@ -1,0 +1,67 @@
+//! Handling of all connection messages that have arrived, on the thread of one endpoint.
+//!
+//! The kernel may have joined a message with packets for any endpoint of the device, and its socket
+//! then has the message. The endpoint therefore reads its own socket, and those of endpoints that
+//! have not read theirs lately, before connection management handles its messages.
+
+use cairn_roce_proto::time::Instant;
+use cairn_roce_proto::wire::{Bth, Header};
+
+use super::super::device::INDEX_SHIFT;
+use super::super::manager::DATAGRAMS_MAX;
+use super::SoftEndpoint;
+use crate::phy::Inlet;
+use crate::phy::receive::BATCH;
+
+impl SoftEndpoint {
+    /// Handles the messages that arrived before the call. The connections that they end become
+    /// events.
+    pub(super) fn drain(&mut self) {
+        let now = self.clock.now();
+        self.memory.refresh();
+        for _ in 0..=DATAGRAMS_MAX / BATCH {
+            self.receive(now);
+            if !self.may_have_more() {
+                break;
+            }
+        }
+        for inlet in self.device.unread_inlets(self.index, now) {
+            self.read_for_others(&inlet, now);
+        }
+        self.wake_others();
+        self.device.manager.drain();
+        // Connection ends become events only after the packets before them have been read.
+        self.progress();
+    }
+
+    /// Reads the socket of another endpoint and passes its packets on, also to that endpoint.
+    ///
+    /// The other endpoint may read its next packets before these, which costs a retransmission.
+    fn read_for_others(&mut self, inlet: &Inlet, now: Instant) {
+        let mut receiver = self.receiver.take().expect("it is put back below");
+        let mut handled = 0;
+        while handled < DATAGRAMS_MAX {
+            let count = match receiver.receive(inlet) {
+                Ok(0) => break,
+                Ok(count) => count,
+                // A socket reports an error once, and may have datagrams behind it.
+                Err(_) => {
+                    handled += 1;
+                    continue;
+                }
+            };
+            handled += count;
+            for datagram in 0..count {
+                for received in receiver.packets(datagram) {
+                    let bth = Bth::parse(received.bytes);
+                    if bth.is_some_and(|(bth, _)| bth.dest_qpn >> INDEX_SHIFT == self.index) {
+                        self.handle(&received, now);
+                    } else {
+                        self.pass_on(&received);
+                    }
+                }
+            }
+        }
+        self.receiver = Some(receiver);
+    }
+}
