@@ -10,8 +10,9 @@
 //! requests with a forged source may claim the address.
 //!
 //! If strangers hold all their places, a new one displaces the oldest connection of the largest
-//! holder, first by network and then by address. A host sends its Connect one round trip after it
-//! connects, long before as many newer connections arrive as there are places.
+//! holder, first by network and then by address; half-open ones go before confirmed ones. A host
+//! sends its Connect one round trip after it connects, long before as many newer connections arrive
+//! as there are places, so attackers with every place do not delay a new host.
 
 mod strangers;
 
@@ -266,6 +267,7 @@ impl State {
     fn confirm(&mut self, id: PlaceId, address: IpAddr) {
         if let Some(host) = self.hosts.get_mut(&address) {
             host.unconfirmed.remove(&id);
+            self.strangers.confirm(address, id);
         }
     }
 
@@ -333,12 +335,17 @@ impl State {
             self.hosts.remove(&address);
         }
         if waiting > 0 && was_known != is_known {
+            let host = self.hosts.get(&address);
+            let is_confirmed = |id| host.is_some_and(|host| !host.unconfirmed.contains(id));
             let own = self.waiting.iter().filter(|(_, one)| one.host == address);
             for (id, _) in own {
                 if is_known {
                     self.strangers.remove(address, *id);
                 } else {
                     self.strangers.add(address, *id);
+                    if is_confirmed(id) {
+                        self.strangers.confirm(address, *id);
+                    }
                 }
             }
         }
