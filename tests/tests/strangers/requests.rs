@@ -11,6 +11,7 @@ use cairn_rdma::{
     Endpoint, EndpointOptions, ListenOptions, ListenerEvent, PKey, Provider as _, QpOptions,
 };
 use cairn_roce::Soft;
+use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
 use cairn_tests::stranger::Stranger;
 use nvme_proto::wire::cm::RequestData;
@@ -107,7 +108,6 @@ fn the_host_of_a_claimed_address_waits_little_longer_than_another() {
         }
     }
     flood.stop();
-    eprintln!("claimed {:?}, other {:?}", took[0], took[1]);
     assert!(took[0] < SLOWDOWN_MAX * took[1], "{took:?}");
     victim.target.stop().unwrap();
 }
@@ -130,7 +130,7 @@ fn a_half_open_connection_has_no_queue_pair() {
         }
     });
     let _listener = provider.listen(&listening, sink).unwrap();
-    let mut peer = Stranger::at(own_loopback_address(), 0, address.into());
+    let mut peer = Stranger::at(own_loopback_address(), ROCE_PORT, address.into());
     let mut endpoint: Option<Box<dyn Endpoint>> = None;
     let mut events = Vec::new();
     let mut sockets = Vec::new();

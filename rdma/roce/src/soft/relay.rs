@@ -160,7 +160,6 @@ impl Relays {
         now.since_start().saturating_sub(read_at) >= LATE
     }
 
-    /// Swaps a receiver's packets with `packets`, which must be empty.
     pub(super) fn take(&self, turn: u32, packets: &mut Packets) {
         let relay = &self.0[turn as usize];
         let mut queue = lock(&relay.queue);
