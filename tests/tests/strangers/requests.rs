@@ -86,7 +86,7 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
 const SLOWDOWN_MAX: u32 = 5;
 
 /// All of 3,000 requests a second claim the address of one host. Its connects succeed, and take not
-/// much longer than those of a host whose address nobody claims, at the same time.
+/// much longer than those of a host whose address is not claimed, at the same time.
 #[test]
 fn the_host_of_a_claimed_address_waits_little_longer_than_another() {
     let victim = Victim::start();
