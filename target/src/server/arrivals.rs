@@ -245,7 +245,7 @@ impl Paths {
         } = self;
         let begin = async {
             Self::begin(setup).await;
-            pending().await;
+            pending::<()>().await;
         };
         tokio::select! {
             () = inotify.drained(|fd| is_awaited(fd, &lock(watches))) => {}
