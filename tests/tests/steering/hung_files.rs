@@ -40,7 +40,7 @@ fn ends(target: &Steered, method: &str, params: Value, others: impl Fn(u32)) {
         }
         assert!(answered > 10, "{method}: {answered} other requests");
         let error = late.join().unwrap().unwrap_err().to_string();
-        assert!(error.contains("has not answered"), "{method}: {error}");
+        assert!(error.contains("has not responded"), "{method}: {error}");
     });
 }
 
@@ -193,7 +193,7 @@ fn a_check_of_files_on_a_hung_file_system_ends() {
             .unwrap();
         let said = String::from_utf8(checked.stderr).unwrap();
         assert_ne!(checked.status.code(), Some(124), "{config:?} hangs: {said}");
-        assert!(said.contains("has not answered"), "{config:?}: {said}");
+        assert!(said.contains("has not responded"), "{config:?}: {said}");
     };
     let disk = |nsid| {
         let export = at(&format!("disk{nsid}"));
@@ -221,7 +221,7 @@ fn a_fifo_in_place_of_the_configuration_file_stops_no_later_reload() {
     assert!(made.success());
     match target.call("cairn_reload", json!({})) {
         Err(CallError::Refused(error)) => {
-            assert!(error.to_string().contains("no regular file"), "{error}");
+            assert!(error.to_string().contains("not a regular file"), "{error}");
         }
         other => panic!("{other:?}"),
     }

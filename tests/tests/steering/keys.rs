@@ -210,7 +210,7 @@ fn a_key_in_the_configuration_works_and_stays_hidden() {
     assert!(
         target
             .log()
-            .contains(".inline are in the configuration file")
+            .contains(".inline, and each reader of the file learns them")
     );
     let shown = target.done("cairn_config_get", json!({}));
     let listed = target.done(

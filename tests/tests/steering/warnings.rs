@@ -69,7 +69,7 @@ fn a_file_that_loses_something_is_noticed_by_itself() {
     let cut = File::options().write(true).open(at("cut.img")).unwrap();
     cut.set_len(MIB / 2).unwrap();
     until("the failure", || count("failed_namespaces") == 1);
-    assert_said(&target, &["cut.img", "shorter than its namespace"]);
+    assert_said(&target, &["cut.img", "smaller than its namespace"]);
 
     fs::hard_link(at("deleted.img"), at("other.img")).unwrap();
     fs::remove_file(at("deleted.img")).unwrap();
