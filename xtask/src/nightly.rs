@@ -4,14 +4,14 @@ use std::process::Command;
 
 use crate::cache::succeeds;
 
-/// True if nightly Rust is available. Installs it if possible.
+/// Installs nightly Rust if it is missing, and returns whether it is available.
 pub(crate) fn is_there() -> bool {
     has("rustc")
         || (install(["toolchain", "install", "nightly", "--profile", "minimal"]) && has("rustc"))
 }
 
-/// True if nightly Rust has these components, each a program or a folder of sources. Installs
-/// missing ones if possible.
+/// Installs these components of nightly Rust if they are missing, and returns whether all are
+/// available. A component is a program or a folder of sources.
 pub(crate) fn has_components(components: &[&str]) -> bool {
     is_there()
         && components.iter().all(|component| {

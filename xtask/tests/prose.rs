@@ -21,7 +21,7 @@ use regex::Regex;
 const TREE_MAX: f64 = 4.0;
 /// Maximum shapes per 10,000 words of one file. A file of few words may have one shape.
 const FILE_MAX: f64 = 30.0;
-/// Maximum number of files past [`FILE_MAX`]. The goal is none.
+/// Maximum number of files past [`FILE_MAX`]. Fewer are better.
 const FILES_MAX: usize = 6;
 /// Maximum words of comments and pages. The goal is 150,000.
 const WORDS_MAX: usize = 208_000;
@@ -40,9 +40,9 @@ struct Shape {
 }
 
 enum Exception {
-    /// The match follows this text.
+    /// Text before the match.
     After(&'static str),
-    /// The match begins with this text.
+    /// Begin of the match.
     Begins(&'static str),
     /// The match is followed by this text.
     Before(&'static str),

@@ -47,7 +47,7 @@ const ALLOWED: [(&str, Reason); 29] = [
         "a real Ceph",
         RunsElsewhere("`cargo xtask test` runs them in a step of their own, and installs Ceph"),
     ),
-    // Missing programs with their packages.
+    // Packages of programs that are missing.
     (
         "ceph-mon ceph-osd ceph-common",
         Lacks("machines without Ceph, which `cargo xtask test` installs where it can"),
@@ -158,7 +158,7 @@ const ALLOWED: [(&str, Reason); 29] = [
 pub(super) struct Skipped {
     /// Tests that recorded a skip and then passed.
     pub(super) recorded: u32,
-    /// Skips that are not allowed.
+    /// Number of skips that `ALLOWED` does not list.
     pub(super) unknown: u32,
     /// Skips because of this machine, with what such machines lack.
     pub(super) untested: Vec<String>,

@@ -26,12 +26,12 @@ pub(crate) struct Outcome {
 }
 
 impl Step {
-    /// Cargo with these space-separated arguments.
+    /// Creates a step that runs cargo with space-separated arguments.
     pub(crate) fn cargo(name: &'static str, arguments: &str) -> Self {
         Self::program(name, cargo(), arguments)
     }
 
-    /// Program with these space-separated arguments.
+    /// Creates a step that runs a program with space-separated arguments.
     pub(crate) fn program(name: &'static str, program: impl AsRef<OsStr>, arguments: &str) -> Self {
         let mut command = Command::new(program);
         command
