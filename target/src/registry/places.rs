@@ -10,9 +10,8 @@
 //! requests with a forged source may claim the address.
 //!
 //! If strangers hold all their places, a new one displaces the oldest connection of the largest
-//! holder, first by network and then by address; half-open ones go before confirmed ones. A host
-//! sends its Connect one round trip after it connects, long before as many newer connections arrive
-//! as there are places, so attackers with every place do not delay a new host.
+//! holder, first by network and then by address. A host sends its Connect one round trip after it
+//! connects, long before as many newer connections arrive as there are places.
 
 mod strangers;
 
@@ -267,7 +266,6 @@ impl State {
     fn confirm(&mut self, id: PlaceId, address: IpAddr) {
         if let Some(host) = self.hosts.get_mut(&address) {
             host.unconfirmed.remove(&id);
-            self.strangers.confirm(address, id);
         }
     }
 
@@ -335,17 +333,12 @@ impl State {
             self.hosts.remove(&address);
         }
         if waiting > 0 && was_known != is_known {
-            let host = self.hosts.get(&address);
-            let is_confirmed = |id| host.is_some_and(|host| !host.unconfirmed.contains(id));
             let own = self.waiting.iter().filter(|(_, one)| one.host == address);
             for (id, _) in own {
                 if is_known {
                     self.strangers.remove(address, *id);
                 } else {
                     self.strangers.add(address, *id);
-                    if is_confirmed(id) {
-                        self.strangers.confirm(address, *id);
-                    }
                 }
             }
         }

@@ -218,7 +218,8 @@ fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
     }
 }
 
-/// A notification that was ECN-capable could be marked, and cause another notification.
+/// A notification itself is not ECN-capable, so routers do not mark it and no peer answers it with
+/// another notification.
 #[test]
 fn notifications_are_not_ecn_capable() {
     let victim = Victim::start();

@@ -18,25 +18,8 @@ pub(super) struct Strangers {
 
 #[derive(Debug, Default)]
 struct Network {
-    payers: BTreeMap<Payer, Own>,
+    payers: BTreeMap<Payer, BTreeSet<PlaceId>>,
     ids: BTreeSet<PlaceId>,
-}
-
-/// Connections of a payer.
-#[derive(Debug, Default)]
-struct Own {
-    ids: BTreeSet<PlaceId>,
-    /// Connections not confirmed by their peer.
-    unconfirmed: BTreeSet<PlaceId>,
-}
-
-impl Own {
-    /// Returns the connection to displace: the oldest one that anyone may have requested in the name
-    /// of the payer, or else the oldest one.
-    fn victim(&self) -> Option<PlaceId> {
-        let unconfirmed = self.unconfirmed.first();
-        unconfirmed.or_else(|| self.ids.first()).copied()
-    }
 }
 
 impl Network {
@@ -49,15 +32,15 @@ impl Network {
         Some((self.count(), Reverse(*oldest)))
     }
 
-    /// Returns the victim of the payer with most connections, counting the new one.
+    /// Returns the oldest connection of the payer with the most connections, counting the new one.
     fn victim(&self, new: IpAddr) -> Option<PlaceId> {
         let new = Payer::stranger(new);
-        let held = |(payer, own): (&Payer, &Own)| {
-            let held = own.ids.len() + usize::from(*payer == new);
-            Some((held, Reverse(own.victim()?)))
+        let held = |(payer, ids): (&Payer, &BTreeSet<PlaceId>)| {
+            let oldest = *ids.first()?;
+            Some((ids.len() + usize::from(*payer == new), Reverse(oldest)))
         };
         let most = self.payers.iter().filter_map(held).max();
-        most.map(|(_, Reverse(victim))| victim)
+        most.map(|(_, Reverse(oldest))| oldest)
     }
 }
 
@@ -79,9 +62,7 @@ impl Strangers {
     pub(super) fn add(&mut self, address: IpAddr, id: PlaceId) {
         let payer = Payer::stranger(address);
         self.change(address, |network| {
-            let own = network.payers.entry(payer).or_default();
-            own.ids.insert(id);
-            own.unconfirmed.insert(id);
+            network.payers.entry(payer).or_default().insert(id);
             network.ids.insert(id);
         });
         self.count += 1;
@@ -92,9 +73,8 @@ impl Strangers {
         self.change(address, |network| {
             network.ids.remove(&id);
             if let Some(own) = network.payers.get_mut(&payer) {
-                own.ids.remove(&id);
-                own.unconfirmed.remove(&id);
-                if own.ids.is_empty() {
+                own.remove(&id);
+                if own.is_empty() {
                     network.payers.remove(&payer);
                 }
             }
@@ -102,26 +82,16 @@ impl Strangers {
         self.count -= 1;
     }
 
-    /// Records that the peer has confirmed a connection.
-    pub(super) fn confirm(&mut self, address: IpAddr, id: PlaceId) {
-        let network = self.networks.get_mut(&network_of(address));
-        let own = network.and_then(|network| network.payers.get_mut(&Payer::stranger(address)));
-        if let Some(own) = own {
-            own.unconfirmed.remove(&id);
-        }
-    }
-
-    /// Returns the payer's victim if the payer has reached `limit`.
+    /// Returns the oldest connection of the new address's payer if that payer has `limit`
+    /// connections.
     pub(super) fn victim_of_payer(&self, new: IpAddr, limit: u32) -> Option<PlaceId> {
         let network = self.networks.get(&network_of(new))?;
         let own = network.payers.get(&Payer::stranger(new))?;
-        let is_full = own.ids.len() >= limit as usize;
-        is_full.then(|| own.victim()).flatten()
+        own.first().copied().filter(|_| own.len() >= limit as usize)
     }
 
-    /// Returns the connection to displace for a new one: the [victim](Own::victim) of the largest
-    /// payer in the largest network (`within`: in its own network). The new one counts, so an address
-    /// that keeps connecting loses its own.
+    /// Returns the oldest connection of the payer with the most connections, in the network with
+    /// the most, or in the new address's network if `within`. Counts the new connection.
     pub(super) fn victim_for(&self, new: IpAddr, within: bool) -> Option<PlaceId> {
         let own = self.networks.get(&network_of(new));
         let network = if within {

@@ -335,32 +335,3 @@ fn strangers_of_an_ipv6_network_refuse_nobody_there() {
         door.take(&of(1)).unwrap();
     }
 }
-
-/// Connections requested in the name of an address displace none that the address has confirmed,
-/// at any of the limits.
-#[test]
-fn claims_displace_no_confirmed_connection() {
-    let mut door = Door::new();
-    let host: IpAddr = "2001:db8::1".parse().unwrap();
-    let own = door.take("2001:db8::1").unwrap();
-    door.state.confirm(own, host);
-    for number in 2..1000 {
-        door.take(&format!("2001:db8::{number:x}")).unwrap();
-    }
-    for number in 0..1000 {
-        door.take(&format!("2001:db8:0:{:x}::1", number % 8))
-            .unwrap();
-    }
-    for number in 0..1000 {
-        door.take_of(of_network(number), number % 2 == 0).unwrap();
-    }
-    assert!(door.evicted.len() > 2000 && !door.evicted.contains(&own));
-    // Without claims, its connections are displaced like those of others.
-    let mut door = Door::new();
-    for number in 0..=STRANGER_MAX {
-        let id = door.take(&format!("2001:db8::{number:x}")).unwrap();
-        let address = format!("2001:db8::{number:x}").parse().unwrap();
-        door.state.confirm(id, address);
-    }
-    assert_eq!(door.evicted, [door.taken[0].1]);
-}
