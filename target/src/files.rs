@@ -208,7 +208,7 @@ mod tests {
         let (release, was_undone, ended) = held("/hung/one");
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
         let again = wait_for(call(Path::new("/hung/one"), |_| 1)).unwrap();
-        assert!(again.unwrap_err().to_string().contains("has not answered"));
+        assert!(again.unwrap_err().to_string().contains("has not responded"));
         assert_eq!(
             wait_for(call(Path::new("/other"), |_| 1)).unwrap().unwrap(),
             1

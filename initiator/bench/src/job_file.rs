@@ -149,6 +149,6 @@ iodepth=4
         assert_eq!(why("[j\n"), "x.fio:1: a section is [NAME]");
         assert!(why("[j]\n\nbs=\n").starts_with("x.fio:3: bs: \"\" is not a size"));
         assert!(why("[j]\nrw\n").starts_with("x.fio:2: rw requires a value"));
-        assert!(why("[global]\nbs=4k\n").contains("there is no job"));
+        assert!(why("[global]\nbs=4k\n").contains("the file has no job"));
     }
 }

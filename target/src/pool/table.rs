@@ -342,7 +342,7 @@ mod tests {
             .status();
         assert!(made.unwrap().success());
         let error = Table::read(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("no regular file"), "{error}");
+        assert!(error.contains("not a regular file"), "{error}");
         std::fs::remove_file(place(folder.path())).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", place(folder.path())).unwrap();
         assert!(Table::read(folder.path()).is_err());

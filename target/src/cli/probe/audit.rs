@@ -123,7 +123,7 @@ mod tests {
         assert!(of_file(at("none/audit.json"))[0].contains("mkdir -p"));
         assert!(of_file(at("there/audit.json"))[0].contains("there/audit.json"));
         assert!(of_socket(at("socket"))[0].contains("start the program"));
-        assert!(of_socket(at("there"))[0].contains("is no socket"));
+        assert!(of_socket(at("there"))[0].contains("is not a socket"));
         let _listening = UnixDatagram::bind(at("socket")).unwrap();
         assert_eq!(of_socket(at("socket")), [""; 0]);
     }

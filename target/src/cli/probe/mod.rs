@@ -502,7 +502,7 @@ mod tests {
                 "socket = \"FOLDER/disk/target.sock\"",
                 "cannot make the control socket",
             ),
-            ("socket = \"FOLDER/disk\"", "is no socket"),
+            ("socket = \"FOLDER/disk\"", "is not a socket"),
         ] {
             let found = only(&format!(
                 "[control]\n{control}\nSUBSYSTEM\n{}",
@@ -568,10 +568,10 @@ mod tests {
         for (name, why) in [
             ("odd", "not a multiple of 512"),
             ("empty", "truncate"),
-            ("turn\\u{202e}ed", "rename it"),
-            ("link", "is followed"),
-            ("below", "it is a directory"),
-            ("written", "to write"),
+            ("turn\\u{202e}ed", "rename the file"),
+            ("link", "does not follow"),
+            ("below", "a directory"),
+            ("written", "open for writing"),
         ] {
             let (Some(one), None) = of(&format!("pool/{name} ")) else {
                 panic!("{name}: {found:?}");
