@@ -536,7 +536,7 @@ mod tests {
     fn what_fio_has_and_we_do_not_is_said_so() {
         assert!(refused("bssplit", "4k/50").contains("a key of fio that this benchmark"));
         assert!(refused("verify", "md5").contains("use crc32c"));
-        assert!(refused("rw", "trimwrite").contains("none of read, write"));
+        assert!(refused("rw", "trimwrite").contains("not one of read, write"));
     }
 
     #[test]
