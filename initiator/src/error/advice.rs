@@ -139,7 +139,10 @@ mod tests {
         let text = rejected.to_string();
         assert!(text.contains("192.0.2.1:4420") && text.contains("queue 3"));
         assert!(text.contains("fewer I/O queues"));
-        assert!(text.contains("likely (1) the target is shutting down"), "{text}");
+        assert!(
+            text.contains("likely (1) the target is shutting down"),
+            "{text}"
+        );
         let refused = HostError::Refused {
             remote,
             qid: 0,

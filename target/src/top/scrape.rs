@@ -110,7 +110,10 @@ mod tests {
             b"HTTP/1.1 200 OK\r\n\r\n\xff",
         ] {
             let error = answered(strange).unwrap_err();
-            assert!(error.contains("does not serve a target's metrics"), "{error}");
+            assert!(
+                error.contains("does not serve a target's metrics"),
+                "{error}"
+            );
         }
     }
 
