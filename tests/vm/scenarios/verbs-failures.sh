@@ -31,7 +31,7 @@ cairn-fabric-peer ask "$FABRIC_ADDR:4421" --hold > "$OUT/held.log" 2>&1 &
 held=$!
 wait_for 10 "its answer" grep -q "answered 1" "$OUT/held.log"
 assert_fails "the request over which it panics" cairn-fabric-peer ask "$FABRIC_ADDR:4421"
-wait_for 10 "the listener to go" frail_said "listener down: its thread panicked"
+wait_for 10 "the listener to go" frail_said "listener down: the listener's thread panicked"
 wait_for 10 "the listener to come back" frail_said "listener up"
 show cairn-fabric-peer ask "$FABRIC_ADDR:4421" --count 4
 wait_for 10 "its connection to go" frail_said closed
