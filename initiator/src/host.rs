@@ -140,15 +140,7 @@ impl Host {
         let command = command.into();
         let ticket = self.submit(qid, command, data.lend())?;
         let response = self.wait(ticket).answer?;
-        let status = response.cqe.status();
-        if status.is_success() {
-            return Ok(response);
-        }
-        Err(HostError::Status {
-            command: command_name(qid, &command.sqe),
-            status,
-            result: response.cqe.result(),
-        })
+        response.require_success(|| command_name(qid, &command.sqe))
     }
 
     /// Runs a command of the admin queue.

@@ -136,17 +136,10 @@ impl AsyncHost {
         let turn = self.next_queue.fetch_add(1, Ordering::Relaxed);
         let qid = 1 + turn % self.io_queues.max(1);
         let ended = self.submit(qid, command, data).await;
-        let answer = ended.answer.and_then(|response| {
-            let status = response.cqe.status();
-            if status.is_success() {
-                return Ok(response);
-            }
-            Err(HostError::Status {
-                command: command_name(qid, &command.sqe),
-                status,
-                result: response.cqe.result(),
-            })
-        });
+        let name = || command_name(qid, &command.sqe);
+        let answer = ended
+            .answer
+            .and_then(|response| response.require_success(name));
         Ended { answer, ..ended }
     }
 

@@ -127,15 +127,7 @@ impl Multipath {
     pub fn run(&mut self, sqe: Sqe, data: Data<'_, &mut Buffer>) -> Result<Response, HostError> {
         let ticket = self.submit(sqe, data.lend())?;
         let response = self.wait(ticket).answer?;
-        let status = response.cqe.status();
-        if status.is_success() {
-            return Ok(response);
-        }
-        Err(HostError::Status {
-            command: command_name(1, &sqe),
-            status,
-            result: response.cqe.result(),
-        })
+        response.require_success(|| command_name(1, &sqe))
     }
 
     /// Changes the timeout of blocking calls, which defaults to the longest of the paths.

@@ -49,6 +49,24 @@ pub struct Response {
     pub invalidated_rkey: Option<u32>,
 }
 
+impl Response {
+    /// Turns any status except success into an error that names `command`.
+    pub(crate) fn require_success(
+        self,
+        command: impl FnOnce() -> String,
+    ) -> Result<Self, HostError> {
+        let status = self.cqe.status();
+        if status.is_success() {
+            return Ok(self);
+        }
+        Err(HostError::Status {
+            command: command(),
+            status,
+            result: self.cqe.result(),
+        })
+    }
+}
+
 /// End of a command: nothing will execute it or access its buffer.
 #[derive(Debug)]
 #[must_use]
@@ -68,15 +86,7 @@ impl Ended {
     /// # Panics
     /// If the command had no buffer.
     pub fn into_buffer(self) -> Result<Buffer, HostError> {
-        let response = self.answer?;
-        let status = response.cqe.status();
-        if !status.is_success() {
-            return Err(HostError::Status {
-                command: "the command".to_owned(),
-                status,
-                result: response.cqe.result(),
-            });
-        }
+        self.answer?.require_success(|| "the command".to_owned())?;
         Ok(self.buffer.expect("the command had a buffer"))
     }
 }
