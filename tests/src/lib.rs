@@ -8,6 +8,7 @@
 //! - [`harness`] has a target in this process.
 //! - [`logged`] keeps the log in memory.
 //! - [`process`] runs targets in child processes.
+//! - [`requests`] passes connection requests to a test.
 //! - [`victim`] has a target over user-space RoCE.
 //!
 //! The cases of a suite run as tests over the in-process loopback, and as a program on machines
@@ -25,6 +26,7 @@ pub mod logged;
 mod node;
 pub mod process;
 pub mod provider;
+pub mod requests;
 pub mod saboteur;
 pub mod stranger;
 pub mod victim;

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use cairn_rdma::{
-    Access, ConnRequest, Endpoint, EndpointOptions, ListenOptions, Listener, ListenerEvent,
-    Mapping, PKey, QpOptions, RecvWork, Region, Sge,
+    Access, ConnRequest, Endpoint, EndpointOptions, Listener, Mapping, QpOptions, RecvWork, Region,
+    Sge,
 };
+use cairn_tests::requests::listen;
 use crossbeam_channel::Receiver;
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::ReplyData;
@@ -26,23 +27,9 @@ pub(crate) struct Accepted {
 
 impl Fake {
     pub(crate) fn open(place: &Place) -> Self {
-        let (sender, requests) = crossbeam_channel::unbounded();
-        let options = ListenOptions {
-            address: SocketAddr::new(place.target, 0),
-            backlog: 16,
-            pkey: PKey::DEFAULT,
-            roce: None,
-        };
-        let sink = Box::new(move |event| {
-            if let ListenerEvent::Request(request) = event {
-                // A finished test drops the receiver.
-                let _ = sender.send(*request);
-            }
-        });
-        Self {
-            listener: place.provider.listen(&options, sink).unwrap(),
-            requests,
-        }
+        let address = SocketAddr::new(place.target, 0);
+        let (listener, requests) = listen(&*place.provider, address, 16).unwrap();
+        Self { listener, requests }
     }
 
     pub(crate) fn port(&self) -> u16 {

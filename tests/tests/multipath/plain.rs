@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use cairn_initiator::{HostOptions, Identity, Recovery};
 use cairn_rdma::loopback::Loopback;
 use cairn_rdma::{
-    Access, Completion, CompletionKind, ConnRequest, Endpoint, EndpointOptions, Event,
-    ListenOptions, Listener, ListenerEvent, Mapping, Operation, PKey, Provider, QpId, QpOptions,
-    RecvWork, Region, RemoteBuffer, SendWork, Sge,
+    Access, Completion, CompletionKind, ConnRequest, Endpoint, EndpointOptions, Event, Listener,
+    Mapping, Operation, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
 };
 use cairn_tests::harness::{NQN, host_nqn, nqn};
+use cairn_tests::requests::listen;
 use crossbeam_channel::Receiver;
 use nvme_proto::wire::aen::AsyncEvent;
 use nvme_proto::wire::cm::{ReplyData, RequestData};
@@ -72,19 +72,8 @@ impl Disks {
 impl Plain {
     pub(crate) fn start() -> Self {
         let provider = Arc::<Loopback>::default();
-        let (sender, requests) = crossbeam_channel::unbounded();
-        let options = ListenOptions {
-            address: SocketAddr::from((Ipv4Addr::new(192, 0, 2, 9), 4420)),
-            backlog: 16,
-            pkey: PKey::DEFAULT,
-            roce: None,
-        };
-        let sink = Box::new(move |event| {
-            if let ListenerEvent::Request(request) = event {
-                let _ = sender.send(*request);
-            }
-        });
-        let listener = provider.listen(&options, sink).unwrap();
+        let address = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 9), 4420));
+        let (listener, requests) = listen(&*provider, address, 16).unwrap();
         let disks = Arc::new(Mutex::new(Disks {
             contents: vec![vec![0; BLOCKS * BLOCK]],
             is_listed: false,

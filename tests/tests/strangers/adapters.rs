@@ -1,17 +1,16 @@
 //! Peers that behave like adapters in ways Cairn's own ends do not.
 
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{
-    EndpointOptions, Event, ListenOptions, ListenerEvent, PKey, Provider as _, QpOptions,
-};
+use cairn_rdma::{EndpointOptions, Event, QpOptions};
 use cairn_roce::Soft;
 use cairn_roce_proto::cm::CmEvent;
 use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, NakCode, Opcode, Packet, Reth, Syndrome};
 use cairn_tests::harness::own_loopback_address;
+use cairn_tests::requests::listen;
 use cairn_tests::stranger::Stranger;
 
 use super::{PATIENCE, Victim};
@@ -148,20 +147,7 @@ fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
 #[test]
 fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
     let (provider, address) = (Soft::default(), own_loopback_address());
-    let (sender, requests) = mpsc::channel();
-    let listening = ListenOptions {
-        address: (address, 4420).into(),
-        backlog: 16,
-        pkey: PKey::DEFAULT,
-        roce: None,
-    };
-    let sink = Box::new(move |event| {
-        if let ListenerEvent::Request(request) = event {
-            // The end of the test drops the receiver.
-            let _ = sender.send(*request);
-        }
-    });
-    let _listener = provider.listen(&listening, sink).unwrap();
+    let (_listener, requests) = listen(&provider, (address, 4420).into(), 16).unwrap();
     let mut peer = Stranger::at(own_loopback_address(), ROCE_PORT, address.into());
     peer.send_from(PORT);
     let mut accept = |own| {

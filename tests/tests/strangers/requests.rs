@@ -1,18 +1,17 @@
 //! Connection requests that are never used.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{Host, HostError, HostOptions, Identity, Recovery};
-use cairn_rdma::{
-    Endpoint, EndpointOptions, ListenOptions, ListenerEvent, PKey, Provider as _, QpOptions,
-};
+use cairn_rdma::{Endpoint, EndpointOptions, QpOptions};
 use cairn_roce::Soft;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
+use cairn_tests::requests::listen;
 use cairn_tests::stranger::Stranger;
 use nvme_proto::wire::cm::RequestData;
 
@@ -116,20 +115,7 @@ fn the_host_of_a_claimed_address_waits_little_longer_than_another() {
 #[test]
 fn a_half_open_connection_has_no_queue_pair() {
     let (provider, address) = (Soft::default(), own_loopback_address());
-    let (sender, requests) = mpsc::channel();
-    let listening = ListenOptions {
-        address: (address, 4420).into(),
-        backlog: 64,
-        pkey: PKey::DEFAULT,
-        roce: None,
-    };
-    let sink = Box::new(move |event| {
-        if let ListenerEvent::Request(request) = event {
-            // The end of the test drops the receiver.
-            let _ = sender.send(*request);
-        }
-    });
-    let _listener = provider.listen(&listening, sink).unwrap();
+    let (_listener, requests) = listen(&provider, (address, 4420).into(), 64).unwrap();
     let mut peer = Stranger::at(own_loopback_address(), ROCE_PORT, address.into());
     let mut endpoint: Option<Box<dyn Endpoint>> = None;
     let mut events = Vec::new();

@@ -1,0 +1,33 @@
+//! Listener whose connection requests a test handles itself.
+
+use std::net::SocketAddr;
+
+use cairn_rdma::{
+    ConnRequest, FabricError, ListenOptions, Listener, ListenerEvent, PKey, Provider,
+};
+use crossbeam_channel::{Receiver, unbounded};
+
+/// Listens at an address, and passes on connection requests.
+///
+/// # Errors
+/// As for [`Provider::listen`].
+pub fn listen(
+    provider: &dyn Provider,
+    address: SocketAddr,
+    backlog: u32,
+) -> Result<(Box<dyn Listener>, Receiver<ConnRequest>), FabricError> {
+    let (sender, requests) = unbounded();
+    let options = ListenOptions {
+        address,
+        backlog,
+        pkey: PKey::DEFAULT,
+        roce: None,
+    };
+    let sink = Box::new(move |event| {
+        if let ListenerEvent::Request(request) = event {
+            // A test that has ended has dropped the receiver.
+            let _ = sender.send(*request);
+        }
+    });
+    Ok((provider.listen(&options, sink)?, requests))
+}
