@@ -50,6 +50,6 @@ if wait "$BENCH"; then
     fail "the benchmark reports a success"
 fi
 # nvmet answers commands with Internal Path Error while it disables a namespace, and sends the event afterwards.
-grep -Eq 'namespace|Internal Path Error' "$SAID.txt" "$SAID.log" || fail "the benchmark's error names neither: $(cat "$SAID.txt")"
+grep -Eq 'namespace|: Internal Path Error \(3/00h\)\)' "$SAID.txt" "$SAID.log" || fail "the benchmark's error names neither: $(cat "$SAID.txt")"
 [ "$(writes nullb1)" = 0 ] || fail "the other disk has $(writes nullb1) writes"
 say "ok: nothing was written to the other disk"
