@@ -299,7 +299,7 @@ pub enum Access {
 /// List of hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostList {
-    /// Hosts of the list and its groups. Equal lists share one set.
+    /// Hosts of the list and its groups. Two lists with the same hosts share one set.
     pub hosts: Arc<BTreeSet<Nqn>>,
     /// Names of the groups that are part of the list.
     pub groups: Vec<Arc<str>>,

@@ -52,9 +52,9 @@
 //!
 //! A command that takes longer than [`HostOptions::command_timeout`] is aborted. If it does not end
 //! within the same time again, the controller counts as lost. The same applies if a connection
-//! breaks, a Keep Alive is not answered or the controller violates the protocol. Then all queues
-//! are closed. [`Recovery`] decides when and for how long to reconnect, with the parameters of
-//! nvme-cli; "do not retry" ends it at once.
+//! breaks, a Keep Alive is not answered or the controller violates the protocol. All queues of a
+//! lost controller are closed. [`Recovery`] decides when and for how long to reconnect, with the
+//! parameters of nvme-cli; "do not retry" ends it at once.
 //!
 //! With [`HostOptions::requeue`], commands that may be executed twice
 //! ([`nvme_proto::host::requeue`]) wait for the controller and are sent again. New commands wait

@@ -4,7 +4,7 @@
 //!   and listens there.
 //! * A [`Device`] is one network adapter, shared by all reactors, which registers memory.
 //! * An [`Endpoint`] is the set of queues of one reactor on a device: a completion queue, a shared
-//!   receive queue, and queue pairs. It never leaves its thread.
+//!   receive queue, and queue pairs. An endpoint stays on one thread.
 //!
 //! [`Endpoint::post`] and [`Endpoint::post_receives`] submit work, [`Endpoint::poll`] returns
 //! completions, and [`Endpoint::poll_events`] connection events. Only opening, set-up and tear-down

@@ -155,7 +155,7 @@ impl Budget {
         granted
     }
 
-    /// `None` if all are zero.
+    /// Returns the counts since the last report, or `None` if all are zero.
     fn unreported(&mut self) -> Option<[u64; Topic::ALL.len()]> {
         let mut unreported = self.left_out;
         for (unreported, reported) in unreported.iter_mut().zip(self.reported) {

@@ -4,12 +4,12 @@ use std::io::{BufRead, Write};
 use std::process::Command;
 use std::time::Duration;
 
+use cairn_trouble::Caller;
 use clap::Parser;
 use serde::Serialize;
 
 use super::{DoctorArgs, FabricArgs, Failure, Format, output, run_fabric};
 use crate::rules::{Examination, Finding, Fix, Intent, RULES, Severity};
-use cairn_trouble::Caller;
 
 /// Our own commands, as a finding gives them.
 #[derive(Parser)]

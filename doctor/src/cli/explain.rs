@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::net::IpAddr;
 
+use cairn_trouble::Caller;
+use cairn_trouble::{self as trouble, Trouble};
 use serde::Serialize;
 
 use super::{Failure, Format, output};
-use cairn_trouble::Caller;
-use cairn_trouble::{self as trouble, Trouble};
 
 #[derive(Serialize)]
 struct Explained {

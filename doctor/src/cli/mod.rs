@@ -19,12 +19,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use cairn_trouble::Caller;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::facts::{Fabric, RoceVersion};
 use crate::rules::{Choice, Intent};
 use crate::source::{Live, Recorder, Recording, Source};
-use cairn_trouble::Caller;
 
 const FAILED: u8 = 3;
 

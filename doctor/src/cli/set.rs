@@ -5,12 +5,12 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use cairn_rdma::error::permission;
+use cairn_trouble::Caller;
 use serde::Serialize;
 
 use super::{Failure, Format, output};
 use crate::facts::{INFINIBAND, RDMA_CM, RoceVersion};
 use crate::tos::Tos;
-use cairn_trouble::Caller;
 
 const MODE: &str = "default_roce_mode";
 

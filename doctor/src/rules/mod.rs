@@ -29,6 +29,8 @@ mod vf;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use cairn_trouble::Caller;
+
 pub use classes::Choice;
 pub use finding::{Evidence, Finding, Fix, Severity};
 pub use partition::Membership;
@@ -36,7 +38,6 @@ pub use partition::Membership;
 use crate::facts::{Device, Fabric, Netdev, Peer, Port, RoceVersion};
 use crate::source::Source;
 use crate::tos::Tos;
-use cairn_trouble::Caller;
 
 /// Planned use of RoCE by the calling program.
 #[derive(Clone, Debug)]

@@ -1,9 +1,10 @@
 //! Rule: devices, drivers, and the kernel modules that programs need.
 
+use cairn_trouble::End;
+
 use super::{Examination, Finding, Severity};
 use crate::facts::INFINIBAND;
 use crate::source::Known;
-use cairn_trouble::End;
 
 pub(super) const NAME: &str = "modules";
 

@@ -30,8 +30,8 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         ),
     )
     .because(
-        "unreadable settings are not checked: the absence of a finding does not mean that \
-              they are correct",
+        "unreadable settings are not checked: the absence of a finding does not mean that they \
+         are correct",
     )
     .fixed_by(format!(
         "sudo {} doctor",

@@ -12,7 +12,7 @@ pub enum Reason {
     Absent,
     /// Permission denied.
     Denied,
-    /// Other reason, as text.
+    /// A reason without a variant here, in words.
     Other(String),
 }
 

@@ -1,10 +1,10 @@
 //! Protection of disks after a controller is back: holds I/O for a namespace until it is
 //! identified, and writes while a lost write may still take effect.
 //!
-//! An opened namespace is identified again whenever the controller is back or reports a change. Its
-//! commands wait meanwhile. If it is another disk, they fail until the caller opens it anew. A disk
-//! without identifiers cannot be recognized, so it counts as another one. After a change, the list
-//! of changed namespaces (log page 04h) is read first, which re-arms the event.
+//! An opened namespace is identified again whenever the controller is back or reports a change, and
+//! I/O for it waits until then. If it is another disk, I/O fails until the caller opens it anew. A
+//! disk without identifiers cannot be recognized, so it counts as another one. After a change, the
+//! list of changed namespaces (log page 04h) is read first, which re-arms the event.
 //!
 //! A write whose connection was lost may still be executed for some time
 //! ([`multipath`](nvme_proto::host::multipath#a-write-in-doubt)). Writes of its blocks wait for

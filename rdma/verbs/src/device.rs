@@ -239,7 +239,7 @@ impl Device for Domain {
     }
 }
 
-/// Deregistrations, dropped in this order.
+/// Registration of a region. Drop removes it from the list before it deregisters the memory.
 struct Registration {
     _listed: Listed,
     _region: MemoryRegion,

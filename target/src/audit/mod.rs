@@ -38,7 +38,8 @@ pub(crate) struct Audit {
     sinks: Arc<Mutex<Vec<Sink>>>,
 }
 
-/// Destination with its queue. On drop, its thread writes the queued events and ends.
+/// A destination and the queue of its events. On drop, its thread writes the queued events and
+/// ends.
 #[derive(Debug)]
 struct Sink {
     destination: Destination,

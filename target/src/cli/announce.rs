@@ -77,7 +77,7 @@ fn reachable(listening: IpAddr) -> IpAddr {
     }
     let machine: &dyn Source = &Live::machine();
     let known: Vec<Address> = machine.answer(&Question::Addresses).unwrap_or_default();
-    let known: Vec<IpAddr> = { known.into_iter() }.map(|one| one.address).collect();
+    let known: Vec<IpAddr> = known.into_iter().map(|one| one.address).collect();
     without_route(listening, &known)
 }
 

@@ -85,10 +85,9 @@ fn look(folder: &Path, name: &str, listing: &mut Listing) -> io::Result<()> {
     let ignored = match FileType::from_raw_mode(statx.stx_mode.into()) {
         FileType::RegularFile => None,
         FileType::Directory => Some("a directory: export it separately"),
-        FileType::Symlink => Some(
-            "a symbolic link, which the target does not follow: make a hard \
-                                   link",
-        ),
+        FileType::Symlink => {
+            Some("a symbolic link, which the target does not follow: make a hard link")
+        }
         _ => Some("not a regular file"),
     };
     if let Some(why) = ignored {

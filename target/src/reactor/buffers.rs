@@ -59,7 +59,7 @@ fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bo
     request.data.is_some()
 }
 
-/// Promises buffers, or queues the request. Returns whether it continues.
+/// Promises buffers, or queues the request. Returns whether the request continues.
 fn claim_share(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
     let command = queues.command(id);
     let (share, request) = (command.share(), command.request);

@@ -1,6 +1,7 @@
 //! Admitted connections that wait for their reactor.
 //!
-//! A reactor takes a few at a time; known hosts go first. Places bound their number.
+//! A reactor takes a few at a time; known hosts go first. The places of the registry bound the
+//! number of entries.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

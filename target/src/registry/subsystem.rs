@@ -217,7 +217,7 @@ impl SubsystemShared {
         }
     }
 
-    /// `None` means all listeners.
+    /// Sets the listeners of the subsystem; `None` for all.
     pub(crate) fn set_listeners(&self, listeners: Option<&[SocketAddr]>) {
         self.lock().listeners = listeners.map(Box::from);
     }

@@ -41,7 +41,8 @@ impl RequestTable {
         Some(id)
     }
 
-    /// Removes the requests that match. Visits the whole list, so it is for the control path only.
+    /// Removes the requests for which `goes` is true. Visits the whole list, so it is for the control
+    /// path only.
     pub(crate) fn take_out(
         &mut self,
         list: &mut List,

@@ -1,7 +1,7 @@
 //! Requests: commands in progress in a reactor.
 //!
 //! A request ends when its response has arrived, the backend has completed and its buffers are
-//! returned. Its [`Stage`] names its owner.
+//! returned. The [`Stage`] of a request names its owner.
 
 mod door;
 mod list;

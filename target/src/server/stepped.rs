@@ -16,7 +16,7 @@ use crate::audit::Audit;
 use crate::reactor::Rest;
 use crate::usage::Usage;
 
-/// Target for simulations. Does all work in [`Self::step`].
+/// Target for simulations, which works only in [`Self::step`].
 pub struct SteppedTarget {
     control: Control,
     clock: Clock,

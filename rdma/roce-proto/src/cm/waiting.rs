@@ -88,7 +88,8 @@ impl Waiting {
     }
 
     /// Considers only decided requests: the oldest of the payer with most places in the network
-    /// with most places (ties: the oldest request). A proven address is a network of its own.
+    /// with most places (ties: the oldest request). The network of a proven address has that address
+    /// alone.
     fn victim(&self, is_known: bool) -> Option<&Place> {
         let may_go = |place: &&Place| place.is_known == is_known && place.is_answered;
         let network = |place: &Place| match is_known {

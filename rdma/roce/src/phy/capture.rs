@@ -157,8 +157,7 @@ impl Capture {
             if !self.is_full.swap(true, Ordering::Relaxed) {
                 // Cause: the size limit, once for each file; needs no rate limit.
                 tracing::warn!(
-                    "packet capture stopped: the file has reached the size of \
-                                --pcap-limit"
+                    "packet capture stopped: the file has reached the size of --pcap-limit"
                 );
             }
             return;

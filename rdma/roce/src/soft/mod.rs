@@ -90,8 +90,8 @@ struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Consistent after any panic: each change is one step. Connection management replaces its
-    // state.
+    // Consistent after any panic: each change is one step, and connection management starts with a
+    // new state.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -28,7 +28,7 @@ pub(super) enum Phase {
     Connecting(Box<Attempt>),
     /// This end has accepted; the peer has not confirmed yet.
     Accepted,
-    /// Established at both ends.
+    /// The connection is established at both ends.
     Established,
     /// We closed the connection; outstanding work drains until the deadline.
     Closing { deadline: Instant },

@@ -23,8 +23,8 @@ pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Device and inode number of a disk.
 pub(super) type Place = (u64, u64);
 
-/// Open disk with its guard. Dropping the last clone closes it on another thread; rings hold one
-/// until their operations have ended.
+/// An open disk, with the guard that excludes other users. Dropping the last clone closes it on
+/// another thread; rings hold one until their operations have ended.
 #[derive(Debug, Clone)]
 pub(super) struct OpenFile(Arc<Opened>);
 

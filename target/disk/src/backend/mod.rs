@@ -1,6 +1,6 @@
 //! Backends: storage for the blocks of a namespace.
 //!
-//! All reactors share a [`Backend`]. A reactor [`begin`](Backend::begin)s an operation, a
+//! A [`Backend`] is shared by all reactors. A reactor [`begin`](Backend::begin)s an operation, a
 //! [`BlockIo`], and [`resume`](Backend::resume)s it with each completion from its ring until it is
 //! [`Progress::Done`]. Offsets and lengths are in bytes, already checked against the namespace.
 
@@ -259,8 +259,7 @@ impl Backend {
         }
         .map_err(|error| {
             OpenError::new(format!(
-                "cannot determine the identity of the disk: \
-                                                 {error}"
+                "cannot determine the identity of the disk: {error}"
             ))
         })
     }

@@ -105,7 +105,7 @@ fn open_at(
     }
     let (file, guard) = match (is_claimed, is_device) {
         (true, _) => (file, Guard::Claim),
-        // Block devices need no lock: `O_EXCL` protects them.
+        // A block device needs no lock, because `O_EXCL` excludes other users.
         (false, true) => (file, Guard::None),
         (false, false) => lock(path, file, place, claim, formers)?,
     };

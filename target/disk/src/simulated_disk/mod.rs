@@ -68,7 +68,7 @@ pub enum Operation {
 /// Random behaviour of a disk. Values without a unit are frequencies per thousand operations.
 #[derive(Debug, Clone, Default)]
 pub struct Habits {
-    /// Duration of an operation. Short operations overtake longer ones.
+    /// Duration of an operation. A short operation overtakes a longer one.
     pub delay: Range<Duration>,
     /// Operations that hang until [`SimulatedDisk::release_all`] is called.
     pub hang: u64,

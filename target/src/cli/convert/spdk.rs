@@ -137,7 +137,7 @@ impl Import {
                 }
             }
             "nvmf_set_config" => self.settings(&params),
-            // Requests without effect: Cairn always meets their conditions.
+            // These requests have no effect, because Cairn always meets their conditions.
             "bdev_wait_for_examine" | "framework_start_init" | "framework_wait_init" => {}
             "nvmf_create_transport" if is_rdma(&params) => {
                 if params.members() > 1 {

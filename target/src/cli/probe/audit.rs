@@ -15,19 +15,11 @@ use crate::files;
 pub(super) fn problems(audit: &Audit) -> Vec<String> {
     let named = audit.file.as_deref();
     let journal = audit.journal.then_some(Path::new(JOURNAL));
-    let found = [
-        named.and_then(|path| in_time(path, file).err()),
-        journal.and_then(|path| in_time(path, socket).err()),
-        audit
-            .datagram
-            .as_deref()
-            .and_then(|path| in_time(path, socket).err()),
-    ];
-    found
-        .into_iter()
-        .flatten()
-        .map(|text| format!("audit log: {text}"))
-        .collect()
+    let files = named.into_iter().map(|path| in_time(path, file));
+    let sockets = journal.into_iter().chain(audit.datagram.as_deref());
+    let sockets = sockets.map(|path| in_time(path, socket));
+    let found = files.chain(sockets).filter_map(Result::err);
+    found.map(|text| format!("audit log: {text}")).collect()
 }
 
 /// Makes a check within the deadline of file accesses.

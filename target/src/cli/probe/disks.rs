@@ -104,10 +104,7 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     for subsystem in &config.subsystems {
         for namespace in &subsystem.namespaces {
             let nqn = &subsystem.nqn;
-            let look = match look_in_time(namespace, &mut late) {
-                Ok(look) => look,
-                Err(error) => Look::failed(error),
-            };
+            let look = look_in_time(namespace, &mut late).unwrap_or_else(Look::failed);
             let is_first = look.place.is_none_or(|place| places.insert(place));
             let disk = match look.opened {
                 Ok(None) => continue,
