@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{HostError, HostOptions, Recovery};
-use cairn_rdma::{ConnectOptions, EndpointOptions, Event, PKey, Provider, QpOptions};
+use cairn_rdma::{ConnectOptions, Endpoint, EndpointOptions, Event, PKey, Provider, QpOptions};
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, TestTarget, own_loopback_address, subsystem};
 use cairn_tests::logged;
@@ -67,16 +67,22 @@ fn one_address_refuses_no_other(
 
 /// 600 networks occupy all places for strangers and replace lost ones. A new host of another
 /// network still connects.
+///
+/// A place lasts until as many newer connections have arrived as there are places. The strangers
+/// ask half as often during each try, so the result does not depend on how fast the host's thread
+/// runs beside theirs.
 #[test]
 fn many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;
     const HOSTS: u32 = 20;
+    const STRANGERS_MAX: u32 = 512;
     let target = TestTarget::start(&exports());
     let network = |number: u32| Ipv4Addr::from_bits((10 << 24) + (number << 8) + 1).into();
     let strangers = (0..NETWORKS).map(network);
     let silent = Silent::start_with(target.provider(), target.remote(), strangers.collect(), 2);
     silent.wait_for(2 * NETWORKS);
-    let (mut tries, mut asked) = (0, silent.asked());
+    silent.permit(0);
+    let mut tries = 0;
     for number in 0..HOSTS {
         // The new hosts' addresses are below, among and above those of the strangers. Like Linux, a
         // host waits and retries.
@@ -85,8 +91,8 @@ fn many_networks_keep_no_new_host_out() {
         let connected = (0..TRIES).find_map(|_| {
             // Strangers ask again after the target has ended connections of theirs, so each try
             // meets another state.
+            let asked = silent.permit(STRANGERS_MAX / 2);
             silent.wait_for(asked + 10);
-            asked = silent.asked();
             tries += 1;
             connect(&target, &*target.provider(), local).ok()
         });
@@ -157,6 +163,8 @@ fn connect(target: &TestTarget, provider: &dyn Provider, local: IpAddr) -> Resul
 struct Silent {
     stop: Arc<AtomicBool>,
     asked: Arc<AtomicU32>,
+    /// Limit of `asked`.
+    permitted: Arc<AtomicU32>,
     thread: thread::JoinHandle<u32>,
 }
 
@@ -173,15 +181,28 @@ impl Silent {
         queue_pairs: u16,
     ) -> Self {
         let (stop, asked) = (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default());
-        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&asked));
-        let thread = thread::spawn(move || {
-            keep_asking(&*provider, remote, &locals, queue_pairs, &stopped, &count)
-        });
+        let permitted = Arc::new(AtomicU32::new(u32::MAX));
+        let asker = Asker {
+            remote,
+            queue_pairs,
+            stopped: Arc::clone(&stop),
+            asked: Arc::clone(&asked),
+            permitted: Arc::clone(&permitted),
+        };
+        let thread = thread::spawn(move || asker.keep_asking(&*provider, &locals));
         Self {
             stop,
             asked,
+            permitted,
             thread,
         }
+    }
+
+    /// Permits `more` requests than the present number, and returns that number.
+    fn permit(&self, more: u32) -> u32 {
+        let asked = self.asked();
+        self.permitted.store(asked + more, Ordering::Relaxed);
+        asked
     }
 
     fn asked(&self) -> u32 {
@@ -202,54 +223,65 @@ impl Silent {
     }
 }
 
-/// Runs the attack, and returns the number of rejected or ended connections.
-fn keep_asking(
-    provider: &dyn Provider,
+struct Asker {
     remote: SocketAddr,
-    locals: &[IpAddr],
     queue_pairs: u16,
-    stopped: &AtomicBool,
-    asked: &AtomicU32,
-) -> u32 {
-    let options = EndpointOptions {
-        receives: 1,
-        completions: 64,
-        queue_pairs,
-    };
-    let mut endpoints: Vec<_> = locals
-        .iter()
-        .map(|&local| {
-            let device = provider.device_for(remote, Some(local)).unwrap();
-            device.open(&options).unwrap()
-        })
-        .collect();
-    let request = RequestData::new(0, 32, 31, 0);
-    let (mut refused, mut events) = (0, Vec::new());
-    while !stopped.load(Ordering::Relaxed) {
-        for (endpoint, &local) in endpoints.iter_mut().zip(locals) {
-            let options = ConnectOptions {
-                remote,
-                local: Some(local),
-                pkey: PKey::DEFAULT,
-                qp: QpOptions::default(),
-                timeout: PATIENCE,
-            };
-            // Fails while all queue pairs are in use.
-            let begun = endpoint.connect(&options, request.as_bytes()).is_ok();
-            asked.fetch_add(u32::from(begun), Ordering::Relaxed);
-            endpoint.poll_events(&mut events);
-            for event in events.drain(..) {
-                match event {
-                    Event::Rejected { .. } => refused += 1,
-                    Event::Disconnected { qp, .. } => {
-                        refused += 1;
-                        endpoint.disconnect(qp);
+    stopped: Arc<AtomicBool>,
+    asked: Arc<AtomicU32>,
+    permitted: Arc<AtomicU32>,
+}
+
+impl Asker {
+    /// Runs the attack, and returns the number of rejected or ended connections.
+    fn keep_asking(&self, provider: &dyn Provider, locals: &[IpAddr]) -> u32 {
+        let options = EndpointOptions {
+            receives: 1,
+            completions: 64,
+            queue_pairs: self.queue_pairs,
+        };
+        let open = |&local: &IpAddr| {
+            let device = provider.device_for(self.remote, Some(local)).unwrap();
+            (local, device.open(&options).unwrap())
+        };
+        let mut endpoints: Vec<_> = locals.iter().map(open).collect();
+        let (mut refused, mut events) = (0, Vec::new());
+        while !self.stopped.load(Ordering::Relaxed) {
+            let mut asks = 0;
+            for (local, endpoint) in &mut endpoints {
+                if self.asked.load(Ordering::Relaxed) < self.permitted.load(Ordering::Relaxed) {
+                    self.ask(&mut **endpoint, *local);
+                    asks += 1;
+                }
+                endpoint.poll_events(&mut events);
+                for event in events.drain(..) {
+                    match event {
+                        Event::Rejected { .. } => refused += 1,
+                        Event::Disconnected { qp, .. } => {
+                            refused += 1;
+                            endpoint.disconnect(qp);
+                        }
+                        _ => {}
                     }
-                    _ => {}
                 }
             }
+            // Each address has its turn if the limit permits fewer requests than there are.
+            endpoints.rotate_left(asks % locals.len());
+            thread::sleep(Duration::from_micros(300));
         }
-        thread::sleep(Duration::from_micros(300));
+        refused
     }
-    refused
+
+    fn ask(&self, endpoint: &mut dyn Endpoint, local: IpAddr) {
+        let options = ConnectOptions {
+            remote: self.remote,
+            local: Some(local),
+            pkey: PKey::DEFAULT,
+            qp: QpOptions::default(),
+            timeout: PATIENCE,
+        };
+        let request = RequestData::new(0, 32, 31, 0);
+        // Fails while all queue pairs are in use.
+        let begun = endpoint.connect(&options, request.as_bytes()).is_ok();
+        self.asked.fetch_add(u32::from(begun), Ordering::Relaxed);
+    }
 }
