@@ -1,5 +1,5 @@
-//! Comparison of the access that two configurations give to hosts, so that a removal never widens
-//! access.
+//! Comparison of host access under two configurations: a reload that only removes entries must not
+//! widen access.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -9,44 +9,44 @@ use nvme_proto::wire::Nqn;
 
 use crate::config::{Access, Config, HostList, Subsystem};
 
-/// Access that a host has in one configuration but lacks in the other.
+/// Host access granted by a new configuration and refused by the former one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Widened {
-    /// The host connects without authentication.
+    /// Host that may now connect without authentication.
     #[error("{host} would connect to {nqn} without authentication")]
     Unauthenticated {
-        /// Name of the subsystem.
+        /// NQN of the subsystem.
         nqn: Nqn,
-        /// The host, or "a host that is not listed".
+        /// NQN of the host, or "a host that is not listed".
         host: String,
     },
-    /// The host could not connect at all.
+    /// Host that was refused and may now connect.
     #[error("{host} would be admitted to {nqn}")]
     Admitted {
-        /// Name of the subsystem.
+        /// NQN of the subsystem.
         nqn: Nqn,
-        /// The host, or "a host that is not listed".
+        /// NQN of the host, or "a host that is not listed".
         host: String,
     },
-    /// The subsystem was not reachable through the listener.
+    /// Listener that now leads to a subsystem which it did not lead to.
     #[error("the listener {at} would lead to {nqn}")]
     Reached {
-        /// Name of the subsystem.
+        /// NQN of the subsystem.
         nqn: Nqn,
         /// Address of the listener.
         at: SocketAddr,
     },
-    /// Hosts did not see the namespace.
+    /// Namespace that is now visible to more hosts.
     #[error("more hosts would see namespace {nsid} of {nqn}")]
     Seen {
-        /// Name of the subsystem.
+        /// NQN of the subsystem.
         nqn: Nqn,
-        /// Number of the namespace.
+        /// NSID of the namespace.
         nsid: u32,
     },
 }
 
-/// How a host may connect, in increasing order of access.
+/// Conditions under which a subsystem accepts a host, in increasing order of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Entry {
     Refused,
@@ -55,9 +55,10 @@ enum Entry {
 }
 
 impl Config {
-    /// First access that this configuration gives and `former` does not.
+    /// Returns the first access that this configuration grants and `former` refuses, or `None`.
     ///
-    /// Compares sets of (host, authentication required, listener, namespace).
+    /// Compares the accepted hosts, their authentication, the listeners and the visible namespaces
+    /// of each subsystem.
     #[must_use]
     pub fn widened_from(&self, former: &Self) -> Option<Widened> {
         let mut compared = Compared::default();
@@ -108,8 +109,8 @@ fn entry(subsystem: Option<&Subsystem>, host: Option<&Nqn>) -> Entry {
     }
 }
 
-/// First host that connects more easily than before. All hosts that neither configuration names
-/// count as one.
+/// Returns the first host that connects under weaker conditions than before. Hosts named by neither
+/// configuration are equivalent, so one stands for all of them.
 fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened> {
     let named = [Some(now), before].into_iter().flatten().flat_map(|one| {
         let keys = one.authentication.hosts.iter().map(|(host, _)| host);
@@ -128,7 +129,8 @@ fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened>
     })
 }
 
-/// Results for pairs of host lists; thousands of namespaces share few lists.
+/// Cache of comparisons between two host lists by their addresses: thousands of namespaces share
+/// few lists.
 #[derive(Default)]
 struct Compared(HashMap<(usize, usize), bool>);
 

@@ -38,10 +38,10 @@ pub const POLL_IDLE_DEFAULT_US: u16 = 1000;
 pub const LISTENERS_MAX: usize = 64;
 /// Maximum subsystems of a target.
 pub const SUBSYSTEMS_MAX: usize = 1024;
-/// Highest NSID of a subsystem, and therefore its maximum of namespaces (NN, MNAN).
+/// Highest NSID of a subsystem, which is also its maximum number of namespaces (NN, MNAN).
 pub const NSID_MAX: u32 = NAMESPACES_MAX;
-/// Maximum memory namespaces (`mem:`). Each registers a region with each device, and the soft
-/// provider has 8,192.
+/// Maximum number of memory namespaces (`mem:`). Each registers one memory region per device, and
+/// the soft provider has 8,192 regions.
 pub(crate) const MEMORY_NAMESPACES_MAX: usize = 6 << 10;
 /// Maximum hosts in the list of a subsystem or namespace.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
@@ -57,14 +57,14 @@ pub const GROUP_PREFIX: char = '@';
 pub const ALLOWED_ADDRESSES_MAX: usize = 1024;
 /// Maximum referrals of a target.
 pub const REFERRALS_MAX: usize = 1024;
-/// Maximum marking rules of a target.
+/// Maximum packet-marking rules of a target.
 pub const MARKING_RULES_MAX: usize = 1024;
 /// Maximum reactors of a target.
 pub const REACTORS_MAX: usize = 64;
 /// Default port of the metrics page.
 pub const METRICS_PORT_DEFAULT: u16 = 9464;
 
-/// Complete configuration; every part is checked.
+/// Complete and checked configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Settings of the process.
@@ -75,19 +75,19 @@ pub struct Config {
     pub audit: Audit,
     /// The control socket.
     pub control: Control,
-    /// Packet markings by host; the listener's value applies where no rule sets one.
+    /// Packet marking rules by host; the listener's values apply to hosts without a matching rule.
     pub marking: Arc<Rules>,
-    /// Listeners, at least one, with distinct addresses.
+    /// At least one listener, unless the control socket can add listeners; addresses are distinct.
     pub listeners: Vec<Listener>,
-    /// Authentication parameters of subsystems without their own.
+    /// DH-HMAC-CHAP parameters of subsystems that set none.
     pub dhchap: DhchapPolicy,
-    /// Referrals to other discovery services, all distinct.
+    /// Distinct referrals to other discovery services.
     pub referrals: Vec<Referral>,
-    /// Keyring, with distinct names.
+    /// Keyring; key names are distinct.
     pub keys: Vec<NamedKey>,
-    /// Host groups, with distinct names.
+    /// Host groups; names are distinct.
     pub host_groups: Vec<HostGroup>,
-    /// Subsystems, with distinct NQNs.
+    /// Subsystems; NQNs are distinct.
     pub subsystems: Vec<Subsystem>,
 }
 
@@ -100,13 +100,13 @@ pub struct Target {
     pub poll_idle: Duration,
     /// True if completions of NVMe drives are polled where the driver supports it.
     pub poll_drives: bool,
-    /// Time after which a disk command is cancelled; 0 for never.
+    /// Time after which a disk command is cancelled; 0 disables the timeout.
     pub io_timeout: Duration,
-    /// Data buffer memory of each reactor in bytes, at least two maximum transfers.
+    /// Data buffer memory of each reactor in bytes, at least two transfers of `max_transfer_bytes`.
     pub data_buffers_bytes: u64,
-    /// Receives posted by each reactor on each device, shared by its queue pairs.
+    /// Receives posted by each reactor on each device (shared receive queue).
     pub receives: u32,
-    /// In-capsule data in bytes: 0, or a multiple of 512 up to 16 KiB.
+    /// Maximum in-capsule data in bytes: 0, or a multiple of 512 up to 16 KiB.
     pub in_capsule_data_bytes: u32,
     /// Maximum transfer of a command in bytes, a power of two.
     pub max_transfer_bytes: u32,
@@ -116,13 +116,13 @@ pub struct Target {
     pub io_queues: u16,
     /// NQN of the discovery service: the well-known one or a unique one.
     pub discovery_nqn: Nqn,
-    /// RoCE version of the soft provider, unless a listener sets its own.
+    /// RoCE version of soft listeners that set none.
     pub roce: Roce,
     /// True if the soft provider reacts to congestion notifications.
     pub congestion_control: bool,
     /// True if the soft provider sends super-packets (segmentation offload).
     pub segmentation_offload: bool,
-    /// Logging.
+    /// Log filter and format.
     pub log: Log,
 }
 
@@ -133,14 +133,14 @@ pub struct Metrics {
     pub listen: Option<SocketAddr>,
 }
 
-/// Destinations of the audit log; none by default.
+/// Destinations of the audit log. Without any, no audit log is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// Absolute path of a file.
+    /// Absolute path of a file to which lines are appended.
     pub file: Option<PathBuf>,
-    /// True if the journal is a destination.
+    /// True if lines go to the systemd journal.
     pub journal: bool,
-    /// Absolute path of a Unix datagram socket.
+    /// Absolute path of a Unix datagram socket to which lines are sent.
     pub datagram: Option<PathBuf>,
 }
 
@@ -151,19 +151,19 @@ pub struct Control {
     pub socket: ControlSocket,
     /// Group that may use the socket besides the target's user; `None` for the target's own group.
     pub group: Option<String>,
-    /// True if requests must not change anything.
+    /// True if requests that change the target are refused.
     pub read_only: bool,
-    /// Disks that requests may export; `None` for all that the target can open.
+    /// Disks that requests may export; `None` permits every disk that the target can open.
     pub exports: Option<Exports>,
 }
 
 /// Path setting of the control socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ControlSocket {
-    /// The default path, if no other target uses it.
+    /// Default path, unless another target listens there.
     #[default]
     Usual,
-    /// Socket at an absolute path.
+    /// Absolute path.
     At(PathBuf),
     /// No control socket.
     Off,
@@ -172,9 +172,9 @@ pub enum ControlSocket {
 /// Number and placement of reactors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reactors {
-    /// Number and cores chosen by the target.
+    /// The target chooses the number and the cores.
     Auto,
-    /// Number of reactors; the target chooses their cores.
+    /// Number of reactors on cores that the target chooses.
     Count(usize),
     /// One reactor on each of these cores.
     Cores(Vec<usize>),
@@ -192,9 +192,9 @@ pub struct Log {
 /// Format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Text for people.
+    /// Human-readable text.
     Text,
-    /// JSON objects, one in each line.
+    /// JSON objects, one per line.
     Json,
 }
 
@@ -220,23 +220,24 @@ pub struct Listener {
     pub provider: Provider,
     /// RoCE version of the soft provider; `None` for the target's default.
     pub roce: Option<Roce>,
-    /// Traffic class of sent packets; `None` mirrors that of each host.
+    /// Traffic class of sent packets; with `None`, packets to a host copy the traffic class of its
+    /// packets.
     pub traffic_class: Option<u8>,
     /// Hop limit of sent packets; `None` for the provider's default.
     pub hop_limit: Option<u8>,
-    /// Partition key: hosts of other partitions are ignored.
+    /// Partition key; hosts of other partitions cannot connect.
     pub pkey: PKey,
-    /// Prefixes from which hosts may connect; `None` for everywhere.
+    /// Source addresses that may connect; `None` permits all.
     pub allowed_addresses: Option<Vec<Prefix>>,
-    /// Maximum pending connection requests.
+    /// Maximum number of unanswered connection requests.
     pub backlog: u32,
-    /// PORTID of the NVM subsystem port, unique among listeners.
+    /// PORTID of the NVM subsystem port, unique among the listeners.
     pub port_id: u16,
     /// ANA state of each group at this listener.
     pub ana: AnaStates,
 }
 
-/// Another discovery service.
+/// Referral to another discovery service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Referral {
     /// Address of the service.
@@ -267,23 +268,24 @@ pub struct Subsystem {
     pub controller_ids: RangeInclusive<u16>,
     /// True if every host may connect.
     pub allow_any_host: bool,
-    /// Hosts that may connect unless every host may. Only hosts in this list have keys.
+    /// Hosts that may connect if `allow_any_host` is false. Keys exist only for hosts in this list.
     pub allowed_hosts: HostList,
-    /// Addresses of its listeners; all listeners if `None`.
+    /// Addresses of the listeners that lead to the subsystem; `None` for all listeners.
     pub listeners: Option<Vec<SocketAddr>>,
-    /// ANA states that override a listener's, by listener address.
+    /// Overrides of the listeners' ANA states, by listener address.
     pub ana: BTreeMap<SocketAddr, AnaOverride>,
     /// Authentication of hosts.
     pub authentication: Authentication,
-    /// Limits for all hosts together on all its namespaces.
+    /// Limits of all hosts together, over all namespaces of the subsystem.
     pub limits: Limits,
-    /// Limits for each host.
+    /// Limits of each host by itself, over all namespaces of the subsystem.
     pub limits_per_host: Limits,
-    /// Limits of single hosts, in place of `limits_per_host`.
+    /// Limits of single hosts, which replace `limits_per_host`.
     pub limits_of_hosts: BTreeMap<Nqn, Limits>,
     /// Namespaces with distinct NSIDs in ascending order.
     pub namespaces: Vec<Namespace>,
-    /// Directories whose files are namespaces. The checks do not add those to `namespaces`.
+    /// Directories whose files are namespaces. A later scan adds these namespaces; `namespaces`
+    /// lacks them here.
     pub pools: Vec<Pool>,
 }
 
@@ -299,22 +301,23 @@ pub enum Access {
 /// List of hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostList {
-    /// Hosts of the list and its groups. Two lists with the same hosts share one set.
+    /// Hosts of the list and of its groups; equal lists share one set.
     pub hosts: Arc<BTreeSet<Nqn>>,
-    /// Names of the groups that are part of the list.
+    /// Names of the groups in the list.
     pub groups: Vec<Arc<str>>,
 }
 
 /// DH-HMAC-CHAP settings of a subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authentication {
-    /// Keys of hosts that are not in `hosts`; without these, such hosts do not authenticate.
+    /// Keys of hosts that are not in `hosts`; with `None`, those hosts connect without
+    /// authentication.
     pub others: Option<Keys>,
-    /// Keys of single hosts, each of which may connect; no host is listed twice.
+    /// Keys of single hosts, at most one entry per host. Each of these hosts may connect.
     pub hosts: Vec<(Nqn, Keys)>,
     /// True if hosts without a key are refused.
     pub is_required: bool,
-    /// Accepted hash functions and groups.
+    /// Accepted hash functions and Diffie-Hellman groups.
     pub policy: DhchapPolicy,
 }
 
@@ -339,24 +342,24 @@ pub struct Keys {
 /// Source of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
-    /// File, by absolute path.
+    /// Absolute path of a file.
     File(PathBuf),
-    /// Credential passed by systemd, by name.
+    /// Name of a systemd credential.
     Credential(String),
-    /// Key in the configuration itself, visible to each reader of the file.
+    /// Key in the configuration itself, readable with the file.
     Inline(InlineKey),
-    /// Keyring entry, whose file has the key.
+    /// Entry of the keyring.
     Named(NamedKey),
 }
 
-/// Keyring entry, named as "key:NAME" in host tables.
+/// Keyring entry, which hosts refer to as "key:NAME".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedKey {
     /// Name of the key.
     pub name: String,
     /// File with the key.
     pub path: PathBuf,
-    /// True if the key was removed while hosts use it: these hosts cannot authenticate.
+    /// True if the key was removed while in use, so that its hosts cannot authenticate.
     pub is_removed: bool,
 }
 
@@ -369,27 +372,27 @@ pub struct Namespace {
     pub name: Option<String>,
     /// Storage behind the namespace.
     pub backing: Backing,
-    /// UUID, if configured; otherwise the disk's own is shown.
+    /// Configured UUID; with `None`, the namespace has the UUID of its disk.
     pub uuid: Option<Uuid>,
-    /// NGUID, if configured; otherwise an NVMe drive's own is shown.
+    /// Configured NGUID; with `None`, the namespace has the NGUID of its NVMe drive, if any.
     pub nguid: Option<Nguid>,
-    /// Logical block size; `None` for the backing's own.
+    /// Logical block size; with `None`, the block size of the backing.
     pub block_size: Option<BlockSize>,
     /// True if writes are refused.
     pub read_only: bool,
     /// True if hosts may write-protect the namespace.
     pub write_protection: bool,
-    /// File that stores the write protection over restarts.
+    /// File that keeps the write protection across restarts.
     pub write_protection_file: Option<PathBuf>,
     /// True if other processes or machines also export the disk.
     pub shared: bool,
     /// ANA group (ANAGRPID).
     pub ana_group: u32,
-    /// Hosts of the subsystem that see the namespace.
+    /// Hosts to which the namespace is visible.
     pub hosts: Access,
-    /// Identity of the file, for a namespace from a [`Pool`].
+    /// Identity of the file, if the namespace is a file of a [`Pool`].
     pub pooled: Option<PooledFile>,
-    /// Limits for all hosts together on this namespace.
+    /// Limits of all hosts together on this namespace.
     pub limits: Limits,
 }
 
@@ -400,14 +403,14 @@ pub enum Backing {
     Disk(PathBuf),
     /// Image of a Ceph cluster.
     Rbd(ImageSpec),
-    /// Memory of the process, lost when it ends.
+    /// Memory of the process, lost when the process ends.
     Memory {
-        /// Size: a nonzero multiple of the block size.
+        /// Size in bytes, a nonzero multiple of the block size.
         bytes: u64,
     },
     /// No storage: writes are discarded and reads return zeroes.
     Null {
-        /// Size: a nonzero multiple of the block size.
+        /// Size in bytes, a nonzero multiple of the block size.
         bytes: u64,
     },
 }
@@ -422,9 +425,10 @@ pub enum BlockSize {
 }
 
 impl Config {
-    /// Replaces host sets by equal ones of `former`, so that both configurations share memory.
+    /// Replaces each host set that equals one of `former`, so that both configurations share its
+    /// memory.
     pub fn share_hosts(&mut self, former: &Self) {
-        // A set with many users is compared once.
+        // Compares each set once, even if several lists share it.
         let mut seen = HashSet::new();
         let sets = former.host_sets();
         let sets: HashSet<_> = sets
@@ -450,13 +454,13 @@ impl Config {
         of_groups.chain(of_subsystems.map(|list| &list.hosts))
     }
 
-    /// Listeners of a subsystem.
+    /// Returns the listeners that lead to a subsystem.
     pub fn listeners_of(&self, subsystem: &Subsystem) -> impl Iterator<Item = &Listener> {
         let listeners = self.listeners.iter();
         listeners.filter(|listener| subsystem.is_behind(listener))
     }
 
-    /// RoCE version of the soft provider at a listener.
+    /// Returns the RoCE version of a soft listener: its own or the target's.
     #[must_use]
     pub fn roce_at(&self, listener: &Listener) -> Roce {
         listener.roce.unwrap_or(self.target.roce)
@@ -478,7 +482,7 @@ impl Config {
 }
 
 impl HostList {
-    /// Hosts of the list that are in none of its groups.
+    /// Returns the hosts listed by NQN: members of the list that are in none of its groups.
     pub fn single<'a>(&'a self, groups: &'a [HostGroup]) -> impl Iterator<Item = &'a Nqn> {
         let of_groups = groups.iter().filter(|one| self.groups.contains(&one.name));
         let of_groups: Vec<&BTreeSet<Nqn>> = of_groups.map(|one| &*one.hosts).collect();
@@ -489,7 +493,8 @@ impl HostList {
 }
 
 impl Target {
-    /// MDTS of Identify Controller: log2 of 4 KiB pages (NVMe Base 2.0, figure 275).
+    /// Returns MDTS of Identify Controller: binary logarithm of the maximum transfer in pages of 4
+    /// KiB (NVMe Base 2.0, figure 275).
     #[must_use]
     pub fn mdts(&self) -> u8 {
         (self.max_transfer_bytes / PAGE_BYTES).ilog2() as u8
@@ -497,13 +502,13 @@ impl Target {
 }
 
 impl Listener {
-    /// Address with port.
+    /// Returns the address with the port.
     #[must_use]
     pub fn socket_address(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.port)
     }
 
-    /// True if `host` may connect to this listener.
+    /// True if a host with this address may connect to the listener.
     #[must_use]
     pub fn allows(&self, host: IpAddr) -> bool {
         let host = host.to_canonical();
@@ -511,7 +516,7 @@ impl Listener {
         allowed.is_none_or(|allowed| allowed.iter().any(|prefix| prefix.includes(host)))
     }
 
-    /// Packet marking where no rule sets one.
+    /// Returns the packet marking for hosts without a matching rule.
     #[must_use]
     pub fn marking(&self) -> Marking {
         Marking {
@@ -522,7 +527,7 @@ impl Listener {
 }
 
 impl Access {
-    /// List of the hosts to which a restricted namespace is visible; `None` if unrestricted.
+    /// Returns the hosts to which the namespace is visible, or `None` if it is visible to all.
     #[must_use]
     pub fn list(&self) -> Option<&HostList> {
         match self {
@@ -539,14 +544,14 @@ impl Subsystem {
         self.allow_any_host || self.allowed_hosts.hosts.contains(host)
     }
 
-    /// True if hosts reach this subsystem through the listener.
+    /// True if the listener leads to this subsystem.
     #[must_use]
     pub fn is_behind(&self, listener: &Listener) -> bool {
         let own = self.listeners.as_ref();
         own.is_none_or(|own| own.contains(&listener.socket_address()))
     }
 
-    /// ANA states of this subsystem at a listener.
+    /// Returns the ANA states of this subsystem at a listener, with overrides applied.
     #[must_use]
     pub fn ana_at(&self, listener: &Listener) -> AnaStates {
         let own = self.ana.get(&listener.socket_address());
@@ -555,13 +560,14 @@ impl Subsystem {
 }
 
 impl BlockSize {
-    /// Size in bytes.
+    /// Returns the block size in bytes.
     #[must_use]
     pub fn bytes(self) -> u32 {
         1 << self.shift()
     }
 
-    /// Size as a power of two: LBADS of the LBA format (NVM 1.0, figure 98).
+    /// Returns the binary logarithm of the block size: LBADS of the LBA format (NVM 1.0, figure
+    /// 98).
     #[must_use]
     pub fn shift(self) -> u8 {
         match self {

@@ -10,18 +10,17 @@ use crate::place::{Place, Step};
 use crate::problem::{Excerpt, Problem};
 use crate::secret::without_secrets;
 
-/// Parsed file that can locate values in its text.
 pub(crate) struct Document<'t> {
     name: &'t str,
     text: &'t str,
-    /// Text with secrets removed.
+    /// Text with secrets masked, for excerpts in errors.
     shown: Cow<'t, str>,
     pub(crate) root: Spanned<DeTable<'t>>,
 }
 
 impl<'t> Document<'t> {
-    /// Parses `text`; `name` appears in errors. Syntax errors are returned, and the valid parts
-    /// remain available for checks.
+    /// Parses `text`; `name` appears in errors. After syntax errors, the returned document has the
+    /// valid parts.
     pub(crate) fn parse(name: &'t str, text: &'t str) -> (Self, Vec<Problem>) {
         let (root, errors) = DeTable::parse_recoverable(text);
         let shown = without_secrets(text);
@@ -41,7 +40,7 @@ impl<'t> Document<'t> {
         (document, problems)
     }
 
-    /// Excerpt with the value at `place`, or with its nearest enclosing value in the file.
+    /// Returns an excerpt at `place`, or at the nearest enclosing value if the file lacks it.
     pub(crate) fn locate(&self, place: &Place) -> Excerpt {
         let mut place = place.clone();
         loop {
@@ -55,7 +54,6 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Excerpt with the key at `place` instead of its value.
     pub(crate) fn locate_key(&self, place: &Place) -> Excerpt {
         let (Some(parent), Some(Step::Key(key))) = (place.parent(), place.steps().last()) else {
             return self.locate(place);
@@ -69,7 +67,6 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Byte range of the value at `place`; `None` for the root.
     fn span(&self, place: &Place) -> Option<Range<usize>> {
         self.value(place).map(Spanned::span)
     }
@@ -94,7 +91,6 @@ impl<'t> Document<'t> {
         self.value(place)?.get_ref().as_table()
     }
 
-    /// Excerpt with the line in which `span` starts.
     pub(crate) fn excerpt(&self, span: Range<usize>) -> Excerpt {
         let start = floor_char_boundary(self.text, span.start);
         let line_start = self.text[..start]
@@ -104,8 +100,8 @@ impl<'t> Document<'t> {
         let end = floor_char_boundary(self.text, span.end.max(start));
         let marked = self.text[start..end].lines().next().unwrap_or("");
         let index = self.text[..line_start].matches('\n').count();
-        // Secrets are removed from the whole text, because a single line may not show that it ends
-        // a secret.
+        // Secrets are masked in the whole text, because one line may not show that it continues a
+        // secret.
         let line = self.shown.split('\n').nth(index).unwrap_or("");
         Excerpt::of_line(
             self.name,
@@ -117,7 +113,6 @@ impl<'t> Document<'t> {
     }
 }
 
-/// Last character boundary of `text` at or before `at`.
 fn floor_char_boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len()))
         .rev()

@@ -1,6 +1,6 @@
 //! Patterns of the disks that requests at the control socket may export.
 //!
-//! Compares texts only; the caller resolves symbolic links.
+//! Patterns are compared with path texts. The caller resolves symbolic links.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -9,7 +9,6 @@ pub(crate) const EXPORTS_MAX: usize = 1024;
 
 const IMAGE: &str = "rbd:";
 
-/// Folders below /dev in which any user may create files and links.
 const WRITABLE: [&str; 4] = ["/dev/shm", "/dev/mqueue", "/dev/hugepages", "/dev/fd"];
 
 /// Patterns of folders, devices and images that requests may export.
@@ -23,7 +22,7 @@ impl Exports {
         Self { patterns }
     }
 
-    /// Returns the reason if `pattern` is invalid.
+    /// Returns the reason why `pattern` is invalid.
     pub(crate) fn check(pattern: &str) -> Result<(), &'static str> {
         if pattern.starts_with(IMAGE) {
             return Ok(());
@@ -40,7 +39,7 @@ impl Exports {
         }
     }
 
-    /// True if a Ceph image may be exported; `image` begins with "rbd:".
+    /// True if a pattern permits this Ceph image; `image` begins with "rbd:".
     #[must_use]
     pub fn allow_image(&self, image: &str) -> bool {
         let all = self.patterns.iter();
@@ -48,10 +47,11 @@ impl Exports {
         images.any(|pattern| matches(pattern, image, false))
     }
 
-    /// True if a file, folder or device may be exported.
+    /// True if a pattern permits this file, folder or device.
     ///
-    /// `resolved` is `path` with all symbolic links followed, and decides. Below /dev the link also
-    /// counts, because volume names are links made by the system.
+    /// `resolved` is `path` with all symbolic links followed, and must match. Below /dev a match of
+    /// `path` is enough, because the system creates the links there, such as names of logical
+    /// volumes.
     #[must_use]
     pub fn allow_path(&self, path: &Path, resolved: &Path) -> bool {
         let is_allowed = |path: &Path| {
@@ -67,12 +67,12 @@ impl Exports {
     }
 }
 
-/// True if the path is below /dev and in a folder that only the system writes to.
+/// True if the path is below /dev in a folder to which only the system writes.
 fn is_device_name(path: &Path) -> bool {
     path.starts_with("/dev") && !WRITABLE.iter().any(|folder| path.starts_with(folder))
 }
 
-/// Removes "." and ".." from a path that has not been looked up.
+/// Removes "." and ".." components without following links.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
@@ -85,7 +85,7 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// True if the pattern matches `text` or, with `below`, one of its parent folders.
+/// True if the pattern matches `text` or, if `below` is true, a parent folder of `text`.
 fn matches(pattern: &str, text: &str, below: bool) -> bool {
     let pattern = match pattern.trim_end_matches('/') {
         "" => "/",
@@ -99,10 +99,10 @@ fn matches(pattern: &str, text: &str, below: bool) -> bool {
     below && folders.any(|folder| is_match(pattern, folder))
 }
 
-/// True if the pattern matches the whole text; "*" stands for any bytes except "/".
+/// True if the pattern matches the whole text; "*" matches any bytes except "/".
 fn is_match(pattern: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (pattern.as_bytes(), text.as_bytes());
-    // Pattern after the last star, and the text position at which that star began.
+    // Backtracking state: pattern after the last "*", and the text at the start of its match.
     let mut star = None;
     loop {
         match (pattern.split_first(), text.split_first()) {
@@ -165,7 +165,7 @@ mod tests {
         assert!(allow("/srv/images/deep/a", "/srv/images/deep/a"));
         assert!(allow("/srv/images", "/srv/images"));
         assert!(allow("/elsewhere/a", "/srv/images/a"));
-        // Volume names are links to devices.
+        // Logical volume names are links to devices.
         assert!(allow("/dev/vg0/a", "/dev/dm-3"));
         for (path, resolved) in [
             ("/etc/shadow", "/etc/shadow"),

@@ -1,4 +1,4 @@
-//! Command-line options, applied on top of the file.
+//! Command-line options that extend and override the configuration file.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -12,11 +12,10 @@ use crate::identity;
 use crate::place::Place;
 use crate::problem::{Excerpt, Problem};
 
-/// NSIDs reserved for a directory before the next exported option.
+/// Number of NSIDs reserved for each exported directory except the last.
 const DIRECTORY_NSIDS: i64 = 1000;
 
-/// Configuration given on the command line. Options add to the file, and override it where both set
-/// a value.
+/// Command-line options. Lists add to the file, and single values override it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Flags {
     /// Values of `--listen ADDR[:PORT]`, which each add a listener.
@@ -24,13 +23,13 @@ pub struct Flags {
     /// Values of `--export PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE`, which each add a
     /// namespace.
     ///
-    /// Namespaces belong to the subsystem `nqn` and get the next free NSIDs; directories come last,
-    /// each but the last with 1000 NSIDs.
+    /// The namespaces belong to the subsystem `nqn` and have the next free NSIDs. Directories come
+    /// last; each except the last reserves 1000 NSIDs.
     pub export: Vec<String>,
-    /// `--nqn NQN`: subsystem of the exports, created if the file has none with this name.
+    /// `--nqn NQN`: subsystem of the exports, created if the file lacks it.
     ///
-    /// By default derived from the machine and the first listener and export, and so equal at each
-    /// start.
+    /// The default derives from the machine, the first listener and the first export, so that it is
+    /// equal at each start.
     pub nqn: Option<String>,
     /// `--provider auto|verbs|soft`: provider of every listener, including those of the file.
     pub provider: Option<String>,
@@ -54,12 +53,10 @@ pub struct Flags {
     pub log_format: Option<String>,
 }
 
-/// Options from which values came, by place.
 #[derive(Debug, Default)]
 pub(crate) struct Origins(Vec<(Place, String)>);
 
 impl Origins {
-    /// Option that set the value at `place` or an enclosing value.
     pub(crate) fn flag(&self, place: &Place) -> Option<&str> {
         self.0
             .iter()
@@ -74,7 +71,7 @@ impl Origins {
 }
 
 impl Flags {
-    /// Applies the options to `file`.
+    /// Applies the options to `file`, and returns the places that they set.
     pub(crate) fn apply(&self, file: &mut File, problems: &mut Vec<Problem>) -> Origins {
         let mut origins = Origins::default();
         self.apply_words(file, &mut origins);
@@ -203,7 +200,8 @@ impl Flags {
             index
         });
         let namespaces = &mut file.subsystem[index].namespace;
-        // Directories come last, so that they do not change the NSIDs of the others.
+        // Directories come last, because they reserve many NSIDs and would shift those of other
+        // exports.
         let is_directory = |export: &&String| export.starts_with(DIRECTORY_PREFIX);
         let (directories, others): (Vec<_>, Vec<_>) = self.export.iter().partition(is_directory);
         for export in others.into_iter().chain(directories) {
@@ -221,8 +219,8 @@ impl Flags {
         }
     }
 
-    /// NQN derived from the machine and the first listener, so that hosts do not combine the disks
-    /// of two targets as paths.
+    /// Returns an NQN derived from the machine and the first listener. It differs between targets,
+    /// so that hosts do not combine disks of two targets as paths to one.
     fn made_nqn(&self, file: &File) -> String {
         let listener = file
             .listener
@@ -235,8 +233,8 @@ impl Flags {
     }
 }
 
-/// Lowest NSID above those in use and above a directory's share. `check` reports if it exceeds the
-/// limit.
+/// Returns the NSID after the highest in use, or after the NSIDs reserved for a directory. The
+/// result may exceed the limit, which `check` then reports.
 fn free_nsid(namespaces: &[NamespaceTable]) -> i64 {
     let numbered = namespaces.iter().filter_map(|one| one.nsid.zip(Some(one)));
     let Some((nsid, last)) = numbered.max_by_key(|(nsid, _)| *nsid) else {
@@ -251,7 +249,7 @@ fn free_nsid(namespaces: &[NamespaceTable]) -> i64 {
     nsid.clamp(0, i64::from(NSID_MAX)) + share
 }
 
-/// Resolves a relative path in an export against the current directory.
+/// Makes the path in an export absolute, relative to the current directory.
 fn absolute(export: &str) -> String {
     if let Some(directory) = export.strip_prefix(DIRECTORY_PREFIX) {
         return format!("{DIRECTORY_PREFIX}{}", absolute(directory));

@@ -97,14 +97,15 @@ use file::File;
 use place::Place;
 use problem::Excerpt;
 
-/// Maximum bytes of a configuration file; larger files are something else.
+/// Maximum size of a configuration file, in bytes.
 const FILE_MAX_BYTES: u64 = 16 << 20;
 
 impl Config {
     /// Reads the file at `path` and applies `flags`.
     ///
     /// # Errors
-    /// The file cannot be read, or all problems in it and the flags.
+    /// The file cannot be read, or has problems; all problems of the file and the flags are
+    /// returned.
     pub fn from_file(path: &Path, flags: &Flags) -> Result<Self, ConfigError> {
         let text = read_file(path)?;
         Self::parse(&path.display().to_string(), &text, flags)
@@ -117,7 +118,7 @@ impl Config {
     pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Self, ConfigError> {
         let (document, problems) = Document::parse(name, text);
         if !problems.is_empty() {
-            // Stops at a syntax error: the keys hidden by it would be reported as missing.
+            // A syntax error hides keys, which the checks would report as missing.
             return Err(ConfigError::new(problems));
         }
         let mut shaped = schema::shape(&document);
@@ -138,10 +139,10 @@ impl Config {
         )
     }
 
-    /// Configuration with the namespaces that `draft` adds, and their places.
+    /// Returns the configuration with the namespaces added by `draft`, and their NQNs and NSIDs.
     ///
-    /// Equals the result of a full check. Returns `None` if `draft` has other changes, or only a
-    /// full check can decide.
+    /// The configuration equals that of a full check. Returns `None` if `draft` has other changes,
+    /// or if only a full check can decide.
     #[must_use]
     pub fn grown(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let added = draft.added()?;
@@ -174,14 +175,15 @@ impl Config {
         (memory.count() <= config::MEMORY_NAMESPACES_MAX).then_some((grown, places))
     }
 
-    /// Configuration without the namespaces that `draft` removes, and their places.
+    /// Returns the configuration without the namespaces removed by `draft`, and their NQNs and
+    /// NSIDs.
     ///
-    /// Equals the result of a full check. Returns `None` if `draft` has other changes, or only a
-    /// full check can decide.
+    /// The configuration equals that of a full check. Returns `None` if `draft` has other changes,
+    /// or if only a full check can decide.
     #[must_use]
     pub fn shrunk(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let removed = draft.removed()?;
-        // Pools use the NSIDs between configured namespaces.
+        // A removal changes the NSIDs of pools, which use those between configured namespaces.
         if self.subsystems.iter().any(|one| !one.pools.is_empty()) {
             return None;
         }
@@ -198,7 +200,7 @@ impl Config {
         Some((shrunk, places))
     }
 
-    /// True if a namespace in `new` may export a disk that is exported already.
+    /// True if a namespace of `new` has the disk of another namespace.
     fn has_disk_of(&self, new: &[Namespace]) -> bool {
         let place = |one: &Namespace| match &one.backing {
             Backing::Disk(path) => Some(path.clone()),
@@ -213,10 +215,9 @@ impl Config {
         !new.is_empty() && all.any(is_known)
     }
 
-    /// Warnings about unusual settings that still work.
+    /// Returns warnings about settings that work but are probably mistakes.
     ///
-    /// Malformed NQNs are accepted because other targets have such names, but some hosts refuse
-    /// them.
+    /// Malformed NQNs cause a warning: other targets use such names, but some hosts refuse them.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let odd = |what: &str, nqn: &Nqn| {
@@ -257,7 +258,6 @@ impl Config {
             .collect()
     }
 
-    /// Warnings about settings without effect or that exclude no host.
     fn idle(&self) -> Vec<String> {
         let mut idle = Vec::new();
         if let (Some(group), None) = (&self.control.group, &self.control.exports) {
@@ -303,7 +303,7 @@ impl Config {
                      cairn-target host key set"
                 ));
             }
-            // A host without the key of a listed host can connect under another name.
+            // The list protects nothing: a host can connect under an NQN that the list lacks.
             if !is_empty && subsystem.allow_any_host {
                 idle.push(format!(
                     "{nqn} lists hosts and lets every host connect, also one that it does not \
@@ -314,7 +314,6 @@ impl Config {
         idle
     }
 
-    /// Warnings about inline keys, one for each subsystem.
     fn inline_keys(&self) -> impl Iterator<Item = String> {
         let has_some = |keys: &Keys| {
             let mut all = std::iter::once(&keys.host).chain(&keys.controller);
@@ -334,7 +333,6 @@ impl Config {
         })
     }
 
-    /// Keys of single hosts that were removed from the keyring: subsystem, host, key.
     fn removed_keys(&self) -> impl Iterator<Item = (&Nqn, &Nqn, &NamedKey)> {
         self.subsystems.iter().flat_map(|subsystem| {
             let hosts = subsystem.authentication.hosts.iter();
@@ -345,22 +343,20 @@ impl Config {
         })
     }
 
-    /// Configuration from the command line only.
+    /// Builds a configuration from the command line only.
     ///
     /// # Errors
-    /// Every problem of the flags.
+    /// All problems of the flags.
     pub fn from_flags(flags: &Flags) -> Result<Self, ConfigError> {
         finish(File::default(), flags, None, &HashSet::new(), Vec::new())
     }
 }
 
-/// Checks each namespace as in its own subsystem. `None` if one is invalid, or if it depends on the
-/// rest of the file.
+/// Checks namespaces without the rest of the file. Returns `None` if a namespace is invalid or
+/// refers to other parts of the file.
 fn check_apart(added: &[(String, toml_edit::Table)]) -> Option<Vec<Namespace>> {
     let mut text = String::from("control.socket = \"off\"\nlistener = [{ address = \"::1\" }]\n");
     for (index, (_, table)) in added.iter().enumerate() {
-        // Host groups and Ceph clusters are defined elsewhere in the file, so such tables cannot be
-        // checked alone.
         let names = table.get("hosts").and_then(toml_edit::Item::as_array);
         let is_special = |text: &str| text.starts_with("rbd:") || text.starts_with("dir:");
         let export = table.get("export").and_then(toml_edit::Item::as_str);
@@ -436,7 +432,7 @@ fn read(path: &Path) -> Result<String, Problem> {
             "give the path of a regular file: a reload reads it again, which a pipe does not allow",
         ));
     }
-    // A file system may report less than it has.
+    // The reported length may be too small, as for files in /proc, so the read is limited too.
     let mut text = String::new();
     let mut limited = file.take(FILE_MAX_BYTES + 1);
     limited.read_to_string(&mut text).map_err(unreadable)?;

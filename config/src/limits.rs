@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::size;
 
-/// Limits for hosts; rates are per second, and `None` is unlimited.
+/// Limits for hosts. Rates are per second, and `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// I/O commands per second.
@@ -16,11 +16,11 @@ pub struct Limits {
     pub write: Option<u64>,
     /// Bytes read and written per second.
     pub total: Option<u64>,
-    /// Maximum commands of the disk in flight; only for a namespace.
+    /// Maximum outstanding commands of the disk; only for a namespace.
     pub outstanding: Option<u32>,
-    /// Burst of the token bucket; [`BURST_DEFAULT`] if `None`.
+    /// Time over which unused rate accumulates in the token bucket; [`BURST_DEFAULT`] if `None`.
     pub burst: Option<Duration>,
-    /// Weight of a host in limits shared with others; 1 if `None`.
+    /// Weight of a host in limits that several hosts share; 1 if `None`.
     pub weight: Option<u32>,
 }
 
@@ -48,5 +48,5 @@ impl fmt::Display for Limits {
     }
 }
 
-/// Default burst of limits.
+/// Default of [`Limits::burst`].
 pub const BURST_DEFAULT: Duration = Duration::from_millis(20);

@@ -1,14 +1,12 @@
-//! Position of a value in the configuration.
+//! Path to a value in the configuration.
 
-/// Path to a value: `subsystem`, 0, `namespace`, 1, `nsid`.
+/// Keys and indices from the root to a value: `subsystem`, 0, `namespace`, 1, `nsid`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Place(Vec<Step>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Step {
-    /// Key of a table.
     Key(String),
-    /// Index in an array.
     Index(usize),
 }
 
@@ -17,17 +15,14 @@ impl Place {
         Self::default()
     }
 
-    /// Value of `key` in this table.
     pub(crate) fn key(&self, key: &str) -> Self {
         self.step(Step::Key(key.to_owned()))
     }
 
-    /// Element `index` of the array.
     pub(crate) fn index(&self, index: usize) -> Self {
         self.step(Step::Index(index))
     }
 
-    /// Enclosing place; `None` for the root.
     pub(crate) fn parent(&self) -> Option<Self> {
         let (_, above) = self.0.split_last()?;
         Some(Self(above.to_vec()))
@@ -37,7 +32,6 @@ impl Place {
         &self.0
     }
 
-    /// Table name as in a TOML header.
     pub(crate) fn table_name(&self) -> String {
         let keys: Vec<&str> = self
             .0

@@ -1,4 +1,4 @@
-//! Errors in a configuration, with position and remedy.
+//! Errors in a configuration, with their position and the remedy.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub struct Problem {
 /// Position of a problem: a line of a file, a whole file, or a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Excerpt {
-    /// `cairn.toml:7:1`, `cairn.toml`, or `--export mem:10X`.
+    /// File and line, file, or option: `cairn.toml:7:1`, `cairn.toml`, `--export mem:10X`.
     spot: String,
     line: Option<Line>,
 }
@@ -35,14 +35,13 @@ struct Line {
 }
 
 impl ConfigError {
-    /// Creates an error; sorts the problems by line.
     pub(crate) fn new(mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(Problem::order);
         problems.dedup();
         Self { problems }
     }
 
-    /// Problems in the order of the file.
+    /// Returns the problems in the order of the file.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -67,20 +66,19 @@ impl Problem {
         self.help = Some(help.into());
     }
 
-    /// Description of the problem.
+    /// Returns the description of the problem.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Line and column, from 1, if the problem is in a file.
+    /// Returns line and column, counted from 1, if the problem is in a file.
     #[must_use]
     pub fn line_column(&self) -> Option<(usize, usize)> {
         let line = self.source.as_ref()?.line.as_ref()?;
         Some((line.number, line.column))
     }
 
-    /// Sort key: lines of files first, then whole files and flags.
     fn order(&self) -> (bool, usize, usize) {
         match self.line_column() {
             Some((line, column)) => (false, line, column),
@@ -164,7 +162,7 @@ impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.number.to_string();
         let margin = " ".repeat(number.len());
-        // Keep tabs, so that the mark stands below the marked text.
+        // Tabs are kept, so that the mark is below the marked text.
         let indent: String = self
             .text
             .chars()

@@ -1,5 +1,7 @@
-//! Warnings about parts of a configuration that no host can reach. The parts are accepted:
-//! other machines may use the same file, and a client of the control socket may add the missing half later.
+//! Warnings about parts of a configuration that no host can reach.
+//!
+//! Such parts are accepted: other machines may use the same file, and a client of the control
+//! socket may add the missing part later.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -11,7 +13,6 @@ use nvme_proto::wire::Nqn;
 use crate::config::{Config, HostList, Listener, Provider, Subsystem};
 
 impl Config {
-    /// Returns one sentence for each part that cannot be reached.
     pub(crate) fn unreachable(&self) -> Vec<String> {
         let subsystems = self.subsystems.iter();
         let hidden = subsystems.filter_map(|subsystem| self.hidden_from_hosts(subsystem));
@@ -22,7 +23,8 @@ impl Config {
             .collect()
     }
 
-    /// Returns a sentence for each referral to a listener of this target. Several targets may use one file.
+    /// Returns a warning for each referral to a listener of this target. It is only a warning,
+    /// because several targets may use one file.
     fn own_referrals(&self) -> impl Iterator<Item = String> {
         let is_own = |at: SocketAddr| {
             let mut listeners = self.listeners.iter();
@@ -37,8 +39,9 @@ impl Config {
         })
     }
 
-    /// Returns a sentence for the first two listeners of which one is lost if both are in user space. Pairs that
-    /// are in user space for certain are refused by the checks.
+    /// Returns a warning about two listeners of which one cannot start if both use the soft
+    /// provider. Such pairs with an explicit soft provider are errors and do not reach this
+    /// function.
     fn rivals(&self) -> Option<String> {
         let may_bind_udp =
             |one: &&Listener| one.provider != Provider::Verbs && self.roce_at(one) == Roce::V2;
@@ -57,8 +60,8 @@ impl Config {
         ))
     }
 
-    /// Returns a sentence for each listed host that has the name of a subsystem: an NQN belongs to one host or to
-    /// one subsystem, never to both.
+    /// Returns a warning for each listed host whose NQN is that of a subsystem or discovery
+    /// service.
     fn impossible_hosts(&self) -> Vec<String> {
         let subsystems: HashSet<&Nqn> = self.subsystems.iter().map(|one| &one.nqn).collect();
         let discovery = &self.target.discovery_nqn;
@@ -88,14 +91,13 @@ impl Config {
         of_subsystems.chain(of_groups).collect()
     }
 
-    /// Returns a sentence about the namespaces of a subsystem that are visible to hosts which the subsystem
-    /// does not admit. One sentence names the first such namespace and counts the others: each of ten
-    /// thousand namespaces may be of another host.
+    /// Returns a warning about namespaces visible only to hosts that the subsystem refuses. One
+    /// warning counts all such namespaces, because there may be ten thousand.
     fn hidden_from_hosts(&self, subsystem: &Subsystem) -> Option<String> {
         if subsystem.allow_any_host {
             return None;
         }
-        // Namespaces share few lists of hosts.
+        // Cache by list: many namespaces share few lists.
         let mut known = HashMap::new();
         let pools = subsystem.pools.iter().map(|pool| &pool.like);
         let namespaces = subsystem.namespaces.iter().chain(pools);
@@ -120,9 +122,11 @@ impl Config {
         ))
     }
 
-    /// Returns a host of a namespace's list that the subsystem does not admit, and whether the same is true of
-    /// all hosts of the list. Groups may serve several subsystems: a host that is in the list only by
-    /// a group counts if the subsystem admits no host of the list.
+    /// Returns a host of a namespace's list that the subsystem refuses, and whether it refuses all
+    /// hosts of the list.
+    ///
+    /// Groups may serve several subsystems: a host that only a group adds is returned only if the
+    /// subsystem refuses the whole list.
     fn stranded_host<'a>(
         &self,
         subsystem: &Subsystem,

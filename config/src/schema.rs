@@ -1,5 +1,4 @@
-//! JSON schema of the configuration file, and the check of a file's keys and value types against
-//! it.
+//! JSON schema of the configuration file, and the check of keys and value types against the schema.
 
 use std::collections::HashSet;
 
@@ -15,7 +14,7 @@ use crate::place::Place;
 use crate::problem::Problem;
 use crate::suggest;
 
-/// JSON schema of the configuration file, identical to docs/config.schema.json.
+/// Returns the JSON schema of the configuration file, identical to docs/config.schema.json.
 ///
 /// # Panics
 /// Never: a schema is always JSON.
@@ -35,7 +34,7 @@ fn file_schema() -> Value {
         .to_value()
 }
 
-/// Removes null types and integer widths, which TOML lacks.
+/// Transform that removes null types and integer widths, which TOML lacks.
 #[derive(Clone)]
 struct Plain;
 
@@ -64,15 +63,13 @@ impl Transform for Plain {
     }
 }
 
-/// Tables of a file without the parts that do not fit the schema.
 pub(crate) struct Shaped<'t> {
     pub(crate) root: Spanned<DeTable<'t>>,
-    /// Places of the removed values.
     pub(crate) dropped: HashSet<Place>,
     pub(crate) problems: Vec<Problem>,
 }
 
-/// Checks every key and value type of `document`.
+/// Checks every key and value type of `document`, and removes unsuitable values.
 pub(crate) fn shape<'t>(document: &Document<'t>) -> Shaped<'t> {
     let schema = file_schema();
     let mut walk = Walk {
@@ -103,7 +100,7 @@ impl<'a> Walk<'a, '_> {
         for key in keys {
             let below = place.key(&key);
             let known = schema["properties"].get(&key);
-            // `additionalProperties` describes the values of a table with free keys.
+            // The schema of a table with free keys is in `additionalProperties`.
             let of_all = schema
                 .get("additionalProperties")
                 .filter(|it| it.is_object());
@@ -118,8 +115,8 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// True if the type of `value` fits `schema`. A table always fits; its unsuitable members are
-    /// removed.
+    /// True if the type of `value` fits `schema`. Unsuitable members of a table are removed, and
+    /// the table fits.
     fn value(&mut self, value: &mut DeValue<'_>, schema: &'a Value, place: &Place) -> bool {
         let schema = self.resolve(schema);
         if !kinds(schema).contains(&kind(value)) {
@@ -150,7 +147,7 @@ impl<'a> Walk<'a, '_> {
         let mut problem = Problem::new(format!("unknown key \"{key}\" in {}", place.table_name()));
         problem.help(match suggest::nearest(key, known()) {
             Some(near) => {
-                // Do not report the similar key as missing.
+                // The key with the similar name is not reported as missing in addition.
                 self.dropped.insert(place.key(near));
                 format!("did you mean \"{near}\"?")
             }
@@ -180,7 +177,6 @@ fn kinds(schema: &Value) -> Vec<&str> {
     }
 }
 
-/// Schema name of a value's type.
 fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "string",

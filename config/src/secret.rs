@@ -1,4 +1,4 @@
-//! Inline keys, and removal of secrets from displayed text.
+//! Inline keys, and masking of secrets in displayed text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,22 +7,22 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Prefix of each secret (NVMe Base, 8.13.5.8).
+/// Prefix of a secret (NVMe Base 2.0, 8.13.5.8).
 const START: &str = "DHHC-";
 
-/// Key written in the configuration itself. Never displayed.
+/// Key written in the configuration itself. Its `Debug` output omits the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct InlineKey(String);
 
 impl InlineKey {
-    /// Key in `value`, if it is a key instead of a path.
+    /// Returns the key in `value`, or `None` if `value` is a path.
     #[must_use]
     pub fn of(value: &str) -> Option<Self> {
         let value = value.trim();
         value.starts_with(START).then(|| Self(value.to_owned()))
     }
 
-    /// Secret in the form `DHHC-1:..`.
+    /// Returns the secret in the form `DHHC-1:..`.
     #[must_use]
     pub fn secret(&self) -> &str {
         &self.0
@@ -35,10 +35,10 @@ impl fmt::Debug for InlineKey {
     }
 }
 
-/// Replaces each character of a secret with a star; lines and columns stay.
+/// Replaces each character of a secret with a star, so that lines and columns stay.
 ///
-/// Works on a configuration, single lines or messages. The text is parsed as TOML, so that escapes
-/// and multi-line strings cannot hide a secret; outside of strings it is found by its prefix.
+/// Accepts a configuration, a line or a message. The text is parsed as TOML, so that escapes and
+/// multi-line strings cannot hide a secret. Outside of strings, secrets are found by their prefix.
 #[must_use]
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     if !text.contains(START) && !text.contains('\\') {
@@ -66,7 +66,7 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Collects spans of strings that contain a secret but spell it with escapes or line breaks.
+/// Collects byte ranges of strings that contain a secret written with escapes or line breaks.
 fn add_written_otherwise(value: &Spanned<DeValue<'_>>, text: &str, spans: &mut Vec<Range<usize>>) {
     match value.get_ref() {
         DeValue::String(string) => {
@@ -93,7 +93,6 @@ fn add_written_otherwise(value: &Spanned<DeValue<'_>>, text: &str, spans: &mut V
     }
 }
 
-/// Appends `text` with plain secrets replaced.
 fn add_plain(text: &str, shown: &mut String) {
     let mut rest = text;
     while let Some(at) = rest.find(START) {
@@ -141,7 +140,7 @@ mod tests {
             "a = \"\"\"\nDHHC-1:00:\nc2VjcmV0:\"\"\"\nb = 1",
             "a = '''\nDHHC-1:00:\nc2VjcmV0:'''",
             "[[a.b]]\nc = { d = [\"x\", \"\\u0044HHC-1:00:c2VjcmV0:\"] }",
-            // Syntax error elsewhere in the file.
+            // A syntax error elsewhere in the file does not disable the masking.
             "a = \"\\u0044HHC-1:00:c2VjcmV0:\"\nb = = 3",
         ] {
             let shown = without_secrets(text);

@@ -1,6 +1,6 @@
-//! Sizes with units: `64MiB`, `10G`, `4096`.
+//! Sizes in bytes with units: `64MiB`, `10G`, `4096`.
 
-/// Unit suffixes and factors, as in coreutils: `K` and `KiB` are powers of 1024, `KB` powers of
+/// Unit suffixes in lower case and their factors, as in coreutils: `K` and `KiB` are 1024, `KB` is
 /// 1000.
 const UNITS: [(&str, u64); 20] = [
     ("", 1),
@@ -25,18 +25,16 @@ const UNITS: [(&str, u64); 20] = [
     ("eb", 1_000_000_000_000_000_000),
 ];
 
-/// Reason why a text is no size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SizeError {
-    /// The text does not start with a whole number.
+    /// Text without a leading whole number.
     Number,
-    /// The suffix is no unit.
+    /// Unknown suffix.
     Unit(String),
-    /// The size exceeds 64 bits.
+    /// Size above 64 bits.
     TooLarge,
 }
 
-/// Parses a size to bytes.
 pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
     let text = text.trim();
     let digits_end = text
@@ -55,7 +53,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
     number.checked_mul(scale).ok_or(SizeError::TooLarge)
 }
 
-/// Parses a size of the command line, such as `64MiB`.
+/// Parses a size on the command line, such as `64MiB`, and returns bytes.
 ///
 /// # Errors
 /// The reason why the text is no size.
@@ -67,7 +65,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Formats a size in the largest unit that gives a whole number.
+/// Formats a size in bytes with the largest unit that gives a whole number.
 #[must_use]
 pub fn format(bytes: u64) -> String {
     const LARGEST_FIRST: [(&str, u32); 6] = [

@@ -1,9 +1,8 @@
-//! Suggestions of similar words ("did you mean").
+//! Suggestion of similar words ("did you mean").
 
-/// Minimum similarity, from 0 to 1, for a suggestion.
+/// Minimum Jaro-Winkler similarity, from 0 to 1, of a suggested word.
 const LIKENESS_MIN: f64 = 0.8;
 
-/// Most similar word, if one is similar enough.
 pub(crate) fn nearest<'a>(
     typed: &str,
     words: impl IntoIterator<Item = &'a str>,
@@ -17,7 +16,6 @@ pub(crate) fn nearest<'a>(
         .map(|(_, word)| word)
 }
 
-/// Formats words as `"a", "b" or "c"`.
 pub(crate) fn choices<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: Vec<String> = words
         .into_iter()

@@ -1,11 +1,10 @@
-//! Comparison of two configurations by the hosts that may connect.
+//! Comparison of the hosts that two configurations accept.
 
 use cairn_config::{Config, Draft, Flags, Widened};
 use proptest::prelude::*;
 
 const HOSTS: [&str; 3] = ["a", "b", "c"];
 
-/// Subsystem and host group under test.
 #[derive(Debug, Clone)]
 struct Model {
     is_any: bool,
@@ -32,7 +31,7 @@ fn models() -> impl Strategy<Value = Model> {
                 listed,
                 keyed,
             };
-            // Only hosts in the list may have keys.
+            // Keys of hosts that are not listed would be an error.
             for host in 0..HOSTS.len() {
                 model.keyed[host] &= model.is_listed(host);
             }
@@ -79,8 +78,8 @@ impl Model {
         text
     }
 
-    /// Access of a host: 0 refused, 1 with a key, 2 without. `None` is a host that no configuration
-    /// names.
+    /// Returns 0 for a refused host, 1 if it needs a key, 2 if it needs none. `None` is a host in
+    /// no configuration.
     fn entry(&self, host: Option<usize>) -> u8 {
         let is_admitted = self.is_any || host.is_some_and(|host| self.is_listed(host));
         let has_key = self.has_key_of_all || host.is_some_and(|host| self.keyed[host]);
@@ -109,7 +108,6 @@ proptest! {
         prop_assert_eq!(old.widened_from(&old), None);
     }
 
-    /// A removal leaves a valid configuration, and hosts that are still admitted keep their keys.
     #[test]
     fn a_host_that_is_removed_keeps_its_key_where_it_stays_admitted(model in models(), host in 0..3usize) {
         let old = parse(&model.text());
@@ -123,7 +121,7 @@ proptest! {
             if removed.is_ok() {
                 let new = parse(&draft.text());
                 let widened = new.widened_from(&old);
-                // The only way to widen access: every host may connect, and the removed host had a
+                // A removal widens access only if every host may connect and the removed host had a
                 // key.
                 let opens = model.is_any && model.keyed[host] && model.entry(None) == 2;
                 let mut after = model.clone();

@@ -1,4 +1,5 @@
-//! Error messages of invalid configurations: each bad/NAME.toml must give the text of bad/NAME.txt.
+//! Error messages of invalid configurations: each bad/NAME.toml must produce the text of
+//! bad/NAME.txt.
 
 use std::path::{Path, PathBuf};
 
@@ -46,7 +47,6 @@ fn each_bad_file_is_explained() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Random lines of all test files, which reach deep into the checks.
 fn some_lines() -> impl Strategy<Value = String> {
     let mut lines: Vec<String> = Vec::new();
     for path in bad_files() {

@@ -1,4 +1,4 @@
-//! Configuration examples in the documentation must be valid.
+//! Checks that configuration examples in the documentation are valid.
 
 use cairn_config::{Config, Flags};
 
@@ -7,7 +7,6 @@ const GUIDE: &str = include_str!("../../docs/guide-target.md");
 const MARKING: &str = include_str!("../../docs/roce/marking.md");
 const PARTITIONS: &str = include_str!("../../docs/roce/partitions.md");
 
-/// Extracts the ```toml blocks of a page.
 fn toml_blocks(page: &str) -> impl Iterator<Item = &str> {
     page.split("```toml\n")
         .skip(1)
@@ -28,7 +27,7 @@ fn every_example_in_the_documentation_is_right() {
     assert_eq!(count, 13);
 }
 
-/// Every key must have a row in its table's section of the guide, with its default.
+/// Each key needs a row with its default in the guide's section of its table.
 #[test]
 fn the_guide_has_every_key_and_its_default() {
     let schema: serde_json::Value = serde_json::from_str(&cairn_config::schema()).unwrap();

@@ -1,4 +1,4 @@
-//! Edits through the control socket preserve unrelated text.
+//! Edits of a draft keep unrelated text.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,7 +49,6 @@ fn listed(hosts: &[&str]) -> Access {
     })
 }
 
-/// Whether every host may connect to a subsystem, and its listed hosts.
 fn who(draft: &Draft, index: usize) -> (bool, Vec<String>) {
     let subsystem = &parsed(draft).subsystems[index];
     let hosts = subsystem.allowed_hosts.hosts.iter();
@@ -74,7 +73,7 @@ fn additions_leave_all_else_as_it_was() {
     let after = draft.text();
     let added = "\n[[subsystem.namespace]]\nnsid = 2\nexport = \"mem:2MiB\"\n";
     assert!(after.starts_with(&format!("{before}{added}")), "{after}");
-    // The inline table becomes an array.
+    // The inline namespaces stay as an array.
     assert!(rest.contains("namespace = ["));
     assert!(
         after.ends_with("[[subsystem.namespace]]\nnsid = 1\nexport = \"null:1MiB\"\n"),
@@ -138,7 +137,6 @@ fn a_list_stays_while_every_host_may_connect() {
     draft.set_limits(A, &of_h1, &limits).unwrap();
     draft.allow_any_host(A, true).unwrap();
     assert_eq!(who(&draft, 0), (true, vec![h1.clone()]));
-    // Edit the list and keys meanwhile.
     assert_eq!(draft.add_host(A, &h3), Ok(true));
     assert_eq!(draft.add_host(A, &h2), Ok(true));
     assert_eq!(draft.add_host(A, &h2), Ok(false));
@@ -163,7 +161,7 @@ fn a_list_stays_while_every_host_may_connect() {
     assert_eq!(config.subsystems[0].limits_of_hosts.len(), 1);
     assert_eq!(config.warnings(), <[String; 0]>::default());
     assert!(draft.text().contains("# the first"), "{}", draft.text());
-    // Removal of the last host: every host may connect, or none.
+    // Removal of the last host: with `allow_any_host` every host may connect, without it none.
     assert_eq!(draft.add_host(B, &h1), Ok(true));
     assert_eq!(who(&draft, 1), (true, vec![h1.clone()]));
     let mut closed = draft.clone();
@@ -207,7 +205,7 @@ fn a_namespace_is_shown_to_hosts_and_hidden() {
         draft.show_namespace(A, 2, host, false).unwrap();
     }
     assert_eq!(hosts(&draft), listed(&[h2]));
-    // The other namespace is visible to every host, and the third does not exist.
+    // Namespace 2 is visible to every host, and namespace 3 does not exist.
     let open = draft.show_namespace(A, 1, h1, false);
     assert!(matches!(open, Err(EditError::Exists(_))), "{open:?}");
     let missing = draft.show_namespace(A, 3, h1, true);
@@ -261,21 +259,18 @@ fn groups_of_hosts_come_and_go() {
     assert_eq!(draft.add_to_host_group("g", &both), Ok(0));
     let group = |draft: &Draft| parsed(draft).host_groups[0].hosts.len();
     assert_eq!(group(&draft), 2);
-    // An unknown host prevents the removal of the other.
     let stranger = [h1.clone(), "nqn.2024-01.com.example:h3".to_owned()];
     let missing = draft.remove_from_host_group("g", &stranger);
     assert!(matches!(missing, Err(EditError::Missing(_))), "{missing:?}");
     assert_eq!(group(&draft), 2);
     draft.remove_from_host_group("g", &both[..1]).unwrap();
     assert_eq!(group(&draft), 1);
-    // A list refers to the group.
     assert_eq!(draft.add_host(A, "@g"), Ok(true));
     let subsystem = &parsed(&draft).subsystems[0];
     assert!(
         both.iter()
             .all(|host| subsystem.allows(&host.parse().unwrap()))
     );
-    // A host admitted by a group cannot be removed separately.
     let by_group = draft.remove_host(A, &h2).unwrap_err();
     assert!(
         by_group.to_string().contains("by the host group \"g\""),
@@ -361,7 +356,7 @@ fn keys_have_names_that_hosts_use() {
     ] {
         assert!(draft.text().contains(comment), "{}", draft.text());
     }
-    // A key in use stays, marked as removed.
+    // A key in use stays in the file, marked as removed.
     draft.remove_key("one").unwrap();
     assert!(matches!(
         draft.remove_key("one"),
@@ -374,7 +369,7 @@ fn keys_have_names_that_hosts_use() {
         set(&mut draft, host, "key:one", None),
         Err(EditError::Missing(_))
     ));
-    // The key is restored, or deleted with its last use.
+    // The key can be restored; without users it is deleted.
     let mut back = draft.clone();
     back.add_key("one", path).unwrap();
     assert!(!parsed(&back).keys[0].is_removed);

@@ -133,7 +133,6 @@ fn every_value_arrives() {
     assert!(image.read_only, "no host writes to a snapshot");
 }
 
-/// Defaults in the schema must equal the actual defaults.
 #[test]
 fn the_schema_has_the_defaults() {
     let schema: serde_json::Value = serde_json::from_str(&cairn_config::schema()).unwrap();
@@ -184,7 +183,7 @@ fn identities_follow_from_names() {
     assert_eq!(config, again);
     let other = parse(&MINIMAL.replace(":scratch", ":other"));
     assert_ne!(config.subsystems[0].serial, other.subsystems[0].serial);
-    // The configuration cannot determine the disk's UUID.
+    // The UUID of a disk is unknown before the disk is opened.
     assert_eq!(config.subsystems[0].namespaces[0].uuid, None);
 }
 
@@ -295,7 +294,8 @@ fn namespaces_that_no_admitted_host_sees_get_a_warning() {
     assert_eq!(warnings(a, &format!("{one}, {other}")), [sentence("", "x")]);
     let c = "allowed_hosts = [\"nqn.2024-01.com.example:c\"]";
     assert_eq!(warnings(c, "\"@g\""), [sentence("only ", "a")]);
-    // The rest of a group may be for other subsystems, and an empty list waits for its first host.
+    // No warning: other hosts of a group may belong to other subsystems, and an empty list may be
+    // filled later.
     for (subsystem, hosts) in [
         (a, one),
         (a, "\"@g\""),

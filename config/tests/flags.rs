@@ -1,4 +1,4 @@
-//! Command-line options, alone and combined with a file.
+//! Command-line options, without a file and combined with one.
 
 use cairn_config::{Backing, Config, Flags, LogFormat, Provider, Roce};
 
@@ -270,11 +270,10 @@ fn directories_come_last_and_leave_the_others_their_numbers() {
     };
     assert_eq!(first.folder, std::path::Path::new("/srv/a"));
     assert_eq!(first.nsids, 3..=1002);
-    // Relative paths start at the current directory.
     assert_eq!(second.folder, std::env::current_dir().unwrap().join("b"));
     assert_eq!(*second.nsids.start(), 1003);
     assert!(*second.nsids.end() > 1003);
-    // A directory in the file reserves as many NSIDs.
+    // A directory in the file also reserves 1000 NSIDs.
     let file = "[[listener]]\naddress = \"192.0.2.1\"\n\
                 [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n\
                 [[subsystem.namespace]]\nnsid = 7\nexport = \"dir:/srv/a\"\n";

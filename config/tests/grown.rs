@@ -1,4 +1,4 @@
-//! Incremental additions and removals must give the result of a full check.
+//! Incremental additions and removals of namespaces must equal a full check.
 
 use cairn_config::{Config, Draft, Flags, NewLimits, NewNamespace};
 use proptest::prelude::*;
@@ -79,7 +79,7 @@ fn namespace() -> impl Strategy<Value = NewNamespace> {
     })
 }
 
-/// Additions with their subsystem, and an NSID removed before them.
+/// Added namespaces with the index of their subsystem, and the NSID removed before the additions.
 type Step = (Vec<(usize, NewNamespace)>, Option<u32>);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

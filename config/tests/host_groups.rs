@@ -1,4 +1,4 @@
-//! Host groups shared by many lists.
+//! Host groups in many lists share memory.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -16,7 +16,6 @@ fn host(name: impl std::fmt::Display) -> String {
     format!("nqn.2024-01.com.example:{name}")
 }
 
-/// A thousand namespaces with the same host list, and a group.
 fn thousand(group: &[String], list: &str) -> String {
     let mut text = format!(
         "[[listener]]\naddress = \"192.0.2.1\"\n\
@@ -74,7 +73,6 @@ fn a_configuration_that_is_read_again_shares_what_is_equal() {
     let group = &former.host_groups[0].hosts;
     assert!(lists(&same).all(|list| Arc::ptr_eq(&list.hosts, group)));
     assert!(Arc::ptr_eq(&same.host_groups[0].hosts, group));
-    // A different group is shared within its own configuration.
     let mut other = parse(&thousand(&[a, b], "[\"@vms\"]"));
     let before = other.clone();
     other.share_hosts(&former);

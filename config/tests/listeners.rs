@@ -1,4 +1,4 @@
-//! Listeners of a subsystem, and its ANA states there.
+//! Listeners of subsystems, and ANA states at listeners.
 
 use std::net::SocketAddr;
 
@@ -41,7 +41,6 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// Addresses of the listeners of a subsystem.
 fn ways(config: &Config, index: usize) -> Vec<String> {
     let behind = |listener: &&_| config.subsystems[index].is_behind(listener);
     let own = config.listeners.iter().filter(behind);
@@ -86,9 +85,8 @@ fn listeners_come_to_a_subsystem_and_leave_it() {
     let mut draft = Draft::new(FILE).unwrap();
     assert_eq!(draft.add_listener_to(A, at(SECOND)), Ok(true));
     assert_eq!(draft.add_listener_to(A, at(SECOND)), Ok(false));
-    // Known address, spelled differently.
     assert_eq!(draft.add_listener_to(A, at(FIRST)), Ok(false));
-    // A subsystem without a list has every listener already.
+    // A subsystem without a list has every listener.
     assert_eq!(draft.add_listener_to(B, at(FIRST)), Ok(false));
     assert_eq!(parse(&draft.text()).subsystems[1].listeners, None);
     let all = [FIRST, SECOND, THIRD].map(at);
@@ -99,14 +97,14 @@ fn listeners_come_to_a_subsystem_and_leave_it() {
     let config = parse(&draft.text());
     assert_eq!(ways(&config, 0), [SECOND]);
     assert_eq!(ways(&config, 1), [FIRST, SECOND, THIRD]);
-    // The other subsystem gets a list; a listener without subsystems is deleted.
+    // Subsystem B gets a list without the removed listener. A listener that leads to no subsystem
+    // is deleted.
     draft.remove_listener_from(B, at(SECOND), &all).unwrap();
     assert_eq!(ways(&parse(&draft.text()), 1), [FIRST, THIRD]);
     draft.remove_listener_from(B, at(FIRST), &all).unwrap();
     let config = parse(&draft.text());
     assert_eq!(config.listeners.len(), 2, "{}", draft.text());
     assert_eq!(ways(&config, 1), [THIRD]);
-    // A deleted listener is removed from all lists.
     draft
         .remove_listener("192.0.2.1".parse().unwrap(), 4421)
         .unwrap();
@@ -147,7 +145,6 @@ fn a_new_subsystem_may_name_listeners() {
     assert_eq!(ways(&parse(&draft.text()), 0), [SECOND, THIRD]);
 }
 
-/// States of groups 1 and 2 of a subsystem at each listener.
 fn states(config: &Config, index: usize) -> Vec<[AnaState; 2]> {
     let listeners = config.listeners.iter();
     let states = listeners.map(|listener| config.subsystems[index].ana_at(listener));
@@ -178,7 +175,6 @@ fn a_subsystem_has_ana_states_of_its_own() {
     );
     assert_eq!(states(&config, 1), [[change; 2], [BEST; 2], [BEST; 2]]);
     assert!(draft.text().contains("# two ways"), "{}", draft.text());
-    // A state for all groups replaces those of single groups.
     set(&mut draft, A, first, None, "optimized");
     assert_eq!(states(&parse(&draft.text()), 0)[0], [BEST; 2]);
     set(&mut draft, A, first, None, "non-optimized");
@@ -236,7 +232,8 @@ fn states_in_one_line_can_be_changed() {
     );
 }
 
-/// A table with a version is complete; one with only a tag has the target's version.
+/// A listener table with `roce` is complete; a table with only `vlan` inherits the target's
+/// version.
 #[test]
 fn a_listener_speaks_what_it_says_and_what_the_target_speaks_otherwise() {
     let spoken = |text: &str| -> Vec<Option<Roce>> {

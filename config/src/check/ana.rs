@@ -1,4 +1,4 @@
-//! ANA settings: states and port IDs of listeners, and overrides by subsystems.
+//! Checks of ANA settings: states and port IDs of listeners, and the overrides of subsystems.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -60,7 +60,7 @@ fn state(check: &mut Check<'_>, place: &Place, word: Option<&str>) -> Option<Ana
     check.word(&place.key("state"), word, &ANA_STATES)
 }
 
-/// Overrides of a subsystem. `leading` are the subsystem's listeners; `known` are all.
+/// `leading`: listeners of the subsystem; `known`: all listeners.
 pub(super) fn overrides(
     check: &mut Check<'_>,
     place: &Place,
@@ -81,7 +81,8 @@ pub(super) fn overrides(
         let Some(at) = overridden(check, &place, table, leading, known) else {
             continue;
         };
-        // An invalid group must not be read as "all groups".
+        // An override with an invalid group is skipped: without its group it would apply to all
+        // groups.
         if group.is_none() && table.ana_group.is_some() {
             continue;
         }
@@ -133,7 +134,7 @@ fn overridden(
     Some(at)
 }
 
-/// Port ID of each listener: as configured, otherwise the lowest unused.
+/// Returns the port ID of each listener: the configured one, or else the lowest unused.
 pub(super) fn port_ids(check: &mut Check<'_>, place: &Place, tables: &[ListenerTable]) -> Vec<u16> {
     let mut given: BTreeMap<u16, usize> = BTreeMap::new();
     for (index, table) in tables.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The `[audit]` table.
+//! Checks of the `[audit]` table.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use crate::config::Audit;
 use crate::file::AuditTable;
 use crate::place::Place;
 
-/// Maximum bytes of a socket path (sun_path).
+/// Maximum length of a socket path in bytes (`sun_path`, unix(7)).
 const SOCKET_PATH_MAX: usize = 107;
 
 pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &AuditTable) -> Audit {

@@ -1,4 +1,4 @@
-//! Authentication settings of a subsystem.
+//! Checks of the authentication settings of a subsystem.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -56,7 +56,7 @@ pub(super) fn check(
     }
 }
 
-/// Parameters for subsystems without their own.
+/// Returns the DH-HMAC-CHAP parameters of the `[target]` table, the defaults of subsystems.
 pub(super) fn policy_of_target(
     check: &mut Check<'_>,
     place: &Place,

@@ -1,4 +1,4 @@
-//! The `[control]` table.
+//! Checks of the `[control]` table.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,8 @@ use crate::file::ControlTable;
 use crate::place::Place;
 
 const OFF: &str = "off";
-/// Maximum bytes of a socket path (sun_path), less the suffix of its temporary path.
+/// Maximum length of the socket path in bytes: `sun_path` (unix(7)) must also hold the temporary
+/// path, which is longer by this suffix.
 const PATH_MAX: usize = 107 - ".new/socket".len();
 
 pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &ControlTable) -> Control {

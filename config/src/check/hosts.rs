@@ -1,4 +1,4 @@
-//! Host lists, and the `[[host_group]]` tables that they name.
+//! Checks of host lists and of the `[[host_group]]` tables.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -12,13 +12,11 @@ use crate::file::HostGroupTable;
 use crate::place::Place;
 use crate::suggest;
 
-/// Maximum bytes of a group name.
 const NAME_MAX: usize = 64;
 
-/// Host groups, with the host sets built so far.
 pub(super) struct Groups {
     all: Vec<HostGroup>,
-    /// Sets already built; equal lists share one.
+    /// Host sets built so far: equal lists share one allocation.
     sets: HashSet<Arc<BTreeSet<Nqn>>>,
 }
 
@@ -58,7 +56,7 @@ impl Groups {
         self.all
     }
 
-    /// Hosts of a list, including those of its groups.
+    /// Returns the hosts of a list, including the members of groups named in the list.
     pub(super) fn list(&mut self, check: &mut Check<'_>, at: &Place, names: &[String]) -> HostList {
         check.count(at, names.len(), ALLOWED_HOSTS_MAX);
         let mut hosts = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Keyring of `[[key]]` tables.
+//! Checks of the keyring, the `[[key]]` tables.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,6 @@ use crate::file::KeyTable;
 use crate::place::Place;
 use crate::suggest;
 
-/// Maximum bytes of a key name.
 const NAME_MAX: usize = 255;
 
 pub(super) fn check(check: &mut Check<'_>, place: &Place, tables: &[KeyTable]) -> Vec<NamedKey> {
@@ -55,7 +54,6 @@ fn name<'a>(check: &mut Check<'_>, place: &Place, text: Option<&'a str>) -> Opti
     None
 }
 
-/// True if a keyring name precedes a colon, as in SPDK.
 fn has_keyring(name: &str) -> bool {
     name.find(':').is_some_and(|at| at > 0)
 }
@@ -70,14 +68,13 @@ fn path(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Path
     if Path::new(text).is_absolute() && !text.contains('\0') {
         return Some(PathBuf::from(text));
     }
-    // The problem has no place, because the line would be printed and may contain a secret.
+    // The problem has no location: its excerpt would print the line, which may contain a secret.
     let mut problem = crate::problem::Problem::new("the path of the key is not absolute");
     problem.help(HELP);
     check.problems.push(problem);
     None
 }
 
-/// Key with this name; notes a problem if unknown.
 pub(super) fn named(
     check: &mut Check<'_>,
     place: &Place,

@@ -1,4 +1,4 @@
-//! The `limits` tables.
+//! Checks of the `limits` tables.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use crate::file::LimitsTable;
 use crate::limits::Limits;
 use crate::place::Place;
 
-/// Range of bandwidth limits in bytes per second. At the minimum, a command of 1 MiB takes 16 s; Linux
-/// hosts abort a command after 30 s.
+/// Range of bandwidth limits in bytes per second. A command of 1 MiB takes 16 s at the minimum;
+/// Linux hosts abort commands after 30 s.
 const BANDWIDTH: RangeInclusive<u64> = 64 << 10..=1 << 40;
 const IOPS_MAX: i64 = 1_000_000_000;
 const BURST_MAX_MS: i64 = 60_000;
 const OUTSTANDING_MAX: i64 = 65_535;
 
-/// Limits of a namespace, which include settings that other scopes lack.
+/// Checks the limits of a namespace. Some of these settings do not exist for subsystems and hosts.
 pub(super) fn of_namespace(
     check: &mut Check<'_>,
     place: &Place,

@@ -1,4 +1,4 @@
-//! The `[[listener]]` tables.
+//! Checks of the `[[listener]]` tables.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -76,8 +76,8 @@ pub(super) fn check(
     listeners.into_iter().flatten().collect()
 }
 
-/// Refuses RoCE v1 listeners with different VLAN tags at one address: its socket receives frames of
-/// all tags.
+/// Refuses RoCE v1 listeners with different VLAN tags at one address, because the socket of an
+/// address receives the frames of all tags.
 fn one_tag_an_address(
     check: &mut Check<'_>,
     place: &Place,
@@ -115,9 +115,9 @@ fn one_tag_an_address(
 
 #[derive(Clone, Copy)]
 enum Clash {
-    /// Address and port of the listener.
     Port,
-    /// UDP port of RoCE v2, which every listener in user space binds at its address, whatever its own port.
+    /// UDP port 4791 of RoCE v2: each listener of the soft provider binds it, independent of the
+    /// listener's port.
     RocePort,
 }
 
@@ -173,8 +173,8 @@ fn listener(
     })
 }
 
-/// RoCE version set by a listener, or `None` for the target's. Refused for RDMA devices, whose GIDs
-/// determine the version.
+/// Returns the RoCE version set by a listener, or `None` if the target's applies. RDMA devices
+/// cannot have this setting: the GID of their address determines the version.
 fn roce(
     check: &mut Check<'_>,
     place: &Place,
@@ -198,7 +198,6 @@ fn roce(
     Some(own)
 }
 
-/// Specific address of this machine, or the wildcard of a family.
 fn address(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<IpAddr> {
     const EXAMPLE: &str = "write an address of this machine, such as address = \"192.0.2.1\"; \
                            \"ip -brief address\" shows them";
@@ -260,7 +259,6 @@ fn allowed_addresses(
     Some(allowed)
 }
 
-/// Partition key. Errors show it in hexadecimal, where the membership bit is visible.
 fn pkey(check: &mut Check<'_>, place: &Place, bits: Option<i64>) -> Option<PKey> {
     let bits = bits?;
     let pkey = u16::try_from(bits).ok().and_then(PKey::new);
@@ -275,7 +273,6 @@ fn pkey(check: &mut Check<'_>, place: &Place, bits: Option<i64>) -> Option<PKey>
     pkey
 }
 
-/// Traffic class from `tos`, or from `dscp` shifted by the two ECN bits.
 fn traffic_class(check: &mut Check<'_>, place: &Place, table: &ListenerTable) -> Option<u8> {
     let tos = check.number(&place.key("tos"), table.tos, 0..=255);
     let dscp = check.number(&place.key("dscp"), table.dscp, 0..=63);

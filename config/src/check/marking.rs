@@ -1,4 +1,4 @@
-//! The `[marking]` table: rules for marking packets.
+//! Checks of the `[marking]` table.
 
 use cairn_rdma::marking::{Rule, RuleError, Rules};
 use nvme_proto::wire::Nqn;
@@ -8,7 +8,7 @@ use crate::config::MARKING_RULES_MAX;
 use crate::file::MarkingTable;
 use crate::place::Place;
 
-/// Parses rules one by one, so that each error shows its line.
+/// Parses each rule separately, so that an error shows the line of its rule.
 pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &MarkingTable) -> Rules {
     let mut rules = Rules::default();
     let lines = table.rules.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The `[metrics]` table.
+//! Checks of the `[metrics]` table.
 
 use std::net::SocketAddr;
 

@@ -1,6 +1,7 @@
-//! Conversion of the file to a [`Config`], with all checks.
+//! Conversion of a configuration file to a [`Config`], with all checks.
 //!
-//! After a problem the check continues with the default, so that one run shows all problems.
+//! A problem is recorded and the check continues with the default, so that one run reports all
+//! problems.
 
 mod ana;
 mod audit;
@@ -36,25 +37,25 @@ use crate::problem::{Excerpt, Problem};
 use crate::{size, suggest};
 use hosts::Groups;
 
-/// Checker with the sources of values and the problems so far.
 pub(crate) struct Check<'a> {
     pub(crate) document: Option<&'a Document<'a>>,
     pub(crate) origins: &'a Origins,
-    /// Values present in the file but unusable; they are not reported as missing.
+    /// Places of values that are present in the file but unusable. Such keys are not reported as
+    /// missing.
     pub(crate) dropped: &'a HashSet<Place>,
     pub(crate) problems: Vec<Problem>,
 }
 
 struct Named<'a> {
-    /// `None` if a listener is invalid.
+    /// `None` if any listener is invalid.
     listeners: Option<&'a [Listener]>,
     groups: &'a mut Groups,
     keys: &'a [NamedKey],
-    /// Authentication parameters for subsystems without their own.
+    /// Authentication parameters of subsystems that set none.
     dhchap: &'a DhchapPolicy,
 }
 
-/// Builds the configuration. It is valid only if `check` has no problems afterwards.
+/// Builds the configuration. The result is usable only if `check.problems` is empty afterwards.
 pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let root = Place::root();
     let target = target::check(check, &root.key("target"), &file.target);
@@ -63,7 +64,7 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let marking = marking::check(check, &root.key("marking"), &file.marking);
     let metrics = metrics::check(check, &root.key("metrics"), &file.metrics);
     let audit = audit::check(check, &root.key("audit"), &file.audit);
-    // Listeners can be added through the socket later.
+    // A configuration without listeners is valid if the control socket can add them.
     let may_be_none = control.socket != ControlSocket::Off && file.control.socket.is_some();
     let place = root.key("listener");
     let defaults = listener::Defaults {
@@ -101,14 +102,13 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
 }
 
 impl Check<'_> {
-    /// Notes a problem at `place`; the caller may add help.
+    /// Records a problem at `place`. The caller may add a help text to the returned problem.
     fn wrong(&mut self, place: &Place, message: impl Into<String>) -> &mut Problem {
         let problem = Problem::new(message).located(self.excerpt(place));
         self.problems.push(problem);
         self.problems.last_mut().expect("one was just pushed")
     }
 
-    /// Notes that the table at `place` lacks `key`.
     fn missing(&mut self, place: &Place, key: &str, help: &str) {
         if !self.dropped.contains(&place.key(key)) {
             let message = format!("{} has no \"{key}\"", place.table_name());
@@ -116,7 +116,6 @@ impl Check<'_> {
         }
     }
 
-    /// Notes that the value at `place` repeats that at `first`.
     fn repeated(&mut self, place: &Place, first: &Place, what: impl Display) -> &mut Problem {
         let first = self.excerpt(first).reference();
         self.wrong(place, format!("{what} is given twice, first by {first}"))
@@ -130,7 +129,6 @@ impl Check<'_> {
         }
     }
 
-    /// Number in `range`; `None` if absent or out of range.
     fn number(
         &mut self,
         place: &Place,
@@ -147,7 +145,6 @@ impl Check<'_> {
         None
     }
 
-    /// Size in `range`; `None` if absent, malformed or out of range.
     fn size(
         &mut self,
         place: &Place,
@@ -171,7 +168,6 @@ impl Check<'_> {
         }
     }
 
-    /// Returns the meaning of one of `words`; `None` if the value is absent or unknown.
     fn word<T: Copy>(
         &mut self,
         place: &Place,
@@ -192,7 +188,6 @@ impl Check<'_> {
         None
     }
 
-    /// Listener address as written in a subsystem.
     fn listener_address(&mut self, place: &Place, text: &str) -> Option<SocketAddr> {
         let address = parse_listen(text, PORT_DEFAULT);
         if address.is_none() {
@@ -207,7 +202,7 @@ impl Check<'_> {
         address.map(SocketAddr::from)
     }
 
-    /// Notes if no listener in `known` has this address; returns whether one has.
+    /// Returns whether a listener in `known` has this address, and records a problem if none has.
     fn known_listener(
         &mut self,
         place: &Place,
@@ -224,7 +219,6 @@ impl Check<'_> {
         is_known
     }
 
-    /// Notes that an array has more than `max` elements.
     fn count(&mut self, place: &Place, count: usize, max: usize) {
         if count > max {
             self.wrong(

@@ -1,4 +1,4 @@
-//! The `[[subsystem.namespace]]` tables.
+//! Checks of the `[[subsystem.namespace]]` tables.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use crate::size;
 const MEMORY_PREFIX: &str = "mem:";
 const NULL_PREFIX: &str = "null:";
 const FORMS: &str = "write the absolute path of a block device or file, \"dir:DIRECTORY\", \"rbd:POOL/IMAGE\", \"mem:SIZE\" or \"null:SIZE\"";
-/// Maximum size: block addresses and byte offsets fit in signed 64-bit numbers.
+/// Maximum size in bytes: byte offsets and block addresses fit in signed 64-bit numbers.
 const BYTES_MAX: u64 = 1 << 62;
 
-/// Namespaces of one subsystem sorted by NSID, and its pool directories.
+/// Returns the namespaces of one subsystem sorted by NSID; the flag is true for a pool directory.
 pub(super) fn check(
     check: &mut Check<'_>,
     place: &Place,
@@ -47,7 +47,8 @@ pub(super) fn check(
     namespaces
 }
 
-/// Checks limits of hosts and devices. `nsid_max` depends on the transfer size.
+/// Checks the limits that hosts and devices set for all namespaces together. `nsid_max` depends on
+/// the transfer size.
 pub(super) fn check_limits(
     check: &mut Check<'_>,
     place: &Place,
@@ -88,9 +89,10 @@ pub(super) fn check_limits(
     }
 }
 
-/// Refuses two writers of one disk: they would overwrite each other's data.
+/// Refuses a disk with two writable namespaces, which would overwrite each other's data.
 pub(super) fn check_disks(check: &mut Check<'_>, place: &Place, tables: &[SubsystemTable]) {
-    // Place of the first use, whether it is read-only, and whether it is shared.
+    // First use of each disk: its place in the file, whether it is read-only, and whether it is
+    // shared.
     let mut firsts: HashMap<PathBuf, (Place, bool, bool)> = HashMap::new();
     for (index, subsystem) in tables.iter().enumerate() {
         let below = place.index(index).key("namespace");
@@ -197,8 +199,8 @@ fn write_protection_file(
     Some(path.to_owned())
 }
 
-/// Hosts of a namespace: every host without a list, no host with an empty list. Hosts may be added
-/// to a list later.
+/// Returns the hosts to which a namespace is visible: all if the list is absent, none if it is
+/// empty.
 fn hosts(
     check: &mut Check<'_>,
     place: &Place,
@@ -211,7 +213,6 @@ fn hosts(
     })
 }
 
-/// Maximum bytes of a namespace name.
 const NAME_MAX: usize = 128;
 
 fn name(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<String> {
@@ -227,7 +228,6 @@ fn name(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Stri
     None
 }
 
-/// Read-only setting; snapshots are always read-only.
 fn read_only(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> bool {
     let is_snapshot = table.export.as_deref().is_some_and(rbd::is_snapshot);
     if is_snapshot && table.read_only == Some(false) {
@@ -238,7 +238,8 @@ fn read_only(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> bo
     table.read_only.unwrap_or(is_snapshot)
 }
 
-/// Sharing setting; refused for memory, which no other process can access.
+/// Returns the sharing setting. Memory namespaces refuse it: no other process can access their
+/// memory.
 fn shared(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> bool {
     let shared = table.shared.unwrap_or(false);
     let export = table.export.as_deref().unwrap_or_default();
@@ -319,7 +320,6 @@ fn backing(
     None
 }
 
-/// Size in bytes: a positive multiple of the block size.
 fn blocks(
     check: &mut Check<'_>,
     place: &Place,
@@ -357,7 +357,8 @@ fn uuid(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Uuid
     }
 }
 
-/// Returns the digits of the NGUID, unless it follows from a UUID that is not in the configuration.
+/// Returns the digits of the NGUID, or `None` if the NGUID derives from a UUID absent from the
+/// file.
 fn known_nguid(table: &NamespaceTable) -> Option<String> {
     let text = table.nguid.as_deref()?;
     if text != Nguid::FROM_UUID {
@@ -384,7 +385,6 @@ fn nguid(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Ngu
     }
 }
 
-/// Notes namespaces whose `key` repeats an earlier one.
 fn unique(
     check: &mut Check<'_>,
     place: &Place,

@@ -1,4 +1,4 @@
-//! Pool directories: `export = "dir:/srv/cairn"`.
+//! Checks of pool directories: `export = "dir:/srv/cairn"`.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,6 @@ use crate::config::{Backing, DIRECTORY_PREFIX, Namespace, Nguid, Pool};
 use crate::file::NamespaceTable;
 use crate::place::Place;
 
-/// True if the export is a pool directory.
 pub(super) fn is_pool(table: &NamespaceTable) -> bool {
     let export = table.export.as_deref();
     export.is_some_and(|export| export.starts_with(DIRECTORY_PREFIX))
@@ -17,7 +16,8 @@ fn is_one_disks(nguid: Option<&str>) -> bool {
     nguid.is_some_and(|nguid| nguid != Nguid::FROM_UUID)
 }
 
-/// Path of a pool directory; refuses settings that cannot apply to its files.
+/// Returns the backing of a pool directory. Refuses settings that cannot apply to files in the
+/// pool.
 pub(super) fn directory(
     check: &mut Check<'_>,
     place: &Place,
@@ -48,8 +48,8 @@ pub(super) fn directory(
     None
 }
 
-/// Separates pools from namespaces. `all` is sorted by NSID; each pool gets the NSIDs up to the
-/// next configured one.
+/// Separates pools from namespaces. `all` is sorted by NSID; a pool receives the NSIDs below the
+/// next configured NSID, or up to `last`.
 pub(super) fn split(all: Vec<(Namespace, bool)>, last: u32) -> (Vec<Namespace>, Vec<Pool>) {
     let firsts: Vec<u32> = all.iter().map(|(one, _)| one.nsid).collect();
     let (mut namespaces, mut pools) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Images of a Ceph cluster: `export = "rbd:POOL/IMAGE"`.
+//! Checks of Ceph images: `export = "rbd:POOL/IMAGE"`.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,6 @@ pub(super) const PREFIX: &str = "rbd:";
 const FORM: &str = "write \"rbd:POOL/IMAGE\", \"rbd:POOL/NAMESPACE/IMAGE\", or either with \
                     @SNAPSHOT at the end";
 
-/// Image named by an export without its prefix.
 pub(super) fn image(
     check: &mut Check<'_>,
     place: &Place,
@@ -64,7 +63,6 @@ pub(super) fn image(
     })
 }
 
-/// Client options of the `ceph` table.
 fn options(
     check: &mut Check<'_>,
     place: &Place,
@@ -92,18 +90,16 @@ fn options(
     is_right.then_some(options)
 }
 
-/// True if an export names a snapshot, which is read-only.
 pub(super) fn is_snapshot(export: &str) -> bool {
     export.starts_with(PREFIX) && export.contains('@')
 }
 
-/// Identity of the image: export and cluster configuration.
+/// Returns a unique key of the image: export and cluster configuration file.
 pub(super) fn place_of(export: &str, ceph: Option<&CephTable>) -> PathBuf {
     let conf = ceph.and_then(|ceph| ceph.conf.as_deref());
     PathBuf::from(format!("{export} of {}", conf.unwrap_or_default()))
 }
 
-/// Refuses a `ceph` table for other exports.
 pub(super) fn check_stray(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) {
     let export = table.export.as_deref().unwrap_or_default();
     if table.ceph.is_some() && !export.starts_with(PREFIX) {

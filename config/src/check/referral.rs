@@ -1,4 +1,4 @@
-//! The `[[referral]]` tables.
+//! Checks of the `[[referral]]` tables.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! The `[[subsystem]]` tables: names and access.
+//! Checks of the `[[subsystem]]` tables: names and access.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::identity;
 use crate::limits::Limits;
 use crate::place::Place;
 
-/// Sizes of SN and MN in Identify Controller, in bytes (NVMe Base 2.0, figure 275).
+/// Sizes of the SN and MN fields of Identify Controller, in bytes (NVMe Base 2.0, figure 275).
 const SERIAL_MAX: usize = 20;
 const MODEL_MAX: usize = 40;
 const MODEL_DEFAULT: &str = "Cairn";
@@ -110,10 +110,10 @@ fn subsystem(
     })
 }
 
-/// Maximum weight of a host.
 const WEIGHT_MAX: i64 = 100;
 
-/// Limits of single hosts. A host need not be allowed: a group may include it later.
+/// Returns the limits of single hosts. A listed host need not be in `allowed_hosts`, because a
+/// reload may add it.
 fn limited_hosts(
     check: &mut Check<'_>,
     place: &Place,
@@ -153,7 +153,6 @@ fn limited_hosts(
     hosts
 }
 
-/// CNTLID range such as "1-32767".
 fn controller_ids(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> RangeInclusive<u16> {
     let Some(text) = text else {
         return CNTLIDS_ALL;
@@ -222,10 +221,10 @@ pub(super) fn parse_nqn(check: &mut Check<'_>, place: &Place, name: &str) -> Opt
     }
 }
 
-/// Hosts allowed to connect.
+/// Returns the hosts that may connect.
 ///
-/// A missing list is an error: a forgotten list must not open a disk to all hosts. A list beside
-/// `allow_any_host = true` is kept for the keys of its hosts.
+/// A missing list is an error, so that a forgotten list does not open a disk to all hosts. With
+/// `allow_any_host = true` the list is kept, because its hosts may have keys.
 fn allowed_hosts(
     check: &mut Check<'_>,
     place: &Place,
@@ -244,7 +243,7 @@ fn allowed_hosts(
         }
         return HostList::default();
     };
-    // An empty list with allow_any_host = false is deliberate: no host may connect for now.
+    // An empty list with an explicit `allow_any_host = false` is valid: no host may connect.
     if names.is_empty() && table.allow_any_host.is_none() {
         check.wrong(&at, "an empty list allows no host").help(
             "list at least one host, or write allow_any_host = true instead; if no host may \
@@ -254,7 +253,7 @@ fn allowed_hosts(
     groups.list(check, &at, names)
 }
 
-/// Parses the listeners of a subsystem; each must be one of `known`, unless that is `None`.
+/// `known` is `None` if a listener is invalid: membership is then not checked.
 fn listeners_of(
     check: &mut Check<'_>,
     place: &Place,

@@ -1,4 +1,4 @@
-//! The `[target]` table.
+//! Checks of the `[target]` table.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -31,13 +31,14 @@ const QUEUE_DEPTH: RangeInclusive<i64> = 16..=IO_QUEUE_ENTRIES_MAX as i64;
 const IO_QUEUES: RangeInclusive<i64> = 1..=IO_QUEUES_MAX as i64;
 const IN_CAPSULE_DATA_DEFAULT_BYTES: u64 = 4 << 10;
 const IN_CAPSULE_DATA_MAX_BYTES: u64 = 16 << 10;
-/// In-capsule data goes to disk from the receive buffer, so it must be whole logical blocks.
+/// In-capsule data is written to disk from the receive buffer, so its size must be whole logical
+/// blocks.
 const IN_CAPSULE_DATA_UNIT_BYTES: u64 = 512;
-/// MDTS 0 would mean no limit.
+/// Two pages of 4 KiB: MDTS is the binary logarithm of the pages, and 0 means no limit.
 const MDTS_MIN_BYTES: u64 = 8 << 10;
 const MDTS_MAX_BYTES: u64 = 4 << 20;
 const MDTS_DEFAULT_BYTES: u64 = 1 << 20;
-/// Compare uses two buffers at a time: host data and disk data.
+/// Compare needs two buffers of the maximum transfer at a time: host data and disk data.
 const TRANSFERS_MIN: u64 = 2;
 const DATA_BUFFERS_MIN_BYTES: u64 = 1 << 20;
 const DATA_BUFFERS_MAX_BYTES: u64 = 64 << 30;
@@ -106,7 +107,6 @@ fn discovery_nqn(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> N
     Nqn::discovery()
 }
 
-/// Refuses a discovery NQN that a subsystem has.
 pub(super) fn check_discovery_nqn(
     check: &mut Check<'_>,
     place: &Place,
@@ -123,8 +123,8 @@ pub(super) fn check_discovery_nqn(
     }
 }
 
-/// RoCE version of the soft provider. A table with a VLAN tag but no version has the version of
-/// `otherwise`.
+/// Returns the RoCE version of the soft provider. A table with `vlan` and without `roce` inherits
+/// the version of `otherwise`.
 pub(super) fn roce(
     check: &mut Check<'_>,
     place: &Place,
@@ -142,7 +142,7 @@ pub(super) fn roce(
         let vlan = vlan.map(|vid| vid as u16);
         return Roce::V1 { vlan };
     }
-    // An invalid version was reported already.
+    // If `roce` is invalid, the version is unknown and the error is already recorded.
     if vlan.is_some() && is_v1.is_some() {
         check
             .wrong(&place.key("vlan"), "RoCE v2 writes no VLAN tags")
@@ -158,7 +158,6 @@ fn on_off(check: &mut Check<'_>, place: &Place, key: &'static str, word: Option<
     check.word(&place, word, &ON_OFF).unwrap_or(true)
 }
 
-/// Provider of listeners that name none.
 pub(super) fn provider(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Provider {
     named_provider(check, place, table.provider.as_deref()).unwrap_or(Provider::Auto)
 }
@@ -199,7 +198,7 @@ fn reactors(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Reacto
 }
 
 fn pinned(check: &mut Check<'_>, place: &Place, cores: &[i64]) -> Vec<usize> {
-    /// Maximum core number: cpu_set_t of sched_setaffinity(2) has 1024 bits.
+    /// Maximum core number: `cpu_set_t` of sched_setaffinity(2) has 1024 bits.
     const CORE_MAX: i64 = 1023;
     check.count(place, cores.len(), REACTORS_MAX);
     if cores.is_empty() {

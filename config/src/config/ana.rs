@@ -6,17 +6,18 @@ use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
 
-/// ANA states that a subsystem sets at one listener.
+/// ANA states of a subsystem that replace those of one listener.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnaOverride {
-    /// State of groups that are not in `groups`; the listener's if `None`.
+    /// State of all groups that are not in `groups`; with `None`, the listener's states apply to
+    /// them.
     pub all: Option<AnaState>,
     /// States of single groups.
     pub groups: BTreeMap<u32, AnaState>,
 }
 
 impl AnaOverride {
-    /// Applies the override to the listener's states.
+    /// Returns the listener's states with this override applied.
     #[must_use]
     pub fn over(&self, listener: &AnaStates) -> AnaStates {
         let mut states = self.all.map_or(*listener, AnaStates::all);
@@ -26,7 +27,7 @@ impl AnaOverride {
         states
     }
 
-    /// Entries of the override; the one for all groups comes first, without a number.
+    /// Returns the states by group. `None` as group number stands for all groups, and comes first.
     pub fn entries(&self) -> impl Iterator<Item = (Option<u32>, AnaState)> {
         let groups = self.groups.iter();
         let of_groups = groups.map(|(group, state)| (Some(*group), *state));
@@ -37,20 +38,20 @@ impl AnaOverride {
     }
 }
 
-/// Most frequent state, and the groups with another one.
+/// Returns the most frequent state, and the groups that have another state.
 #[must_use]
 pub fn summary(states: &AnaStates) -> (AnaState, Vec<(u32, AnaState)>) {
     let all = || (1..=ANA_GROUPS_MAX).map(|group| (group, states.get(group)));
     let count = |state: AnaState| all().filter(|(_, other)| *other == state).count();
     let most = ANA_STATES.map(|(_, state)| state).into_iter();
-    // Reversed because max_by_key returns the last of equals, and the first is wanted here.
+    // Reversed: on equal counts `max_by_key` returns the last state, and the best state must win.
     let most = most.rev().max_by_key(|state| count(*state));
     let most = most.unwrap_or(AnaState::OPTIMIZED);
     let others = all().filter(|(_, state)| *state != most);
     (most, others.collect())
 }
 
-/// Words for ANA states, best state first.
+/// Configuration words for ANA states, best state first.
 pub const ANA_STATES: [(&str, AnaState); 5] = [
     ("optimized", AnaState::OPTIMIZED),
     ("non-optimized", AnaState::NON_OPTIMIZED),
@@ -59,7 +60,7 @@ pub const ANA_STATES: [(&str, AnaState); 5] = [
     ("change", AnaState::CHANGE),
 ];
 
-/// Word for a state.
+/// Returns the configuration word for a state, or "inaccessible" for an undefined state.
 #[must_use]
 pub fn ana_word(state: AnaState) -> &'static str {
     let mut words = ANA_STATES.iter();

@@ -12,7 +12,7 @@ pub const DHCHAP_GROUPS: [&str; 6] = [
     "null",
 ];
 
-/// Parameters of DH-HMAC-CHAP that a target accepts.
+/// DH-HMAC-CHAP parameters accepted by a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DhchapPolicy {
     /// Distinct hash functions of [`DHCHAP_HASHES`], best first.

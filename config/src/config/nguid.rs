@@ -7,14 +7,13 @@ use super::Namespace;
 /// Configured NGUID of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nguid {
-    /// NGUID in the configuration.
+    /// NGUID written in the configuration.
     Given([u8; 16]),
     /// NGUID equal to the UUID.
     FromUuid,
 }
 
 impl Nguid {
-    /// Value of `nguid` for [`Self::FromUuid`].
     pub(crate) const FROM_UUID: &str = "from-uuid";
 
     /// Returns the NGUID of a namespace with this UUID.
@@ -28,7 +27,8 @@ impl Nguid {
 }
 
 impl Namespace {
-    /// Returns the configured NGUID, unless it follows from a UUID that is not in the configuration.
+    /// Returns the configured NGUID, or `None` if it derives from a UUID that the configuration
+    /// lacks.
     #[must_use]
     pub fn known_nguid(&self) -> Option<[u8; 16]> {
         match (self.nguid?, self.uuid) {

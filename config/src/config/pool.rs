@@ -5,21 +5,21 @@ use std::path::PathBuf;
 
 use super::Namespace;
 
-/// Prefix of an export that is a [`Pool`].
+/// Prefix of `export` for a [`Pool`].
 pub(crate) const DIRECTORY_PREFIX: &str = "dir:";
 
-/// Directory whose files are namespaces.
+/// Directory whose files are exported as namespaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pool {
     /// Absolute path, unique among pools.
     pub folder: PathBuf,
-    /// NSIDs reserved for the files of the pool.
+    /// NSIDs reserved for files of the directory.
     pub nsids: RangeInclusive<u32>,
-    /// Settings of its namespaces, apart from NSID and backing.
+    /// Settings of each namespace; its NSID and backing are placeholders.
     pub like: Namespace,
-    /// Reason why files are missing, set by a scan and not by the checks.
+    /// Reason why files are missing. A scan sets this field; the checks leave `None`.
     pub problem: Option<String>,
-    /// Files that are not exported, set by a scan and not by the checks.
+    /// Files that a scan did not export; empty after the checks.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -28,11 +28,11 @@ pub struct Pool {
 pub struct LeftOut {
     /// File name, with unprintable characters escaped.
     pub name: String,
-    /// Reason and remedy.
+    /// Reason why the file is not exported, and the remedy.
     pub reason: String,
 }
 
-/// Identity of a file on this machine, independent of its name.
+/// Identity of a file on this machine, which renaming preserves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileId {
     /// Device number of the file system.
@@ -44,8 +44,8 @@ pub struct FileId {
 /// File of a [`Pool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PooledFile {
-    /// Expected identity.
+    /// Identity that the file must have when it is opened.
     pub id: FileId,
-    /// Size at the last scan.
+    /// Size in bytes at the last scan.
     pub bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! Edits of ANA states of listeners and of overrides by subsystems.
+//! Edits of ANA states: of listeners, and of subsystems at a listener.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,8 @@ use super::{Draft, EditError, make_tables, push, remove, tables, text_of};
 const KEY: &str = "ana";
 
 impl Draft {
-    /// Sets the ANA state of a listener: of one group, or of all groups without their own state.
+    /// Sets the ANA state of one group at a listener, or of all groups that have no own table
+    /// there.
     ///
     /// # Errors
     /// The listener is not in the file.
@@ -39,7 +40,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Overrides the ANA state of a subsystem at a listener: of one group, or of all.
+    /// Sets the ANA state of one group, or of all groups, of a subsystem at a listener.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -67,7 +68,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes the overrides of a subsystem at a listener: of one group, or all.
+    /// Removes the ANA override of one group, or of all groups, of a subsystem at a listener.
     ///
     /// # Errors
     /// The subsystem is not in the file, or has no override there.
@@ -91,7 +92,7 @@ impl Draft {
     }
 }
 
-/// Sets the state in the matching table, or in a new one that `name` fills in.
+/// Sets the state in the table that `is_it` matches, or in a new table that `name` fills in.
 fn set_state(
     parent: &mut Table,
     key: &str,
@@ -109,8 +110,8 @@ fn set_state(
     push(parent, key, table);
 }
 
-/// Removes the matching overrides of a subsystem; returns comments that must be kept but precede
-/// nothing.
+/// Removes the overrides that `is_it` matches. Returns their detached comments for the end of the
+/// file.
 pub(super) fn forget(
     subsystem: &mut Table,
     is_it: impl Fn(SocketAddr, Option<i64>) -> bool,

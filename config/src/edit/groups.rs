@@ -11,7 +11,8 @@ use super::{Draft, EditError, push, remove, tables, text_of};
 const KEY: &str = "host_group";
 
 impl Draft {
-    /// Adds hosts to a group, creating it if necessary. Returns the number of added hosts.
+    /// Adds hosts to a group, and creates the group if it is missing. Returns the number of added
+    /// hosts.
     ///
     /// # Errors
     /// The group's `hosts` value is no list.
@@ -86,7 +87,7 @@ impl Draft {
         groups.collect()
     }
 
-    /// Removes a host group. The check of the result refuses this while a list names the group.
+    /// Removes a host group. If a list still names the group, the check of the edited text fails.
     ///
     /// # Errors
     /// The group is not in the file.
@@ -98,7 +99,6 @@ impl Draft {
         Ok(())
     }
 
-    /// First of these groups that has the host.
     pub(super) fn group_with(&mut self, names: &[String], host: &str) -> Option<String> {
         let has_it = |table: &Table| {
             let hosts = table.get("hosts").and_then(Item::as_array);

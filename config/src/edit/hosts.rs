@@ -1,4 +1,4 @@
-//! Edits of the hosts that may connect.
+//! Edits of the hosts that may connect to a subsystem.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::config::GROUP_PREFIX;
 use super::{Draft, EditError, allows_any, groups, remove, set_access, tables, text_of};
 
 impl Draft {
-    /// Adds a host to the subsystem's list; returns false if it is listed already.
+    /// Adds a host to `allowed_hosts`. Returns false if it is listed already.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -27,7 +27,7 @@ impl Draft {
         Ok(true)
     }
 
-    /// Removes a host from the subsystem's list. It can still connect while every host may.
+    /// Removes a host from `allowed_hosts`. With `allow_any_host` the host can still connect.
     ///
     /// # Errors
     /// The host or its subsystem is not in the file.
@@ -61,7 +61,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets whether every host may connect. The list and its keys stay for when this is unset.
+    /// Sets `allow_any_host`. The host list and its keys stay, and apply again when the setting is
+    /// false.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -79,8 +80,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes keys of hosts that are no longer listed, directly or by a group. The check of the
-    /// result would refuse them.
+    /// Removes keys of hosts that `allowed_hosts` no longer contains, because a configuration with
+    /// such keys is invalid.
     pub(super) fn drop_keys_of_unlisted(&mut self) {
         let groups = self.host_groups();
         let mut apart = String::new();

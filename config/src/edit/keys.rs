@@ -11,7 +11,7 @@ use super::{Draft, EditError, groups, push, remove, tables, text_of};
 const KEY: &str = "key";
 
 impl Draft {
-    /// Adds a key to the keyring, or restores one that was removed while in use.
+    /// Adds a key to the keyring, or restores a key marked as removed.
     ///
     /// # Errors
     /// The key exists.
@@ -35,8 +35,8 @@ impl Draft {
 
     /// Removes a key from the keyring.
     ///
-    /// A key in use stays in the file, marked as removed, so that its hosts cannot connect without
-    /// authentication.
+    /// A key in use stays in the file, marked as removed, so that its hosts are refused instead of
+    /// connecting without authentication.
     ///
     /// # Errors
     /// The keyring has no such key.
@@ -55,8 +55,9 @@ impl Draft {
         Ok(())
     }
 
-    /// Replaces or removes the keys of a host; returns whether it had any. Keys are named as in the
-    /// file.
+    /// Replaces the keys of a host, or removes them for `None`. Returns whether the host had keys.
+    ///
+    /// `keys` has the values of `dhchap_key` and `dhchap_ctrl_key`.
     ///
     /// # Errors
     /// The subsystem is not in the file, or does not list the host.
@@ -111,7 +112,7 @@ impl Draft {
         Ok(had)
     }
 
-    /// True if the keyring has this key.
+    /// True if the keyring has this key and it is not marked as removed.
     pub fn has_key(&mut self, name: &str) -> bool {
         let mut keys = tables(self.document.as_table_mut(), KEY);
         keys.any(|table| is_it(table, name) && !is_removed(table))
@@ -134,7 +135,6 @@ impl Draft {
         uses.sum()
     }
 
-    /// Deletes keys that are marked as removed and no longer in use.
     pub(super) fn sweep_keys(&mut self) {
         let removed = tables(self.document.as_table_mut(), KEY).filter(|table| is_removed(table));
         let names = removed.filter_map(|table| text_of(table, "name").map(str::to_owned));

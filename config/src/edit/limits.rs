@@ -9,38 +9,38 @@ const LIMITED_HOST: &str = "limited_host";
 /// Scope of limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitsOf {
-    /// Limits of all hosts together on this namespace.
+    /// All hosts together on the namespace with this NSID.
     Namespace(u32),
-    /// Limits of all hosts together on all namespaces of the subsystem.
+    /// All hosts together on all namespaces of the subsystem.
     Subsystem,
-    /// Limits of each host of the subsystem, separately.
+    /// Each host of the subsystem by itself.
     EachHost,
-    /// Limits of the host with this NQN, in place of the limits of `EachHost`.
+    /// The host with this NQN, in place of `EachHost`.
     Host(String),
 }
 
-/// Limits to set. `None` keeps a limit; 0 removes it.
+/// New limits: `None` keeps a limit, and 0 removes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewLimits {
     /// I/O commands per second.
     pub iops: Option<u64>,
-    /// Bytes read per second, as a size.
+    /// Bytes read per second, such as "100MiB".
     pub read: Option<String>,
-    /// Bytes written per second, as a size.
+    /// Bytes written per second, such as "100MiB".
     pub write: Option<String>,
-    /// Bytes read and written per second, as a size.
+    /// Bytes read and written per second, such as "100MiB".
     pub total: Option<String>,
-    /// Maximum commands of the disk in flight; only for a namespace.
+    /// Maximum outstanding commands of the disk; only for a namespace.
     pub outstanding: Option<u64>,
-    /// Burst of the token bucket in milliseconds; 0 for the default.
+    /// Burst of the token bucket in milliseconds; 0 restores the default.
     pub burst_ms: Option<u64>,
 }
 
 impl Draft {
-    /// Sets limits.
+    /// Sets the limits of a scope.
     ///
     /// # Errors
-    /// The owner of the limits is not in the file.
+    /// The subsystem, namespace or host of the scope is not in the file.
     pub fn set_limits(
         &mut self,
         nqn: &str,
@@ -59,10 +59,10 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes limits.
+    /// Removes the limits of a scope.
     ///
     /// # Errors
-    /// There are no limits, or their owner is not in the file.
+    /// The scope has no limits, or its subsystem, namespace or host is not in the file.
     pub fn remove_limits(&mut self, nqn: &str, of: &LimitsOf) -> Result<(), EditError> {
         if let LimitsOf::Host(host) = of {
             self.limited(nqn, of)?;
@@ -118,7 +118,7 @@ impl NewLimits {
         let item = owner
             .entry(of.key())
             .or_insert_with(|| value(InlineTable::new()));
-        // The check of the result reports the error.
+        // A value of another type stays; the check of the edited text reports it.
         let Some(table) = item.as_table_like_mut() else {
             return;
         };
@@ -130,7 +130,8 @@ impl NewLimits {
         set(table, "outstanding", self.outstanding.map(number));
         let rates = ["iops", "read", "write", "total"];
         let no_rate = rates.iter().all(|key| !table.contains_key(key));
-        // The check of the result refuses a requested burst without a rate.
+        // Without a rate the burst is removed too, unless it is requested: the check of the edited
+        // text then reports it.
         if no_rate && self.burst_ms.is_none_or(|burst_ms| burst_ms == 0) {
             table.remove("burst_ms");
         }
@@ -140,7 +141,6 @@ impl NewLimits {
     }
 }
 
-/// Sets or removes a key: `None` keeps it, `Some(None)` removes it.
 fn set(table: &mut dyn TableLike, key: &str, new: Option<Option<Item>>) {
     match new {
         None => {}
@@ -154,7 +154,8 @@ fn set(table: &mut dyn TableLike, key: &str, new: Option<Option<Item>>) {
 }
 
 fn number(number: u64) -> Option<Item> {
-    // The check of the result refuses numbers beyond TOML's range.
+    // A number above the range of TOML becomes the maximum, which the check of the edited text
+    // refuses.
     (number != 0).then(|| value(i64::try_from(number).unwrap_or(i64::MAX)))
 }
 

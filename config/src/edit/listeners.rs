@@ -1,4 +1,4 @@
-//! Edits of listeners and of the subsystems' lists of listeners.
+//! Edits of listeners, and of the lists of listeners in subsystems.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,17 +13,17 @@ const KEY: &str = "listeners";
 /// Listener to add.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewListener {
-    /// Address of the listener.
+    /// IP address of the listener.
     pub address: IpAddr,
     /// Port of the listener.
     pub port: u16,
-    /// RDMA provider.
+    /// Value of `provider`.
     pub provider: Option<String>,
-    /// RoCE version of the soft provider.
+    /// Value of `roce`.
     pub roce: Option<String>,
-    /// VLAN ID, for RoCE v1.
+    /// VLAN ID for RoCE v1.
     pub vlan: Option<u16>,
-    /// ANA state.
+    /// Value of `ana`.
     pub ana: Option<String>,
     /// Partition key.
     pub pkey: Option<u16>,
@@ -32,7 +32,7 @@ pub struct NewListener {
 }
 
 impl NewListener {
-    /// Listener with the target's defaults.
+    /// Returns a listener with the target's defaults.
     #[must_use]
     pub fn at(address: IpAddr, port: u16) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes a listener, also from the lists of subsystems.
+    /// Removes a listener from the file and from the lists of subsystems.
     ///
     /// # Errors
     /// The listener is not in the file.
@@ -109,7 +109,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Adds a listener to a subsystem; returns false if the subsystem has it already.
+    /// Adds a listener to the list of a subsystem. Returns false if the listener leads to it
+    /// already.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -124,11 +125,12 @@ impl Draft {
         Ok(true)
     }
 
-    /// Removes one of `all` listeners from a subsystem, and from the file if no other subsystem
-    /// uses it.
+    /// Removes a listener from a subsystem, and from the file if no other subsystem uses it.
+    ///
+    /// `all` are the listeners of the file: a subsystem without a list gets the others as its list.
     ///
     /// # Errors
-    /// The subsystem is not in the file, or does not have the listener.
+    /// The subsystem is not in the file, or the listener does not lead to it.
     pub fn remove_listener_from(
         &mut self,
         nqn: &str,
@@ -167,7 +169,6 @@ pub(super) fn set(subsystem: &mut Table, own: &[SocketAddr]) {
     subsystem[KEY] = value(Array::from_iter(own.iter().map(SocketAddr::to_string)));
 }
 
-/// Removes the listener list of a subsystem, so that it is reachable through every listener.
 pub(super) fn set_every(subsystem: &mut Table) {
     subsystem.remove(KEY);
 }

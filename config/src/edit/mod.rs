@@ -1,4 +1,4 @@
-//! Edits of a configuration file that preserve its comments and order.
+//! Edits of a configuration file that keep its comments and order.
 
 mod ana;
 mod groups;
@@ -26,19 +26,19 @@ pub use limits::{LimitsOf, NewLimits};
 pub use listeners::NewListener;
 pub use settings::{NamespaceSettings, Only, SubsystemSettings};
 
-/// Reason why an edit fails. The draft is then unchanged.
+/// Reason why an edit failed. The draft is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// The file lacks an object that the edit names.
+    /// Object of the edit that the file lacks.
     #[error("{0}")]
     Missing(String),
-    /// The object to add exists.
+    /// Object to add that exists already.
     #[error("{0}")]
     Exists(String),
-    /// No free number is left.
+    /// No NSID is free.
     #[error("{0}")]
     Full(String),
-    /// The text cannot be edited.
+    /// Text is not valid TOML.
     #[error("{0}")]
     Unreadable(String),
 }
@@ -56,9 +56,9 @@ pub struct NewSubsystem {
     pub controller_ids: Option<String>,
     /// True if every host may connect.
     pub allow_any_host: bool,
-    /// Hosts to list.
+    /// Values of `allowed_hosts`.
     pub hosts: Vec<String>,
-    /// Addresses of its listeners; all listeners if `None`.
+    /// Addresses of the listeners that lead to the subsystem; `None` for all listeners.
     pub listeners: Option<Vec<SocketAddr>>,
 }
 
@@ -85,7 +85,7 @@ pub struct NewNamespace {
     pub shared: bool,
     /// ANA group (ANAGRPID).
     pub ana_group: Option<u32>,
-    /// Hosts that see the namespace; every host if `None`.
+    /// Hosts to which the namespace is visible; `None` for every host.
     pub hosts: Option<Vec<String>>,
     /// Limits of the namespace.
     pub limits: NewLimits,
@@ -93,7 +93,7 @@ pub struct NewNamespace {
     pub ceph: NewCeph,
 }
 
-/// Client settings for a Ceph image; Ceph's defaults apply where absent.
+/// Client settings for a Ceph image. Absent settings have Ceph's defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewCeph {
     /// Absolute path of the cluster configuration.
@@ -140,7 +140,7 @@ impl Draft {
     /// The text is not TOML.
     pub fn new(text: &str) -> Result<Self, EditError> {
         let mut document: DocumentMut = text.parse().map_err(|error: TomlError| {
-            // The error's own display would show the line, which may end a secret.
+            // The display of `error` would print its line, which may contain a secret.
             let at = error.span().map_or(0, |span| span.start).min(text.len());
             let line = text.as_bytes()[..at]
                 .iter()
@@ -167,7 +167,7 @@ impl Draft {
         Ok(Self { document })
     }
 
-    /// Current text.
+    /// Returns the edited text.
     #[must_use]
     pub fn text(&self) -> String {
         self.document.text()
@@ -267,7 +267,7 @@ impl Draft {
         Ok(nsid)
     }
 
-    /// Shows a namespace to a host or hides it.
+    /// Makes a namespace visible to a host, or hides it.
     ///
     /// # Errors
     /// The namespace is not in the file, is visible to every host, or is visible to this host
@@ -323,7 +323,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Adds a referral; returns false if it exists.
+    /// Adds a referral. Returns false if the file has it.
     pub fn add_referral(&mut self, address: SocketAddr, nqn: Option<&str>) -> bool {
         let root = self.document.as_table_mut();
         if tables(root, "referral").any(|table| is_referral(table, address, nqn)) {
@@ -359,7 +359,7 @@ impl Draft {
         Ok(())
     }
 
-    /// NQN and NSID of the namespaces with this name.
+    /// Returns the subsystem NQN and the NSID of all namespaces with this name.
     #[must_use]
     pub fn named(&self, name: &str) -> Vec<(String, u32)> {
         let subsystems = self
@@ -386,7 +386,6 @@ impl Draft {
         places
     }
 
-    /// Moves comments that precede nothing to the end of the file.
     fn keep(&mut self, comments: &str) {
         if !comments.is_empty() {
             let end = self
@@ -417,7 +416,6 @@ fn no_subsystem(nqn: &str) -> EditError {
     EditError::Missing(format!("the file has no subsystem {nqn}"))
 }
 
-/// Converts an array of inline tables to `[[tables]]`, to which tables can be added.
 fn make_tables(table: &mut Table, key: &str) {
     let Some(item) = table.get_mut(key) else {
         return;
@@ -432,7 +430,7 @@ fn make_tables(table: &mut Table, key: &str) {
                 key.leaf_decor_mut().clear();
             }
         }
-        // The check of the result reports the error.
+        // A value of another type stays; the check of the edited text reports it.
         Err(other) => *item = other,
     }
 }
@@ -446,16 +444,16 @@ fn push(table: &mut Table, key: &str, new: Table) {
     let tables = table
         .entry(key)
         .or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
-    // The check of the result refuses a value that is no array of tables.
+    // A value that is no array of tables stays; the check of the edited text reports it.
     if let Some(tables) = tables.as_array_of_tables_mut() {
         tables.push(new);
     }
 }
 
-/// Removes the first matching table; `None` without a match.
+/// Removes the first table that `is_it` matches. Returns `None` if no table matches.
 ///
-/// Comments before a blank line do not belong to the table: they move to the next table, or are
-/// returned after the last one.
+/// Comments separated from the table by a blank line move to the next table. If no table follows,
+/// they are returned.
 fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Option<String> {
     let tables = table.get_mut(key)?.as_array_of_tables_mut()?;
     let at = tables.iter().position(is_it)?;
@@ -465,8 +463,8 @@ fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Optio
         && let Some(next) = tables.get_mut(at)
     {
         let own = next.decor().prefix().and_then(|own| own.as_str());
-        // Prefix with which a table without decoration, such as one added to this draft, is
-        // written.
+        // `toml_edit` writes a newline before tables without decoration, such as tables added to
+        // this draft.
         let own = own.unwrap_or("\n");
         let both = format!("{apart}{own}");
         next.decor_mut().set_prefix(both);
@@ -478,7 +476,7 @@ fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Optio
     Some(apart)
 }
 
-/// Comments before a table that are separated from it by a blank line.
+/// Returns the comments before a table that a blank line separates from it.
 fn comments_apart(table: &Table) -> &str {
     let before = table.decor().prefix();
     let before = before.and_then(|before| before.as_str()).unwrap_or("");

@@ -1,4 +1,4 @@
-//! Used NSIDs of a subsystem.
+//! NSIDs in use in a subsystem.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use toml_edit::Table;
 use super::text_of;
 use crate::config::{DIRECTORY_PREFIX, NSID_MAX};
 
-/// NSIDs in the file; true for a directory, which occupies all NSIDs up to the next entry.
+/// Entries by NSID; true for a pool directory, which occupies all NSIDs up to the next entry.
 #[derive(Debug, Clone)]
 pub(super) struct Taken(BTreeMap<i64, bool>);
 
@@ -28,7 +28,6 @@ impl Taken {
         self.0.contains_key(&nsid.into())
     }
 
-    /// Lowest NSID that no namespace or directory occupies.
     pub(super) fn first_free(&self) -> Option<u32> {
         let mut next = 1;
         let mut is_directory = false;
@@ -54,7 +53,6 @@ impl Taken {
     }
 }
 
-/// NSID of a namespace, and whether it is a directory.
 fn entry(table: &Table) -> Option<(i64, bool)> {
     let nsid = table.get("nsid")?.as_integer()?;
     let export = text_of(table, "export").unwrap_or_default();
@@ -87,7 +85,7 @@ mod tests {
         );
         assert_eq!(taken(&[(1, false), (3, true)]).first_free(), Some(2));
         assert_eq!(taken(&[(1, true)]).first_free(), None);
-        // NSIDs out of range are refused only by the later check.
+        // `Taken` accepts NSIDs out of range; only the check of the edited text refuses them.
         let far = [(i64::MIN, true), (1, false), (i64::MAX, false)];
         assert_eq!(taken(&far).first_free(), Some(2));
         let all: Vec<_> = (1..=i64::from(NSID_MAX))

@@ -6,7 +6,7 @@ use toml_edit::{Array, Item, Table, value};
 
 use super::{Draft, EditError, ana, has_nsid, listeners, tables};
 
-/// All objects or a list of them.
+/// All objects or some of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Only<T> {
     /// Every object.
@@ -43,12 +43,12 @@ pub struct NamespaceSettings {
     pub write_protection: Option<bool>,
     /// ANA group (ANAGRPID).
     pub ana_group: Option<u32>,
-    /// Hosts of the subsystem that see the namespace.
+    /// Hosts to which the namespace is visible.
     pub hosts: Option<Only<String>>,
 }
 
 impl Draft {
-    /// Changes a subsystem. Removes ANA overrides at listeners that it no longer has.
+    /// Changes a subsystem. ANA overrides at listeners that no longer lead to it are removed.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -78,7 +78,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets the default authentication hash functions and groups; `None` keeps a list.
+    /// Sets the target's DH-HMAC-CHAP hash functions and groups; `None` keeps a list.
     pub fn set_dhchap(&mut self, hashes: Option<&[&str]>, groups: Option<&[&str]>) {
         for (key, words) in [("dhchap_hashes", hashes), ("dhchap_groups", groups)] {
             if let Some(words) = words {

@@ -1,7 +1,8 @@
 //! Cached text of a document, updated as namespaces are added and removed.
 //!
-//! Rendering by `toml_edit` dominates the cost of a change among ten thousand namespaces. This text
-//! equals its output; if that is uncertain, the document is rendered again.
+//! Rendering by `toml_edit` dominates the cost of an edit in a file with ten thousand namespaces.
+//! The cached text equals the rendered text; where this is uncertain, the document is rendered
+//! again.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,21 +11,22 @@ use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
 
 use super::{comments_apart, has_nsid};
 
-/// Marks the start of a namespace. TOML forbids this character, so no document has it.
+/// Placeholder for the start of a namespace. TOML forbids this character, so no document contains
+/// it.
 const MARK: char = '\0';
 
-/// Whole text, with the position of each subsystem's next namespace.
 #[derive(Debug, Clone)]
 pub(super) struct Text {
     whole: String,
-    /// End of the last namespace, by NQN of the subsystem.
+    /// Byte offset in `whole` of the end of the last namespace, by NQN of the subsystem.
     ends: HashMap<String, usize>,
-    /// True if a string has several lines, one of which may look like a namespace.
+    /// True if a string spans several lines: one of them may look like a namespace.
     has_long_strings: bool,
 }
 
 impl Text {
-    /// Text after a namespace was added to subsystem number `at`. `kept` is the text before.
+    /// Returns the text after a namespace was added to subsystem number `at`. `kept` is the text
+    /// before the addition.
     pub(super) fn after_addition(
         kept: Option<Self>,
         document: &mut DocumentMut,
@@ -45,8 +47,8 @@ impl Text {
         &self.whole
     }
 
-    /// Finds the text range of a namespace to be removed. Returns `None` if the removal also
-    /// changes the document outside this range.
+    /// Returns the byte range of a namespace, or `None` if its removal changes text outside the
+    /// range.
     pub(super) fn find(
         &self,
         document: &DocumentMut,
@@ -57,7 +59,7 @@ impl Text {
         let tables = namespaces(document, at)?;
         let index = tables.iter().position(|table| has_nsid(table, nsid))?;
         let (table, next) = (tables.get(index)?, tables.get(index + 1));
-        // Tables without a position follow the last table that has one.
+        // `toml_edit` writes tables without a position after the last table that has one.
         let leads = table.position().is_some() && next.is_none_or(|one| one.position().is_none());
         if leads || tables.len() == 1 || !comments_apart(table).is_empty() || self.has_long_strings
         {
@@ -65,7 +67,8 @@ impl Text {
         }
         let gone = rendered(document, at, table)?;
         let before_end = self.whole.get(..*self.ends.get(nqn)?)?;
-        // NSIDs are unique in a subsystem, and the search ends at the subsystem's last namespace.
+        // The last match is the namespace: NSIDs are unique in a subsystem, and the search ends at
+        // the end of the subsystem's last namespace.
         let start = before_end.rfind(&gone)?;
         let place = start..start + gone.len();
         if next.is_none() {
@@ -96,7 +99,7 @@ impl Text {
         }
     }
 
-    /// Renders the whole document and locates the end of the subsystem's last namespace.
+    /// Renders the whole document, and locates the end of the subsystem's last namespace.
     fn put_together(
         kept: Option<Self>,
         document: &mut DocumentMut,
@@ -132,7 +135,7 @@ fn has_long_strings(text: &str) -> bool {
     text.contains("\"\"\"") || text.contains("'''")
 }
 
-/// Output of `toml_edit` for one namespace of subsystem number `at`.
+/// Renders one namespace of subsystem number `at` as `toml_edit` writes it.
 fn rendered(document: &DocumentMut, at: usize, namespace: &Table) -> Option<String> {
     let subsystem = subsystems(document)?.get(at)?;
     let mut alone = Table::new();
@@ -171,7 +174,6 @@ mod tests {
     const NQNS: [&str; 3] = ["a", "b", "c"];
     const TEXTS: [&str; 5] = [
         "[[subsystem]]\nnqn = \"a\"\n[[subsystem]]\nnqn = \"b\"\n",
-        // Comments, tables of hosts and of limits, and one disk twice.
         r#"# First.
 
 [[ subsystem ]] # One.
@@ -198,7 +200,6 @@ nsid = 3
 export = "null:1MiB"
 # The end.
 "#,
-        // Tables of other kinds in between.
         r#"[[subsystem]]
 nqn = "a"
 [[subsystem.namespace]]
@@ -215,7 +216,6 @@ nqn = "h"
 nqn = "c"
 namespace = [{ nsid = 1, export = "null:1MiB" }, { nsid = 2, export = "null:2MiB" }]
 "#,
-        // Strings that look like a namespace.
         r#"[[subsystem]]
 nqn = "a"
 [[subsystem.namespace]]
@@ -244,7 +244,7 @@ export = "null:1MiB"
         fn the_text_is_the_documents(text in prop::sample::select(&TEXTS[..]), changes in changes()) {
             let mut draft = Draft::new(text).unwrap();
             for (place, nsid, has_long_name) in changes {
-                // A failed edit changes nothing.
+                // The edit may fail, and must then leave the draft unchanged.
                 let _ = match nsid {
                     Some(nsid) => draft.remove_namespace(NQNS[place], nsid),
                     None => {

@@ -1,4 +1,4 @@
-//! Document that records whether edits only added or only removed namespaces.
+//! Document that records whether its edits only added or only removed namespaces.
 
 use std::collections::HashMap;
 
@@ -8,19 +8,18 @@ use super::nsids::Taken;
 use super::text::Text;
 use super::{Draft, has_nsid, push, remove, text_of};
 
-/// Document behind a [`Draft`]. Only this module can add or remove a namespace without recording a
-/// general change.
+/// Document of a [`Draft`]. Additions and removals of namespaces are recorded; each other access
+/// counts as a general change.
 #[derive(Debug, Clone)]
 pub(super) struct Tracked {
     document: DocumentMut,
-    /// Added namespaces with the NQN of their subsystem.
+    /// Added namespaces, each with the NQN of its subsystem.
     added: Vec<(String, Table)>,
-    /// NQN and NSID of removed namespaces.
+    /// NQN and NSID of each removed namespace.
     removed: Vec<(String, u32)>,
     is_otherwise_changed: bool,
-    /// Used NSIDs by NQN, cached because a scan of thousands of tables costs as much as many edits.
+    /// Cache of used NSIDs by NQN: a scan of thousands of tables costs as much as many edits.
     taken: HashMap<String, Taken>,
-    /// Text of the document, if cached.
     text: Option<Text>,
 }
 
@@ -42,12 +41,10 @@ impl Tracked {
         self.is_otherwise_changed = false;
     }
 
-    /// Added namespaces, if there are no other changes.
     pub(super) fn added(&self) -> Option<&[(String, Table)]> {
         (!self.is_otherwise_changed && self.removed.is_empty()).then_some(&self.added[..])
     }
 
-    /// Removed namespaces, if there are no other changes.
     pub(super) fn removed(&self) -> Option<&[(String, u32)]> {
         (!self.is_otherwise_changed && self.added.is_empty()).then_some(&self.removed[..])
     }
@@ -75,13 +72,13 @@ impl Tracked {
         self.document.as_table_mut()
     }
 
-    /// Sets the trailing comments; not recorded as a change, because comments have no effect.
+    /// Sets the comments at the end of the file, which do not count as a change.
     pub(super) fn set_trailing(&mut self, text: String) {
         self.document.set_trailing(text);
         self.text = None;
     }
 
-    /// Removes a namespace from subsystem number `at`; returns comments to keep.
+    /// Removes a namespace from subsystem number `at`. Returns comments that do not belong to it.
     pub(super) fn remove_namespace(&mut self, at: usize, nqn: &str, nsid: u32) -> Option<String> {
         let text = self.text.as_ref();
         let cut = text.and_then(|text| text.find(&self.document, at, nqn, nsid));
@@ -99,7 +96,6 @@ impl Tracked {
         Some(comments)
     }
 
-    /// Adds a namespace to subsystem number `at`.
     pub(super) fn add_namespace(&mut self, at: usize, nqn: &str, table: Table) {
         let subsystems = self.document.get_mut("subsystem");
         let subsystems = subsystems.and_then(Item::as_array_of_tables_mut);
@@ -133,29 +129,26 @@ impl Tracked {
 }
 
 impl Draft {
-    /// Forgets the recorded changes; they stay in the text.
+    /// Resets the record of changes. The text keeps the changes.
     pub fn settle(&mut self) {
         self.document.settle();
     }
 
-    /// Tables of added namespaces with the NQN of their subsystem; `None` if there are other
-    /// changes.
     pub(crate) fn added(&self) -> Option<&[(String, Table)]> {
         self.document.added()
     }
 
-    /// NQN and NSID of removed namespaces; `None` if there are other changes.
     pub(crate) fn removed(&self) -> Option<&[(String, u32)]> {
         self.document.removed()
     }
 
-    /// True if all changes add namespaces or all remove them.
+    /// True if the changes only add namespaces or only remove namespaces.
     #[must_use]
     pub fn changes_namespaces_alone(&self) -> bool {
         self.added().is_some() || self.removed().is_some()
     }
 
-    /// True if there are no changes.
+    /// True if nothing changed since the draft was made or settled.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.added().is_some_and(<[_]>::is_empty) && self.removed().is_some_and(<[_]>::is_empty)
