@@ -11,7 +11,7 @@ use cairn_initiator::{
 };
 
 const DEPTH: usize = 8;
-/// Maximum bytes of a command.
+/// Maximum data of a command in bytes.
 const PART: u32 = 128 * 1024;
 const QUEUE: u16 = 1;
 
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Copies and returns the number of blocks.
+/// Copies the namespace and returns the number of copied blocks.
 pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<u64, Box<dyn Error>> {
     let mut host = Host::connect(provider, options)?;
     let namespaces = host.open_namespaces()?;
@@ -58,7 +58,7 @@ pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<u64, 
     Ok(from.blocks)
 }
 
-/// Part in flight: first read, then written.
+/// Part of the namespace in flight: its read first, then its write from the same buffer.
 #[derive(Clone, Copy)]
 struct Part {
     slba: u64,
@@ -77,7 +77,7 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// Continues until no part is in flight. A command that has ended gives its buffer back.
+    /// Waits for reads and writes until no part is in flight.
     fn finish(&mut self, host: &mut Host) -> Result<(), HostError> {
         while !self.parts.is_empty() {
             let (ticket, ended) = host.wait_until("an answer", |host| host.reap(QUEUE))?;
@@ -114,7 +114,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Writes from the memory into which the part was read.
+    /// Submits the write of a part from the buffer filled by its read.
     fn write(&mut self, host: &mut Host, part: Part, buffer: Buffer) -> Result<(), HostError> {
         let data = Data::start_of(buffer, part.blocks * self.to.block_bytes);
         let ticket = host.submit(QUEUE, self.to.write(part.slba, part.blocks), data)?;

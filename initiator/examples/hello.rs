@@ -23,14 +23,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the text read back.
+/// Returns the text that was read back.
 pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<String, Box<dyn Error>> {
     let mut host = Host::connect(provider, options)?;
     let namespaces = host.open_namespaces()?;
     let disk = namespaces.first().ok_or("there is no namespace")?;
     let length = disk.block_bytes;
 
-    // Memory that the controller accesses directly.
+    // The controller reads and writes this buffer by RDMA.
     let mut buffer = host.buffer(length as usize)?;
     let hello = b"hello over RDMA";
     buffer.write(0, hello);

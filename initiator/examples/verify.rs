@@ -58,7 +58,7 @@ pub(crate) fn run(
     })
 }
 
-/// Verifies blocks one by one until none is left.
+/// Verifies blocks until `next` reaches the end of the namespace; returns the number of blocks verified.
 async fn verify_blocks(
     host: &AsyncHost,
     disk: &Namespace,

@@ -16,38 +16,38 @@ use crate::queue::Ticket;
 use crate::reading::Reading;
 
 impl Host {
-    /// Reads a property of 4 bytes.
+    /// Reads a 4-byte property at offset `at`.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     pub fn property(&mut self, at: u32) -> Result<u32, HostError> {
         let get = PropertyGetCommand::new(0, PropertySize::Four, at);
         Ok(self.run_admin(get.into(), Data::None)?.cqe.result() as u32)
     }
 
-    /// Reads a property of 8 bytes.
+    /// Reads an 8-byte property at offset `at`.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     pub fn wide_property(&mut self, at: u32) -> Result<u64, HostError> {
         let get = PropertyGetCommand::new(0, PropertySize::Eight, at);
         Ok(self.run_admin(get.into(), Data::None)?.cqe.result())
     }
 
-    /// Writes a property of 4 bytes. The host tracks CC itself: use its methods to shut down or
-    /// reset.
+    /// Writes a 4-byte property at offset `at`. Do not write CC to shut down or reset: [`shutdown`](Self::shutdown) and
+    /// [`reset`](Self::reset) also update the host's own state.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     pub fn set_property(&mut self, at: u32, value: u32) -> Result<(), HostError> {
         let set = PropertySetCommand::new(0, PropertySize::Four, at, value.into());
         self.run_admin(set.into(), Data::None).map(|_| ())
     }
 
-    /// Runs Identify for one of the 4096-byte structures.
+    /// Runs Identify and returns its 4096-byte structure as `T`.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     ///
     /// # Panics
     /// If `T` is not 4096 bytes long.
@@ -59,10 +59,10 @@ impl Host {
         ))
     }
 
-    /// Runs Identify and returns the bytes.
+    /// Runs Identify and returns its 4096 bytes.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     pub fn identify_bytes(&mut self, cns: Cns, nsid: u32) -> Result<Vec<u8>, HostError> {
         let mut scratch = self.scratch.lend();
         let data = Data::start_of(&mut scratch, IDENTIFY_BYTES as u32);
@@ -70,10 +70,10 @@ impl Host {
         Ok(scratch.bytes(0, IDENTIFY_BYTES))
     }
 
-    /// Lists the NSIDs of all active namespaces in order.
+    /// Returns the NSIDs of all active namespaces in ascending order.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     pub fn active_namespaces(&mut self) -> Result<Vec<u32>, HostError> {
         let mut all = Vec::new();
         loop {
@@ -87,18 +87,18 @@ impl Host {
         }
     }
 
-    /// Runs Identify Namespace.
+    /// Runs Identify Namespace (CNS 00h).
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     pub fn namespace(&mut self, nsid: u32) -> Result<Box<IdentifyNamespace>, HostError> {
         self.identify(Cns::NAMESPACE, nsid)
     }
 
-    /// Reads `length` bytes of a log page, with several commands if necessary.
+    /// Reads `length` bytes of a log page. Splits the read by the maximum transfer of a command.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     ///
     /// # Panics
     /// If `length` is 0 or not a multiple of 4.
@@ -112,10 +112,10 @@ impl Host {
         self.log_page_of(NSID_ALL, page, offset, length, retain)
     }
 
-    /// Reads a log page like [`log_page`](Self::log_page), for one namespace.
+    /// Reads the log page of one namespace, otherwise like [`log_page`](Self::log_page).
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     ///
     /// # Panics
     /// If `length` is 0 or not a multiple of 4.
@@ -137,31 +137,31 @@ impl Host {
         Ok(reading.into_bytes())
     }
 
-    /// Reads a feature whose value fits in the completion.
+    /// Reads a feature and returns DW0 of the completion.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     pub fn feature(&mut self, feature: Feature, select: Select) -> Result<u32, HostError> {
         let sqe = command::get_features(feature.0, select, 0, 0);
         Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())
     }
 
-    /// Sets a feature whose value fits in CDW11; returns DW0 of the completion.
+    /// Sets a feature by CDW11 and returns DW0 of the completion.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     pub fn set_feature(&mut self, feature: Feature, value: u32) -> Result<u32, HostError> {
         let sqe = command::set_features(feature.0, 0, value);
         Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())
     }
 
-    /// Requests the abort of a command; returns whether it was aborted. The command itself
-    /// completes in either case.
+    /// Runs Abort for `command` and returns true if the controller aborted it. The aborted command still completes, and
+    /// its result must be taken.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     pub fn abort(&mut self, command: Ticket) -> Result<bool, HostError> {
-        /// Bit of DW0 in the completion, set if the command was *not* aborted (Base, 5.1.1).
+        /// Bit 0 of DW0, set if the command was not aborted (Base, 5.1.1).
         const NOT_ABORTED: u32 = 1;
         let sqe = command::abort(command.qid(), command.cid());
         let dw0 = self.run_admin(sqe, Data::None)?.cqe.dw0.get();

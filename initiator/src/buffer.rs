@@ -1,4 +1,4 @@
-//! Registered memory, and its use as data of a command.
+//! Registered memory and the data of commands.
 
 use std::borrow::Borrow;
 use std::io;
@@ -9,12 +9,11 @@ use nvme_proto::wire::SglDescriptor;
 
 /// Registered memory with a single owner.
 ///
-/// A command owns its buffer from submission until its end, when [`Ended`](crate::Ended) gives the
-/// buffer back. Until then no program can change the data, so an attempt that is delayed or
-/// repeated sends the bytes of the submission. A buffer whose command was forgotten stays
-/// registered until the command has ended.
+/// A command owns its buffer from submission until it ends and [`Ended`](crate::Ended) returns the buffer. The program
+/// cannot change the data in between, so a repeated command sends the same bytes. If the program abandons a command,
+/// its buffer stays registered until the command ends.
 ///
-/// A buffer does not implement `Clone`, and only its owner can write it. Both of these fail:
+/// A buffer does not implement `Clone`, and only its owner can write it. Both of these programs fail to compile:
 ///
 /// ```compile_fail,E0382
 /// # fn main() {}
@@ -35,7 +34,7 @@ use nvme_proto::wire::SglDescriptor;
 /// # }
 /// ```
 ///
-/// The result of the command has the buffer:
+/// The result of a command returns the buffer:
 ///
 /// ```
 /// # fn main() {}
@@ -50,16 +49,16 @@ use nvme_proto::wire::SglDescriptor;
 #[derive(Debug)]
 pub struct Buffer {
     memory: Memory,
-    /// First byte in the mapping.
+    /// Offset of the first byte in the mapping.
     start: usize,
     length: usize,
 }
 
-/// Registration of a mapping, with one device or with the devices of several paths.
+/// One registration, or a registration with the device of each path.
 #[derive(Debug, Clone)]
 enum Memory {
     One(Arc<Region>),
-    /// Registrations with the devices of all paths, and the index of the used path.
+    /// Registrations by path, and the path used by this handle.
     Paths(Arc<Vec<Region>>, u16),
 }
 
@@ -72,10 +71,10 @@ impl Buffer {
         Self::with_access(device, length, for_data())
     }
 
-    /// Maps and registers memory like [`new`](Self::new), with other access rights.
+    /// Maps and registers `length` bytes with other access rights than [`new`](Self::new).
     ///
     /// # Errors
-    /// As for [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     pub fn with_access(
         device: &dyn Device,
         length: usize,
@@ -86,7 +85,7 @@ impl Buffer {
         Ok(Self::of_memory(memory, length))
     }
 
-    /// Maps and registers memory like [`new`](Self::new), with the device of each path.
+    /// Maps memory and registers it with the device of each path.
     pub(crate) fn for_paths<'a>(
         devices: impl Iterator<Item = &'a Arc<dyn Device>>,
         length: usize,
@@ -97,10 +96,9 @@ impl Buffer {
         Ok(Self::of_memory(Memory::Paths(Arc::new(regions), 0), length))
     }
 
-    /// Buffer of memory registered by the caller, readable and writable by controllers.
+    /// Creates a buffer of a region that controllers may read and write.
     ///
-    /// The caller must not access the memory otherwise, nor through another buffer, while a command
-    /// owns this one.
+    /// While a command owns the buffer, no other access to the region is allowed, including through a second buffer.
     #[must_use]
     pub fn of(region: Arc<Region>) -> Self {
         let length = region.mapping().len();
@@ -127,9 +125,9 @@ impl Buffer {
         self.length == 0
     }
 
-    /// Divides the buffer into consecutive ones of `bytes` bytes each; the last may have fewer.
+    /// Divides the buffer into consecutive pieces of `bytes` bytes; the last may be shorter.
     ///
-    /// The pieces share the registration, and a command may own each of them.
+    /// The pieces share the registration and can be used by different commands.
     ///
     /// # Panics
     /// If `bytes` is 0.
@@ -147,7 +145,7 @@ impl Buffer {
     /// Copies bytes into the buffer.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// If the bytes do not fit.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
         let at = self.start + offset;
@@ -163,7 +161,7 @@ impl Buffer {
         self.region().mapping().read(self.start + offset, out);
     }
 
-    /// Copies bytes out into a vector.
+    /// Copies `length` bytes from `offset` into a new vector.
     ///
     /// # Panics
     /// If the range exceeds the buffer.
@@ -174,7 +172,7 @@ impl Buffer {
         out
     }
 
-    /// Registration with keys and address.
+    /// Registration of the buffer, with its keys.
     #[must_use]
     pub fn region(&self) -> &Region {
         match &self.memory {
@@ -183,17 +181,17 @@ impl Buffer {
         }
     }
 
-    /// Address of the first byte.
+    /// Address of the first byte, for SGL descriptors.
     pub(crate) fn address(&self) -> u64 {
         self.region().mapping().addr() + self.start as u64
     }
 
-    /// Second handle for a command that ends before the owner of `self` continues.
+    /// Returns a second handle for a command. The command must end before the owner of `self` continues.
     pub(crate) fn lend(&mut self) -> Self {
         self.handle(self.memory.clone())
     }
 
-    /// Second handle, registered for this path, for an attempt of the command that owns `self`.
+    /// Returns a second handle with the registration for path `path`.
     pub(crate) fn on_path(&self, path: usize) -> Self {
         self.handle(match &self.memory {
             Memory::One(region) => Memory::One(Arc::clone(region)),
@@ -201,7 +199,6 @@ impl Buffer {
         })
     }
 
-    /// True if the buffer is registered for this number of paths.
     pub(crate) fn has_paths(&self, count: usize) -> bool {
         matches!(&self.memory, Memory::Paths(regions, _) if regions.len() == count)
     }
@@ -220,12 +217,10 @@ impl Buffer {
     }
 }
 
-/// Access rights for data that controllers read and write.
 fn for_data() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE
 }
 
-/// Maps at least `length` bytes, in whole pages.
 fn map(length: usize) -> Result<Arc<Mapping>, FabricError> {
     let mapping = Mapping::anonymous(length).map_err(|source: io::Error| FabricError::Os {
         call: "mmap",
@@ -236,33 +231,33 @@ fn map(length: usize) -> Result<Arc<Mapping>, FabricError> {
 
 /// Data of a command.
 ///
-/// `B` says who has the buffer. Methods that submit a command take the [`Buffer`] itself; methods
-/// that return only after its end borrow it as `&mut Buffer`.
+/// `B` is the type of the buffer: [`Buffer`] for methods that submit a command, which then owns the buffer, and `&mut
+/// Buffer` for methods that block until the command ends.
 #[derive(Debug)]
 pub enum Data<'a, B = Buffer> {
     /// The command has no data.
     None,
-    /// Registered memory, which the controller accesses by RDMA.
+    /// Registered memory that the controller reads or writes by RDMA.
     Registered(Part<B>),
-    /// Data for the controller, copied into the capsule after the SQE.
+    /// Bytes for the controller, copied into the command capsule.
     InCapsule(&'a [u8]),
 }
 
-/// Part of a buffer as data of a command.
+/// Range of a buffer as data of a command.
 #[derive(Debug)]
 pub struct Part<B = Buffer> {
     pub(crate) buffer: B,
     offset: usize,
     length: u32,
-    /// True if the controller invalidates the key of the buffer with its response.
+    /// True if the SGL descriptor requests remote invalidation of the buffer's key (Base, 4.1.2.4).
     invalidate: bool,
 }
 
 impl<B: Borrow<Buffer>> Data<'_, B> {
-    /// The entire `buffer`.
+    /// Uses the entire buffer.
     ///
     /// # Panics
-    /// As [`part_of`](Self::part_of), or the buffer has 4 GiB or more.
+    /// The range is invalid ([`part_of`](Self::part_of)), or the buffer has 4 GiB or more.
     #[must_use]
     pub fn whole(buffer: B) -> Self {
         let length = buffer.borrow().len();
@@ -270,19 +265,19 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
         Self::part_of(buffer, 0, length)
     }
 
-    /// First `length` bytes of `buffer`.
+    /// Uses the first `length` bytes of the buffer.
     ///
     /// # Panics
-    /// As [`part_of`](Self::part_of).
+    /// Same as [`part_of`](Self::part_of).
     #[must_use]
     pub fn start_of(buffer: B, length: u32) -> Self {
         Self::part_of(buffer, 0, length)
     }
 
-    /// `length` bytes of `buffer` from `offset`.
+    /// Uses `length` bytes of the buffer from `offset`.
     ///
     /// # Panics
-    /// If they lie outside the buffer, or the buffer is not registered for controllers.
+    /// If the range exceeds the buffer, or the buffer has no remote key.
     #[must_use]
     pub fn part_of(buffer: B, offset: usize, length: u32) -> Self {
         let whole = buffer.borrow();
@@ -299,12 +294,12 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
         })
     }
 
-    /// First `length` bytes of `buffer`, whose key the controller invalidates with its response.
+    /// Uses the first `length` bytes; the controller's response invalidates the buffer's remote key.
     ///
-    /// The buffer then serves for one command, and the device must support invalidation.
+    /// The buffer can be used by one command only, and the device must support remote invalidation.
     ///
     /// # Panics
-    /// As [`part_of`](Self::part_of).
+    /// Same as [`part_of`](Self::part_of).
     #[must_use]
     pub fn once(buffer: B, length: u32) -> Self {
         let mut data = Self::part_of(buffer, 0, length);
@@ -316,7 +311,7 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
 }
 
 impl<'a> Data<'a, &mut Buffer> {
-    /// Data for a command that ends before the borrow does.
+    /// Lends the buffer to a command. The command must end before the borrow does.
     pub(crate) fn lend(self) -> Data<'a> {
         match self {
             Self::None => Data::None,
@@ -332,7 +327,6 @@ impl<'a> Data<'a, &mut Buffer> {
 }
 
 impl Data<'_> {
-    /// Buffer, if any.
     pub(crate) fn into_buffer(self) -> Option<Buffer> {
         match self {
             Self::Registered(part) => Some(part.buffer),
@@ -342,7 +336,6 @@ impl Data<'_> {
 }
 
 impl Part {
-    /// Returns this part with the buffer's registration for path `path`.
     pub(crate) fn on_path(&self, path: usize) -> Self {
         Self {
             buffer: self.buffer.on_path(path),
@@ -350,7 +343,7 @@ impl Part {
         }
     }
 
-    /// Keyed SGL descriptor (Base, 4.1.2.4).
+    /// Returns the keyed SGL descriptor (Base, 4.1.2.4).
     pub(crate) fn descriptor(&self) -> SglDescriptor {
         let rkey = self.buffer.region().rkey();
         let rkey = rkey.expect("checked when the data were given");

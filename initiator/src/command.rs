@@ -1,15 +1,15 @@
-//! Constructors of submission queue entries without CID and data pointer.
+//! Constructors of submission queue entries; CID and data pointer are filled in at submission.
 
 use nvme_proto::wire::feature::{GetFeaturesCdw10, Select, SetFeaturesCdw10};
 use nvme_proto::wire::identify::{CSI_NVM, Cns, IdentifyCdw10, IdentifyCdw11};
 use nvme_proto::wire::log::{GetLogCdw10, GetLogCdw11, LogPage};
 use nvme_proto::wire::{AdminOpcode, FromZeros, NvmOpcode, Sqe, U32};
 
-/// FUA in CDW12 of Read, Write and Write Zeroes (NVM, 3.2.4).
+/// FUA bit in CDW12 of Read, Write, Compare and Write Zeroes (NVM, 3.2.4).
 const FUA: u32 = 1 << 30;
-/// DEAC in CDW12 of Write Zeroes: the blocks may be deallocated.
+/// DEAC bit in CDW12 of Write Zeroes, which allows the controller to deallocate the blocks.
 const DEALLOCATE: u32 = 1 << 25;
-/// AD in CDW11 of Dataset Management: deallocates the blocks.
+/// AD bit in CDW11 of Dataset Management, which deallocates the ranges.
 const ATTRIBUTE_DEALLOCATE: u32 = 1 << 2;
 
 /// Identify.
@@ -21,7 +21,7 @@ pub fn identify(cns: Cns, nsid: u32) -> Sqe {
     sqe
 }
 
-/// Get Log Page: `length` bytes from `offset`. With `retain`, the page's event is not re-armed.
+/// Get Log Page of `length` bytes from `offset`. With `retain` (RAE), reading does not re-arm the page's event.
 ///
 /// # Panics
 /// If `length` is 0 or not a multiple of 4.
@@ -64,7 +64,7 @@ pub fn set_features(fid: u8, nsid: u32, cdw11: u32) -> Sqe {
     sqe
 }
 
-/// Abort the command `cid` of queue `sqid`.
+/// Abort of command `cid` on queue `sqid`.
 #[must_use]
 pub fn abort(sqid: u16, cid: u16) -> Sqe {
     let mut sqe = plain(AdminOpcode::ABORT.0, 0);
@@ -96,19 +96,19 @@ pub fn write(nsid: u32, slba: u64, blocks: u32) -> Sqe {
     blocks_command(NvmOpcode::WRITE, nsid, slba, blocks)
 }
 
-/// Compare with the stored blocks.
+/// Compare of `blocks` logical blocks from `slba` with the command's data.
 #[must_use]
 pub fn compare(nsid: u32, slba: u64, blocks: u32) -> Sqe {
     blocks_command(NvmOpcode::COMPARE, nsid, slba, blocks)
 }
 
-/// Verify: reads without a transfer.
+/// Verify of `blocks` logical blocks from `slba`, without data transfer.
 #[must_use]
 pub fn verify(nsid: u32, slba: u64, blocks: u32) -> Sqe {
     blocks_command(NvmOpcode::VERIFY, nsid, slba, blocks)
 }
 
-/// Write Zeroes; with `deallocate`, the controller may deallocate the blocks.
+/// Write Zeroes to `blocks` logical blocks from `slba`. With `deallocate`, the controller may deallocate them.
 #[must_use]
 pub fn write_zeroes(nsid: u32, slba: u64, blocks: u32, deallocate: bool) -> Sqe {
     let mut sqe = blocks_command(NvmOpcode::WRITE_ZEROES, nsid, slba, blocks);
@@ -118,16 +118,16 @@ pub fn write_zeroes(nsid: u32, slba: u64, blocks: u32, deallocate: bool) -> Sqe 
     sqe
 }
 
-/// Flush.
+/// Flush of a namespace.
 #[must_use]
 pub fn flush(nsid: u32) -> Sqe {
     plain(NvmOpcode::FLUSH.0, nsid)
 }
 
-/// Dataset Management with deallocation; its data are `ranges` ranges of 16 bytes.
+/// Dataset Management that deallocates `ranges` ranges. The command's data has 16 bytes per range.
 ///
 /// # Panics
-/// Unless there are 1 to 256 ranges.
+/// If `ranges` is not in 1 to 256.
 #[must_use]
 pub fn deallocate(nsid: u32, ranges: u32) -> Sqe {
     assert!(
@@ -140,15 +140,14 @@ pub fn deallocate(nsid: u32, ranges: u32) -> Sqe {
     sqe
 }
 
-/// Adds Force Unit Access to Read, Write, Compare or Write Zeroes: the command ends once the data
-/// are on the medium.
+/// Sets Force Unit Access in a Read, Write, Compare or Write Zeroes command.
 #[must_use]
 pub fn with_fua(mut sqe: Sqe) -> Sqe {
     sqe.cdw12 = U32::new(sqe.cdw12.get() | FUA);
     sqe
 }
 
-/// Command with only an opcode and an NSID.
+/// Command with opcode and NSID; all other fields are 0.
 #[must_use]
 pub fn plain(opcode: u8, nsid: u32) -> Sqe {
     let mut sqe = Sqe::new_zeroed();
@@ -182,7 +181,7 @@ mod tests {
         assert_eq!(deallocate(1, 256).cdw10.get(), 255);
     }
 
-    /// The Get Log Page with which Linux reads the first 3072 bytes of the discovery log.
+    /// Expected CDW10 of Linux reading 3072 bytes of the discovery log.
     #[test]
     fn a_log_page_is_asked_for_in_dwords() {
         let sqe = get_log_page(LogPage::DISCOVERY, 0, 0, 3072, false);

@@ -1,4 +1,4 @@
-//! Events of a controller for its user.
+//! Events reported by a controller.
 
 use std::collections::VecDeque;
 
@@ -6,19 +6,19 @@ use nvme_proto::host::Notice;
 
 use crate::error::HostError;
 
-/// Maximum pending events; beyond that, the oldest are dropped.
+/// Maximum number of queued events; the oldest is dropped when it is exceeded.
 const WAITING_MAX: usize = 64;
 
 /// Event of a controller.
 #[derive(Debug)]
 pub enum Event {
-    /// The controller accepts commands, for the first time or again.
+    /// The controller accepts commands.
     Live {
-        /// Attempts to reconnect; 0 the first time and after a reset.
+        /// Attempts needed to reconnect; 0 after the first connection and after a reset.
         tries: u32,
     },
-    /// The controller is lost. It is reconnected if [`Recovery`](crate::Recovery) says so;
-    /// otherwise [`Event::Gone`] follows.
+    /// The controller is lost. It is reconnected as [`Recovery`](crate::Recovery) allows; otherwise [`Event::Gone`]
+    /// follows.
     Lost(HostError),
     /// An attempt to reconnect failed; another follows.
     TryFailed {
@@ -27,16 +27,15 @@ pub enum Event {
         /// Error of the attempt.
         error: HostError,
     },
-    /// Commands no longer wait for the controller (`fast_io_fail_tmo`).
+    /// `fast_io_fail_tmo` has expired: commands fail instead of waiting for the controller.
     FailFast,
-    /// The controller is lost permanently; `None` after a requested end.
+    /// The controller has ended permanently; `None` if requested by the caller.
     Gone(Option<HostError>),
-    /// The controller reported an event: read the corresponding log page.
+    /// The controller reported an asynchronous event.
     Notice(Notice),
     /// Each queue has authenticated again.
     Reauthenticated,
-    /// The target refuses to authenticate this host again, for example because its key was removed.
-    /// The connections continue unchanged.
+    /// The target refused to authenticate this host again. The connections stay established.
     NotReauthenticated(HostError),
 }
 
@@ -44,7 +43,7 @@ pub enum Event {
 pub(crate) struct Events(VecDeque<Event>);
 
 impl Events {
-    /// Adds an event; a notice that is pending already is not repeated.
+    /// Adds an event, unless an equal notice or success is already queued.
     pub(crate) fn push(&mut self, event: Event) {
         let same = |waiting: &Event| match (waiting, &event) {
             (Event::Notice(a), Event::Notice(b)) => a == b,

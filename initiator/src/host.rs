@@ -17,11 +17,10 @@ use crate::options::HostOptions;
 use crate::queue::{Ended, Response, Ticket};
 use crate::waiting::{self, Waiting};
 
-/// Bytes of the host's buffer for its own admin commands.
+/// Size of the host's buffer for admin commands, in bytes.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// A [`Controller`] for programs that may block: it reads the clock and has methods that wait for
-/// completion.
+/// [`Controller`] for programs that may block: reads the clock and has methods that wait.
 #[derive(Debug)]
 pub struct Host {
     controller: Controller,
@@ -43,20 +42,19 @@ impl DerefMut for Host {
 }
 
 impl Host {
-    /// Creates an association: connects the admin queue, enables the controller and connects the
-    /// I/O queues. Blocks.
+    /// Connects the admin queue, enables the controller and connects the I/O queues. Blocks.
     ///
     /// # Errors
-    /// The first failure; then nothing stays connected.
+    /// The first error; all connections are closed.
     pub fn connect(provider: &dyn Provider, options: HostOptions) -> Result<Self, HostError> {
         let device = provider.device_for(options.remote, options.local)?;
         Self::connect_on(&device, options)
     }
 
-    /// Connects like [`connect`](Self::connect), through a given device.
+    /// Connects through the given device, otherwise like [`connect`](Self::connect).
     ///
     /// # Errors
-    /// As for [`connect`](Self::connect).
+    /// Same as [`connect`](Self::connect).
     pub fn connect_on(device: &Arc<dyn Device>, options: HostOptions) -> Result<Self, HostError> {
         let timeout = options.timeout;
         let controller = Controller::begin(device, options, Instant::now())?;
@@ -65,11 +63,11 @@ impl Host {
             controller,
             timeout,
         };
-        // Each step has its own time limit.
+        // The controller limits the time of each step by `timeout` itself.
         while host.state() == State::Connecting {
             host.poll_or_sleep(Instant::now() + timeout)?;
         }
-        // Sends pending acknowledgements, because the caller may not poll for a while.
+        // Sends pending acknowledgements, because the caller may not poll for some time.
         host.settle();
         match host.take_event() {
             Some(Event::Live { .. }) => Ok(host),
@@ -78,7 +76,7 @@ impl Host {
         }
     }
 
-    /// Returns the controller, for a program with its own clock.
+    /// Returns the controller, for a program that polls it with its own clock.
     #[must_use]
     pub fn into_controller(self) -> Controller {
         self.controller
@@ -89,17 +87,16 @@ impl Host {
         self.timeout = timeout;
     }
 
-    /// Does all work that is due without waiting; returns whether there was any.
+    /// Does all work possible without waiting; returns true if there was any.
     pub fn poll(&mut self) -> bool {
         self.controller.poll(Instant::now())
     }
 
-    /// Blocks until a command has ended: with a response, lost with its queue, or timed out
-    /// ([`HostError::Timeout`]).
+    /// Blocks until a command has ended with a response or an error.
     ///
-    /// On timeout a waiting command is removed. If the controller has the command, it counts as lost
-    /// ([`Controller::give_up`]), and this returns once its connection is closed, so that nothing
-    /// accesses the buffer.
+    /// After the timeout, the command ends in [`HostError::Timeout`]. If it is in flight, the controller counts as lost
+    /// ([`Controller::give_up`]), and this method returns after the connection is closed, when the buffer is no longer
+    /// accessed.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -107,14 +104,14 @@ impl Host {
         loop {
             match self.wait_until("a response", |host| host.take(ticket)) {
                 Ok(ended) => return ended,
-                // The command is held and will be sent once that is safe.
+                // The command waits at a live controller and will be sent, so the wait continues.
                 Err(HostError::Timeout { .. }) if self.is_held(ticket) => {}
                 Err(error) => return self.end(ticket, error),
             }
         }
     }
 
-    /// Ends a command without a response in time.
+    /// Gives a command up and waits for its end.
     fn end(&mut self, ticket: Ticket, why: HostError) -> Ended {
         self.give_up(ticket);
         loop {
@@ -126,11 +123,10 @@ impl Host {
         }
     }
 
-    /// Submits a command, waits for its end ([`wait`](Self::wait)), and turns any status except
-    /// success into an error. The command has the buffer until then.
+    /// Submits a command and blocks until it ends ([`wait`](Self::wait)). A status other than success becomes an error.
     ///
     /// # Errors
-    /// As for [`Controller::submit`], the reason of a missing response, or the status.
+    /// The submission failed ([`Controller::submit`]), no response arrived, or the status is not success.
     pub fn run(
         &mut self,
         qid: u16,
@@ -143,10 +139,10 @@ impl Host {
         response.require_success(|| command_name(qid, &command.sqe))
     }
 
-    /// Runs a command of the admin queue.
+    /// Runs a command on the admin queue. Blocks.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     pub fn run_admin(
         &mut self,
         sqe: Sqe,
@@ -158,7 +154,7 @@ impl Host {
     /// Polls until `ready` returns a value. Blocks.
     ///
     /// # Errors
-    /// The host's timeout is over, or the device is gone.
+    /// The host's timeout is over, or the device is removed.
     pub fn wait_until<T>(
         &mut self,
         what: impl Into<String>,
@@ -168,13 +164,12 @@ impl Host {
         waiting::wait_until(self, what, timeout, ready)
     }
 
-    /// Next command of queue `qid` that ends, or `None` after `patience`.
+    /// Blocks until a command of queue `qid` ends, or returns `None` after `patience`.
     ///
-    /// For callers that poll again soon: pending acknowledgements are sent with their next
-    /// commands.
+    /// Does not send pending acknowledgements: callers should poll again soon.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device is removed.
     pub fn wait_any(
         &mut self,
         qid: u16,
@@ -190,8 +185,8 @@ impl Host {
     /// Shuts the controller down, then ends all connections. Blocks.
     ///
     /// # Errors
-    /// [`HostError::NotShutDown`] if the controller does not report the shutdown as complete in
-    /// time, reports a fatal error with it, or is lost; or a connection does not close.
+    /// [`HostError::NotShutDown`] if the controller is lost or does not confirm the shutdown in time; another error if
+    /// a connection does not close in time.
     pub fn shutdown(mut self) -> Result<(), HostError> {
         self.controller.shutdown();
         self.wait_gone().map_err(|error| match error {
@@ -203,16 +198,16 @@ impl Host {
     /// Ends all connections without a shutdown. Blocks.
     ///
     /// # Errors
-    /// They do not close in time.
+    /// A connection does not close in time.
     pub fn disconnect(mut self) -> Result<(), HostError> {
         self.controller.disconnect();
         self.wait_gone()
     }
 
-    /// Disconnects one I/O queue, as a host with too many queues does.
+    /// Closes an I/O queue permanently and blocks until its connection is closed.
     ///
     /// # Errors
-    /// Its connection does not close in time.
+    /// The queue does not exist, or its connection does not close in time.
     pub fn close_queue(&mut self, qid: u16) -> Result<(), HostError> {
         self.release_queue(qid)?;
         self.wait_until(format!("the end of queue {qid}"), |host| {
@@ -223,16 +218,16 @@ impl Host {
     /// Resets the controller and blocks until it is live again.
     ///
     /// # Errors
-    /// It is not live in time, or is lost permanently.
+    /// The controller is not live in time, or is lost permanently.
     pub fn reset(&mut self) -> Result<(), HostError> {
         self.controller.reset();
         self.wait_live()
     }
 
-    /// Blocks until the controller accepts commands, for example after a loss.
+    /// Blocks until the controller accepts commands again after a loss.
     ///
     /// # Errors
-    /// It is not live in time, or is lost permanently.
+    /// The controller is not live in time, or is lost permanently.
     pub fn wait_live(&mut self) -> Result<(), HostError> {
         self.wait_until("a controller that takes commands", |host| {
             matches!(host.state(), State::Live | State::Gone).then_some(())
@@ -250,7 +245,7 @@ impl Host {
         self.gone().map_or(Ok(()), Err)
     }
 
-    /// Error with which the controller ended, if any.
+    /// Takes all events and returns the error of `Event::Gone`, if any.
     fn gone(&mut self) -> Option<HostError> {
         while let Some(event) = self.take_event() {
             if let Event::Gone(error) = event {
@@ -279,7 +274,7 @@ impl Waiting for Host {
     }
 
     fn settle(&mut self) {
-        // Fails only for a removed device, which has no acknowledgement to send.
+        // Arming sends pending acknowledgements. It fails only for a removed device.
         let _ = self.endpoint().arm();
     }
 }

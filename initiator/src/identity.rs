@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 /// NQN and identifier of a host.
 ///
-/// Targets take associations with equal identity for one host: they order its writes, and fence a
-/// former association before the next. Different machines must have different identities.
+/// Targets treat associations with equal NQN and identifier as one host: they order the writes of that host, and end
+/// its former association before they accept the next. Each machine must have its own identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// HOSTNQN.
@@ -19,17 +19,17 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Identity of this machine, like nvme-cli: from /etc/nvme/hostnqn and /etc/nvme/hostid, else
-    /// derived from /etc/machine-id.
+    /// Identity of this machine as in nvme-cli: from /etc/nvme/hostnqn and /etc/nvme/hostid, else derived from
+    /// /etc/machine-id.
     ///
     /// # Errors
-    /// A file has an invalid name or identifier, or the machine has no ID.
+    /// A file contains an invalid name or identifier, or the machine has no ID.
     pub fn of_this_machine() -> Result<Self, String> {
         of_this_host(None, None)
     }
 
-    /// Identity with an identifier derived from the name: its UUID if it has one, else a UUID of
-    /// version 5 (SHA-1) of the name.
+    /// Identity with an identifier derived from the NQN: its UUID if it contains one, else a version 5 (SHA-1) UUID of
+    /// the NQN.
     #[must_use]
     pub fn named(nqn: Nqn) -> Self {
         let id = of_name(&nqn).into_bytes();
@@ -39,14 +39,13 @@ impl Identity {
 
 /// Prefix of an NQN that contains a UUID (Base, 4.5).
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
-/// UUID namespace of derived UUIDs, specific to this program.
+/// Namespace of version 5 UUIDs derived by this program.
 const NAMESPACE: Uuid = Uuid::from_u128(0x8c1b_3f6e_52a4_4d0f_9d7e_1f0a_63c2_b5d8);
 
-/// Determines the identity like nvme-cli: from the arguments, else from /etc/nvme, else from the
-/// machine ID.
+/// Identity from the arguments, else from /etc/nvme, else derived from the machine ID.
 ///
 /// # Errors
-/// A name or an identifier is invalid, or the machine has no ID.
+/// A name or identifier is invalid, or the machine has no ID.
 pub fn of_this_host(nqn: Option<Nqn>, id: Option<&str>) -> Result<Identity, String> {
     decide(nqn, id, Path::new("/etc"))
 }
@@ -74,7 +73,7 @@ fn decide(nqn: Option<Nqn>, id: Option<&str>, etc: &Path) -> Result<Identity, St
     })
 }
 
-/// NQN derived from the machine ID, which it does not reveal.
+/// Derives an NQN from the machine ID by a one-way hash.
 fn of_machine(etc: &Path) -> Result<Nqn, String> {
     let machine = read(&etc.join("machine-id")).ok_or_else(|| {
         "this host has no name: give one by -q, or put one into /etc/nvme/hostnqn (nvme \
@@ -85,7 +84,7 @@ fn of_machine(etc: &Path) -> Result<Nqn, String> {
     Ok(Nqn::parse(&format!("{UUID_PREFIX}{uuid}")).expect("a UUID makes a name"))
 }
 
-/// UUID in the NQN, or one derived from it.
+/// Returns the UUID contained in the NQN, or a version 5 UUID of the NQN.
 fn of_name(nqn: &Nqn) -> Uuid {
     let in_name = nqn.raw().strip_prefix(UUID_PREFIX);
     in_name

@@ -19,72 +19,62 @@
 //! # }
 //! ```
 //!
-//! Three layers, for three kinds of programs:
+//! The crate has three layers:
 //!
-//! * A [`Controller`] is one association with its queues. It never blocks and reads no clock:
-//!   [`Controller::begin`] starts it, [`Controller::poll`] takes the time and makes progress,
-//!   [`Controller::next_deadline`] returns the time of the next necessary poll. Simulations,
-//!   reactors and multipath build on it.
+//! * A [`Controller`] is one association with its queues. It never blocks and reads no clock: [`Controller::begin`]
+//!   starts it, [`Controller::poll`] makes progress, and [`Controller::next_deadline`] returns the time of the next
+//!   necessary poll.
 //!
-//! * A [`Host`] is a controller with a clock, and derefs to it: [`Host::connect`], [`Host::run`],
-//!   [`Host::wait_until`], [`Host::shutdown`] block.
+//! * A [`Host`] is a controller with a clock. Its methods block.
 //!
-//! * An [`AsyncHost`] has commands as futures, for any executor; a separate thread owns the host.
+//! * An [`AsyncHost`] runs a host on a thread and returns commands as futures, for any executor.
 //!
 //! # Commands
 //!
-//! A [`Namespace`] creates commands for a disk, and [`command`] the [`Sqe`]s of the admin queue.
-//! [`Controller::submit`] takes a [`Command`] and returns a [`Ticket`]. [`Controller::take`]
-//! returns the result by ticket, [`Controller::reap`] the oldest one. Data moves directly between
-//! the controller and a registered [`Buffer`], or inside the capsule; the caller chooses for each
-//! command ([`Data`]). The data path does not allocate, lock or copy, except into capsules, and
-//! makes no system calls beyond those of the fabric.
+//! A [`Namespace`] creates commands for a disk; the [`command`] module creates [`Sqe`]s of the admin queue.
+//! [`Controller::submit`] takes a [`Command`] and returns a [`Ticket`]. [`Controller::take`] returns the result of a
+//! ticket, [`Controller::reap`] the oldest result. Data is in a registered [`Buffer`] or inside the capsule ([`Data`]).
+//! The data path does not allocate, lock or copy, except into capsules, and makes no system calls beyond those of the
+//! fabric.
 //!
-//! A command for a disk reaches that disk or none. The namespace is opened first
-//! ([`Host::open_namespace`]) and identified again whenever it may have changed. Commands for
-//! another disk under its NSID end in [`HostError::Replaced`].
+//! Before I/O, a namespace must be opened ([`Host::open_namespace`]). The controller identifies it again after each
+//! reconnection and reported change. If the NSID then refers to another disk, commands end in [`HostError::Replaced`].
 //!
-//! Every command ends exactly once ([`Ended`]): with a [`Response`] of any status, or with
-//! [`HostError::Lost`] once nothing can access its buffer. It owns the buffer until then, so a
-//! dropped future or a wait that timed out cannot change data that may still be sent.
+//! Every command ends exactly once ([`Ended`]): with a [`Response`] of any status, or with [`HostError::Lost`] after
+//! its connection is closed. The command owns its buffer until then, so the program cannot change or free memory that
+//! the controller may still access.
 //!
-//! # When things go wrong
+//! # Errors and recovery
 //!
-//! A command that takes longer than [`HostOptions::command_timeout`] is aborted. If it does not end
-//! within the same time again, the controller counts as lost. The same applies if a connection
-//! breaks, a Keep Alive is not answered or the controller violates the protocol. All queues of a
-//! lost controller are closed. [`Recovery`] decides when and for how long to reconnect, with the
-//! parameters of nvme-cli; "do not retry" ends it at once.
+//! A command that takes longer than [`HostOptions::command_timeout`] is aborted. If it does not end within the same
+//! time again, the controller counts as lost. The controller also counts as lost if a connection breaks, a Keep Alive
+//! is not answered, or the controller violates the protocol. Then all its queues are closed. [`Recovery`] configures
+//! when and for how long to reconnect, with the parameters of nvme-cli. A response with "do not retry" ends the
+//! attempts.
 //!
-//! With [`HostOptions::requeue`], commands that may be executed twice
-//! ([`nvme_proto::host::requeue`]) wait for the controller and are sent again. New commands wait
-//! too. All end in [`HostError::Lost`] if the controller does not come back or `fast_io_fail_tmo`
-//! is over. Without it, the commands of a lost controller end as soon as its connections are
-//! closed, so that another path can send them. As with any host, a write whose connection breaks
-//! may still be in progress inside the target when it is sent again. Targets should finish or drop
+//! With [`HostOptions::requeue`], new commands and idempotent commands in flight ([`nvme_proto::host::requeue`]) wait
+//! for the reconnection. They end in [`HostError::Lost`] if the controller does not come back or `fast_io_fail_tmo`
+//! expires. Without it, all commands end as soon as their connection is closed. A target may still execute a write
+//! whose connection broke; [`HostOptions::write_hold`] delays writes of the same blocks. Targets should finish or drop
 //! the commands of an ended association before they accept a new one.
 //!
-//! [`Controller::take_event`] reports [`Event::Live`], [`Event::Lost`], [`Event::Gone`], and the
-//! controller's own events ([`Notice`]), each of which stands for a log page to read.
+//! [`Controller::take_event`] reports [`Event::Live`], [`Event::Lost`], [`Event::Gone`], and asynchronous events of the
+//! controller ([`Notice`]).
 //!
-//! # Several paths
+//! # Multipath
 //!
-//! A [`Multipath`](multipath::Multipath) is a namespace accessed through several controllers. It
-//! takes commands like one controller, sends each on the best path, and on another one if that path
-//! fails.
+//! A [`Multipath`](multipath::Multipath) is a namespace accessed through several controllers. Each command is sent on
+//! the best path, and again on another path if that one fails.
 //!
-//! # Looking around
+//! # Discovery and administration
 //!
-//! [`Host`] has the admin commands: Identify, namespaces, features, log pages, abort.
-//! [`Host::open_namespace`] returns a [`Namespace`] with size, identifiers and commands.
-//! [`discover`] lists the subsystems of a discovery controller, [`discover_all`] follows its
-//! referrals, and a [`Discovery`] stays connected and reports changes.
+//! [`Host`] has methods for admin commands: Identify, features, log pages, Abort. [`discover`] reads the log of a
+//! discovery controller, [`discover_all`] follows referrals, and a [`Discovery`] stays connected and reports changes.
 //!
-//! [`HostOptions::authentication`] has the secrets for DH-HMAC-CHAP, which runs on every queue
-//! whose target requires it. Its arithmetic runs within [`Controller::poll`] and takes some
-//! milliseconds with the larger groups.
+//! [`HostOptions::authentication`] contains the secrets for DH-HMAC-CHAP, which authenticates each queue if the target
+//! requires it. With the larger groups, its arithmetic takes several milliseconds of a poll.
 //!
-//! Metadata is not supported, and a command has one SGL descriptor.
+//! Metadata and SGLs of more than one descriptor are not supported.
 //!
 //! [`Sqe`]: nvme_proto::wire::Sqe
 

@@ -6,10 +6,10 @@ use nvme_proto::wire::identify::{IdentifyNamespace, NamespaceDescriptor, namespa
 use crate::command;
 use crate::error::HostError;
 
-/// Namespace with size, identifiers and constructors of commands.
+/// Opened namespace with size, identifiers and constructors of commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
-    /// NSID in the subsystem.
+    /// NSID of the namespace.
     pub nsid: u32,
     /// Size in logical blocks (NSZE).
     pub blocks: u64,
@@ -21,9 +21,9 @@ pub struct Namespace {
     pub nguid: Option<[u8; 16]>,
     /// EUI64, if any; equal on all paths.
     pub eui64: Option<[u8; 8]>,
-    /// ANA group (ANAGRPID); 0 if in none.
+    /// ANA group (ANAGRPID), or 0.
     pub anagrpid: u32,
-    /// True if several controllers may attach the namespace (NMIC).
+    /// True if several controllers may attach the namespace (NMIC bit 0).
     pub shared: bool,
     /// True if the namespace is write protected (NSATTR).
     pub write_protected: bool,
@@ -31,27 +31,27 @@ pub struct Namespace {
 
 /// Command for [`Controller::submit`](crate::Controller::submit).
 ///
-/// Commands for a disk are created by a [`Namespace`] and name its disk: a controller executes them
-/// on that disk or not at all. [`Command::admin`] creates commands of the admin queue.
+/// Commands created by a [`Namespace`] name its disk: the controller sends them to that disk or fails them.
+/// [`Command::admin`] creates commands for the admin queue.
 #[derive(Debug, Clone, Copy)]
 pub struct Command {
     pub(crate) sqe: Sqe,
     pub(crate) to: To,
 }
 
-/// Object that a command must address.
+/// Addressee of a command, checked at submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum To {
-    /// The controller.
+    /// The controller itself (admin commands).
     Controller,
-    /// The disk with this identity, under the NSID of the SQE.
+    /// The namespace in the SQE, which must be this disk.
     Disk(Disk),
-    /// Any object that the SQE addresses.
+    /// The namespace in the SQE, without a check of the disk.
     #[cfg(feature = "raw")]
     Anything,
 }
 
-/// Identity of a disk as known to a host.
+/// Identity and format of a disk, to recognize it after a reconnection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Disk {
     pub(crate) identity: DiskIdentity,
@@ -59,7 +59,7 @@ pub(crate) struct Disk {
 }
 
 impl Command {
-    /// Creates a command of the admin queue.
+    /// Creates a command for the admin queue.
     #[must_use]
     pub fn admin(sqe: Sqe) -> Self {
         let to = To::Controller;
@@ -82,7 +82,7 @@ impl From<Sqe> for Command {
     }
 }
 
-/// Identifiers of a disk; all zeroes mean none.
+/// Identifiers of a disk; an identifier of zeroes is missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskIdentity {
     /// UUID.
@@ -108,7 +108,7 @@ impl DiskIdentity {
         identity
     }
 
-    /// Adds identifiers from Identify Namespace, for older controllers without descriptors.
+    /// Adds NGUID and EUI64 from Identify Namespace if the descriptors lack them, for controllers before NVMe 1.3.
     pub(crate) fn completed_by(mut self, identify: &IdentifyNamespace) -> Self {
         if self.nguid == [0; 16] {
             self.nguid = identify.nguid;
@@ -121,10 +121,10 @@ impl DiskIdentity {
 }
 
 impl Namespace {
-    /// Parses Identify Namespace and the identification descriptors (CNS 03h), which may be empty.
+    /// Parses Identify Namespace and the identification descriptors (CNS 03h). `descriptors` may be empty.
     ///
     /// # Errors
-    /// The namespace is not active, its format does not exist, or has metadata.
+    /// The namespace is not active, its LBA format does not exist, or it has metadata.
     pub fn parse(
         nsid: u32,
         identify: &IdentifyNamespace,
@@ -183,7 +183,8 @@ impl Namespace {
         u128::from(self.blocks) * u128::from(self.block_bytes)
     }
 
-    /// True if both are the same namespace, on any path.
+    /// True if both are the same namespace, possibly on different paths: equal UUID, else equal NGUID, else equal
+    /// EUI64.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let alike = match (self.uuid, other.uuid) {
@@ -196,50 +197,49 @@ impl Namespace {
         alike && self.block_bytes == other.block_bytes
     }
 
-    /// Read of `blocks` blocks from `slba`.
+    /// Read of `blocks` logical blocks from `slba`.
     #[must_use]
     pub fn read(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::read(self.nsid, slba, blocks))
     }
 
-    /// Write of `blocks` blocks from `slba`.
+    /// Write of `blocks` logical blocks from `slba`.
     #[must_use]
     pub fn write(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::write(self.nsid, slba, blocks))
     }
 
-    /// Compare with `blocks` blocks from `slba`.
+    /// Compare of `blocks` logical blocks from `slba` with the command's data.
     #[must_use]
     pub fn compare(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::compare(self.nsid, slba, blocks))
     }
 
-    /// Verify of `blocks` blocks from `slba`.
+    /// Verify of `blocks` logical blocks from `slba`, without data transfer.
     #[must_use]
     pub fn verify(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::verify(self.nsid, slba, blocks))
     }
 
-    /// Write Zeroes; with `deallocate`, the controller may deallocate the blocks.
+    /// Write Zeroes to `blocks` logical blocks from `slba`. With `deallocate`, the controller may deallocate them.
     #[must_use]
     pub fn write_zeroes(&self, slba: u64, blocks: u32, deallocate: bool) -> Command {
         self.command(command::write_zeroes(self.nsid, slba, blocks, deallocate))
     }
 
-    /// Flush.
+    /// Flush of the namespace.
     #[must_use]
     pub fn flush(&self) -> Command {
         self.command(command::flush(self.nsid))
     }
 
-    /// Dataset Management that deallocates the `ranges` ranges in its data.
+    /// Dataset Management that deallocates `ranges` ranges. The command's data has 16 bytes per range.
     #[must_use]
     pub fn deallocate(&self, ranges: u32) -> Command {
         self.command(command::deallocate(self.nsid, ranges))
     }
 }
 
-/// Identifier, or `None` if all zeroes.
 fn some<const N: usize>(id: [u8; N]) -> Option<[u8; N]> {
     (id != [0; N]).then_some(id)
 }

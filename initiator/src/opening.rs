@@ -1,4 +1,4 @@
-//! Opening of namespaces, and detection of changed ones.
+//! Opening of namespaces and detection of changes.
 
 use nvme_proto::wire::identify::{Cns, IDENTIFY_BYTES};
 use nvme_proto::wire::log::LogPage;
@@ -7,23 +7,22 @@ use crate::error::HostError;
 use crate::host::Host;
 use crate::namespace::Namespace;
 
-/// Attempts to identify a namespace that changes during the identification.
+/// Attempts to identify a namespace whose properties change during the identification.
 const OPEN_TRIES: u32 = 8;
 
 impl Host {
-    /// Opens the namespace `nsid`. Blocks.
+    /// Opens namespace `nsid`: identifies it and allows I/O to it. Blocks.
     ///
-    /// Afterwards, whenever the controller was lost and is back, or reports a change, the namespace
-    /// is identified again before commands go there. Once it is another disk, commands end in
-    /// [`HostError::Replaced`] until it is opened anew.
+    /// The controller identifies the namespace again after each reconnection and reported change. If the NSID then
+    /// refers to another disk, commands end in [`HostError::Replaced`] until the namespace is opened anew.
     ///
     /// # Errors
-    /// As for [`run`](Self::run), or this host cannot use it.
+    /// Same as [`run`](Self::run). Also if the namespace is inactive or has an unsupported format.
     pub fn open_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
         for _ in 0..OPEN_TRIES {
             let changes = self.changes();
             let namespace = self.identify_namespace(nsid)?;
-            // If the namespaces have changed meanwhile, the two responses may describe two disks.
+            // If namespaces changed between the Identify commands, the results may be of two disks.
             if self.changes() == changes {
                 self.expect_disk(&namespace)?;
                 return Ok(namespace);
@@ -35,10 +34,10 @@ impl Host {
         )))
     }
 
-    /// Opens a namespace that another controller has shown, at this one. Blocks.
+    /// Opens a namespace that was opened at another controller. Blocks.
     ///
     /// # Errors
-    /// As for [`open_namespace`](Self::open_namespace), or its NSID is another disk here.
+    /// Same as [`open_namespace`](Self::open_namespace). Also if the NSID refers to another disk at this controller.
     pub fn open_same(&mut self, namespace: &Namespace) -> Result<(), HostError> {
         let found = self.open_namespace(namespace.nsid)?;
         if found.disk() == namespace.disk() {
@@ -52,7 +51,7 @@ impl Host {
 
     fn identify_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
         let identify = self.namespace(nsid)?;
-        // Controllers before NVMe 1.3 have no descriptors; this is no failure.
+        // Controllers before NVMe 1.3 have no descriptors.
         let descriptors = match self.identify_bytes(Cns::NAMESPACE_DESCRIPTORS, nsid) {
             Ok(bytes) => bytes,
             Err(HostError::Status { .. }) => vec![0; IDENTIFY_BYTES],
@@ -61,10 +60,10 @@ impl Host {
         Namespace::parse(nsid, &identify, &descriptors)
     }
 
-    /// Opens all active namespaces that this host can use. Blocks.
+    /// Opens all active namespaces with a supported format. Blocks.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     pub fn open_namespaces(&mut self) -> Result<Vec<Namespace>, HostError> {
         let mut all = Vec::new();
         for nsid in self.active_namespaces()? {
@@ -77,13 +76,13 @@ impl Host {
         Ok(all)
     }
 
-    /// NSIDs changed since the last call (log page 04h); re-arms the event. `None` if too many to
-    /// list: check all. Blocks.
+    /// Returns the NSIDs changed since the last call (log page 04h), or `None` if any may have changed. Re-arms the
+    /// event. Blocks.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     pub fn changed_namespaces(&mut self) -> Result<Option<Vec<u32>>, HostError> {
-        // While namespaces are open, the controller object reads the page itself.
+        // While namespaces are open, the controller itself reads the page and collects the changes.
         let what = "the list of changed namespaces";
         let mut changes = self.wait_until(what, |host| host.take_changes())?;
         let bytes = self.log_page(LogPage::CHANGED_NAMESPACES, 0, IDENTIFY_BYTES, false)?;

@@ -13,18 +13,17 @@ use nvme_proto::wire::feature::AsyncEventConfig;
 
 use crate::identity::Identity;
 
-/// Default KATO of Linux and nvme-cli.
+/// Default KATO of Linux and nvme-cli, in milliseconds.
 const KATO_MS: u32 = 5000;
 
-/// Target, identity, connection parameters and recovery of a host.
+/// Connection options of a host.
 #[derive(Debug, Clone)]
 pub struct HostOptions {
     /// Address of the target's listener.
     pub remote: SocketAddr,
     /// Local address; `None` lets the fabric choose.
     pub local: Option<IpAddr>,
-    /// Membership in the partition of the target's listener. RDMA devices must have it in their
-    /// tables.
+    /// P_Key of the partition; RDMA devices must have it in their P_Key table.
     pub pkey: PKey,
     /// SUBNQN of the subsystem.
     pub subnqn: Nqn,
@@ -32,55 +31,54 @@ pub struct HostOptions {
     pub hostnqn: Nqn,
     /// Host identifier of the machine (HOSTID).
     pub hostid: [u8; 16],
-    /// Requested I/O queues; 0 for an association with only the admin queue.
+    /// Number of requested I/O queues; 0 connects only the admin queue.
     pub io_queues: u16,
-    /// Entries of each I/O submission queue, which holds one command less (Base, 3.3.1.5).
+    /// Entries of each I/O submission queue; one entry is never used (Base, 3.3.1.5).
     pub queue_entries: u16,
-    /// Keep alive timeout (KATO) in milliseconds. Polling sends the Keep Alives.
+    /// Keep alive timeout (KATO) in milliseconds.
     ///
-    /// A target fences writes of a lost association by KATO. With 0 it never notices that a host is
-    /// gone without a message, and an old write may be executed over newer data.
+    /// With 0, the target does not notice a host that vanished, and may execute its old writes after newer data was
+    /// written through another connection.
     pub kato_ms: u32,
-    /// Secrets for DH-HMAC-CHAP, used on every queue if the target requires it. With a controller
-    /// secret, the target must prove that it has it.
+    /// Secrets for DH-HMAC-CHAP, used if the target requires it. With a controller secret, the target must authenticate
+    /// too.
     pub authentication: Option<Secrets>,
-    /// Interval at which each queue authenticates again, if the target required authentication.
-    /// `None`: only by [`reauthenticate`](crate::Controller::reauthenticate).
+    /// Interval of periodic reauthentication, if the target required authentication. `None`: only by
+    /// [`reauthenticate`](crate::Controller::reauthenticate).
     pub reauthenticate_every: Option<Duration>,
-    /// If true, requests that SQ flow control be disabled.
+    /// True to request that SQ flow control be disabled.
     pub disable_sq_flow_control: bool,
     /// Traffic class (ToS) of sent packets; `None` for the fabric's default.
     pub traffic_class: Option<u8>,
     /// Hop limit of sent packets; `None` for the fabric's default.
     pub hop_limit: Option<u8>,
-    /// Marking rules; `traffic_class` and `hop_limit` apply where no rule sets a value.
+    /// Marking rules, which take precedence over `traffic_class` and `hop_limit`.
     pub marking_rules: Arc<Rules>,
-    /// Events to enable, if the controller offers them.
+    /// Asynchronous events to enable if supported by the controller.
     pub events: AsyncEventConfig,
-    /// Timeout of connections, of each step while connecting, and of blocking methods of
-    /// [`Host`](crate::Host).
+    /// Timeout of each connection step, and of blocking methods of [`Host`](crate::Host).
     pub timeout: Duration,
-    /// Time after which a command is aborted, and again the same time after which the controller
-    /// counts as lost. May take up to a quarter longer.
+    /// Time after which a command is aborted. If the command does not end within the same time again, the controller
+    /// counts as lost. Both may take 25 % longer.
     pub command_timeout: Duration,
     /// Reconnection after a loss of the controller.
     pub recovery: Recovery,
-    /// If true, commands of a lost controller that may be sent again wait until it is back, and new
-    /// ones too. If false, they end at once, for another path to send.
+    /// True if commands wait for a lost controller to reconnect. If false, they end as soon as their connection is
+    /// closed.
     pub requeue: bool,
-    /// Time that a write of a lost connection, and other writes of its blocks, wait before they are
-    /// sent, from the close of that connection.
+    /// Time between the close of a connection and the resending of its unanswered writes. Other writes of the same
+    /// blocks wait too.
     ///
-    /// `None`: until the lost target cannot execute it any more, by KATO and CQT. Zero: no wait, as
-    /// in Linux; then a target that was only paused may execute it over newer data.
+    /// `None`: until the lost target can no longer execute the write, from KATO and CQT. Zero: no wait, as in Linux; a
+    /// target that was only paused may then overwrite newer data with an old write.
     pub write_hold: Option<Duration>,
 }
 
 impl HostOptions {
-    /// Defaults: one I/O queue of 128 entries, a timeout of ten seconds; KATO (5 s), command timeout
-    /// and recovery as in Linux.
+    /// Defaults: one I/O queue of 128 entries and a timeout of 10 s; KATO (5 s), command timeout and recovery as in
+    /// Linux.
     ///
-    /// The identity of the host has no default: no two machines may share one.
+    /// `host` has no default, because each machine must have its own identity.
     #[must_use]
     pub fn new(remote: SocketAddr, subnqn: Nqn, host: Identity) -> Self {
         Self {
@@ -108,7 +106,6 @@ impl HostOptions {
         }
     }
 
-    /// Marking of sent packets.
     pub(crate) fn marking(&self) -> Marking {
         let otherwise = Marking {
             traffic_class: self.traffic_class,
@@ -118,7 +115,7 @@ impl HostOptions {
             return otherwise;
         }
         let remote = self.remote.ip();
-        // Without a route, connecting fails later with an error.
+        // Without a route, the connection attempt fails later with an error.
         let local = self.local.or_else(|| local_for(self.remote));
         let local = local.unwrap_or(remote);
         let host_nqn = Some(self.hostnqn.raw());
@@ -127,8 +124,7 @@ impl HostOptions {
             .or(otherwise)
     }
 
-    /// Entries of each I/O queue: at least two, and with secrets one more for authentication
-    /// commands.
+    /// Entries of each I/O queue: at least 2. With secrets, one more for authentication commands.
     pub(crate) fn entries(&self) -> u16 {
         let spare = u16::from(self.authentication.is_some());
         self.queue_entries.max(2).saturating_add(spare)
@@ -156,8 +152,7 @@ impl HostOptions {
     }
 }
 
-/// Local address of the route to `remote`. Connecting a UDP socket sends nothing; it only looks up
-/// the route.
+/// Returns the local address of the route to `remote`. Connecting a UDP socket sends no packet.
 fn local_for(remote: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

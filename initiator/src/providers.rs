@@ -62,21 +62,21 @@ impl RdmaOptions {
     }
 }
 
-/// Device with a route to a target, with its provider.
+/// Device with a route to a target, and its provider.
 #[derive(Debug, Clone)]
 pub struct Provided {
     /// Name of the provider.
     pub name: &'static str,
     /// Device of the provider.
     pub device: Arc<dyn Device>,
-    /// Keeps the provider alive as long as its device.
+    /// Held because the provider must outlive its device.
     provider: Arc<dyn Provider>,
 }
 
-/// Listens with the first usable provider that the options allow; with `auto`, RDMA devices first.
+/// Listens with the first usable provider. With `auto`, RDMA devices are tried first.
 ///
 /// # Errors
-/// Reasons why no provider can listen.
+/// The reasons of all tried providers, if none can listen.
 pub fn listen(
     rdma: RdmaOptions,
     listen: impl Fn(&dyn Provider) -> Result<Box<dyn Listener>, FabricError>,
@@ -105,10 +105,10 @@ pub fn listen(
 }
 
 impl Provided {
-    /// Chooses a device with a route to `remote`; with `auto`, RDMA devices come first.
+    /// Chooses a device with a route to `remote`. With `auto`, RDMA devices are tried first.
     ///
     /// # Errors
-    /// Reasons why no device has a route to `remote`.
+    /// The reasons of all tried providers, if none has a route.
     pub fn choose(
         rdma: RdmaOptions,
         remote: SocketAddr,
@@ -128,7 +128,7 @@ impl Provided {
         }
     }
 
-    /// Provider, for devices that lead elsewhere.
+    /// Provider of the device.
     #[must_use]
     pub fn provider(&self) -> &Arc<dyn Provider> {
         &self.provider

@@ -1,4 +1,4 @@
-//! Log pages read in parts: MDTS limits a command, not a page.
+//! Log pages read by several commands, each limited by MDTS.
 
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::log::LogPage;
@@ -18,13 +18,12 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Reads `length` bytes from `offset` in commands of up to `piece_max` bytes.
+    /// Prepares to read `length` bytes from `offset` with commands of up to `piece_max` bytes.
     ///
-    /// Without `retain`, the first command re-arms the page's event, so that a change during the
-    /// rest is reported.
+    /// Without `retain`, the first command re-arms the page's event, so that a change during the read is reported.
     ///
     /// # Panics
-    /// If a length is 0 or not a multiple of 4.
+    /// If `length` is 0 or not a multiple of 4, or `piece_max` is less than 4.
     pub(crate) fn new(
         (page, nsid): (LogPage, u32),
         offset: u64,
@@ -47,7 +46,7 @@ impl Reading {
         }
     }
 
-    /// Next command with its length; `None` if complete.
+    /// Returns the next command and its length in bytes; `None` if the page is complete.
     pub(crate) fn next(&self) -> Option<(Sqe, u32)> {
         let piece = (self.length - self.bytes.len()).min(self.piece_max) as u32;
         let retain = self.retain || !self.bytes.is_empty();
@@ -58,7 +57,6 @@ impl Reading {
         })
     }
 
-    /// Appends the data of the last command.
     pub(crate) fn take(&mut self, piece: &[u8]) {
         self.bytes.extend_from_slice(piece);
     }

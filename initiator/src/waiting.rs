@@ -1,27 +1,27 @@
-//! Blocking waits for hosts with one or several paths.
+//! Blocking waits, for hosts with one or several paths.
 
 use std::time::{Duration, Instant};
 
 use crate::error::HostError;
 
-/// Busy-poll time before sleeping, about the latency of a local target.
+/// Time without work after which a wait sleeps, about the latency of a local target.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
 
 /// Host that can be polled and can sleep.
 pub(crate) trait Waiting {
-    /// Does all work that is due; returns whether there was any.
+    /// Does all work possible without waiting; returns true if there was any.
     fn poll_now(&mut self) -> bool;
 
-    /// Sleeps until there may be something to poll, or until `latest`. May return early.
+    /// Sleeps until a poll may find work, or until `latest`. May return early.
     fn sleep_until(&mut self, latest: Instant) -> Result<(), HostError>;
 
-    /// Sends pending acknowledgements, because the caller may not poll for a while.
+    /// Sends pending acknowledgements, because the caller may not poll for some time.
     fn settle(&mut self);
 }
 
-/// Polls once, and sleeps briefly if there was no work.
+/// Polls once; if there was no work, sleeps up to 10 ms.
 pub(crate) fn step(host: &mut impl Waiting) {
-    /// Limits the poll rate of a device on which sleeping fails.
+    /// Maximum sleep, and delay if sleeping fails.
     const NAP: Duration = Duration::from_millis(10);
     if host.poll_now() {
         return;
@@ -31,7 +31,7 @@ pub(crate) fn step(host: &mut impl Waiting) {
     }
 }
 
-/// Polls until `ready` returns a value, sleeping when idle; then sends pending acknowledgements.
+/// Polls until `ready` returns a value, and sleeps while idle. Afterwards sends pending acknowledgements.
 pub(crate) fn wait_until<H: Waiting, T>(
     host: &mut H,
     what: impl Into<String>,
@@ -43,8 +43,7 @@ pub(crate) fn wait_until<H: Waiting, T>(
     Ok(value)
 }
 
-/// Like [`wait_until`], for callers that poll again soon: acknowledgements are sent with their next
-/// commands.
+/// Polls like [`wait_until`] but leaves acknowledgements pending, for callers that poll again soon.
 pub(crate) fn poll_until<H: Waiting, T>(
     host: &mut H,
     what: impl Into<String>,

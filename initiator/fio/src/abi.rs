@@ -264,7 +264,7 @@ impl File {
     /// Reports the file to fio as a block device of `bytes` bytes.
     ///
     /// # Safety
-    /// As for [`Self::name`].
+    /// Same as [`Self::name`].
     pub(crate) unsafe fn set_size(file: *mut Self, bytes: u64) {
         // SAFETY: a live file, which the calling fio thread does not share.
         unsafe {
@@ -311,7 +311,7 @@ impl IoUnit {
     /// Sets the result: 0 or an errno.
     ///
     /// # Safety
-    /// As for [`Self::request`].
+    /// Same as [`Self::request`].
     pub(crate) unsafe fn set_outcome(unit: *mut Self, errno: c_int) {
         // SAFETY: a live unit, which the calling fio thread does not share.
         let transfer = unsafe { &mut *Self::transfer(unit) };
@@ -323,7 +323,7 @@ impl IoUnit {
     /// Release-dependent part of the unit.
     ///
     /// # Safety
-    /// As for [`Self::request`].
+    /// Same as [`Self::request`].
     unsafe fn transfer(unit: *mut Self) -> *mut Transfer {
         let layout = LAYOUT.get().expect("fio has units once it has the engine");
         // SAFETY: within fio's structure, by the layout of its release.

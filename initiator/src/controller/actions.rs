@@ -1,4 +1,4 @@
-//! Execution of the actions that the association requests.
+//! Execution of actions requested by the association state machine.
 
 use cairn_rdma::{ConnectOptions, QpOptions};
 use nvme_proto::host::{Action, Cause, Notice, OwnCommand, Payload, QueueSpec, Report, State};
@@ -10,12 +10,11 @@ use crate::error::{HostError, Loss};
 use crate::event::Event;
 use crate::queue::{Link, Owner, Queue};
 
-/// Infinite RNR retries: the controller posts a receive for each command of a queue, so a receive
-/// always follows.
+/// RNR retry count 7 means infinite retries. They end because the controller posts a receive for each command.
 const RNR_RETRY_FOR_EVER: u8 = 7;
 
 impl Controller {
-    /// Executes pending actions; returns whether there were any.
+    /// Executes pending actions; returns true if there were any.
     pub(super) fn act(&mut self) -> bool {
         let mut acted = false;
         loop {
@@ -56,7 +55,7 @@ impl Controller {
             pkey: self.options.pkey,
             qp: QpOptions {
                 send_work: Queue::send_work(spec.depth),
-                // The controller accesses our memory by RDMA, never the reverse.
+                // The peer is the initiator of all RDMA READs.
                 initiator_depth: 0,
                 rnr_retry_count: RNR_RETRY_FOR_EVER,
                 traffic_class: marking.traffic_class,
@@ -81,8 +80,7 @@ impl Controller {
                     usize::from(spec.qid) == self.queues.len(),
                     "queues are made in the order of their QIDs"
                 );
-                // Without memory for the queue, the connection cannot be recorded; it ends with the
-                // endpoint.
+                // On failure the queue pair is removed again.
                 let queue = Queue::new(&*self.device, spec, qp).inspect_err(|_| {
                     self.routes[slot] = None;
                     self.endpoint.disconnect(qp);
@@ -102,7 +100,7 @@ impl Controller {
         } = command;
         let queue = &mut self.queues[usize::from(qid)];
         if !matches!(queue.link, Link::Up(_)) {
-            // Nothing to do: the loss of the queue is being reported.
+            // The queue is already down, and its loss is reported as an event.
             return;
         }
         let data = match &payload {
@@ -175,7 +173,7 @@ impl Controller {
             }
             Report::Reauthenticated => Event::Reauthenticated,
             Report::NotReauthenticated(cause) => {
-                // `self.loss` stays unchanged, because the controller is not lost.
+                // `caused_by` sets `self.loss`, but here the controller stays connected.
                 let loss = self.loss.clone();
                 let error = self.caused_by(cause);
                 self.loss = loss;
@@ -185,7 +183,8 @@ impl Controller {
         self.events.push(event);
     }
 
-    /// Error for the end of a controller, which names a shutdown that was not confirmed.
+    /// Returns the error with which the controller ended. [`HostError::NotShutDown`] if a requested shutdown was not
+    /// confirmed.
     fn of_shutdown(&self, error: Option<HostError>) -> Option<HostError> {
         let error = match self.shutdown {
             None => return error,
@@ -195,7 +194,7 @@ impl Controller {
         Some(HostError::NotShutDown(Box::new(error)))
     }
 
-    /// Sends commands that waited for a connection or for the guard.
+    /// Sends parked commands that may be sent now.
     pub(super) fn send_parked(&mut self) {
         for qid in 1..self.queues.len() as u16 {
             while let Some(cid) = self.next_parked(qid) {
@@ -205,7 +204,7 @@ impl Controller {
                 self.send(qid, cid);
             }
         }
-        // Ends the waiting commands of queues beyond the number granted by the controller.
+        // The controller may grant fewer I/O queues after a reconnection; parked commands of the other queues end.
         let granted = usize::from(self.association.io_queues());
         for queue in self.queues.iter_mut().skip(1 + granted) {
             queue.end_parked(&Loss::Closed, |_| true);
@@ -218,7 +217,7 @@ impl Controller {
         }
     }
 
-    /// Sets the error of later commands to the first cause and the latest one.
+    /// Records the first loss and the error of the latest attempt as the result of later commands.
     fn note_failed_try(&mut self, error: &HostError) {
         if let Some(first) = &self.first_loss {
             self.loss = Loss::NotBack {
@@ -228,17 +227,16 @@ impl Controller {
         }
     }
 
-    /// Error for the end of a controller.
+    /// Returns the error with which the controller ends permanently.
     fn ended_by(&mut self, cause: Cause) -> HostError {
         match self.loss {
-            // The cause of the last attempt was reported, and the fabric has reported no other
-            // since.
+            // All attempts to reconnect have failed, and the fabric has reported no further error.
             Loss::NotBack { .. } if self.trouble.is_none() => self.lost_for_good(),
             _ => self.caused_by(cause),
         }
     }
 
-    /// Error for a cause, with the fabric's reason. Later commands end with the same cause.
+    /// Combines the cause with the fabric's error, if any, and sets the error of later commands.
     fn caused_by(&mut self, cause: Cause) -> HostError {
         self.loss = Loss::GivenUp(cause);
         let timeout = self.options.timeout;
@@ -248,7 +246,7 @@ impl Controller {
                 let known = match &trouble {
                     Some(HostError::Lost { loss, .. }) => Some(loss),
                     Some(_) => None,
-                    // The cause was reported with the loss.
+                    // `Event::Lost` has reported the cause before.
                     None => self.first_loss.as_ref(),
                 };
                 if let Some(loss) = known {
@@ -282,7 +280,7 @@ impl Controller {
         }
     }
 
-    /// Error of a queue whose connection ended during authentication.
+    /// Returns the error of a queue whose connection ended during authentication.
     fn cut_off(&self, qid: u16, trouble: Option<HostError>) -> HostError {
         let remote = self.options.remote;
         if let Some(why) = self.dialogue.refusal() {
@@ -300,7 +298,7 @@ impl Controller {
         }
     }
 
-    /// True if, as far as known, commands of a closing queue may be sent again.
+    /// True if commands of a closed queue may be sent again on the next connection.
     pub(super) fn keeps_commands(&self) -> bool {
         self.options.requeue
             && !self.association.fails_fast()

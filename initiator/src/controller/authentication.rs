@@ -1,4 +1,4 @@
-//! DH-HMAC-CHAP on a new or live queue: the sequence of nvme-auth messages.
+//! Host side of DH-HMAC-CHAP over Authentication Send and Receive.
 
 use nvme_auth::host::{Failure, Negotiating, Replied};
 use nvme_auth::message::MESSAGE_BYTES_MAX;
@@ -11,12 +11,12 @@ pub(super) const NO_SECRET: &str = "the subsystem requires it, and this host has
                          the target has for this host (--dhchap-secret)";
 const NO_RANDOM: &str = "the operating system has no random numbers";
 
-/// Authentication of one queue at a time; queues connect and reauthenticate in sequence.
+/// Authentication of a queue. The association authenticates one queue at a time.
 #[derive(Debug, Default)]
 pub(super) struct Dialogue {
-    /// T_ID of the last authentication; each has a different one.
+    /// T_ID of the current authentication; incremented for each one.
     transaction: u16,
-    /// SEQNUM of the last challenge; each has a different one, never 0.
+    /// SEQNUM of the last challenge, never 0; incremented for each one.
     seqnum: u32,
     state: State,
 }
@@ -34,12 +34,12 @@ enum State {
 }
 
 impl Dialogue {
-    /// Starts the authentication of a queue; discards any previous one.
+    /// Starts the authentication of a queue and discards the previous one.
     pub(super) fn begin(&mut self) {
         self.state = State::Begun;
     }
 
-    /// Reason why this host refuses the controller, if it does. The controller then disconnects.
+    /// Returns the reason why this host refused the controller, if it did.
     pub(super) fn refusal(&self) -> Option<&'static str> {
         match self.state {
             State::Failing(why) => Some(why),
@@ -47,8 +47,7 @@ impl Dialogue {
         }
     }
 
-    /// Current step, and advice in case the connection ends now, which may be the controller's
-    /// refusal.
+    /// Returns the current step as text, with a remedy for a connection that ends at this step.
     pub(super) fn moment(&self) -> &'static str {
         match self.state {
             State::Begun | State::NegotiateSent(_) | State::ChallengeReceived(_) => {
@@ -66,7 +65,7 @@ impl Dialogue {
         }
     }
 
-    /// Next step after the last one returned `answer`.
+    /// Processes the answer to the previous step and returns the next step.
     pub(super) fn next(&mut self, options: &HostOptions, answer: &[u8]) -> Step {
         let receive = Step::Receive(MESSAGE_BYTES_MAX as u32);
         match std::mem::take(&mut self.state) {
@@ -126,7 +125,7 @@ impl Dialogue {
         }
     }
 
-    /// Ends with a failure; sends the reason unless the controller gave it.
+    /// Ends the authentication as failed. Sends AUTH_Failure2 unless the controller reported the failure.
     fn failed(&mut self, failure: Failure) -> Step {
         let why = explain(failure.reason, failure.message.is_none());
         match failure.message {
@@ -139,7 +138,7 @@ impl Dialogue {
     }
 }
 
-/// Description of a failure, with a remedy.
+/// Returns a failure reason as text with a remedy.
 fn explain(reason: Reason, by_controller: bool) -> &'static str {
     match (reason, by_controller) {
         (Reason::AuthenticationFailed, true) => {

@@ -1,4 +1,4 @@
-//! Commands of the controller's users, from submission to response.
+//! Submission and completion of commands for users of the controller.
 
 use nvme_proto::host::{Cause, State};
 use nvme_proto::wire::Sqe;
@@ -9,7 +9,7 @@ use crate::error::{HostError, Loss};
 use crate::namespace::{Command, To};
 use crate::queue::{Ended, Link, Outcome, Owner, Queue, Ticket, Unsent};
 
-/// Cause of the loss of a controller whose command took too long for its owner.
+/// Cause reported for a controller whose command was given up by its owner.
 const TOO_SLOW: Cause = Cause::TooSlow {
     what: "the answer to a command",
 };
@@ -17,17 +17,15 @@ const TOO_SLOW: Cause = Cause::TooSlow {
 impl Controller {
     /// Submits a command on queue `qid`; fills in CID, PSDT and data pointer.
     ///
-    /// The command owns its buffer until it has ended ([`take`](Self::take),
-    /// [`reap`](Self::reap)).
+    /// The command owns its buffer until its result is returned by [`take`](Self::take) or [`reap`](Self::reap).
     ///
-    /// If [`HostOptions::requeue`](crate::HostOptions::requeue) allows it, commands wait while the
-    /// controller is lost. After it is back, a lost write and writes of its blocks wait for
-    /// [`HostOptions::write_hold`](crate::HostOptions::write_hold). Commands for an opened disk
-    /// wait until the disk is identified again.
+    /// With [`HostOptions::requeue`](crate::HostOptions::requeue), commands wait while the controller is lost. After
+    /// the reconnection, commands for a disk wait until the disk is identified again. A write with unknown outcome, and
+    /// other writes of its blocks, wait for [`HostOptions::write_hold`](crate::HostOptions::write_hold).
     ///
     /// # Errors
-    /// The queue does not exist, is full or is lost; the namespace was not opened, or is not the disk
-    /// that the command addresses; or the data do not fit in a capsule.
+    /// The queue does not exist, is full or is lost; the namespace is not opened or is another disk; or the in-capsule
+    /// data is too long.
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -51,7 +49,7 @@ impl Controller {
         Ok(ticket)
     }
 
-    /// Submits a command like [`submit`](Self::submit), for callers that have checked the disk.
+    /// Submits a command without checking its disk, otherwise like [`submit`](Self::submit).
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -84,10 +82,10 @@ impl Controller {
         Ok(ticket)
     }
 
-    /// Removes and returns the result of a command, if it has ended, and voids the ticket.
+    /// Removes and returns the result of a command if it has ended. The ticket is then void.
     ///
-    /// Every command ends once: with a response, or with [`HostError::Lost`] when nothing can
-    /// access its buffer any more.
+    /// Every command ends once: with a response, or with [`HostError::Lost`] after its connection is closed, when the
+    /// controller can no longer access the buffer.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -96,7 +94,7 @@ impl Controller {
         Some(self.ended_as(ticket.qid(), outcome))
     }
 
-    /// Removes and returns the oldest result of a command on queue `qid`, with its ticket.
+    /// Removes and returns the oldest result of queue `qid` with its ticket.
     pub fn reap(&mut self, qid: u16) -> Option<(Ticket, Ended)> {
         let (ticket, outcome) = self.queues.get_mut(usize::from(qid))?.take_oldest()?;
         Some((ticket, self.ended_as(qid, outcome)))
@@ -107,17 +105,16 @@ impl Controller {
         Ended { answer, buffer }
     }
 
-    /// True if queue `qid` holds as many commands as it can.
+    /// True if queue `qid` cannot accept another command.
     #[must_use]
     pub fn is_full(&self, qid: u16) -> bool {
         let queue = self.queues.get(usize::from(qid));
         queue.is_some_and(Queue::is_full)
     }
 
-    /// Discards the result of a command. A waiting command is never sent.
+    /// Abandons a command and discards its result. A command that was not yet sent is never sent.
     ///
-    /// If the controller has the command, it may access the data until it responds, and the command
-    /// keeps its buffer; [`give_up`](Self::give_up) ends that.
+    /// A command in flight keeps its buffer until it ends. [`give_up`](Self::give_up) forces the end.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -125,11 +122,10 @@ impl Controller {
         self.queues[usize::from(ticket.qid())].forget(ticket);
     }
 
-    /// Ends a command that takes too long for its owner.
+    /// Ends a command that exceeded its owner's time limit.
     ///
-    /// A waiting command is removed and ends in [`HostError::Lost`] at once. If the controller has
-    /// the command, the controller counts as lost; the command ends when its connection is closed
-    /// and is not sent again.
+    /// A command that was not yet sent ends in [`HostError::Lost`] at once. For a command in flight, the controller
+    /// counts as lost; the command ends after its connection is closed and is not sent again.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -141,14 +137,13 @@ impl Controller {
         }
     }
 
-    /// True if commands may wait for a controller that currently accepts none.
+    /// True if commands may wait for a lost controller to reconnect.
     fn commands_may_wait(&self) -> bool {
         let back_soon = matches!(self.state, State::Resetting | State::Reconnecting { .. });
         self.options.requeue && back_soon && !self.association.fails_fast()
     }
 }
 
-/// Returns the buffer of a command that was not submitted, with the reason.
 fn unsent(error: HostError, data: Data<'_>) -> Unsent {
     let buffer = data.into_buffer();
     Unsent { error, buffer }

@@ -14,7 +14,7 @@ use crate::queue::{Effect, Link, Response};
 const BATCH: usize = 32;
 
 impl Controller {
-    /// Handles completions; returns whether there were any.
+    /// Handles completions; returns true if there were any.
     pub(super) fn poll_completions(&mut self) -> bool {
         let mut progress = false;
         let mut batch = [Completion::EMPTY; BATCH];
@@ -34,7 +34,7 @@ impl Controller {
         }
     }
 
-    /// Handles connection events; returns whether there were any.
+    /// Handles connection events; returns true if there were any.
     pub(super) fn poll_events(&mut self) -> bool {
         let mut events = std::mem::take(&mut self.endpoint_events);
         self.endpoint.poll_events(&mut events);
@@ -67,8 +67,7 @@ impl Controller {
             let start = slot as usize * RESPONSE_BYTES;
             self.responses.read(start, &mut capsule[..length]);
         }
-        // The receive is reposted once copied, before the command is free: there is a receive for
-        // each command in flight.
+        // The receive is reposted before the slot of its command is free, so each command in flight has a receive.
         let reposted = self.post_response_slot(slot);
         let Some(qid) = self.queue_of(completion.qp) else {
             return;
@@ -106,8 +105,7 @@ impl Controller {
             let mut data = [0; IDENTIFY_BYTES];
             self.scratch.read(0, &mut data);
             self.association.completed(duty, cqe, &data, now);
-            // Completions are read before the events, because a target that refuses authentication
-            // disconnects next.
+            // After a refusal the target disconnects: the next message must be processed before the disconnect event.
             if self.association.is_authenticating() {
                 self.act();
             }
@@ -134,7 +132,7 @@ impl Controller {
                 });
             }
             Event::Disconnected { qp, reason } => {
-                // The response with the reason may have arrived since the last poll of completions.
+                // A completion with the target's reason may be older than the disconnect event.
                 if self.association.is_authenticating() {
                     self.poll_completions();
                 }
@@ -191,7 +189,7 @@ impl Controller {
         self.association.queue_closed(qid, self.time());
     }
 
-    /// Handles removal of the device: nothing completes, and no memory is accessed.
+    /// Ends all commands and connections after the removal of the device, which no longer accesses memory.
     fn device_removed(&mut self) {
         let loss = Loss::Disconnected(DisconnectReason::DeviceRemoved);
         for queue in &mut self.queues {
@@ -213,7 +211,8 @@ impl Controller {
     }
 }
 
-/// Error of a rejected connection: from the target, or otherwise from its machine.
+/// Returns the error of a rejected connection: with the target's NVMe reason if the private data has one, else with the
+/// connection manager's reason.
 fn refusal(data: &PrivateData, reason: u16, remote: SocketAddr, qid: u16) -> HostError {
     match RejectData::parse(data.as_slice()) {
         Ok(reject) if reject.sts.get() != 0 => HostError::Rejected {

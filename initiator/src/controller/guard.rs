@@ -1,15 +1,13 @@
-//! Protection of disks after a controller is back: holds I/O for a namespace until it is
-//! identified, and writes while a lost write may still take effect.
+//! Checks after a reconnection: I/O waits until its namespace is identified, and writes wait while a lost write may
+//! still be executed.
 //!
-//! An opened namespace is identified again whenever the controller is back or reports a change, and
-//! I/O for it waits until then. If it is another disk, I/O fails until the caller opens it anew. A
-//! disk without identifiers cannot be recognized, so it counts as another one. After a change, the
-//! list of changed namespaces (log page 04h) is read first, which re-arms the event.
+//! An opened namespace is identified again after each reconnection and after each report of changed namespaces; I/O for
+//! the namespace waits meanwhile. If the identifiers differ or are missing, I/O fails until the caller opens the
+//! namespace anew. After a report, log page 04h (changed namespaces) is read first, which re-arms the event.
 //!
-//! A write whose connection was lost may still be executed for some time
-//! ([`multipath`](nvme_proto::host::multipath#a-write-in-doubt)). Writes of its blocks wait for
-//! that time, as with several paths: after a loss, another target may have the address, while the
-//! first target may only be paused.
+//! The target may still execute a write whose connection broke
+//! ([`multipath`](nvme_proto::host::multipath#a-write-in-doubt)). Other writes of its blocks wait until this is no
+//! longer possible.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,7 +20,7 @@ use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe, Status};
 use crate::command;
 use crate::namespace::{Disk, DiskIdentity, Namespace};
 
-/// Maximum unanswered writes tracked separately; beyond that, writes of all blocks wait.
+/// Maximum lost writes tracked by block range; with more, writes of all blocks wait.
 const DOUBTS_MAX: usize = 256;
 
 #[derive(Debug)]
@@ -31,11 +29,11 @@ struct Opened {
     disk: Disk,
     /// True if the namespace must be identified again.
     in_question: bool,
-    /// True if the namespace is another disk or missing.
+    /// True if the namespace is missing or is another disk than the opened one.
     replaced: bool,
 }
 
-/// Steps of identification in order; `Changes` does not concern one namespace.
+/// Identification commands in order. `Changes` reads log page 04h, the others concern one namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Changes,
@@ -45,51 +43,51 @@ enum Step {
 
 #[derive(Debug)]
 struct Question {
-    /// NSID, or 0 for the list of changes.
+    /// NSID; 0 for `Step::Changes`.
     nsid: u32,
     step: Step,
-    /// True once the command was sent to the controller.
+    /// True if the command was sent.
     sent: bool,
-    /// True if the caller reopened the namespace meanwhile: the response is ignored.
+    /// True if the caller has opened the namespace again: the response must be ignored.
     void: bool,
     identity: DiskIdentity,
 }
 
-/// Result of a response to an Identify command.
+/// Result of an identification command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// No result yet.
+    /// More commands are needed.
     Nothing,
-    /// The namespace is the same disk.
+    /// The namespace is still the opened disk.
     Same,
-    /// The namespace is another disk or missing.
+    /// The namespace is missing or is another disk.
     Replaced {
         /// NSID of the namespace.
         nsid: u32,
     },
 }
 
-/// Relation of a namespace to the disk of an I/O command.
+/// State of a namespace for an I/O command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The namespace is the command's disk, as far as known.
+    /// The namespace is opened and is the command's disk, as far as known.
     Known,
-    /// The namespace is another disk or missing.
+    /// The namespace is missing or is another disk.
     Replaced,
-    /// The namespace was not opened.
+    /// The namespace is not opened.
     Unknown,
 }
 
-/// NSIDs reported by the controller as changed, for the caller.
+/// NSIDs reported by the controller as changed.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     nsids: BTreeSet<u32>,
-    /// True if there were too many to list.
+    /// True if log page 04h was full: any namespace may have changed.
     all: bool,
 }
 
 impl Changes {
-    /// Adds the NSIDs of a log page 04h.
+    /// Adds the NSIDs of a changed namespace list (log page 04h).
     pub(crate) fn add(&mut self, page: &[u8; IDENTIFY_BYTES]) {
         let list = NamespaceList::read_from_bytes(page).expect("4096 bytes");
         self.nsids.extend(list.iter());
@@ -99,28 +97,27 @@ impl Changes {
         }
     }
 
-    /// Returns the NSIDs, or `None` if there were too many to list.
+    /// Returns the NSIDs, or `None` if any namespace may have changed.
     pub(crate) fn into_list(self) -> Option<Vec<u32>> {
         (!self.all).then(|| self.nsids.into_iter().collect())
     }
 }
 
-/// State that decides which commands are held.
+/// State by which the controller decides to hold commands.
 #[derive(Debug)]
 pub(super) struct Guard {
     opened: Vec<Opened>,
     question: Option<Question>,
     doubts: Doubts,
-    /// Unanswered writes of queues released for a reset. If the reset succeeds, the controller has
-    /// ended them.
+    /// Lost writes of queues closed by a reset. A completed controller reset ends them in the controller.
     of_reset: Doubts,
     /// True if the controller was lost since it was last live.
     lost: bool,
-    /// Number of times that namespaces may have changed.
+    /// Number of reconnections and reports after which namespaces may have changed.
     pub(super) changes: u64,
-    /// True if the list of changes must be read.
+    /// True if log page 04h must be read, which re-arms its event.
     arms: bool,
-    /// Listed changes that the caller has not taken.
+    /// Changes not yet taken by the caller.
     changed: Changes,
 }
 
@@ -138,7 +135,7 @@ impl Guard {
         }
     }
 
-    /// Records an opened namespace in its current state.
+    /// Adds an opened namespace or replaces its previous entry.
     pub(super) fn open(&mut self, namespace: &Namespace) {
         self.opened.retain(|own| own.nsid != namespace.nsid);
         self.opened.push(Opened {
@@ -154,13 +151,13 @@ impl Guard {
         }
     }
 
-    /// Handles the controller's report of changed namespaces.
+    /// Handles an event that reports changed namespaces.
     pub(super) fn changed(&mut self) {
         self.arms = !self.opened.is_empty();
         self.doubt_namespaces();
     }
 
-    /// Takes the listed changes; `None` while a response is pending.
+    /// Takes the changes read so far; `None` while log page 04h is being read.
     pub(super) fn take_changes(&mut self) -> Option<Changes> {
         let asks = |question: &Question| question.step == Step::Changes;
         let waits = self.arms || self.question.as_ref().is_some_and(asks);
@@ -189,7 +186,7 @@ impl Guard {
         self.doubt_namespaces();
     }
 
-    /// Records a lost command: its connection closed before the response.
+    /// Records an I/O command without response whose connection closed. The target may execute it until `until`.
     pub(super) fn unanswered(&mut self, sqe: &Sqe, is_reset: bool, until: Duration) {
         let doubts = if is_reset {
             &mut self.of_reset
@@ -199,19 +196,19 @@ impl Guard {
         doubts.add(sqe, until);
     }
 
-    /// Removes unanswered writes whose delay has expired; returns whether there were any.
+    /// Removes lost writes that can no longer be executed; returns true if there were any.
     pub(super) fn expire(&mut self, now: Duration) -> bool {
         let due = self.doubts.deadline().is_some_and(|at| at <= now);
         self.doubts.expire(now);
         due
     }
 
-    /// Time of the next [`expire`](Self::expire).
+    /// Time at which the next lost write expires.
     pub(super) fn deadline(&self) -> Option<Duration> {
         self.doubts.deadline()
     }
 
-    /// True if an I/O command must wait.
+    /// True if an I/O command must wait for a lost write or an identification.
     pub(super) fn holds(&self, sqe: &Sqe) -> bool {
         if !self.doubts.is_empty() && self.doubts.hold(sqe) {
             return true;
@@ -221,7 +218,8 @@ impl Guard {
         opened.any(|own| own.nsid == nsid && self.is_in_question(own))
     }
 
-    /// Relation of a namespace to the disk of a command; `None` for any opened disk.
+    /// Returns the state of namespace `nsid` for a command. `disk` is the command's disk; `None` accepts any opened
+    /// disk.
     pub(super) fn standing(&self, nsid: u32, disk: Option<&Disk>) -> Standing {
         match self.opened.iter().find(|own| own.nsid == nsid) {
             None => Standing::Unknown,
@@ -237,7 +235,7 @@ impl Guard {
         own.in_question || asked.is_some_and(|question| question.nsid == own.nsid && !question.void)
     }
 
-    /// Returns the next identification command for the controller.
+    /// Returns the next identification command to send.
     pub(super) fn next_question(&mut self) -> Option<Sqe> {
         if self.question.is_none() && std::mem::take(&mut self.arms) {
             self.question = Some(Question {
@@ -282,14 +280,14 @@ impl Guard {
             return Found::Nothing;
         };
         if question.step == Step::Changes {
-            // A controller without the page has no event to arm.
+            // The log page is optional; without it there is no event to re-arm.
             if status.is_success() {
                 self.changed.add(data);
             }
             return Found::Nothing;
         }
         if question.step == Step::Descriptors {
-            // Controllers before NVMe 1.3 have no descriptors; this is no failure.
+            // Controllers before NVMe 1.3 have no descriptors.
             if status.is_success() {
                 question.identity = DiskIdentity::of_descriptors(data);
             }

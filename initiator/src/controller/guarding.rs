@@ -1,4 +1,4 @@
-//! Operation of the guard by a controller.
+//! Identification of namespaces and holding of commands by a controller.
 
 use std::time::Duration;
 
@@ -15,19 +15,18 @@ use crate::namespace::{Command, Namespace, To};
 use crate::queue::{Link, Owner, Response, Ticket};
 
 impl Controller {
-    /// Number of times that namespaces may have changed.
+    /// Number of reconnections and reports after which namespaces may have changed.
     pub(crate) fn changes(&self) -> u64 {
         self.guard.changes
     }
 
-    /// Restricts I/O for this NSID to this disk, as
-    /// [`Host::open_namespace`](crate::Host::open_namespace) does.
+    /// Registers an opened namespace: I/O for its NSID must reach this disk.
     ///
-    /// The namespace is identified again whenever the controller is back or reports a change. Once
-    /// it is another disk, commands end in [`HostError::Replaced`] until this is called again.
+    /// The namespace is identified again after each reconnection and reported change. If it is another disk, its
+    /// commands end in [`HostError::Replaced`] until this method is called again.
     ///
     /// # Errors
-    /// No memory for the controller's responses.
+    /// The buffer for identification data cannot be allocated.
     pub fn expect_disk(&mut self, namespace: &Namespace) -> Result<(), HostError> {
         if self.answers.is_none() {
             self.answers = Some(Buffer::new(&*self.device, IDENTIFY_BYTES)?);
@@ -36,7 +35,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes the namespaces reported as changed; `None` while their list is being read.
+    /// Takes the changes reported by the controller; `None` while log page 04h is being read.
     pub(crate) fn take_changes(&mut self) -> Option<Changes> {
         if self.state != State::Live {
             return Some(Changes::default());
@@ -44,10 +43,10 @@ impl Controller {
         self.guard.take_changes()
     }
 
-    /// Checks whether an I/O command may go to its namespace.
+    /// Checks that an I/O command addresses an opened disk.
     ///
     /// # Errors
-    /// The namespace is not the disk that the command addresses, or was not opened.
+    /// The namespace is not opened, or is another disk than the command's.
     pub(super) fn check_disk(&self, qid: u16, command: &Command) -> Result<(), HostError> {
         let nsid = command.sqe.nsid.get();
         let standing = match &command.to {
@@ -66,13 +65,13 @@ impl Controller {
         }
     }
 
-    /// True if a command waits although the controller is live: for an unanswered write, or for
-    /// identification.
+    /// True if a command waits although the controller is live: its disk is being identified, or a lost write may still
+    /// be executed.
     pub(crate) fn is_held(&self, ticket: Ticket) -> bool {
         self.is_live() && self.queues[usize::from(ticket.qid())].is_parked(ticket)
     }
 
-    /// Time until which a target may execute commands of a connection that closes now.
+    /// Time until which the target may execute commands of a connection that closes now.
     pub(super) fn in_doubt_until(&self) -> Duration {
         let by_rule = || {
             let identity = self.association.identity();
@@ -81,12 +80,12 @@ impl Controller {
         self.time() + self.options.write_hold.unwrap_or_else(by_rule)
     }
 
-    /// Returns a command of queue `qid` that no longer needs to wait.
+    /// Returns the CID of a parked command of queue `qid` that may be sent.
     pub(super) fn next_parked(&self, qid: u16) -> Option<u16> {
         self.queues[usize::from(qid)].parked(self.time(), |sqe| !self.guard.holds(sqe))
     }
 
-    /// Schedules a failed command again after the pause for its status.
+    /// Parks a failed command for a retry after the delay for its status.
     pub(super) fn send_again(&mut self, qid: u16, cid: u16, status: Status) {
         let identity = self.association.identity();
         let pause = identity.map_or(Duration::ZERO, |identity| requeue::pause(status, identity));
@@ -95,7 +94,7 @@ impl Controller {
         self.retry_at = Some(self.retry_at.map_or(moment, |other| other.min(moment)));
     }
 
-    /// True if the pause of a command has ended.
+    /// True if the delay of a parked command has ended.
     fn retries_are_due(&mut self) -> bool {
         let now = self.time();
         if self.retry_at.is_none_or(|at| at > now) {
@@ -106,8 +105,7 @@ impl Controller {
         true
     }
 
-    /// Sends commands whose delay has expired, and sends the next Identify command for opened
-    /// namespaces. Returns whether there was work.
+    /// Sends parked commands that may be sent now, and the next identification command. Returns true if there was work.
     pub(super) fn keep_guard(&mut self) -> bool {
         let expired = self.guard.expire(self.time()) | self.retries_are_due();
         if self.state != State::Live {
@@ -127,7 +125,7 @@ impl Controller {
             return expired;
         };
         let data = Data::start_of(answers.lend(), IDENTIFY_BYTES as u32);
-        // If the queue is full, the next poll tries again.
+        // If the admin queue is full, the next poll tries again.
         let Ok(ticket) = admin.prepare(sqe, data, Owner::Guard) else {
             return expired;
         };

@@ -1,4 +1,4 @@
-//! Controller of a host, driven only by polling.
+//! Controller with its queues, driven by polling.
 
 mod actions;
 mod authentication;
@@ -29,59 +29,58 @@ use crate::queue::{Link, Queue};
 use authentication::{Dialogue, NO_SECRET};
 use guard::Guard;
 
-/// Size of a receive for a response capsule: a CQE, padded to a cache line.
+/// Receive size in bytes for a response capsule: a 16-byte CQE, padded to a cache line.
 const RESPONSE_BYTES: usize = 64;
-/// Marks work IDs of receives; the remaining bits are the slot.
+/// Bit of work IDs that marks receives; the other bits are the index of the receive.
 const RECEIVE_ID: u64 = 1 << 63;
-/// Age checks of a command per timeout.
+/// Number of age checks per command timeout.
 const SWEEPS: u8 = 4;
 
 /// Controller of a subsystem with its queues.
 ///
-/// Methods do not block, sleep or read a clock: the time is a parameter of [`poll`](Self::poll).
-/// Between polls, only memory accessed by the fabric changes.
+/// Methods do not block or read a clock: [`poll`](Self::poll) takes the time as a parameter. Between polls, only data
+/// buffers change.
 pub struct Controller {
-    // Endpoint, declared first so that it is dropped before the memory that its queue pairs may
-    // access.
+    // Declared first: dropping the endpoint ends all accesses to the memory below.
     endpoint: Box<dyn Endpoint>,
     device: Arc<dyn Device>,
     options: HostOptions,
     association: Association,
     queues: Vec<Queue>,
-    /// Queue of each connection, by slot of the connection.
+    /// Queue pair and QID of each connection, by connection slot.
     routes: Vec<Option<(QpId, u16)>>,
     responses: Buffer,
-    /// Data of the association's own commands, of which only one at a time has data.
+    /// Data of the association's own commands. Only one of them at a time has data.
     scratch: Buffer,
-    /// State of the association at the end of the last poll.
+    /// State of the association after the last poll.
     state: State,
     events: Events,
-    /// Latest reason of the fabric for a missing connection.
+    /// Latest connection error reported by the fabric.
     trouble: Option<HostError>,
-    /// Result of commands on queues that are released.
+    /// Error of commands on released queues.
     loss: Loss,
-    /// Cause of the loss of the controller, until it is back.
+    /// First cause of the current loss of the controller.
     first_loss: Option<Loss>,
-    /// State of a shutdown that had to make writes durable.
+    /// Set once a shutdown was requested; writes are durable only if the controller confirms it.
     shutdown: Option<Shutdown>,
-    /// Start of the association.
+    /// Origin of the times passed to the association.
     origin: Instant,
     /// Time of the last poll.
     now: Instant,
-    /// Next age check of commands.
+    /// Time of the next age check of commands.
     sweep_at: Instant,
     endpoint_events: Vec<cairn_rdma::Event>,
     dialogue: Dialogue,
     guard: Guard,
-    /// Buffer for identification data, if a namespace was opened.
+    /// Buffer for identification data; allocated when the first namespace is opened.
     answers: Option<Buffer>,
-    /// Earliest retry of failed commands.
+    /// Earliest time at which a failed command is retried.
     retry_at: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shutdown {
-    /// The shutdown was requested from the controller.
+    /// The shutdown was requested from a live controller.
     Asked,
     /// The shutdown was requested after the controller was lost.
     TooLate,
@@ -101,13 +100,12 @@ impl std::fmt::Debug for Controller {
 }
 
 impl Controller {
-    /// Starts to connect. [`Event::Live`] or [`Event::Gone`] follows from polling.
+    /// Starts to connect. Polling reports [`Event::Live`] or [`Event::Gone`].
     ///
-    /// The association has its own protection domain: register buffers with [`Controller::device`],
-    /// not with `device`.
+    /// The controller opens its own protection domain: register buffers with [`Controller::device`], not with `device`.
     ///
     /// # Errors
-    /// No memory for its queues.
+    /// The queues cannot be allocated.
     pub fn begin(
         device: &Arc<dyn Device>,
         options: HostOptions,
@@ -121,7 +119,7 @@ impl Controller {
         let sends = Queue::send_work(ADMIN_ENTRIES) + io_sends;
         let endpoint = Arc::clone(&device).open(&EndpointOptions {
             receives: entries,
-            // Sends complete only on failure, all with their connection.
+            // Maximum: a failed connection completes each of its sends, signaled or not.
             completions: entries + sends,
             queue_pairs: 1 + options.io_queues,
         })?;
@@ -160,7 +158,7 @@ impl Controller {
         Ok(controller)
     }
 
-    /// Makes all progress possible without waiting; returns whether there was any.
+    /// Does all work possible without waiting; returns true if there was any.
     pub fn poll(&mut self, now: Instant) -> bool {
         self.now = now;
         let progress = self.poll_completions() | self.poll_events();
@@ -172,8 +170,7 @@ impl Controller {
         self.keep_guard() || acted || progress
     }
 
-    /// Time of the next necessary poll for timers of association, commands and fabric; `None` for
-    /// no need.
+    /// Time of the next necessary poll; `None` if no timer is running.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let own = self.association.deadline().map(|at| self.origin + at);
@@ -204,25 +201,23 @@ impl Controller {
         self.events.pop()
     }
 
-    /// Resets the controller and reconnects. Commands in flight are sent again or lost, depending
-    /// on [`HostOptions::requeue`].
+    /// Resets the controller and reconnects. [`HostOptions::requeue`] decides whether commands in flight are sent again
+    /// or end as lost.
     pub fn reset(&mut self) {
         self.association.reset(self.time());
         self.act();
     }
 
-    /// Starts to authenticate each queue again, with new or existing secrets.
+    /// Authenticates each queue again. `secrets` replaces the current secrets; `None` keeps them.
     ///
-    /// Later connections use the new secrets too. The host must have had secrets when it connected:
-    /// its queues then have an additional entry. [`Event::Reauthenticated`] or
-    /// [`Event::NotReauthenticated`] follows from polling. Commands continue meanwhile. The
-    /// controller is lost if either end fails to prove its identity.
+    /// Polling reports [`Event::Reauthenticated`] or [`Event::NotReauthenticated`]; commands continue meanwhile. The
+    /// controller is lost if either end fails to prove its identity. If the controller is not live, the secrets apply
+    /// to its next connection.
     ///
-    /// If the controller is not live, the secrets apply at its next connection. An exchange with a
-    /// large Diffie-Hellman group takes some milliseconds of a poll.
+    /// With a large Diffie-Hellman group, [`poll`](Self::poll) may take several milliseconds.
     ///
     /// # Errors
-    /// This host began without secrets.
+    /// The host connected without secrets: its queues have no entry for authentication commands.
     pub fn reauthenticate(&mut self, secrets: Option<Secrets>) -> Result<(), HostError> {
         let Some(known) = &mut self.options.authentication else {
             return Err(HostError::NotAuthenticated {
@@ -240,9 +235,9 @@ impl Controller {
         Ok(())
     }
 
-    /// Shuts the controller down, then ends all connections. [`Event::Gone`] follows.
+    /// Requests a shutdown of the controller, then ends all connections. [`Event::Gone`] follows.
     ///
-    /// The event has [`HostError::NotShutDown`] unless the controller confirms the shutdown.
+    /// The event contains [`HostError::NotShutDown`] if the controller does not confirm the shutdown.
     pub fn shutdown(&mut self) {
         self.shutdown = self.shutdown.or(match self.state {
             State::Live => Some(Shutdown::Asked),
@@ -259,10 +254,10 @@ impl Controller {
         self.act();
     }
 
-    /// Closes one I/O queue and ends its commands as lost, as a host with too many queues does.
+    /// Closes an I/O queue permanently. Its commands end as lost.
     ///
     /// # Errors
-    /// There is no such queue, or it is the admin queue.
+    /// The queue does not exist or is the admin queue.
     pub fn release_queue(&mut self, qid: u16) -> Result<(), HostError> {
         match self.queues.get_mut(usize::from(qid)) {
             Some(queue) if qid != 0 => queue.released = true,
@@ -279,32 +274,32 @@ impl Controller {
         self.association.cntlid()
     }
 
-    /// CAP, as read when the controller was enabled.
+    /// Value of CAP when the controller was enabled.
     #[must_use]
     pub fn cap(&self) -> Cap {
         self.association.cap()
     }
 
-    /// VS, as read when the controller was enabled.
+    /// Value of VS when the controller was enabled.
     #[must_use]
     pub fn vs(&self) -> Vs {
         self.association.vs()
     }
 
-    /// Identify Controller, as read when the controller was last enabled.
+    /// Identify Controller data from the last time the controller was enabled.
     ///
     /// # Panics
-    /// Before it was live for the first time.
+    /// If the controller was never live.
     #[must_use]
     pub fn identity(&self) -> &IdentifyController {
         let identity = self.association.identity();
         identity.expect("only a controller that was live is known")
     }
 
-    /// Maximum data length of a command in bytes, limited by MDTS and by keyed descriptors.
+    /// Maximum data length of a command in bytes: the smaller of MDTS and the maximum of a keyed SGL descriptor.
     ///
     /// # Panics
-    /// Before it was live for the first time.
+    /// If the controller was never live.
     #[must_use]
     pub fn transfer_max(&self) -> u32 {
         let page = 1_u32 << (12 + self.cap().mpsmin());
@@ -317,7 +312,7 @@ impl Controller {
         }
     }
 
-    /// Number of I/O queues; their QIDs start at 1.
+    /// Number of I/O queues; QIDs start at 1.
     #[must_use]
     pub fn io_queues(&self) -> u16 {
         self.association.io_queues()
@@ -337,11 +332,10 @@ impl Controller {
             .map_or(0, Queue::in_capsule_max)
     }
 
-    /// True if data for the controller of this size is best sent in the capsule of the next command
-    /// on queue `qid`.
+    /// True if `bytes` bytes of write data are best sent in the capsule of the next command on queue `qid`.
     ///
-    /// Otherwise use a registered [`Buffer`]: the data does not fit, or with many commands in
-    /// flight their batching is cheaper without data between them.
+    /// Otherwise use a registered [`Buffer`]: the data exceeds the capsule, or the queue has many commands in flight,
+    /// which are faster in capsules without data.
     #[must_use]
     pub fn prefers_capsule(&mut self, qid: u16, bytes: usize) -> bool {
         let Some(queue) = self.queues.get_mut(usize::from(qid)) else {
@@ -354,7 +348,7 @@ impl Controller {
         queue.prefers_capsule(bytes, trains)
     }
 
-    /// Number of commands in flight on queue `qid`, including the association's own.
+    /// Number of commands without a result on queue `qid`, including the association's own.
     #[must_use]
     pub fn outstanding(&self, qid: u16) -> usize {
         self.queues
@@ -370,7 +364,7 @@ impl Controller {
             .is_some_and(|queue| matches!(queue.link, Link::Up(_)))
     }
 
-    /// True if queue `qid` has no connection, so nothing accesses its commands' memory.
+    /// True if queue `qid` has no connection, so the controller cannot access the memory of its commands.
     #[must_use]
     pub fn is_closed(&self, qid: u16) -> bool {
         self.queues
@@ -384,12 +378,12 @@ impl Controller {
         &self.device
     }
 
-    /// Endpoint to wait on while there is nothing to do.
+    /// Endpoint to wait on between polls.
     pub fn endpoint(&mut self) -> &mut dyn Endpoint {
         &mut *self.endpoint
     }
 
-    /// Marking of the packets of queue `qid`, if connected and reported by the fabric.
+    /// Traffic class and hop limit of sent packets of queue `qid`; `None` if not connected or unknown.
     pub fn marked(&mut self, qid: u16) -> Option<Marked> {
         match self.queues.get(usize::from(qid))?.link {
             Link::Up(qp) => self.endpoint.marked(qp),
@@ -403,16 +397,16 @@ impl Controller {
         &self.options
     }
 
-    /// Allocates memory that the controller may read and write.
+    /// Allocates registered memory that the controller may read and write.
     ///
     /// # Errors
-    /// The system has no such memory, or cannot lock it.
+    /// The memory cannot be allocated or locked.
     pub fn buffer(&self, length: usize) -> Result<Buffer, HostError> {
         Ok(Buffer::new(&*self.device, length)?)
     }
 
-    /// Posts a prepared capsule; returns whether the queue is still up. If not, the command ends
-    /// with the connection.
+    /// Posts a prepared capsule; returns false if the queue is not connected, in which case the command ends with the
+    /// connection.
     fn send(&mut self, qid: u16, cid: u16) -> bool {
         let queue = &mut self.queues[usize::from(qid)];
         let Link::Up(qp) = queue.link else {
@@ -440,7 +434,7 @@ impl Controller {
                 queue.link = Link::Broken(*qp, loss);
                 self.association.queue_lost(qid, self.time());
             }
-            // The earlier event was a consequence of this one, which is the cause.
+            // The recorded loss is only a consequence of the new one.
             Link::Broken(_, known) if known.is_consequence() && loss.is_cause() => {
                 if let Some(HostError::Lost { loss: current, .. }) = &mut self.trouble
                     && current == known
@@ -453,7 +447,7 @@ impl Controller {
         }
     }
 
-    /// Error of a command for which queue `qid` has no connection.
+    /// Error of a command on queue `qid` without a connection.
     fn lost(&self, qid: u16) -> HostError {
         let loss = match (&self.loss, &self.queues[usize::from(qid)].link) {
             (loss @ Loss::NotBack { .. }, _) => loss,
@@ -463,7 +457,7 @@ impl Controller {
         self.lost_by(qid, loss.clone())
     }
 
-    /// Error of a controller that is lost permanently.
+    /// Error of commands after the controller is lost permanently.
     pub(crate) fn lost_for_good(&self) -> HostError {
         self.lost_by(0, self.loss.clone())
     }
@@ -476,7 +470,7 @@ impl Controller {
         }
     }
 
-    /// Time since the start of the association.
+    /// Time of the last poll since `origin`.
     fn time(&self) -> Duration {
         self.now.saturating_duration_since(self.origin)
     }
@@ -494,7 +488,7 @@ impl Controller {
         }])
     }
 
-    /// Aborts commands that exceed the timeout. If an abort has no effect, the controller counts as
+    /// Aborts commands that exceed the command timeout. If an aborted command does not end, the controller counts as
     /// lost.
     fn sweep(&mut self) {
         self.sweep_at = self.now + self.options.command_timeout / SWEEPS.into();

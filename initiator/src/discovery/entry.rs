@@ -1,11 +1,11 @@
-//! Usable routes in entries of the discovery log.
+//! Parsing of discovery log entries.
 
 use std::net::{IpAddr, SocketAddr};
 
 use nvme_proto::wire::Nqn;
 use nvme_proto::wire::log::{DiscoveryEntry, SubsystemType, TransportType};
 
-/// Route to a subsystem that this host can use: RDMA at an IP address.
+/// RDMA route to a subsystem at an IP address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// SUBTYPE of the entry.
@@ -19,7 +19,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// Parses an entry; `None` if this host cannot use it.
+    /// Parses an entry; `None` if its transport or address is not usable by this host.
     #[must_use]
     pub fn parse(entry: &DiscoveryEntry) -> Option<Self> {
         if TransportType(entry.trtype) != TransportType::RDMA {
@@ -36,7 +36,7 @@ impl Route {
     }
 }
 
-/// Text of an ASCII field padded with spaces; some targets pad with zeroes.
+/// Removes the padding of an ASCII field: spaces by specification, zeroes from some targets.
 fn text(field: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(field).ok()?;
     Some(text.trim_end_matches(['\0', ' ']))

@@ -1,4 +1,4 @@
-//! Discovery of subsystems and of routes to them.
+//! Discovery of subsystems and their addresses.
 
 mod entry;
 mod referral;
@@ -20,18 +20,18 @@ use referral::Itinerary;
 pub use entry::Route;
 pub use referral::{SERVICES_MAX, Service};
 
-/// Maximum entries of a log. A target that claims more is refused.
+/// Maximum number of entries accepted in a log.
 const ENTRIES_MAX: u64 = 4096;
-/// Attempts to read a log that changes meanwhile.
+/// Attempts to read a log that changes during the read.
 const ATTEMPTS: u32 = 8;
 
-/// KATO of a persistent discovery connection in milliseconds, as in Linux.
+/// KATO in milliseconds of a persistent discovery connection, as in Linux.
 const PERSISTENT_KATO_MS: u32 = 120_000;
 
 /// Consistent copy of the discovery log page.
 #[derive(Debug, Clone)]
 pub struct DiscoveryLog {
-    /// GENCTR, which changes with the log.
+    /// GENCTR, incremented by the controller with each change.
     pub genctr: u64,
     /// Entries of the log.
     pub entries: Vec<DiscoveryEntry>,
@@ -44,11 +44,11 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Connects to the discovery service at `options.remote`. Uses a KATO of 120 s if the options
-    /// have none. Blocks.
+    /// Connects to the discovery service at `options.remote` and blocks until connected. If KATO is 0 in `options`, 120
+    /// s is used.
     ///
     /// # Errors
-    /// As for [`Host::connect`].
+    /// Same as [`Host::connect`].
     pub fn connect(provider: &dyn Provider, options: &HostOptions) -> Result<Self, HostError> {
         let kato_ms = match options.kato_ms {
             0 => PERSISTENT_KATO_MS,
@@ -60,13 +60,13 @@ impl Discovery {
     /// Reads the current log and re-arms the report of changes. Blocks.
     ///
     /// # Errors
-    /// As for [`Host::run`], or the log keeps changing, or is absurd.
+    /// Same as [`Host::run`]. Also if the log keeps changing or has too many entries.
     pub fn log(&mut self) -> Result<DiscoveryLog, HostError> {
         self.host.discovery_log()
     }
 
-    /// Blocks until the log has changed, the connection was lost and is back, or the timeout is
-    /// over. Returns true if the log may have changed.
+    /// Blocks until the log may have changed (true) or the timeout is over (false). Also returns true after a
+    /// reconnection.
     ///
     /// # Errors
     /// The controller is lost permanently.
@@ -88,10 +88,10 @@ impl Discovery {
         }
     }
 
-    /// Disconnects.
+    /// Shuts the controller down and disconnects. Blocks.
     ///
     /// # Errors
-    /// As for [`Host::shutdown`].
+    /// Same as [`Host::shutdown`].
     pub fn leave(self) -> Result<(), HostError> {
         self.host.shutdown()
     }
@@ -113,11 +113,11 @@ impl Discovery {
     }
 }
 
-/// Reads the log of the discovery controller at `options.remote`. Ignores subsystem, queues and
-/// keep alive of the options.
+/// Reads the log of the discovery controller at `options.remote`. Ignores subsystem NQN, queues and KATO of the
+/// options.
 ///
 /// # Errors
-/// As for [`Host::connect`] and [`Host::run`].
+/// Same as [`Host::connect`] and [`Host::run`].
 pub fn discover(provider: &dyn Provider, options: &HostOptions) -> Result<DiscoveryLog, HostError> {
     discover_at(provider, options, Nqn::discovery())
 }
@@ -133,21 +133,21 @@ fn discover_at(
     Ok(log)
 }
 
-/// Logs of a discovery service and of its referrals.
+/// Logs of a discovery service and of the services it refers to.
 #[derive(Debug)]
 pub struct Discovered {
     /// Logs in the order of reading.
     pub logs: Vec<(Service, DiscoveryLog)>,
-    /// Services that failed, with their errors. Never includes the first.
+    /// Referred services that failed, with their errors.
     pub failures: Vec<(Service, HostError)>,
-    /// Number of referrals not followed because of the limit of [`SERVICES_MAX`].
+    /// Number of referrals beyond [`SERVICES_MAX`], which are not followed.
     pub left_out: usize,
 }
 
-/// Reads logs like [`discover`] and follows referrals; contacts each service once.
+/// Reads the log of a discovery service and of all services it refers to, each once.
 ///
 /// # Errors
-/// The first service failed.
+/// The first service cannot be read. Errors of others are in [`Discovered::failures`].
 pub fn discover_all(
     provider: &dyn Provider,
     options: &HostOptions,
@@ -183,7 +183,7 @@ impl Host {
     /// Reads the discovery log and re-arms its event. Blocks.
     ///
     /// # Errors
-    /// As for [`run`](Self::run), or the log keeps changing, or is absurd.
+    /// Same as [`run`](Self::run). Also if the log keeps changing or has too many entries.
     pub fn discovery_log(&mut self) -> Result<DiscoveryLog, HostError> {
         for _ in 0..ATTEMPTS {
             let header = self.discovery_header(true)?;
@@ -193,7 +193,7 @@ impl Host {
                 return Err(HostError::Unsupported(why));
             }
             let entries = self.discovery_entries(numrec as usize)?;
-            // Entries of two generations are no consistent log (Base, 5.16.1.23).
+            // If GENCTR changed, the entries may belong to different generations (Base, 5.16.1.23).
             if self.discovery_header(false)?.genctr == header.genctr {
                 let genctr = header.genctr.get();
                 return Ok(DiscoveryLog { genctr, entries });

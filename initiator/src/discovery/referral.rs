@@ -1,4 +1,4 @@
-//! Referrals between discovery services, which may be circular.
+//! Queue of referred discovery services. Referrals may be circular.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use nvme_proto::wire::log::SubsystemType;
 use super::DiscoveryLog;
 use super::entry::Route;
 
-/// Maximum discovery services to contact, including the first.
+/// Maximum number of contacted discovery services, including the first.
 pub const SERVICES_MAX: usize = 32;
 
 /// Discovery service.
@@ -17,16 +17,16 @@ pub const SERVICES_MAX: usize = 32;
 pub struct Service {
     /// Address of the service.
     pub address: SocketAddr,
-    /// SUBNQN: the well-known one or a unique one.
+    /// SUBNQN: the well-known discovery NQN or a unique one.
     pub subnqn: Nqn,
 }
 
-/// Queue of services to contact, each only once.
+/// Queue of discovery services to contact, each once.
 #[derive(Debug)]
 pub(super) struct Itinerary {
     known: Vec<Service>,
     ahead: VecDeque<Service>,
-    /// Number of services beyond the limit.
+    /// Number of services not added because of [`SERVICES_MAX`].
     pub(super) left_out: usize,
 }
 
@@ -45,7 +45,7 @@ impl Itinerary {
 
     pub(super) fn learn(&mut self, log: &DiscoveryLog) {
         let referrals = log.routes().filter(|route| {
-            // Entries for the service itself are no referrals.
+            // A service also lists its own ports with another SUBTYPE.
             route.kind == SubsystemType::DISCOVERY_REFERRAL
         });
         for route in referrals {
@@ -67,7 +67,7 @@ impl Itinerary {
 }
 
 impl DiscoveryLog {
-    /// Routes in the log that this host can use.
+    /// Routes in the log that are usable by this host.
     pub fn routes(&self) -> impl Iterator<Item = Route> {
         self.entries.iter().filter_map(Route::parse)
     }
@@ -104,7 +104,7 @@ mod tests {
         while let Some(next) = itinerary.next() {
             let port = next.address.port();
             asked.push(port);
-            // Each service refers to all others.
+            // Each of the four services refers to all of them.
             itinerary.learn(&log([1, 2, 3, port]));
         }
         assert_eq!(asked, [1, 2, 3]);

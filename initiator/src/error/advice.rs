@@ -1,4 +1,4 @@
-//! Remedies at the end of error messages.
+//! Remedies appended to error messages.
 
 use std::net::SocketAddr;
 
@@ -11,14 +11,14 @@ use nvme_proto::wire::fabrics::ConnectInvalidParameter as Parameter;
 
 use super::Loss;
 
-/// Program names used in remedies.
+/// Program names inserted into remedies.
 const CALLER: Caller = Caller {
     end: End::Host,
     host: "cairn-initiator",
     target: "cairn-target",
 };
 
-/// Remedy for a failed command, with a leading colon; "" without a remedy.
+/// Remedy for a failed command, starting with a colon; empty if there is none.
 pub(super) fn on_status(command: &str, status: Status, result: u64) -> &'static str {
     if command != "Connect" {
         return "";
@@ -54,28 +54,26 @@ pub(super) fn on_status(command: &str, status: Status, result: u64) -> &'static 
     }
 }
 
-/// Message for a connection rejected by the target.
 pub(super) fn on_reject(status: RejectStatus, remote: SocketAddr) -> String {
     trouble::of_nvme_reject(status.0).line(CALLER, remote.ip())
 }
 
-/// Message for a connection rejected by the target's machine.
+/// Message for a connection rejected by the connection manager of the remote machine.
 pub(super) fn on_refusal(reason: u16, remote: SocketAddr) -> String {
     trouble::of_reject(reason).line(CALLER, remote.ip())
 }
 
-/// Message for a connection without a response: the provider's reason and the next step.
+/// Message for a connection attempt without response: the provider's reason and a command for diagnosis.
 pub(super) fn on_silence(reason: &str, remote: SocketAddr) -> String {
     let next = trouble::NO_ANSWER.next.command(CALLER, remote.ip());
     format!("{reason}; next: {next}")
 }
 
-/// Message for the loss of a queue.
 pub(super) fn on_loss(loss: &Loss, remote: SocketAddr) -> String {
     let trouble = match loss {
         Loss::Disconnected(reason) => of_disconnect(*reason),
         Loss::Transport(status) => trouble::of_completion(status.code()),
-        // The error of the last attempt has its own remedy.
+        // The text of these losses already includes a remedy or needs none.
         Loss::Protocol(_)
         | Loss::GivenUp(_)
         | Loss::Closed
@@ -85,7 +83,6 @@ pub(super) fn on_loss(loss: &Loss, remote: SocketAddr) -> String {
     trouble.line(CALLER, remote.ip())
 }
 
-/// Message for the loss of a queue during authentication.
 pub(super) fn on_cut_off(qid: u16, moment: &str, loss: &Loss, remote: SocketAddr) -> String {
     match loss {
         Loss::Disconnected(DisconnectReason::Peer) => {

@@ -11,13 +11,13 @@ use nvme_proto::host::Cause;
 use nvme_proto::wire::Status;
 use nvme_proto::wire::cm::RejectStatus;
 
-/// Failure of a host's operation.
+/// Error of a host's operation.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The fabric refused the operation before anything reached the controller.
+    /// The local fabric failed or refused the operation.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// The target rejected the connection with a reason.
+    /// The target rejected the connection with an NVMe/RDMA reason.
     #[error("{remote} rejects queue {qid}: {}", advice::on_reject(*status, *remote))]
     Rejected {
         /// The target's address.
@@ -27,17 +27,17 @@ pub enum HostError {
         /// Reason given by the target.
         status: RejectStatus,
     },
-    /// The target's machine rejected the connection, or its program did without an NVMe reason.
+    /// The connection manager of the remote machine rejected the connection without an NVMe/RDMA reason.
     #[error("{remote} rejects queue {qid}: {}", advice::on_refusal(*reason, *remote))]
     Refused {
         /// The target's address.
         remote: SocketAddr,
         /// Queue ID.
         qid: u16,
-        /// The connection manager's reason (IBTA 12.6.7.2).
+        /// Reason of the connection manager (IBTA 12.6.7.2).
         reason: u16,
     },
-    /// The connection was not established, for an unknown reason.
+    /// The connection attempt got no response.
     #[error("cannot connect queue {qid} to {remote}: {}", advice::on_silence(reason, *remote))]
     Unreachable {
         /// The target's address.
@@ -54,32 +54,30 @@ pub enum HostError {
         command: String,
         /// Status of the command.
         status: Status,
-        /// Result of the command: for Connect, the invalid parameter.
+        /// Result in DW0 and DW1 of the completion; for Connect, the invalid parameter.
         result: u64,
     },
-    /// The target requires authentication and this host's fails, or the target's own fails.
+    /// The target did not accept this host's authentication, or this host did not accept the target's.
     #[error("cannot authenticate with {remote}: {why}")]
     NotAuthenticated {
         /// The target's address.
         remote: SocketAddr,
-        /// Reason and remedy.
+        /// Reason with a remedy.
         why: &'static str,
     },
-    /// A queue's connection ended during authentication. A target that refuses a key may close the
-    /// connection before its reason arrives.
+    /// The connection ended during authentication, before the target's reason arrived.
     #[error("cannot authenticate with {remote}: {}", advice::on_cut_off(*qid, moment, loss, *remote))]
     LostAuthenticating {
         /// The target's address.
         remote: SocketAddr,
         /// Queue ID.
         qid: u16,
-        /// Progress of the authentication, and what to check.
+        /// Step of the authentication at which the connection ended, with a remedy.
         moment: &'static str,
-        /// How the connection ended.
+        /// Cause of the loss.
         loss: Loss,
     },
-    /// A queue and its command were lost: it is unknown whether the command was executed. Nothing
-    /// accesses its buffers any more.
+    /// The queue was lost. The command may have been executed. Its buffer is no longer accessed.
     #[error("queue {qid} to {remote} is lost: {}", advice::on_loss(loss, *remote))]
     Lost {
         /// The target's address.
@@ -89,9 +87,8 @@ pub enum HostError {
         /// Cause of the loss.
         loss: Loss,
     },
-    /// The namespace became another disk or disappeared, after a loss of the controller or a
-    /// reported change. It is unknown whether a command in flight at that time was executed on the
-    /// original disk.
+    /// The NSID refers to another disk than the opened one, or to none. A command in flight during the change may have
+    /// been executed on the opened disk.
     #[error(
         "namespace {nsid} of {remote} is not the disk any more that was opened: its identifiers \
          (UUID, NGUID, EUI-64) or its format differ, or it is gone; look at the target's \
@@ -103,7 +100,7 @@ pub enum HostError {
         /// NSID of the namespace.
         nsid: u32,
     },
-    /// The command's namespace was not opened at this controller.
+    /// The namespace of an I/O command is not opened.
     #[error(
         "namespace {nsid} was not opened at this controller, so the disk behind it is not known: \
          open it first"
@@ -112,13 +109,12 @@ pub enum HostError {
         /// NSID of the namespace.
         nsid: u32,
     },
-    /// No path of the namespace is usable or expected back in time. It is unknown whether the
-    /// command was executed.
+    /// No path is usable, and none is expected back in time. The command may have been executed.
     #[error("no path to the namespace is left, of {paths}: {why}")]
     NoPath {
         /// Number of paths.
         paths: usize,
-        /// State of each path.
+        /// State of each path as text.
         why: String,
     },
     /// The queue does not exist.
@@ -133,59 +129,58 @@ pub enum HostError {
         /// Queue ID.
         qid: u16,
     },
-    /// An operation took too long.
+    /// An operation exceeded its time limit.
     #[error("timed out after {timeout:?} waiting for {what}")]
     Timeout {
-        /// Awaited event.
+        /// Awaited event as text.
         what: String,
         /// Time limit.
         timeout: Duration,
     },
-    /// The controller did not confirm its shutdown: it was lost before, did not finish in time, or
-    /// could not make its caches durable.
+    /// The controller did not confirm its shutdown: acknowledged writes may not be durable.
     #[error(
         "the controller did not confirm its shutdown, so writes that it had answered may not be \
          durable: {0}"
     )]
     NotShutDown(Box<HostError>),
-    /// This host cannot operate the controller.
+    /// This host does not support the controller or the operation.
     #[error("the controller cannot be used: {0}")]
     Unsupported(String),
 }
 
-/// Cause of the loss of a queue.
+/// Cause of the loss of a queue or its commands.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
     /// The connection ended.
     #[error("{}", advice::of_disconnect(*.0))]
     Disconnected(DisconnectReason),
-    /// A capsule could not be sent.
+    /// Sending a capsule failed.
     #[error("{}", trouble::of_completion(.0.code()))]
     Transport(WorkStatus),
-    /// The controller broke the protocol.
+    /// The controller violated the protocol.
     #[error("the controller broke the protocol: {0}")]
     Protocol(String),
-    /// The host gave up the controller.
+    /// The host gave the controller up.
     #[error("{0}")]
     GivenUp(Cause),
-    /// The host closed the connection.
+    /// This host closed the connection.
     #[error("closed by this host")]
     Closed,
-    /// The namespace is not the disk that was opened.
+    /// The namespace with this NSID is another disk than the opened one.
     #[error("namespace {0} is another disk than was opened")]
     Replaced(u32),
-    /// The controller was lost and could not be reconnected.
+    /// All attempts to reconnect failed.
     #[error("{first}; connecting again failed: {last}")]
     NotBack {
-        /// Cause of the loss.
+        /// Cause of the first loss.
         first: Box<Loss>,
-        /// Error of the last attempt to reconnect.
+        /// Error of the last attempt.
         last: String,
     },
 }
 
 impl Loss {
-    /// True if the loss is a consequence of a cause that it does not name.
+    /// True for losses that only follow from an earlier, unnamed error.
     pub(crate) fn is_consequence(&self) -> bool {
         matches!(
             self,

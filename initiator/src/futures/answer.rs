@@ -1,4 +1,4 @@
-//! Cell that one thread fills and a task awaits.
+//! One-shot channel from the host's thread to a task.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,11 +9,11 @@ use cairn_rdma::FabricError;
 
 use crate::error::HostError;
 
-/// Future result. Dropping it drops the result, not the work.
+/// Receiver of a result. Dropping it discards the result; the work continues.
 #[derive(Debug)]
 pub(super) struct Answer<T>(Arc<Cell<T>>);
 
-/// Sender of the result. Dropping it unused reports that the host's thread has ended.
+/// Sender of a result. Dropping it unused reports that the host's thread has ended.
 #[derive(Debug)]
 pub(super) struct Promise<T>(Option<Arc<Cell<T>>>);
 
@@ -26,7 +26,6 @@ struct State<T> {
     waker: Option<Waker>,
 }
 
-/// Creates a connected pair.
 pub(super) fn promise<T>() -> (Promise<T>, Answer<T>) {
     let cell = Arc::new(Cell(Mutex::new(State {
         result: None,

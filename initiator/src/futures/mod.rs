@@ -1,8 +1,8 @@
-//! Asynchronous host: commands as futures, for any executor.
+//! Asynchronous host with commands as futures, for any executor.
 //!
-//! One thread owns and polls the [`Host`] and sleeps while idle. Tasks send it commands by a
-//! channel and await cells that it fills. This costs an allocation and two thread switches for each
-//! command; latency-critical programs should poll a [`Controller`](crate::Controller) directly.
+//! A thread owns and polls the [`Host`], and sleeps while idle. Tasks send commands to it by a channel. Each command
+//! costs an allocation and two thread switches; programs with strict latency requirements should poll a
+//! [`Controller`](crate::Controller) directly.
 
 mod answer;
 mod thread;
@@ -29,10 +29,9 @@ use crate::queue::Ended;
 use answer::{Answer, Promise, promise};
 use thread::{Order, Submission, Worker};
 
-/// Future end of a command.
+/// Future that completes when a command has ended.
 ///
-/// The command continues if this is dropped. Its buffer is dropped when it has ended, so it is
-/// never reused before.
+/// If it is dropped, the command still runs to its end and then drops the buffer.
 #[derive(Debug)]
 #[must_use = "a command continues without its future, but its result and its buffer are dropped"]
 pub struct Completion(Answer<Ended>);
@@ -50,7 +49,7 @@ impl Future for Completion {
     }
 }
 
-/// Connected host with asynchronous commands, shared between tasks by [`Arc`].
+/// Connected host with asynchronous commands, shared between tasks in an [`Arc`].
 #[derive(Debug)]
 pub struct AsyncHost {
     orders: Sender<Order>,
@@ -62,10 +61,10 @@ pub struct AsyncHost {
 }
 
 impl AsyncHost {
-    /// Connects like [`Host::connect`], on a separate thread.
+    /// Connects to a controller on a new thread.
     ///
     /// # Errors
-    /// As for [`Host::connect`], or the thread cannot start.
+    /// Same as [`Host::connect`]. Also if the thread cannot be started.
     pub async fn connect(
         provider: Arc<dyn Provider>,
         options: HostOptions,
@@ -93,22 +92,22 @@ impl AsyncHost {
         })
     }
 
-    /// Number of I/O queues; their QIDs start at 1.
+    /// Number of I/O queues; QIDs start at 1.
     #[must_use]
     pub fn io_queues(&self) -> u16 {
         self.io_queues
     }
 
-    /// Allocates memory that the controller may read and write.
+    /// Allocates registered memory that the controller may read and write.
     ///
     /// # Errors
-    /// The system has no such memory, or cannot lock it.
+    /// The memory cannot be allocated or locked.
     pub fn buffer(&self, length: usize) -> Result<Buffer, HostError> {
         Ok(Buffer::new(&*self.device, length)?)
     }
 
-    /// Submits a command on queue `qid`, delayed while the queue is full. The command is sent even
-    /// if the result is not awaited, and owns its buffer until its end:
+    /// Submits a command on queue `qid`; while the queue is full, the command waits. The command owns its buffer until
+    /// it ends, even if the future is dropped:
     ///
     /// ```compile_fail,E0382
     /// # fn main() {}
@@ -129,8 +128,7 @@ impl AsyncHost {
         Completion(answer)
     }
 
-    /// Submits an I/O command, rotating over the queues, and turns any status except success into
-    /// an error.
+    /// Submits an I/O command on the next queue in rotation. A status other than success becomes an error.
     pub async fn run(&self, command: impl Into<Command>, data: Data<'static>) -> Ended {
         let command = command.into();
         let turn = self.next_queue.fetch_add(1, Ordering::Relaxed);
@@ -143,22 +141,20 @@ impl AsyncHost {
         Ended { answer, ..ended }
     }
 
-    /// Runs blocking work on the host's thread, such as admin commands. Other tasks' results are
-    /// delayed meanwhile.
+    /// Runs blocking work, such as admin commands, on the host's thread. Other commands make no progress meanwhile.
     ///
     /// # Errors
-    /// As for `work`.
+    /// The error returned by `work`.
     ///
     /// # Panics
-    /// If `work` does: in the task that awaits it.
+    /// If `work` panics: the panic continues in the task that awaits it.
     pub async fn with_host<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Host) -> Result<T, HostError> + Send + 'static,
     ) -> Result<T, HostError> {
         let (promise, answer) = promise();
         self.order(Order::Work(Box::new(move |host| {
-            // Other tasks share this thread: a panic must only end the task that requested the
-            // work.
+            // The thread serves all tasks, so a panic of `work` must not end it.
             let work = AssertUnwindSafe(|| work(host));
             match catch_unwind(work) {
                 Ok(result) => promise.keep(Ok(Ok(result))),
@@ -171,18 +167,18 @@ impl AsyncHost {
         }
     }
 
-    /// Opens the namespace `nsid`.
+    /// Opens namespace `nsid`.
     ///
     /// # Errors
-    /// As for [`Host::open_namespace`].
+    /// Same as [`Host::open_namespace`].
     pub async fn open_namespace(&self, nsid: u32) -> Result<Namespace, HostError> {
         self.with_host(move |host| host.open_namespace(nsid)).await
     }
 
-    /// Shuts the controller down and ends the thread. Commands in flight are lost.
+    /// Shuts the controller down and ends the thread. Commands in flight end as lost.
     ///
     /// # Errors
-    /// As for [`Host::shutdown`].
+    /// Same as [`Host::shutdown`].
     pub async fn shutdown(mut self) -> Result<(), HostError> {
         let (promise, answer) = promise();
         self.order(Order::Shutdown(promise));
@@ -192,7 +188,7 @@ impl AsyncHost {
     }
 
     fn order(&self, order: Order) {
-        // If the thread has ended, the order is dropped, which reports that to the task.
+        // If the thread has ended, dropping the order reports that to the task.
         let _ = self.orders.send(order);
         self.wake.wake();
     }
@@ -209,7 +205,7 @@ impl AsyncHost {
 }
 
 impl Drop for AsyncHost {
-    /// Ends the connections without a shutdown, if there was none.
+    /// Without a previous [`shutdown`](Self::shutdown), disconnects without shutting the controller down.
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.order(Order::Leave);
@@ -218,5 +214,5 @@ impl Drop for AsyncHost {
     }
 }
 
-/// Result of connecting, reported by the thread.
+/// Sender of the result of connecting: number of I/O queues, and the device.
 type Ready = Promise<(u16, Arc<dyn Device>)>;

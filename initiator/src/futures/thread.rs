@@ -1,4 +1,4 @@
-//! Thread of an asynchronous host.
+//! Thread that owns the host of an [`AsyncHost`](super::AsyncHost).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::namespace::Command;
 use crate::options::HostOptions;
 use crate::queue::{Ended, Unsent};
 
-/// Busy-poll time before the thread sleeps.
+/// Time without work after which the thread sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
@@ -27,7 +27,6 @@ pub(super) enum Order {
     Leave,
 }
 
-/// Command with the sender of its result.
 pub(super) struct Submission {
     pub(super) qid: u16,
     pub(super) command: Command,
@@ -38,9 +37,9 @@ pub(super) struct Submission {
 pub(super) struct Worker {
     inbox: Receiver<Order>,
     wake: Arc<Wake>,
-    /// Commands for full queues, by queue, oldest first.
+    /// Commands that wait because their queue is full, by queue, oldest first.
     backlogs: Vec<VecDeque<Submission>>,
-    /// Result senders by queue and CID.
+    /// Senders of results of submitted commands, by queue and CID.
     waiting: Vec<Vec<Option<Promise<Ended>>>>,
 }
 
@@ -70,7 +69,7 @@ impl Worker {
         match end {
             End::Shutdown(promise) => promise.keep(host.shutdown()),
             End::Leave => {
-                // The caller has gone, so nothing receives the result.
+                // The `AsyncHost` is dropped, so no task receives the result.
                 let _ = host.disconnect();
             }
         }
@@ -94,14 +93,13 @@ impl Worker {
             self.submit(host);
             busy |= host.poll();
             busy |= self.reap(host);
-            // Only work of the caller takes events.
             let now = Instant::now();
             if busy {
                 idle_since = now;
             } else if now - idle_since > SPIN {
                 let latest = now + SLEEP_MAX;
                 let wake = host.next_deadline().unwrap_or(latest).min(latest);
-                // A removed device has reported it by an event, so continue.
+                // Sleeping fails only for a removed device, whose removal the next poll reports.
                 let _ = sleep_until_ready_or_woken(host.endpoint(), &self.wake, wake);
             }
         }
@@ -115,7 +113,7 @@ impl Worker {
         self.backlogs[qid].push_back(submission);
     }
 
-    /// Submits commands in order until their queue is full.
+    /// Submits waiting commands in order until their queue is full.
     fn submit(&mut self, host: &mut Host) {
         for qid in 0..self.backlogs.len() {
             self.submit_to(host, qid);

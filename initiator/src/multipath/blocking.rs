@@ -16,16 +16,16 @@ use crate::queue::{Ended, Response};
 use crate::waiting::{self, Waiting};
 
 impl Multipath {
-    /// Connects each of `paths` and waits until one is usable and the others have been tried.
+    /// Connects `paths` and blocks until at least one is usable and each of the others has connected or failed.
     ///
-    /// As with `nvme connect`, a controller that was never reached is not tried again; one that was
-    /// reached and lost is.
+    /// A path whose first connection fails is not tried again, as with `nvme connect`. A path lost later is
+    /// reconnected.
     ///
     /// # Errors
-    /// No path is usable: the error of the first.
+    /// The error of the first path, if no path is usable.
     ///
     /// # Panics
-    /// If there is no path.
+    /// If `paths` is empty.
     pub fn connect(
         provider: &dyn Provider,
         paths: impl IntoIterator<Item = HostOptions>,
@@ -41,8 +41,8 @@ impl Multipath {
             .collect::<Result<_, HostError>>()?;
         let mut multipath = Self::begin(paths, options, Instant::now())?;
         let patience = Instant::now() + multipath.timeout;
-        // Each step has its own time limit. A path that takes longer than `patience` may join later
-        // if another is usable.
+        // The controllers limit the time of each step. A path slower than `patience` may join later if another is
+        // usable.
         while multipath.is_trying() {
             let now = Instant::now();
             if now >= patience && multipath.has_usable_path() {
@@ -67,7 +67,7 @@ impl Multipath {
         })
     }
 
-    /// True if a path is usable, so that a command would be sent at once.
+    /// True if a command would be sent at once.
     #[must_use]
     pub fn has_usable_path(&self) -> bool {
         (0..self.paths.len()).any(|path| self.set.is_usable(path))
@@ -84,12 +84,10 @@ impl Multipath {
         self.no_path()
     }
 
-    /// Blocks until a command has ended: completed, without any path left, or timed out
-    /// ([`HostError::Timeout`]).
+    /// Blocks until a command has ended with a response or an error.
     ///
-    /// On timeout a waiting command is removed. If the command is in flight, its controller counts
-    /// as lost, as after [`HostOptions::command_timeout`]. This returns once the connection is
-    /// closed, so that no path accesses the buffer.
+    /// After the timeout, the command ends in [`HostError::Timeout`]. If it is in flight, its controller counts as
+    /// lost, and this method returns after the connection is closed, when the buffer is no longer accessed.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -106,7 +104,7 @@ impl Multipath {
                 let answer = ended.answer.map_err(|_| why);
                 return Ended { answer, ..ended };
             }
-            // A device that fails here reports the end of its connections as an event.
+            // Sleeping on a failed device fails; the next poll reports the end of its connections.
             waiting::step(self);
         }
     }
@@ -116,21 +114,20 @@ impl Multipath {
         HostError::Timeout { what, timeout }
     }
 
-    /// Submits a command, waits for its end ([`wait`](Self::wait)), and turns any status except
-    /// success into an error. The command has the buffer until then.
+    /// Submits a command and blocks until it ends ([`wait`](Self::wait)). A status other than success becomes an error.
     ///
     /// # Errors
-    /// As for [`submit`](Self::submit), the reason of a missing response, or the status.
+    /// The submission failed ([`submit`](Self::submit)), no response arrived, or the status is not success.
     ///
     /// # Panics
-    /// As [`submit`](Self::submit).
+    /// Same as [`submit`](Self::submit).
     pub fn run(&mut self, sqe: Sqe, data: Data<'_, &mut Buffer>) -> Result<Response, HostError> {
         let ticket = self.submit(sqe, data.lend())?;
         let response = self.wait(ticket).answer?;
         response.require_success(|| command_name(1, &sqe))
     }
 
-    /// Changes the timeout of blocking calls, which defaults to the longest of the paths.
+    /// Changes the timeout of blocking methods. The default is the longest timeout of the paths.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
@@ -138,7 +135,7 @@ impl Multipath {
     /// Polls until `ready` returns a value. Blocks.
     ///
     /// # Errors
-    /// The timeout is over, or a device is gone.
+    /// The timeout is over, or a device is removed.
     pub fn wait_until<T>(
         &mut self,
         what: impl Into<String>,
@@ -148,11 +145,11 @@ impl Multipath {
         waiting::wait_until(self, what, timeout, ready)
     }
 
-    /// Next command that ends, or `None` after `patience`. For callers that poll again soon:
-    /// pending acknowledgements are sent with their next commands.
+    /// Blocks until a command ends, or returns `None` after `patience`. Does not send pending acknowledgements: callers
+    /// should poll again soon.
     ///
     /// # Errors
-    /// A device is gone.
+    /// A device is removed.
     pub fn wait_any(
         &mut self,
         patience: Duration,
@@ -164,22 +161,20 @@ impl Multipath {
         }
     }
 
-    /// Sleeps until there may be something to poll, or until `latest`. Does not poll, and may
-    /// return early.
+    /// Sleeps until a poll may find work, or until `latest`. May return early.
     ///
     /// # Errors
-    /// A device is gone.
+    /// A device is removed.
     pub fn sleep(&mut self, latest: Instant) -> Result<(), HostError> {
         let wake = self.next_deadline().unwrap_or(latest).min(latest);
         let endpoints = self.paths.iter_mut().map(|path| path.controller.endpoint());
         Ok(sleep_until_any_ready(endpoints, wake)?)
     }
 
-    /// Shuts all controllers down and waits until their connections are closed. Ignores controllers
-    /// that were lost before.
+    /// Shuts all live controllers down and blocks until all connections are closed.
     ///
     /// # Errors
-    /// The connections do not close in time, or a live controller does not confirm its shutdown
+    /// A connection does not close in time, or a live controller does not confirm its shutdown
     /// ([`HostError::NotShutDown`]).
     pub fn close(mut self) -> Result<(), HostError> {
         let was_live = |path: &super::Path| path.controller.is_live();
@@ -210,7 +205,7 @@ impl Waiting for Multipath {
 
     fn settle(&mut self) {
         for path in &mut self.paths {
-            // A removed device has no acknowledgement to send.
+            // Arming sends pending acknowledgements; it fails only for a removed device.
             let _ = path.controller.endpoint().arm();
         }
     }

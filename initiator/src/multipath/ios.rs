@@ -1,5 +1,4 @@
-//! Commands of a [`Multipath`](super::Multipath). Each has a slot from its submission until its
-//! result is taken, on all paths that it takes.
+//! Table of submitted commands. A command keeps its slot on all paths until its result is taken.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,8 +17,8 @@ pub struct PathTicket {
 }
 
 impl PathTicket {
-    /// Index below the depth, unique among commands whose result is not taken. Usable as index of
-    /// the caller's table.
+    /// Slot of the command, below [`MultipathOptions::depth`](super::MultipathOptions::depth). Unique until the result
+    /// is taken, so usable as an index.
     #[must_use]
     pub fn slot(&self) -> u16 {
         self.slot
@@ -34,7 +33,7 @@ enum Phase {
     Free,
     /// The command waits for a path.
     Waiting,
-    /// The command was sent on this path, with this ticket of its controller.
+    /// The command was sent on the path with this index; the ticket is its controller's.
     Sent(usize, Ticket),
     /// Completed.
     Done(Answer),
@@ -43,37 +42,36 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Io {
     pub(super) sqe: Sqe,
-    /// Data in registered memory, if any. Capsule data is not used: it would have to be kept for
-    /// another attempt.
+    /// Registered data of the command, if any. In-capsule data is not supported, because a retry would need a copy.
     part: Option<Part>,
-    /// Failures on connected paths, other than by ANA state.
+    /// Number of failures on connected paths, without ANA statuses.
     pub(super) failovers: u8,
     /// Earliest time of the next attempt.
     not_before: Duration,
     phase: Phase,
     generation: u32,
-    /// True if the owner abandoned the command: no other path sends it.
+    /// True if the owner gave the command up: it is not sent on another path.
     given_up: bool,
-    /// True if no caller takes the result: the completion frees the slot.
+    /// True if the owner abandoned the result: the slot is freed when the command ends.
     orphan: bool,
 }
 
 impl Io {
-    /// Data as registered for a path's controller.
+    /// Data with the registration for path `path`.
     pub(super) fn data_on(&self, path: usize) -> Data<'static> {
         let part = self.part.as_ref();
         part.map_or(Data::None, |part| Data::Registered(part.on_path(path)))
     }
 }
 
-/// Slots of the commands. Allocates only at creation.
+/// Table of commands, allocated once.
 #[derive(Debug)]
 pub(super) struct Ios {
     slots: Vec<Io>,
     free: Vec<u16>,
-    /// Slots that wait for a path, longest first.
+    /// Slots of commands that wait for a path, oldest first.
     waiting: VecDeque<u16>,
-    /// Completed slots not yet taken, oldest first.
+    /// Slots of ended commands, oldest first.
     done: VecDeque<u16>,
 }
 
@@ -98,7 +96,7 @@ impl Ios {
         }
     }
 
-    /// Adds a command that waits for a path; `None` if all slots are in use.
+    /// Adds a command in phase `Waiting`; `None` if all slots are in use.
     pub(super) fn add(&mut self, sqe: Sqe, part: Option<Part>) -> Option<PathTicket> {
         let slot = self.free.pop()?;
         let io = &mut self.slots[usize::from(slot)];
@@ -126,7 +124,7 @@ impl Ios {
         self.waiting.len()
     }
 
-    /// Returns the oldest waiting command that `may_go` allows.
+    /// Returns the slot of the oldest waiting command that is due and accepted by `may_go`.
     pub(super) fn next(&self, now: Duration, may_go: impl Fn(&Sqe) -> bool) -> Option<u16> {
         let mut waiting = self.waiting.iter().copied();
         waiting.find(|&slot| {
@@ -135,25 +133,23 @@ impl Ios {
         })
     }
 
-    /// Earliest end of a pause among waiting commands.
+    /// Earliest future time at which a waiting command becomes due.
     pub(super) fn next_pause(&self, now: Duration) -> Option<Duration> {
         let pauses = self.waiting.iter().map(|&slot| self.get(slot).not_before);
         pauses.filter(|&end| end > now).min()
     }
 
-    /// Delays the next attempt of a command.
     pub(super) fn pause_until(&mut self, slot: u16, moment: Duration) {
         self.slots[usize::from(slot)].not_before = moment;
     }
 
-    /// Records that a waiting command was sent.
     pub(super) fn sent(&mut self, slot: u16, path: usize, ticket: Ticket) {
         self.wait_no_more(slot);
         self.slots[usize::from(slot)].phase = Phase::Sent(path, ticket);
     }
 
-    /// Abandons a command, whose owner waits for its end: no path sends it any more. Returns its
-    /// path and ticket if it is in flight.
+    /// Marks a command as given up, so that no path sends it. A waiting command ends with `why`. Returns path and
+    /// ticket of a command in flight.
     pub(super) fn give_up(
         &mut self,
         ticket: PathTicket,
@@ -170,7 +166,7 @@ impl Ios {
         None
     }
 
-    /// Requeues a command in flight at the front. An abandoned command ends with `answer` instead.
+    /// Moves a command in flight to the front of the waiting commands. A given-up command ends with `answer` instead.
     pub(super) fn wait_again(&mut self, slot: u16, failed_over: bool, answer: Answer) {
         let io = &mut self.slots[usize::from(slot)];
         assert!(matches!(io.phase, Phase::Sent(..)), "{io:?}");
@@ -193,7 +189,7 @@ impl Ios {
         self.finish(slot, Err(error));
     }
 
-    /// Completes a command in flight.
+    /// Ends a command in flight with its response.
     pub(super) fn answer(&mut self, slot: u16, answer: Answer) {
         let io = &self.slots[usize::from(slot)];
         assert!(matches!(io.phase, Phase::Sent(..)), "{io:?}");
@@ -210,7 +206,6 @@ impl Ios {
         }
     }
 
-    /// Takes the result of a command, if available.
     pub(super) fn take(&mut self, ticket: PathTicket) -> Option<Ended> {
         self.check(ticket);
         let place = self.done.iter().position(|&slot| slot == ticket.slot)?;
@@ -218,15 +213,14 @@ impl Ios {
         Some(self.take_done(ticket.slot))
     }
 
-    /// Takes the oldest result.
     pub(super) fn take_oldest(&mut self) -> Option<(PathTicket, Ended)> {
         let slot = self.done.pop_front()?;
         let generation = self.slots[usize::from(slot)].generation;
         Some((PathTicket { slot, generation }, self.take_done(slot)))
     }
 
-    /// Abandons a command and discards its result. An unsent command is never sent. A command in
-    /// flight is sent on no other path, and keeps its buffer until it ends.
+    /// Abandons a command and its result. A waiting command is never sent. A command in flight is not sent on another
+    /// path, and its slot and buffer are freed when it ends.
     pub(super) fn forget(&mut self, ticket: PathTicket) {
         if self.take(ticket).is_some() {
             return;
@@ -328,7 +322,6 @@ mod tests {
     fn a_command_that_was_given_up_is_sent_by_no_path() {
         let add = |ios: &mut Ios| ios.add(Sqe::new_zeroed(), None).unwrap();
         let mut ios = Ios::new(1);
-        // A waiting command ends at once, and its slot is free.
         let ticket = add(&mut ios);
         ios.forget(ticket);
         assert_eq!((ios.outstanding(), ios.next(NOW, |_| true)), (0, None));
@@ -336,7 +329,6 @@ mod tests {
         assert_eq!(ios.give_up(ticket, no_path()), None);
         assert_eq!(ios.next(NOW, |_| true), None);
         assert!(ios.take(ticket).unwrap().answer.is_err());
-        // The command is in flight, and its path is lost.
         let ticket = add(&mut ios);
         ios.sent(ticket.slot(), 3, SENT);
         assert_eq!(ios.give_up(ticket, no_path()), Some((3, SENT)));

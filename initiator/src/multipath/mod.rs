@@ -1,25 +1,21 @@
-//! Access to a namespace through several controllers.
+//! Access to one namespace through several controllers.
 //!
-//! A [`Multipath`] takes commands for one namespace like a [`Controller`]: it never blocks, reads
-//! no clock, and gives each command exactly one result. Path selection and failover follow Linux's
-//! native multipath ([`nvme_proto::host::multipath`]):
+//! A [`Multipath`] is polled like a [`Controller`] and gives each command exactly one result. Path selection and
+//! failover follow Linux's native multipath ([`nvme_proto::host::multipath`]):
 //!
-//! - Paths in ANA Optimized are used, in rotation or by load ([`Policy`]). Without any, those in
-//!   ANA Non-Optimized are used, and no others.
-//! - A command that failed because of its path goes to another one: it was refused with a path
-//!   related status, or its connection broke. The caller sees neither. After a broken connection it
-//!   is unknown whether a write was executed, so the write and other writes of its blocks wait
-//!   first ([why](nvme_proto::host::multipath#a-write-in-doubt)).
-//! - Without a path, commands wait while a controller may come back ([`Recovery::ctrl_loss_tmo`])
-//!   and commands may wait for it ([`Recovery::fast_io_fail_tmo`]). Then they end in
-//!   [`HostError::NoPath`].
+//! - Paths in ANA Optimized state are used, by [`Policy`]. If there are none, paths in ANA Non-Optimized state are
+//!   used. Paths in other states are never used.
+//! - A command is sent on another path if it fails with a path related status or its connection breaks. After a broken
+//!   connection the target may still execute a write. That write and other writes of its blocks therefore wait before
+//!   they are sent ([details](nvme_proto::host::multipath#a-write-in-doubt)).
+//! - Without a usable path, commands wait within [`Recovery::ctrl_loss_tmo`] and [`Recovery::fast_io_fail_tmo`].
+//!   Afterwards they end in [`HostError::NoPath`].
 //!
-//! Every path must lead to the same namespace, with equal size and identifiers (UUID, NGUID,
-//! EUI-64; at least one). Any other path is refused and never used. This is checked again whenever
-//! its controller is back or reports a change.
+//! All paths must lead to the same namespace: equal size, and equal UUID, NGUID or EUI-64, of which at least one is
+//! required. Other paths are refused. The check is repeated after each reconnection and reported change.
 //!
-//! Data is in [`Buffer`]s that are registered for every path. [`Multipath::connect`] and
-//! [`Multipath::run`] block; the rest is for programs with their own clock and event loop.
+//! [`Multipath::buffer`] registers a buffer with the devices of all paths. [`Multipath::connect`] and
+//! [`Multipath::run`] block; the other methods do not.
 //!
 //! [`Recovery::ctrl_loss_tmo`]: crate::Recovery::ctrl_loss_tmo
 //! [`Recovery::fast_io_fail_tmo`]: crate::Recovery::fast_io_fail_tmo
@@ -53,30 +49,29 @@ pub use crate::namespace::DiskIdentity as Identity;
 pub use ios::PathTicket;
 pub use nvme_proto::host::multipath::{Link, Policy};
 
-/// Maximum pending events; beyond that, the oldest are dropped.
+/// Maximum number of queued events; the oldest is dropped when it is exceeded.
 const EVENTS_MAX: usize = 256;
 
-/// Selection of the namespace, and use of its paths.
+/// Options of a [`Multipath`].
 #[derive(Debug, Clone, Copy)]
 pub struct MultipathOptions {
-    /// NSID; a shared namespace has the same NSID on every controller of its subsystem.
+    /// NSID, equal at all controllers of the subsystem.
     pub nsid: u32,
-    /// Required UUID, if any.
+    /// Required UUID of the namespace, if any.
     pub uuid: Option<[u8; 16]>,
-    /// Policy among equally good paths.
+    /// Selection policy among paths with equal ANA state.
     pub policy: Policy,
-    /// Maximum commands in flight.
+    /// Maximum number of submitted commands without a result.
     pub depth: u16,
-    /// Time that a write of a lost path waits before another path sends it, from the close of the
-    /// lost connection.
+    /// Time between the close of a connection and the resending of its unanswered writes on another path.
     ///
-    /// `None`: until the lost controller cannot execute it any more, by KATO and CQT. Zero: no
-    /// wait, as in Linux; then a target that was only paused may execute it over newer data.
+    /// `None`: until the lost controller can no longer execute the write, from KATO and CQT. Zero: no wait, as in
+    /// Linux; a target that was only paused may then overwrite newer data with an old write.
     pub write_hold: Option<Duration>,
 }
 
 impl MultipathOptions {
-    /// Options for namespace `nsid`: round robin, 128 commands.
+    /// Defaults for namespace `nsid`: round robin, 128 commands.
     #[must_use]
     pub fn new(nsid: u32) -> Self {
         Self {
@@ -89,7 +84,7 @@ impl MultipathOptions {
     }
 }
 
-/// Namespace as reported by all its paths.
+/// Namespace with properties that are equal on all paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Namespace {
     /// NSID of the namespace.
@@ -105,19 +100,19 @@ pub struct Namespace {
 /// State of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathState {
-    /// Address of the path's target.
+    /// Address of the target.
     pub remote: SocketAddr,
     /// Connection state of the path's controller.
     pub link: Link,
     /// ANA state of the namespace, if known.
     pub ana: Option<AnaState>,
-    /// True if commands may use the path.
+    /// True if commands may be sent on the path.
     pub usable: bool,
     /// Commands in flight on the path.
     pub outstanding: u32,
-    /// Commands sent on the path in total.
+    /// Total number of commands sent on the path.
     pub commands: u64,
-    /// Reason why the path is refused although its controller may be connected.
+    /// Reason why the path is refused, if it is.
     pub refused: Option<String>,
 }
 
@@ -128,11 +123,11 @@ pub enum PathEvent {
     Controller(Event),
     /// New ANA state; `None` if unknown.
     Ana(Option<AnaState>),
-    /// The path does not lead to the namespace, or cannot be used.
+    /// The path leads to another namespace or cannot be used.
     Refused(String),
 }
 
-/// Namespace with the controllers that lead to it.
+/// Namespace with its paths.
 #[derive(Debug)]
 pub struct Multipath {
     paths: Vec<Path>,
@@ -142,7 +137,7 @@ pub struct Multipath {
     options: MultipathOptions,
     namespace: Option<Namespace>,
     events: VecDeque<(usize, PathEvent)>,
-    /// Smallest maximum transfer of the controllers.
+    /// Smallest maximum transfer of all controllers, in bytes.
     transfer_max: u32,
     timeout: Duration,
     origin: Instant,
@@ -150,16 +145,15 @@ pub struct Multipath {
 }
 
 impl Multipath {
-    /// Starts to connect to a controller for each of `paths`, through the given device.
-    /// [`Self::poll`] continues.
+    /// Starts to connect a controller for each of `paths` through the given device. Call [`Self::poll`] to continue.
     ///
-    /// Ignores [`HostOptions::requeue`]: other paths take the commands of a lost controller.
+    /// [`HostOptions::requeue`] is ignored, because commands of a lost controller are sent on other paths.
     ///
     /// # Errors
-    /// No memory for the queues.
+    /// The queues cannot be allocated.
     ///
     /// # Panics
-    /// If there is no path.
+    /// If `paths` is empty.
     pub fn begin(
         paths: impl IntoIterator<Item = (Arc<dyn Device>, HostOptions)>,
         options: MultipathOptions,
@@ -182,7 +176,7 @@ impl Multipath {
             multipath.timeout = multipath.timeout.max(host.timeout);
             let host = HostOptions {
                 requeue: false,
-                // Lost writes wait here instead, for all paths.
+                // `Multipath` itself delays lost writes, for all paths.
                 write_hold: Some(Duration::ZERO),
                 ..host
             };
@@ -194,19 +188,19 @@ impl Multipath {
         Ok(multipath)
     }
 
-    /// Namespace, once a path has led to it.
+    /// Namespace; `None` until the first path has identified it.
     #[must_use]
     pub fn namespace(&self) -> Option<&Namespace> {
         self.namespace.as_ref()
     }
 
-    /// Maximum data length of a command in bytes, on every path that was live so far.
+    /// Maximum data length of a command in bytes: the minimum of all controllers that were live.
     #[must_use]
     pub fn transfer_max(&self) -> u32 {
         self.transfer_max
     }
 
-    /// States of the paths, in the order of creation.
+    /// States of the paths, in the order of `paths` at creation.
     pub fn paths(&self) -> impl Iterator<Item = PathState> {
         self.paths
             .iter()
@@ -228,43 +222,42 @@ impl Multipath {
         &self.paths[path].controller
     }
 
-    /// Number of commands in flight or waiting.
+    /// Number of commands without a result.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.ios.outstanding()
     }
 
-    /// Number of commands that wait for a path, or until an unanswered write can no longer be
-    /// executed.
+    /// Number of commands that are not sent: for lack of a path, or because a lost write may still be executed.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.ios.waiting()
     }
 
-    /// Takes the oldest event, with the index of its path.
+    /// Takes the oldest event with the index of its path.
     pub fn take_event(&mut self) -> Option<(usize, PathEvent)> {
         self.events.pop_front()
     }
 
-    /// Allocates memory that every path's controller may read and write.
+    /// Allocates memory registered with the device of each path.
     ///
     /// # Errors
-    /// The system has no such memory, or cannot lock it.
+    /// The memory cannot be allocated or locked.
     pub fn buffer(&self, length: usize) -> Result<Buffer, HostError> {
         let devices = self.paths.iter().map(|path| path.controller.device());
         Ok(Buffer::for_paths(devices, length)?)
     }
 
-    /// Sends a command on the best path, or queues it; fills in NSID, CID, PSDT and data pointer.
+    /// Sends a command on the best path, or queues it. Fills in NSID, CID, PSDT and data pointer.
     ///
-    /// The command owns its buffer until it has ended.
+    /// The command owns its buffer until it ends.
     ///
     /// # Errors
-    /// [`MultipathOptions::depth`] commands are in flight ([`has_room`](Self::has_room)), or the
-    /// data are for a capsule, where they would be missing on another path.
+    /// [`MultipathOptions::depth`] commands are without a result ([`has_room`](Self::has_room)), or the data is
+    /// [`Data::InCapsule`].
     ///
     /// # Panics
-    /// If [`Self::buffer`] did not create the buffer.
+    /// If the buffer was not created by [`Self::buffer`].
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -307,7 +300,7 @@ impl Multipath {
         self.ios.has_room()
     }
 
-    /// Takes the end of a command, if reached, and voids the ticket.
+    /// Removes and returns the result of a command if it has ended. The ticket is then void.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -315,12 +308,12 @@ impl Multipath {
         self.ios.take(ticket)
     }
 
-    /// Removes and returns the oldest result of a command, with its ticket.
+    /// Removes and returns the oldest result of a command with its ticket.
     pub fn reap(&mut self) -> Option<(PathTicket, Ended)> {
         self.ios.take_oldest()
     }
 
-    /// Abandons a command. A waiting command is never sent. A command in flight is not retried on
+    /// Abandons a command and discards its result. A waiting command is never sent. A command in flight is not sent on
     /// other paths, and its buffer is dropped when it ends.
     ///
     /// # Panics

@@ -1,4 +1,4 @@
-//! Path of a multipath namespace: a controller, and what it reports of the namespace.
+//! Path of a multipath namespace: a controller, and the identity and ANA state it reports.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -19,23 +19,23 @@ use crate::event::Event;
 use crate::queue::{Ended, Response, Ticket};
 use crate::reading::Reading;
 
-/// Maximum bytes of the ANA log, enough for a million namespaces.
+/// Maximum accepted size of the ANA log in bytes, enough for a million namespaces.
 const ANA_LOG_MAX: usize = 4 << 20;
 const SCRATCH_BYTES: usize = 64 << 10;
-/// Retries of a query that the controller fails.
+/// Number of retries of a failed query.
 const TRIES_MAX: u8 = 5;
 const TRY_AGAIN: Duration = Duration::from_millis(200);
-/// Pause before an unusable path is queried anew.
+/// Time between attempts to query a refused path again.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// Bytes of log page 04h, read to re-arm its event.
+/// Size of log page 04h in bytes.
 const CHANGED_LIST_BYTES: u32 = 4096;
-/// Minimum ANATT, for controllers that report none.
+/// Minimum ANATT, used for controllers that report a smaller one.
 const ANATT_LEAST: Duration = Duration::from_secs(1);
 
-/// Queries to a path's controller, in order.
+/// Queries sent to a controller, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Question {
-    /// Log page 04h, read only to re-arm its event.
+    /// Read of log page 04h, which re-arms its event. Its contents are ignored.
     ChangedNamespaces,
     Descriptors,
     Namespace,
@@ -60,40 +60,39 @@ const QUESTIONS: [Question; 4] = [
     Question::AnaLog,
 ];
 
-/// Result of a query.
+/// Result of one or more queries.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
     /// Identity and size of the namespace.
     Namespace(Namespace),
-    /// ANA state; `None` if the log does not list the namespace.
+    /// ANA state; `None` if the ANA log does not list the namespace.
     Ana(Option<AnaState>),
-    /// The path does not have the namespace, or a query failed.
+    /// The path lacks the namespace, or a query failed.
     Refused(String),
 }
 
-/// Path, with the state of its queries.
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) controller: Controller,
     nsid: u32,
     scratch: Buffer,
-    /// Pending queries, by index in [`QUESTIONS`].
+    /// Pending queries, indexed by `Question`.
     due: [bool; QUESTIONS.len()],
     asked: Option<(Question, Ticket)>,
-    /// Parts of the ANA log read so far.
+    /// Incomplete ANA log, if a read is in progress.
     ana_log: Option<Reading>,
-    /// Consecutive failures, and time of the next attempt.
+    /// Number of consecutive failed queries.
     failures: u8,
     ask_at: Duration,
     identity: Option<Identity>,
-    /// Reason why the path is refused although its controller is connected.
+    /// Reason why the path is refused, if it is.
     pub(super) refused: Option<String>,
-    /// True once the namespace was found through this path.
+    /// True if the namespace was identified on this path.
     pub(super) proven: bool,
-    /// True if the namespace may have changed.
+    /// True if the namespace must be identified again.
     pub(super) in_question: bool,
     pub(super) commands: u64,
-    /// Multipath slot of each command, by QID and CID.
+    /// Slot in `Ios` of each command, by QID and CID.
     owners: Vec<Vec<u16>>,
 }
 
@@ -120,10 +119,10 @@ impl Path {
         })
     }
 
-    /// Schedules the queries that an event requires.
+    /// Schedules the queries required by an event of the controller.
     pub(super) fn note(&mut self, event: &Event) {
         match event {
-            // Everything may have changed since the last connection.
+            // After a reconnection, all queries are repeated.
             Event::Live { .. } => {
                 self.due = [false, true, true, true];
                 (self.refused, self.ana_log) = (None, None);
@@ -138,7 +137,7 @@ impl Path {
         }
     }
 
-    /// State of the path, for an error message.
+    /// State of the path as text for error messages.
     pub(super) fn fate(&self) -> String {
         let remote = self.controller.options().remote;
         match &self.refused {
@@ -150,24 +149,24 @@ impl Path {
         }
     }
 
-    /// Schedules a read of the ANA log from its beginning, even if one is in progress.
+    /// Schedules a read of the ANA log from its start. A read in progress is discarded.
     pub(super) fn request_ana_log(&mut self) {
         self.ana_log = None;
         self.due[Question::AnaLog as usize] = true;
     }
 
-    /// True if a query result may soon make the path usable.
+    /// True if a pending query may make the path usable.
     pub(super) fn is_asking(&self) -> bool {
         self.refused.is_none() && (self.asked.is_some() || self.due.contains(&true))
     }
 
-    /// Time of the next query.
+    /// Earliest time at which the next query may be sent.
     pub(super) fn asks_at(&self) -> Option<Duration> {
         let waits = self.asked.is_none() && self.due.contains(&true) && self.controller.is_live();
         waits.then_some(self.ask_at)
     }
 
-    /// Pause before a command with this failure is retried.
+    /// Delay before a command that failed with `status` is retried.
     pub(super) fn pause(&self, status: Status) -> Duration {
         requeue::pause(status, self.controller.identity())
     }
@@ -178,7 +177,7 @@ impl Path {
         Duration::from_secs(seconds).max(ANATT_LEAST)
     }
 
-    /// Time for which the controller may still execute commands after a loss.
+    /// Time after a loss within which the controller may still execute commands.
     pub(super) fn time_in_doubt(&self) -> Duration {
         let kato_ms = self.controller.options().kato_ms;
         time_in_doubt(kato_ms, self.controller.identity())
@@ -199,7 +198,7 @@ impl Path {
         let next = self.due.iter().position(|&due| due)?;
         let question = QUESTIONS[next];
         if question == Question::AnaLog && !Cmic(self.controller.identity().cmic).ana() {
-            // Without ANA, every path is optimized.
+            // A controller without ANA reporting counts as ANA Optimized.
             self.due[next] = false;
             return Some(Answer::Ana(Some(AnaState::OPTIMIZED)));
         }
@@ -233,13 +232,13 @@ impl Path {
                     Reading::new(page, 0, length, piece_max, false)
                 };
                 let reading = self.ana_log.get_or_insert_with(begin);
-                // A complete log was parsed, so another part remains.
+                // `AnaLog::parse` accepts a complete log, so here a part is missing.
                 reading.next().expect("a page that ends is parsed")
             }
         }
     }
 
-    /// Maximum bytes of the ANA log, calculated as in Linux.
+    /// Maximum size of the ANA log in bytes, calculated from NANAGRPID and MNAN as in Linux.
     fn ana_log_bytes(&self) -> usize {
         let id = self.controller.identity();
         let groups = id.nanagrpid.get() as usize;
@@ -248,7 +247,7 @@ impl Path {
         bytes.min(ANA_LOG_MAX)
     }
 
-    /// Maximum bytes of a log page per command.
+    /// Maximum bytes of a log page read by one command.
     fn piece_max(&self) -> usize {
         SCRATCH_BYTES.min(self.controller.transfer_max() as usize)
     }
@@ -259,7 +258,7 @@ impl Path {
         answer: Result<Response, HostError>,
         now: Duration,
     ) -> Option<Answer> {
-        // The controller is lost: all queries are repeated when it is back.
+        // If the controller is lost, the queries are repeated after the reconnection.
         let status = answer.ok()?.cqe.status();
         if question == Question::ChangedNamespaces {
             return None;
@@ -280,8 +279,8 @@ impl Path {
         }
     }
 
-    /// Handles a failed query: retries after a pause, and after several failures refuses the path
-    /// until a retry succeeds.
+    /// Handles a failed query: retries it after a delay. After [`TRIES_MAX`] retries, refuses the path until a later
+    /// attempt succeeds.
     fn failed(&mut self, question: Question, status: Status, now: Duration) -> Option<Answer> {
         self.ana_log = None;
         self.failures = self.failures.saturating_add(1);
@@ -296,10 +295,10 @@ impl Path {
         Some(refused)
     }
 
-    /// Handles a part of the ANA log. The first part re-arms the event, so a log that changes
-    /// between parts is read anew.
+    /// Handles a part of the ANA log. Reading the first part re-arms the event, so a change during the read is reported
+    /// and the log is read again.
     fn read_ana_log(&mut self) -> Option<Answer> {
-        // Without a read in progress, the log is read from its beginning.
+        // A discarded read is started from the beginning.
         let reading = self.ana_log.as_mut()?;
         let (_, piece) = reading.next()?;
         reading.take(&self.scratch.bytes(0, piece as usize));
@@ -345,33 +344,31 @@ impl Path {
         Answer::Refused(why)
     }
 
-    /// I/O queue for a command in this slot, if connected and not full.
+    /// Returns the I/O queue for the command in slot `slot`, if that queue is connected and not full.
     pub(super) fn queue_for(&self, slot: u16) -> Option<u16> {
         let qid = 1 + slot % self.controller.io_queues().max(1);
         let room = self.controller.outstanding(qid) < usize::from(self.controller.depth(qid));
         (self.controller.is_live() && self.controller.is_up(qid) && room).then_some(qid)
     }
 
-    /// Records the slot of a command sent to the controller.
+    /// Records the slot of a sent command.
     pub(super) fn note_owner(&mut self, ticket: Ticket, slot: u16) {
         self.commands += 1;
         self.owners[usize::from(ticket.qid()) - 1][usize::from(ticket.cid())] = slot;
     }
 
-    /// Next I/O command completed by the controller, with its slot.
+    /// Returns the next ended command of queue `qid` with its slot.
     pub(super) fn reap(&mut self, qid: u16) -> Option<(u16, Result<Response, HostError>)> {
-        // The slot has the buffer for another attempt.
+        // The slot in `Ios` has its own handle of the buffer, so this one is dropped.
         let (ticket, Ended { answer, .. }) = self.controller.reap(qid)?;
         let slot = self.owners[usize::from(qid) - 1][usize::from(ticket.cid())];
         Some((slot, answer))
     }
 
-    /// IDs of I/O queues that may have commands.
     pub(super) fn queues(&self) -> std::ops::RangeInclusive<u16> {
         1..=self.owners.len() as u16
     }
 
-    /// Time of the next necessary poll.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.controller.next_deadline()
     }

@@ -13,7 +13,7 @@ use crate::event::Event;
 use crate::queue::Response;
 
 impl Multipath {
-    /// Makes all progress possible without waiting; returns whether there was any.
+    /// Does all work possible without waiting; returns true if there was any.
     pub fn poll(&mut self, now: Instant) -> bool {
         self.now = now;
         let mut progress = false;
@@ -28,15 +28,14 @@ impl Multipath {
             progress |= self.reap_path(path);
         }
         while let Some(path) = self.set.tick(self.time()) {
-            // The controller is reset after a transition that does not end, as in Linux (Base,
-            // 8.1.3.5).
+            // An ANA transition longer than ANATT resets the controller, as in Linux (Base, 8.1.3.5).
             self.paths[path].controller.reset();
         }
         self.doubts.expire(self.time());
         progress | self.dispatch()
     }
 
-    /// Time of the next necessary poll; `None` for no need.
+    /// Time of the next necessary poll; `None` if no timer is running.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let doubts = self.doubts.deadline().filter(|_| self.ios.waiting() > 0);
@@ -55,12 +54,12 @@ impl Multipath {
             path.note(&event);
             match &event {
                 Event::Live { .. } => {
-                    // The known ANA state is outdated.
+                    // The link passes through `Reconnecting`, which discards the ANA state of the old connection.
                     self.set.set_link(index, Link::Reconnecting);
                     self.transfer_max = self.transfer_max.min(path.controller.transfer_max());
                 }
                 Event::FailFast => self.set.set_fails_fast(index),
-                // No command is sent until the namespace is identified again.
+                // The path is not used until the namespace is identified again.
                 Event::Notice(Notice::NamespacesChanged) => self.set.doubt_ana(index),
                 _ => {}
             }
@@ -84,15 +83,15 @@ impl Multipath {
                 Ok(()) => {
                     let path = &mut self.paths[index];
                     (path.proven, path.in_question) = (true, false);
-                    // The namespace matches again. The next result is its ANA state.
+                    // The namespace was identified; its ANA state is read next.
                     if path.refused.take().is_some() {
                         self.set.set_link(index, Link::Live);
                     }
                 }
                 Err(why) => self.refuse(index, why),
             },
-            // A namespace missing in the log is not used. Neither is one that may have changed; its
-            // ANA state is read after its identity.
+            // The path must be identified before its ANA state counts. A namespace missing in the log makes the path
+            // unusable.
             Answer::Ana(Some(_)) if self.paths[index].in_question => {}
             Answer::Ana(Some(state)) if self.paths[index].proven => {
                 let (anatt, now) = (self.paths[index].anatt(), self.time());
@@ -109,7 +108,7 @@ impl Multipath {
         }
     }
 
-    /// Checks that a path has the same namespace as the first path.
+    /// Checks that a path leads to the same namespace as the first path.
     fn admit(&mut self, index: usize, found: Namespace) -> Result<(), String> {
         if found.identity == Identity::default() {
             return Err("the namespace has no UUID, NGUID or EUI-64 to identify it".into());
@@ -128,7 +127,7 @@ impl Multipath {
         if found.identity != known.identity {
             return Err("the path leads to another namespace: the identifiers differ".into());
         }
-        // The new size of a disk appears on one path before the others.
+        // After a resize, the paths report the new size at different times; a growing size is accepted.
         let grew = self.paths[index].proven && found.blocks > known.blocks;
         if found.block_bytes != known.block_bytes || (found.blocks != known.blocks && !grew) {
             return Err(format!(
@@ -146,7 +145,7 @@ impl Multipath {
         self.report(index, PathEvent::Refused(why));
     }
 
-    /// Handles commands completed by a path's controller.
+    /// Handles ended commands of a path; returns true if there were any.
     fn reap_path(&mut self, index: usize) -> bool {
         let mut progress = false;
         for qid in self.paths[index].queues() {
@@ -190,7 +189,7 @@ impl Multipath {
         }
     }
 
-    /// Error for commands without any path left.
+    /// Error of commands for which no path is usable or expected back.
     pub(super) fn no_path(&self) -> HostError {
         let fates: Vec<_> = self.paths.iter().map(super::Path::fate).collect();
         HostError::NoPath {
@@ -199,7 +198,7 @@ impl Multipath {
         }
     }
 
-    /// Sends waiting commands while paths are available.
+    /// Sends waiting commands on available paths; returns true if any was sent or failed.
     pub(super) fn dispatch(&mut self) -> bool {
         let mut progress = false;
         while let Some(slot) = self.ios.next(self.time(), |sqe| !self.doubts.hold(sqe)) {
@@ -209,7 +208,7 @@ impl Multipath {
                 .choose(|path| paths[path].queue_for(slot).is_some())
             {
                 Choice::Path(path) if self.send(path, slot) => progress = true,
-                // The path has failed during this poll; the next poll handles it.
+                // The chosen path has failed during this poll, or no path is available; a later poll tries again.
                 Choice::Path(_) | Choice::Wait => break,
                 Choice::Fail => {
                     let error = self.no_path();

@@ -1,9 +1,8 @@
-//! Storage of command capsules until the fabric no longer needs them.
+//! Memory of command capsules.
 //!
-//! A command ends with its response, but its capsule may have to be retransmitted until the other
-//! end acknowledges it. Waiting for that would cost a packet for each command. Therefore capsules
-//! have their own slots ([`Place`]), more than there are commands, and only some SENDs signal
-//! completion: sends complete in order, so a completion covers all earlier ones.
+//! The fabric may retransmit a capsule after its command has ended, until the peer acknowledges the SEND. To avoid a
+//! signaled SEND for each command, capsules have their own slots ([`Place`]), more than commands, and only every
+//! [`SIGNAL_EVERY`]th SEND is signaled. SENDs complete in order, so its completion covers all earlier SENDs.
 
 use std::collections::VecDeque;
 
@@ -13,27 +12,25 @@ use nvme_proto::wire::{FromZeros, IntoBytes, Sqe};
 
 use crate::buffer::Buffer;
 
-/// Number of SENDs per signaled SEND.
+/// Interval of signaled SENDs.
 const SIGNAL_EVERY: u16 = 32;
 
-/// Maximum posted capsules whose commands have ended: twice the unsignaled SENDs, to leave room
-/// while the last ones complete.
+/// Maximum number of posted capsules whose commands have ended: twice the interval of signaled SENDs.
 const LINGER_MAX: u16 = 2 * SIGNAL_EVERY;
 
 pub(super) struct Capsules {
-    /// All SQEs, then all in-capsule data. SQEs without data are therefore adjacent and share pages
-    /// and cache.
+    /// All SQEs, followed by all in-capsule data, so that SQEs are adjacent and share pages and cache lines.
     memory: Buffer,
-    /// Maximum bytes of a capsule.
+    /// Maximum size of a capsule in bytes.
     stride: usize,
     places: Vec<Place>,
-    /// Unused slots; the last one is used next.
+    /// Stack of unused slots.
     free: Vec<u16>,
-    /// Slots with a posted capsule, in the order of their SENDs.
+    /// Slots whose SEND has not completed, in the order of the SENDs.
     posted: VecDeque<u16>,
-    /// SENDs since the last signaled one.
+    /// Number of SENDs since the last signaled one.
     silent: u16,
-    /// Number of slots with a posted capsule whose command has ended.
+    /// Number of posted capsules whose commands have ended.
     lingering: u16,
 }
 
@@ -44,13 +41,12 @@ struct Place {
 }
 
 impl Capsules {
-    /// Returns the number of slots for `commands` commands, which is also the maximum of posted
-    /// SENDs.
+    /// Returns the number of capsule slots for `commands` commands, which is also the maximum number of posted SENDs.
     pub(super) const fn places(commands: u16) -> u32 {
         commands as u32 + LINGER_MAX as u32
     }
 
-    /// Creates slots for `commands` commands, with capsules of up to `stride` bytes.
+    /// Allocates slots for `commands` commands with capsules of up to `stride` bytes.
     pub(super) fn new(
         device: &dyn Device,
         commands: u16,
@@ -68,12 +64,11 @@ impl Capsules {
         })
     }
 
-    /// Maximum bytes of a capsule.
     pub(super) fn stride(&self) -> usize {
         self.stride
     }
 
-    /// Returns an unused slot for the capsule of command `cid`.
+    /// Takes an unused slot for the capsule of command `cid`.
     pub(super) fn take(&mut self, cid: u16) -> u16 {
         let place = self.free.pop();
         let place = place.expect("there is a place for each command, besides those that linger");
@@ -85,7 +80,7 @@ impl Capsules {
         self.memory.write(Self::sqe_at(place), sqe.as_bytes());
     }
 
-    /// Reads back the SQE of a capsule.
+    /// Returns the SQE in a capsule slot.
     pub(super) fn sqe(&self, place: u16) -> Sqe {
         let mut sqe = Sqe::new_zeroed();
         self.memory.read(Self::sqe_at(place), sqe.as_mut_bytes());
@@ -97,7 +92,7 @@ impl Capsules {
         self.memory.write(at, bytes);
     }
 
-    /// Returns the work request that sends a capsule of `length` bytes.
+    /// Returns the SEND work request for a capsule of `length` bytes.
     pub(super) fn post(&mut self, place: u16, length: u32) -> SendWork {
         self.places[usize::from(place)].posted = true;
         self.posted.push_back(place);
@@ -125,7 +120,7 @@ impl Capsules {
         }
     }
 
-    /// Handles the completion of a SEND, which also completes all earlier ones.
+    /// Handles the completion of a SEND: slot `last` and all slots posted before it are no longer posted.
     pub(super) fn sent(&mut self, last: u16) {
         loop {
             let place = self.posted.pop_front();
@@ -142,7 +137,7 @@ impl Capsules {
         }
     }
 
-    /// Completes all SENDs after the connection has closed.
+    /// Completes all posted SENDs after the connection is closed.
     pub(super) fn closed(&mut self) {
         if let Some(&last) = self.posted.back() {
             self.sent(last);
@@ -150,7 +145,8 @@ impl Capsules {
         self.silent = 0;
     }
 
-    /// Returns a slot for another SEND of the same capsule, while the old slot may still be posted.
+    /// Returns the slot for the next SEND of the same capsule. If the old slot is still posted, the capsule is copied
+    /// to a new one.
     pub(super) fn renew(&mut self, cid: u16, place: u16, length: usize) -> u16 {
         if !self.places[usize::from(place)].posted {
             return place;
@@ -165,12 +161,13 @@ impl Capsules {
         next
     }
 
-    /// True if the command of a capsule may end now.
+    /// True if the command of a capsule may end: its SEND has completed, or fewer than [`LINGER_MAX`] such capsules are
+    /// posted.
     pub(super) fn may_leave(&self, place: u16) -> bool {
         !self.places[usize::from(place)].posted || self.lingering < LINGER_MAX
     }
 
-    /// Handles the end of a capsule's command.
+    /// Records the end of a capsule's command.
     pub(super) fn leave(&mut self, place: u16) {
         let entry = &mut self.places[usize::from(place)];
         entry.command = None;

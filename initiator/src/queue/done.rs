@@ -1,5 +1,5 @@
-//! List of completed commands not yet taken, oldest first. Linked through their slots, so that any
-//! can be removed in constant time.
+//! List of ended commands, oldest first. Linked through command slots, so that removal of any command takes constant
+//! time.
 
 use super::slot::Slot;
 

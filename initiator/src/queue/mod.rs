@@ -1,8 +1,7 @@
-//! Queue of the association, with its capsules and commands.
+//! Queue of the association with its commands and capsules.
 //!
-//! A queue persists over several connections. When a connection breaks, a command whose capsule may
-//! have arrived stays until the fabric reports that nothing can access its memory. Then it is
-//! parked, to be sent again on the next connection, or it ends.
+//! A queue persists over reconnections. When its connection breaks, sent commands keep their buffers until the fabric
+//! reports the connection as closed. Then they are parked, to be sent on the next connection, or they end.
 
 mod capsules;
 mod done;
@@ -37,31 +36,28 @@ pub(crate) enum Link {
     Connecting(QpId),
     /// Connected: capsules may be sent.
     Up(QpId),
-    /// Broken but not closed: memory may still be accessed.
+    /// Broken but not yet closed: the controller may still access memory.
     Broken(QpId, Loss),
     /// Closed.
     Down(Loss),
 }
 
-/// Queue of the association.
 pub(crate) struct Queue {
     pub(crate) qid: u16,
     pub(crate) link: Link,
-    /// True if the queue was released permanently.
+    /// True if the queue is closed permanently.
     pub(crate) released: bool,
     capsules: Capsules,
-    /// Maximum capsule size of the controller in bytes; on a later connection possibly less than
-    /// the stride.
+    /// Maximum capsule size of the current connection in bytes; may be less than the stride of `capsules`.
     capsule_bytes: usize,
-    /// Maximum commands of the controller; on a later connection possibly less than the slots.
+    /// Maximum number of commands on the current connection; may be less than the number of slots.
     depth: u16,
-    /// The last slot is for the Connect of an I/O queue, whose other slots may all be waiting for
-    /// it.
+    /// Slots by CID. The last one is for the association's own commands on an I/O queue, such as Connect.
     slots: Vec<Slot>,
-    /// Free slots; the last is used next.
+    /// Stack of free slots.
     free: Vec<u16>,
     done: Done,
-    /// Completed commands that wait for the completion of their SENDs.
+    /// Commands with a response that cannot end because too many SENDs are not completed.
     waiting: VecDeque<u16>,
     unanswered: usize,
     spread: Spread,
@@ -75,18 +71,18 @@ pub(crate) type Outcome = (Result<Response, Loss>, Option<Buffer>);
 pub(crate) enum Effect {
     /// No effect yet.
     No,
-    /// The result of a caller's command is available.
+    /// A command of the caller ended.
     ForCaller,
-    /// A caller's command failed and waits to be sent again.
+    /// A command of the caller failed and must be sent again.
     Again { qid: u16, cid: u16, status: Status },
-    /// The association's own command ended.
+    /// A command of the association ended.
     ForDuty(Duty, Response),
     /// An identification command of the guard ended.
     ForGuard(Response),
 }
 
 impl Queue {
-    /// Creates a queue whose connection has been started.
+    /// Creates a queue for a connection that is being established.
     pub(crate) fn new(
         device: &dyn Device,
         spec: &QueueSpec,
@@ -109,7 +105,7 @@ impl Queue {
         })
     }
 
-    /// Starts a new connection; waiting commands that exceed its limits end.
+    /// Prepares the queue for a new connection. Parked commands that exceed its limits end with `loss`.
     pub(crate) fn reconnect(&mut self, spec: &QueueSpec, qp: QpId, loss: &Loss) {
         self.link = Link::Connecting(qp);
         self.depth = spec.depth.min(self.slots.len() as u16 - 1);
@@ -127,7 +123,7 @@ impl Queue {
         self.free.extend((0..self.depth).rev().filter(is_free));
     }
 
-    /// Takes a slot and writes the capsule of a command.
+    /// Allocates a command slot and writes the command's capsule.
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -183,7 +179,6 @@ impl Queue {
         })
     }
 
-    /// Error for capsule data that do not fit.
     fn too_long(&self, bytes: usize) -> Unsent {
         let most = self.in_capsule_max();
         Unsent {
@@ -194,24 +189,23 @@ impl Queue {
         }
     }
 
-    /// Allows retries of a command after failures that may be temporary.
+    /// Allows retries of a command that fails with a retryable status.
     pub(crate) fn allow_retries(&mut self, ticket: Ticket) {
         self.slots[usize::from(ticket.cid)].retries = requeue::RETRIES_MAX;
     }
 
-    /// Delays a waiting command.
     pub(crate) fn pause_until(&mut self, cid: u16, moment: Duration) {
         self.slots[usize::from(cid)].not_before = moment;
     }
 
-    /// Earliest end of a pause among waiting commands.
+    /// Earliest future time at which a parked command becomes due.
     pub(crate) fn next_pause(&self, now: Duration) -> Option<Duration> {
         let parked = |slot: &&Slot| matches!(slot.phase, Phase::Parked);
         let pauses = self.slots.iter().filter(parked).map(|slot| slot.not_before);
         pauses.filter(|&end| end > now).min()
     }
 
-    /// Work request that sends a prepared capsule.
+    /// Returns the SEND work request of a prepared command and marks it as in flight.
     pub(crate) fn send(&mut self, cid: u16) -> SendWork {
         let slot = &mut self.slots[usize::from(cid)];
         slot.phase = Phase::Outstanding { response: None };
@@ -222,7 +216,7 @@ impl Queue {
         self.capsules.post(place, length)
     }
 
-    /// Returns a waiting command whose pause is over, among those that `which` chooses.
+    /// Returns the CID of a parked command that is due and accepted by `which`.
     pub(crate) fn parked(&self, now: Duration, which: impl Fn(&Sqe) -> bool) -> Option<u16> {
         let parked = |slot: &Slot| {
             matches!(slot.phase, Phase::Parked)
@@ -232,24 +226,23 @@ impl Queue {
         self.slots.iter().position(parked).map(|cid| cid as u16)
     }
 
-    /// True if the command waits to be sent.
+    /// True if the command is parked.
     pub(crate) fn is_parked(&self, ticket: Ticket) -> bool {
         let slot = &self.slots[usize::from(ticket.cid)];
         slot.generation == ticket.generation && matches!(slot.phase, Phase::Parked)
     }
 
-    /// True if the command, created by [`Self::prepare`], may wait for a connection.
+    /// True if the command may wait for a connection.
     pub(crate) fn may_wait(&self, cid: u16) -> bool {
         self.slots[usize::from(cid)].requeue
     }
 
-    /// Handles the completion of a SEND. [`Self::next_over`] returns the commands that waited for
-    /// it.
+    /// Handles the completion of a SEND. Afterwards [`Self::next_over`] may return ended commands.
     pub(crate) fn sent(&mut self, place: u16) {
         self.capsules.sent(place);
     }
 
-    /// Ends a completed command that waited for its SEND, if any may end.
+    /// Ends the next command in `waiting` if enough SENDs have completed.
     pub(crate) fn next_over(&mut self) -> Option<Effect> {
         let cid = *self.waiting.front()?;
         let slot = &self.slots[usize::from(cid)];
@@ -289,9 +282,9 @@ impl Queue {
         Ok(Effect::No)
     }
 
-    /// Handles the close of the connection. Commands with a response complete. If `park`, those
-    /// that may be repeated are parked; all others fail with `loss`. Passes unanswered I/O
-    /// commands, which the controller may have executed, to `unanswered`.
+    /// Handles the close of the connection. Commands with a response end with it. With `park`, commands that may be
+    /// sent again are parked. All others end with `loss`. Calls `unanswered` for each I/O command that the controller
+    /// may have executed.
     pub(crate) fn closed(&mut self, loss: Loss, park: bool, mut unanswered: impl FnMut(&Sqe)) {
         self.capsules.closed();
         self.waiting.clear();
@@ -314,14 +307,14 @@ impl Queue {
         self.link = Link::Down(loss);
     }
 
-    /// Fails the parked commands selected by `which` with `loss`.
+    /// Ends the parked commands accepted by `which` with `loss`.
     pub(crate) fn end_parked(&mut self, loss: &Loss, which: impl Fn(&Sqe) -> bool) {
         while let Some(cid) = self.parked(Duration::MAX, &which) {
             self.finish(cid, Err(loss.clone()));
         }
     }
 
-    /// Takes the result of a command, if available, and voids the ticket.
+    /// Removes and returns the result of a command if it has ended. The ticket is then void.
     pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Outcome> {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
@@ -337,7 +330,6 @@ impl Queue {
         Some((result, buffer))
     }
 
-    /// Takes the oldest result.
     pub(crate) fn take_oldest(&mut self) -> Option<(Ticket, Outcome)> {
         let cid = self.done.oldest()?;
         let ticket = Ticket {
@@ -348,14 +340,14 @@ impl Queue {
         Some((ticket, self.take(ticket)?))
     }
 
-    /// Removes a command that was not sent; returns its buffer.
+    /// Removes a command that was never sent and returns its buffer.
     pub(crate) fn withdraw(&mut self, ticket: Ticket) -> Option<Buffer> {
         let buffer = self.slots[usize::from(ticket.cid)].held.take();
         self.forget(ticket);
         buffer
     }
 
-    /// Discards the result of a command. A command in flight keeps its buffer until its end.
+    /// Discards the result of a command. A command in flight keeps its buffer until it ends.
     pub(crate) fn forget(&mut self, ticket: Ticket) {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
@@ -369,8 +361,8 @@ impl Queue {
         }
     }
 
-    /// Abandons a command for its owner: the command is not sent again. Returns true if the
-    /// controller has it; a waiting command ends.
+    /// Gives a command up, so that it is not sent again. Returns true if it is in flight; a parked command ends with
+    /// `why`.
     pub(crate) fn give_up(&mut self, ticket: Ticket, why: &Loss) -> bool {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
@@ -383,8 +375,8 @@ impl Queue {
         false
     }
 
-    /// Increments the ages of commands in flight. Returns those older than `age_max`, and whether
-    /// an abort was already requested.
+    /// Increments the ages of commands in flight. Returns the CIDs of those older than `age_max`, with true if an abort
+    /// was already requested.
     pub(crate) fn sweep(&mut self, age_max: u8) -> impl Iterator<Item = (u16, bool)> {
         self.slots
             .iter_mut()
@@ -396,14 +388,14 @@ impl Queue {
             })
     }
 
-    /// Records an abort request and restarts the command's age.
+    /// Records that an abort was requested, and resets the age of the command.
     pub(crate) fn note_abort(&mut self, cid: u16) {
         let slot = &mut self.slots[usize::from(cid)];
         slot.aborted = true;
         slot.age = 0;
     }
 
-    /// Number of submitted commands without a result.
+    /// Number of commands without a result.
     pub(crate) fn outstanding(&self) -> usize {
         self.slots
             .iter()
@@ -411,17 +403,15 @@ impl Queue {
             .count()
     }
 
-    /// Number of sent commands without a response.
     pub(crate) fn unanswered(&self) -> usize {
         self.unanswered
     }
 
-    /// Maximum posted SENDs of a queue with this depth.
+    /// Maximum number of posted SENDs of a queue with this depth.
     pub(crate) fn send_work(depth: u16) -> u32 {
         Capsules::places(depth + 1)
     }
 
-    /// Maximum commands.
     pub(crate) fn depth(&self) -> u16 {
         self.depth
     }
@@ -431,7 +421,7 @@ impl Queue {
         self.capsule_bytes - SQE_BYTES
     }
 
-    /// True if data of this size is best sent in the capsule of the next command.
+    /// True if `bytes` bytes of data are best sent in the capsule of the next command.
     pub(crate) fn prefers_capsule(&mut self, bytes: usize, trains: Option<Trains>) -> bool {
         if bytes > self.in_capsule_max() {
             return false;
@@ -444,14 +434,14 @@ impl Queue {
         !splits || !self.spread.next(self.unanswered, trains.round_trip)
     }
 
-    /// True if no further command of a caller fits.
+    /// True if the caller cannot submit another command.
     pub(crate) fn is_full(&self) -> bool {
         let own = if self.qid == 0 { OWN_COMMANDS } else { 0 };
         self.free.len() <= usize::from(own)
     }
 
-    /// Takes a free slot. Callers leave some slots of the admin queue to the association, which has
-    /// its own slot on an I/O queue.
+    /// Takes a free slot. On the admin queue, [`OWN_COMMANDS`] slots are reserved for the association; on an I/O queue,
+    /// the last slot is.
     fn free_slot(&mut self, owner: Owner) -> Option<u16> {
         match (self.qid, owner) {
             (0, Owner::Caller | Owner::Guard) if self.is_full() => None,
@@ -460,7 +450,7 @@ impl Queue {
         }
     }
 
-    /// Ends a command that has a response.
+    /// Ends a command in flight that has a response, or parks it for a retry.
     fn end(&mut self, cid: u16) -> Effect {
         let slot = &self.slots[usize::from(cid)];
         let Phase::Outstanding {
@@ -498,7 +488,7 @@ impl Queue {
             && requeue::may_pass(status, &self.capsules.sqe(slot.place()))
     }
 
-    /// Parks a failed command for a retry. Its capsule moves if the fabric still has the old one.
+    /// Parks a failed command for a retry. Moves its capsule if the old slot is still posted.
     fn retry(&mut self, cid: u16, status: Status) -> Effect {
         let qid = self.qid;
         let slot = &mut self.slots[usize::from(cid)];
@@ -539,7 +529,7 @@ impl Queue {
     }
 }
 
-/// SGL 1 of a command (Base, 4.1.2.4): one descriptor.
+/// Returns SGL 1 of a command (Base, 4.1.2.4).
 fn descriptor(data: &Data<'_>) -> SglDescriptor {
     match data {
         Data::None => SglDescriptor::none(),

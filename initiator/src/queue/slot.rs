@@ -1,4 +1,4 @@
-//! Slot of a command, and the caller's ticket.
+//! Command slot and ticket.
 
 use std::time::Duration;
 
@@ -26,31 +26,30 @@ impl Ticket {
         }
     }
 
-    /// Queue of the command.
+    /// QID of the command's queue.
     #[must_use]
     pub fn qid(&self) -> u16 {
         self.qid
     }
 
-    /// CID of the command, as required by Abort. Below the queue's depth and unique until the
-    /// result is taken, so usable as index of the caller's table.
+    /// CID of the command. Below the queue's depth and unique until the result is taken, so usable as an index.
     #[must_use]
     pub fn cid(&self) -> u16 {
         self.cid
     }
 }
 
-/// Response to a command.
+/// Response of the controller to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Response {
     /// Completion queue entry.
     pub cqe: Cqe,
-    /// Key of this host that the response invalidated.
+    /// Remote key invalidated by the response, if any.
     pub invalidated_rkey: Option<u32>,
 }
 
 impl Response {
-    /// Turns any status except success into an error that names `command`.
+    /// Converts a status other than success into an error that contains the name `command`.
     pub(crate) fn require_success(
         self,
         command: impl FnOnce() -> String,
@@ -67,21 +66,21 @@ impl Response {
     }
 }
 
-/// End of a command: nothing will execute it or access its buffer.
+/// Ended command: the controller no longer accesses its buffer.
 #[derive(Debug)]
 #[must_use]
 pub struct Ended {
-    /// Response, or the error of a command without one.
+    /// Response, or the error of a command that got none.
     pub answer: Result<Response, HostError>,
-    /// Buffer of the command, given back.
+    /// Buffer of the command, if it had one.
     pub buffer: Option<Buffer>,
 }
 
 impl Ended {
-    /// Buffer of a command that had one and succeeded.
+    /// Returns the buffer of a successful command.
     ///
     /// # Errors
-    /// The error of a command without a response, or the status.
+    /// The error of a command without response, or a status other than success.
     ///
     /// # Panics
     /// If the command had no buffer.
@@ -91,13 +90,13 @@ impl Ended {
     }
 }
 
-/// Command that was not submitted, with its buffer.
+/// Error of a submission, with the command's buffer.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Unsent {
-    /// Reason.
+    /// Reason of the failure.
     pub error: HostError,
-    /// Buffer of the command, given back.
+    /// Buffer of the command, if it had one.
     pub buffer: Option<Buffer>,
 }
 
@@ -109,14 +108,14 @@ impl From<Unsent> for HostError {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Owner {
-    /// Holder of a ticket.
+    /// A user of the controller.
     #[default]
     Caller,
     /// The association.
     Duty(Duty),
-    /// The controller's guard, for identification of namespaces.
+    /// The guard, for identification of namespaces.
     Guard,
-    /// No owner: it abandoned the command, and the response frees the slot.
+    /// No owner: the slot is freed when the command ends.
     Abandoned,
 }
 
@@ -124,12 +123,11 @@ pub(crate) enum Owner {
 pub(super) enum Phase {
     #[default]
     Free,
-    /// The command was sent. It may have a response already, while too many capsules wait for their
-    /// SENDs.
+    /// The command was sent. `response` is set while the command cannot end because too many SENDs are not completed.
     Outstanding {
         response: Option<Response>,
     },
-    /// The command waits for a connection, to be sent for the first time or again.
+    /// The command waits to be sent, for the first time or again.
     Parked,
     Done(Result<Response, Loss>),
 }
@@ -139,30 +137,29 @@ pub(super) struct Slot {
     pub(super) generation: u32,
     pub(super) phase: Phase,
     pub(super) owner: Owner,
-    /// Data that the controller may access, until the command has ended and its result is taken.
+    /// Buffer of the command until its result is taken.
     pub(super) held: Option<Buffer>,
-    /// Capsule slot, from the preparation of the command to its end.
+    /// Capsule slot, from preparation of the command until it ends.
     pub(super) place: Option<u16>,
     pub(super) capsule_bytes: u32,
     /// True if the command may be sent again after its connection breaks.
     pub(super) requeue: bool,
-    /// Remaining retries after failures.
+    /// Remaining retries after a failure status.
     pub(super) retries: u8,
-    /// Earliest time of the command's next SEND.
+    /// Earliest time of the next SEND.
     pub(super) not_before: Duration,
-    /// True if the command has a time limit.
+    /// True if the command timeout applies.
     pub(super) timed: bool,
     /// True if an abort of the command was requested.
     pub(super) aborted: bool,
-    /// Number of age checks without a response.
+    /// Number of age checks since the SEND or the abort.
     pub(super) age: u8,
-    /// Links in the list of completed commands.
+    /// Links of the list of ended commands.
     pub(super) older: Option<u16>,
     pub(super) newer: Option<u16>,
 }
 
 impl Slot {
-    /// Returns the capsule slot of a command that has not ended.
     pub(super) fn place(&self) -> u16 {
         self.place
             .expect("a command that is not done has a capsule")

@@ -1,30 +1,28 @@
-//! Choice between in-capsule and separate data for small writes.
+//! Choice between in-capsule data and RDMA READ for small writes.
 //!
-//! A capsule with data that exceeds a packet takes two packets of different length and cannot share
-//! a datagram with others. Without data, capsules share datagrams, and so do the controller's RDMA
-//! READs and their responses. Separate data costs each command a round trip, which a deep queue
-//! hides if the controller is near.
+//! A capsule that exceeds a packet takes two packets and cannot share a UDP datagram with others. Capsules without data
+//! share datagrams, as do RDMA READ requests and responses. RDMA READ adds a round trip to each command. A queue with
+//! many commands in flight hides that latency on a short path.
 
 use std::time::Duration;
 
-/// Commands in flight from which a queue counts as deep.
+/// Number of commands in flight from which a queue counts as deep.
 const DEEP: usize = 7;
-/// Maximum round trip per command in flight for separate data. Measured: in-capsule data reaches at
-/// most 203,000 writes per second, so longer round trips perform worse than that.
+/// Maximum round trip per command in flight for RDMA READ. In-capsule data reaches about 203,000 writes/s in
+/// measurements; a longer round trip is slower than that.
 const NEAR: Duration = Duration::from_nanos(2500);
-/// Consecutive commands on a shallow queue after which the queue no longer counts as deep.
+/// Number of consecutive commands with fewer in flight, after which the queue no longer counts as deep.
 const CALM: u8 = 64;
 
-/// Recent depth of a queue.
+/// Tracks whether a queue is deep.
 #[derive(Debug, Default)]
 pub(super) struct Spread {
-    /// Commands until the queue counts as shallow.
+    /// Number of further commands for which the queue counts as deep.
     left: u8,
 }
 
 impl Spread {
-    /// Updates the state before a command with data; returns true if its data should be sent
-    /// separately.
+    /// Updates the state for a command with data; returns true if its data should be read by RDMA READ.
     pub(super) fn next(&mut self, unanswered: usize, round_trip: Option<Duration>) -> bool {
         let near = NEAR * unanswered as u32;
         if unanswered >= DEEP && round_trip.is_some_and(|round_trip| round_trip < near) {
@@ -47,7 +45,7 @@ mod tests {
         let mut spread = Spread::default();
         assert!((0..DEEP).all(|unanswered| !spread.next(unanswered, AT_ONCE)));
         assert!(spread.next(DEEP, AT_ONCE));
-        // Simulates a queue that refills after all commands completed at once.
+        // All commands complete at once, and the queue is filled again.
         for _ in 0..10 {
             assert!((0..=DEEP).all(|unanswered| spread.next(unanswered, AT_ONCE)));
         }

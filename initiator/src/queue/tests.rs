@@ -1,5 +1,3 @@
-//! Life cycle of commands in a queue.
-
 use std::sync::{Arc, Weak};
 
 use cairn_rdma::loopback::Loopback;
@@ -81,11 +79,9 @@ fn capsules_outlive_their_commands_but_not_too_many() {
         }
         ended += 1;
     };
-    // Effect commands hold all capsule places but three, which are for the commands in flight of a
-    // queue of depth 2.
+    // Ended commands occupy all capsule slots except three: depth 2, and one for the association.
     assert_eq!(ended, places - 3);
     assert!(queue.next_over().is_none());
-    // The completion of a signaled SEND also completes all earlier SENDs.
     assert!(ended >= 2 * signaled.len() && signaled.len() >= 2);
     queue.sent(signaled[0]);
     assert!(matches!(queue.next_over(), Some(Effect::ForCaller)));
@@ -153,7 +149,7 @@ fn a_forgotten_command_keeps_its_slot_until_it_is_over() {
 fn a_command_has_its_buffer_until_the_connection_is_closed() {
     let mut queue = queue(1);
     let (ticket, region) = read(&mut queue);
-    // A broken connection keeps it: the other end may still write.
+    // While the connection is not closed, the peer may still write, so the memory stays registered.
     queue.link = Link::Broken(QP, Loss::Closed);
     assert!(queue.take(ticket).is_none() && region.upgrade().is_some());
     queue.closed(Loss::Closed, false, |_| ());
@@ -188,7 +184,7 @@ fn a_command_that_does_not_fit_gives_its_buffer_back() {
     assert!(long.unwrap_err().to_string().contains("takes 64"));
 }
 
-/// Sends a Read; returns its ticket, and a reference to its memory that does not keep it.
+/// Sends a Read; returns its ticket and a weak reference to its memory.
 fn read(queue: &mut Queue) -> (Ticket, Weak<Region>) {
     let mapping = Arc::new(Mapping::anonymous(4096).unwrap());
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
@@ -215,7 +211,6 @@ fn a_closed_connection_answers_parks_or_loses_each_command() {
     assert!(queue.take(waiting).is_none());
     assert_eq!(queue.parked(Duration::ZERO, |_| true), Some(waiting.cid()));
 
-    // The next connection sends the same capsule.
     queue.reconnect(&spec(4, 128), QP, &Loss::Closed);
     let work = queue.send(waiting.cid());
     assert_eq!(work.sges.total_len(), 64);
@@ -245,7 +240,7 @@ fn a_smaller_connection_ends_what_it_cannot_take() {
     assert!(queue.take(long).unwrap().0.is_err());
     assert!(queue.take(high).unwrap().0.is_err());
     assert_eq!((queue.depth(), queue.in_capsule_max()), (2, 0));
-    // One slot remains, and the one for Connect.
+    // Two slots are free: one for the caller, and one reserved for Connect.
     assert_eq!(flush(&mut queue).cid(), long.cid());
     assert!(prepare(&mut queue, command::flush(1), Data::None).is_err());
     let own = Owner::Duty(Duty::Step(1));
