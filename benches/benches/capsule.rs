@@ -26,7 +26,6 @@ fn limits() -> IoLimits {
     }
 }
 
-/// Capsule of a 4 KiB command.
 fn capsule(mut sqe: Sqe, dptr: SglDescriptor) -> Vec<u8> {
     sqe.flags = Sqe::FLAGS_SGL;
     sqe.dptr = dptr;

@@ -8,7 +8,7 @@ use cairn_roce_proto::wire::packet::MAX_OVERHEAD;
 use cairn_roce_proto::wire::{Opcode, Packet, Reth};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
-/// A capsule without data, and a full packet at the largest path MTU.
+/// Payload lengths in bytes: a capsule without data, and the largest path MTU.
 const PAYLOADS: [usize; 2] = [64, 4096];
 
 const ROUTE: Route = Route::Udp {
@@ -19,7 +19,6 @@ const ROUTE: Route = Route::Udp {
 
 const IDENTITY: Identity = Identity::of_segment(0);
 
-/// Builds an RDMA WRITE with its ICRC, and returns its length.
 fn build(payload: &[u8], out: &mut [u8]) -> usize {
     let mut packet = Packet::new(Opcode::WriteOnly, 0x12_3456, 0x65_4321);
     packet.reth = Some(Reth {

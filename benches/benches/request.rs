@@ -4,11 +4,11 @@ use cairn_initiator::{Buffer, Data, Host, Ticket, command};
 use cairn_tests::harness::TestTarget;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// Blocks of 512 bytes in each command.
+/// Number of 512-byte blocks in each command.
 const BLOCKS: u32 = 8;
 const BYTES: u32 = BLOCKS * 512;
 
-/// Latency of single commands.
+/// Measures the latency of 4 KiB commands at queue depth 1.
 fn one_at_a_time(c: &mut Criterion) {
     let target = TestTarget::with_namespaces(&["null:1GiB block_size = 512"]);
     let mut host = target.connect("bench");
@@ -37,7 +37,7 @@ fn one_at_a_time(c: &mut Criterion) {
     target.stop();
 }
 
-/// Throughput of a reactor with a full queue.
+/// Measures the throughput of one reactor at queue depth 64.
 fn full_queue(c: &mut Criterion) {
     const DEPTH: usize = 64;
     let target = TestTarget::with_namespaces(&["null:1GiB block_size = 512"]);

@@ -1,6 +1,7 @@
-//! Attackers that must not affect other hosts.
+//! Attackers, which must not affect other hosts.
 //!
-//! An attacker takes short steps without blocking, so that its thread can also run the target.
+//! [`Attacker::turn`] takes short steps without blocking, so that its thread can also run the
+//! target.
 
 use std::fs::Permissions;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -23,25 +24,25 @@ use nvme_proto::wire::{IntoBytes, Sqe};
 
 use crate::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
 
-/// Concurrent connections of [`Attack::Silent`].
+/// Number of connection requests kept open by [`Attack::Silent`].
 const SILENT: u16 = 600;
-/// Controllers, except of [`Attack::Silent`].
+/// Number of controllers of every other attack.
 const CONTROLLERS: usize = 4;
-/// Requests of [`Attack::Silent`] in a turn.
+/// Number of connection requests, and of datagrams, for each turn.
 const REQUESTS: usize = 4;
 const DATAGRAMS: usize = 4;
-/// SEND opcode, and queue pair numbers of the first reactor over user-space RoCE.
+/// SEND opcode, and range of queue pair numbers of the first reactor over user-space RoCE.
 ///
-/// Guesses step through the `NUMBER_BITS` low bits in mixed order.
+/// Guessed numbers step through the `NUMBER_BITS` low bits in mixed order.
 const SEND_ONLY: u8 = Opcode::SendOnly as u8;
 const FIRST_REACTOR: u32 = 1 << NUMBER_BITS;
 const NUMBER_BITS: u32 = 18;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Commands of [`Attack::Io`].
+/// Outstanding commands of [`Attack::Io`].
 const IO_DEPTH: u16 = 512;
-/// Bytes of a command of [`Attack::Io`].
+/// Length of each read of [`Attack::Io`] in bytes.
 const IO_BYTES: u32 = 64 << 10;
-/// Pause for other threads of the target in a turn.
+/// Sleep in each turn in which the target's authentication thread runs.
 const COMPUTED: Duration = Duration::from_micros(100);
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -64,13 +65,12 @@ pub enum Attack {
     Io,
 }
 
-/// Subsystem whose key is unknown to the attacker.
+/// NQN of a subsystem whose key is unknown to the attacker.
 const VAULT: &str = "nqn.2026-01.org.example:vault";
 
-/// Creates a key file for the subsystem with a key.
+/// Creates a file with a key for [`tables`].
 ///
-/// # Panics
-/// If the file cannot be written.
+/// # Panics If the file cannot be written.
 #[must_use]
 pub fn key_file() -> Scratch {
     let file = Scratch::new("liar.key", 0);
@@ -81,8 +81,8 @@ pub fn key_file() -> Scratch {
     file
 }
 
-/// Configuration: the attacking host's limits in the preceding subsystem, and a subsystem with a
-/// key.
+/// Returns TOML that limits the attacking host in the preceding subsystem, and defines a subsystem
+/// with a key.
 #[must_use]
 pub fn tables(key: &Scratch, limits: &str) -> String {
     let (glutton, key) = (host_nqn("glutton"), key.path().display());
@@ -93,20 +93,21 @@ pub fn tables(key: &Scratch, limits: &str) -> String {
     )
 }
 
-/// Attacker with an address.
+/// Attacking host with a local address.
 pub struct Attacker {
     attack: Attack,
     device: Arc<dyn Device>,
     remote: SocketAddr,
     local: IpAddr,
-    /// Controllers with their idle buffers, which are allocated once a controller is live.
+    /// Controllers, each with its buffers without a command. Buffers are allocated when the
+    /// controller becomes ready.
     controllers: Vec<(Controller, Option<Vec<Buffer>>)>,
     silent: Option<Box<dyn Endpoint>>,
     datagrams: Option<UdpSocket>,
     events: Vec<Event>,
-    /// Started connections, commands or datagrams.
+    /// Number of connections, commands or datagrams started so far.
     pub begun: u64,
-    /// Answered, rejected or ended operations.
+    /// Number of operations answered, rejected or ended so far.
     pub ended: u64,
 }
 
@@ -117,10 +118,9 @@ impl std::fmt::Debug for Attacker {
 }
 
 impl Attacker {
-    /// Creates an attacker at an address.
+    /// Creates an attacker at address `local`.
     ///
-    /// # Panics
-    /// If the device or socket cannot be opened.
+    /// # Panics If the device or socket cannot be opened.
     #[must_use]
     pub fn new(attack: Attack, provider: &dyn Provider, remote: SocketAddr, local: IpAddr) -> Self {
         let device = provider
@@ -150,9 +150,9 @@ impl Attacker {
         }
     }
 
-    /// True if the attack has begun.
+    /// Returns true once the attack has begun.
     ///
-    /// Attacks without responses need one started operation, others an ended one.
+    /// Attacks without responses must have started an operation, others must have ended one.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         match self.attack {
@@ -161,7 +161,7 @@ impl Attacker {
         }
     }
 
-    /// Performs a step without blocking.
+    /// Takes one step without blocking.
     pub fn turn(&mut self, now: Instant) {
         match self.attack {
             Attack::Silent => self.open_connections(),
@@ -169,7 +169,7 @@ impl Attacker {
             Attack::WrongName | Attack::Reconnect => self.connect(now),
             Attack::WrongKey => {
                 self.connect(now);
-                // Authentication runs on a real thread without simulated clock.
+                // The authentication thread runs in real time, unlike the simulated clock.
                 std::thread::sleep(COMPUTED);
             }
             Attack::Admin => self.fill(now, 0, IDENTIFY_BYTES as u32),
@@ -188,7 +188,7 @@ impl Attacker {
         };
         let request = RequestData::new(0, 32, 31, 0);
         for _ in 0..REQUESTS {
-            // Fails while all queue pairs are in use.
+            // Connecting fails while all queue pairs are in use.
             let begun = endpoint.connect(&options, request.as_bytes()).is_ok();
             self.begun += u64::from(begun);
         }
@@ -211,11 +211,11 @@ impl Attacker {
             let guess =
                 FIRST_REACTOR | (self.begun.wrapping_mul(STEP) >> (64 - NUMBER_BITS)) as u32;
             let mut datagram = [0xa5; 64];
-            // Opcode, flags, partition key and queue pair number.
+            // BTH: opcode, flags, partition key, reserved byte and queue pair number.
             let [_, number @ ..] = guess.to_be_bytes();
             datagram[..5].copy_from_slice(&[SEND_ONLY, 0, 0xff, 0xff, 0]);
             datagram[5..8].copy_from_slice(&number);
-            // The kernel may drop datagrams.
+            // The kernel may drop datagrams, so errors are ignored.
             let _ = socket.send_to(&datagram, (self.remote.ip(), ROCE_PORT));
             self.begun += 1;
         }

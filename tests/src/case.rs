@@ -1,4 +1,4 @@
-//! Named test cases of a suite, and reports of a run.
+//! Named test cases of a suite.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 pub enum Outcome {
     /// Every assertion held.
     Passed,
-    /// The case cannot run here, for this reason.
+    /// The case cannot run here; the text is the reason.
     Skipped(String),
 }
 
-/// Named test case.
+/// Named test case for an environment `C`.
 pub struct Case<C> {
     /// Name in lower case with underscores.
     pub name: &'static str,
-    /// Required behaviour.
+    /// Behaviour required by the case.
     pub about: &'static str,
     /// Runs the case.
     pub run: fn(&C) -> anyhow::Result<Outcome>,
@@ -28,17 +28,16 @@ impl<C> fmt::Debug for Case<C> {
     }
 }
 
-/// Prints names and requirements of cases.
+/// Prints names and requirements of the cases.
 pub fn list<'a, C: 'a>(cases: impl IntoIterator<Item = &'a Case<C>>) {
     for case in cases {
         println!("{:<40} {}", case.name, case.about);
     }
 }
 
-/// Cases with these names in suite order; all cases if no name is given.
+/// Returns the named cases in suite order, or all if `wanted` is empty.
 ///
-/// # Errors
-/// A name is unknown.
+/// # Errors A name is unknown.
 pub fn select<'a, C>(all: &'a [Case<C>], wanted: &[String]) -> anyhow::Result<Vec<&'a Case<C>>> {
     for name in wanted {
         anyhow::ensure!(
@@ -52,7 +51,7 @@ pub fn select<'a, C>(all: &'a [Case<C>], wanted: &[String]) -> anyhow::Result<Ve
         .collect())
 }
 
-/// Runs cases and prints a line for each. Returns true if no case failed.
+/// Runs the cases and prints a line for each. Returns true if no case failed.
 pub fn run_all<C>(cases: &[&Case<C>], run: impl Fn(&Case<C>) -> anyhow::Result<Outcome>) -> bool {
     let mut failed = 0;
     for case in cases {
@@ -75,9 +74,7 @@ fn print_line(name: &str, took: Duration, result: &anyhow::Result<Outcome>) {
     }
 }
 
-/// Defines `cases()` from functions of a module.
-///
-/// Each function takes `Setting` and returns `Result<()>`.
+/// Defines `cases()` from functions that take `&Setting` and return `Result<()>`.
 macro_rules! suite {
     ($($name:ident: $about:literal,)*) => {
         pub(super) fn cases() -> Vec<$crate::case::Case<super::Setting>> {

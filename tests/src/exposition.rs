@@ -1,4 +1,4 @@
-//! Strict parser of Prometheus metrics (text format 0.0.4).
+//! Strict parser of the Prometheus text format 0.0.4.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -9,19 +9,18 @@ use anyhow::{Context, Result, bail, ensure};
 /// Labels of a sample.
 pub type Labels = BTreeMap<String, String>;
 
-/// Parsed page of metrics.
+/// Parsed metrics page.
 #[derive(Debug, Default)]
 pub struct Exposition {
-    /// Types by metric name.
+    /// Metric types by name.
     types: BTreeMap<String, String>,
     samples: Vec<(String, Labels, f64)>,
 }
 
 impl Exposition {
-    /// Requests a page and parses it.
+    /// Requests `/metrics` and parses the page.
     ///
-    /// # Panics
-    /// If the request fails or the page is invalid.
+    /// # Panics If the request fails or the page is invalid.
     #[must_use]
     pub fn scrape(address: SocketAddr) -> Self {
         let (head, body) = get(address, "/metrics");
@@ -31,8 +30,7 @@ impl Exposition {
 
     /// Parses a page.
     ///
-    /// # Errors
-    /// The first invalid line.
+    /// # Errors The page has an invalid line.
     pub fn parse(text: &str) -> Result<Self> {
         ensure!(
             text.is_empty() || text.ends_with('\n'),
@@ -111,7 +109,7 @@ impl Exposition {
         bounds.collect()
     }
 
-    /// Sum of the samples of a metric with at least these labels, if any.
+    /// Returns the sum of the samples of a metric with at least these labels, if any.
     #[must_use]
     pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let has = |own: &Labels| {
@@ -125,10 +123,9 @@ impl Exposition {
             .reduce(|sum, value| sum + value)
     }
 
-    /// Sum as a whole number; 0 without samples.
+    /// Returns the sum as an integer, or 0 without samples.
     ///
-    /// # Panics
-    /// If the sum is negative or has a fraction.
+    /// # Panics If the sum is negative or has a fraction.
     #[must_use]
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let value = self.get(name, labels).unwrap_or(0.0);
@@ -136,7 +133,7 @@ impl Exposition {
         value as u64
     }
 
-    /// Values of a label.
+    /// Returns the values of a label.
     #[must_use]
     pub fn values(&self, label: &str) -> BTreeSet<&str> {
         let samples = self.samples.iter();
@@ -145,13 +142,13 @@ impl Exposition {
             .collect()
     }
 
-    /// Metric name and labels of each sample.
+    /// Returns the metric name and labels of each sample.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &Labels)> {
         let samples = self.samples.iter();
         samples.map(|(name, labels, _)| (name.as_str(), labels))
     }
 
-    /// Types of all metrics by name.
+    /// Returns the metric types by name.
     #[must_use]
     pub fn types(&self) -> &BTreeMap<String, String> {
         &self.types
@@ -177,7 +174,7 @@ fn labels(mut rest: &str) -> Result<Labels> {
     Ok(labels)
 }
 
-/// Splits text at the closing quote and unescapes the first part.
+/// Splits text at the closing quote, and unescapes the part before it.
 fn quoted(text: &str) -> Result<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();
@@ -197,8 +194,7 @@ fn quoted(text: &str) -> Result<(String, &str)> {
 
 /// Requests a path, and returns head and body of the response.
 ///
-/// # Panics
-/// If the request fails.
+/// # Panics If the request fails.
 #[must_use]
 pub fn get(address: SocketAddr, path: &str) -> (String, String) {
     ask(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))

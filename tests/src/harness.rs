@@ -1,4 +1,4 @@
-//! Target in this process, and its hosts.
+//! Target in this process, with its network and hosts.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -18,22 +18,22 @@ use nvme_proto::wire::Nqn;
 
 use crate::exposition::Exposition;
 
-/// Environment variable; "soft" selects user-space RoCE instead of the in-process loopback.
+/// Environment variable. The value "soft" selects user-space RoCE instead of the loopback provider.
 pub const PROVIDER_VARIABLE: &str = "CAIRN_TEST_PROVIDER";
 
-/// Address of hosts, on another device than the target.
+/// Address of the hosts' loopback device. The target uses another device.
 const HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
-/// Subsystem of [`TestTarget::with_namespaces`].
+/// NQN of the subsystem of [`TestTarget::with_namespaces`].
 pub const NQN: &str = "nqn.2026-01.org.example:disks";
 
-/// Configuration of the metrics server, for [`TestTarget::scrape`].
+/// Configuration of a metrics server, required by [`TestTarget::scrape`].
 pub const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
-/// Running target with a listener.
+/// Running target with one listener.
 #[derive(Debug)]
 pub struct TestTarget {
-    // Declared first, because the target uses the network until it stops.
+    // Dropped before the network, which the target uses until it stops.
     target: Target,
     network: Network,
 }
@@ -41,7 +41,7 @@ pub struct TestTarget {
 #[derive(Debug)]
 enum Network {
     Loopback(Arc<Loopback>),
-    /// Address of the target, the same after a reload.
+    /// Provider, and the target's address, which a reload keeps.
     Soft(Arc<Soft>, Ipv4Addr),
 }
 
@@ -77,7 +77,7 @@ impl Network {
     }
 }
 
-/// Returns an unused loopback address, which implies an unused UDP port for RoCE.
+/// Returns a loopback address that no other test uses, so its RoCE port is free.
 #[must_use]
 pub fn own_loopback_address() -> Ipv4Addr {
     static NEXT: AtomicU8 = AtomicU8::new(2);
@@ -86,19 +86,17 @@ pub fn own_loopback_address() -> Ipv4Addr {
 }
 
 impl TestTarget {
-    /// Starts a target with a listener.
+    /// Starts a target with one listener.
     ///
-    /// # Panics
-    /// If the target does not start.
+    /// # Panics If the target does not start.
     #[must_use]
     pub fn start(toml: &str) -> Self {
         Self::start_as(toml, "")
     }
 
-    /// Starts a target with more lines for its listener.
+    /// Starts a target with additional TOML lines for its listener.
     ///
-    /// # Panics
-    /// If the target does not start.
+    /// # Panics If the target does not start.
     #[must_use]
     pub fn start_as(toml: &str, listener: &str) -> Self {
         Self::start_on(Network::chosen(), toml, listener)
@@ -113,10 +111,9 @@ impl TestTarget {
         Self::start_on_soft_as(soft, toml, "")
     }
 
-    /// Starts a target over user-space RoCE with more lines for its listener.
+    /// Starts a target over user-space RoCE with additional TOML lines for its listener.
     ///
-    /// # Panics
-    /// If the target does not start.
+    /// # Panics If the target does not start.
     #[must_use]
     pub fn start_on_soft_as(soft: Soft, toml: &str, listener: &str) -> Self {
         let network = Network::Soft(Arc::new(soft), own_loopback_address());
@@ -132,44 +129,40 @@ impl TestTarget {
         }
     }
 
-    /// Starts a target with the open subsystem [`NQN`] and namespaces 1, 2, ...
+    /// Starts a target with the subsystem [`NQN`], open to all hosts. The namespaces have NSIDs 1,
+    /// 2, ...
     #[must_use]
     pub fn with_namespaces(exports: &[&str]) -> Self {
         Self::start(&subsystem(NQN, exports))
     }
 
-    /// Changes the configuration.
+    /// Reloads the configuration.
     ///
-    /// # Panics
-    /// If the target rejects the configuration.
+    /// # Panics If the target rejects it.
     pub fn reload(&self, toml: &str) {
         self.reload_as(toml, "");
     }
 
-    /// Changes the configuration with more lines for the listener.
+    /// Reloads the configuration with additional TOML lines for the listener.
     ///
-    /// # Panics
-    /// If the target rejects the configuration.
+    /// # Panics If the target rejects it.
     pub fn reload_as(&self, toml: &str, listener: &str) {
         self.try_reload_as(toml, listener)
             .unwrap_or_else(|error| panic!("the target does not reload: {error}"));
     }
 
-    /// Tries to change the configuration.
+    /// Reloads the configuration.
     ///
-    /// # Errors
-    /// The reason for which the old configuration remains.
+    /// # Errors The target rejects it and keeps the old one.
     pub fn try_reload_as(&self, toml: &str, listener: &str) -> Result<(), ReloadError> {
         self.target.reload(config(toml, &self.network, listener))
     }
 
-    /// Changes the configuration while polling `host`.
+    /// Reloads the configuration while polling `host`.
     ///
-    /// # Errors
-    /// The target rejects the configuration, or a disk does not complete earlier commands.
+    /// # Errors The target rejects the configuration, or a disk does not complete earlier commands.
     ///
-    /// # Panics
-    /// If the thread that changes the configuration panics.
+    /// # Panics If the reloading thread panics.
     pub fn try_reload_beside(&self, host: &mut Host, toml: &str) -> Result<(), ReloadError> {
         std::thread::scope(|scope| {
             let reload = scope.spawn(|| self.try_reload_as(toml, ""));
@@ -181,13 +174,13 @@ impl TestTarget {
         })
     }
 
-    /// Network of the target.
+    /// Returns the provider of the target's network.
     #[must_use]
     pub fn provider(&self) -> Arc<dyn Provider> {
         self.network.provider()
     }
 
-    /// Returns the in-process loopback provider, if selected.
+    /// Returns the loopback provider, if selected.
     #[must_use]
     pub fn loopback(&self) -> Option<&Loopback> {
         match &self.network {
@@ -196,34 +189,32 @@ impl TestTarget {
         }
     }
 
-    /// Address of the listener.
+    /// Returns the address of the listener.
     #[must_use]
     pub fn remote(&self) -> SocketAddr {
         self.target.addresses()[0]
     }
 
-    /// Address of the metrics server.
+    /// Returns the address of the metrics server.
     ///
-    /// # Panics
-    /// If the configuration has no `[metrics]`.
+    /// # Panics If the configuration has no `[metrics]`.
     #[must_use]
     pub fn metrics_address(&self) -> SocketAddr {
         let address = self.target.metrics_address();
         address.expect("the target serves metrics")
     }
 
-    /// Current metrics.
+    /// Returns the current metrics.
     ///
-    /// # Panics
-    /// If the configuration has no `[metrics]`, or the page is invalid.
+    /// # Panics If the configuration has no `[metrics]`, or the page is invalid.
     #[must_use]
     pub fn scrape(&self) -> Exposition {
         Exposition::scrape(self.metrics_address())
     }
 
-    /// Options for the host `name` to connect to [`NQN`].
+    /// Returns options for the host `name` to connect to [`NQN`].
     ///
-    /// The host does not reconnect, so that a test detects a loss.
+    /// The host does not reconnect, so that tests detect lost connections.
     #[must_use]
     pub fn options(&self, name: &str) -> HostOptions {
         let patience = Duration::from_secs(20);
@@ -257,8 +248,7 @@ impl TestTarget {
 
     /// Stops the target.
     ///
-    /// # Panics
-    /// If the target does not stop in order.
+    /// # Panics If a part of the target does not stop in order.
     pub fn stop(self) {
         self.try_stop()
             .unwrap_or_else(|error| panic!("the target does not stop: {error}"));
@@ -266,31 +256,28 @@ impl TestTarget {
 
     /// Stops the target.
     ///
-    /// # Errors
-    /// Everything that did not stop in order.
+    /// # Errors A part of the target did not stop in order.
     pub fn try_stop(self) -> Result<(), String> {
         self.target.stop()
     }
 }
 
-/// Temporary file of zero bytes, removed on drop.
+/// Temporary file of zero bytes, deleted on drop.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Creates the file in the temporary folder. Names must differ within a process.
+    /// Creates the file in the temporary folder. Names must be unique within a process.
     ///
-    /// # Panics
-    /// If the file cannot be created.
+    /// # Panics If the file cannot be created.
     #[must_use]
     pub fn new(name: &str, length: u64) -> Self {
         Self::in_folder(&std::env::temp_dir(), name, length)
     }
 
-    /// Creates the file in a memory file system, if available.
+    /// Creates the file in /dev/shm if it exists, or else in the temporary folder.
     ///
-    /// # Panics
-    /// As [`new`](Self::new).
+    /// # Panics As [`new`](Self::new).
     #[must_use]
     pub fn in_memory(name: &str, length: u64) -> Self {
         let shared_memory = Path::new("/dev/shm");
@@ -301,10 +288,9 @@ impl Scratch {
         }
     }
 
-    /// Creates the file with all blocks written, so that later writes allocate nothing.
+    /// Creates the file and writes all blocks, so that later writes allocate nothing.
     ///
-    /// # Panics
-    /// As [`new`](Self::new).
+    /// # Panics As [`new`](Self::new).
     #[must_use]
     pub fn written(name: &str, length: u64) -> Self {
         let scratch = Self::new(name, length);
@@ -325,13 +311,13 @@ impl Scratch {
         Self(path)
     }
 
-    /// Path of the file.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Export for [`namespace`].
+    /// Returns the export for [`namespace`].
     #[must_use]
     pub fn export(&self, block_size: u32) -> String {
         format!("{} block_size = {block_size}", self.0.display())
@@ -344,7 +330,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Configuration of an open subsystem.
+/// Returns the TOML of a subsystem open to all hosts.
 #[must_use]
 pub fn subsystem(nqn: &str, exports: &[&str]) -> String {
     let mut toml = format!("[[subsystem]]\nnqn = \"{nqn}\"\nallow_any_host = true\n");
@@ -354,25 +340,24 @@ pub fn subsystem(nqn: &str, exports: &[&str]) -> String {
     toml
 }
 
-/// Configuration of a namespace for the preceding subsystem.
+/// Returns the TOML of a namespace for the preceding subsystem.
 ///
-/// `export` may contain more keys, as in `"mem:1MiB block_size = 4096"`.
+/// `export` may contain further keys, as in `"mem:1MiB block_size = 4096"`.
 #[must_use]
 pub fn namespace(nsid: u32, export: &str) -> String {
     let (export, more) = export.split_once(' ').unwrap_or((export, ""));
     format!("[[subsystem.namespace]]\nnsid = {nsid}\nexport = \"{export}\"\n{more}\n")
 }
 
-/// HOSTNQN of a host.
+/// Returns the HOSTNQN of the host `name`.
 #[must_use]
 pub fn host_nqn(name: &str) -> Nqn {
     nqn(&format!("nqn.2026-01.org.example:host-{name}"))
 }
 
-/// Parses a valid NQN.
+/// Parses an NQN.
 ///
-/// # Panics
-/// If the NQN is invalid.
+/// # Panics If the NQN is invalid.
 #[must_use]
 pub fn nqn(name: &str) -> Nqn {
     Nqn::parse(name).unwrap_or_else(|error| panic!("{name} is no NQN: {error:?}"))
@@ -387,7 +372,7 @@ fn host_id(name: &str) -> [u8; 16] {
 }
 
 fn config(toml: &str, network: &Network, listener: &str) -> Config {
-    // The default is one reactor, which is fast on small machines.
+    // One reactor starts faster than one for each core.
     let target = if toml.contains("[target]") {
         ""
     } else {

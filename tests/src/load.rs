@@ -1,4 +1,4 @@
-//! Verified I/O over several paths.
+//! Verified random I/O over several paths.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use cairn_sim::Random;
 
 const BYTES: usize = 8192;
 const DEPTH: usize = 16;
-/// Number of places on the disk, each as large as a command.
+/// Number of areas on the disk, each as long as a command.
 const PLACES: u64 = 256;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -27,26 +27,25 @@ impl Job {
     }
 }
 
-/// Random I/O with the expected contents of the disk.
+/// Random I/O that keeps the expected contents of the disk.
 #[derive(Debug)]
 pub struct Load {
-    /// Disk under load.
+    /// Multipath disk under load.
     pub disk: Multipath,
     buffers: Vec<Option<Buffer>>,
     random: Random,
-    /// Seed of each place's contents; 0 for zeroes.
+    /// Seed of each area's contents; 0 for zero bytes.
     contents: Vec<u64>,
     /// Outstanding commands by slot.
     jobs: Vec<Option<(PathTicket, Job)>>,
-    /// Completed commands.
+    /// Number of completed commands.
     pub done: u64,
 }
 
 impl Load {
-    /// Creates a load on a zeroed disk.
+    /// Creates a load for a disk of zero bytes.
     ///
-    /// # Panics
-    /// If memory cannot be allocated.
+    /// # Panics If memory cannot be allocated.
     #[must_use]
     pub fn new(disk: Multipath) -> Self {
         Self {
@@ -59,15 +58,15 @@ impl Load {
         }
     }
 
-    /// Restarts the random sequence.
+    /// Restarts the random sequence with `seed`.
     pub fn reseed(&mut self, seed: u64) {
         self.random = Random::new(seed);
     }
 
-    /// Runs until `enough` returns true.
+    /// Runs I/O until `enough` returns true.
     ///
-    /// # Panics
-    /// If a command fails, a block has wrong contents, or the run takes longer than a minute.
+    /// # Panics If a command fails, a block has wrong contents, or the run takes longer than a
+    /// minute.
     pub fn run_until(&mut self, what: &str, mut enough: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !enough(self) {
@@ -76,10 +75,10 @@ impl Load {
         }
     }
 
-    /// Runs a number of commands.
+    /// Runs `commands` commands.
     ///
-    /// # Panics
-    /// If a command fails, a block has wrong contents, or the run takes longer than a minute.
+    /// # Panics If a command fails, a block has wrong contents, or the run takes longer than a
+    /// minute.
     pub fn run(&mut self, commands: u64) {
         let end = self.done + commands;
         self.run_until("commands", |load| load.done >= end);
@@ -106,10 +105,10 @@ impl Load {
         self.disk
     }
 
-    /// Waits for all commands and verifies all contents.
+    /// Waits for all commands, then verifies all contents.
     ///
-    /// # Panics
-    /// If a command fails, a block has wrong contents, or the run takes longer than a minute.
+    /// # Panics If a command fails, a block has wrong contents, or the run takes longer than a
+    /// minute.
     pub fn verify(&mut self) {
         self.drain();
         for place in 0..PLACES {
@@ -118,10 +117,10 @@ impl Load {
         }
     }
 
-    /// Writes every place again.
+    /// Writes every area once.
     ///
-    /// # Panics
-    /// If a command fails, a block has wrong contents, or the run takes longer than a minute.
+    /// # Panics If a command fails, a block has wrong contents, or the run takes longer than a
+    /// minute.
     pub fn rewrite_all(&mut self) {
         self.drain();
         for place in 0..PLACES {
@@ -135,7 +134,7 @@ impl Load {
         while self.disk.outstanding() < DEPTH {
             let place = self.random.below(PLACES);
             let jobs = self.jobs.iter().flatten();
-            // Concurrent commands would make the contents ambiguous.
+            // Two commands to one area would make its contents ambiguous.
             if jobs.into_iter().any(|(_, job)| job.place() == place) {
                 continue;
             }
@@ -154,7 +153,6 @@ impl Load {
         let block_bytes = self.disk.namespace().unwrap().block_bytes;
         let blocks = BYTES as u32 / block_bytes;
         let slba = job.place() * u64::from(blocks);
-        // A free slot has a buffer.
         let part = self.jobs.iter().position(Option::is_none).unwrap();
         let mut buffer = self.buffers[part].take().unwrap();
         let sqe = match job {

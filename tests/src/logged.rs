@@ -1,11 +1,10 @@
-//! Log of this process in memory.
+//! Log of this process, kept in memory for tests.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Log lines so far.
 static LINES: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy)]
@@ -33,8 +32,7 @@ impl MakeWriter<'_> for Tap {
 
 /// Starts to store log lines. Repeated calls have no effect.
 ///
-/// # Panics
-/// If the process has another subscriber.
+/// # Panics If the process already has a subscriber.
 pub fn listen() {
     static BEGUN: OnceLock<()> = OnceLock::new();
     BEGUN.get_or_init(|| {
@@ -45,7 +43,7 @@ pub fn listen() {
     });
 }
 
-/// Log lines that contain every part.
+/// Returns the log lines that contain all of `parts`.
 #[must_use]
 pub fn lines(parts: &[&str]) -> Vec<String> {
     let bytes = LINES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Endpoint with memory and polled results.
+//! Endpoint with registered memory, whose completions and events are stored when polled.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use cairn_rdma::{
 pub(crate) const RECEIVES: u32 = 256;
 pub(crate) const SLOT: usize = 8 * 1024;
 pub(crate) const QUEUE_PAIRS: u16 = 64;
-/// Offset of the memory after the receives.
+/// Offset of the data area, after the receive slots.
 pub(crate) const DATA: usize = RECEIVES as usize * SLOT;
 pub(crate) const DATA_LEN: usize = 2 * 1024 * 1024;
 
-/// Flag of receive IDs; the other bits are the slot.
+/// Bit that marks IDs of receives. The other bits are the slot number.
 const RECEIVE_ID: u64 = 1 << 63;
 
 pub(crate) const fn receive_id(slot: u32) -> u64 {
@@ -60,10 +60,9 @@ impl Node {
         })
     }
 
-    /// Polls all completions and events, and returns whether any arrived.
+    /// Polls all completions and events. Returns true if any arrived.
     ///
-    /// # Errors
-    /// A completion or event for a queue pair arrived after its `Closed`.
+    /// # Errors A completion or event for a queue pair arrived after its `Closed`.
     pub(crate) fn pump(&mut self) -> Result<bool> {
         let mut progress = false;
         let mut out = [Completion::EMPTY; 16];
@@ -115,7 +114,6 @@ impl Node {
         self.completions.remove(at)
     }
 
-    /// Discards completions of sends.
     pub(crate) fn forget_sends(&mut self) {
         self.completions.retain(|c| c.id & RECEIVE_ID != 0);
     }
@@ -128,7 +126,6 @@ impl Node {
         self.completions.len()
     }
 
-    /// Removes the oldest event matching `wanted`.
     pub(crate) fn take_event(&mut self, wanted: impl Fn(&Event) -> bool) -> Option<Event> {
         let at = self.events.iter().position(wanted)?;
         self.events.remove(at)
@@ -182,7 +179,6 @@ impl Node {
         out
     }
 
-    /// Posts a signaled work request.
     pub(crate) fn post_one(
         &mut self,
         qp: QpId,

@@ -17,10 +17,9 @@ use crate::harness::{NQN, host_nqn, nqn, own_loopback_address};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Path of a program of this package.
+/// Returns the path of a program of this package.
 ///
-/// # Panics
-/// If the path of the test is unknown.
+/// # Panics If the path of the test is unknown.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
@@ -31,10 +30,9 @@ pub fn program(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Sends a signal.
+/// Sends a signal to a child process.
 ///
-/// # Panics
-/// If the process has ended.
+/// # Panics If the process has ended.
 pub fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_child(child);
     kill_process(pid, signal).expect("the process is there until it is waited for");
@@ -45,7 +43,7 @@ pub fn signal(child: &Child, signal: Signal) {
 pub struct TargetProcess {
     address: Ipv4Addr,
     port_id: u16,
-    /// Range of CNTLIDs, `None` for the default.
+    /// Range of CNTLIDs, or `None` for the default.
     controller_ids: Option<(u16, u16)>,
     namespaces: String,
     config: PathBuf,
@@ -55,20 +53,19 @@ pub struct TargetProcess {
 impl TargetProcess {
     /// Starts one of several targets of the subsystem [`NQN`].
     ///
-    /// `namespaces` are lines of [`namespace`](crate::harness::namespace).
+    /// `namespaces` are lines of [`namespace`](crate::harness::namespace). Each port ID has its own
+    /// CNTLIDs.
     ///
-    /// # Panics
-    /// If the target does not start.
+    /// # Panics If the target does not start.
     #[must_use]
     pub fn start(port_id: u16, namespaces: &str) -> Self {
         let controller_ids = (100 * port_id, 100 * port_id + 99);
         Self::start_as(port_id, Some(controller_ids), namespaces)
     }
 
-    /// Starts a target with the default range of CNTLIDs.
+    /// Starts a single target, with the default range of CNTLIDs.
     ///
-    /// # Panics
-    /// If the target does not start.
+    /// # Panics If the target does not start.
     #[must_use]
     pub fn start_alone(namespaces: &str) -> Self {
         Self::start_as(1, None, namespaces)
@@ -110,10 +107,9 @@ impl TargetProcess {
         std::fs::write(&self.config, toml).expect("there is a place for temporary files");
     }
 
-    /// Starts the target again, and returns when hosts can connect.
+    /// Starts the target again, and waits until hosts can connect.
     ///
-    /// # Panics
-    /// If the target is running or does not start.
+    /// # Panics If the target is running or does not start.
     pub fn restart(&mut self) {
         assert!(self.child.is_none(), "it runs");
         let mut child = Command::new(program("cairn-target-process"))
@@ -124,7 +120,7 @@ impl TargetProcess {
             .expect("cairn-target-process is beside the test");
         let stdout = BufReader::new(child.stdout.take().expect("its output is a pipe"));
         let (said, ready) = mpsc::channel();
-        // Reads all output, so that the target never blocks.
+        // This thread reads all output, so that the target never blocks on the pipe.
         thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
                 let _ = said.send(line);
@@ -142,28 +138,25 @@ impl TargetProcess {
         }
     }
 
-    /// Changes the namespaces by SIGHUP.
+    /// Reloads the configuration with other namespaces.
     ///
-    /// # Panics
-    /// If the target is not running.
+    /// # Panics If the target is not running.
     pub fn reload(&mut self, namespaces: &str) {
         namespaces.clone_into(&mut self.namespaces);
         self.write_config();
         self.reload_unchanged();
     }
 
-    /// Sends SIGHUP.
+    /// Sends SIGHUP, which reloads the configuration.
     ///
-    /// # Panics
-    /// If the target is not running.
+    /// # Panics If the target is not running.
     pub fn reload_unchanged(&self) {
         signal(self.child(), Signal::HUP);
     }
 
-    /// Sends SIGKILL and waits.
+    /// Sends SIGKILL and waits for the end.
     ///
-    /// # Panics
-    /// If the target is not running.
+    /// # Panics If the target is not running.
     pub fn kill(&mut self) {
         let mut child = self.child.take().expect("it runs");
         child.kill().expect("it was not waited for");
@@ -178,16 +171,15 @@ impl TargetProcess {
         signal(self.child(), Signal::STOP);
     }
 
-    /// True if all threads have stopped or are blocked in the kernel.
+    /// Returns true if all threads are stopped or blocked in the kernel.
     ///
-    /// # Panics
-    /// If the target is not running.
+    /// # Panics If the target is not running.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
         threads.expect("it runs").flatten().all(|thread| {
             let stat = std::fs::read_to_string(thread.path().join("stat"));
-            // The state follows the name, which may contain parentheses.
+            // The state follows the process name, which may contain parentheses.
             let stat = stat.unwrap_or_default();
             let state = stat
                 .rsplit(") ")
@@ -205,10 +197,9 @@ impl TargetProcess {
         signal(self.child(), Signal::CONT);
     }
 
-    /// Sends SIGTERM and returns the exit status before the timeout.
+    /// Sends SIGTERM. Returns the exit status, or `None` if the target runs longer than `patience`.
     ///
-    /// # Panics
-    /// If the target is not running.
+    /// # Panics If the target is not running.
     pub fn terminate(&mut self, patience: Duration) -> Option<ExitStatus> {
         signal(self.child(), Signal::TERM);
         let deadline = Instant::now() + patience;
@@ -223,10 +214,9 @@ impl TargetProcess {
         None
     }
 
-    /// True if the target has not ended.
+    /// Returns true if the process has not ended.
     ///
-    /// # Panics
-    /// If the target was ended before.
+    /// # Panics If the target was killed or terminated here.
     pub fn runs(&mut self) -> bool {
         let child = self.child.as_mut().expect("it was started");
         child.try_wait().expect("it was not waited for").is_none()
@@ -236,25 +226,23 @@ impl TargetProcess {
         self.child.as_ref().expect("it runs")
     }
 
-    /// Process ID.
+    /// Returns the process ID.
     ///
-    /// # Panics
-    /// If the target is not running.
+    /// # Panics If the target is not running.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child().id()
     }
 
-    /// Current metrics.
+    /// Returns the current metrics.
     ///
-    /// # Panics
-    /// If the target is not running or does not answer.
+    /// # Panics If the target is not running or does not respond.
     #[must_use]
     pub fn scrape(&self) -> Exposition {
         Exposition::scrape(SocketAddr::from((self.address, 9464)))
     }
 
-    /// Options of the host `name` with early loss detection and reconnection.
+    /// Returns options for the host `name`, with a short KATO and with reconnection.
     #[must_use]
     pub fn options(&self, name: &str) -> HostOptions {
         let remote = SocketAddr::from((self.address, 4420));
@@ -278,7 +266,7 @@ impl Drop for TargetProcess {
             return;
         };
         let _ = child.kill();
-        // The process may hang until a disk is dropped later.
+        // A process with a hung disk ends only when the disk is dropped, later.
         let deadline = Instant::now() + Duration::from_secs(2);
         while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! Providers for the command line of test programs.
+//! Providers selectable on the command line of test programs.
 
 use std::sync::Arc;
 
@@ -23,8 +23,7 @@ pub enum ProviderName {
 impl ProviderName {
     /// Opens the provider.
     ///
-    /// # Errors
-    /// The provider is not available on this machine.
+    /// # Errors The provider is not available on this machine.
     pub fn open(self) -> Result<Arc<dyn Provider>> {
         match self {
             Self::Loopback => Ok(Arc::new(Loopback::new())),

@@ -1,4 +1,4 @@
-//! Listener whose connection requests a test handles itself.
+//! Listener that passes its connection requests to a test.
 
 use std::net::SocketAddr;
 
@@ -7,10 +7,9 @@ use cairn_rdma::{
 };
 use crossbeam_channel::{Receiver, unbounded};
 
-/// Listens at an address, and passes on connection requests.
+/// Listens at an address, and sends connection requests to the returned channel.
 ///
-/// # Errors
-/// As for [`Provider::listen`].
+/// # Errors As for [`Provider::listen`].
 pub fn listen(
     provider: &dyn Provider,
     address: SocketAddr,
@@ -25,7 +24,7 @@ pub fn listen(
     };
     let sink = Box::new(move |event| {
         if let ListenerEvent::Request(request) = event {
-            // A test that has ended has dropped the receiver.
+            // Sending fails if the test has ended.
             let _ = sender.send(*request);
         }
     });

@@ -1,7 +1,7 @@
 //! Provider that makes a target panic.
 //!
-//! Reactors panic at reads of a certain length or Connects, the control plane at connection
-//! requests or requests for metrics.
+//! Reactors panic at reads of a certain length or at Connects, the control plane at connection or
+//! metrics requests.
 
 use std::any::Any;
 use std::fmt;
@@ -18,20 +18,20 @@ use cairn_rdma::{
     SendWork, Sink, Trains,
 };
 
-/// Message of the panics.
+/// Panic message.
 pub const MESSAGE: &str = "an invariant is broken on purpose";
 
-/// Provider for the target only; hosts use the wrapped network.
+/// Provider wrapper that injects panics. Only the target uses it; hosts use the wrapped provider.
 #[derive(Debug, Clone)]
 pub struct Saboteur {
     network: Arc<dyn Provider>,
     fuse: Arc<Fuse>,
 }
 
-/// Pending panics by operation.
+/// Number of pending panics by operation.
 #[derive(Debug)]
 struct Fuse {
-    /// Length of the RDMA WRITE that panics.
+    /// Length in bytes of the RDMA WRITEs that panic.
     length: u64,
     reads: AtomicUsize,
     requests: AtomicUsize,
@@ -39,10 +39,9 @@ struct Fuse {
     connects: AtomicUsize,
 }
 
-/// Decrements `times`, and panics unless it was 0.
+/// Decrements `times` if it is not 0.
 ///
-/// # Panics
-/// As long as `times` is not 0.
+/// # Panics If `times` was not 0.
 pub fn blow(times: &AtomicUsize) {
     let order = Ordering::Relaxed;
     let less = |times: usize| times.checked_sub(1);
@@ -61,7 +60,7 @@ impl Fuse {
 }
 
 impl Saboteur {
-    /// Wraps a network. After [`arm`](Self::arm), reads of `length` bytes panic.
+    /// Wraps a provider. After [`arm`](Self::arm), reads of `length` bytes panic.
     #[must_use]
     pub fn new(network: Arc<dyn Provider>, length: u64) -> Self {
         let fuse = Arc::new(Fuse {
@@ -74,7 +73,7 @@ impl Saboteur {
         Self { network, fuse }
     }
 
-    /// Makes the next `times` reads end their reactors.
+    /// Makes the next `times` reads panic, which ends their reactors.
     pub fn arm(&self, times: usize) {
         self.fuse.reads.store(times, Ordering::Relaxed);
     }
@@ -84,7 +83,7 @@ impl Saboteur {
         self.fuse.requests.store(1, Ordering::Relaxed);
     }
 
-    /// Makes the next Connect end its reactor.
+    /// Makes the next Connect panic, which ends its reactor.
     pub fn arm_connect(&self) {
         self.fuse.connects.store(1, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Peer without a connection, which sends arbitrary RoCE datagrams.
+//! Peer without queue pairs, which sends arbitrary RoCE datagrams.
 
 use std::mem::zeroed;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -16,26 +16,26 @@ use cairn_roce_proto::wire::{Deth, Opcode, Packet, Syndrome};
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::RequestData;
 
-/// Timeout of an expected response.
+/// Timeout of a response that must arrive.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Timeout of an optional response.
+/// Timeout of a response that may be absent.
 const SOON: Duration = Duration::from_millis(100);
 
-/// `IP_MTU_DISCOVER` mode: no fragments, and identification 0 (ip(7)).
+/// `IP_MTU_DISCOVER` mode without fragments and with identification 0 (ip(7)).
 const PROBE: i32 = libc::IP_PMTUDISC_DO;
 
-/// Received packet for a queue pair.
+/// Fields of a received packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Heard {
-    /// Opcode.
+    /// BTH opcode.
     pub opcode: Opcode,
     /// Destination queue pair number.
     pub qpn: u32,
     /// Packet sequence number.
     pub psn: u32,
-    /// Syndrome of an acknowledgement.
+    /// Syndrome of the AETH, if present.
     pub syndrome: Option<Syndrome>,
-    /// IP type of service.
+    /// IP type of service (DSCP and ECN).
     pub tos: u8,
 }
 
@@ -43,7 +43,7 @@ pub struct Heard {
 #[derive(Debug)]
 pub struct Stranger {
     socket: UdpSocket,
-    /// Sending socket, if its port differs.
+    /// Socket for sending, if it differs from `socket`.
     outgoing: Option<UdpSocket>,
     path: Path,
     manager: Manager,
@@ -53,10 +53,9 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    /// Opens a socket at a loopback address; port 0 selects any port.
+    /// Opens a socket at a loopback address. Port 0 selects any free port.
     ///
-    /// # Panics
-    /// If the address and port cannot be used.
+    /// # Panics If the address or port cannot be used.
     #[must_use]
     pub fn at(local: Ipv4Addr, port: u16, remote: IpAddr) -> Self {
         let socket = UdpSocket::bind((local, port)).unwrap();
@@ -79,17 +78,16 @@ impl Stranger {
         }
     }
 
-    /// Sends from this port; the receiving port stays.
+    /// Changes the source port. The receiving port stays.
     ///
-    /// # Panics
-    /// If the port cannot be used.
+    /// # Panics If the port cannot be used.
     pub fn send_from(&mut self, port: u16) {
         let socket = UdpSocket::bind((self.path.local, port)).unwrap();
         set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, PROBE);
         self.outgoing = Some(socket);
     }
 
-    /// Sets the type of service of sent packets.
+    /// Sets the IP type of service of sent packets.
     pub fn mark(&self, tos: u8) {
         set(self.sender(), libc::IPPROTO_IP, libc::IP_TOS, tos.into());
     }
@@ -106,10 +104,9 @@ impl Stranger {
         }
     }
 
-    /// Sends packets of equal length as one buffer, like the kernel's receive offload.
+    /// Sends packets of equal length in one buffer, as receive offload (GRO) delivers them.
     ///
-    /// # Panics
-    /// If the system rejects them.
+    /// # Panics If the system rejects them.
     pub fn send_joined(&self, packets: &[Packet<'_>]) {
         let mut bytes = Vec::new();
         for (packet, index) in packets.iter().zip(0..) {
@@ -126,10 +123,9 @@ impl Stranger {
         set(self.sender(), libc::SOL_UDP, libc::UDP_SEGMENT, 0);
     }
 
-    /// Waits for a packet for a queue pair.
+    /// Waits up to `wait` for a packet to a queue pair.
     ///
-    /// # Panics
-    /// If the packet is damaged.
+    /// # Panics If the packet is damaged.
     pub fn hear(&mut self, wait: Duration) -> Option<Heard> {
         let deadline = Instant::now() + wait;
         loop {
@@ -159,12 +155,12 @@ impl Stranger {
         }
     }
 
-    /// Requests an admin queue's connection.
+    /// Prepares a connection request (REQ) for an admin queue.
     pub fn ask(&mut self, qpn: u32) -> ConnId {
         self.ask_with(qpn, &RequestData::new(0, 32, 31, 0))
     }
 
-    /// Requests a connection with private data.
+    /// Prepares a connection request (REQ) with private data.
     pub fn ask_with(&mut self, qpn: u32, data: &RequestData) -> ConnId {
         let mut private_data = [0; 56];
         private_data[..32].copy_from_slice(data.as_bytes());
@@ -199,17 +195,16 @@ impl Stranger {
         ProtoInstant::after(self.start.elapsed())
     }
 
-    /// Sends pending messages.
+    /// Sends all prepared management datagrams.
     pub fn say(&mut self) {
         while let Some(message) = self.manager.poll_transmit() {
             self.send_mad(&message.mad, |_| {});
         }
     }
 
-    /// Returns the datagram with the DREQ of a connection.
+    /// Returns the DREQ datagram of a connection without sending it.
     ///
-    /// # Panics
-    /// If the connection is not established.
+    /// # Panics If the connection is not established.
     pub fn goodbye(&mut self, id: ConnId) -> [u8; MAD_LEN] {
         self.manager.disconnect(self.now(), id);
         let message = self.manager.poll_transmit();
@@ -218,12 +213,12 @@ impl Stranger {
             .mad
     }
 
-    /// Drops pending messages.
+    /// Drops all prepared management datagrams.
     pub fn say_nothing(&mut self) {
         while self.manager.poll_transmit().is_some() {}
     }
 
-    /// Sends a management datagram to QP1, modified by `change`.
+    /// Sends a management datagram to QP1. `change` modifies the packet first.
     pub fn send_mad(&mut self, mad: &[u8], change: impl Fn(&mut Packet<'_>)) {
         self.psn += 1;
         let mut packet = Packet::new(Opcode::UdSendOnly, GSI_QPN, self.psn);
@@ -248,10 +243,9 @@ impl Stranger {
         self.sender().send_to(&bytes[..length], to).unwrap();
     }
 
-    /// Receives a response within a short time, if any.
+    /// Waits a short time for a response.
     ///
-    /// # Panics
-    /// As [`Self::receive`].
+    /// # Panics As [`Self::receive`].
     pub fn receive_soon(&mut self) -> Option<CmEvent> {
         self.socket.set_read_timeout(Some(SOON)).unwrap();
         let mut bytes = [0; 1];
@@ -260,12 +254,12 @@ impl Stranger {
         came.then(|| self.receive())
     }
 
-    /// Receives the next response.
+    /// Waits for a response.
     ///
-    /// [`Self::say`] sends the regular reaction, [`Self::say_nothing`] drops it.
+    /// The reaction required by the protocol is prepared: [`Self::say`] sends it,
+    /// [`Self::say_nothing`] drops it.
     ///
-    /// # Panics
-    /// If no response arrives, or it is invalid or from another address.
+    /// # Panics If no response arrives, or it is invalid or from another address.
     pub fn receive(&mut self) -> CmEvent {
         loop {
             if let Some(event) = self.manager.poll_event() {
@@ -296,7 +290,7 @@ fn set(socket: &UdpSocket, level: i32, option: i32, value: i32) {
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Length, source port and type of service of the next datagram.
+/// Receives a datagram. Returns its length, source port and type of service.
 fn receive_with_tos(socket: &UdpSocket, bytes: &mut [u8]) -> Option<(usize, u16, u8)> {
     let mut control = [0_u64; 16];
     // SAFETY: all zeroes is a valid value of these plain structures.

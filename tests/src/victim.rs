@@ -15,28 +15,26 @@ use crate::harness::{NQN, host_nqn, nqn, own_loopback_address, subsystem};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Target and its provider over user-space RoCE.
+/// Target with its user-space RoCE provider.
 pub struct Victim {
-    /// Target.
+    /// Target under attack.
     pub target: Target,
     /// Provider of the target.
     pub soft: Soft,
 }
 
 impl Victim {
-    /// Starts a target on an unused address.
+    /// Starts a target with one reactor.
     ///
-    /// # Panics
-    /// If the target does not start.
+    /// # Panics If the target does not start.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(1)
     }
 
-    /// Starts a target with several reactors.
+    /// Starts a target with `reactors` reactors.
     ///
-    /// # Panics
-    /// If the target does not start.
+    /// # Panics If the target does not start.
     #[must_use]
     pub fn start_with(reactors: usize) -> Self {
         let address = own_loopback_address();
@@ -50,25 +48,23 @@ impl Victim {
         Self { target, soft }
     }
 
-    /// Address of the listener.
+    /// Returns the address of the listener.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.target.addresses()[0]
     }
 
-    /// Counters of the target's endpoint.
+    /// Returns the counters of the target's endpoint.
     ///
-    /// # Panics
-    /// If the target has no endpoint.
+    /// # Panics If the target has no endpoint.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.soft.counters()[0].1
     }
 
-    /// Checks that a host from another address can connect and do I/O.
+    /// Checks that a host from another address can connect and perform I/O.
     ///
-    /// # Panics
-    /// If connecting or I/O fails.
+    /// # Panics If connecting or I/O fails.
     pub fn serves_others(&self) {
         let options = HostOptions {
             timeout: PATIENCE,

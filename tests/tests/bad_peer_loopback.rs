@@ -1,4 +1,4 @@
-//! Suite of misbehaving hosts against a target in this process, one test for each case.
+//! Misbehaving hosts against a target in this process, one test for each case.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ fn main() -> ExitCode {
         .into_iter()
         .map(|case| {
             Trial::test(case.name, move || {
-                // A file, because a memory disk needs no buffers that a host could exhaust.
+                // A file disk uses data buffers, which a host could exhaust; a memory disk uses
+                // none.
                 let disk = Scratch::new(case.name, 64 << 20);
                 let target = TestTarget::with_namespaces(&[&disk.export(512)]);
                 let setting = Setting {
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
                     remote: target.remote(),
                     subnqn: nqn(NQN),
                     nsid: 1,
-                    // Longer than every deadline of the target.
+                    // Longer than every timeout of the target.
                     patience: Duration::from_secs(60),
                     seed: 1,
                     random_capsules: 10_000,

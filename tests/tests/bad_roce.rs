@@ -1,4 +1,4 @@
-//! Violations of protocols below NVMe, over user-space RoCE.
+//! Violations of the protocols below NVMe, over user-space RoCE.
 //!
 //! The peers send single datagrams from a UDP socket.
 
@@ -12,7 +12,7 @@ use cairn_tests::stranger::Stranger;
 use cairn_tests::victim::Victim;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Peer that sends only packets of the test.
+/// Creates a peer that sends only the test's packets.
 fn peer_of(victim: &Victim) -> Stranger {
     Stranger::at(own_loopback_address(), ROCE_PORT, victim.address().ip())
 }
@@ -81,7 +81,7 @@ fn guessers_of_keys_are_slowed() {
     }
     assert!((9..40).contains(&guesses), "{guesses} guesses in all");
     victim.serves_others();
-    // Counters are published after a round.
+    // Endpoints publish their counters after each round.
     while victim.counters().resp_remote_access_errors < 9 {
         assert!(Instant::now() < deadline, "{:?}", victim.counters());
         std::thread::yield_now();
@@ -89,7 +89,6 @@ fn guessers_of_keys_are_slowed() {
     victim.target.stop().unwrap();
 }
 
-/// Numbers of a connection do not reveal those of another.
 #[test]
 fn numbers_are_not_foreseen() {
     let mut terms = Vec::new();
@@ -105,7 +104,7 @@ fn numbers_are_not_foreseen() {
         }
         victim.target.stop().unwrap();
     }
-    // The top bits of a queue pair number identify the reactor.
+    // The high bits of a queue pair number are the reactor's index.
     let psns: Vec<u32> = terms.iter().map(|own| own.starting_psn).collect();
     let qpns: Vec<u32> = terms.iter().map(|own| own.qpn & 0x3_ffff).collect();
     for (what, bits, numbers) in [("PSN", 24, psns), ("QPN", 18, qpns)] {
@@ -136,7 +135,7 @@ fn datagrams_of_strangers() {
     peer.send_mad(&mad, |packet| packet.bth.pkey = 0x8001);
     peer.send_mad(&mad, |packet| packet.deth.as_mut().unwrap().qkey = 1);
     peer.send_mad(&mad, |packet| packet.bth.dest_qpn = 2);
-    // The response shows that the target has processed the earlier datagrams.
+    // The target processes datagrams in order, so its response follows the earlier ones.
     peer.ask(100);
     assert!(matches!(receive(&mut peer), CmEvent::Accepted { .. }));
     let counted = victim.counters().rx_not_ours - before.rx_not_ours;
@@ -144,7 +143,7 @@ fn datagrams_of_strangers() {
     victim.target.stop().unwrap();
 }
 
-/// Guesses reach an endpoint only at queue pair numbers in use or reserved.
+/// An endpoint receives packets only for queue pair numbers that are in use or reserved.
 #[test]
 fn guesses_of_numbers_wake_nobody() {
     let victim = Victim::start();
@@ -154,8 +153,8 @@ fn guesses_of_numbers_wake_nobody() {
         panic!("a request was not accepted");
     };
     let before = victim.counters().rcvd_datagrams;
-    // The guesses cover all slots with the generation of this queue pair; other slots have other
-    // generations.
+    // The 10 low bits are the slot, the others its generation, so each guess is wrong unless the
+    // slot has this generation.
     for place in 0..1024 {
         let number = terms.qpn & !1023 | place;
         if number != terms.qpn {
@@ -170,7 +169,7 @@ fn guesses_of_numbers_wake_nobody() {
         assert!(Instant::now() < deadline, "{:?}", victim.counters());
         std::thread::yield_now();
     }
-    // The valid packet arrives, and so do guesses that equal reserved numbers.
+    // The endpoint receives the valid packet, and guesses that equal reserved numbers.
     assert!(arrived() <= 8, "{} of 1024", arrived());
     victim.serves_others();
     victim.target.stop().unwrap();

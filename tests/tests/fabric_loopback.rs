@@ -1,4 +1,4 @@
-//! Conformance suite over the in-process loopback, one test for each case.
+//! Provider conformance suite over the loopback provider, one test for each case.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;

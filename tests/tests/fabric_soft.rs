@@ -1,7 +1,7 @@
-//! Conformance suite over user-space RoCE, one test for each case.
+//! Provider conformance suite over user-space RoCE, one test for each case.
 //!
-//! The cases run without faults, and with packets lost, duplicated, reordered and corrupted; also
-//! over RoCE v1 if packet sockets are allowed.
+//! The cases run without faults, with packets lost, duplicated, reordered and corrupted, and over
+//! RoCE v1 if packet sockets are permitted.
 
 use std::process::ExitCode;
 use std::sync::Arc;

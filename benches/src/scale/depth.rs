@@ -1,4 +1,4 @@
-//! Throughput at a fixed depth by number of queue pairs.
+//! Throughput at a fixed total queue depth, by number of queue pairs.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +10,19 @@ use crate::hosts::{self, Wish};
 use crate::report::{DepthRow, Report};
 use crate::served::{Core, NAMESPACE_BYTES, Program, Served, Usage, on_core};
 
-/// Bytes of a command.
+/// Bytes transferred by each command.
 const BYTES: u32 = 4096;
 const BLOCKS: u64 = NAMESPACE_BYTES / BYTES as u64;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) depth: u16,
-    /// Controllers that share the queue pairs.
+    /// Number of controllers to which the queue pairs belong.
     pub(crate) hosts: u16,
-    /// Measured time, after a quarter of it as warm-up.
+    /// Measurement time. A warm-up of a quarter of it comes first.
     pub(crate) seconds: Duration,
 }
 
-/// Measures random 4 KiB reads for each number of queue pairs.
 pub(crate) fn measure(
     program: &Program,
     load: &Load,
@@ -68,7 +67,7 @@ fn run(served: &Served, load: &Load, hosts: u16, queue_pairs: u16) -> Result<Dep
     Ok(row)
 }
 
-/// Packets of the hosts.
+/// Returns the number of packets sent and received by the hosts.
 fn packets(soft: &Soft) -> u64 {
     let counters = soft.counters();
     let each = counters.iter().map(|(_, c)| c.sent_pkts + c.rcvd_pkts);
@@ -78,7 +77,7 @@ fn packets(soft: &Soft) -> u64 {
 /// Outstanding commands, distributed over the queues.
 struct Commands {
     hosts: Vec<Host>,
-    /// Idle buffers by host.
+    /// Buffers without a command, by host index.
     buffers: Vec<Vec<Buffer>>,
     flights: Vec<Option<Flight>>,
     turn: usize,
@@ -105,7 +104,8 @@ impl Commands {
         })
     }
 
-    /// Runs for `length` and until all commands complete, and returns their number.
+    /// Keeps the queues full for `length`, waits for all commands, and returns the number of
+    /// completed ones.
     fn run(&mut self, length: Duration) -> Result<u64> {
         let end = Instant::now() + length;
         let mut done = 0;
@@ -154,7 +154,7 @@ impl Commands {
         let queues = usize::from(self.hosts[host].io_queues());
         let qid = 1 + self.turn / self.hosts.len() % queues;
         self.turn += 1;
-        // Xorshift (Marsaglia, 2003).
+        // Xorshift generator (Marsaglia, 2003).
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;

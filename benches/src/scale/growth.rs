@@ -9,14 +9,14 @@ use crate::hosts::{self, Wish};
 use crate::report::{Growth, Report};
 use crate::served::{Core, Program, Served, on_core};
 
-/// Queue pairs, including admin queues.
+/// Number of queue pairs, including admin queues.
 const QUEUE_PAIRS: u16 = 1000;
 const HOSTS: u16 = 8;
 const CONTROLLERS: u16 = 60;
-/// Time to release temporary memory.
+/// Delay before each memory reading, in which the target frees temporary memory.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// Measures memory and connection time of queue pairs, and memory of controllers.
+/// Measures memory for each queue pair and controller, and the connection rate.
 pub(crate) fn measure(program: &Program, report: &mut Report) -> Result<()> {
     let wish = |io_queues| Wish {
         io_queues,
@@ -25,7 +25,7 @@ pub(crate) fn measure(program: &Program, report: &mut Report) -> Result<()> {
     };
     let soft = Soft::default();
     let served = Served::start(program, "")?;
-    // The target's fixed costs include the first connection.
+    // The first connection allocates fixed memory, so it comes before the first reading.
     let first = hosts::connect(&soft, 1, wish(1))?;
     std::thread::sleep(SETTLE);
     let before = served.memory()?;

@@ -11,15 +11,15 @@ use crate::report::{Idle, Report, Start};
 use crate::served::{Program, Served};
 
 const IO_QUEUES: u16 = 4;
-/// KATO of idle hosts, the default in Linux.
+/// Keep-alive timeout of the idle hosts in milliseconds: the default of Linux.
 const KATO_MS: u32 = 5000;
-/// Idle time before each command.
+/// Idle time before each timed command.
 const QUIET: Duration = Duration::from_millis(250);
 const TRIES: usize = 16;
-/// Starts, of which the fastest counts.
+/// Number of target starts. The fastest one is reported.
 const STARTS: usize = 5;
 
-/// Measures the start until listening, and the memory then.
+/// Measures the time until the target listens, and its memory then.
 pub(crate) fn start(program: &Program, report: &mut Report) -> Result<()> {
     let mut best: Option<Start> = None;
     for _ in 0..STARTS {
@@ -50,7 +50,7 @@ pub(crate) fn start(program: &Program, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Measures idle hosts and the first command after idling.
+/// Measures processor time with idle hosts, and the latency of the first command after idling.
 pub(crate) fn measure(
     program: &Program,
     count: u16,
@@ -65,7 +65,7 @@ pub(crate) fn measure(
         kato_ms: KATO_MS,
     };
     let mut hosts = hosts::connect(&soft, count, wish)?;
-    // Several Keep Alives of each host.
+    // The interval is at least one KATO, so that every host sends several Keep Alives.
     let length = (seconds * 4).max(Duration::from_millis(u64::from(KATO_MS)));
     keep_alive(&mut hosts, Duration::from_secs(1));
     let before = served.usage()?;
@@ -85,7 +85,6 @@ pub(crate) fn measure(
     hosts::disconnect(hosts)
 }
 
-/// Keeps connections alive for `length`.
 fn keep_alive(hosts: &mut [Host], length: Duration) {
     let end = Instant::now() + length;
     while Instant::now() < end {
@@ -96,7 +95,7 @@ fn keep_alive(hosts: &mut [Host], length: Duration) {
     }
 }
 
-/// Median time of a command after an idle time.
+/// Returns the median latency of a command after `quiet` without commands.
 fn commands(hosts: &mut [Host], quiet: Duration) -> Result<Duration> {
     let mut buffer = hosts[0].buffer(4096)?;
     let mut times = Vec::with_capacity(TRIES);

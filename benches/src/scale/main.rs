@@ -1,7 +1,7 @@
 //! Cost of a target by number of queue pairs and hosts, and while idle.
 //!
-//! Starts `cairn-target` as a child process and runs all hosts, over user-space RoCE on loopback.
-//! Prints a table and, on request, JSON. Run by `cargo xtask bench scale`.
+//! The program starts `cairn-target` as a child process, and runs all hosts in its own process over
+//! user-space RoCE on loopback. `cargo xtask bench scale` runs it.
 
 mod depth;
 mod growth;

@@ -13,34 +13,33 @@ pub(crate) struct Report {
     pub(crate) idle: Option<Idle>,
 }
 
-/// Target before and after the first connection.
+/// Start-up time and memory of a target.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start {
     pub(crate) listening_in: Duration,
-    /// Resident bytes.
+    /// Resident memory in bytes while listening.
     pub(crate) memory: u64,
-    /// Resident bytes after a host has connected.
+    /// Resident memory in bytes after the first connection.
     pub(crate) memory_connected: u64,
-    /// Pinned bytes of rings and devices, part of `memory`.
+    /// Pinned memory of rings and devices in bytes, part of `memory`.
     pub(crate) pinned: u64,
 }
 
-/// Throughput for a number of queue pairs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DepthRow {
     pub(crate) queue_pairs: u16,
     pub(crate) hosts: u16,
     pub(crate) depth: u16,
     pub(crate) iops: f64,
-    /// Packets in both directions for each command.
+    /// Packets in both directions per command.
     pub(crate) packets: f64,
-    /// Processor time of the target for each command, including polling.
+    /// Processor time of the target per command in microseconds, including polling.
     pub(crate) target_cpu_us: f64,
-    /// Processor time of the hosts for each command.
+    /// Processor time of the hosts per command in microseconds.
     pub(crate) host_cpu_us: f64,
 }
 
-/// Cost of further queue pairs and controllers.
+/// Memory and connection time of additional queue pairs and controllers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Growth {
     pub(crate) queue_pairs: u16,
@@ -49,14 +48,14 @@ pub(crate) struct Growth {
     pub(crate) bytes_per_controller: u64,
 }
 
-/// Idle hosts.
+/// Cost of idle hosts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Idle {
     pub(crate) hosts: u16,
     pub(crate) io_queues: u16,
     pub(crate) kato_ms: u32,
     pub(crate) cores: f64,
-    /// Wake-ups in a second.
+    /// Wake-ups of the target per second.
     pub(crate) wake_ups: f64,
     pub(crate) first_command: Duration,
     pub(crate) busy_command: Duration,

@@ -1,4 +1,4 @@
-//! Target process under measurement.
+//! Target process under measurement, with its memory and processor time.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -11,9 +11,9 @@ use anyhow::{Context, Result, anyhow, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 pub(crate) const NQN: &str = "nqn.2026-01.org.example:scale";
-/// Size of the memory namespace in bytes.
+/// Size of the target's memory namespace in bytes.
 pub(crate) const NAMESPACE_BYTES: u64 = 4 << 20;
-/// Address unused by other tests on loopback.
+/// Loopback address that no other test uses.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 71, 0, 1);
 const PORT: u16 = 4420;
 
@@ -21,7 +21,7 @@ const PORT: u16 = 4420;
 pub(crate) struct Program(PathBuf);
 
 impl Program {
-    /// Uses `path`, or the target in this executable's folder.
+    /// Selects the program at `path`, or else `cairn-target` next to this executable.
     pub(crate) fn new(path: Option<PathBuf>) -> Result<Self> {
         let path = match path {
             Some(path) => path,
@@ -41,19 +41,20 @@ impl Program {
 pub(crate) struct Served {
     child: Child,
     config: tempfile::NamedTempFile,
-    /// Time from the start of the process until it listens.
+    /// Time from process start until the target listened.
     pub(crate) started_in: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     pub(crate) cpu: Duration,
-    /// Voluntary context switches.
+    /// Number of voluntary context switches.
     pub(crate) sleeps: u64,
 }
 
 impl Served {
-    /// Starts a target with one reactor on the last core; `more` are lines in `[target]`.
+    /// Starts a target with one reactor on the last core. The lines in `more` extend the `[target]`
+    /// table.
     pub(crate) fn start(program: &Program, more: &str) -> Result<Self> {
         let mut config = tempfile::NamedTempFile::new()?;
         write!(
@@ -97,7 +98,7 @@ impl Served {
         SocketAddr::new(ADDRESS.into(), PORT)
     }
 
-    /// Resident bytes, including pinned memory.
+    /// Returns the resident memory in bytes, including pinned memory.
     pub(crate) fn memory(&self) -> Result<u64> {
         self.status("VmRSS:").map(|kib| kib * 1024)
     }
@@ -111,14 +112,13 @@ impl Served {
         number(&fs::read_to_string(path)?, key)
     }
 
-    /// Usage of the target so far.
     pub(crate) fn usage(&self) -> Result<Usage> {
         Usage::of(self.child.id())
     }
 }
 
 impl Usage {
-    /// Usage of a process so far.
+    /// Returns the processor time and context switches of all threads of a process so far.
     pub(crate) fn of(process: u32) -> Result<Self> {
         let mut usage = Self {
             cpu: Duration::ZERO,
@@ -126,7 +126,7 @@ impl Usage {
         };
         for thread in fs::read_dir(format!("/proc/{process}/task"))? {
             let folder = thread?.path();
-            // Nanoseconds on a core (sched-stats.rst).
+            // The first field is the time on a core in nanoseconds (Linux, sched-stats.rst).
             let stat = fs::read_to_string(folder.join("schedstat"))?;
             let on_core = stat.split_ascii_whitespace().next();
             let nanos = on_core.and_then(|text| text.parse().ok());
@@ -140,7 +140,7 @@ impl Usage {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // The target has no state to lose.
+        // SIGKILL loses nothing: the namespace is in memory.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -153,14 +153,14 @@ fn number(text: &str, key: &str) -> Result<u64> {
         .with_context(|| format!("no number behind {key}"))
 }
 
-/// Core of a process: the first or the last one available.
+/// Core to run on: the first or last in the process's affinity mask.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Core {
     First,
     Last,
 }
 
-/// Runs `work` and its child processes on one core.
+/// Runs `work` with this thread, and its new threads and child processes, pinned to one core.
 pub(crate) fn on_core<T, E>(core: Core, work: impl FnOnce() -> Result<T, E>) -> Result<T>
 where
     E: Into<anyhow::Error>,

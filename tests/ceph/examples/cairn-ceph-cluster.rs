@@ -1,6 +1,6 @@
-//! Ceph cluster in the given folder for scripts, until the end of standard input.
+//! Program that runs a Ceph cluster in the given folder for scripts, until standard input ends.
 //!
-//! Input lines are `kill-osd` or `start-osd`; an output line confirms each.
+//! Input lines are `kill-osd` or `start-osd`. The program prints a line once it has executed one.
 
 use std::io::{self, BufRead as _};
 use std::path::PathBuf;

@@ -5,14 +5,13 @@ use std::io;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Daemon, killed on drop.
 pub(crate) struct Daemon {
     name: String,
     child: Child,
 }
 
 impl Daemon {
-    /// Starts a program with the folder's configuration; the output goes to `NAME.out`.
+    /// Starts a program with the folder's configuration, and writes its output to `NAME.out`.
     pub(crate) fn start(
         folder: &Path,
         name: &str,

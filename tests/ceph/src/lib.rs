@@ -1,8 +1,8 @@
 //! Ceph cluster on loopback: one monitor and one OSD in a folder.
 //!
-//! Requires Debian's `ceph-mon`, `ceph-osd` and `ceph-common`, but neither systemd nor root. All
-//! processes end with the [`Cluster`]; the folder belongs to the caller. The settings favour a fast
-//! start of two or three seconds.
+//! It requires Debian's `ceph-mon`, `ceph-osd` and `ceph-common`, but neither systemd nor root, and
+//! starts in two to three seconds. All processes end when the [`Cluster`] is dropped; the caller
+//! deletes the folder.
 
 mod daemon;
 mod settings;
@@ -26,14 +26,14 @@ const PROGRAMS: [&str; 6] = [
     "monmaptool",
 ];
 
-/// Installation command for Debian and Ubuntu.
+/// Command that installs Ceph on Debian and Ubuntu.
 pub const INSTALL: &str = "apt-get install --no-install-recommends ceph-mon ceph-osd ceph-common";
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Pool of the images.
+/// Name of the pool for images.
 pub const POOL: &str = "rbd";
 
 /// Running cluster.
@@ -49,7 +49,7 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// Error message for the first missing program, if any.
+/// Returns an error message for the first missing program, if any.
 #[must_use]
 pub fn missing() -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -69,7 +69,7 @@ impl Cluster {
             return Err(io::Error::other(missing));
         }
         let folder = folder.canonicalize()?;
-        // The folder contains sockets, whose paths have a limited length.
+        // Paths of Unix sockets in this folder are limited to 107 bytes.
         if folder.as_os_str().len() > 80 {
             let shown = folder.display();
             return Err(io::Error::other(format!("{shown} is too long a path")));
@@ -83,39 +83,36 @@ impl Cluster {
         this.start_monitor()?;
         this.ceph(&["osd", "new", &uuid, "0"])?;
         this.launch_osd()?;
-        // The pool is created while the OSD boots.
+        // The monitor creates the pool while the OSD boots.
         this.ceph(&["osd", "pool", "create", POOL, "8", "8"])?;
         this.wait_for_osd()?;
         this.rbd(&["pool", "init", POOL])?;
         Ok(this)
     }
 
-    /// Configuration file, sufficient for clients.
+    /// Returns the path of a configuration file that suffices for clients.
     #[must_use]
     pub fn conf(&self) -> PathBuf {
         self.folder.join("ceph.conf")
     }
 
-    /// Creates an image; `size` has rbd's format, such as 64M.
+    /// Creates an image. `size` has the format of `rbd --size`, such as 64M.
     ///
-    /// # Errors
-    /// The command fails.
+    /// # Errors The command fails or times out.
     pub fn image(&self, name: &str, size: &str) -> io::Result<()> {
         self.rbd(&["create", "--size", size, name]).map(drop)
     }
 
     /// Runs `rbd` and returns its output.
     ///
-    /// # Errors
-    /// The command fails, or does not end in time.
+    /// # Errors The command fails or times out.
     pub fn rbd(&self, arguments: &[&str]) -> io::Result<String> {
         self.run("rbd", arguments)
     }
 
     /// Runs `ceph` and returns its output.
     ///
-    /// # Errors
-    /// The command fails, or does not end in time.
+    /// # Errors The command fails or times out.
     pub fn ceph(&self, arguments: &[&str]) -> io::Result<String> {
         self.run("ceph", arguments)
     }
@@ -128,10 +125,9 @@ impl Cluster {
         self.osd.take().map_or(Ok(()), Daemon::kill)
     }
 
-    /// Starts the OSD again, and waits until it is ready.
+    /// Starts the OSD again and waits until it is up.
     ///
-    /// # Errors
-    /// The OSD does not start in time.
+    /// # Errors The OSD does not start in time.
     pub fn start_osd(&mut self) -> io::Result<()> {
         self.launch_osd()?;
         self.wait_for_osd()
@@ -145,10 +141,9 @@ impl Cluster {
         self.monitor.take().map_or(Ok(()), Daemon::kill)
     }
 
-    /// Starts the monitor, and waits for a quorum.
+    /// Starts the monitor again and waits for a quorum.
     ///
-    /// # Errors
-    /// The monitor does not start in time.
+    /// # Errors The monitor does not start in time.
     pub fn start_monitor(&mut self) -> io::Result<()> {
         self.monitor = Some(Daemon::start(
             &self.folder,
@@ -169,7 +164,7 @@ impl Cluster {
         self.wait_for("osd.0", "status", r#""state": "active""#)
     }
 
-    /// Waits until the response of a daemon's admin socket contains `answer`.
+    /// Polls the admin socket of `daemon` until the response to `command` contains `answer`.
     fn wait_for(&mut self, daemon: &str, command: &str, answer: &str) -> io::Result<()> {
         let deadline = Instant::now() + TIMEOUT;
         let socket = self.folder.join(format!("{daemon}.asok"));
@@ -195,7 +190,7 @@ impl Cluster {
     }
 
     fn command(&self, program: &str) -> Command {
-        // Without `timeout`, a client waits for ever for an OSD.
+        // Ceph clients wait for an OSD without limit, so `timeout` ends them.
         let mut command = Command::new("timeout");
         command.arg(TIMEOUT.as_secs().to_string()).arg(program);
         command.env("CEPH_CONF", self.conf()).env("CEPH_ARGS", "");
@@ -211,7 +206,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // SIGKILL suffices, because no data must be preserved.
+        // The data is not needed any more, so SIGKILL suffices.
         let _ = self.kill_osd();
     }
 }

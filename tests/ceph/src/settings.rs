@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::{proc_text, succeed};
 
-/// Size of the OSD's sparse store in bytes.
+/// Size of the OSD's sparse data file in bytes.
 const DISK_BYTES: u64 = 16 << 30;
 
-/// Creates all files in an empty folder, and returns the OSD's UUID.
+/// Creates all files in an empty folder, and returns the UUID of the OSD.
 pub(crate) fn prepare(folder: &Path) -> io::Result<String> {
     let port = free_port()?;
     let fsid = proc_text("/proc/sys/kernel/random/uuid")?;
@@ -47,7 +47,7 @@ pub(crate) fn prepare(folder: &Path) -> io::Result<String> {
             .arg("-c")
             .arg(&conf),
     )?;
-    // Otherwise the program waits five minutes for the monitor.
+    // Without this option, ceph-osd waits five minutes for the monitor.
     succeed(
         Command::new("ceph-osd")
             .args([
@@ -64,11 +64,11 @@ pub(crate) fn prepare(folder: &Path) -> io::Result<String> {
     Ok(uuid)
 }
 
-/// Finds an unused port for the monitor; each call returns another one.
+/// Returns an unused TCP port. Every call in a process returns another one.
 fn free_port() -> io::Result<u16> {
     static TURN: AtomicU16 = AtomicU16::new(0);
     let turn = TURN.fetch_add(1, Ordering::Relaxed);
-    // Below the ephemeral ports.
+    // Ports below Linux's ephemeral range, starting at an offset by process.
     let start = (std::process::id() as u16)
         .wrapping_mul(37)
         .wrapping_add(turn * 301)
@@ -79,7 +79,7 @@ fn free_port() -> io::Result<u16> {
         .ok_or_else(|| io::Error::other("no port is free on loopback"))
 }
 
-/// Creates the keys. The monitor copies every key in this file to its database.
+/// Creates the keys. The monitor imports every key of this file.
 fn make_keys(folder: &Path) -> io::Result<()> {
     let everything = ["--cap", "mon", "allow *", "--cap", "osd", "allow *"];
     let osd = [

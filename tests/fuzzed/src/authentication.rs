@@ -9,7 +9,7 @@ use crate::input::Input;
 
 const TRANSACTION: u16 = 7;
 
-/// The cheapest groups; the larger ones differ only in their prime.
+/// Policy with the cheapest groups. Larger ones differ only in their prime.
 fn policy() -> Policy {
     Policy {
         hashes: Hash::ALL.to_vec(),
@@ -47,7 +47,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// Controller with arbitrary messages in any order.
+/// Tests a controller with arbitrary messages in any order.
 fn controller(input: &mut Input<'_>) {
     let mut end = Authentication::new(names(), secrets(1), policy());
     for seqnum in 1..8 {
@@ -63,11 +63,11 @@ fn controller(input: &mut Input<'_>) {
             assert!(answer.is_ok_and(|message| message.len() <= room) || room < 16);
         }
     }
-    // The host has no secret.
+    // The host has no secret, so it must never succeed.
     assert!(!matches!(end.outcome(), Some(Ok(_))));
 }
 
-/// Exchange between two ends with at most one modified byte.
+/// Runs an exchange in which one byte of a message may be modified.
 fn both(input: &mut Input<'_>) {
     let seed = 1 + 2 * (input.byte() & 1);
     let (at, turn, flip) = (input.short(), input.byte() % 4, input.byte());

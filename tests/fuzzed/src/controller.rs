@@ -20,7 +20,7 @@ use crate::input::Input;
 const SUBNQN: &str = "nqn.2026-01.org.example:disks";
 const HOSTNQN: &str = "nqn.2026-01.org.example:host";
 
-/// Values of CC written by Linux.
+/// Two values of CC that Linux writes: with EN = 0 and EN = 1.
 const CC: [u64; 2] = [0x0046_0060, 0x0046_0061];
 
 const OPCODES: [AdminOpcode; 8] = [
@@ -34,7 +34,7 @@ const OPCODES: [AdminOpcode; 8] = [
     AdminOpcode(0x7f),
 ];
 
-/// Longer inputs find nothing new.
+/// Maximum number of steps. Longer inputs find no further defects.
 const STEPS_MAX: usize = 64;
 
 struct Rig {
@@ -98,7 +98,7 @@ impl Rig {
             0..4 => {
                 let mut sqe = Sqe::read_from_bytes(&input.array::<64>()).expect("64 bytes");
                 let opcode = OPCODES.get(usize::from(sqe.opc) % (OPCODES.len() + 1));
-                // The other variant keeps the SQE.
+                // Without an opcode, the SQE stays arbitrary.
                 if let Some(opcode) = opcode {
                     sqe.opc = opcode.0;
                     sqe.flags = Sqe::FLAGS_SGL;
@@ -113,7 +113,7 @@ impl Rig {
             5 => {
                 let subnqn = self.subsystem.settings().nqn;
                 let qid = u16::from(input.byte() % 5);
-                // Fails if the queue exists or the controller is not enabled.
+                // Connect fails if the queue exists or the controller is disabled.
                 let _ = connect(
                     &mut self.subsystem,
                     subnqn,

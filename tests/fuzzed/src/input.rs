@@ -1,6 +1,6 @@
 //! Numbers and bytes taken from a fuzz input.
 
-/// Remaining input; missing bytes read as 0.
+/// Unread part of the input. Missing bytes read as 0.
 pub(crate) struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -12,7 +12,7 @@ impl<'a> Input<'a> {
         self.0.is_empty()
     }
 
-    /// Takes up to `count` bytes.
+    /// Returns the next `count` bytes, or fewer at the end.
     pub(crate) fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (bytes, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;

@@ -1,10 +1,8 @@
 //! Fuzz targets for parsers and state machines.
 //!
-//! `fuzz/` runs them with libFuzzer; tests run them with random bytes and the corpora of
-//! `fuzz/corpus`.
-//!
-//! Each function panics if the tested code panics, reads beyond its input, completes a command
-//! twice, or re-encodes to different bytes.
+//! `fuzz/` runs the targets with libFuzzer; `tests/targets.rs` runs them with random bytes and the
+//! corpora of `fuzz/corpus`. A target panics if the tested code panics, reads beyond its input,
+//! completes a command twice, or encodes a parsed value differently.
 
 mod authentication;
 mod controller;
@@ -14,10 +12,10 @@ mod packets;
 mod queue_pair;
 mod text;
 
-/// Function that tests one input.
+/// Entry point of a fuzz target.
 pub type Target = fn(&[u8]);
 
-/// Targets by name, with a program for each in `fuzz/fuzz_targets`.
+/// Fuzz targets by name. `fuzz/fuzz_targets` has a program for each.
 pub const TARGETS: [(&str, Target); 9] = [
     ("authentication", authentication::run),
     ("configuration", text::configuration),
@@ -30,10 +28,9 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("queue_pair", queue_pair::run),
 ];
 
-/// Runs an input of the named target.
+/// Runs the fuzz target `name` with an input.
 ///
-/// # Panics
-/// If the name is unknown, or the input violates a promise.
+/// # Panics If the name is unknown or the tested code violates an assertion.
 pub fn run(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|(own, _)| *own == name);
     let (_, target) = target.expect("the target is one of TARGETS");

@@ -1,4 +1,4 @@
-//! NVMe structures; the first byte selects the structure.
+//! Parsers of NVMe structures. The first input byte selects one.
 
 use nvme_proto::controller::{AdminCommand, AuthenticationRequest, ConnectRequest, connect};
 use nvme_proto::host::multipath::AnaLog;
@@ -55,7 +55,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// Parses a capsule as on an admin and an I/O queue.
+/// Parses a command capsule for the admin queue and for an I/O queue.
 fn command(bytes: &[u8]) {
     let Some((sqe, data)) = Sqe::split_capsule(bytes) else {
         assert!(bytes.len() < size_of::<Sqe>());
@@ -99,7 +99,7 @@ fn connecting(bytes: &[u8]) {
     if let Ok((data, _)) = ConnectData::read_from_prefix(rest)
         && let Ok(request) = ConnectRequest::parse(&sqe, &data)
     {
-        // Bytes after the end of a name are ignored.
+        // A name ends at its first NUL byte.
         assert!(data.hostnqn.starts_with(request.hostnqn.raw().as_bytes()));
         assert!(data.subnqn.starts_with(request.subnqn.raw().as_bytes()));
     }

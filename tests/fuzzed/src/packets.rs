@@ -13,7 +13,7 @@ use cairn_roce_proto::wire::{Header, Packet};
 
 use crate::input::Input;
 
-/// Padding of a re-encoded packet.
+/// Padding before and after a packet, in bytes.
 const ROOM: usize = 64;
 
 pub(crate) fn run(bytes: &[u8]) {
@@ -65,7 +65,7 @@ fn terms(qpn: u32) -> QpTerms {
     }
 }
 
-/// Connection manager with arbitrary messages and modified copies of sent messages.
+/// Tests a connection manager with arbitrary MADs, and with modified copies of its own MADs.
 pub(crate) fn connections(bytes: &[u8]) {
     let mut numbers = 0;
     let mut manager = Manager::new(Identity::new(Box::new(move || {
@@ -93,7 +93,7 @@ pub(crate) fn connections(bytes: &[u8]) {
                 mad.resize(MAD_LEN, 0);
                 manager.handle_mad(now, path(attribute), 0, &mad);
             }
-            // A modified message of the manager has valid connection numbers.
+            // A copy of a sent MAD has valid communication IDs.
             3 | 4 => {
                 let (which, attribute) = (usize::from(input.byte()), input.byte());
                 let changes = input.array::<4>();
@@ -103,7 +103,7 @@ pub(crate) fn connections(bytes: &[u8]) {
                 };
                 mad[17] = attribute % 16 + 0x0e;
                 let numbers: [u8; 8] = mad[24..32].try_into().expect("8 bytes");
-                // Swaps the connection numbers as a peer does.
+                // Local and remote communication IDs are swapped, as in a response.
                 mad[24..28].copy_from_slice(&numbers[4..]);
                 mad[28..32].copy_from_slice(&numbers[..4]);
                 let at = usize::from(changes[0]) + usize::from(changes[1]);
@@ -137,7 +137,7 @@ fn take(
     while let Some(event) = manager.poll_event() {
         if let CmEvent::Request { id, .. } = event {
             known.push(id);
-            // Fails if the connection has ended.
+            // The call fails if the connection has ended.
             let _ = if step.is_multiple_of(3) {
                 manager.reject(id, RejReason::Consumer, &[], &[1])
             } else {

@@ -1,4 +1,4 @@
-//! Queue pair with arbitrary packets from its peer.
+//! Queue pair that receives arbitrary packets from its peer.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -17,16 +17,16 @@ use cairn_roce_proto::wire::{Aeth, Opcode, Packet, Reth};
 use crate::input::Input;
 
 const ID: QpId = QpId::new(0, 1);
-/// Key of the region at [`BASE`].
+/// Remote key of the memory region at [`BASE`].
 const KEY: u32 = 0x100;
 const BASE: u64 = 0x10_0000;
 const BYTES: usize = 16 << 10;
-/// Maximum size of received packets, and buffer size for sent packets.
+/// Maximum size of a packet in bytes.
 const FRAME_BYTES: usize = 2048;
 const SEND_WORK: u32 = 16;
 const RECEIVES: usize = 8;
 const STEPS_MAX: usize = 200;
-/// Maximum of packets sent for one received packet; READs need most.
+/// Maximum number of packets sent for one received packet. RDMA READ requests need the most.
 const SENDS_MAX: usize = 4096;
 
 #[derive(Debug)]
@@ -42,7 +42,6 @@ impl Region {
         Ok(offset as usize..end as usize)
     }
 
-    /// Calls `take` for each range of a scatter-gather list.
     fn each(
         sges: &[Sge],
         offset: u64,
@@ -144,7 +143,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
     rig.with(|qp, _, cx| qp.flush(cx));
     rig.take_completions();
-    // Every SEND, WRITE and READ completed exactly once.
+    // Every SEND, WRITE and READ must have completed exactly once.
     assert!(rig.sends.is_empty(), "{:?}", rig.sends);
 }
 
@@ -218,7 +217,7 @@ impl Rig {
         }
     }
 
-    /// Sends an almost valid packet, with PSN and key close to the expected ones.
+    /// Delivers a packet whose PSN and key are close to the expected ones.
     fn likely_packet(&mut self, input: &mut Input<'_>) {
         let opcode = Opcode::ALL[usize::from(input.byte()) % Opcode::ALL.len()];
         let psn = 0x00ff_ffe8 + u32::from(input.byte() % 64);
@@ -241,7 +240,7 @@ impl Rig {
         }
         let mut bytes = [0; FRAME_BYTES];
         let headers = packet.emit(&mut bytes);
-        // The random bytes may overwrite further headers.
+        // Random bytes may overwrite the headers after the BTH.
         let length = usize::from(input.short() % 300);
         let rest = input.bytes(length);
         bytes[headers..headers + rest.len()].copy_from_slice(rest);
@@ -301,7 +300,7 @@ impl Rig {
     }
 }
 
-/// Range within or next to the region.
+/// Returns a range within or just beyond the region.
 fn bytes_of(input: &mut Input<'_>) -> Sge {
     Sge {
         addr: BASE + u64::from(input.short()),

@@ -4,7 +4,7 @@ use cairn_config::{Config, Draft, Flags, parse_size};
 use cairn_control::{Frames, parses};
 use cairn_rdma::marking::Rules;
 
-/// Parses a configuration. Errors must be printable, and a valid text stays valid after edits.
+/// Parses a configuration. Errors must be printable, and a valid text must stay valid after edits.
 pub(crate) fn configuration(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -21,7 +21,7 @@ pub(crate) fn configuration(bytes: &[u8]) {
     }
 }
 
-/// Parses a stream of requests whole and in pieces, with equal results.
+/// Parses a stream at once and in pieces; both must give the same requests.
 pub(crate) fn control(bytes: &[u8]) {
     let Some((size, bytes)) = bytes.split_first() else {
         return;
@@ -35,7 +35,7 @@ pub(crate) fn control(bytes: &[u8]) {
     }
 }
 
-/// Values of a stream, and whether no error occurred.
+/// Returns the parsed values, and true if no error occurred.
 fn frames(pieces: &[&[u8]]) -> (Vec<Vec<u8>>, bool) {
     let mut frames = Frames::default();
     let mut found = Vec::new();

@@ -53,7 +53,7 @@ fn the_inputs_that_are_kept_break_nothing() {
     }
 }
 
-/// Few cases each, because libFuzzer tries more.
+/// The number of cases is small, because libFuzzer tries more.
 #[test]
 fn random_bytes_break_nothing() {
     let config = ProptestConfig {

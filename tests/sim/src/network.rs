@@ -1,4 +1,4 @@
-//! Simulated network with faults by a seed.
+//! Simulated network with seeded random faults.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use crate::Random;
 
-/// Fault rates in packets per thousand.
+/// Fault rates in packets per thousand, and latencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weather {
-    /// Lost packets.
+    /// Packets lost per thousand.
     pub loss: u64,
-    /// Packets delivered twice.
+    /// Packets delivered twice per thousand.
     pub duplication: u64,
-    /// Packets with a flipped bit, which a checksum may turn into losses.
+    /// Packets with a flipped bit per thousand. Checksums may turn them into losses.
     pub corruption: u64,
-    /// Packets overtaken by later packets.
+    /// Packets delayed beyond later ones, per thousand.
     pub reordering: u64,
-    /// Packets marked with congestion.
+    /// Packets marked with congestion per thousand.
     pub congestion: u64,
     /// Minimum latency.
     pub latency: Duration,
@@ -27,7 +27,7 @@ pub struct Weather {
 }
 
 impl Weather {
-    /// No faults.
+    /// No faults, and a fixed latency.
     pub const FAIR: Self = Self {
         loss: 0,
         duplication: 0,
@@ -38,7 +38,7 @@ impl Weather {
         jitter: Duration::ZERO,
     };
 
-    /// Random faults, with a loss of up to 10 %.
+    /// Returns random fault rates, with a loss of up to 10 %.
     pub fn foul(random: &mut Random) -> Self {
         let mut up_to = |most: u64| match random.below(10) {
             0..3 => 0,
@@ -55,62 +55,62 @@ impl Weather {
         }
     }
 
-    /// True if eight consecutive losses may exhaust a connection's retries once in thousands of
-    /// runs.
+    /// True if a connection may exhaust its retries in rare runs, because eight consecutive packets
+    /// are lost.
     #[must_use]
     pub fn may_break_connections(&self) -> bool {
         self.loss + self.corruption > 30
     }
 }
 
-/// Fate of a sent packet.
+/// Delivery of a sent packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// The packet is delivered.
+    /// Delivered once and in order.
     Arrives,
-    /// The packet is delivered after later packets.
+    /// Delivered after later packets.
     Late,
     /// Delivered twice.
     Twice,
-    /// Delivered corrupted, or lost by corruption.
+    /// Delivered with a flipped bit, or lost because a checksum detects the flip.
     Damaged,
-    /// The packet is not delivered.
+    /// Not delivered.
     Lost,
-    /// There is no path to the destination.
+    /// Not delivered, because an end is disconnected.
     Cut,
 }
 
-/// Packet of the network.
+/// Packet type of a network.
 pub trait Packet: Clone {
-    /// Address of an end.
+    /// Address type of an end.
     type End: Ord + Clone;
 
-    /// Source and destination.
+    /// Returns source and destination.
     fn ends(&self) -> (Self::End, Self::End);
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     fn length(&self) -> usize;
 
-    /// Flips a bit. Returns false if a checksum detects that, so that the packet is lost.
+    /// Flips a bit. Returns false if a checksum detects the change, which loses the packet.
     fn flip(&mut self, bit: usize) -> bool;
 
-    /// Marks the packet with congestion.
+    /// Sets the congestion mark, if the packet type has one.
     fn mark_congested(&mut self) {}
 }
 
-/// Packets in transit, with clock type `T`.
+/// Network and its packets in transit, with clock type `T`.
 #[derive(Debug)]
 pub struct Network<T, P: Packet> {
-    /// Current faults.
+    /// Fault rates, which may change at any time.
     pub weather: Weather,
-    /// Disconnected ends.
+    /// Ends without a path to any other end.
     pub cut_off: Vec<P::End>,
     random: Random,
-    /// Arrival times with the order of sending.
+    /// Arrival times with packet numbers, earliest first.
     arrivals: BinaryHeap<Reverse<(T, u64)>>,
     packets: BTreeMap<u64, P>,
     count: u64,
-    /// Latest in-order arrival at each end.
+    /// Arrival time of the last packet in order, by destination.
     last: BTreeMap<P::End, T>,
 }
 
@@ -129,7 +129,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
         }
     }
 
-    /// Sends a packet and returns its fate.
+    /// Sends a packet, and returns how it is delivered.
     pub fn send(&mut self, now: T, mut packet: P) -> Fate {
         let weather = self.weather;
         let (source, destination) = packet.ends();
@@ -167,7 +167,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
         if late {
             at = at + weather.latency;
         } else {
-            // Packets arrive in sending order.
+            // A packet that is not reordered arrives after all earlier ones.
             at = at.max(*last);
             *last = at;
         }
@@ -176,13 +176,13 @@ impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
         self.packets.insert(self.count, packet);
     }
 
-    /// Arrival time of the next packet.
+    /// Returns the arrival time of the next packet.
     #[must_use]
     pub fn next_arrival(&self) -> Option<T> {
         self.arrivals.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Removes the next packet with an arrival time up to `now`.
+    /// Removes and returns the next packet if it has arrived by `now`.
     pub fn receive(&mut self, now: T) -> Option<P> {
         self.next_arrival().filter(|at| *at <= now)?;
         let Reverse((_, number)) = self.arrivals.pop()?;
@@ -190,12 +190,12 @@ impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
     }
 }
 
-/// Bytes in transit to an end.
+/// UDP datagram between two ends.
 #[derive(Debug, Clone)]
 pub struct Datagram {
-    /// Destination: 0 or 1.
+    /// Index of the destination: 0 or 1.
     pub to: usize,
-    /// Contents.
+    /// Payload.
     pub bytes: Vec<u8>,
 }
 

@@ -1,21 +1,20 @@
-//! Frames of a capture file: pcap of tcpdump, or pcapng of `--pcap`.
+//! Reader of capture files: pcap of tcpdump, and pcapng of `--pcap`.
 //!
 //! Only for files of these tests; docs/decisions explains why no library is used.
 
-/// Magic of little-endian pcap with microseconds.
+/// Magic number of little-endian pcap with microseconds.
 const PCAP: [u8; 4] = [0xd4, 0xc3, 0xb2, 0xa1];
-/// First block type of pcapng.
+/// Type of the first pcapng block.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-/// Block type of a pcapng packet.
+/// Type of a pcapng block with a packet.
 const ENHANCED_PACKET: u32 = 6;
-/// Bytes of block type and length, and of interface, time and lengths.
+/// Length of the block header and of the packet header in bytes.
 const BLOCK_HEADER: usize = 8;
 const PACKET_HEADER: usize = 20;
 
-/// Frames of a file in order.
+/// Returns the frames of a capture file in order.
 ///
-/// # Panics
-/// If the file has another format or is truncated within a frame.
+/// # Panics If the file has another format, or ends within a frame.
 #[must_use]
 pub fn frames(file: &[u8]) -> Vec<&[u8]> {
     match file.first_chunk::<4>() {

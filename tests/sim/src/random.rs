@@ -11,20 +11,19 @@ impl Random {
         Self(fastrand::Rng::with_seed(seed))
     }
 
-    /// Next 64 bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.u64(..)
     }
 
-    /// Number below `bound`.
+    /// Returns a number below `bound`.
     ///
-    /// # Panics
-    /// If `bound` is 0.
+    /// # Panics If `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0.u64(..bound)
     }
 
-    /// True with this probability in thousandths.
+    /// Returns true with a probability of `per_mille` thousandths.
     pub fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }

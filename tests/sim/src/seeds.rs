@@ -1,4 +1,4 @@
-//! Execution of a test with many seeds or one.
+//! Execution of a test with one seed or many.
 
 use std::ops::Range;
 use std::panic::RefUnwindSafe;
@@ -9,13 +9,14 @@ fn number(variable: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{variable}={value} is no number")))
 }
 
-/// True if `CAIRN_SEED` selects a seed, whose run should print details.
+/// Returns true if `CAIRN_SEED` selects a single seed. Tests then print details.
 #[must_use]
 pub fn is_replay() -> bool {
     number("CAIRN_SEED").is_some()
 }
 
-/// Share of the default seeds, from `CAIRN_SEEDS_SHARE`: `first` is a quarter, `rest` the others.
+/// Returns the seeds selected by `CAIRN_SEEDS_SHARE`: `first` is the first quarter, `rest` the
+/// others, and all by default.
 fn share(seeds: u64) -> Range<u64> {
     let first = seeds.div_ceil(4);
     match std::env::var("CAIRN_SEEDS_SHARE").as_deref() {
@@ -26,10 +27,12 @@ fn share(seeds: u64) -> Range<u64> {
     }
 }
 
-/// Runs `case` for `CAIRN_SEED`, or for `CAIRN_SEEDS` seeds, or for a share of `default` seeds.
+/// Runs `case` for one or more seeds.
 ///
-/// # Panics
-/// At the first seed that fails, with a message how to repeat it by `command`.
+/// `CAIRN_SEED` selects one seed, `CAIRN_SEEDS` a number of seeds; otherwise `default` seeds or a
+/// share of them run.
+///
+/// # Panics At the first failing seed, with a message how to repeat it with `command`.
 pub fn for_each_seed(command: &str, default: u64, case: impl Fn(u64) + RefUnwindSafe) {
     let seeds = match number("CAIRN_SEED") {
         Some(seed) => seed..seed + 1,

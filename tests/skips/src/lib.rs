@@ -1,8 +1,8 @@
 //! Records of skipped tests.
 //!
-//! Rust's test harness cannot skip a test at run time. A test that cannot run here records that on
-//! standard error, and in a file if the environment names one. `cargo xtask test` fails for a skip
-//! that is not allowed.
+//! Rust's test harness cannot skip a test at run time. A test that cannot run prints the reason and
+//! appends it to the file in [`FILE_VARIABLE`]. `cargo xtask test` fails for skips that are not
+//! allowed.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -11,12 +11,11 @@ use std::panic::Location;
 /// Environment variable with the path of the skip file.
 pub const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 
-/// Records a skip of the calling test, or part of it.
+/// Records that the calling test, or a part of it, is skipped.
 ///
-/// The record is a line: source file, thread name of the test and reason, separated by tabs.
+/// The record is a line of source file, test thread's name and reason, separated by tabs.
 ///
-/// # Panics
-/// If the skip file cannot be written.
+/// # Panics If the skip file cannot be written.
 #[track_caller]
 pub fn skip(reason: impl Display) {
     let place = Location::caller().file();
@@ -27,7 +26,7 @@ pub fn skip(reason: impl Display) {
     let Some(path) = std::env::var_os(FILE_VARIABLE) else {
         return;
     };
-    // One write in append mode, because other tests write too.
+    // A single append keeps lines of concurrent tests whole.
     let line = format!("{place}\t{test}\t{reason}\n");
     std::fs::File::options()
         .create(true)

@@ -1,4 +1,4 @@
-//! Capsules of invalid length, and random capsules.
+//! Command capsules of invalid length, and random capsules.
 
 use std::collections::HashSet;
 
@@ -37,7 +37,7 @@ fn short_capsule(setting: &Setting) -> Result<()> {
                 .with_context(|| format!("a capsule of {length} bytes"))?;
         }
     }
-    // A short capsule also closes a queue before Connect.
+    // A capsule shorter than an SQE also closes a queue before Connect.
     let mut peer = Peer::open(setting)?;
     let qp = peer.dial_queue(0, ENTRIES)?;
     peer.say(qp, &[0x7f; 63])?;
@@ -45,7 +45,7 @@ fn short_capsule(setting: &Setting) -> Result<()> {
 }
 
 fn oversized_capsule(setting: &Setting) -> Result<()> {
-    // IOCCSZ allows 4 KiB of data by default, at most 16 KiB; a slot has 8 KiB.
+    // IOCCSZ announces 4 KiB of in-capsule data by default and 16 KiB at most; a slot has 8 KiB.
     for on_admin in [false, true] {
         let (mut peer, admin, io) = Peer::with_io_queue(setting)?;
         let qp = if on_admin { admin } else { io };
@@ -61,13 +61,13 @@ fn oversized_capsule(setting: &Setting) -> Result<()> {
 
 fn duplicate_cid(setting: &Setting) -> Result<()> {
     let (mut peer, admin) = Peer::with_controller(setting)?;
-    // An outstanding event request occupies its CID.
+    // An outstanding Asynchronous Event Request keeps its CID in use.
     let waiting = plain(&mut peer, command::async_event_request());
     peer.say(admin, waiting.as_bytes())?;
     let mut second = plain(&mut peer, command::keep_alive());
     second.cid = waiting.cid;
     peer.say(admin, second.as_bytes())?;
-    // Conflict detection is optional (Base, figure 94).
+    // Detection of a CID conflict is optional (Base, figure 94).
     match peer.receive(admin)? {
         Answer::Closed => Ok(()),
         Answer::Response(cqe) => {
@@ -92,7 +92,7 @@ fn every_opcode(setting: &Setting) -> Result<()> {
             let sqe = plain(&mut peer, command::plain(opcode, setting.nsid));
             peer.expect(qp, sqe, Status::INVALID_OPCODE)
                 .with_context(|| format!("opcode {opcode:#04x}"))?;
-            // Hosts probe for commands with a PRP.
+            // Hosts probe for optional commands with a PRP instead of an SGL.
             let mut sqe = plain(&mut peer, command::plain(opcode, setting.nsid));
             sqe.flags = 0;
             peer.expect(qp, sqe, Status::INVALID_OPCODE)
@@ -118,7 +118,7 @@ fn reserved_flags(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Each batch of random capsules ends with a Flush or Keep Alive.
+/// Sends random capsules in batches. A Flush or Keep Alive checks the queue after each batch.
 fn random_capsules(setting: &Setting) -> Result<()> {
     const BATCH: u32 = 16;
     let mut noise = Noise(Random::new(setting.seed));
@@ -139,7 +139,7 @@ fn random_capsules(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Sends a batch. Returns true if the queues remain usable.
+/// Sends a batch. Returns true if the queue is still usable.
 fn one_batch(
     peer: &mut Peer,
     qp: QpId,
@@ -198,14 +198,14 @@ fn is_ready(peer: &mut Peer, qp: QpId, on_admin: bool) -> Result<bool> {
     }
 }
 
-/// Generator of capsules with one or all fields invalid.
+/// Generator of capsules with one invalid field, or with only one valid byte.
 struct Noise(Random);
 
 impl Noise {
     fn capsule(&mut self, peer: &Peer, cid: u16, on_admin: bool) -> Vec<u8> {
         let mut bytes = self.0.bytes(SQE_BYTES);
         if self.0.below(4) > 0 {
-            // Zeroes pass the first checks more often.
+            // Zero bytes pass more of the first checks than random ones.
             let keep = self.0.below(SQE_BYTES as u64) as usize;
             for (index, byte) in bytes.iter_mut().enumerate() {
                 if index != keep {
@@ -221,7 +221,7 @@ impl Noise {
         if self.0.below(8) > 0 {
             sqe.opc = self.opcode(on_admin);
         }
-        // The NSID is this one or invalid, because other namespaces may be in use.
+        // The NSID is the suite's own or invalid, because other namespaces may be in use.
         let in_use = (1..=NAMESPACES_MAX).contains(&sqe.nsid.get());
         if !sqe.is_fabrics() && (in_use || self.0.below(2) > 0) {
             sqe.nsid = U32::new(peer.nsid);
@@ -259,7 +259,7 @@ pub(super) fn plain(peer: &mut Peer, mut sqe: Sqe) -> Sqe {
     sqe
 }
 
-/// Admin opcodes a target may support, including Fabrics.
+/// Returns the admin opcodes that a target may support, including Fabrics.
 fn known_admin() -> Vec<u8> {
     let codes = [
         AdminOpcode::GET_LOG_PAGE,
@@ -274,7 +274,7 @@ fn known_admin() -> Vec<u8> {
     codes.map(|code| code.0).to_vec()
 }
 
-/// I/O opcodes a target may support, including Fabrics.
+/// Returns the I/O opcodes that a target may support, including Fabrics.
 fn known_io() -> Vec<u8> {
     let codes = [
         NvmOpcode::FLUSH,

@@ -42,7 +42,8 @@ fn short_private_data(setting: &Setting) -> Result<()> {
     let mut peer = Peer::open(setting)?;
     for length in [0, 1, 5] {
         let request = RequestData::new(0, ENTRIES, ENTRIES - 1, 0);
-        // The transport's zero padding may hide the length; a queue without entries is invalid too.
+        // Zero padding of the transport may hide the short length, but then the queue size of 0 is
+        // invalid.
         match peer.dial(&request.as_bytes()[..length], &host_qp())? {
             Err(Refusal::Status(
                 RejectStatus::INVALID_LENGTH
@@ -163,7 +164,7 @@ fn command_before_connect(setting: &Setting) -> Result<()> {
 
 fn io_queue_without_controller(setting: &Setting) -> Result<()> {
     let mut peer = Peer::open(setting)?;
-    // The CNTLID in the private data is first missing, then wrong.
+    // The CNTLID of the private data is first 0, then different from the one in Connect.
     for in_request in [0, 0xabc] {
         peer.cntlid = 0xabc;
         let request = RequestData::new(1, ENTRIES, ENTRIES - 1, in_request);

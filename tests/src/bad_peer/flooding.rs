@@ -1,4 +1,4 @@
-//! Too many valid operations.
+//! Floods of valid operations.
 
 use anyhow::{Context, Result, ensure};
 use cairn_initiator::command;
@@ -10,9 +10,9 @@ use super::peer::{Answer, ENTRIES, Peer};
 use super::{BLOCK_BYTES, Bystander, Setting};
 use crate::case::suite;
 
-/// Blocks of the largest default transfer.
+/// Number of blocks in the largest default transfer.
 const LARGE_BLOCKS: u32 = 2048;
-/// I/O queues whose transfers exceed a host's share of buffers.
+/// Number of I/O queues whose transfers exceed the buffer share of a host.
 const LARGE_QUEUES: u16 = 4;
 
 suite! {
@@ -51,8 +51,7 @@ fn hoards_buffers(setting: &Setting) -> Result<()> {
             .collect();
         say_all(&mut peer, io, &reads)?;
     }
-    // The bystander's timeout is shorter than the time in which the target detects the stalled
-    // peer.
+    // The bystander times out before the target detects the stalled peer.
     bystander.limit_patience(setting.patience / 4);
     bystander
         .check_io(4)
@@ -61,7 +60,7 @@ fn hoards_buffers(setting: &Setting) -> Result<()> {
 }
 
 fn more_than_the_queue_holds(setting: &Setting) -> Result<()> {
-    // Responses need receives, so each command stays outstanding until the target closes the queue.
+    // The peer posts no receives, so responses cannot be sent and commands stay outstanding.
     let (mut peer, queues) = deaf_peer(setting, 1)?;
     let io = queues[0];
     for _ in 0..8 {
@@ -77,7 +76,8 @@ fn more_than_the_queue_holds(setting: &Setting) -> Result<()> {
 }
 
 fn abort_of_duplicates(setting: &Setting) -> Result<()> {
-    // The reads wait for the peer's share of buffers, unless the device reads the memory directly.
+    // Reads hold buffers of the peer's share until sent, unless the device reads the disk's memory
+    // directly.
     let (mut peer, admin, queues) = deaf_peer_and_admin(setting, LARGE_QUEUES)?;
     let mut read = plain(&mut peer, command::read(setting.nsid, 0, LARGE_BLOCKS));
     read.dptr = peer.keyed(LARGE_BLOCKS * BLOCK_BYTES);
@@ -104,8 +104,7 @@ fn abort_storm(setting: &Setting) -> Result<()> {
         peer.say(io, victim.as_bytes())?;
         let aborts: Vec<Sqe> = (0..ENTRIES - 2)
             .map(|n| {
-                // The commands to abort are the victim, unknown commands, and commands of unknown
-                // queues.
+                // Abort a victim, an unknown command, or a command of an unknown queue.
                 let (sqid, cid) = match n % 3 {
                     0 => (1, victim.cid.get()),
                     1 => (0, 0x7000 + round),
@@ -160,7 +159,7 @@ fn event_request_flood(setting: &Setting) -> Result<()> {
             Answer::Closed => anyhow::bail!("the target closed the admin queue"),
         }
     }
-    // AERL allows 255 requests, more than any target.
+    // 255 requests exceed the AERL of any target.
     ensure!(
         refused > 0 && refused < requests.len(),
         "{refused} of {} were refused",
@@ -187,16 +186,16 @@ fn error_flood(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Peer with I/O queues and without receives.
+/// Creates a peer with I/O queues whose receives are all consumed.
 fn deaf_peer(setting: &Setting, io_queues: u16) -> Result<(Peer, Vec<QpId>)> {
     let (peer, _, queues) = deaf_peer_and_admin(setting, io_queues)?;
     Ok((peer, queues))
 }
 
-/// Like [`deaf_peer`], with the admin queue.
+/// Like [`deaf_peer`], and also returns the admin queue.
 fn deaf_peer_and_admin(setting: &Setting, io_queues: u16) -> Result<(Peer, QpId, Vec<QpId>)> {
     let mut peer = Peer::open_deaf(setting)?;
-    // The receives are for the Connects, CC.EN, and one read of CSTS.
+    // The receives suffice for the Connects, setting CC.EN, and one read of CSTS.
     peer.node.post_receives(0..3 + u32::from(io_queues))?;
     let admin = peer.connect_queue(0, ENTRIES)?;
     peer.enable(admin)
@@ -211,7 +210,7 @@ fn say_all(peer: &mut Peer, qp: QpId, sqes: &[Sqe]) -> Result<()> {
     peer.say_all(qp, &capsules)
 }
 
-/// Receives exactly one response to each command.
+/// Returns exactly one response for each command.
 fn answers(peer: &mut Peer, qp: QpId, sqes: &[Sqe]) -> Result<Vec<Cqe>> {
     let mut waiting: Vec<u16> = sqes.iter().map(|sqe| sqe.cid.get()).collect();
     let mut responses = Vec::new();

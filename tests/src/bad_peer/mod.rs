@@ -1,7 +1,8 @@
-//! Suite of misbehaving hosts.
+//! Test suite of misbehaving hosts.
 //!
-//! Each case opens connections and sends raw capsules. Before and after it, a bystander in the same
-//! subsystem and a later host must perform I/O. The cases overwrite the namespace.
+//! Each case opens connections and sends raw capsules. A second host, the bystander, performs I/O
+//! in the same subsystem before and after it, and a third one connects afterwards. The cases
+//! overwrite the namespace.
 
 mod capsules;
 mod connecting;
@@ -30,10 +31,10 @@ use cairn_sim::Random;
 
 const BLOCK_BYTES: u32 = 512;
 
-/// Target under test.
+/// Parameters of the suite.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// Provider for connections to the target.
+    /// Provider of the connections.
     pub provider: Arc<dyn Provider>,
     /// Address of the target.
     pub remote: SocketAddr,
@@ -41,13 +42,13 @@ pub struct Setting {
     pub subnqn: Nqn,
     /// NSID of an unused, writable namespace of 64 MiB with 512-byte blocks.
     pub nsid: u32,
-    /// Timeout of each operation, including deadlines of the target.
+    /// Timeout of each operation. It must exceed the target's own timeouts.
     pub patience: Duration,
     /// Seed of random capsules.
     pub seed: u64,
     /// Number of random capsules.
     pub random_capsules: u32,
-    /// Connection requests so far; a target may log a line for each.
+    /// Number of connection requests so far. A target may log a line for each.
     pub dials: Arc<AtomicU64>,
 }
 
@@ -62,10 +63,9 @@ pub fn cases() -> Vec<Case<Setting>> {
     all
 }
 
-/// Runs a case with a bystander.
+/// Runs a case, with a bystander before and after it.
 ///
-/// # Errors
-/// The case fails, or the bystander is affected.
+/// # Errors The case fails, or the bystander is affected.
 pub fn run(case: &Case<Setting>, setting: &Setting) -> Result<Outcome> {
     let mut bystander = Bystander::connect(setting, "bystander").context("before the case")?;
     bystander.check_io(1).context("before the case")?;
@@ -89,7 +89,7 @@ impl Bystander {
     fn connect(setting: &Setting, name: &str) -> Result<Self> {
         let options = HostOptions {
             timeout: setting.patience,
-            // Reconnection is off, because it would hide a loss.
+            // Reconnection is off, because it would hide a lost connection.
             recovery: Recovery::NONE,
             kato_ms: 0,
             ..HostOptions::new(
@@ -111,7 +111,6 @@ impl Bystander {
         })
     }
 
-    /// Writes, reads and compares blocks.
     fn check_io(&mut self, seed: u64) -> Result<()> {
         const BLOCKS: u32 = 8;
         const SLBA: u64 = 64;

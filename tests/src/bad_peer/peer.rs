@@ -18,10 +18,10 @@ use nvme_proto::wire::{Cqe, FromBytes, FromZeros, IntoBytes, SglDescriptor, Sqe,
 use super::{Setting, host_nqn};
 use crate::node::{DATA, Node, SLOT, qp_of, signaled, slot_of};
 
-/// Default queue entries.
+/// Default number of entries of a queue.
 pub(super) const ENTRIES: u16 = 32;
 const CAPSULES: usize = 128;
-/// Offset of the data buffer, after the capsules.
+/// Offset of the data buffer in the peer's memory, after the capsules.
 pub(super) const BUFFER: usize = DATA + CAPSULES * SLOT;
 pub(super) const BUFFER_LEN: u32 = 1024 * 1024;
 
@@ -34,7 +34,7 @@ pub(super) enum Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     Status(RejectStatus),
-    /// Failed without a reason.
+    /// Connecting failed without a reject reason.
     Silent,
 }
 
@@ -45,13 +45,13 @@ pub(super) struct Peer {
     pub(super) cntlid: u16,
     next_capsule: usize,
     next_cid: u16,
-    /// Whether receives are posted again after use.
+    /// True if consumed receives are posted again.
     replenish: bool,
     responses: VecDeque<(QpId, Cqe)>,
 }
 
 impl Peer {
-    /// Creates a peer that receives responses.
+    /// Creates a peer with posted receives.
     pub(super) fn open(setting: &Setting) -> Result<Self> {
         let mut peer = Self::open_deaf(setting)?;
         peer.node.post_receives(0..crate::node::RECEIVES)?;
@@ -59,7 +59,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Creates a peer without receives.
+    /// Creates a peer without posted receives.
     pub(super) fn open_deaf(setting: &Setting) -> Result<Self> {
         let device = setting.provider.device_for(setting.remote, None)?;
         Ok(Self {
@@ -78,14 +78,14 @@ impl Peer {
         &self.setting
     }
 
-    /// Posts receives on a peer created without them.
+    /// Posts receives on a peer created by [`Peer::open_deaf`].
     pub(super) fn read_again(&mut self) -> Result<()> {
         self.node.post_receives(0..crate::node::RECEIVES)?;
         self.replenish = true;
         Ok(())
     }
 
-    /// Creates a peer with an enabled controller, and returns its admin queue.
+    /// Returns a peer with an enabled controller, and its admin queue.
     pub(super) fn with_controller(setting: &Setting) -> Result<(Self, QpId)> {
         let mut peer = Self::open(setting)?;
         let admin = peer.connect_queue(0, ENTRIES)?;
@@ -169,7 +169,7 @@ impl Peer {
         data
     }
 
-    /// Sends a Connect with data for RDMA READ, and returns the response.
+    /// Sends a Connect whose data the target reads with RDMA READ, and returns the response.
     pub(super) fn run_connect(
         &mut self,
         qp: QpId,
@@ -211,7 +211,7 @@ impl Peer {
         self.next_cid
     }
 
-    /// Keyed descriptor of the data buffer.
+    /// Returns a keyed SGL descriptor of the data buffer.
     pub(super) fn keyed(&self, length: u32) -> SglDescriptor {
         let RemoteBuffer { addr, rkey } = self.node.remote(BUFFER);
         SglDescriptor::keyed(addr, length, rkey, false)
@@ -221,9 +221,9 @@ impl Peer {
         self.say_all(qp, &[capsule])
     }
 
-    /// Sends capsules in a chain.
+    /// Posts capsules in one chain.
     ///
-    /// After [`CAPSULES`] slots, the first ones are overwritten.
+    /// Each capsule uses the next of [`CAPSULES`] slots, so earlier capsules may be overwritten.
     pub(super) fn say_all(&mut self, qp: QpId, capsules: &[&[u8]]) -> Result<()> {
         assert!(capsules.len() <= CAPSULES, "too much at a time");
         let mut chain = Vec::with_capacity(capsules.len());
@@ -240,12 +240,10 @@ impl Peer {
             .context("sending a capsule")
     }
 
-    /// Sends an SQE and waits for the response.
     pub(super) fn run(&mut self, qp: QpId, sqe: Sqe) -> Result<Cqe> {
         self.run_capsule(qp, sqe.as_bytes())
     }
 
-    /// Sends a capsule and waits for the response to its CID.
     pub(super) fn run_capsule(&mut self, qp: QpId, capsule: &[u8]) -> Result<Cqe> {
         let (sqe, _) = Sqe::split_capsule(capsule).context("a capsule without an SQE")?;
         let cid = sqe.cid.get();
@@ -259,12 +257,10 @@ impl Peer {
         }
     }
 
-    /// Sends an SQE and checks the response's status.
     pub(super) fn expect(&mut self, qp: QpId, sqe: Sqe, status: Status) -> Result<Cqe> {
         self.expect_capsule(qp, sqe.as_bytes(), status)
     }
 
-    /// Sends a capsule and checks the response's status.
     pub(super) fn expect_capsule(
         &mut self,
         qp: QpId,
@@ -286,7 +282,7 @@ impl Peer {
         })
     }
 
-    /// Waits for the end of a queue, ignoring responses.
+    /// Waits until the target closes the queue, and ignores responses.
     pub(super) fn expect_closed(&mut self, qp: QpId) -> Result<()> {
         self.wait("the end of the queue", |peer| {
             while let Some(answer) = peer.try_receive(qp) {
@@ -298,7 +294,6 @@ impl Peer {
         })
     }
 
-    /// Disconnects a queue and waits for `Closed`.
     pub(super) fn hang_up(&mut self, qp: QpId) -> Result<()> {
         self.node.endpoint.disconnect(qp);
         self.wait("the end of the queue", |peer| {
@@ -306,7 +301,7 @@ impl Peer {
         })
     }
 
-    /// Polls until `ready` returns a value.
+    /// Polls until `ready` returns a value, or fails after the timeout.
     pub(super) fn wait<T>(
         &mut self,
         what: &str,
@@ -318,7 +313,7 @@ impl Peer {
             let progress = self.node.pump()?;
             self.listen()?;
             if let Some(value) = ready(self) {
-                // Sends due acknowledgements, because a case may not poll for some time.
+                // Arming sends due acknowledgements; the case may not poll for some time.
                 self.node.endpoint.arm()?;
                 return Ok(value);
             }
@@ -329,7 +324,7 @@ impl Peer {
         }
     }
 
-    /// Stores responses and posts receives again.
+    /// Stores received responses and posts their receives again.
     fn listen(&mut self) -> Result<()> {
         self.node.forget_sends();
         while let Some(landed) = self.node.take_receive() {
@@ -363,7 +358,6 @@ impl Peer {
     }
 }
 
-/// Queue pair options of an ordinary host.
 pub(super) fn host_qp() -> QpOptions {
     QpOptions {
         send_work: 256,

@@ -16,23 +16,23 @@ use super::{Setting, host_nqn};
 const SEND: FabricsType = FabricsType::AUTHENTICATION_SEND;
 const RECEIVE: FabricsType = FabricsType::AUTHENTICATION_RECEIVE;
 
-/// Violation of the message order.
+/// Violation of the message order of an authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disorder {
-    /// The last message comes first.
+    /// DH-HMAC-CHAP_Success2 comes first.
     SuccessFirst,
-    /// Reply with another transaction ID.
+    /// The reply has another transaction ID.
     OtherTransaction,
     /// Authentication Receive comes first.
     Receive,
-    /// Second AUTH_Negotiate before the end.
+    /// A second AUTH_Negotiate comes before the end.
     NegotiateTwice,
-    /// Invalid message.
+    /// The message is invalid.
     Nonsense,
 }
 
 impl Disorder {
-    /// Every violation.
+    /// All violations.
     pub const ALL: [Self; 5] = [
         Self::SuccessFirst,
         Self::OtherTransaction,
@@ -42,13 +42,13 @@ impl Disorder {
     ];
 }
 
-/// Association with an admin and an I/O queue.
+/// Host with an admin and an I/O queue, which can authenticate again.
 pub struct Renewing {
     peer: Peer,
     /// Queue pairs by QID.
     queues: [QpId; 2],
     transaction: u16,
-    /// Whether the queues accept commands.
+    /// True once both queues accept commands.
     is_live: bool,
 }
 
@@ -59,10 +59,9 @@ impl std::fmt::Debug for Renewing {
 }
 
 impl Renewing {
-    /// Connects both queues, and authenticates with the secret, if any.
+    /// Connects both queues, and authenticates if there is a secret.
     ///
-    /// # Errors
-    /// The target rejects the host.
+    /// # Errors The target rejects the host.
     pub fn new(setting: &Setting, secret: Option<&Secret>) -> Result<Self> {
         let mut peer = Peer::open(setting)?;
         let admin = peer.connect_queue(0, ENTRIES)?;
@@ -84,16 +83,15 @@ impl Renewing {
         Ok(own)
     }
 
-    /// CNTLID.
+    /// Returns the CNTLID.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.peer.cntlid
     }
 
-    /// Connects and authenticates an I/O queue, which replaces queue 1 here.
+    /// Connects and authenticates another I/O queue, and uses it as queue 1 from then on.
     ///
-    /// # Errors
-    /// The target rejects the queue.
+    /// # Errors The target rejects the queue.
     pub fn add_queue(&mut self, qid: u16, secret: &Secret) -> Result<()> {
         self.queues[1] = self.peer.connect_queue(qid, ENTRIES)?;
         let is_live = std::mem::replace(&mut self.is_live, false);
@@ -102,32 +100,30 @@ impl Renewing {
         self.check()
     }
 
-    /// Authenticates a queue successfully.
+    /// Authenticates a queue.
     ///
-    /// Live queues execute a command in between.
+    /// Live queues also execute a command before the reply.
     ///
-    /// # Errors
-    /// The authentication fails.
+    /// # Errors The authentication fails.
     pub fn authenticate(&mut self, qid: usize, secret: &Secret) -> Result<()> {
         let answer = self.reply(qid, secret)?;
         ensure!(answer.starts_with(&SUCCESS), "not accepted: {answer:x?}");
         Ok(())
     }
 
-    /// Authenticates with a wrong secret, which must end the queue, and both queues if it is the
-    /// admin queue.
+    /// Authenticates with a wrong secret.
     ///
-    /// # Errors
-    /// The queue does not end.
+    /// The target must end an I/O queue, or both queues if the admin queue fails.
+    ///
+    /// # Errors The queue does not end.
     pub fn expect_refused(mut self, qid: usize, secret: &Secret) -> Result<()> {
         let answer = self.reply(qid, secret)?;
         self.expect_end(qid, &answer)
     }
 
-    /// Violates the message order, which must end the queue with a reason.
+    /// Violates the message order. The target must give a reason and end the queue.
     ///
-    /// # Errors
-    /// The queue continues, or gives no reason.
+    /// # Errors The queue continues, or the target gives no reason.
     pub fn break_order(mut self, qid: usize, how: Disorder) -> Result<()> {
         let negotiate = self.negotiating(&some_secret()).message();
         match how {
@@ -141,7 +137,7 @@ impl Renewing {
             }
             Disorder::OtherTransaction => {
                 let mut reply = self.replied(qid, &some_secret())?.message;
-                // T_ID is in bytes 4 and 5.
+                // Bytes 4 and 5 contain the transaction ID.
                 reply[4] ^= 0x55;
                 self.exchange(qid, SEND, Some(&reply))?;
             }
@@ -154,18 +150,17 @@ impl Renewing {
         self.expect_end(qid, &answer)
     }
 
-    /// Starts an authentication, up to the challenge.
+    /// Starts an authentication and receives the challenge.
     ///
-    /// # Errors
-    /// The target sends no challenge.
+    /// # Errors The target sends no challenge.
     pub fn begin(&mut self, qid: usize) -> Result<()> {
         self.replied(qid, &some_secret()).map(drop)
     }
 
-    /// Starts an authentication that the target must reject as unsupported without ending a queue.
+    /// Starts an authentication, which the target must reject as unsupported without ending a
+    /// queue.
     ///
-    /// # Errors
-    /// The target behaves differently.
+    /// # Errors The target behaves differently.
     pub fn expect_not_offered(&mut self, qid: usize) -> Result<()> {
         let sqe = Sqe::fabrics(self.peer.new_cid(), SEND);
         self.peer
@@ -186,7 +181,7 @@ impl Renewing {
         self.peer.expect(io, flush, Status::SUCCESS).map(drop)
     }
 
-    /// Expects AUTH_Failure1 and the end of the queue, or of both for the admin queue.
+    /// Checks for AUTH_Failure1 and the end of the queue, or of both for the admin queue.
     fn expect_end(&mut self, qid: usize, answer: &[u8]) -> Result<()> {
         ensure!(
             answer.starts_with(&FAILURE),
@@ -222,7 +217,7 @@ impl Renewing {
         }
     }
 
-    /// Sends a reply and returns the result.
+    /// Sends a reply to the challenge and returns the target's answer.
     fn reply(&mut self, qid: usize, secret: &Secret) -> Result<Vec<u8>> {
         let replied = self.replied(qid, secret)?;
         if self.is_live {

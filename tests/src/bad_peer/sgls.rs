@@ -1,4 +1,4 @@
-//! Invalid data pointers.
+//! Commands with invalid data pointers.
 
 use anyhow::{Context, Result, ensure};
 use cairn_initiator::command;
@@ -26,7 +26,6 @@ suite! {
     too_large: "a transfer beyond MDTS fails with Invalid Field",
 }
 
-/// Peer with an I/O queue and the size of its namespace.
 struct Bench {
     peer: Peer,
     admin: QpId,
@@ -129,7 +128,8 @@ fn data_without_use(setting: &Setting) -> Result<()> {
 fn bad_sgl_types(setting: &Setting) -> Result<()> {
     let mut bench = Bench::open(setting)?;
     let good = bench.peer.keyed(BLOCK_BYTES);
-    // Valid identifiers: capsule offset, keyed block, keyed block with invalidation.
+    // Valid SGL identifiers: in-capsule offset, keyed data block, keyed data block with
+    // invalidation.
     for identifier in 0..=u8::MAX {
         if matches!(identifier, 0x01 | 0x40 | 0x4f) {
             continue;
@@ -251,7 +251,7 @@ fn lba_out_of_range(setting: &Setting) -> Result<()> {
 fn too_large(setting: &Setting) -> Result<()> {
     let mut bench = Bench::open(setting)?;
     let blocks = 0x1_0000;
-    // Maximum length of a keyed descriptor, beyond any MDTS here.
+    // The maximum length of a keyed descriptor exceeds MDTS.
     let dptr = bench.peer.keyed(0x00ff_ffff);
     for sqe in [
         command::read(setting.nsid, 0, blocks),
@@ -262,7 +262,7 @@ fn too_large(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Sets PSDT and CID.
+/// Sets PSDT and the CID.
 fn ready(peer: &mut Peer, mut sqe: Sqe) -> Sqe {
     sqe.flags = Sqe::FLAGS_SGL;
     sqe.cid = U16::new(peer.new_cid());

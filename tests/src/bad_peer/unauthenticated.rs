@@ -1,4 +1,4 @@
-//! Peers without a secret.
+//! Peers without the secret of a subsystem.
 
 use anyhow::{Result, bail, ensure};
 use cairn_initiator::Secrets;
@@ -15,17 +15,17 @@ use nvme_proto::wire::{AdminOpcode, FabricsType, SglDescriptor, Sqe, Status};
 use super::peer::{BUFFER, ENTRIES, Peer};
 use super::{Setting, host_nqn};
 
-/// First bytes of authentication messages.
+/// First two bytes of authentication messages: type and message ID.
 pub(super) const FAILURE: [u8; 2] = [0x00, 0xf1];
 const CHALLENGE: [u8; 2] = [0x01, 0x01];
 pub(super) const SUCCESS: [u8; 2] = [0x01, 0x03];
 
 /// Checks an unauthenticated queue.
 ///
-/// It must fail every command until authentication, and close after a failure.
+/// The target must fail every command before authentication, and close the queue after a failed
+/// one.
 ///
-/// # Errors
-/// The target behaves differently.
+/// # Errors The target behaves differently.
 pub fn knock(setting: &Setting) -> Result<()> {
     let mut peer = Peer::open(setting)?;
     let admin = peer.connect_queue(0, ENTRIES)?;
@@ -41,7 +41,7 @@ pub fn knock(setting: &Setting) -> Result<()> {
     connect.dptr = SglDescriptor::none();
     let again = Status::COMMAND_SEQUENCE_ERROR;
     peer.expect(admin, connect, again)?;
-    // The I/O queue fails too, since its controller is not enabled.
+    // The I/O queue fails too, because its controller is not enabled.
     let mut other = Peer::open(setting)?;
     let io = other.dial_queue(1, ENTRIES)?;
     let connect = other.connect_command(1, ENTRIES - 1);
@@ -51,7 +51,6 @@ pub fn knock(setting: &Setting) -> Result<()> {
         !refused.status().is_success(),
         "an I/O queue without a host"
     );
-    // An invalid message ends the connection.
     exchange(
         &mut peer,
         admin,
@@ -66,10 +65,9 @@ pub fn knock(setting: &Setting) -> Result<()> {
     peer.expect_closed(admin)
 }
 
-/// Checks that a reply recorded on another connection fails.
+/// Checks that a reply recorded on another connection is rejected.
 ///
-/// # Errors
-/// The replay is accepted, or the recorded reply was not.
+/// # Errors The target accepts the replay, or rejected the recorded reply.
 pub fn replay(setting: &Setting, secret: &Secret) -> Result<()> {
     let mut recorded: Option<(Vec<u8>, Vec<u8>)> = None;
     loop {
@@ -111,7 +109,7 @@ pub fn replay(setting: &Setting, secret: &Secret) -> Result<()> {
     }
 }
 
-/// Peer that received a challenge and sends no reply.
+/// Peer that has received a challenge and sends no reply.
 pub struct HalfDone {
     _peer: Peer,
 }
@@ -125,8 +123,7 @@ impl std::fmt::Debug for HalfDone {
 impl HalfDone {
     /// Connects and receives a challenge.
     ///
-    /// # Errors
-    /// The target sends no challenge.
+    /// # Errors The target sends no challenge.
     pub fn new(setting: &Setting) -> Result<Self> {
         let mut peer = Peer::open(setting)?;
         let admin = peer.connect_queue(0, ENTRIES)?;
@@ -151,7 +148,7 @@ impl HalfDone {
     }
 }
 
-/// Unauthenticated peers that claim queues under another host's NQN.
+/// Unauthenticated peers that claim queues of another host's NQN.
 pub struct Impostors {
     _peers: Vec<Peer>,
 }
@@ -163,10 +160,9 @@ impl std::fmt::Debug for Impostors {
 }
 
 impl Impostors {
-    /// Connects peers that each claim these queues; QID 0 claims a new controller.
+    /// Connects two peers that each claim `qids`. QID 0 claims a new controller.
     ///
-    /// # Errors
-    /// The target rejects a claim before authentication, or accepts it.
+    /// # Errors The target rejects a claim before authentication, or accepts it without.
     pub fn new(setting: &Setting, cntlid: u16, qids: &[u16]) -> Result<Self> {
         let mut peers = Vec::new();
         for _ in 0..2 {
@@ -184,7 +180,7 @@ impl Impostors {
     }
 }
 
-/// Exchanges an authentication command, and returns the peer's buffer.
+/// Executes Authentication Send or Receive, and returns the peer's buffer.
 pub(super) fn exchange(
     peer: &mut Peer,
     admin: QpId,

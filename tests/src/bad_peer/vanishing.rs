@@ -1,4 +1,4 @@
-//! Disconnects during operations.
+//! Peers that disconnect during operations.
 
 use anyhow::Result;
 use cairn_initiator::command;
@@ -53,7 +53,7 @@ fn reset_in_flight(setting: &Setting) -> Result<()> {
     peer.run(admin, reset.into())?;
     peer.expect_closed(io)?;
     peer.wait_ready(admin, false)?;
-    // A reset keeps the admin queue; the controller can be enabled again.
+    // A controller reset keeps the admin queue, so the controller can be enabled again.
     peer.enable(admin)?;
     peer.connect_queue(1, ENTRIES)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! `cairn-attacker`: an attacker in a separate process, for RDMA adapters and virtual machines.
+//! `cairn-attacker`: attacker in its own process, for RDMA adapters and virtual machines.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -10,10 +10,9 @@ use cairn_tests::attacker::{Attack, Attacker};
 use cairn_tests::provider::ProviderName;
 use clap::Parser;
 
-/// Pause after each step of the attacker.
+/// Sleep after each step.
 ///
-/// On a machine with one processor, an attacker without pauses would measure the kernel's
-/// scheduling instead of the target.
+/// Without it, an attacker on a machine with one processor would measure the kernel's scheduling.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Attacks a target for some time.

@@ -1,4 +1,4 @@
-//! `cairn-bad-peer`: suite of misbehaving hosts.
+//! `cairn-bad-peer`: test suite of misbehaving hosts.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;

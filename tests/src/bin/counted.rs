@@ -1,8 +1,8 @@
-//! Target and host in one thread, for reproducible counts of callgrind.
+//! Target and host in one thread, for reproducible instruction counts of callgrind.
 //!
-//! Used by `tests/costs`. The host keeps `--depth` commands outstanding. Both sides alternate until
-//! idle, without sleeping, and the clock advances by a fixed time each turn. Every run over the
-//! loopback provider is identical; user-space RoCE uses real sockets.
+//! `tests/costs` runs it. Target and host alternate without sleeping, and the clock advances by a
+//! fixed time each turn, so runs over the loopback provider are identical. User-space RoCE uses
+//! real sockets.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,16 +21,16 @@ use clap::{Parser, ValueEnum};
 
 const BLOCK: u32 = 512;
 
-/// Simulated time of a turn, and for each command, as on a current machine.
+/// Simulated time of a turn, and of each command in it.
 ///
-/// Sets how often the reactor checks rare events.
+/// The time determines how often the reactor performs its periodic checks.
 const TURN: Duration = Duration::from_micros(10);
 const TURN_OF_COMMAND: Duration = Duration::from_micros(2);
 
-/// Turns without a completion before the run fails.
+/// Maximum number of turns without a completion.
 const TURNS_MAX: u32 = 10_000;
 
-/// Limits of the attacking host.
+/// Limits of the attacking host in TOML.
 const GLUTTON_LIMITS: &str = "iops = 400, total = \"16MiB\"";
 
 const RESTING: u32 = 8;
@@ -85,10 +85,9 @@ struct Args {
     attack: Option<Attack>,
 }
 
-/// Target and host with their environment.
 struct World {
     clock: Clock,
-    /// User-space RoCE without its threads, if selected.
+    /// User-space RoCE without threads, if selected.
     soft: Option<Soft>,
     loopback: Option<Loopback>,
     target: SteppedTarget,
@@ -140,11 +139,11 @@ fn main() {
         "completions {}",
         posted.completions - posted_before.completions
     );
-    // The process exits here, because the end of the association must not count.
+    // Exiting here keeps the disconnect out of the counts.
     std::process::exit(0);
 }
 
-/// Breakpoint of callgrind, which writes and resets its counts.
+/// Marker function at which callgrind writes and resets its counts.
 #[inline(never)]
 fn milestone(name: &str) {
     black_box(name);
@@ -155,13 +154,13 @@ fn target_turn(target: &mut SteppedTarget) {
     target.round();
 }
 
-/// Control plane, which is a separate thread in a real target.
+/// Runs the control plane, which has its own thread in a real target.
 #[inline(never)]
 fn control_turn(target: &mut SteppedTarget) {
     target.attend();
 }
 
-/// Takes completions, submits up to `more` commands, and returns both numbers.
+/// Takes completions and submits up to `more` commands. Returns both numbers.
 #[inline(never)]
 fn host_turn(world: &mut World, now: Instant, more: u32) -> (u32, u32) {
     let host = &mut world.host;
@@ -269,7 +268,7 @@ impl World {
         world
     }
 
-    /// Keeps the queue full until `count` commands complete and both sides are idle.
+    /// Keeps the queues full until `count` commands have completed and both sides are idle.
     fn serve(&mut self, count: u32) {
         let (mut left, mut over, mut turns) = (count, 0, 0);
         let time = TURN.max(TURN_OF_COMMAND * self.depth);
@@ -288,7 +287,7 @@ impl World {
         }
     }
 
-    /// Runs both sides until idle, with counts reported.
+    /// Runs both sides until they are idle, which is counted.
     fn rest(&mut self) {
         for _ in 0..RESTING {
             self.pass(Duration::from_millis(1));
@@ -302,7 +301,7 @@ impl World {
         self.clock.advance_to(self.clock.now() + time);
     }
 
-    /// Work of the target over the loopback provider.
+    /// Returns the work requests posted by the target over the loopback provider.
     fn posted(&self) -> Posted {
         let at = self.target.addresses()[0].ip();
         self.loopback
@@ -336,7 +335,7 @@ fn start_target(
     address: Ipv4Addr,
     args: &Args,
 ) -> SteppedTarget {
-    // The file must exist until the target has started.
+    // The key file must exist until the target has started.
     let key = args.attack.map(|_| attacker::key_file());
     let tables = key
         .as_ref()

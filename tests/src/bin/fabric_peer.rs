@@ -1,7 +1,7 @@
 //! `cairn-fabric-peer`: one end of a connection.
 //!
-//! For tests that kill a peer, unplug a device, or inspect headers. The program prints a line for
-//! each event.
+//! Tests kill this process, remove its device, or inspect the headers of its packets. It prints a
+//! line for each event.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -168,7 +168,6 @@ fn answer(
     }
 }
 
-/// Accepts a request on an endpoint of its device.
 fn accept(end: &mut Option<End>, request: ConnRequest, options: &QpOptions) -> Result<()> {
     let open = match end {
         Some(open) => open,
@@ -209,7 +208,6 @@ fn ask(end: &mut End, qp: QpId, count: u32, hold: bool) -> Result<ExitCode> {
     }
 }
 
-/// Endpoint with receive slots and a message to send.
 struct End {
     endpoint: Box<dyn Endpoint>,
     region: Region,
@@ -245,7 +243,7 @@ impl End {
         Ok(())
     }
 
-    /// Returns messages and posts their receives again.
+    /// Sends received messages back and posts their receives again.
     fn receives(&mut self) -> Vec<Completion> {
         let mut out = [Completion::EMPTY; 16];
         let count = self.endpoint.poll(&mut out);

@@ -1,6 +1,6 @@
 //! `cairn-multipath-load`: verified I/O for scripts that interrupt paths.
 //!
-//! Prints path events, and every second the paths in use.
+//! It prints path events, and every second the paths in use.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
-//! Target over user-space RoCE whose reactors panic at reads of a given length.
+//! Target over user-space RoCE whose reactors panic at reads of BYTES bytes.
 //!
-//! Usage: `cairn-sabotaged-target BYTES ADDRESS`. Prints the listening address.
+//! Usage: `cairn-sabotaged-target BYTES ADDRESS`. The program prints its listening address.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,6 @@ fn main() {
     saboteur.arm(usize::MAX);
     let target = Target::start(config, vec![Arc::new(saboteur)]).unwrap();
     println!("{}", target.addresses()[0]);
-    // The target ends or is killed before.
+    // The test ends or kills this process earlier.
     std::thread::sleep(Duration::from_secs(120));
 }

@@ -1,4 +1,4 @@
-//! cairn-target as a program of this package, for tests in child processes.
+//! cairn-target as a program of this package, for tests with child processes.
 
 fn main() -> std::process::ExitCode {
     cairn_target::cli::main()

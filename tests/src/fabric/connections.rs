@@ -1,4 +1,4 @@
-//! Establishing, rejecting and closing connections.
+//! Opening, rejecting and closing connections.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -41,13 +41,13 @@ suite! {
     acceptor_leaves_at_once: "an acceptor that leaves at once refuses or disconnects, never both",
 }
 
-/// Bytes of private data in a REQ: 92 minus the RDMA-CM header (IBTA A11.6).
+/// Maximum private data of a REQ in bytes: 92 minus the RDMA-CM header (IBTA A11.6).
 const REQ_DATA: usize = 56;
-/// Bytes of private data in a REP (IBTA 12.6.8).
+/// Maximum private data of a REP in bytes (IBTA 12.6.8).
 const REP_DATA: usize = 196;
-/// Bytes of private data in a REJ (IBTA 12.6.7).
+/// Maximum private data of a REJ in bytes (IBTA 12.6.7).
 const REJ_DATA: usize = 148;
-/// REJ reason of the consumer (IBTA 12.6.7.2).
+/// REJ reason "consumer reject" (IBTA 12.6.7.2).
 const REJ_CONSUMER: u16 = 28;
 
 fn private_data_both_ways(setting: &Setting) -> Result<()> {
@@ -169,7 +169,7 @@ fn other_partitions_are_refused(setting: &Setting) -> Result<()> {
     let mut pair = Pair::open(setting)?;
     match super::pair::Door::open_in(setting, pkey(0x8001)?) {
         Ok(door) => pair.door = door,
-        // The adapter is only in the default partition.
+        // The adapter may be in the default partition only.
         Err(error) => match error.downcast()? {
             FabricError::NoPartition { pkey, .. } => {
                 ensure!(pkey.bits() == 0x8001, "it names {pkey}");
@@ -271,7 +271,7 @@ fn disconnect_twice_is_harmless(setting: &Setting) -> Result<()> {
     pair.close_target(link.target)?;
     pair.settle()?;
 
-    // The endpoints can connect again.
+    // Both endpoints must be able to connect again.
     let next = pair.link(&QpOptions::default())?;
     pair.host.endpoint.disconnect(link.host);
     pair.target.post_receives(0..1)?;
@@ -280,7 +280,7 @@ fn disconnect_twice_is_harmless(setting: &Setting) -> Result<()> {
 }
 
 fn silent_work_holds_up_no_other(setting: &Setting) -> Result<()> {
-    // Maximum time to confirm the end of a connection; a slow machine may exceed it in some rounds.
+    // Maximum time to confirm a disconnect. On a slow machine some rounds may exceed it.
     const DEADLINE: Duration = Duration::from_secs(1);
     let mut pair = Pair::open(setting)?;
     let mut quickest = Duration::MAX;
@@ -309,7 +309,7 @@ fn host_gives_up_early(setting: &Setting) -> Result<()> {
     let request = pair.request()?;
     pair.close_host(host)?;
 
-    // The accept fails, or an event reports the end of the connection.
+    // Either the accept fails, or an event reports the end of the connection.
     if let Ok(target) = pair
         .target
         .endpoint
@@ -392,7 +392,7 @@ fn ids_are_not_reused(setting: &Setting) -> Result<()> {
 
 fn slots_wait_for_closed(setting: &Setting) -> Result<()> {
     let (mut pair, old) = Pair::connected(setting)?;
-    // The host is moved out of the pair, so that nothing else polls it.
+    // The old host is moved out of the pair, so that only this code polls it.
     let mut host = Node::open(&Arc::clone(pair.host.endpoint.device()))?;
     std::mem::swap(&mut host, &mut pair.host);
     host.endpoint.disconnect(old.host);
@@ -519,7 +519,7 @@ fn accept_on_another_thread(setting: &Setting) -> Result<()> {
 
 fn acceptor_leaves_at_once(setting: &Setting) -> Result<()> {
     let mut pair = Pair::open(setting)?;
-    // A target may ignore requests from an unproven address.
+    // Completing a connection proves the host's address: a target may ignore other requests.
     let link = pair.link(&QpOptions::default())?;
     pair.close(link)?;
     for _ in 0..8 {
@@ -527,7 +527,7 @@ fn acceptor_leaves_at_once(setting: &Setting) -> Result<()> {
         let request = pair.request()?;
         let target = &mut pair.target.endpoint;
         let accepted = target.accept(request, &QpOptions::default(), &[])?;
-        // The REP was sent, and no RTU arrived.
+        // The target sent its REP and has received no RTU.
         target.disconnect(accepted);
         let event = pair.host_event(host)?;
         if matches!(event, Event::Established { .. }) {
@@ -547,7 +547,7 @@ fn acceptor_leaves_at_once(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Waits for a reject and `Closed`.
+/// Waits until the host's request is rejected and its queue pair is closed.
 fn refused(pair: &mut Pair, host: cairn_rdma::QpId) -> Result<()> {
     let event = pair.host_event(host)?;
     ensure!(
@@ -566,7 +566,7 @@ fn closes_by_itself(pair: &mut Pair, host: cairn_rdma::QpId) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that differ from zero padding.
+/// Returns bytes that differ from zero padding.
 fn pattern(length: usize, step: u8) -> Vec<u8> {
     (0..length)
         .map(|index| (index as u8).wrapping_mul(step) | 1)

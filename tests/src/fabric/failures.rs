@@ -1,4 +1,4 @@
-//! Invalid keys, long messages and disconnects.
+//! Invalid keys, too long messages, and disconnects.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn out_of_range(setting: &Setting) -> Result<()> {
         there.addr -= 1;
         access_is_refused(&mut pair, link, there, 64, read)?;
 
-        // Address plus length must not wrap around.
+        // Address plus length overflows 64 bits.
         let (mut pair, link) = Pair::connected(setting)?;
         there.addr = u64::MAX - 31;
         access_is_refused(&mut pair, link, there, 64, read)?;
@@ -76,7 +76,7 @@ fn dropped_region(setting: &Setting) -> Result<()> {
     let (mut pair, link) = Pair::connected(setting)?;
     let region = extra_region(&pair, Access::REMOTE_READ | Access::REMOTE_WRITE)?;
     let there = whole(&region);
-    // Only the key becomes invalid; the memory remains.
+    // Dropping the region invalidates its key, but the mapping keeps the memory.
     let mapping = Arc::clone(region.mapping());
     pair.host
         .post_one(link.host, 1, Operation::Write(there), DATA, 64)?;
@@ -102,7 +102,7 @@ fn foreign_lkey(setting: &Setting) -> Result<()> {
     ensure!(
         matches!(
             done.status,
-            // rdma_rxe breaks the queue pair first, then flushes the failed work.
+            // rdma_rxe breaks the queue pair first, and then flushes the failed work.
             WorkStatus::LocalProtection | WorkStatus::LocalQpOperation | WorkStatus::Flushed
         ),
         "{done:?}"
@@ -226,7 +226,7 @@ fn receives_outlive_connections(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Checks that RDMA to `there` fails, writes nothing, and breaks both ends.
+/// Checks that RDMA access to `there` fails, writes nothing, and breaks both ends.
 fn access_is_refused(
     pair: &mut Pair,
     link: Link,
@@ -263,7 +263,7 @@ fn both_are_broken(pair: &mut Pair, link: Link) -> Result<()> {
     pair.close_target(link.target)
 }
 
-/// Posts SENDs without receives; every second one is unsignaled.
+/// Posts SENDs that find no receives. Every second one is unsignaled.
 fn post_stuck_work(pair: &mut Pair, link: Link) -> Result<()> {
     let chain: Vec<SendWork> = (0..STUCK)
         .map(|id| SendWork {
@@ -300,7 +300,7 @@ fn extra_region(pair: &Pair, access: Access) -> Result<Region> {
     Ok(pair.target.endpoint.device().register(mapping, access)?)
 }
 
-/// The region, by its local key if it has no remote key.
+/// Returns the address and key of a region: the remote key, or the local key if it has none.
 fn whole(region: &Region) -> RemoteBuffer {
     RemoteBuffer {
         addr: region.mapping().addr(),

@@ -1,4 +1,4 @@
-//! SENDs arrive in receives completely and in order.
+//! Delivery of SENDs to receives, complete and in order.
 
 use anyhow::{Result, ensure};
 use cairn_rdma::{
@@ -76,7 +76,7 @@ fn two_stretches(setting: &Setting) -> Result<()> {
     let (mut pair, link) = Pair::connected(setting)?;
     let bytes = Random::new(2).bytes(64 + 4096);
     for (front, back, seam) in [(64, 4096, 64), (64, 4096, 1000), (4096, 64, 16)] {
-        // Two buffers, split at another offset than the message.
+        // The receive has two buffers, split at another offset than the message.
         pair.target.fill(DATA, &[0; 16 * 1024]);
         let sges = SgeList::two(
             pair.target.sge(DATA + 8192, seam),
@@ -170,7 +170,7 @@ fn unsignaled_sends(setting: &Setting) -> Result<()> {
         ..QpOptions::default()
     };
     let (mut pair, link) = Pair::connected_with(setting, &options)?;
-    // Unsignaled work must be freed within ten times the depth.
+    // Ten times the queue depth can only be posted if unsignaled work frees its entries.
     for round in 0..10 {
         pair.target.post_receives(0..16)?;
         let chain: Vec<_> = (0..16)
@@ -242,7 +242,7 @@ fn full_receive_queue(setting: &Setting) -> Result<()> {
     let result = pair.target.endpoint.post_receives(&[one_more]);
     ensure!(result == Err(PostError::Full), "one more gave {result:?}");
 
-    // Each consumed receive frees an entry.
+    // Each consumed receive must free an entry.
     let link = pair.link(&QpOptions::default())?;
     for _ in 0..3 {
         pair.check_works(link)?;
@@ -296,7 +296,7 @@ fn close_broken(pair: &mut Pair, link: Link) -> Result<()> {
     pair.close_target(link.target)
 }
 
-/// SEND with its index as data.
+/// Returns a SEND whose data is its index.
 fn numbered_send(pair: &Pair, index: u32, is_signaled: bool) -> SendWork {
     let offset = DATA + index as usize * 64;
     pair.host.fill(offset, &index.to_le_bytes());

@@ -1,7 +1,7 @@
-//! Conformance suite for fabric providers.
+//! Conformance test suite for fabric providers.
 //!
-//! Each case connects to itself at the given address. All waits have deadlines, so that a lost
-//! completion fails the case.
+//! Each case connects a device at the given address to itself. All waits have timeouts, so that a
+//! lost completion fails the case.
 
 mod connections;
 mod failures;
@@ -17,16 +17,16 @@ use cairn_rdma::Provider;
 
 use crate::case::Case;
 
-/// Environment of the suite.
+/// Parameters of the suite.
 #[derive(Debug, Clone)]
 pub struct Setting {
     /// Provider under test.
     pub provider: Arc<dyn Provider>,
-    /// Address of a device, for both ends of connections.
+    /// Address of the device used for both ends.
     pub ip: IpAddr,
 }
 
-/// Cases in execution order.
+/// Returns the cases in execution order.
 #[must_use]
 pub fn cases() -> Vec<Case<Setting>> {
     let mut all = connections::cases();

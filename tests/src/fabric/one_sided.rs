@@ -1,4 +1,4 @@
-//! RDMA WRITE and READ, and their order with SENDs.
+//! RDMA WRITE and READ, and their ordering with SENDs.
 
 use std::sync::Arc;
 
@@ -207,7 +207,7 @@ fn more_reads_than_depth(setting: &Setting) -> Result<()> {
     pair.close(link)
 }
 
-/// Both ends repeat READs, WRITEs and messages in separate memory.
+/// Runs READs, WRITEs and SENDs in both directions at the same time, in separate memory.
 fn both_ways_at_once(setting: &Setting) -> Result<()> {
     const LENGTH: usize = 8192;
     const SOURCE: usize = DATA;
@@ -383,7 +383,7 @@ fn keys_are_of_one_domain(setting: &Setting) -> Result<Outcome> {
         link = pair.link(&QpOptions::default())?;
     }
 
-    // The key remains valid in its own domain.
+    // The key stays valid in its own protection domain.
     let mut node = Node::open(&other)?;
     std::mem::swap(&mut pair.host, &mut node);
     let link = pair.link(&QpOptions::default())?;

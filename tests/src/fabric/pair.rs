@@ -1,4 +1,4 @@
-//! Connected host and target, driven by the calling thread.
+//! Host and target connected to each other, polled by the calling thread.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -14,9 +14,9 @@ use crossbeam_channel::Receiver;
 use super::Setting;
 use crate::node::Node;
 
-/// Timeout, long enough for emulated machines.
+/// Timeout of each wait, long enough for emulated machines.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// Observation time for absent events.
+/// Time for which a case observes that no event arrives.
 pub(super) const QUIET: Duration = Duration::from_millis(30);
 
 pub(super) struct Door {
@@ -74,7 +74,6 @@ pub(super) struct Link {
 }
 
 impl Pair {
-    /// Creates a listener and two unconnected nodes.
     pub(super) fn open(setting: &Setting) -> Result<Self> {
         let door = Door::open(setting)?;
         let device = setting.provider.device_for(door.address(), None)?;
@@ -177,7 +176,7 @@ impl Pair {
         })
     }
 
-    /// Disconnects from the host and waits for both ends.
+    /// Disconnects from the host and waits for both ends to close.
     pub(super) fn close(&mut self, link: Link) -> Result<()> {
         self.close_host(link.host)?;
         self.target_disconnected(link.target)?;
@@ -192,7 +191,7 @@ impl Pair {
         disconnect_reason(&self.target_event(qp)?)
     }
 
-    /// Checks that a message from the host arrives in a receive posted by the caller.
+    /// Checks that a message from the host arrives. The caller has posted the receive.
     pub(super) fn check_works(&mut self, link: Link) -> Result<()> {
         const PING_ID: u64 = 0x7069_6e67;
         let offset = crate::node::DATA + crate::node::DATA_LEN - 64;
@@ -210,7 +209,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Drives both nodes until `ready` returns a value.
+    /// Polls both nodes until `ready` returns a value, or fails after [`PATIENCE`].
     pub(super) fn wait<T>(
         &mut self,
         what: &str,
@@ -226,7 +225,7 @@ impl Pair {
         }
     }
 
-    /// Drives the nodes for [`QUIET`].
+    /// Polls both nodes for [`QUIET`].
     pub(super) fn settle(&mut self) -> Result<()> {
         let mut patience = Patience::new(QUIET);
         while patience.step(self.pump()?) {}
@@ -240,7 +239,7 @@ impl Pair {
     }
 }
 
-/// Deadline of a polling loop, which yields when idle.
+/// Timeout of a polling loop that yields and sleeps when idle.
 pub(super) struct Patience {
     deadline: Instant,
     idle_rounds: u32,

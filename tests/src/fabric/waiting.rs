@@ -64,7 +64,7 @@ fn arm_says_when_something_is_there(setting: &Setting) -> Result<()> {
     let mut bed = Bed::make(setting)?;
     bed.node.post_receives(0..1)?;
     bed.order(Order::Send)?;
-    // A user-space provider notices messages only when called.
+    // A user-space provider detects messages only when polled or armed.
     let mut patience = Patience::new(PATIENCE);
     while !bed.node.endpoint.arm()? {
         ensure!(patience.step(false), "arm hides a message that has landed");
@@ -98,7 +98,6 @@ enum Order {
     Leave,
 }
 
-/// Sleeper connected to a peer thread.
 struct Bed {
     node: Node,
     qp: QpId,
@@ -147,7 +146,7 @@ impl Bed {
             .map_err(|_| anyhow!("the peer's thread has ended"))
     }
 
-    /// Sleeps only in poll(2) until `ready` returns a value.
+    /// Sleeps only in poll(2) until `ready` returns a value, or fails after [`PATIENCE`].
     fn sleep_until<T>(
         &mut self,
         what: &str,
@@ -164,7 +163,7 @@ impl Bed {
         }
     }
 
-    /// Closes the connection and joins the peer thread.
+    /// Closes the connection and joins the peer's thread.
     fn finish(mut self) -> Result<()> {
         let qp = self.qp;
         self.node.endpoint.disconnect(qp);
@@ -194,8 +193,7 @@ impl Peer {
                 Some(Event::Disconnected { .. }) => self.node.endpoint.disconnect(qp),
                 _ => {}
             }
-            // Posting fails until this end is established; the other end may be established
-            // earlier.
+            // Posting fails until this end is established, even if the other end is.
             let order = is_established.then(|| self.to_do.try_recv().ok()).flatten();
             match order {
                 Some(Order::Send) => self.node.post_one(qp, 1, Operation::Send, DATA, 64)?,

@@ -3,18 +3,18 @@
 use std::ops::Range;
 use std::time::Duration;
 
-/// Effect of a held read or write on its caller.
+/// Effect of a held read or write on the calling process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nature {
-    /// The caller continues, as with a disk that has a queue.
+    /// A disk with a queue: the caller continues.
     Disk,
-    /// Each operation blocks a thread (an io_uring worker), as on a frozen file system.
+    /// A frozen file system: each operation blocks a thread (an io_uring worker).
     ///
-    /// A held write holds the file's lock and thus blocks fsync.
+    /// A held write holds the file's lock and so also blocks fsync.
     FileSystem,
 }
 
-/// Operation matched by rules.
+/// Type of operation, for rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// open(2).
@@ -23,11 +23,11 @@ pub enum Op {
     Read,
     /// Any write.
     Write,
-    /// fsync(2), fdatasync(2), and the completion of a write with `RWF_DSYNC`.
+    /// fsync(2), fdatasync(2), or the completion of a write with `RWF_DSYNC`.
     Sync,
     /// fallocate(2).
     Allocate,
-    /// Size query.
+    /// Query of the size.
     Look,
     /// close(2).
     Close,
@@ -37,24 +37,24 @@ impl Op {
     pub(super) const COUNT: usize = 7;
 }
 
-/// Fault in place of execution.
+/// Fault injected into an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Waits until released. Signals do not interrupt the caller, as with a failing disk.
+    /// The operation waits until released. Signals do not interrupt the caller.
     Hold,
-    /// Waits until released. A signal interrupts the caller with EINTR.
+    /// The operation waits until released. A signal interrupts the caller with EINTR.
     HoldUntilInterrupted,
-    /// Fails with an errno.
+    /// The operation fails with an errno.
     Fail(i32),
-    /// Executes only a number of bytes.
+    /// The operation transfers only this number of bytes.
     ///
     /// For a [`Disk`](Nature::Disk), the kernel turns a short write into EIO.
     Short(u32),
-    /// Executes after a delay.
+    /// The operation executes after a delay.
     Delay(Duration),
 }
 
-/// Fault and the operations to which it applies.
+/// Fault with the operations to which it applies.
 #[derive(Debug, Clone)]
 pub struct Rule {
     op: Op,
@@ -65,7 +65,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Rule for every operation of a type.
+    /// Creates a rule for every operation of a type.
     #[must_use]
     pub fn new(op: Op, fault: Fault) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Rule {
         }
     }
 
-    /// Restricts the rule to these bytes; opens and fsyncs match any range.
+    /// Restricts the rule to these bytes. Operations without a range always match.
     #[must_use]
     pub fn within(self, bytes: Range<u64>) -> Self {
         Self { bytes, ..self }
@@ -89,7 +89,7 @@ impl Rule {
         Self { spared, ..self }
     }
 
-    /// Sets the number of faults.
+    /// Limits the number of faults.
     #[must_use]
     pub fn times(self, times: u64) -> Self {
         Self { times, ..self }

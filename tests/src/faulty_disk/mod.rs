@@ -47,19 +47,18 @@ pub use faults::{Fault, Nature, Op, Rule};
 use mounting::{mount_on, unmount};
 use server::Server;
 
-/// Environment variable; "required" if a failed mount must fail the test.
+/// Environment variable. The value "required" makes a failed mount panic.
 pub const VARIABLE: &str = "CAIRN_FUSE";
 
-/// Maximum time until an operation reaches the disk.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Script of the caretaker, which unmounts after 20 s without input.
+/// Script of the caretaker process, which unmounts the disk after 20 s without input.
 ///
-/// The caretaker is necessary, because the kernel closes /dev/fuse of a process with held io_uring
-/// I/O only after that I/O.
+/// The kernel closes /dev/fuse of a killed process only after its held io_uring I/O, so another
+/// process must unmount.
 const CARETAKER: &str = "while read -r -t 20; do :; done; umount -c -i -f -l \"$0\"; rm -f \"$0\"";
 
-/// Mounted folder without responses. Waiting operations fail when it is dropped.
+/// Mounted folder whose operations never complete. Waiting operations fail when it is dropped.
 #[derive(Debug)]
 pub struct HangingFolder {
     place: PathBuf,
@@ -67,10 +66,9 @@ pub struct HangingFolder {
 }
 
 impl HangingFolder {
-    /// Mounts the folder at `place`. Returns `None`, recorded as a skip, if impossible.
+    /// Mounts the folder at `place`. Returns `None`, recorded as a skip, if mounting is impossible.
     ///
-    /// # Panics
-    /// If it cannot be mounted and [`VARIABLE`] is "required".
+    /// # Panics If it cannot be mounted and [`VARIABLE`] is "required".
     #[must_use]
     pub fn mount(place: &Path) -> Option<Self> {
         let mount = || {
@@ -109,7 +107,7 @@ fn or_skip<T>(mounted: io::Result<T>) -> Option<T> {
     }
 }
 
-/// Disk with fault injection. Dropping it fails held operations and unmounts.
+/// Disk with fault injection. Dropping it fails waiting operations and unmounts.
 #[derive(Debug)]
 pub struct FaultyDisk {
     place: Scratch,
@@ -119,19 +117,18 @@ pub struct FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// Mounts a disk of `length` zeroes. Returns `None`, recorded as a skip, if impossible.
+    /// Mounts a disk of `length` zero bytes. Returns `None`, recorded as a skip, if mounting is
+    /// impossible.
     ///
-    /// # Panics
-    /// If it cannot be mounted and [`VARIABLE`] is "required".
+    /// # Panics If it cannot be mounted and [`VARIABLE`] is "required".
     #[must_use]
     pub fn mount(name: &str, length: u64) -> Option<Self> {
         Self::mount_as(Nature::Disk, name, length)
     }
 
-    /// Mounts a disk with a [`Nature`].
+    /// Mounts a disk with the given [`Nature`].
     ///
-    /// # Panics
-    /// As [`mount`](Self::mount).
+    /// # Panics As [`mount`](Self::mount).
     #[must_use]
     pub fn mount_as(nature: Nature, name: &str, length: u64) -> Option<Self> {
         or_skip(Self::try_mount(nature, name, length))
@@ -147,7 +144,7 @@ impl FaultyDisk {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Test runners kill the process group of a hanging test.
+            // Test runners kill the process group of a hung test; the caretaker must survive.
             .process_group(0)
             .spawn()?;
         let sign = caretaker.stdin.take().expect("its input is a pipe");
@@ -156,7 +153,7 @@ impl FaultyDisk {
             thread("disk", &server, |server| server.serve())?,
             thread("disk's time", &server, move |server| server.keep_time(sign))?,
         ];
-        // Reads the size, because the kernel assumes an empty file before its first request.
+        // The kernel assumes an empty file until the size has been requested once.
         std::fs::metadata(place.path())?;
         Ok(Self {
             place,
@@ -166,24 +163,24 @@ impl FaultyDisk {
         })
     }
 
-    /// Path of the file.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.place.path()
     }
 
-    /// Export for [`namespace`](crate::harness::namespace).
+    /// Returns the export for [`namespace`](crate::harness::namespace).
     #[must_use]
     pub fn export(&self, block_size: u32) -> String {
         self.place.export(block_size)
     }
 
-    /// Appends a rule; the first matching one applies.
+    /// Appends a rule. The first matching rule applies.
     pub fn begin(&self, rule: Rule) {
         self.server.state().rules.push(rule);
     }
 
-    /// Removes the rules. Waiting operations stay.
+    /// Removes all rules. Waiting operations keep waiting.
     pub fn end_faults(&self) {
         self.server.state().rules.clear();
     }
@@ -210,7 +207,7 @@ impl FaultyDisk {
         self.server.state().waiting(op)
     }
 
-    /// Executed operations of a type.
+    /// Returns the number of executed operations of a type.
     #[must_use]
     pub fn done(&self, op: Op) -> u64 {
         self.server.state().done(op)
@@ -229,13 +226,13 @@ impl FaultyDisk {
         );
     }
 
-    /// Copy of a range.
+    /// Returns a copy of `length` bytes at `offset`.
     #[must_use]
     pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
         self.server.state().contents[offset..offset + length].to_vec()
     }
 
-    /// Resizes the disk, filling with zeroes.
+    /// Resizes the disk. New bytes are zero.
     pub fn set_length(&self, length: usize) {
         self.server.state().contents.resize(length, 0);
     }
@@ -243,11 +240,11 @@ impl FaultyDisk {
 
 impl Drop for FaultyDisk {
     fn drop(&mut self) {
-        // Unmounting may wait for held operations.
+        // Unmounting may wait for held operations, so they fail first.
         self.end_faults();
         self.fail_waiting(libc::EIO);
         unmount(self.place.path());
-        // The caretaker is stopped first, because it could unmount the next disk at this path.
+        // The caretaker ends first, because it could unmount the next disk at this path.
         let _ = self.caretaker.kill();
         let _ = self.caretaker.wait();
         self.server.close();

@@ -1,4 +1,4 @@
-//! mount(2) and umount2(2), which need unsafe code.
+//! Unsafe calls of mount(2) and umount2(2).
 
 use std::ffi::CString;
 use std::fs::File;
@@ -9,11 +9,10 @@ use std::path::Path;
 
 use super::wire;
 
-/// Mode of the root in octal.
+/// Mode of the file system's root in octal.
 pub(super) const FILE: &str = "100600";
 pub(super) const FOLDER: &str = "40700";
 
-/// Mounts the file system of `device` at `place`.
 pub(super) fn mount_on(place: &Path, device: &File, mode: &str) -> io::Result<()> {
     let options = format!(
         "fd={},rootmode={mode},user_id=0,group_id=0,allow_other,max_read={}",
@@ -39,7 +38,7 @@ pub(super) fn mount_on(place: &Path, device: &File, mode: &str) -> io::Result<()
     }
 }
 
-/// Unmounts even while in use.
+/// Unmounts a file system even while it is in use.
 pub(super) fn unmount(place: &Path) {
     let place = CString::new(place.as_os_str().as_bytes()).expect("paths have no NUL");
     // SAFETY: the pointer is to a NUL-terminated string that outlives the call.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::faults::{Fault, Nature, Op, Rule};
 use super::wire::{self, Call, Request};
 
-/// Interval of messages to the caretaker.
+/// Interval of heartbeats to the caretaker.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct State {
 struct Waiting {
     op: Op,
     request: Request,
-    /// Execution time of a delayed request.
+    /// Time at which a delayed request is executed.
     due: Option<Instant>,
     interruptible: bool,
 }
@@ -67,7 +67,8 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks until `holds` is true or the timeout expires, and returns `holds`.
+    /// Blocks until `holds` returns true or the timeout expires. Returns the last result of
+    /// `holds`.
     pub(super) fn wait(&self, patience: Duration, holds: impl Fn(&State) -> bool) -> bool {
         let waited = self
             .changed
@@ -76,7 +77,7 @@ impl Server {
         holds(&state)
     }
 
-    /// Executes waiting requests in order, or fails them with `failure`.
+    /// Executes waiting requests in order, or fails them with the errno in `failure`.
     pub(super) fn release(&self, failure: Option<i32>) {
         let mut state = self.state();
         for waiting in std::mem::take(&mut state.waiting) {
@@ -88,19 +89,19 @@ impl Server {
         self.changed.notify_all();
     }
 
-    /// Stops the timer thread; unmounting ends the server thread.
+    /// Stops the timer thread. Unmounting ends the server thread.
     pub(super) fn close(&self) {
         self.state().closing = true;
         self.changed.notify_all();
     }
 
-    /// Main loop of the server thread, until unmounted.
+    /// Serves requests on the server thread until unmounted.
     pub(super) fn serve(&self) {
         let mut bytes = vec![0; wire::REQUEST_MAX];
         loop {
             match (&self.device).read(&mut bytes) {
                 Ok(length) => self.take(Request::parse(&bytes[..length])),
-                // ENOENT: the request was interrupted before this read.
+                // ENOENT: the caller's request was interrupted before this read.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
                 // ENODEV: unmounted.
@@ -109,7 +110,7 @@ impl Server {
         }
     }
 
-    /// Main loop of the timer thread: executes delayed requests and reports to the caretaker.
+    /// Runs the timer thread: executes delayed requests and sends heartbeats to the caretaker.
     pub(super) fn keep_time(&self, mut sign: impl Write) {
         let mut state = self.state();
         let mut shown = None;
@@ -166,7 +167,7 @@ impl Server {
         }
     }
 
-    /// Executes up to `most` bytes of a request, and responds.
+    /// Executes a request for at most `most` bytes, and responds.
     fn carry_out(&self, state: &mut State, request: &Request, most: usize) {
         let id = request.id;
         let answer = match &request.call {
@@ -225,13 +226,13 @@ impl Server {
         self.send(&answer);
     }
 
-    /// Sends a response. Errors are ignored, because the request or mount may have ended.
+    /// Sends a response. Errors are ignored, because the request or the mount may have ended.
     fn send(&self, answer: &[u8]) {
         let _ = (&self.device).write(answer);
     }
 }
 
-/// Operation and bytes of a request with rules.
+/// Returns the operation and bytes of a request to which rules may apply.
 fn disturbable(call: &Call) -> Option<(Op, Range<u64>)> {
     Some(match *call {
         Call::Open => (Op::Open, 0..u64::MAX),

@@ -1,10 +1,10 @@
-//! FUSE protocol (linux/fuse.h), as far as needed for one file.
+//! FUSE protocol (linux/fuse.h) for one file.
 
-/// Maximum write size, in bytes.
+/// Maximum length of a write in bytes.
 pub(super) const WRITE_MAX: usize = 1 << 20;
-/// Maximum request size, in bytes.
+/// Maximum length of a request in bytes.
 pub(super) const REQUEST_MAX: usize = WRITE_MAX + 4096;
-/// Inode of the file, which is the root.
+/// Inode number of the file, which is also the root.
 const ROOT_INODE: u64 = 1;
 
 const IN_HEADER: usize = 40;
@@ -33,14 +33,14 @@ pub(super) enum Call {
         offset: u64,
         length: u64,
     },
-    /// The caller of this request received a signal.
+    /// The calling process of request `id` received a signal.
     Interrupt {
         id: u64,
     },
     Close,
-    /// Needs only a success response, for example the last close.
+    /// A success response suffices.
     Nothing,
-    /// Needs no response.
+    /// No response is allowed.
     Forget,
     Unknown,
 }
@@ -52,7 +52,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Parses a request of the trusted kernel without validation.
+    /// Parses a request without validation, because the kernel is trusted.
     pub(super) fn parse(bytes: &[u8]) -> Self {
         let id = u64_at(bytes, 8);
         let body = &bytes[IN_HEADER..];
@@ -113,7 +113,7 @@ fn header(length: usize, error: i32, id: u64) -> Vec<u8> {
     bytes
 }
 
-/// `fuse_init_out` of protocol 7.31.
+/// Returns a `fuse_init_out` of protocol 7.31.
 ///
 /// With asynchronous direct I/O, an operation neither blocks its caller nor holds the file's lock.
 pub(super) fn init_body(asynchronous: bool) -> Vec<u8> {
@@ -124,20 +124,20 @@ pub(super) fn init_body(asynchronous: bool) -> Vec<u8> {
     let chosen = if asynchronous { ASYNC_DIO } else { 0 };
     let flags = ASYNC_READ | BIG_WRITES | MAX_PAGES | chosen;
     let mut body = words(&[7, 31, 0, flags]);
-    // max_background and congestion_threshold, max_write, time_gran, max_pages.
+    // Fields: max_background and congestion_threshold, max_write, time_gran, max_pages.
     let pages = (WRITE_MAX / 4096) as u32;
     body.extend(words(&[u32::MAX, WRITE_MAX as u32, 1, pages]));
     body.resize(64, 0);
     body
 }
 
-/// `fuse_attr_out` with no validity time.
+/// Returns a `fuse_attr_out` that the kernel may not cache.
 pub(super) fn attributes_body(length: u64) -> Vec<u8> {
     let mut body = vec![0; 16];
     for value in [ROOT_INODE, length, length.div_ceil(512), 0, 0, 0] {
         body.extend_from_slice(&value.to_le_bytes());
     }
-    // Nanoseconds of three times; mode, nlink, uid, gid, rdev, blksize, flags.
+    // Fields: nanoseconds of three times, mode, nlink, uid, gid, rdev, blksize, flags.
     body.extend(words(&[0, 0, 0, 0o100_600, 1, 0, 0, 0, 4096, 0]));
     body
 }
@@ -146,7 +146,7 @@ pub(super) fn statistics_body() -> [u8; 80] {
     [0; 80]
 }
 
-/// `fuse_open_out`: no page cache, parallel writes.
+/// Returns a `fuse_open_out` without page cache and with parallel writes.
 pub(super) fn open_body() -> Vec<u8> {
     const DIRECT_IO: u32 = 1 << 0;
     const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;

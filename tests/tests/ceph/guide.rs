@@ -1,4 +1,4 @@
-//! Commands of the guide, from an empty cluster to a disk of a host.
+//! Commands of the Ceph guide, from an empty cluster to a disk of a host.
 
 use cairn_ceph::Cluster;
 use cairn_config::{Config, Flags};
@@ -15,7 +15,7 @@ const GUIDE: &str = include_str!("../../../docs/guide-ceph.md");
 
 const FOLDER: &str = "/etc/ceph";
 
-/// Maximum commands from a cluster to a mounted disk.
+/// Maximum number of commands in the guide.
 const COMMANDS_MAX: usize = 10;
 
 fn section() -> &'static str {
@@ -25,7 +25,7 @@ fn section() -> &'static str {
     section.split("\n## ").next().unwrap_or(section)
 }
 
-/// Commands in code blocks without a language.
+/// Returns the commands in the guide's code blocks without a language.
 fn commands() -> Vec<&'static str> {
     let mut block = None;
     let mut commands = Vec::new();
@@ -53,7 +53,7 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Runs the administrative commands, with keys in `folder`.
+/// Runs the guide's administrative commands, with key files in `folder`.
 fn administer(cluster: &Cluster, folder: &str) {
     let mut run = 0;
     for command in commands() {
@@ -74,7 +74,7 @@ fn administer(cluster: &Cluster, folder: &str) {
     assert_eq!(run, 4, "the commands for the cluster: {:?}", commands());
 }
 
-/// The guide's configuration with the test's address and files.
+/// Returns the guide's configuration with the test's address and files.
 fn config(cluster: &Cluster, folder: &str, user: &str, image: &str) -> Config {
     let (_, toml) = section().split_once("```toml\n").expect("a configuration");
     let toml = toml.split("```").next().expect("its end");
@@ -143,7 +143,7 @@ fn the_guide_leads_from_a_cluster_to_a_disk() {
     let data = Data::start_of(&mut buffer, 4096);
     host.run(1, command::write(1, last, blocks), data).unwrap();
 
-    // The guide's capabilities suffice for a snapshot.
+    // The documented capabilities must suffice to export a snapshot.
     cluster.rbd(&["snap", "create", "disks/vm-7@then"]).unwrap();
     let caps = "`mon 'profile rbd' osd 'profile rbd-read-only pool=disks'`";
     assert!(section().contains(caps));
@@ -171,6 +171,6 @@ fn the_guide_leads_from_a_cluster_to_a_disk() {
     drop((host, other));
     reader.stop().unwrap();
     target.stop().unwrap();
-    // A target releases its lock when it ends.
+    // A target releases its exclusive lock when it ends.
     assert_eq!(cluster.rbd(&["lock", "ls", "disks/vm-7"]).unwrap(), "");
 }

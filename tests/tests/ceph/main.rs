@@ -1,7 +1,7 @@
 //! Ceph images as namespaces, over user-space RoCE.
 //!
-//! Ignored by default; `cargo xtask test` runs these tests, as does `cargo test -p cairn-tests
-//! --test ceph -- --ignored`.
+//! The tests are ignored by default. `cargo xtask test` runs them, as does `cargo test -p
+//! cairn-tests --test ceph -- --ignored`.
 
 mod guide;
 mod trouble;
@@ -21,7 +21,7 @@ use nvme_proto::wire::{FromBytes, Status};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Starts a cluster, or returns `None` without Ceph.
+/// Starts a cluster. Returns `None`, recorded as a skip, if Ceph is not installed.
 fn cluster() -> Option<(tempfile::TempDir, Cluster)> {
     if let Some(missing) = cairn_ceph::missing() {
         cairn_skips::skip(missing);
@@ -128,15 +128,15 @@ fn what_an_administrator_does_reaches_the_host() {
     cluster.image("gone/disk", "64M").unwrap();
     let images = ["rbd/disk", "rbd/other", "gone/disk"];
     let exports = images.map(|image| export(&cluster, image));
-    // Administrative commands take a second. A user-space RoCE host that is not polled meanwhile
-    // loses its connection.
+    // Administrative commands take a second, in which an unpolled user-space RoCE host would lose
+    // its connection. So they come before the host connects.
     let exports = subsystem(NQN, &exports.each_ref().map(String::as_str));
     let target = TestTarget::start(&exports);
     let mut options = target.options("a");
     options.events = AsyncEventConfig(0).with_namespace_attribute(true);
     let mut host = target.try_connect(options).unwrap();
 
-    // The target reports a new size without a reload.
+    // The target reports the new size without a reload.
     assert_eq!(host.open_namespace(1).unwrap().blocks, 16 << 10);
     cluster.rbd(&["resize", "--size", "96M", "disk"]).unwrap();
     let event = host.wait_until("the event", |host| host.take_event());
@@ -147,7 +147,7 @@ fn what_an_administrator_does_reaches_the_host() {
     assert_eq!(host.open_namespace(1).unwrap().blocks, 24 << 10);
     assert_eq!(write(&mut host, 1, (24 << 10) - 1), Ok(()));
 
-    // A full cluster fails writes, but not reads.
+    // A cluster above its "full" ratio rejects writes, but not reads.
     for (name, ratio) in [
         ("nearfull", "1e-7"),
         ("backfillfull", "2e-7"),
@@ -161,7 +161,7 @@ fn what_an_administrator_does_reaches_the_host() {
         let pools = cluster.ceph(&["osd", "pool", "ls", "detail"]).unwrap();
         pools.contains("hashpspool,full")
     });
-    // Existing objects can be overwritten, so each write creates an object.
+    // Existing objects may still be overwritten, so each write must create an object.
     let mut objects = 2..20;
     until("no more space", || {
         std::thread::sleep(Duration::from_millis(200));
@@ -180,7 +180,7 @@ fn what_an_administrator_does_reaches_the_host() {
     }
     until("room", || write(&mut host, 1, 22 << 10) == Ok(()));
 
-    // Reads of an image whose pool was deleted must fail instead of returning zeroes.
+    // After deletion of its pool, reads of the image must fail, not return zeroes.
     assert_eq!(write(&mut host, 3, 0), Ok(()));
     cluster
         .ceph(&[
@@ -207,7 +207,7 @@ fn what_an_administrator_does_reaches_the_host() {
     assert_eq!(read(&mut host, 1, 0), Err(Status::INTERNAL_PATH_ERROR));
     until("the warning", || warning(&mut host) == 1 << 2);
 
-    // A reload opens the image with a new client.
+    // The reload opens the image with a new Ceph client.
     target.reload(&exports);
     until("its return", || write(&mut host, 1, 0) == Ok(()));
     assert_eq!(read(&mut host, 1, 0), Ok(()));

@@ -1,4 +1,4 @@
-//! A long OSD failure, and monitors without a quorum.
+//! Long failure of the OSD, and loss of the monitor quorum.
 
 use std::thread;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::{cluster, export, read, until, write};
 const HEAD: &str =
     "[target]\nreactors = 1\nio_timeout_s = 2\n[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
-/// Age of a namespace's oldest command in seconds.
+/// Returns the age of the namespace's oldest outstanding command in seconds.
 fn oldest(page: &Exposition, nsid: &str) -> f64 {
     let labels = [("nsid", nsid)];
     page.get("cairn_namespace_oldest_seconds", &labels)
@@ -42,7 +42,7 @@ fn while_an_osd_is_dead_only_its_images_wait() {
             waiting.shutdown().unwrap();
             ended
         });
-        // The write outlasts the command timeout.
+        // The write waits longer than the command timeout of the target.
         until("the age of the write", || {
             assert_eq!(self::write(&mut host, 2, 0), Ok(()));
             assert_eq!(read(&mut host, 2, 0), Ok(()));
@@ -56,7 +56,7 @@ fn while_an_osd_is_dead_only_its_images_wait() {
         cluster.start_osd().unwrap();
         write.join().unwrap()
     });
-    // The write succeeds late.
+    // The write waited for the OSD, and succeeds.
     assert_eq!(ended, Ok(()));
     until("its return", || write(&mut host, 1, 1) == Ok(()));
     assert_eq!(read(&mut host, 1, 1), Ok(()));

@@ -1,14 +1,14 @@
-//! Cost of attackers: the target's instructions and system calls for each command of another host,
-//! with and without an attacker.
+//! Cost of attackers: instructions and system calls of the target for each command of another host,
+//! with and without an attack.
 //!
-//! The attacker runs alternately with host and target ([`cairn_tests::attacker`]). Only rounds of
-//! the reactor count; other threads execute the control plane and connection management.
+//! Attacker, host and target alternate in one thread ([`cairn_tests::attacker`]). Only rounds of
+//! the reactor are counted.
 
 use crate::{Bounds, Counted, NO_ADAPTER, counted_program};
 
-/// Maximum increase of instructions in percent.
+/// Maximum increase of instructions by an attack in percent.
 const MOST: f64 = 10.0;
-/// Maximum increase of system calls in percent. User-space RoCE needs some for a connection.
+/// Maximum increase of system calls in percent. User-space RoCE needs some for each connection.
 const MOST_CALLS: f64 = 20.0;
 
 const ATTACKS: [&str; 6] = [
@@ -19,9 +19,9 @@ const ATTACKS: [&str; 6] = [
     "admin",
     "io",
 ];
-/// Attack that exists only over RoCE.
+/// Attack with guessed queue pair numbers, which exists only over RoCE.
 ///
-/// The kernel's filters drop these packets, which would cost two percent otherwise.
+/// Socket filters drop these packets in the kernel. Without filters, they would cost two percent.
 const GUESSES: &str = "garbage";
 const MOST_OF_GUESSES: f64 = 1.0;
 
@@ -56,7 +56,7 @@ fn compare(bounds: &Bounds, attacks: &[&str]) {
         let (instructions, calls, made) = costs(&counted, bounds);
         println!("{fabric:>9} {attack:>11} {instructions:>13.0} {calls:>13.3} {made:>8}");
         let more = 100.0 * (instructions / alone - 1.0);
-        // The constant is one call in a hundred commands, for clock and mailbox checks.
+        // 0.01 calls for each command are for checks of clock and mailbox.
         let more_calls = 100.0 * (calls - 0.01) / (calls_alone + 0.01) - 100.0;
         let most = if attack == GUESSES {
             MOST_OF_GUESSES
@@ -76,7 +76,7 @@ fn compare(bounds: &Bounds, attacks: &[&str]) {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Reads that outlast an attacker's initial burst.
+/// Returns a read workload long enough to exceed the initial burst of the attacker's limit.
 fn reads(fabric: &'static str, commands: u32) -> Bounds {
     Bounds {
         fabric,
@@ -94,7 +94,7 @@ fn reads(fabric: &'static str, commands: u32) -> Bounds {
     }
 }
 
-/// Instructions and system calls for each command, and the number of attack operations.
+/// Returns instructions and system calls for each command, and the number of attack operations.
 fn costs(counted: &Counted, bounds: &Bounds) -> (f64, f64, f64) {
     let target = counted.target(bounds);
     let commands = f64::from(bounds.commands);

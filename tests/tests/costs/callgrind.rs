@@ -1,7 +1,7 @@
 //! Parser of callgrind's output files.
 //!
-//! `fn=` names a function, and lines that start with a number are its own cost. `calls=` and the
-//! next number line are the inclusive cost of a call to the function in `cfn=`.
+//! `fn=` starts a function, followed by lines with its own cost. The line after `calls=` is the
+//! inclusive cost of a call to the function in `cfn=`.
 
 use std::collections::HashMap;
 use std::ops::{Add, AddAssign, Sub};
@@ -9,16 +9,16 @@ use std::ops::{Add, AddAssign, Sub};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     pub(crate) instructions: u64,
-    /// Atomic read-modify-write instructions, as used by locks.
+    /// Number of atomic read-modify-write instructions, as used by locks.
     pub(crate) locked: u64,
     pub(crate) system_calls: u64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Profile {
-    /// Own costs of functions.
+    /// Own cost by function, without its callees.
     functions: HashMap<String, Cost>,
-    /// Inclusive costs by caller and callee.
+    /// Inclusive cost by caller and callee.
     calls: HashMap<(String, String), Cost>,
 }
 
@@ -76,7 +76,8 @@ impl Profile {
 }
 
 impl Cost {
-    /// Parses a source line and the number of each event; trailing numbers may be missing.
+    /// Parses a source line number followed by a count for each event. Missing counts at the end
+    /// are 0.
     fn parse(line: &str, events: &[&str]) -> Self {
         let mut numbers = line.split(' ').map(|number| {
             number

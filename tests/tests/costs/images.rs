@@ -1,4 +1,4 @@
-//! Cost of an operation on a Ceph image without librbd.
+//! Cost of an operation on a Ceph image, without librbd.
 //!
 //! The stub `librbd.c` completes operations at once and moves no data.
 
@@ -8,22 +8,23 @@ use std::process::Command;
 use super::callgrind::{Cost, Profile};
 use super::{FORBIDDEN, release_folder};
 
-/// Names opened by the target.
+/// File names under which the target loads the Ceph libraries.
 const LIBRARIES: [&str; 2] = ["librados.so.2", "librbd.so.1"];
 
-/// Maximum instructions of this project's crates for each operation, 5 % above the measurement.
+/// Maximum instructions of Cairn's crates for each operation, 5 % above the measurement.
 const INSTRUCTIONS: f64 = 580.0;
 
-/// Maximum atomic operations: references to image and memory, image state, lock of completions.
+/// Maximum atomic operations: reference counts of image and memory, image state, lock of
+/// completions.
 const LOCKED: f64 = 17.0;
 
-/// Maximum copying instructions: copying 4 KiB takes 128, filling buffers at start fewer.
+/// Maximum instructions in memcpy and memset. Copying 4 KiB would take 128.
 const COPIES: f64 = 64.0;
 
-/// Maximum instructions for allocation and formatting, which belong to the start.
+/// Maximum instructions for allocation and formatting, all of which occur at start.
 const OTHERS: f64 = 20.0;
 
-/// Workload, bytes and depth with a constant size of all buffers.
+/// Workload, bytes and depth. The total size of all buffers is constant.
 const ROWS: [(&str, u32, u32); 4] = [
     ("randread", 4 << 10, 32),
     ("randwrite", 4 << 10, 32),
@@ -31,7 +32,7 @@ const ROWS: [(&str, u32, u32); 4] = [
     ("randwrite", 128 << 10, 4),
 ];
 
-/// Run time that makes start-up costs negligible.
+/// Run time in milliseconds, long enough that start-up costs are negligible.
 const RUNTIME_MS: u32 = 1500;
 
 #[test]
@@ -70,7 +71,7 @@ fn an_image_costs_what_it_may() {
     );
 }
 
-/// Runs the benchmark, and returns the number of operations and the profile.
+/// Runs the benchmark. Returns the number of operations and the profile.
 fn run(program: &Path, libraries: &Path, rw: &str, bytes: u32, depth: u32) -> (f64, Profile) {
     let folder = tempfile::tempdir().expect("a folder for what callgrind writes");
     let (counts, conf) = (

@@ -1,14 +1,12 @@
 //! Cost of reads and writes at the target, independent of the machine's load.
 //!
-//! Counts of instructions, allocations, locks, formatting, system calls, packets, and adapter work
-//! (doorbells, work requests, completions).
-//!
-//! Callgrind runs a release build of `cairn-counted` (`src/bin/counted.rs`), in which only the
-//! target's turns count. Target logic, from capsule to response, excludes the provider
+//! The counted costs are instructions, allocations, locks, formatting, system calls, packets, and
+//! adapter work. Callgrind runs a release build of `cairn-counted` (`src/bin/counted.rs`) and
+//! counts only the target's turns. Target logic, from capsule to response, excludes the provider
 //! ([`Endpoint`]) and uses a disk without latency.
 //!
 //! [`BOUNDS`] contains the limits. A change that reduces a cost lowers its limit; a commit that
-//! must raise a limit explains the reason.
+//! raises a limit explains why.
 //!
 //! [`Endpoint`]: cairn_rdma::Endpoint
 
@@ -23,10 +21,10 @@ use std::process::Command;
 
 use callgrind::{Cost, Profile};
 
-/// Scenario with maximum costs of a command.
+/// Workload with the maximum costs of each command.
 struct Bounds {
     fabric: &'static str,
-    /// `read`, `write` (in the capsule if possible) or `fetch` (RDMA READ).
+    /// `read`, `write` (in the capsule if it fits) or `fetch` (RDMA READ).
     job: &'static str,
     /// `null`, or `mem` for a memory disk that copies data.
     disk: &'static str,
@@ -34,7 +32,7 @@ struct Bounds {
     commands: u32,
     depth: u32,
     queues: u32,
-    /// Instructions of target logic, about 5 % above the measurement with Rust 1.95.
+    /// Maximum instructions of target logic, 5 % above the measurement with Rust 1.95.
     instructions: f64,
     locked: f64,
     system_calls: f64,
@@ -44,7 +42,8 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// Atomic operations of target logic. A write to memory takes a lock for each 4 KiB.
+    /// Returns the maximum atomic operations of target logic. A write to memory takes a lock for
+    /// each 4 KiB.
     fn logic_locked(&self) -> f64 {
         match self.disk {
             "mem" => LOGIC_LOCKED + f64::from(self.bytes / 4096),
@@ -53,13 +52,13 @@ impl Bounds {
     }
 }
 
-/// Adapter work of a command.
+/// Adapter work for each command.
 struct Adapter {
     doorbells: f64,
     work_requests: f64,
-    /// Chains posted to the shared receive queue.
+    /// Number of chains posted to the shared receive queue.
     receive_doorbells: f64,
-    /// Completions of receives and signaled work.
+    /// Completions of receives and of signaled work.
     completions: f64,
 }
 
@@ -71,11 +70,15 @@ const NO_ADAPTER: Adapter = Adapter {
     completions: 0.0,
 };
 
-/// At depth 1, a reactor round serves one command; at depth 32, 32 commands. 64 queue pairs have
-/// one command and one acknowledgement each. Over loopback, only the checks each millisecond make
-/// system calls. Over user-space RoCE, a single read needs one sent and one received datagram, and
-/// an empty receive. Each of these calls costs two atomic operations in the C library, and the
-/// check of the connection mailbox one. Every call of the loopback provider takes its lock.
+/// Maximum costs by workload.
+///
+/// At depth 1, a reactor round serves one command, at depth 32 up to 32. With 64 queue pairs, each
+/// has one command and one acknowledgement.
+///
+/// Over loopback, only periodic checks every millisecond make system calls. Over user-space RoCE, a
+/// single read needs one sent, one received and one empty receive call. Each of these calls costs
+/// two atomic operations in the C library; the check of the connection mailbox costs one. Every
+/// call of the loopback provider takes its lock.
 const BOUNDS: [Bounds; 15] = [
     Bounds {
         fabric: "loopback",
@@ -309,13 +312,13 @@ const BOUNDS: [Bounds; 15] = [
     },
 ];
 
-/// Atomic operations of target logic for each command.
+/// Maximum atomic operations of target logic for each command.
 ///
-/// For the mailbox check each millisecond. A lock or reference count for each command would cost at
-/// least 1.
+/// The mailbox check every millisecond uses one. A lock or reference count for each command would
+/// cost at least 1.
 const LOGIC_LOCKED: f64 = 0.05;
 
-/// Parts of names of functions that allocate, free or format.
+/// Parts of names of functions that allocate, free or format memory.
 const FORBIDDEN: [&str; 10] = [
     "malloc",
     "calloc",
@@ -440,7 +443,8 @@ impl Counted {
             .args(["--compress-strings=no", "--compress-pos=no"])
             .args(["--collect-bus=yes", "--collect-systime=yes"])
             .arg("--toggle-collect=*counted::target_turn*")
-            // The second dump covers the counted commands.
+            // callgrind writes a dump at each milestone; the second one covers the counted
+            // commands.
             .arg("--dump-before=*counted::milestone*")
             .arg(program)
             .args(["--fabric", bounds.fabric])
@@ -503,7 +507,9 @@ fn counted_program() -> PathBuf {
     release_folder().join("cairn-counted")
 }
 
-/// One build without package names shares dependencies and features.
+/// Builds both programs for release, and returns their folder.
+///
+/// A single cargo call shares dependencies and features.
 fn release_folder() -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
     build
@@ -514,7 +520,7 @@ fn release_folder() -> PathBuf {
         build.status().is_ok_and(|status| status.success()),
         "{build:?}"
     );
-    // The program is in build/PROFILE/deps.
+    // The test program is in build/PROFILE/deps.
     let program = std::env::current_exe().expect("this program has a path");
     let folder = program.ancestors().nth(3).expect("cargo's output folder");
     folder.join("release")

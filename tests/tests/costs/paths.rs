@@ -1,12 +1,12 @@
-//! Cost of ordering changes: none with one association, bounded with several.
+//! Cost of ordering changes to a disk: none with one association, bounded with several.
 
 use super::{Adapter, Bounds, Counted, NO_ADAPTER, counted_program};
 
-/// Maximum additional instructions after an earlier association has ended.
+/// Maximum additional instructions for each write after another association has ended.
 const ALONE_INSTRUCTIONS: f64 = 2.0;
-/// Maximum additional instructions of a write with two associations and 32 writes.
+/// Maximum additional instructions for each write with two associations and queue depth 32.
 const PATHS_INSTRUCTIONS: f64 = 1000.0;
-/// Maximum additional atomic operations: three locks of the disk's order.
+/// Maximum additional atomic operations: three acquisitions of the disk's ordering lock.
 const PATHS_LOCKED: f64 = 6.1;
 
 fn bounds(job: &'static str) -> Bounds {

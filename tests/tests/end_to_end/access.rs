@@ -24,7 +24,7 @@ fn only_allowed_hosts_get_in() {
     target.stop();
 }
 
-/// SPDK's perf and nvmet use such names.
+/// SPDK's perf uses an empty host name, and nvmet accepts any subsystem name.
 #[test]
 fn hosts_without_a_name_and_subsystems_of_any_name_are_served() {
     let odd = "test nqn\n\u{1b}[2J";
@@ -59,7 +59,7 @@ fn hosts_without_a_name_and_subsystems_of_any_name_are_served() {
         }
         connected.shutdown().unwrap();
     }
-    // The allowed hosts do not include an empty NQN.
+    // An empty HOSTNQN is not among the allowed hosts.
     let nameless = target.try_connect(options("", NQN));
     assert_eq!(status(nameless).code(), Status::CONNECT_INVALID_HOST);
     let log = discover(&*target.provider(), &options("", NQN)).unwrap();
@@ -89,7 +89,7 @@ fn only_allowed_addresses_get_in() {
     target.stop();
 }
 
-/// Limited members of a partition do not reach each other (IBTA 10.9.3).
+/// Limited members of a partition cannot communicate with each other (IBTA 10.9.3).
 #[test]
 fn a_listener_accepts_the_members_of_its_partition_alone() {
     let disks = subsystem(NQN, &["mem:1MiB"]);
@@ -214,7 +214,7 @@ fn hosts_of_a_listener_that_is_removed_are_disconnected() {
     let second = format!("[[listener]]\naddress = \"{}\"\n", network.ip());
     let target = TestTarget::start(&disks);
     if target.loopback().is_none() {
-        // Only the in-process loopback has the second address.
+        // Only the loopback provider has the second address.
         return;
     }
     target.reload_as(&disks, &second);

@@ -19,7 +19,7 @@ fn second_group(state: &str) -> String {
     format!("[[listener.ana_group]]\nid = 2\nstate = \"{state}\"\n")
 }
 
-/// ANAGRPID, state and CHGCNT of each group.
+/// Returns ANAGRPID, state and change count of each group.
 fn states(host: &mut Host) -> Vec<(u32, AnaState, u64)> {
     let page = host.log_page(LogPage::ANA, 0, 4096, false).unwrap();
     let (head, mut rest) = AnaLogHeader::read_from_prefix(&page).ok().unwrap();
@@ -108,7 +108,7 @@ fn each_state_is_shown_and_kept_to() {
     target.stop();
 }
 
-/// One of the two subsystems at the listener has separate states.
+/// Only one of the listener's two subsystems has its own ANA states.
 #[test]
 fn a_subsystem_keeps_to_its_own_states() {
     let target = TestTarget::start(&two_groups());
@@ -139,7 +139,7 @@ fn a_subsystem_keeps_to_its_own_states() {
     assert_eq!(state_of(&mut host, 2), AnaState::INACCESSIBLE);
     assert!(host.take_event().is_none());
     Disk::new(&mut beside, 2).write(0, &bytes(3, 4096), Transfer::Keyed);
-    // A subsystem without separate states has those of the listener.
+    // The other subsystem has the states of the listener.
     target.reload_as(&two_groups(), &second_group("non-optimized"));
     assert_eq!(next_notice(&mut host), Notice::AnaChanged);
     assert_eq!(state_of(&mut host, 2), AnaState::NON_OPTIMIZED);

@@ -110,7 +110,7 @@ fn whoever_has_another_secret_or_none_is_refused() {
     assert!(error.contains("--dhchap-secret"), "{error}");
     let error = refused(connect(&target, Some(secret(9)), None));
     assert!(error.contains("dhchap-secret"), "{error}");
-    // The configuration contains no secret of the controller.
+    // The target has no controller secret in its configuration.
     let error = refused(connect(
         &target,
         Some(host.clone()),
@@ -125,7 +125,7 @@ fn whoever_has_another_secret_or_none_is_refused() {
     let mut connected = connect(&target, Some(host.clone()), Some(controller.clone())).unwrap();
     check_io(&mut connected);
     connected.shutdown().unwrap();
-    // A target without a key does not authenticate itself.
+    // Without a configured key, the target does not authenticate itself.
     target.reload(&subsystem(""));
     let error = refused(connect(&target, Some(host.clone()), Some(controller)));
     assert!(error.contains("does not ask"), "{error}");
@@ -149,7 +149,7 @@ fn another_key_counts_for_the_next_connect_and_ends_no_association() {
     refused(connect(&target, Some(old), None));
     let mut second = connect(&target, Some(new.clone()), None).unwrap();
     check_io(&mut second);
-    // The target keeps its keys if a new key is unusable.
+    // An unusable new key makes the target keep its old keys.
     let path = keys.path("host");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     let error = target.try_reload_as(&config, "").unwrap_err().to_string();
@@ -208,7 +208,7 @@ fn half_done_authentications_hold_up_nobody() {
     target.stop();
 }
 
-/// Unauthenticated claims in a host's name do not prevent its connections.
+/// Unauthenticated claims of a host's NQN must not prevent its connections.
 #[test]
 fn a_stranger_holds_nothing_of_the_host_that_it_names() {
     let keys = Keys::new();
@@ -294,7 +294,7 @@ fn the_audit_log_has_how_each_host_authenticated_and_why_it_was_refused() {
     drop(connect(&target, Some(host.clone()), Some(controller)).unwrap());
     drop(connect(&target, Some(host), None).unwrap());
     refused(connect(&target, Some(secret(9)), None));
-    // A target flushes its log when it stops.
+    // The target flushes the audit log when it stops.
     target.stop();
     let text = std::fs::read_to_string(&path).unwrap();
     let of = |event: &str| {
@@ -308,7 +308,7 @@ fn the_audit_log_has_how_each_host_authenticated_and_why_it_was_refused() {
         )
     };
     for mutual in [true, false] {
-        // The host has an admin queue and two I/O queues.
+        // The host has one admin queue and two I/O queues.
         let connects = of("connect").filter(|line| line.contains(&proof(mutual)));
         assert_eq!(connects.count(), 3, "{text}");
     }

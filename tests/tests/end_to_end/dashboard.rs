@@ -1,5 +1,5 @@
-//! Validation of the Grafana dashboard: it fits Grafana's model, and its PromQL is valid and uses
-//! only metrics and labels of a target.
+//! Validation of the Grafana dashboard against Grafana's data model, PromQL, and the target's
+//! metrics and labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -42,7 +42,7 @@ fn queries() -> Vec<&'static Value> {
     of_panels.flat_map(|panel| list(panel, "targets")).collect()
 }
 
-/// Replaces variables as Grafana does.
+/// Replaces Grafana's variables by values.
 fn as_prometheus_sees_it(expression: &str) -> String {
     expression.replace("$__rate_interval", "5m")
 }
@@ -50,9 +50,9 @@ fn as_prometheus_sees_it(expression: &str) -> String {
 #[test]
 fn it_has_what_grafanas_model_demands() {
     assert_eq!(text(&DASHBOARD, "title"), "Cairn target");
-    // Grafana requires 8 to 40 characters.
+    // Grafana requires a length of 8 to 40 characters.
     assert!((8..=40).contains(&text(&DASHBOARD, "uid").len()));
-    // Data sources are objects since version 33, row panels are list items since 16.
+    // Data sources are objects since schema version 33, row panels are list items since 16.
     assert!(DASHBOARD["schemaVersion"].as_u64() >= Some(33));
     assert!(DASHBOARD["id"].is_null(), "Grafana numbers what it imports");
     for part in ["tags", "links"] {
@@ -67,7 +67,7 @@ fn it_has_what_grafanas_model_demands() {
         assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{panel}");
         assert!(!text(panel, "title").is_empty(), "{panel}");
         match text(panel, "type") {
-            // Panels of an open row follow it in the list.
+            // Panels of an expanded row follow it in the list.
             "row" => assert!(list(panel, "panels").is_empty()),
             "stat" | "timeseries" | "table" => {
                 has_source(panel);
@@ -127,12 +127,12 @@ fn variables_are_there_and_are_used() {
         let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         used.insert(&name[..end.expect("JSON goes on")]);
     }
-    // Grafana's name for every value.
+    // `__all` is Grafana's value for "All".
     used.remove("__all");
     assert_eq!(used, known);
 }
 
-/// Labels of a series in an expression, if the metric exists.
+/// Returns the labels that may occur in an expression for a series, if the metric exists.
 fn labels_of(series: &str, metrics: &BTreeMap<String, Documented>) -> Option<BTreeSet<String>> {
     let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|part| {
         let metric = metrics.get(series.strip_suffix(part)?)?;

@@ -1,4 +1,4 @@
-//! Reads return written data for all sizes, transfers and disks.
+//! Reads return written data for all sizes, transfer types and disk types.
 
 use cairn_initiator::command;
 use cairn_tests::harness::{Scratch, TestTarget};
@@ -129,7 +129,8 @@ fn zeroes_and_deallocated_blocks_read_as_zeroes() {
         }
         for transfer in [Transfer::Keyed, Transfer::InCapsule] {
             disk.write(0, &data, Transfer::Keyed);
-            // Whole pages, because a controller may keep smaller ranges (NVM, 3.2.3.2.1).
+            // Ranges are whole pages, because a controller may keep data of smaller ones (NVM,
+            // 3.2.3.2.1).
             let page = 4096 / disk.block_bytes;
             let holes = [(0, page), (u64::from(page) * 2, 2 * page)];
             let ranges: Vec<u8> = holes
@@ -153,9 +154,9 @@ fn range(slba: u64, nlb: u32) -> DatasetRange {
     }
 }
 
-/// Checks `data` in the first 64 blocks with zeroes in the holes.
+/// Checks that the first 64 blocks contain `data`, with zeroes in the deallocated `holes`.
 ///
-/// Unless `certain`, holes may contain the data.
+/// Unless `certain`, holes may still contain the data.
 fn expect_holes(disk: &mut Disk<'_>, data: &[u8], holes: &[(u64, u32)], certain: bool) {
     let block = disk.block_bytes as usize;
     let mut expected = data.to_vec();

@@ -1,4 +1,4 @@
-//! Disconnects during I/O do not affect other hosts.
+//! Disconnects during I/O, which must not affect other hosts.
 
 use cairn_initiator::{Data, Host, command};
 use cairn_tests::harness::TestTarget;

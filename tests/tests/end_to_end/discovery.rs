@@ -12,7 +12,7 @@ use nvme_proto::wire::log::{
     AddressFamily, DiscoveryEntry, RdmaTsas, SubsystemType, TransportType,
 };
 
-/// Timeout of an expected event, and observation time without one.
+/// Timeout of an event that must arrive, and observation time for one that must not.
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(20);
 
@@ -105,7 +105,7 @@ fn a_change_is_announced_to_persistent_discovery_controllers() {
     found.sort();
     assert_eq!(found, [NQN, OTHER]);
 
-    // Reading the log re-arms the event.
+    // Reading the discovery log page re-arms the event.
     target.reload(&subsystem(NQN, &["null:1GiB"]));
     assert!(host.wait_for_change(LONG).unwrap());
     assert_eq!(names(&host.log().unwrap().entries), [NQN]);

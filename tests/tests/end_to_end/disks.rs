@@ -1,4 +1,4 @@
-//! Identity of disks, and disks that lost data.
+//! Identity of disks, and disks that shrank, failed or lost writes.
 
 use std::fs::{self, File};
 use std::io::BufRead;
@@ -42,7 +42,7 @@ fn another_disk_behind_an_nsid_is_another_namespace() {
     let elsewhere = subsystem("nqn.2026-01.org.example:else", &[]) + &namespace(7, "null:1MiB");
     let elsewhere = elsewhere + &subsystem(NQN, &[&disk.export(512)]);
     assert_eq!(identity(&elsewhere), known);
-    // Another disk at the same path has another identity.
+    // Another file at the same path has another identity.
     fs::rename(other.path(), disk.path()).unwrap();
     assert_ne!(of(&disk), known);
 }
@@ -70,9 +70,9 @@ fn one_disk_is_not_shown_as_two() {
         refused.contains("namespace 2") && refused.contains("set uuid"),
         "{refused}"
     );
-    // Different UUIDs in the configuration permit a second export.
+    // A UUID in the configuration permits a second export in one subsystem.
     target.reload(&(twice + "uuid = \"12345678-9abc-4def-8123-456789abcdef\"\n"));
-    // Two subsystems may export one disk.
+    // Two subsystems may export the same disk.
     let both = subsystem(NQN, &[&export]) + &subsystem("nqn.2026-01.org.example:else", &[&export]);
     target.reload(&both);
     target.stop();
@@ -91,7 +91,7 @@ fn a_disk_that_is_cut_short_fails_until_a_reload() {
         file.set_len(size).unwrap();
     };
     set_size(SIZE / 2);
-    // A write beyond the end does not extend the disk.
+    // A write beyond the end must not extend the file.
     assert_eq!(write(&mut host, 255), Err(Status::WRITE_FAULT));
     assert_eq!(fs::metadata(disk.path()).unwrap().len(), SIZE / 2);
     assert_eq!(read(&mut host, 200), Err(Status::UNRECOVERED_READ_ERROR));
@@ -144,15 +144,15 @@ fn a_flush_that_hangs_does_not_keep_the_target() {
     let started = Instant::now();
     let error = target.try_stop().unwrap_err();
     assert!(error.contains("1 flushes have not ended"), "{error}");
-    // Twice the guaranteed 15 seconds, for a busy machine.
+    // The target guarantees 15 s; the test allows 30 s for a busy machine.
     assert!(started.elapsed() < Duration::from_secs(30));
     disk.release(Operation::Flush);
 }
 
 #[test]
 fn more_disks_than_a_thousand_work() {
-    // A subsystem has 1,024 namespaces. Each disk needs one or two files, so a low limit on open
-    // files reduces their number.
+    // A subsystem has at most 1,024 namespaces. Each disk needs one or two descriptors, so a low
+    // limit on open files reduces the count.
     let disk = Scratch::in_memory("many", SIZE);
     let export = format!("{} read_only = true", disk.path().display());
     let mut toml = String::new();
@@ -213,11 +213,11 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// Without direct I/O, the page cache prevents sharing.
+/// A disk without direct I/O cannot be shared, because other machines would read stale pages.
 #[test]
 fn a_disk_behind_the_page_cache_is_not_shared() {
     let folder = tempfile::tempdir().unwrap();
-    // ramfs does not support O_DIRECT. The mount is private to the process.
+    // ramfs does not support O_DIRECT. The mount namespace is private to the child process.
     let script = format!(
         "mount -t ramfs none {0} && truncate -s 1M {0}/disk && exec \"$1\" serve --config {0}.toml",
         folder.path().display()
@@ -244,7 +244,7 @@ fn a_disk_behind_the_page_cache_is_not_shared() {
                 break;
             }
         }
-        // timeout forwards the signal.
+        // timeout(1) forwards the signal to the target.
         let timeout = Pid::from_child(&target);
         kill_process(timeout, Signal::TERM).unwrap();
         target.wait().unwrap();
@@ -258,7 +258,7 @@ fn a_disk_behind_the_page_cache_is_not_shared() {
     let _ = fs::remove_file(&toml);
 }
 
-/// The system reports a lost write to one flush only, so flushes must fail on all queues.
+/// The kernel reports a lost write to one flush only, so flushes must fail on all queues.
 #[test]
 fn a_failed_flush_fails_for_all_hosts_until_the_disk_flushes_again() {
     let disk = Scratch::in_memory("flush", SIZE);
@@ -285,7 +285,7 @@ fn a_failed_flush_fails_for_all_hosts_until_the_disk_flushes_again() {
     simulated.fail(Operation::Flush, libc::EIO, 1);
     target.reload(&toml);
     assert_eq!(flush(&mut other, 1), Err(Status::WRITE_FAULT));
-    // Of two concurrent probes, the failing one may end last.
+    // Two probes run concurrently, and the failing one may end last.
     wait_until("it flushes again", || {
         target.reload(&toml);
         flush(&mut other, 1).is_ok()

@@ -1,4 +1,4 @@
-//! A completed reload applies to all commands, including those that waited for a rate limit or were
+//! A completed reload applies to all commands, including those queued by a rate limit or executing
 //! at the disk.
 
 use std::fs::File;
@@ -14,7 +14,7 @@ use nvme_proto::wire::Status;
 const BLOCK: usize = 4096;
 const DISK_BYTES: u64 = 1 << 20;
 const LAST: u64 = DISK_BYTES / BLOCK as u64 - 1;
-/// Number of commands, far more than the limit allows at once.
+/// Number of commands, far more than the burst of the limit.
 const COMMANDS: usize = 40;
 const LIMIT: &str = "limits = { iops = 20 }";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -70,7 +70,7 @@ impl Limited {
         self.target.reload(&Self::toml(&self.file, ""));
     }
 
-    /// After the reload returns, waiting writes must not change the file.
+    /// Checks that queued writes do not change the file after the reload returned.
     fn stays_after(mut self, reload_to: &str, expected: Status) {
         let mut tickets: Vec<Ticket> = (0..COMMANDS as u64)
             .map(|lba| write(&mut self.host, lba))

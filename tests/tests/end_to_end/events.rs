@@ -1,4 +1,4 @@
-//! Namespaces change while hosts are connected.
+//! Changes of namespaces while hosts are connected.
 
 use cairn_initiator::{Host, Notice, command};
 use cairn_tests::harness::{NQN, TestTarget, subsystem};

@@ -63,7 +63,7 @@ fn every_future_has_an_end() {
     runtime.unwrap().block_on(async {
         let connected = AsyncHost::connect(target.provider(), target.options("a")).await;
         let host = connected.unwrap();
-        // The queue cannot hold this many commands.
+        // The number of commands exceeds the queue's entries.
         let part = || Data::whole(host.buffer(512).unwrap());
         let read = command::read(1, 0, 1);
         let many: Vec<_> = (0..1000).map(|_| host.submit(1, read, part())).collect();
@@ -80,8 +80,8 @@ fn every_future_has_an_end() {
     });
 }
 
-/// A dropped future leaves the buffer to its command: the write sends the submitted bytes, and the
-/// memory is released when the command has ended.
+/// The command keeps the buffer of a dropped future: the write sends the submitted bytes, and the
+/// memory is freed after the command.
 #[test]
 fn a_dropped_future_leaves_the_buffer_to_its_command() {
     let file = Scratch::in_memory("dropped-future", 1 << 20);

@@ -1,5 +1,5 @@
-//! No command takes effect late: after its host's keep alive timer expired, or after its
-//! association was replaced.
+//! Commands must not take effect after the host's keep alive timer has expired or its association
+//! was replaced.
 //!
 //! The test steps the target on a simulated clock.
 
@@ -115,7 +115,7 @@ impl Bed {
         self.end(host, ticket).0
     }
 
-    /// Waits for the end of a command; returns its status and its buffer.
+    /// Waits for a command. Returns its status and buffer.
     fn end(&mut self, host: &mut Controller, ticket: Ticket) -> (Status, Option<Buffer>) {
         for _ in 0..TURNS_MAX {
             self.turn(host);
@@ -161,7 +161,7 @@ impl Bed {
         self.clock.advance_to(self.clock.now() + time);
     }
 
-    /// Advances the clock with steps of the target at its deadlines.
+    /// Advances the clock by `time`, and steps the target at each of its deadlines.
     fn pass(&mut self, time: Duration) {
         let end = self.clock.now() + time;
         while let Some(next) = self.target.step().filter(|&next| next < end) {
@@ -182,7 +182,6 @@ impl Bed {
     }
 }
 
-/// Submits a write of one block.
 fn write(host: &mut Controller, nsid: u32, slba: u64, block: &[u8; BLOCK]) -> Ticket {
     let mut buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, block);
@@ -251,7 +250,7 @@ fn read_data_that_waited_through_a_pause_longer_than_kato_is_not_written() {
     let mut host = bed.live_host("fails-over", 5000);
     let buffer = [7; BLOCK];
     write(&mut host, 1, 3, &buffer);
-    // The capsule arrived and its READ is posted; data arrive in the next round.
+    // The target has the capsule and has posted an RDMA READ, whose data arrive in the next round.
     bed.target.round();
     assert_eq!(bed.target.usage().requests, 1);
     bed.jump(Duration::from_millis(5020));
@@ -300,7 +299,7 @@ fn a_cntlid_is_used_again_only_when_nothing_of_its_old_controller_is_left() {
     assert_eq!(bed.target.usage().requests, 1, "its write is held");
     let second = bed.live_host("second", 0);
     assert_eq!(second.cntlid(), 8);
-    // No third CNTLID exists, so the host must retry.
+    // All CNTLIDs are in use, so the third host must retry.
     let mut third = bed.host("third", 0);
     for _ in 0..100 {
         bed.turn(&mut third);
@@ -313,7 +312,7 @@ fn a_cntlid_is_used_again_only_when_nothing_of_its_old_controller_is_left() {
     assert_eq!(third.cntlid(), 7);
 }
 
-/// Connects a host and holds its write to block 3 at the disk; later writes pass.
+/// Connects a host whose write to block 3 the disk holds. The disk executes later writes.
 fn host_with_a_held_write(bed: &mut Bed, name: &str) -> (Controller, Ticket) {
     let mut host = bed.live_host(name, 60_000);
     let ticket = bed.holds_a_write(&mut host);

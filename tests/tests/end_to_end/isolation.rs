@@ -1,4 +1,6 @@
-//! A hanging disk or host stalls no other, tested on a simulated clock.
+//! A hung disk or host must not stall other hosts.
+//!
+//! The test uses a simulated clock.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -122,7 +124,7 @@ impl Bed {
         panic!("{what} did not come about: {:?}", self.target);
     }
 
-    /// Advances the clock in steps short enough for every timer.
+    /// Advances the clock by `time`, in steps shorter than every timer.
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.clock.now() + time;
         while self.clock.now() < end {
@@ -151,7 +153,6 @@ impl Bed {
         ended.unwrap().answer
     }
 
-    /// Memory for a block.
     pub(super) fn block(&mut self, at: usize) -> Data<'static> {
         Data::whole(self.host(at).buffer(BLOCK as usize).unwrap())
     }
@@ -226,7 +227,7 @@ impl Bed {
         self.hosts[at] = None;
     }
 
-    /// Disconnects all hosts and checks that no resources are in use.
+    /// Disconnects all hosts and checks that the target uses no resources.
     pub(super) fn quiet(&mut self) {
         for at in 0..self.hosts.len() {
             self.kill(at);
@@ -252,7 +253,7 @@ pub(super) fn status_of(answer: Result<Response, HostError>) -> Status {
     }
 }
 
-/// Two hosts have their maximum of commands at the disk.
+/// Two hosts have as many commands at the disk as allowed.
 #[test]
 fn a_disk_that_hangs_takes_no_requests_from_others() {
     let mut bed = Bed::new("hangs", "receives = 64");
@@ -276,7 +277,7 @@ fn a_disk_that_hangs_takes_no_requests_from_others() {
     bed.quiet();
 }
 
-/// The writes exceed the receives of all hosts.
+/// The in-capsule writes exceed the receives of all hosts.
 #[test]
 fn in_capsule_writes_to_a_disk_that_hangs_keep_no_receives_from_others() {
     let mut bed = Bed::new("capsules", "receives = 64");
@@ -301,7 +302,7 @@ fn in_capsule_writes_to_a_disk_that_hangs_keep_no_receives_from_others() {
     bed.check_io(greedy, 2);
     let newcomer = bed.connect("newcomer", 1, 32);
     bed.check_io(newcomer, 2);
-    // Unanswered commands return after some time, for a retry.
+    // After some time, the target fails waiting commands with a status that permits a retry.
     bed.pass(Duration::from_secs(12));
     let [of_greedy, of_also] = held.try_into().unwrap();
     let mut refused = 0;
@@ -322,7 +323,7 @@ fn in_capsule_writes_to_a_disk_that_hangs_keep_no_receives_from_others() {
     bed.quiet();
 }
 
-/// Writes fail at most once if the disk continues in time.
+/// Each write fails at most once if the disk continues in time.
 #[test]
 fn in_capsule_writes_that_waited_for_a_disk_succeed_when_sent_again() {
     let mut bed = Bed::new("again-in-capsule", "receives = 64");
@@ -366,7 +367,7 @@ fn in_capsule_writes_to_a_slow_disk_wait() {
     bed.quiet();
 }
 
-/// Resources of earlier controllers count for the host that reconnects.
+/// Resources of earlier controllers count against the limits of a reconnected host.
 #[test]
 fn what_former_controllers_hold_counts_as_their_host_s() {
     let mut bed = Bed::new("dies", "data_buffers = \"4MiB\"\nin_capsule_data = \"0\"");
@@ -402,7 +403,7 @@ fn flushes_of_a_disk_that_hangs_take_one_thread_and_end_together() {
     assert_eq!(bed.disks[0].waiting(Operation::Flush), 1);
     let response = bed.run(other, command::flush(2), Data::None).unwrap();
     assert!(response.cqe.status().is_success());
-    // Only the first flush completes, because later ones may cover newer writes.
+    // A later flush may cover newer writes, so it does not complete with the first one.
     assert!(bed.disks[0].release_oldest(Operation::Flush));
     for _ in 0..100 {
         bed.turn();
@@ -508,7 +509,7 @@ fn a_disk_that_always_asks_to_try_again_costs_its_command_and_no_more() {
     bed.pass(Duration::from_secs(5));
     let answer = bed.host(host).take(read).expect("the tries have an end");
     assert_eq!(status_of(answer.answer), Status::NAMESPACE_NOT_READY);
-    // A command of a disconnected host is not retried.
+    // The disconnected host does not retry its command.
     let data = bed.block(host);
     let _ = bed.submit(host, 1, command::read(1, 0, 1), data);
     bed.turn();
@@ -539,12 +540,12 @@ fn a_device_removed_while_a_short_write_resumes_loses_the_write() {
         bed.disks[0].waiting(Operation::Write) > 0
     });
     bed.network.unplug(TARGET);
-    // The reactor checks for these events once a millisecond.
+    // The reactor checks for removed devices once a millisecond.
     for _ in 0..100 {
         bed.turn();
     }
     assert_eq!(bed.target.usage().receives, 0, "the port is gone");
-    // The write is partial, and the rest of its data is in a receive slot that no longer exists.
+    // The write was partial, and its remaining data is in a receive slot that no longer exists.
     bed.disks[0].set_habits(Habits {
         short: 1000,
         ..Habits::default()

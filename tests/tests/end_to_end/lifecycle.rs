@@ -1,4 +1,4 @@
-//! Keep alive, shutdown, reset, abort.
+//! Keep alive, shutdown, reset and abort.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn a_silent_host_is_let_go_and_others_stay() {
     options.kato_ms = 2000;
     let mut talkative = target.try_connect(options).unwrap();
 
-    // One host polls and outlives its KATO, the other does not poll.
+    // One host polls for longer than its KATO, the other does not poll.
     let end = Instant::now() + Duration::from_millis(2500);
     while Instant::now() < end {
         talkative.poll();
@@ -98,7 +98,7 @@ fn a_reset_brings_the_controller_up_again() {
 fn an_abort_is_answered_and_so_is_what_it_aborts() {
     let target = TestTarget::with_namespaces(&["mem:64MiB block_size = 512"]);
     let mut host = target.connect("a");
-    // An outstanding event request can be aborted reliably.
+    // An Asynchronous Event Request stays outstanding, so its abort always succeeds.
     let waiting = host
         .submit(0, command::async_event_request(), Data::None)
         .unwrap();
@@ -106,7 +106,7 @@ fn an_abort_is_answered_and_so_is_what_it_aborts() {
     let end = host.wait(waiting).answer.unwrap().cqe.status();
     assert_eq!(end.code(), Status::ABORT_REQUESTED);
 
-    // I/O may complete before the Abort, which completes in any case.
+    // The read may complete before the Abort, which must complete in both cases.
     for _ in 0..20 {
         let read = command::read(1, 0, 2048);
         let data = Data::whole(host.buffer(1 << 20).unwrap());

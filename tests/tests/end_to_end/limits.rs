@@ -1,4 +1,4 @@
-//! Rate limits are exact, tested on a simulated clock.
+//! Rate limits, checked exactly on a simulated clock.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -217,7 +217,7 @@ fn what_was_not_taken_is_a_burst_of_the_configured_time_at_most() {
     let mut demands = [Demand::new(&mut bed, host, command::read(1, 0, 1), 1, 60)];
     run(&mut bed, Duration::from_millis(20), &mut demands);
     let burst = demands[0].done;
-    // The burst gives 20 commands, and the elapsed time 2.
+    // The burst allows 20 commands, and the elapsed time two more.
     assert!((19..=23).contains(&burst), "{burst}");
     bed.quiet();
 }
@@ -283,7 +283,7 @@ fn a_command_that_waits_is_aborted_and_the_next_one_has_its_turn() {
 fn a_host_that_goes_while_it_waits_leaves_nothing_behind_and_no_time_to_others() {
     let mut bed = Bed::limited("goes", "", ["limits = { total = \"64KiB\" }", ""]);
     let (one, other) = (bed.connect("one", 2, 32), bed.connect("other", 1, 32));
-    // Each command takes eight seconds of the limit.
+    // Each command uses up the rate limit for eight seconds.
     bed.flood(one, 2, 20, command::read(1, 0, 128), 128 * BLOCK);
     bed.pass(3 * SECOND);
     bed.kill(one);
@@ -327,7 +327,7 @@ fn a_reload_lifts_a_limit_for_those_that_wait() {
         host.submit(1, command::read(1, 0, 1), data).unwrap()
     };
     let tickets: Vec<Ticket> = (0..100).map(|_| submit(&mut host)).collect();
-    // The response on the admin queue shows that the target has received the commands.
+    // The response on the admin queue implies that the target has received the earlier commands.
     host.run(0, command::keep_alive(), Data::None).unwrap();
     target.reload(&toml(""));
     for ticket in tickets {

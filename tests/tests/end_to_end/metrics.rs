@@ -1,4 +1,4 @@
-//! Metrics count I/O exactly, with the right labels, and only while their objects exist.
+//! Metrics of I/O: exact counts, correct labels, and no series after the object's removal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +13,9 @@ use crate::verified::status;
 
 const BLOCK: u32 = 512;
 const KIB: u32 = 1 << 10;
-/// Timeout for counts that depend on the host's acknowledgements.
+/// Timeout for counters that depend on the host's acknowledgements.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Relative error of sums in another order.
+/// Relative error of sums added in another order.
 const ROUNDING: f64 = 1e-6;
 
 fn target_with(exports: &[&str]) -> TestTarget {
@@ -39,8 +39,8 @@ fn repeat(times: u32, host: &mut Host, qid: u16, sqe: Sqe, length: u32) {
     }
 }
 
-/// Runs 5 reads of 4 KiB from namespace 1 on queue 1, 3 writes of 8 KiB to namespace 2 on queue 2,
-/// 2 in-capsule writes of 1 KiB, and one of every other command.
+/// Runs five 4 KiB reads (namespace 1, queue 1), three 8 KiB writes and two 1 KiB in-capsule writes
+/// (namespace 2, queue 2), and one of every other command.
 fn known_commands(host: &mut Host) {
     repeat(5, host, 1, command::read(1, 0, 8), 4 * KIB);
     repeat(3, host, 2, command::write(2, 8, 16), 8 * KIB);
@@ -211,7 +211,7 @@ fn who_goes_takes_its_series_along() {
         1
     );
 
-    // I/O of a closed queue remains in the host's totals.
+    // The host's totals keep the I/O of a closed queue.
     stays.close_queue(2).unwrap();
     let gone = |page: &Exposition| page.get("cairn_queue_depth", &[("qid", "2")]).is_none();
     let page = eventually(&target, "no series of the queue that went", gone);
@@ -284,8 +284,8 @@ fn waits_for_buffers_are_counted() {
 fn waits_for_a_queue_pairs_own_work_are_counted() {
     let target = target_with(&["mem:16MiB block_size = 512"]);
     let mut host = connect(&target, "many");
-    // The writes exceed the host's READ depth. A busy target may take them in small batches, so
-    // several rounds may be needed.
+    // The number of writes exceeds the host's limit of RDMA READs. A busy target may receive them
+    // in small batches, so this may take several rounds.
     let length = 16 * KIB;
     let blocks = length / BLOCK;
     let mut round = || {
@@ -395,7 +395,7 @@ fn the_port_answers_requests_and_nothing_else() {
         let is_empty = request.starts_with("HEAD") || expected == "400";
         assert_eq!(body.is_empty(), is_empty, "{request:?}");
     }
-    // A request of the maximum length without an end.
+    // The request has the maximum length and no end.
     let long = format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(8 * 1024 - 19));
     assert_eq!(code(&ask(address, &long).0), "431");
     let page = target.scrape();
@@ -408,7 +408,7 @@ fn the_port_answers_requests_and_nothing_else() {
 fn silent_clients_keep_no_other_out() {
     let target = target_with(&["mem:1MiB"]);
     let connect = || std::net::TcpStream::connect(target.metrics_address()).unwrap();
-    // One connection beyond the maximum closes the oldest.
+    // One connection above the maximum makes the server close the oldest one.
     let mut silent: Vec<_> = (0..64).map(|_| connect()).collect();
     let (head, _) = get(target.metrics_address(), "/metrics");
     assert!(head.contains("200 OK"), "{head}");
@@ -439,17 +439,18 @@ pub(crate) struct Documented {
     pub(crate) labels: BTreeSet<String>,
 }
 
-/// Metrics of docs/metrics.md, whose names cairn-target's tests check.
+/// Returns the metrics of docs/metrics.md. Unit tests of cairn-target check their names.
 pub(crate) fn documented() -> BTreeMap<String, Documented> {
     let page = include_str!("../../../docs/metrics.md");
     let mut documented = BTreeMap::new();
     for row in page.lines().filter(|row| row.starts_with("| `")) {
         let columns: Vec<&str> = row.split('|').map(str::trim).collect();
-        // The text before the first bar is empty.
+        // A row starts with a bar, so the first column is empty.
         let [_, names, of, labels, ..] = columns[..] else {
             continue;
         };
-        // "host_nqn, op = read, write; stage" are three labels, the second with values.
+        // "host_nqn, op = read, write; stage" are three labels, of which the second lists its
+        // values.
         let parts = labels.split(';');
         let names_of = parts.filter_map(|part| part.split(" = ").next());
         let labels: BTreeSet<String> = names_of

@@ -1,6 +1,7 @@
-//! The target of a host with one path disappears for some time.
+//! Temporary loss of the target of a host with one path.
 //!
-//! The disk may be replaced, and old commands may still execute. The test steps target and host.
+//! The disk may be replaced meanwhile, and old commands may still execute. The test steps target
+//! and host.
 
 use std::time::{Duration, Instant};
 
@@ -67,11 +68,11 @@ fn filled(bed: &Bed, block: &[u8; BLOCK]) -> Buffer {
 #[derive(Clone, Copy)]
 enum Fate {
     Killed,
-    /// The target is stopped until the host has given up.
+    /// The target is stopped for longer than the host's timeouts.
     Paused,
 }
 
-/// Advances the clock until the controller is back, and returns the time of the loss.
+/// Advances the clock until the host has connected again. Returns the time of the loss.
 fn come_back(bed: &mut Bed, fate: Fate) -> Instant {
     let paused = match fate {
         Fate::Killed => {
@@ -182,7 +183,7 @@ fn write_in_doubt(name: &str, fate: Fate) {
     }
 }
 
-/// A reset controller has completed its commands.
+/// A controller reset completes all commands first.
 #[test]
 fn a_reset_leaves_no_write_in_doubt() {
     let mut bed = bed("no-doubt");

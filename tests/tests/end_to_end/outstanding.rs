@@ -1,4 +1,4 @@
-//! Limit of outstanding commands at a disk, and its distribution to hosts.
+//! Limit of outstanding commands at a disk, and its distribution over hosts.
 //!
 //! The simulated disk completes one command in each turn, in order.
 
@@ -21,7 +21,7 @@ fn run(bed: &mut Bed, turns: usize, most: usize, demands: &mut [Demand]) {
     }
 }
 
-/// Returns the bytes read by each host for given block counts and depths.
+/// Returns the bytes read by each host, whose reads have the given blocks and depth.
 fn shares(name: &str, weight: u32, limit: &str, hosts: [(u32, usize); 3]) -> [u64; 3] {
     let most = if limit.is_empty() { 1024 } else { 8 };
     let heavy = host_nqn("heavy");
@@ -81,7 +81,7 @@ fn a_busy_disk_is_shared_by_weights() {
     );
 }
 
-/// Other hosts share the remainder of a host below its share.
+/// Two busy hosts share the part of the limit that the third one does not use.
 #[test]
 fn what_a_host_does_not_take_is_the_others() {
     let [little, one, other] = shares("rest", 1, LIMIT, [(1, 1), (1, 32), (1, 32)]);
@@ -92,7 +92,7 @@ fn what_a_host_does_not_take_is_the_others() {
     );
 }
 
-/// Only commands of the hanging disk's namespace wait.
+/// The limit counts commands of one namespace only.
 #[test]
 fn a_disk_that_hangs_lets_no_more_in_and_loses_none() {
     let mut bed = Bed::with("hangs", "", "", [LIMIT, ""]);
@@ -102,7 +102,7 @@ fn a_disk_that_hangs_lets_no_more_in_and_loses_none() {
     assert_eq!(bed.disks[0].in_flight(), 8);
     bed.check_io(bystander, 2);
     bed.check_io(host, 2);
-    // Flushes are not limited.
+    // The limit does not apply to flushes.
     let flush = bed.submit(host, 1, command::flush(1), Data::None);
     bed.collect(host, vec![flush]);
     bed.disks[0].release(Operation::Read);
@@ -111,7 +111,7 @@ fn a_disk_that_hangs_lets_no_more_in_and_loses_none() {
     bed.quiet();
 }
 
-/// Uses a real disk and clock.
+/// This test uses a real disk and clock.
 #[test]
 fn waits_are_counted_and_a_reload_lifts_the_limit() {
     let file = Scratch::in_memory("outstanding", 4 << 20);

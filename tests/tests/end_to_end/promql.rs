@@ -1,15 +1,15 @@
-//! Parser of the PromQL used by the dashboard: aggregations, four functions, selectors and
+//! Parser for the PromQL subset of the dashboard: aggregations, four functions, selectors and
 //! operators. Anything else is an error.
 
 use std::collections::BTreeSet;
 
 const AGGREGATIONS: [&str; 5] = ["avg", "count", "max", "min", "sum"];
 const OF_RANGES: [&str; 2] = ["increase", "rate"];
-/// Operators, longest first because of common prefixes.
+/// Operators, longer ones before their prefixes.
 const OPERATORS: [&str; 10] = ["==", "!=", ">=", "<=", ">", "<", "+", "-", "*", "/"];
 const MATCHES: [&str; 4] = ["=~", "!~", "!=", "="];
 
-/// Selected names with labels, and labels for grouping.
+/// Selected metrics with their labels, and labels for grouping.
 #[derive(Debug, Default)]
 pub(crate) struct Query {
     pub(crate) selected: Vec<(String, Vec<String>)>,

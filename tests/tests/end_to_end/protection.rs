@@ -1,4 +1,4 @@
-//! Write protection of namespaces by hosts.
+//! Write protection of namespaces, set by hosts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -47,7 +47,7 @@ fn notice(host: &mut Host) {
     assert_eq!(host.changed_namespaces().unwrap(), Some(vec![1]));
 }
 
-/// Checks that commands that change the namespace fail and others work.
+/// Checks that commands that would change the namespace fail, and others succeed.
 fn can_be_read_alone(host: &mut Host) {
     let [mut one, mut two] = [(); 2].map(|()| host.buffer(4096).unwrap());
     for (sqe, data) in [
@@ -105,7 +105,7 @@ fn a_protection_until_the_target_ends_is_lifted_by_the_administrator_alone() {
     let lifted = status(protect(&mut host, 1, State::NONE));
     assert_eq!(lifted.code(), Status::FEATURE_NOT_CHANGEABLE);
     can_be_read_alone(&mut host);
-    // A namespace with unchanged configuration keeps its protection.
+    // A reload that leaves the namespace's configuration unchanged keeps its protection.
     target.reload(&(toml(true) + &namespace(3, "mem:1MiB")));
     assert_eq!(next_notice(&mut host), Notice::NamespacesChanged);
     host.changed_namespaces().unwrap();
@@ -132,7 +132,7 @@ fn a_protection_until_the_target_ends_is_lifted_by_the_administrator_alone() {
 fn a_write_that_is_sent_after_protection_is_complete_is_refused_on_every_queue() {
     let target = TestTarget::start(&format!("[target]\nreactors = 2\n{}", toml(true)));
     let states = || [State::PROTECTED, State::NONE].repeat(20).into_iter();
-    // Completed changes, and changes observed by the writer.
+    // Number of completed changes, and number observed by the writer.
     let (complete, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -175,7 +175,7 @@ fn a_write_that_is_sent_after_protection_is_complete_is_refused_on_every_queue()
     target.stop();
 }
 
-/// The next target restores exactly the protections that survive power cycles.
+/// After a restart, only protections that survive power cycles are restored.
 #[test]
 fn a_protection_outlasts_a_target_that_is_killed() {
     let folder = tempfile::tempdir().unwrap();
@@ -228,7 +228,7 @@ fn a_protection_outlasts_a_target_that_is_killed() {
     target.restart();
     let mut host = connect(&target);
     write(&mut host).unwrap();
-    // Without its folder, the protection cannot be saved.
+    // Saving the protection fails, because its folder is removed.
     drop(folder);
     let refused = status(protect(&mut host, 1, State::PROTECTED));
     assert_eq!(refused.code(), Status::WRITE_FAULT);

@@ -15,13 +15,13 @@ struct InFlight {
     write: bool,
 }
 
-/// Random single-block I/O with full queues.
+/// Random verified I/O with full queues.
 ///
-/// Each lane (queue and depth) has its own block, and reads are verified.
+/// Each lane (queue and depth) uses its own block.
 struct Storm<'a> {
     host: &'a mut Host,
     first_block: u64,
-    /// Buffers by lane; a command in flight owns its buffer.
+    /// Buffers by lane. Commands in flight own theirs.
     buffers: Vec<Option<Buffer>>,
     seeds: Vec<u64>,
     in_flight: Vec<InFlight>,

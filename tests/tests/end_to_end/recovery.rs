@@ -1,7 +1,7 @@
 //! Reset, hang, end and return of controllers under verified I/O.
 //!
-//! Each command completes once, without loss of data. The test steps both ends on a simulated
-//! clock.
+//! Each command must complete exactly once, without loss of data. The test steps target and host on
+//! a simulated clock.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use nvme_proto::wire::Status;
 use crate::verified::bytes;
 
 pub(super) const BLOCK: usize = 4096;
-/// Concurrent commands with a block each.
+/// Number of concurrent commands, each with its own block.
 const LANES: usize = 24;
 const TURN: Duration = Duration::from_micros(10);
 const TURNS_MAX: usize = 200_000;
@@ -103,7 +103,7 @@ impl Bed {
         );
     }
 
-    /// Advances the clock, polling at deadlines.
+    /// Advances the clock by `time`, and polls at each deadline.
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(next) = self.next_deadline().filter(|&next| next < end) {
@@ -146,9 +146,9 @@ fn start(config: &str, network: &Arc<Loopback>, clock: &Clock) -> SteppedTarget 
     SteppedTarget::start(config, providers, clock.clone()).unwrap()
 }
 
-/// Random I/O with one command at a time in each lane.
+/// Random verified I/O with one command at a time in each lane.
 struct Storm {
-    /// Buffers by lane; a command in flight owns its buffer.
+    /// Buffers by lane. Commands in flight own theirs.
     buffers: Vec<Option<Buffer>>,
     lanes: Vec<Lane>,
     random: Random,
@@ -159,7 +159,7 @@ struct Storm {
 
 #[derive(Clone, Copy, Default)]
 struct Lane {
-    /// Seed of the block or of the outstanding write.
+    /// Seed of the block's contents, or of those in the outstanding write.
     seed: u64,
     write: bool,
     ticket: Option<Ticket>,
@@ -303,7 +303,7 @@ fn a_target_that_dies_and_comes_back_costs_time_alone() {
         storm.fill(&mut bed);
         bed.kill();
         bed.until("the loss", |host| !host.is_live());
-        // No command completes or fails while the target is away.
+        // No command completes or fails while the target is down.
         bed.pass(Duration::from_secs(5));
         storm.reap(&mut bed);
         storm.fill(&mut bed);
@@ -372,7 +372,7 @@ fn the_last_error_names_the_first_cause_beside_the_last() {
     let hung = bed.target.take();
     bed.pass_until_lost();
     drop(hung);
-    // The command waits for the controller.
+    // The read waits until the host gives up.
     let data = Data::whole(bed.host.buffer(BLOCK).unwrap());
     let read = bed.host.submit(1, command::read(1, 0, 1), data).unwrap();
     bed.pass(Duration::from_secs(60));
@@ -464,7 +464,7 @@ fn a_target_that_hangs_for_good_is_given_up() {
     let read = bed.host.submit(1, command::read(1, 0, 1), data).unwrap();
     let hung = bed.target.take();
     bed.pass(Duration::from_secs(80));
-    // The connection closes after confirmation by the other end.
+    // The host is gone only after the target has confirmed the disconnect.
     bed.target = hung;
     bed.until("the end", |host| host.state() == State::Gone);
     let answer = bed.host.take(read).unwrap().answer;
@@ -474,7 +474,7 @@ fn a_target_that_hangs_for_good_is_given_up() {
     assert!(error.to_string().contains("got no answer"), "{error}");
 }
 
-/// Last event after a shutdown between `before` and `after`.
+/// Shuts the host down between `before` and `after`, and returns the last event.
 fn shut_down(name: &str, before: impl FnOnce(&mut Bed), after: impl FnOnce(&mut Bed)) -> Event {
     let mut bed = Bed::new(name, |_| {});
     before(&mut bed);

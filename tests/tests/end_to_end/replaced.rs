@@ -27,7 +27,7 @@ fn changed(host: &mut Host) -> Vec<u32> {
     host.changed_namespaces().unwrap().unwrap()
 }
 
-/// UUID of a namespace, once the host has noticed the replacement.
+/// Returns the UUID of a namespace. Retries until the host has noticed the replacement.
 fn uuid(host: &mut Host, nsid: u32) -> [u8; 16] {
     let end = Instant::now() + BOUND;
     loop {
@@ -100,7 +100,7 @@ fn two_namespaces_swap_their_disks() {
     assert_eq!([1, 2].map(|nsid| uuid(&mut host, nsid)), [second, first]);
     assert_eq!(read(&mut host, 1), bytes(2, LENGTH));
     assert_eq!(read(&mut host, 2), bytes(1, LENGTH));
-    // One namespace is removed, and its file exported at another NSID.
+    // The reload removes one namespace, and exports its file with another NSID.
     let moved = subsystem(NQN, &[]) + &namespace(2, &one) + &namespace(3, &two);
     target.reload(&moved);
     assert_eq!(uuid(&mut host, 3), second);
@@ -164,7 +164,9 @@ fn a_new_disk_that_does_not_open_leaves_all_as_it_was() {
     target.stop();
 }
 
-/// Reloads while a disk holds a command: the error reports that, and the configuration applies.
+/// Reloads while a disk holds a command.
+///
+/// The error must report that the new configuration applies nevertheless.
 fn reload_while_held(target: &TestTarget, host: &mut Host, toml: &str) {
     let error = target.try_reload_beside(host, toml).unwrap_err();
     assert!(error.is_in_force(), "{error}");
@@ -199,7 +201,7 @@ fn a_command_that_its_disk_holds_ends_after_another_took_its_place() {
         bytes(2, LENGTH),
         "it is not in the new disk"
     );
-    // A setting changes while the disk holds a command.
+    // The block size changes while the disk holds a command.
     target.reload(&subsystem(NQN, &[&file.export(4096)]));
     assert_eq!(uuid(&mut host, 1), before);
     assert_eq!(read(&mut host, 1)[..4096], bytes(1, 4096));
@@ -220,7 +222,7 @@ fn a_command_that_its_disk_holds_ends_after_another_took_its_place() {
     target.stop();
 }
 
-/// Commands of a host that has not noticed the change never reach the new disk.
+/// Commands of a host that has not noticed the replacement must not reach the new disk.
 #[test]
 fn no_write_for_one_disk_reaches_another() {
     let [first, second] = ["meant", "not-meant"].map(|name| Scratch::new(name, SIZE));
@@ -231,7 +233,7 @@ fn no_write_for_one_disk_reaches_another() {
         let sent = host.run(1, command::write(1, 0, 1), Data::InCapsule(&data));
         sent.map(drop)
     };
-    // A reactor may still serve the former disk for a moment.
+    // A reactor may serve the former disk for a short time after the reload.
     let until_refused = |host: &mut Host, seed: u64| {
         let end = Instant::now() + Duration::from_secs(20);
         loop {
@@ -246,7 +248,7 @@ fn no_write_for_one_disk_reaches_another() {
     let code = Status::INVALID_NAMESPACE_OR_FORMAT;
     assert_eq!(until_refused(&mut host, 2), code);
     assert_eq!(changed(&mut host), [1]);
-    // The host finds the disk gone; commands sent before fail as well.
+    // The host finds no namespace, and its commands fail until it has read the new list.
     assert_eq!(host.active_namespaces().unwrap(), [] as [u32; 0]);
     assert_eq!(status(send(&mut host, 3)).code(), code);
     assert_eq!(changed(&mut host), [1]);
@@ -257,10 +259,10 @@ fn no_write_for_one_disk_reaches_another() {
     send(&mut host, 5).unwrap();
     assert_eq!(on_disk()[..4096], bytes(5, 4096));
     assert!(host.take_event().is_none());
-    // A new host has never used the former disk.
+    // A host that connects afterwards may use the new disk at once.
     let mut other = target.connect("b");
     send(&mut other, 6).unwrap();
-    // The disk is replaced twice before the host reads its state.
+    // The disk is replaced twice before the host reads the namespace list.
     target.reload(&subsystem(NQN, &[&first.export(4096)]));
     target.reload(&subsystem(NQN, &[&second.export(4096)]));
     assert_eq!(until_refused(&mut other, 7), code);
@@ -369,7 +371,7 @@ fn limits_hosts_and_ana_groups_of_the_new_namespace_count() {
     target.stop();
 }
 
-/// A reactor may keep the removed disk's file locked for a moment.
+/// A reactor may keep the removed disk's file locked for a short time.
 #[test]
 fn a_disk_that_goes_comes_again_in_the_next_reload() {
     let disk = Scratch::new("back", SIZE);
@@ -378,8 +380,7 @@ fn a_disk_that_goes_comes_again_in_the_next_reload() {
     let mut host = target.connect("a");
     let data = bytes(1, 4096);
     for round in 0..20 {
-        // The host uses the disk just before, and may get an error because it has not noticed the
-        // replacement.
+        // The write may fail, because the host may not have noticed the replacement.
         let _ = host.run(1, command::write(1, 0, 1), Data::InCapsule(&data));
         // Every second round also removes the subsystem.
         let hidden = match round % 2 {

@@ -1,4 +1,4 @@
-//! Scarce resources: commands wait, and all hosts are served.
+//! Scarce receives and buffers: commands wait, but all hosts make progress.
 
 use cairn_initiator::{Data, HostError, command};
 use cairn_sim::Random;
@@ -11,13 +11,13 @@ const QUEUES: u16 = 3;
 const IN_FLIGHT: u64 = 60;
 const ROUNDS: usize = 6;
 
-/// Sizes in blocks: within a page, across pages, and the largest transfer.
+/// Numbers of blocks: within a page, across pages, and up to the largest transfer.
 const SIZES: [u32; 6] = [1, 8, 9, 128, 1024, 2048];
 
 #[test]
 fn few_buffers_and_few_receives_for_many_commands() {
     let disk = Scratch::new("scarcity", 64 << 20);
-    // The buffers hold two of the largest transfers, and receives are fewer than commands.
+    // The buffers hold two of the largest transfers, and there are fewer receives than commands.
     let target = TestTarget::start(&format!(
         "[target]\nreceives = 64\ndata_buffers = \"2MiB\"\nreactors = 2\n{}",
         subsystem(NQN, &[&disk.export(BLOCK), "mem:64MiB", "null:64MiB"])

@@ -1,4 +1,4 @@
-//! Namespaces visible to some hosts.
+//! Namespaces visible to some hosts only.
 
 use cairn_initiator::{Data, Host, HostError, Notice, Response, command};
 use cairn_tests::harness::{NQN, TestTarget, host_nqn, namespace, subsystem};
@@ -107,7 +107,7 @@ fn a_host_gains_and_loses_a_namespace_while_others_use_it() {
     assert_eq!(b.active_namespaces().unwrap(), [1, 2]);
     let found = Disk::new(&mut b, 2).read(0, 4096, Transfer::Keyed);
     assert_eq!(found, bytes(2, 4096));
-    // A command may succeed or fail during the removal.
+    // The read may succeed until the removal takes effect.
     let lost = std::thread::scope(|scope| {
         scope.spawn(|| target.reload(&with(&[of(2, &["b"])])));
         loop {
@@ -122,7 +122,7 @@ fn a_host_gains_and_loses_a_namespace_while_others_use_it() {
     assert_eq!(a.active_namespaces().unwrap(), [1]);
     sees_nothing(&mut a, 2);
     Disk::new(&mut b, 2).write(0, &bytes(3, 4096), Transfer::Keyed);
-    // Without a list, every host has access; hosts that had it receive no event.
+    // Without a list, every host may use the namespace. Hosts that could before receive no event.
     target.reload(&with(&[namespace(2, "mem:1MiB")]));
     for host in [&mut a, &mut c] {
         assert_eq!(changed(host), [2]);
@@ -158,7 +158,8 @@ fn a_namespace_that_is_added_for_some_hosts_is_an_event_to_them_alone() {
     target.stop();
 }
 
-/// Two groups of hosts: namespace 2 for both, namespace 3 for the first group and host c.
+/// Returns the TOML of two host groups: both see namespace 2, the first group and host c see
+/// namespace 3.
 fn of_groups(first: &[&str], second: &[&str]) -> String {
     let names = |hosts: &[&str]| -> Vec<String> {
         let hosts = hosts.iter().map(|name| host_nqn(name).raw().to_owned());

@@ -1,4 +1,4 @@
-//! Notifications of a service manager (sd_notify(3)).
+//! Notifications to a service manager (sd_notify(3)).
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::net::UnixDatagram;
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn next(manager: &UnixDatagram) -> Vec<String> {
     let mut datagram = [0; 256];
-    // SIGSTOP and SIGCONT interrupt a wait with a timeout (signal(7)).
+    // SIGSTOP and SIGCONT interrupt a receive with a timeout (signal(7)).
     let length = loop {
         match manager.recv(&mut datagram) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -85,7 +85,7 @@ fn a_service_manager_follows_start_reload_and_stop() {
     assert!(target.wait().unwrap().success());
 }
 
-/// The default limit of distributions is 8 MiB.
+/// 8 MiB is the default limit of Linux distributions.
 #[test]
 fn an_ordinary_user_s_target_runs_with_eight_mebibytes_of_locked_memory() {
     let address = own_loopback_address();
@@ -93,7 +93,7 @@ fn an_ordinary_user_s_target_runs_with_eight_mebibytes_of_locked_memory() {
     let mut target = Command::new("prlimit");
     target.arg("--memlock=8388608:8388608");
     if rustix::process::geteuid().is_root() {
-        // The capabilities that override the limit are dropped.
+        // Without capabilities, the limit on locked memory applies.
         std::os::unix::fs::chown(disk.path(), Some(65534), Some(65534)).unwrap();
         target.args([
             "setpriv",

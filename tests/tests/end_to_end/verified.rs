@@ -1,10 +1,8 @@
-//! Verified I/O.
-
 use cairn_initiator::{Buffer, Data, Event, Host, HostError, Notice, Response, command};
 use cairn_sim::Random;
 use nvme_proto::wire::Status;
 
-/// Namespace through one I/O queue of a host.
+/// Namespace accessed through one I/O queue of a host.
 pub(crate) struct Disk<'a> {
     pub(crate) host: &'a mut Host,
     pub(crate) qid: u16,

@@ -1,4 +1,6 @@
-//! Hosts that withhold write data or acknowledgements, tested on a simulated clock.
+//! Hosts that withhold write data or acknowledgements.
+//!
+//! The test uses a simulated clock.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -13,13 +15,13 @@ use super::isolation::{BLOCK, Bed};
 const STALLER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 66));
 const QUEUES: u16 = 12;
 const DEPTH: usize = 127;
-/// Time limit for the data of a command.
+/// Timeout of the target for the data of a command.
 const DATA_DEADLINE: Duration = Duration::from_secs(30);
-/// Time limit for a response while others are acknowledged.
+/// Timeout of the target for one response while others are acknowledged.
 const RESPONSE_DEADLINE: Duration = Duration::from_secs(120);
-/// Time limit for all responses of one completion.
+/// Timeout of the target for all responses of a completion batch.
 ///
-/// A response every five seconds is too slow for this limit.
+/// One acknowledgement every five seconds is too slow.
 const COMPLETION_DEADLINE: Duration = Duration::from_secs(30);
 const READS: usize = 100;
 
@@ -34,7 +36,7 @@ fn a_host_that_answers_no_read_is_noticed_by_no_other() {
     );
 }
 
-/// A response to one command does not extend another's deadline.
+/// Completion of one RDMA READ must not extend the timeout of another.
 #[test]
 fn a_host_that_answers_few_reads_has_no_longer() {
     stall(
@@ -57,17 +59,17 @@ fn a_host_that_takes_few_responses_has_no_longer() {
     );
 }
 
-/// Releases one operation of each queue, including the admin queue.
+/// Releases one withheld operation of each queue, including the admin queue.
 fn seldom(bed: &Bed) {
     for queue in 0..=usize::from(QUEUES) {
         bed.network.release_one(STALLER, queue);
     }
 }
 
-/// A host fills its queues and withholds data or acknowledgements.
+/// Runs a host that fills its queues and withholds data or acknowledgements.
 ///
-/// Another host's reads continue. After the deadlines, the first host is connected and retries, but
-/// uses no resources of the target.
+/// Reads of another host continue. After the timeouts, the first host is connected again and uses
+/// no resources of the target.
 fn stall(
     name: &str,
     [earliest, latest]: [Duration; 2],
@@ -80,7 +82,7 @@ fn stall(
     let bystander = bed.connect_as(bed.options("bystander", 1, 32));
     let alone = slowest_read(&mut bed, bystander);
     let baseline = held(&bed);
-    // The target's deadlines end the queues, not a missing Keep Alive.
+    // Keep alive is off, so that only the timeouts under test end the queues.
     let staller = bed.connect_as(HostOptions {
         local: Some(STALLER),
         kato_ms: 0,

@@ -1,4 +1,4 @@
-//! Error messages of a host for a target that rejects, fails or hangs.
+//! Error messages of a host whose target rejects, fails or hangs.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ fn each_refusal_of_a_target_is_explained() {
             let who = format!("{peer}:{at} rejects queue 0: {}", known.what);
             assert_in_order(&said, &[&who, known.name, "likely (1) ", "; next: "]);
         }
-        // The reject contains no NVMe reason.
+        // The reject has no NVMe reason in its private data.
         let said = failure(&place, fake.port(), || fake.request().reject(&[]));
         assert_in_order(
             &said,
@@ -53,7 +53,7 @@ fn each_refusal_of_a_target_is_explained() {
 #[test]
 fn a_port_without_a_listener_is_distinguished_from_a_refusal() {
     for place in Place::both() {
-        // The soft provider responds only at an address in use.
+        // The soft provider responds only at an address in use, so the port is wrong here.
         let fake = Fake::open(&place);
         let said = failure(&place, fake.port() ^ 1, || {});
         let parts = [
@@ -102,7 +102,7 @@ fn poll_until_disconnected(accepted: &mut Accepted) {
     accepted.endpoint.disconnect(qp);
 }
 
-/// The target stops acknowledging, like a hung or filtered machine.
+/// The target stops acknowledging packets, like a hung or filtered machine.
 #[test]
 fn a_target_that_falls_silent_is_given_up_with_where_to_look() {
     let place = Place::soft();
@@ -129,7 +129,7 @@ fn a_target_that_falls_silent_is_given_up_with_where_to_look() {
     });
 }
 
-/// The error of an endpoint without retries reports missing receives.
+/// Without RNR retries, the error must report missing receives.
 #[test]
 fn an_end_without_receives_is_named() {
     for place in Place::both() {

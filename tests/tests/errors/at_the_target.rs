@@ -1,4 +1,4 @@
-//! Log of a target for hosts that violate protocols or vanish.
+//! Log of a target whose hosts violate protocols or vanish.
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Victim {
         }
     }
 
-    /// Runs a case of misbehaviour, and returns its number of connection requests.
+    /// Runs a case of misbehaviour. Returns its number of connection requests.
     fn suffer(&self, case: &str) -> u64 {
         let setting = self.setting();
         let all = bad_peer::cases();
@@ -185,7 +185,7 @@ fn a_peer_that_is_refused_over_and_over_gets_a_line_a_second() {
     victim.target.stop().unwrap();
 }
 
-/// The log contains an exceeded retry counter as reason.
+/// The log must name the exceeded retry counter.
 #[test]
 fn a_host_that_vanishes_is_a_retry_counter_exceeded() {
     let victim = Victim::start(Place::soft(), "errors-vanish");
@@ -196,7 +196,7 @@ fn a_host_that_vanishes_is_a_retry_counter_exceeded() {
     let identify = command::identify(Cns::CONTROLLER, 0);
     let data = Data::whole(buffer);
     host.submit(0, identify, data).unwrap();
-    // The capsule is sent, but its response cannot arrive.
+    // The host sends a capsule, whose response cannot be delivered.
     host.poll();
     let line = log::expect(&["disconnected", "transport retry counter exceeded"]);
     let parts = [
@@ -211,7 +211,7 @@ fn a_host_that_vanishes_is_a_retry_counter_exceeded() {
     victim.target.stop().unwrap();
 }
 
-/// A queue whose authentication fails is closed with that reason.
+/// The log must name the failed authentication as the reason for the disconnect.
 #[test]
 fn a_failed_authentication_is_the_reason_of_the_disconnect() {
     logged::listen();

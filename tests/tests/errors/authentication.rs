@@ -1,4 +1,5 @@
-//! Error messages of a host whose target disconnects during authentication, like nvmet on failure.
+//! Error messages of a host whose target disconnects during authentication, as nvmet does on
+//! failure.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,16 +17,16 @@ use super::fake::{Accepted, Fake};
 use super::log::assert_in_order;
 use super::{PATIENCE, Place};
 
-/// Offsets of messages and responses, after the receive.
+/// Offsets of the message and response, after the receive buffer.
 const MESSAGE: usize = 4096;
 const RESPONSE: usize = 8192;
 const TRANSACTION: u16 = 1;
 
-/// Controller that responds to a given number of commands.
+/// Simulated controller with one queue.
 struct Controller {
     accepted: Accepted,
     qp: Option<QpId>,
-    /// Commands received before another completion.
+    /// Received commands that arrived before an awaited completion.
     received: VecDeque<Completion>,
 }
 
@@ -82,7 +83,7 @@ impl Controller {
         Sqe::read_from_bytes(&capsule).unwrap()
     }
 
-    /// Completes a command with a message, and waits for both transfers.
+    /// Completes a command with a message, and waits until both are sent.
     fn answer(&mut self, sqe: &Sqe, result: u32, message: &[u8]) {
         let mut cqe = Cqe::new_zeroed();
         cqe.cid = sqe.cid;
@@ -90,7 +91,7 @@ impl Controller {
         let mapping = self.accepted.region.mapping();
         mapping.write(MESSAGE, message);
         mapping.write(RESPONSE, cqe.as_bytes());
-        // Keyed SGL: 8 bytes of address, 3 of length, 4 of key.
+        // Keyed SGL descriptor: 8 bytes of address, 3 of length, 4 of key.
         let dptr = sqe.dptr.as_bytes();
         let key = u32::from_le_bytes(dptr[11..15].try_into().unwrap());
         let to = RemoteBuffer {
@@ -119,7 +120,7 @@ impl Controller {
     fn disconnect(&mut self) {
         let qp = self.qp.expect("a command came");
         self.accepted.endpoint.disconnect(qp);
-        // The disconnect is sent by polling.
+        // Polling sends the disconnect.
         for _ in 0..20 {
             self.accepted.endpoint.poll(&mut [Completion::EMPTY; 8]);
             self.accepted.endpoint.poll_events(&mut Vec::new());
@@ -139,7 +140,7 @@ fn run(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     controller.disconnect();
 }
 
-/// Responds to commands in order, and disconnects after the last response.
+/// Responds to commands in order, then disconnects.
 fn run_and_leave(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     let mut controller = Controller::new(fake);
     for (result, message) in answers {
@@ -149,8 +150,8 @@ fn run_and_leave(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     controller.disconnect();
 }
 
-/// Responses to: Connect, Authentication Send of AUTH_Negotiate, Receive of the challenge, Send of
-/// the reply, and Receive of `last`.
+/// Returns the responses to Connect, Send of AUTH_Negotiate, Receive of the challenge, Send of the
+/// reply, and Receive of `last`.
 fn answers(last: &Message<'_>) -> Vec<(u32, Vec<u8>)> {
     let challenge = Message::Challenge {
         hash: Hash::Sha256 as u8,
@@ -218,7 +219,7 @@ fn a_target_that_leaves_is_named_with_the_step_and_what_to_check() {
             let ended = "the target ended the connection of queue 0";
             assert_in_order(&said, &[&who, ended, moment, remedy]);
         }
-        // The target disconnects before or after it reports the reason.
+        // The target disconnects before or after it sends the reason.
         let said = failure(&place, false, |fake| {
             run_and_leave(fake, &answers(&failed)[..4]);
         });
@@ -239,7 +240,7 @@ fn why_this_host_refuses_stays_the_error_when_the_target_leaves() {
         response: Some(&[0; 32]),
     };
     for place in Place::both() {
-        // AUTH_Failure2 gets no response.
+        // A target may not respond to AUTH_Failure2.
         let said = failure(&place, true, |fake| run(fake, &answers(&wrong)));
         let reason = "did not prove that it has the controller's secret";
         assert_in_order(&said, &["cannot authenticate with", reason]);

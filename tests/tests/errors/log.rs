@@ -1,5 +1,3 @@
-//! Log assertions.
-
 use std::time::{Duration, Instant};
 
 use cairn_tests::logged::lines;

@@ -1,4 +1,4 @@
-//! Error messages contain cause and advice, over loopback and user-space RoCE.
+//! Error messages name cause and remedy, over loopback and user-space RoCE.
 
 mod at_the_host;
 mod at_the_target;
@@ -16,7 +16,7 @@ use cairn_rdma::loopback::Loopback;
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
 
-/// Time limit of a case; exceeds the transport's retries.
+/// Timeout of a case, longer than the transport's retries.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Place {

@@ -1,4 +1,4 @@
-//! A hanging disk of the audit log delays neither hosts nor the target's end.
+//! A hung disk of the audit log must delay neither hosts nor the end of the target.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
 
 use crate::until;
 
-/// Time limit for the end of a target, plus a minute.
+/// Timeout for the end of a target: its own limit plus a minute.
 const BOUND: Duration = Duration::from_secs(75);
 
 #[test]
@@ -16,7 +16,7 @@ fn an_audit_log_whose_disk_hangs_holds_up_no_host_and_no_end() {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, "audit", 4096) else {
         return;
     };
-    // The log's thread hangs in its first read, which searches for the end of a line.
+    // The log's thread hangs in its first read, which looks for an incomplete last line.
     disk.begin(Rule::new(Op::Read, Fault::Hold));
     let path = disk.path().display();
     let audit = format!("[audit]\nfile = \"{path}\"\n");

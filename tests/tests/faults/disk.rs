@@ -1,4 +1,4 @@
-//! Tests of the fault-injecting disk.
+//! Tests of the fault-injecting disk itself.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,6 @@ use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
 
 const BLOCK: usize = 4096;
 
-/// Buffer aligned for direct I/O.
 #[repr(align(4096))]
 struct Block([u8; BLOCK]);
 

@@ -1,4 +1,4 @@
-//! ext4 on a loop device, which can be frozen (fsfreeze) or hang.
+//! ext4 on a loop device, which tests freeze (fsfreeze) or hang.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,15 +6,16 @@ use std::process::{Child, Command, Stdio};
 
 use cairn_tests::harness::Scratch;
 
-/// Script that thaws and unmounts when its input ends, or after 150 s.
+/// Script of a process that thaws and unmounts when its input ends, or after 150 s.
 ///
-/// The timeout is necessary, because the kernel ends no process whose writes wait for the thaw.
+/// The timeout is necessary, because the kernel cannot end a process whose writes wait for the
+/// thaw.
 const CARETAKER: &str = "read -r -t 150; fsfreeze -u \"$0\"; umount -l \"$0\"; rmdir \"$0\"";
 
-/// Mounted file system with a disk file. Thawed and unmounted on drop.
+/// Mounted file system with a disk file. It is thawed and unmounted on drop.
 #[derive(Debug)]
 pub(super) struct Freezer {
-    /// Image file, unless owned elsewhere.
+    /// Image file, unless the caller owns it.
     image: Option<Scratch>,
     folder: PathBuf,
     caretaker: Child,
@@ -22,7 +23,7 @@ pub(super) struct Freezer {
 }
 
 impl Freezer {
-    /// Creates and mounts the file system; `None` if impossible.
+    /// Creates and mounts the file system. Returns `None` if that is impossible.
     pub(super) fn mount(name: &str) -> Option<Self> {
         let image = Scratch::new(&format!("freezer-{name}"), 32 << 20);
         let mut mounted = Self::mount_on(image.path())?;
@@ -30,7 +31,7 @@ impl Freezer {
         Some(mounted)
     }
 
-    /// Creates and mounts the file system on an image, which must live longer.
+    /// Creates and mounts the file system on an image, which must outlive it.
     pub(super) fn mount_on(image: &Path) -> Option<Self> {
         let folder = image.with_extension("mounted");
         std::fs::create_dir(&folder).unwrap();
@@ -49,7 +50,7 @@ impl Freezer {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // The file has all blocks, so that later writes allocate nothing.
+        // All blocks are written, so that later writes allocate nothing.
         let file = folder.join("disk");
         std::fs::write(&file, vec![0; 1 << 20]).unwrap();
         Some(Self {
@@ -60,7 +61,7 @@ impl Freezer {
         })
     }
 
-    /// Writes data back. The journal commits again within three seconds.
+    /// Writes back dirty data. The journal commits within three seconds.
     pub(super) fn sync(&self) {
         assert!(run("sync", &["-f"], &[&self.folder]));
     }

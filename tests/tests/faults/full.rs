@@ -1,4 +1,4 @@
-//! A full disk fails with a specific status, and works again once it has space.
+//! A full disk fails writes with a specific status, and works again once it has space.
 
 use cairn_initiator::{Data, Host, HostError, command};
 use cairn_roce::Soft;

@@ -1,4 +1,4 @@
-//! A hanging disk stalls only its users.
+//! A hung disk must stall only hosts that use it.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use crate::freezer::Freezer;
 use crate::until;
 
 const BLOCK: usize = 4096;
-/// Time limit of a command: enough for a busy machine, but shorter than the hang.
+/// Timeout of a bystander's command: enough for a busy machine, and shorter than the hang.
 const BOUND: Duration = Duration::from_secs(8);
 
 #[derive(Debug, Clone, Copy)]
 enum Transfer {
     Fetched,
-    /// In-capsule data, which occupy the receive slot.
+    /// The data is in the capsule and occupies a receive slot.
     InCapsule,
 }
 
@@ -48,9 +48,7 @@ fn flood(target: &TestTarget, name: &str, queues: u16, transfer: Transfer) -> Ho
     host
 }
 
-/// Verifies and times a bystander's I/O and flushes on namespace 2.
-///
-/// Returns the slowest duration.
+/// Verifies and times a bystander's I/O and flushes on namespace 2. Returns the longest time.
 fn check_bystander(host: &mut Host, random: &mut Random) -> Duration {
     let mut buffer = host.buffer(BLOCK).unwrap();
     let mut slowest = Duration::ZERO;
@@ -115,7 +113,7 @@ impl Hanging for Freezer {
         self.freeze();
     }
 
-    /// The writes of [`flood`] have arrived when it returns.
+    /// Returns at once, because [`flood`] returns only when its writes have arrived.
     fn wait(&self) {}
 
     fn heal(&self) {
@@ -145,9 +143,9 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str, transfer: Transfer) {
     bystander.run(0, command::keep_alive(), Data::None).unwrap();
     let late = target.connect("late");
     assert!(before.elapsed() < BOUND, "{:?}", before.elapsed());
-    // A shutdown would flush all namespaces, so the host only disconnects.
+    // The host only disconnects: an orderly shutdown would flush all namespaces and hang.
     drop(late);
-    // Four hosts disconnect with writes at the disk.
+    // Four hosts disconnect while their writes are at the disk.
     drop(greedy);
     for _ in 0..3 {
         drop(flood(&target, "d", 1, transfer));
@@ -166,7 +164,7 @@ fn a_disk_that_hangs_stalls_no_other_disks_hosts() {
     }
 }
 
-/// The hosts send 1,200 writes, and the target has 1,024 receives.
+/// The hosts send 1,200 writes; the target has 1,024 receives.
 #[test]
 fn in_capsule_writes_to_a_disk_that_hangs_leave_others_their_receives() {
     if let Some(disk) = FaultyDisk::mount_as(Nature::Disk, "capsules", 1 << 20) {
@@ -188,7 +186,7 @@ fn a_frozen_file_system_stalls_no_other_disks_hosts() {
     }
 }
 
-/// Hanging disk below a file system, released on drop.
+/// File system on a hung disk, which is released on drop.
 struct Layered {
     system: Freezer,
     disk: FaultyDisk,
@@ -200,7 +198,7 @@ impl Drop for Layered {
     }
 }
 
-/// The file system's journal hangs, in which each write stores its time.
+/// Each write updates a timestamp in the file system's journal, which hangs.
 #[test]
 fn a_disk_that_hangs_under_a_file_system_stalls_no_other_disks_hosts() {
     let Some(disk) = FaultyDisk::mount("layered", 32 << 20) else {
@@ -243,7 +241,7 @@ fn a_disk_that_hangs_under_a_file_system_stalls_no_other_disks_hosts() {
     target.stop();
 }
 
-/// Ages of the oldest commands of namespaces 1 and 2 in seconds.
+/// Returns the ages of the oldest commands of namespaces 1 and 2 in seconds.
 fn oldest(target: &TestTarget) -> [f64; 2] {
     let page = target.scrape();
     ["1", "2"].map(|nsid| {

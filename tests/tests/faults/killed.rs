@@ -1,4 +1,4 @@
-//! A write of an ended target does not overwrite those of the next one.
+//! A write of an ended target must not overwrite those of the next target.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::until;
 
 const BLOCK: usize = 4096;
 
-/// ext4 file whose disk can hold writes, released on drop.
+/// ext4 file on a disk that can hold writes, which are released on drop.
 struct File {
     system: Freezer,
     disk: FaultyDisk,
@@ -73,7 +73,7 @@ fn its_write_does_not_land(name: &str, end: impl FnOnce(&mut TargetProcess)) {
 
     let second = TargetProcess::start(2, &namespace);
     let mut host = connect(&second);
-    // The new target rejects the namespace as long as the old write may execute.
+    // The new target rejects the namespace while the old write may still execute.
     if write(&mut host, 2).is_ok() {
         host.run(1, command::flush(1), Data::None).unwrap();
         assert_reads_two(&mut host);
@@ -97,7 +97,7 @@ fn a_killed_targets_write_does_not_land_over_those_of_the_next() {
     its_write_does_not_land("killed", TargetProcess::kill);
 }
 
-/// A terminated target waits 15 s for its disk.
+/// The target waits 15 s for its disk after SIGTERM.
 #[test]
 fn a_terminated_targets_write_does_not_land_over_those_of_the_next() {
     its_write_does_not_land("terminated", |target| {

@@ -1,4 +1,4 @@
-//! Hanging and failing disks, and stopped and killed processes.
+//! Hung and failing disks, and stopped and killed processes.
 
 mod audit;
 mod connects;

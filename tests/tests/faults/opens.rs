@@ -15,14 +15,14 @@ use rustix::process::Signal;
 
 use crate::until;
 
-/// Time limit after SIGTERM plus half, for a busy machine.
+/// Timeout after SIGTERM: the target's limit of 15 s plus half, for a busy machine.
 const END: Duration = Duration::from_millis(22_500);
 
 fn is_served(host: &mut Host, nsid: u32) -> bool {
     host.run(1, command::flush(nsid), Data::None).is_ok()
 }
 
-/// Open descriptors and threads, without tokio's temporary threads for files.
+/// Returns the numbers of descriptors and threads, without tokio's temporary threads.
 fn held(target: &TargetProcess) -> [usize; 2] {
     let entries = |name| {
         let folder = format!("/proc/{}/{name}", target.pid());
@@ -50,7 +50,7 @@ fn a_disk_that_opens_late_is_left_out_and_closed() {
     disk.begin(Rule::new(Op::Open, Fault::Hold));
     target.reload(&(first.clone() + &late));
     disk.wait_until_waiting(Op::Open, 1);
-    // The second reload waits for the first; only one open is attempted.
+    // The second reload waits for the first, so only one open is attempted.
     for nsid in [3, 4] {
         target.reload(&(first.clone() + &late + &namespace(nsid, "mem:1MiB")));
         until("the next reload", || is_served(&mut host, nsid));
@@ -168,7 +168,8 @@ fn sizes_that_are_not_reported_and_files_that_do_not_close_hold_up_nothing() {
     });
     disk.heal();
     assert!(is_served(&mut host, 2), "it stays as it was");
-    // The fault applies once, because no signal reaches a process that closes its files on exit.
+    // The fault applies once: a process closes its files again on exit, where no signal can
+    // interrupt the close.
     disk.begin(Rule::new(Op::Close, Fault::HoldUntilInterrupted).times(1));
     target.reload(&first);
     disk.wait_until_waiting(Op::Close, 1);
@@ -207,7 +208,7 @@ fn a_flush_that_hangs_takes_one_thread_and_none_after_its_disk_is_removed() {
     target.reload(&(first + &namespace(3, "mem:1MiB")));
     let mut host = Host::connect(&Soft::default(), target.options("stays")).unwrap();
     until("the reload", || is_served(&mut host, 3));
-    // The flush does not wait for the removed disk.
+    // The host's shutdown flushes only existing namespaces, not the removed disk.
     host.shutdown().unwrap();
     let ended = target.terminate(END);
     disk.heal();
@@ -238,9 +239,9 @@ fn a_failed_disk_that_hangs_when_it_is_tried_again_takes_one_thread() {
     assert!(target.runs());
 }
 
-/// Starts a target that cannot open its disk, and may signal it.
+/// Starts a target whose disk does not open, and sends `end`, if any.
 ///
-/// Returns whether it ended as expected, and its output.
+/// Returns true if the process ended as expected, and its output.
 fn start_in_vain(disk: &FaultyDisk, end: Option<Signal>) -> (bool, String) {
     disk.begin(Rule::new(Op::Open, Fault::HoldUntilInterrupted));
     let mut child = Command::new(program("cairn-target-process"))

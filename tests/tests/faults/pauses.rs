@@ -1,4 +1,4 @@
-//! Stopped and continued processes under verified I/O.
+//! Processes stopped and continued under verified I/O.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -44,13 +44,13 @@ fn all_usable(load: &mut Load) {
     });
 }
 
-/// A target stopped until failover executes no pending write when it continues.
+/// The target stops until the host has failed over. It must then execute no pending write.
 #[test]
 fn a_target_that_was_stopped_carries_out_nothing_stale() {
     stop_and_look(&Scratch::written("stale-target", DISK_BYTES));
 }
 
-/// Writes that allocate space are executed by workers.
+/// Worker threads execute writes that allocate space.
 #[test]
 fn nor_does_it_fill_holes_of_a_file() {
     stop_and_look(&Scratch::new("stale-holes", DISK_BYTES));
@@ -67,7 +67,8 @@ fn stop_and_look(disk: &Scratch) {
             let usable = |path: PathState| path.usable;
             !load.disk.paths().nth(round % 2).is_some_and(usable)
         });
-        // The other target overwrites each block, and all commands from before the stop have ended.
+        // The other target overwrites each block after all commands from before the stop have
+        // ended.
         run_for(&mut load, Duration::from_millis(1500));
         load.drain();
         paused.go_on();
@@ -112,7 +113,7 @@ fn a_host_that_was_stopped_goes_on_without_an_error() {
         .spawn()
         .unwrap();
     thread::sleep(Duration::from_millis(800));
-    // KATO is 2 s: one stop is shorter, the other longer.
+    // KATO is 2 s, so the first stop is shorter and the second longer.
     for ms in [300, 4000] {
         signal(&host, Signal::STOP);
         thread::sleep(Duration::from_millis(ms));

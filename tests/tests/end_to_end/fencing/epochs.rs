@@ -1,16 +1,16 @@
-//! A change by a host completes when it applies to all commands, including those that waited for a
-//! rate limit or were at the disk.
+//! Changes by a host complete only when they apply to all commands, including those queued by a
+//! rate limit or executing at the disk.
 
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::feature::{Feature, WriteProtectionState};
 
 use super::*;
 
-/// Number of commands, far more than the limit allows at once.
+/// Number of commands, far more than the burst of the limit.
 const COMMANDS: usize = 40;
 const LIMIT: &str = "limits = { iops = 20 }";
 const PROTECTABLE: &str = "write_protection = true";
-/// Delay that exceeds the time limit for older commands at the disk.
+/// Longer than the target waits for older commands at the disk.
 const LONG: Duration = Duration::from_secs(6);
 
 fn protection(state: WriteProtectionState) -> Sqe {
@@ -23,7 +23,7 @@ fn write_cache_off() -> Sqe {
 }
 
 impl Bed {
-    /// Writes to different blocks, most of which wait.
+    /// Submits writes to different blocks. The rate limit queues most of them.
     fn waiting_writes(&mut self, host: &mut Controller) -> Vec<Ticket> {
         let tickets = (0..COMMANDS as u64).map(|block| {
             let data = Data::InCapsule(&[7; BLOCK]);
@@ -108,7 +108,7 @@ fn a_protection_fails_if_the_disk_hangs() {
     assert_eq!(bed.admin(&mut other, protect), Status::SUCCESS);
 }
 
-/// Disabling the cache makes earlier completed writes durable.
+/// Disabling the volatile write cache must make earlier completed writes durable.
 #[test]
 fn without_a_write_cache_all_that_was_answered_is_durable() {
     let mut bed = Bed::exporting("no-cache", "", LIMIT);

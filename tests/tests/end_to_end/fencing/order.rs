@@ -1,7 +1,7 @@
-//! Order of changes by a host on several associations.
+//! Order of changes by one host on several associations.
 //!
-//! A change waits for older changes of its blocks at the disk by another association, even if that
-//! has ended unnoticed.
+//! A change waits while an older change of the same blocks, by another association, is at the disk.
+//! The other association may be lost without notice.
 
 use super::*;
 
@@ -73,7 +73,7 @@ fn neither_does_one_whose_end_the_target_has_not_noticed() {
     only_the_held_block_waits(&mut bed, &mut second);
 }
 
-/// After failover, an older write of the lost path does not overwrite newer data.
+/// After failover, an older write of the lost path must not overwrite newer data.
 #[test]
 fn neither_does_a_lost_paths_write_after_those_by_another_path() {
     for is_noticed in [true, false] {
@@ -103,14 +103,15 @@ fn a_connect_does_not_wait_for_the_disk() {
     bed.pass(Duration::from_millis(100));
 }
 
-/// The target executes unread capsules before the next association, or never.
+/// The target executes capsules that it has not yet received before those of the next association,
+/// or never.
 #[test]
 fn capsules_that_the_target_has_not_read_count_as_well() {
-    // Number of writes: more than a reactor receives in two rounds, but fewer than a host's
-    // requests.
+    // Number of writes: more than a reactor receives in two rounds, and fewer than a host may have
+    // outstanding.
     const CAPSULES: usize = 300;
     let mut bed = Bed::new("unread");
-    // The next admin queue is on another reactor.
+    // The next admin queue is assigned to another reactor.
     let options = HostOptions {
         queue_entries: 512,
         ..bed.options("returns", 60_000)
@@ -119,7 +120,7 @@ fn capsules_that_the_target_has_not_read_count_as_well() {
     bed.until(&mut first, Controller::is_live);
     let _between = bed.live_host("between", 60_000);
     let mut second = bed.host("returns", 60_000);
-    // The connection is established, and the next poll sends Connect.
+    // The connection is established, and the next poll will send Connect.
     while !second.is_up(0) {
         bed.target.step();
         second.poll(bed.clock.now());
@@ -207,7 +208,7 @@ fn a_write_that_was_overtaken_is_not_carried_out() {
     assert_eq!(status.code(), Status::ANA_TRANSITION);
     assert!(!status.dnr(), "the host may send it again");
     assert_eq!(bed.block(3), [2; BLOCK]);
-    // Linux retries the write.
+    // The host retries the write, as Linux does.
     bed.until(&mut first, |first| first.outstanding(1) == 0);
     let again = write(&mut first, 1, 3, &buffer);
     assert_eq!(bed.answer(&mut first, again), Status::SUCCESS);
@@ -312,7 +313,7 @@ fn all_ranges_of_a_deallocation_are_waited_for() {
             bed.disk.waiting(Operation::Zero) == 1
         });
         let second = second.get_or_insert_with(|| bed.live_host("two-paths", 60_000));
-        // The disk holds the first range; the second one follows.
+        // The disk holds the first range; the second range is deallocated afterwards.
         let buffer = [2; BLOCK];
         let waits = write(second, 1, 3, &buffer);
         bed.writes(second, 20);
@@ -322,12 +323,12 @@ fn all_ranges_of_a_deallocation_are_waited_for() {
     }
 }
 
-/// Where a change may have to wait, RDMA placement is disabled.
+/// RDMA placement into memory is disabled while changes may have to wait.
 #[test]
 fn changes_of_memory_are_in_order_too() {
     let mut bed = Bed::new("memory");
     let mut first = bed.live_host("two-paths", 60_000);
-    // The device has the first write before the second association starts.
+    // The device has the first write before the second association exists.
     let old = [1; BLOCK];
     let ticket = write(&mut first, 2, 3, &old);
     bed.target.round();

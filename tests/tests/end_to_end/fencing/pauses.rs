@@ -1,19 +1,19 @@
-//! Repeated stops, each almost as long as KATO.
+//! Repeated stops of the target, each almost as long as KATO.
 //!
-//! Writes sent before the first stop gain no time: the host waits for at most twice KATO.
+//! Writes sent before the first stop must not execute later than twice KATO, for which the host
+//! waits before it uses another path.
 
 use super::*;
 
 const KATO: Duration = Duration::from_secs(5);
 const STOP: Duration = Duration::from_millis(4900);
 const MORE: Duration = Duration::from_millis(10);
-/// Number of writes: more than several rounds receive.
+/// Number of writes, more than several rounds receive.
 const WRITES: u64 = 400;
 const STOPS: usize = 6;
 
-/// Stops the target after each of `rounds` rounds, then continues.
-///
-/// No write reaches the disk later than twice KATO.
+/// Stops the target after each of `rounds` rounds. Checks that no write reaches the disk later than
+/// twice KATO.
 fn stopped_after(rounds: usize, moment: Duration, in_capsule: bool) {
     let mut bed = Bed::new("many-stops");
     let options = HostOptions {

@@ -1,8 +1,7 @@
-//! A target stopped at any clock reading starts no disk operation afterwards.
+//! Stops of the target at every clock reading. No disk operation may start afterwards.
 //!
-//! The stop exceeds KATO, or the host disconnects during it. These are all cases, because a program
-//! cannot detect a stop between two clock readings. Commands wait in the network from the start,
-//! since the target cannot distinguish when they arrived.
+//! The stop exceeds KATO, or the host disconnects during it. A program cannot detect a stop between
+//! two clock readings, so these are all cases. The commands are in the network from the start.
 
 use std::time::Instant;
 
@@ -13,9 +12,9 @@ use super::*;
 
 const KATO: Duration = Duration::from_secs(5);
 const STOP: Duration = Duration::from_secs(9);
-/// Shorter than KATO, but enough for a disconnect.
+/// Shorter than KATO, but long enough for a disconnect.
 const SHORT_STOP: Duration = Duration::from_secs(1);
-/// More clock readings than the commands need.
+/// Maximum number of clock readings, more than the commands need.
 const LOOKS_MAX: u64 = 10_000;
 
 fn admin_commands() -> [Sqe; 4] {
@@ -28,7 +27,8 @@ fn admin_commands() -> [Sqe; 4] {
     ]
 }
 
-/// Host whose writes the disk will hold; the neighbours determine its reactors.
+/// Connects a host whose writes the disk will hold. The number of neighbours determines its
+/// reactors.
 fn host_of_held_writes(neighbours: usize, kato: Duration) -> (Bed, Vec<Controller>, Controller) {
     let mut bed = Bed::new("stopped");
     let names = ["first", "second"];
@@ -45,9 +45,9 @@ fn send_write(host: &mut Controller, block: u64) {
 }
 
 impl Bed {
-    /// Steps the target with a stop at clock reading `looks`.
+    /// Steps the target, which stops for `time` at clock reading `looks`.
     ///
-    /// Returns the time of the stop, if reached.
+    /// Returns the time of the stop, if it was reached.
     fn step_until_stopped(&mut self, looks: u64, time: Duration) -> Option<Instant> {
         let now = self.clock.now();
         self.clock.stop_after(looks, time);
@@ -66,8 +66,8 @@ impl Bed {
     }
 }
 
-/// Sends writes around an admin command and stops the target. Returns false if the stop was not
-/// reached.
+/// Sends a write, an admin command and a write, then stops the target. Returns false if the stop
+/// was not reached.
 fn writes_around(admin: Sqe, neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, KATO);
     send_write(&mut host, 1);
@@ -97,7 +97,8 @@ fn nothing_is_begun_after_one_that_is_longer_than_kato() {
     }
 }
 
-/// Sends writes and stops the target; the host disconnects during the stop.
+/// Sends writes and stops the target; the host disconnects during the stop. Returns false if the
+/// stop was not reached.
 fn writes_before_leaving(kato: Duration, neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, kato);
     let buffer = [7; BLOCK];
@@ -123,7 +124,8 @@ fn nothing_is_begun_after_one_in_which_the_host_left() {
     }
 }
 
-/// Sends writes and stops the target; the host survives the stop.
+/// Sends writes and stops the target; the host stays connected. Returns false if the stop was not
+/// reached.
 fn writes_of_one_who_stays(neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, KATO);
     let tickets = [1, 2].map(|block| {
