@@ -68,8 +68,8 @@ pub use cairn_rbd::{Spec as ImageSpec, wait_for_closes as wait_for_images};
 
 pub use arena::Arena;
 pub use backend::{
-    Atomic, Backend, BlockIo, BlockOp, Claim, Errno, Formers, Geometry, Names, OpenError,
-    Preferred, Progress, Scope, where_to_look,
+    Atomic, Backend, BlockIo, BlockOp, Claim, Errno, Formers, Geometry, IN_USE_PATIENCE, Names,
+    OpenError, Preferred, Progress, Scope, where_to_look,
 };
 pub use contention::Contention;
 pub use idle::{Idle, Pause};

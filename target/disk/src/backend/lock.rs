@@ -162,7 +162,7 @@ mod tests {
         read_only: false,
         shared: false,
         expected: None,
-        is_trial: false,
+        trial_until: None,
     };
     const READER: Claim = Claim {
         read_only: true,

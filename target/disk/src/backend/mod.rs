@@ -27,7 +27,7 @@ mod rbd;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cairn_rbd::Spec;
 use cairn_rdma::Mapping;
@@ -36,6 +36,7 @@ use uuid::Uuid;
 pub use described::{Atomic, Geometry, Names, Preferred};
 pub use formers::Formers;
 pub use identity::Scope;
+pub use open::IN_USE_PATIENCE;
 pub use operation::{BlockIo, BlockOp, Errno, Progress};
 
 use block_file::BlockFile;
@@ -59,8 +60,8 @@ pub struct Claim {
     pub shared: bool,
     /// Required device and inode; any other file is rejected.
     pub expected: Option<(u64, u64)>,
-    /// Lock as configured, but open for reading only.
-    pub is_trial: bool,
+    /// Try only: lock as configured, but open for reading, and retry a disk in use until this time.
+    pub trial_until: Option<Instant>,
 }
 
 /// Reason why a backend cannot be opened, with the remedy.

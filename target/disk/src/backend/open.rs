@@ -19,7 +19,7 @@ use super::{Claim, OpenError, queue_limits};
 const BLOCK_SIZES: [u32; 2] = [512, 4096];
 
 /// Time for which an open is retried while the disk is in use.
-const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
+pub const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
 
 const IN_USE_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -44,17 +44,18 @@ impl From<OpenError> for Refusal {
 /// Opens a disk, possibly already open as one of `formers`. May block.
 pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opened, OpenError> {
     let (is_device, place) = check_kind(path)?;
-    open_when_left(path, place, || {
+    open_when_left(path, place, claim, || {
         open_at(path, is_device, place, claim, formers)
     })
 }
 
 /// Opens a disk with `open`, after this target's reactors have finished with it if it was just
-/// removed. Retries for [`IN_USE_PATIENCE`]: the kernel holds a lock or claim until it has torn
+/// removed. Retries for [`IN_USE_PATIENCE`] or the claim's own time: the kernel holds a lock or claim until it has torn
 /// down the io_uring of an ended process.
 pub(super) fn open_when_left<T>(
     path: &Path,
     place: Place,
+    claim: Claim,
     open: impl Fn() -> Result<T, Refusal>,
 ) -> Result<T, OpenError> {
     // Read before the first try, so that a removal during that try is not missed.
@@ -67,7 +68,9 @@ pub(super) fn open_when_left<T>(
         }
         opened = open();
     }
-    let end = Instant::now() + IN_USE_PATIENCE;
+    let end = claim
+        .trial_until
+        .unwrap_or_else(|| Instant::now() + IN_USE_PATIENCE);
     while matches!(opened, Err(Refusal::InUse(_))) && Instant::now() < end {
         thread::sleep(IN_USE_INTERVAL);
         opened = open();
@@ -229,7 +232,7 @@ fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<File> 
     let open = |flags: i32| {
         File::options()
             .read(true)
-            .write(!claim.read_only && !claim.is_trial)
+            .write(!claim.read_only && claim.trial_until.is_none())
             .custom_flags(flags | exclusive)
             .open(path)
     };
@@ -383,6 +386,25 @@ pub(super) fn choose_block_bytes(
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn a_trial_waits_for_a_disk_in_use_no_longer_than_its_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let (_, place) = check_kind(&path).unwrap();
+        let tries = std::cell::Cell::new(0);
+        let over = Claim {
+            trial_until: Some(Instant::now()),
+            ..Claim::default()
+        };
+        let opened = open_when_left(&path, place, over, || -> Result<(), _> {
+            tries.set(tries.get() + 1);
+            Err(Refusal::InUse(still_in_use(&path)))
+        });
+        assert!(opened.is_err());
+        assert_eq!(tries.get(), 1);
+    }
 
     #[test]
     fn a_file_whose_name_was_taken_is_not_opened() {

@@ -6,9 +6,10 @@ use std::collections::HashSet;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Instant;
 
 use cairn_config::{Backing, Config, Namespace, Nqn, Uuid};
-use cairn_disk::Backend;
+use cairn_disk::{Backend, IN_USE_PATIENCE};
 use rustix::fs::{Access, AtFlags, CWD};
 
 use super::{Finding, Severity};
@@ -53,12 +54,12 @@ impl Look {
 
     /// May block.
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
-    fn at(namespace: &Namespace) -> Self {
+    fn at(namespace: &Namespace, until: Instant) -> Self {
         let Backing::Disk(path) = &namespace.backing else {
             return Self {
                 place: None,
                 bytes: 0,
-                opened: try_backend(namespace).map_err(|error| error.to_string()),
+                opened: try_backend(namespace, until).map_err(|error| error.to_string()),
             };
         };
         let found = std::fs::metadata(path).ok();
@@ -67,7 +68,7 @@ impl Look {
             device => (device, 0),
         });
         let opened = may_open(path, namespace.read_only)
-            .and_then(|()| try_backend(namespace).map_err(|error| error.to_string()));
+            .and_then(|()| try_backend(namespace, until).map_err(|error| error.to_string()));
         Self {
             place,
             bytes: found.map_or(0, |found| found.len()),
@@ -76,10 +77,11 @@ impl Look {
     }
 }
 
-/// Opens the disk, within the deadline of file accesses. `late` counts the disks that did not answer.
-fn look_in_time(namespace: &Namespace, late: &mut u32) -> Result<Look, String> {
+/// Opens the disk, within the deadline of file accesses, or by `until` if it is in use. `late` counts
+/// the disks that did not answer.
+fn look_in_time(namespace: &Namespace, until: Instant, late: &mut u32) -> Result<Look, String> {
     let Backing::Disk(path) = &namespace.backing else {
-        return Ok(Look::at(namespace));
+        return Ok(Look::at(namespace, until));
     };
     let shown = path.display();
     if *late == LATE_MAX {
@@ -88,7 +90,7 @@ fn look_in_time(namespace: &Namespace, late: &mut u32) -> Result<Look, String> {
         ));
     }
     let config = namespace.clone();
-    let look = files::call_here(path, move |_| Look::at(&config));
+    let look = files::call_here(path, move |_| Look::at(&config, until));
     look.map_err(|error| {
         *late += 1;
         format!("{shown}: {error}")
@@ -101,10 +103,12 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     let mut opened: Vec<Opened<'_>> = Vec::new();
     let mut places = HashSet::new();
     let mut late = 0;
+    // One wait for all disks: those of a target that runs stay in use.
+    let until = Instant::now() + IN_USE_PATIENCE;
     for subsystem in &config.subsystems {
         for namespace in &subsystem.namespaces {
             let nqn = &subsystem.nqn;
-            let look = look_in_time(namespace, &mut late).unwrap_or_else(Look::failed);
+            let look = look_in_time(namespace, until, &mut late).unwrap_or_else(Look::failed);
             let is_first = look.place.is_none_or(|place| places.insert(place));
             let disk = match look.opened {
                 Ok(None) => continue,

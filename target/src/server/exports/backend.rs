@@ -1,6 +1,7 @@
 //! Opens the disks of namespaces.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use cairn_config::Backing;
 use cairn_disk::{Backend, Claim, Formers, OpenError, disks_max};
@@ -27,19 +28,22 @@ fn claim_of(config: &cairn_config::Namespace) -> Claim {
         read_only: config.read_only,
         shared: config.shared,
         expected: config.pooled.map(|file| (file.id.device, file.id.inode)),
-        is_trial: false,
+        trial_until: None,
     }
 }
 
 /// Opens the disk of a namespace as a running target does, but writes nothing. Does not open Ceph
-/// images.
+/// images. Retries a disk in use until `until`.
 ///
 /// # Errors
 /// Same as for a target that opens the disk.
-pub(crate) fn try_backend(config: &cairn_config::Namespace) -> Result<Option<Backend>, OpenError> {
+pub(crate) fn try_backend(
+    config: &cairn_config::Namespace,
+    until: Instant,
+) -> Result<Option<Backend>, OpenError> {
     let block_bytes = config.block_size.map(cairn_config::BlockSize::bytes);
     let claim = Claim {
-        is_trial: true,
+        trial_until: Some(until),
         ..claim_of(config)
     };
     match &config.backing {

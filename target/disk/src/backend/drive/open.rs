@@ -54,7 +54,7 @@ pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opene
     crate::ring::check_drives().map_err(|error| cannot(path, &error))?;
     let devices = find(path)?;
     let place = (block_number(path, &devices)?, 0);
-    open_when_left(path, place, || {
+    open_when_left(path, place, claim, || {
         open_at(path, &devices, place, claim, formers)
     })
 }
