@@ -1,7 +1,7 @@
 //! `cairn-initiator` on the command line: examples, commands of the guide, and errors.
 //!
-//! An environment variable makes this executable the initiator or target, so that documented
-//! command lines run in separate processes.
+//! The environment variable [`PROGRAM`] makes this executable the initiator or the target, so that
+//! documented command lines run as separate processes.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -22,7 +22,7 @@ use serde_json::Value;
 #[path = "initiator_cli/output.rs"]
 mod output;
 
-/// Environment variable with the program's name.
+/// Environment variable that selects the program to run.
 const PROGRAM: &str = "CAIRN_TEST_PROGRAM";
 const EXAMPLE_ADDRESS: &str = "192.0.2.1";
 const NQN: &str = "nqn.2024-01.com.example:disk";
@@ -123,7 +123,6 @@ export = "mem:32MiB"
         self.command(line).output().unwrap()
     }
 
-    /// Runs a command successfully, and returns its stdout.
     fn succeed(&self, line: &str) -> Result<String, Failed> {
         let output = self.run(line);
         let (stdout, stderr) = texts(&output);
@@ -156,7 +155,7 @@ fn programs(folder: &Path) {
     }
 }
 
-/// `--pkey` shows the host's partition, or fails outside the target's.
+/// `--pkey` selects the host's partition. Connecting fails outside the target's partition.
 fn partition() -> Result<(), Failed> {
     let bench = Bench::new_as("pkey = 0x8001");
     let at = format!("-a {EXAMPLE_ADDRESS} --provider soft");
@@ -253,7 +252,7 @@ fn examples(name: &str, help: &str) -> Result<(), Failed> {
     bench.stop()
 }
 
-/// The guide's commands run in a separate network with the documented address and port.
+/// The guide's commands run in a network namespace with the documented address and port.
 fn guide() -> Result<(), Failed> {
     let guide = include_str!("../../docs/guide-initiator.md");
     let (_, rest) = guide.split_once("```sh\n").expect("the guide has a block");
@@ -262,7 +261,7 @@ fn guide() -> Result<(), Failed> {
     let [build, serve, discover, bench, verify] = lines[..] else {
         return Err(format!("five commands, not {}", lines.len()).into());
     };
-    // The build command created this program; only its packages are checked.
+    // The build command is not executed; only its packages are checked.
     assert_eq!(
         build,
         "cargo build --release -p cairn-target -p cairn-initiator-cli"
@@ -320,7 +319,7 @@ fn interrupt() -> Result<(), Failed> {
     bench.stop()
 }
 
-/// Configuration of one of several targets of a shared file.
+/// Configuration of targets that share a file.
 const SHARING_TARGET: &str = r#"
 [target]
 reactors = 1
@@ -389,7 +388,6 @@ fn ready(mut target: Child) -> Child {
     target
 }
 
-/// Starts a benchmark and waits for the first line of the file `live`.
 fn running(bench: &Bench, line: &str) -> Result<Child, Failed> {
     let path = bench.folder.path().join("live");
     let child = bench
@@ -425,7 +423,7 @@ fn damage() -> Result<(), Failed> {
         "{:?}",
         texts(&other)
     );
-    // Block 12 of 512 bytes is in the second unit.
+    // Byte 6144, where block 12 starts, is in the second 4 KiB unit.
     bench.succeed(&format!(
         "head -c 512 /dev/urandom | cairn-initiator write {on} --start-block 12 -z 512 \
          --destroy-data"
@@ -523,7 +521,7 @@ fn completions() -> Result<(), Failed> {
         );
         let said = bench.succeed(&load)?;
         assert!(said.contains(" -F "), "{said}");
-        // Completes the word `li` in bash.
+        // Shell commands that complete the word `li` in bash.
         let words = format!(
             "{program} completions bash > completions; . ./completions; COMP_WORDS=({program} li); \
              COMP_CWORD=1; $(complete -p {program} | sed 's/.* -F \\([^ ]*\\).*/\\1/') {program} li {program}; \

@@ -1,7 +1,7 @@
-//! I/O allocates no memory in host, target and user-space RoCE.
+//! I/O must allocate no memory in host, target and user-space RoCE.
 //!
-//! A separate executable, because it counts allocations of the process. A global allocator requires
-//! `unsafe`.
+//! This is a separate executable, because it counts allocations of the process. A global allocator
+//! requires `unsafe`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,15 +38,15 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const DEPTH: u32 = 32;
-/// Commands that are not counted, until buffers have their final size.
+/// Number of commands before the count, in which buffers reach their final size.
 const WARM_UP: u32 = 2_000;
 const COUNTED: u32 = 10_000;
 const TRIES: u32 = 5;
 const BLOCK: u32 = 512;
-/// Length of keyed data, several packets.
+/// Length of keyed data in bytes, several packets.
 const BYTES: u32 = 16 * 1024;
 
-/// Submits reads and writes, in-capsule and keyed, to memory and to a file.
+/// Submits a read or write, in-capsule or keyed, to memory or to a file.
 fn submit(host: &mut Host, buffers: &mut Vec<Buffer>, in_capsule: &[u8], turn: u32) {
     let nsid = 1 + turn % 2;
     let slba = u64::from(turn % 100) * u64::from(BYTES / BLOCK);
@@ -90,8 +90,8 @@ fn allocations_of(target: &TestTarget) -> u64 {
     let mut buffers = buffer.split(BYTES as usize);
     let in_capsule = vec![0x5a; 4096];
     run(&mut host, &mut buffers, &in_capsule, WARM_UP);
-    // Threads for a slow disk allocate once when they start. Allocations of commands appear in each
-    // measurement.
+    // Threads for a slow disk allocate once, when they start, but commands would allocate in every
+    // measurement. So the smallest count is decisive.
     let counts = (0..TRIES).map(|_| {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         run(&mut host, &mut buffers, &in_capsule, COUNTED);
@@ -112,10 +112,8 @@ fn allocations_of(target: &TestTarget) -> u64 {
 fn an_io_over_user_space_roce_allocates_nothing() {
     let file = cairn_tests::harness::Scratch::written("no-allocation", 4 << 20);
     let disks = subsystem(NQN, &["mem:4MiB block_size = 512", &file.export(BLOCK)]);
-    // Metrics are enabled.
     let config = format!("{METRICS}{disks}");
     let target = TestTarget::start_on_soft(Soft::default(), &config);
-    // Checks the counter.
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     drop(Box::new(before));
     assert!(ALLOCATIONS.load(Ordering::Relaxed) > before);

@@ -1,6 +1,6 @@
-//! Resources of a process return to their former level after many hosts.
+//! Resources of a process must return to their former level after many hosts.
 //!
-//! A separate executable, because it measures the process.
+//! This is a separate executable, because it measures the process.
 
 use cairn_initiator::{Data, command};
 use cairn_tests::harness::TestTarget;
@@ -8,7 +8,7 @@ use cairn_tests::harness::TestTarget;
 #[test]
 fn hosts_that_come_and_go_leave_nothing() {
     let target = TestTarget::with_namespaces(&["mem:4MiB block_size = 512"]);
-    // The first connections may keep resources.
+    // The process may keep resources of the first connections.
     let visit = |n: u32| {
         let mut host = target.connect("a");
         let mut buffer = host.buffer(65_536).unwrap();

@@ -1,7 +1,8 @@
-//! Costs by queue pairs, hosts and controllers, and activity of an idle target.
+//! Cost by number of queue pairs, hosts and controllers, and activity of an idle target.
 //!
-//! A separate executable, because it counts allocations of the process. It checks bounds that hold
-//! on a busy machine; `cargo xtask bench scale` measures. A global allocator requires `unsafe`.
+//! This is a separate executable, because it counts allocations of the process. The bounds hold on
+//! a busy machine; `cargo xtask bench scale` measures precisely. A global allocator requires
+//! `unsafe`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -19,15 +20,15 @@ use cairn_tests::harness::{NQN, TestTarget, subsystem};
 struct Counting;
 
 thread_local! {
-    /// True on threads of the test, which belong to hosts.
+    /// True on the test's threads, whose allocations belong to hosts.
     static IS_TEST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Bytes allocated outside the test's threads.
+/// Number of bytes allocated by other threads.
 static BYTES: AtomicI64 = AtomicI64::new(0);
 
 fn count(bytes: i64) {
-    // Ending threads have no thread-local variables.
+    // Threads that are ending have no thread-local variables.
     if !IS_TEST.try_with(Cell::get).unwrap_or(false) {
         BYTES.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -57,14 +58,14 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Locks out the other tests, because each test measures the process.
+/// Locks out the other tests, because each measures the process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    // A failed test must not fail the next one.
+    // A failed test must not fail the next one by a poisoned lock.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Maximum bytes of an idle queue pair, and of a controller with admin queue.
+/// Maximum memory in bytes of an idle queue pair, and of a controller with its admin queue.
 const BYTES_MAX: i64 = 64 << 10;
 const SETTLE: Duration = Duration::from_millis(200);
 
@@ -93,7 +94,6 @@ fn connect_by(
         let options = wish(target.options(&format!("{name}")));
         let host = target.try_connect(options);
         let mut host = host.unwrap_or_else(|error| panic!("host {name}: {error}"));
-        // Polling acknowledges the last response.
         while host.poll() {}
         host
     };
@@ -102,7 +102,6 @@ fn connect_by(
 
 fn disconnect(hosts: Vec<Host>) {
     for host in hosts {
-        // A busy machine may have ended the association.
         let _ = host.disconnect();
     }
 }
@@ -122,7 +121,8 @@ fn an_idle_queue_pair_and_a_controller_take_little_memory() {
     let _alone = alone();
     let soft = Soft::default();
     let target = target(&soft, "");
-    // Excludes the first connection's fixed costs (receives, buffers, completions).
+    // The first connection allocates fixed memory (receives, buffers, completions), so it comes
+    // before the measurement.
     let mut hosts = connect(&target, 0..1, 1);
     let mut grown_by = |names, io_queues| {
         let before = BYTES.load(Ordering::Relaxed);
@@ -134,7 +134,7 @@ fn an_idle_queue_pair_and_a_controller_take_little_memory() {
     let with_queues = grown_by(21..25, 32) - 4 * controller;
     let queue_pair = with_queues / (4 * 32);
     println!("a controller has {controller} bytes, a queue pair {queue_pair}");
-    // Zero would mean that nothing was counted.
+    // A growth of 0 would mean that the allocator counted nothing.
     assert!((1..BYTES_MAX).contains(&queue_pair), "{queue_pair}");
     assert!((1..BYTES_MAX).contains(&controller), "{controller}");
     disconnect(hosts);
@@ -165,14 +165,13 @@ fn a_thousand_queue_pairs_connect() {
     target.stop();
 }
 
-/// Voluntary context switches of other threads.
+/// Returns the number of voluntary context switches of other threads.
 fn sleeps() -> u64 {
     let own = fs::read_link("/proc/thread-self").expect("/proc is mounted");
     let tasks = fs::read_dir("/proc/self/task").expect("/proc is mounted");
     let tasks = tasks.map(|task| task.expect("it can be listed").path());
     tasks
         .filter(|task| task.file_name() != own.file_name())
-        // The thread may have ended meanwhile.
         .filter_map(|task| fs::read_to_string(task.join("status")).ok())
         .map(|status| {
             let line = status.split_once("\nvoluntary_ctxt_switches:");
@@ -199,15 +198,15 @@ fn hosts_that_do_nothing_wake_the_target_for_keep_alives_alone() {
     rest(&mut hosts, LENGTH);
     let sleeps = sleeps() - before;
     println!("{HOSTS} hosts at rest: {sleeps} wake-ups in {LENGTH:?}");
-    // One or two Keep Alives of each host with command and acknowledgement. A timer for each queue
-    // pair or host would cause many more.
+    // Each host sends one or two Keep Alives. A timer for each queue pair or host would cause many
+    // more wake-ups.
     assert!(sleeps > 0, "no host stayed alive");
     assert!(sleeps < 16 * u64::from(HOSTS), "{sleeps}");
     disconnect(hosts);
     target.stop();
 }
 
-/// Returns the duration of the fastest read, each after `quiet`.
+/// Returns the time of the fastest of several reads, each after `quiet` without commands.
 fn quickest_after(host: &mut Host, buffer: &mut Buffer, quiet: Duration) -> Duration {
     let mut read = || {
         rest(std::slice::from_mut(host), quiet);
@@ -230,7 +229,7 @@ fn the_first_command_after_a_quiet_spell_waits_for_no_timer() {
     let busy = quickest_after(&mut host, &mut buffer, Duration::ZERO);
     let first = quickest_after(&mut host, &mut buffer, Duration::from_millis(150));
     println!("a read takes {busy:?} among others, {first:?} after a quiet spell");
-    // Waking both ends takes less than any timer, whose unit is the millisecond.
+    // Waking both ends must take less than a millisecond timer.
     assert!(first < busy * 20, "{first:?} after {busy:?}");
     host.disconnect().expect("an orderly end");
     target.stop();
@@ -239,7 +238,6 @@ fn the_first_command_after_a_quiet_spell_waits_for_no_timer() {
 #[derive(Debug)]
 struct Cost {
     packets: f64,
-    /// Passes through the network stack.
     datagrams: f64,
 }
 
@@ -249,7 +247,7 @@ fn cost_over(queues: u16) -> Cost {
     const BYTES: u32 = 4096;
     let soft = Soft::default();
     let target = target(&soft, "");
-    // Endpoints complete their counters when dropped, so the devices are kept.
+    // Endpoints complete their counters when dropped, so devices stay open until then.
     let remote = target.remote();
     let _devices = [None, Some(remote.ip())].map(|local| soft.device_for(remote, local));
     let mut host = connect(&target, 0..1, queues).remove(0);
@@ -295,10 +293,10 @@ fn spreading_commands_over_queue_pairs_costs_few_trips_through_the_network_stack
     let _alone = alone();
     let (one, many) = (cost_over(1), cost_over(64));
     println!("a read over 1 queue pair: {one:?}; over 64: {many:?}");
-    // A read has a command, data and a response.
+    // A read has at least three packets: command, data and response.
     assert!(one.packets > 2.9, "not all is counted: {one:?}");
-    // Each queue pair has its own acknowledgements.
+    // Each queue pair sends its own acknowledgements.
     assert!(many.packets < 2.0 * one.packets);
-    // Packets of several queue pairs are batched; a single command would need four passes.
+    // Packets of several queue pairs share a system call. A single command needs four calls.
     assert!(many.datagrams < 2.0, "{many:?}");
 }

@@ -1,4 +1,4 @@
-//! A listener is removed while a disk holds its hosts' commands.
+//! A listener is removed while a disk holds commands of its hosts.
 
 use cairn_initiator::{Data, Host, HostError, HostOptions, Recovery, Ticket, command};
 use cairn_roce::Soft;
@@ -8,9 +8,9 @@ use nvme_proto::wire::Status;
 
 use crate::until;
 
-/// Target with two disks and two listeners with a host each.
+/// Starts a target with two listeners, a host at each, and two disks of which the first may hang.
 ///
-/// Also returns the configuration without the second listener. Only the first disk hangs.
+/// Also returns the configuration without the second listener.
 fn two_listeners(disk: &FaultyDisk) -> (TestTarget, [Host; 2], String) {
     let toml = subsystem(NQN, &[&disk.export(4096), "mem:1MiB"]);
     let second = own_loopback_address();

@@ -10,7 +10,7 @@ use cairn_tests::process::TargetProcess;
 
 use crate::until;
 
-/// Time limit after SIGTERM plus half, for a busy machine.
+/// Timeout after SIGTERM: the target's limit of 15 s plus half, for a busy machine.
 const END: Duration = Duration::from_millis(22_500);
 
 #[test]
@@ -73,7 +73,7 @@ fn sighup_with_a_disk_that_does_not_open_leaves_all_hosts_connected() {
         let late = Host::connect(&Soft::default(), target.options("late")).unwrap();
         late.shutdown().unwrap();
     }
-    // A dead host is still detected.
+    // The target must still detect a dead host.
     let associations = |target: &TargetProcess| {
         let page = target.scrape();
         page.count("cairn_subsystem_controllers", &[])

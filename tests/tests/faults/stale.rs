@@ -1,4 +1,4 @@
-//! A held write of a lost association does not overwrite later writes of its host.
+//! A held write of a lost association must not overwrite later writes of its host.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,6 @@ fn read(host: &mut Host) -> Vec<u8> {
     buffer.bytes(0, BLOCK)
 }
 
-/// Checks the order, with the second path connected before or after the loss.
 fn a_held_write_lands_first(has_path: bool) {
     let Some(disk) = FaultyDisk::mount("stale", 1 << 20) else {
         return;
@@ -47,7 +46,7 @@ fn a_held_write_lands_first(has_path: bool) {
     drop(first);
 
     let mut second = second.unwrap_or_else(|| target.connect("a"));
-    // A failover repeats the write, then sends newer data.
+    // The host fails over: it repeats the write and then sends newer data.
     let again = write(&mut second, 1, 1);
     let other = write(&mut second, 2, 2);
     assert!(second.wait(other).answer.unwrap().cqe.status().is_success());
@@ -62,7 +61,6 @@ fn a_held_write_lands_first(has_path: bool) {
     assert!(second.wait(newer).answer.unwrap().cqe.status().is_success());
     second.run(1, command::flush(1), Data::None).unwrap();
     until("all writes to end", || disk.done(Op::Write) == 3);
-    // A late write would appear within this time.
     let end = Instant::now() + Duration::from_millis(200);
     while Instant::now() < end {
         assert_eq!(read(&mut second), [2; BLOCK]);

@@ -1,4 +1,4 @@
-//! Stopped target with changes that wait for a slow disk.
+//! Target stopped while changes wait for a slow disk.
 
 use std::thread;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::until;
 
 const BLOCK: usize = 4096;
 const DISK_BYTES: u64 = 1 << 20;
-/// Number of changes, more than the disk receives at once.
+/// Number of changes, more than the target sends to a disk at once.
 const COUNT: u64 = 40;
 
 fn in_progress(target: &TargetProcess) -> u64 {
@@ -22,15 +22,15 @@ fn in_progress(target: &TargetProcess) -> u64 {
 
 /// Stops a target with some changes at the disk and others waiting.
 ///
-/// The disk continues. By then the host may have written on another path, so waiting changes must
-/// not reach the disk when the target continues.
+/// The disk continues. Waiting changes must not reach it when the target continues, because the
+/// host may have written on another path.
 fn stop_with(name: &str, change: impl Fn(&mut Host, u64), op: Op) {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, name, DISK_BYTES) else {
         return;
     };
     let target = TargetProcess::start(1, &namespace(1, &disk.export(BLOCK as u32)));
     let mut host = Host::connect(&Soft::default(), target.options("stopped")).unwrap();
-    // The first change shows the target which operations the disk supports.
+    // The first change lets the target detect the operations supported by the disk.
     change(&mut host, 0);
     until("the first change", || {
         host.poll();
@@ -47,7 +47,7 @@ fn stop_with(name: &str, change: impl Fn(&mut Host, u64), op: Op) {
     target.pause();
     until("its threads to stop", || target.is_stopped());
     disk.heal();
-    // KATO is one second, doubled if traffic restarts the timer.
+    // KATO is 1 s, and twice that with traffic-based keep alive.
     thread::sleep(Duration::from_millis(2500));
     let (done, bytes) = (disk.done(op), disk.bytes(0, DISK_BYTES as usize));
     assert!(done < COUNT, "all had reached the disk");
@@ -84,8 +84,7 @@ fn threads(pid: u32) -> Vec<String> {
     names.map(|name| name.trim_end().to_owned()).collect()
 }
 
-/// The kernel's io_uring workers execute changes even late after a stop, so the target must not use
-/// them.
+/// io_uring workers may execute changes long after a stop, so the target must not use them.
 #[test]
 fn no_change_of_a_file_goes_to_a_worker_of_the_kernel() {
     let holes = Scratch::new("holes", DISK_BYTES);

@@ -1,4 +1,4 @@
-//! After a failed flush, which lost data, later flushes fail too.
+//! A failed flush loses data, so later flushes must fail too.
 
 use cairn_initiator::{Data, Host, HostError, command};
 use cairn_roce::Soft;

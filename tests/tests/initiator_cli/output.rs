@@ -1,5 +1,3 @@
-//! Completeness and format of stdout.
-
 use libtest_mimic::Failed;
 use serde_json::Value;
 
@@ -23,7 +21,7 @@ pub(crate) fn full() -> Result<(), Failed> {
             "{line}: {stderr}"
         );
     }
-    // A reader may close a list early, but not data.
+    // A closed pipe is not an error for lists, but is one for data.
     bench.succeed(&format!(
         "set -o pipefail; cairn-initiator id-ctrl {at} | head -c 1 | wc -c"
     ))?;
@@ -69,7 +67,7 @@ pub(crate) fn shapes() -> Result<(), Failed> {
         kinds.contains(&&"uuid".into()) && kinds.contains(&&"csi".into()),
         "{found}"
     );
-    // All namespaces share the log, so a single NSID is an error.
+    // The target has one SMART log for all namespaces, so a single NSID is an error.
     json(&format!("smart-log -n {NQN} -N 0xffffffff"))?;
     let of_one = json(&format!("smart-log -n {NQN} -N 0x1")).unwrap_err();
     let why = of_one.message().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Verified benchmarks survive the end of a target.
+//! Verified benchmarks continue when a target ends.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,10 +12,9 @@ use cairn_tests::harness::Scratch;
 use crate::process::Process;
 use crate::{DISK_BYTES, shared};
 
-/// Kills the target under load and restarts it after some seconds.
 struct Killer {
     target: Process,
-    /// Completed commands when the target was killed, and when it was back.
+    /// Numbers of completed commands when the target was killed, and when it was back.
     at_death: Option<u64>,
     at_return: Option<u64>,
     seconds: u32,
@@ -81,7 +80,7 @@ fn a_target_is_killed_during_a_verified_bench_and_no_error_is_seen() {
     );
 }
 
-/// Kills the target under load and restarts it with another disk at the old path.
+/// Kills the target under load and restarts it with another disk at the same path.
 struct Swapper {
     target: Process,
     disk: Scratch,
@@ -150,7 +149,7 @@ fn a_bench_ends_when_the_disk_is_another_and_writes_nothing_there() {
         written.iter().all(|&byte| byte == 0),
         "the other disk was written"
     );
-    // A host with the identity of the first disk cannot open the other disk.
+    // A host that expects the first disk's identity cannot open the other disk.
     let again = cairn_bench::run(
         &[Job::new("again")],
         &lanes,

@@ -1,4 +1,5 @@
-//! Host with two paths to one disk, through two target processes over user-space RoCE.
+//! Multipath host whose two paths lead to one disk, through two target processes over user-space
+//! RoCE.
 
 mod bench;
 mod plain;
@@ -74,7 +75,7 @@ fn one_of_two_targets_is_killed_under_load_and_comes_back() {
     load.finish().close().unwrap();
 }
 
-/// Two targets, and a host that detects silence early.
+/// Starts two targets, and a host that detects a silent target early.
 fn impatient(disk: &Scratch, kato_ms: u32) -> (Process, Process, Load) {
     let (one, two) = (
         Process::start(1, &shared(disk)),
@@ -91,7 +92,7 @@ fn impatient(disk: &Scratch, kato_ms: u32) -> (Process, Process, Load) {
     (one, two, Load::new(multipath))
 }
 
-/// Commands in sockets execute late, but do not overwrite newer data.
+/// Commands in socket buffers execute late, but must not overwrite newer data.
 #[test]
 fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
     let disk = Scratch::new("paused-short", DISK_BYTES);
@@ -121,7 +122,7 @@ fn a_pause_longer_than_kato_overwrites_nothing_newer() {
         load.run(300);
         one.pause();
         load.run_until("the loss", |load| uses(load, [false, true]));
-        // The lost commands have completed on the other path.
+        // The commands lost on one path have completed on the other.
         load.drain();
         load.rewrite_all();
         load.disk.run(command::flush(1), Data::None).unwrap();
@@ -150,7 +151,6 @@ fn io_follows_the_ana_states_that_a_reload_sets() {
         let used = of_one == AnaState::OPTIMIZED;
         assert_eq!(commands_by(&mut load, 0) > 0, used, "{state}");
     }
-    // The remaining path is non-optimized.
     two.set_ana("inaccessible");
     load.run_until("the other's state", |load| {
         path(load, 1).ana == Some(AnaState::INACCESSIBLE)
@@ -168,7 +168,6 @@ fn a_listener_is_removed_under_load_and_comes_back() {
     let toml = subsystem(NQN, &["mem:4MiB block_size = 4096"]);
     let target = TestTarget::start(&toml);
     if target.loopback().is_none() {
-        // Only the in-process loopback has the second address.
         return;
     }
     let second = SocketAddr::from(([192, 0, 2, 3], 4420));
@@ -195,7 +194,7 @@ fn a_listener_is_removed_under_load_and_comes_back() {
     for _ in 0..3 {
         assert!(uses(&load, [true, true]));
         target.reload(&toml);
-        // The notice precedes the disconnect.
+        // The ANA notice arrives before the disconnect.
         let inaccessible = Some(AnaState::INACCESSIBLE);
         load.run_until("the notice", |load| path(load, 1).ana == inaccessible);
         assert_eq!(path(&load, 1).link, Link::Live);
@@ -219,7 +218,8 @@ fn a_transition_that_never_ends_resets_the_controller() {
     let paths = [(device.unwrap(), options)];
     let mut disk = Multipath::begin(paths, MultipathOptions::new(1), now).unwrap();
     let ticket = disk.submit(command::flush(1), Data::None).unwrap();
-    // The simulated clock jumps and then runs, because the host reads CSTS at intervals.
+    // The simulated clock jumps first, then runs with the real clock, because the host reads CSTS
+    // at intervals.
     let poll_until =
         |disk: &mut Multipath, clock: &dyn Fn() -> Instant, ready: &dyn Fn(&PathEvent) -> bool| {
             let patience = Instant::now() + Duration::from_secs(20);
@@ -234,7 +234,7 @@ fn a_transition_that_never_ends_resets_the_controller() {
     poll_until(&mut disk, &|| now, &|event| {
         matches!(event, PathEvent::Ana(Some(AnaState::CHANGE)))
     });
-    // ANATT is 10 s, and the limit twice that.
+    // ANATT is 10 s, and the host's limit is twice that.
     now += Duration::from_secs(19);
     disk.poll(now);
     assert_eq!(disk.paths().next().unwrap().link, Link::Live);
@@ -299,7 +299,6 @@ fn commands_end_when_no_path_comes_back_soon_enough() {
     let address = one.options().remote.to_string();
     let text = error.to_string();
     assert!(text.contains(&format!("to {address} is lost: ")), "{text}");
-    // The controller itself is still reconnecting.
     one.resume();
     multipath
         .wait_until("its return", |multipath| {
@@ -310,7 +309,7 @@ fn commands_end_when_no_path_comes_back_soon_enough() {
     multipath.close().unwrap();
 }
 
-/// The caller may reuse the buffer.
+/// After the timeout, the caller may reuse the buffer.
 #[test]
 fn a_command_that_was_given_up_is_never_sent() {
     const BLOCK: usize = 4096;
@@ -324,12 +323,12 @@ fn a_command_that_was_given_up_is_never_sent() {
         multipath.run(command::write(1, block, 1), data).map(drop)
     };
     let is_late = |result| matches!(result, Err(HostError::Timeout { .. }));
-    // The command is at a paused target.
+    // The target with the command is paused.
     one.pause();
     multipath.set_timeout(Duration::from_millis(300));
     assert!(is_late(write(&mut multipath, 5, b'A')));
     assert_eq!(multipath.outstanding(), 0);
-    // The command waits for a path.
+    // No path is usable, so the command waits at the host.
     assert!(!multipath.has_usable_path());
     assert!(is_late(write(&mut multipath, 6, b'A')));
     assert_eq!(multipath.outstanding(), 0);
@@ -370,7 +369,7 @@ fn a_path_to_another_namespace_is_not_used() {
                 refused.push((path, why));
             }
         }
-        // The first identified path determines the disk.
+        // The first identified path determines the expected disk.
         let [(path, why)] = &refused[..] else {
             panic!("{refused:?}")
         };
@@ -387,7 +386,7 @@ fn a_path_to_another_namespace_is_not_used() {
     }
 }
 
-/// The configuration is unchanged, but the disk is another one.
+/// The target's configuration is unchanged, but the file at its path is another one.
 #[test]
 fn a_target_that_returns_with_another_disk_is_not_used() {
     let (disk, other) = (
@@ -431,13 +430,12 @@ fn without_any_usable_path_connecting_says_why() {
         ..one.options()
     };
     let result = connect(&[hasty], MultipathOptions::new(1)).unwrap_err();
-    // The fabric or the association may give up first.
+    // Which of fabric, association and multipath reports the error first may vary.
     let blames_a_path = !matches!(result, HostError::NoPath { .. });
     assert!(blames_a_path, "{result}");
 }
 
-/// A host's command that timed out has ended when its caller may reuse the buffer, so its capsule
-/// sends nothing later.
+/// After a timeout, the caller may reuse the buffer, so its capsule must not be sent later.
 #[test]
 fn a_command_that_timed_out_sends_nothing_of_its_reused_buffer() {
     const BLOCK: usize = 4096;

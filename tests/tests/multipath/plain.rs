@@ -1,7 +1,7 @@
 //! Minimal NVMe target without protection against replaced disks.
 //!
-//! A command reaches the current disk of an NSID, even if its host does not expect that disk. Only
-//! a read of log page 04h re-arms the event.
+//! A command reaches the current disk of an NSID, even if its host expects another one. Only a read
+//! of log page 04h re-arms the event.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ use nvme_proto::wire::{
 pub(crate) const BLOCK: usize = 4096;
 const BLOCKS: usize = 16;
 const RECEIVES: u64 = 64;
-/// Memory layout of a connection.
+/// Offsets in the memory of a connection, after the received capsules.
 const RESPONSES: usize = RECEIVES as usize * SQE_BYTES;
 const DATA: usize = RESPONSES + 4096;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -48,18 +48,18 @@ pub(crate) struct Plain {
     _listener: Box<dyn Listener>,
 }
 
-/// Disks of namespace 1; the last one is current.
+/// Disks of namespace 1. The last one is current.
 struct Disks {
     contents: Vec<Vec<u8>>,
     /// True if log page 04h contains NSID 1.
     is_listed: bool,
-    /// True if an event is due.
+    /// True if an event must be sent.
     is_due: bool,
-    /// True from an event until the read of log page 04h.
+    /// True after an event until log page 04h is read.
     is_masked: bool,
-    /// Commands to fail, and their status.
+    /// Number of commands to fail, and their status.
     ///
-    /// First for Identify and Get Log Page on the admin queue, second for the I/O queue.
+    /// The first entry is for Identify and Get Log Page, the second for the I/O queue.
     failing: [(usize, Status); 2],
 }
 
@@ -114,7 +114,8 @@ impl Plain {
         (disks.is_listed, disks.is_due) = (true, true);
     }
 
-    /// Fails the next `questions` commands about namespaces and `io` I/O commands.
+    /// Fails the next `questions` Identify and Get Log Page commands, and the next `io` I/O
+    /// commands.
     pub(crate) fn fail(&self, questions: usize, io: usize, status: Status) {
         let mut disks = self.disks.lock().unwrap();
         disks.failing = [(questions, status), (io, status)];
@@ -144,7 +145,7 @@ struct Connection {
     qp: QpId,
     qid: u16,
     cc: u32,
-    /// Reads of CSTS since CC was set.
+    /// Number of reads of CSTS since CC was set.
     looks: u32,
     event_request: Option<u16>,
     received: Vec<u64>,
@@ -192,7 +193,7 @@ impl Connection {
             is_gone: false,
             endpoint,
         };
-        // The host may send directly after the accept.
+        // Receives are posted before the accept, after which the host may send at once.
         for slot in 0..RECEIVES {
             connection.post_receive(slot);
         }
@@ -346,12 +347,12 @@ impl Connection {
             FabricsType::PROPERTY_GET => {
                 let get = PropertyGetCommand::read_from_bytes(sqe.as_bytes()).unwrap();
                 match get.ofst.get() {
-                    // MQES is 63, CQR is set, CSS is NVM, and TO is 0.
+                    // CAP: MQES is 63, CQR is set, CSS is NVM, TO is 0.
                     offset::CAP => 63 | 1 << 16 | 1 << 37,
                     offset::VS => 0x0001_0400,
                     // A shutdown completes at once.
                     offset::CSTS if self.cc & 0xc000 != 0 => 2 << 2,
-                    // RDY is clear in the first read.
+                    // RDY is clear at the first read, to test polling.
                     offset::CSTS => {
                         self.looks += 1;
                         u64::from(self.looks > 1 && self.cc & 1 != 0)
@@ -364,7 +365,7 @@ impl Connection {
                 (self.cc, self.looks) = (set.value.get() as u32, 0);
                 0
             }
-            // DW0 of Connect is the CNTLID.
+            // Dword 0 of Connect's completion is the CNTLID.
             _ => 1,
         }
     }
@@ -404,7 +405,7 @@ fn identify(sqe: &Sqe, disks: &Disks) -> Vec<u8> {
             id.cntrltype = 1;
             (id.sqes, id.cqes) = (0x66, 0x44);
             id.nn.set(1);
-            // The controller reports namespace events, and supports keyed data blocks.
+            // OAES: namespace attribute events. SGLS: supported, with keyed data blocks.
             id.oaes.set(1 << 8);
             id.sgls.set(1 | 1 << 2);
             id.ioccsz.set(4);

@@ -20,7 +20,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts target `port_id` with this configuration of namespace 1.
+    /// Starts the target with `port_id` and the TOML of namespace 1.
     pub(crate) fn start(port_id: u16, namespace: &str) -> Self {
         let address = own_loopback_address();
         let config = std::env::temp_dir().join(format!("cairn-{address}.toml"));
@@ -85,7 +85,6 @@ impl Process {
         self.signal("-HUP");
     }
 
-    /// Sends SIGSTOP. Packets to the target wait.
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
     }
@@ -103,7 +102,6 @@ impl Process {
         assert!(sent.success());
     }
 
-    /// Options of a host with early loss detection.
     pub(crate) fn options(&self) -> HostOptions {
         let remote = SocketAddr::from((self.address, 4420));
         HostOptions {

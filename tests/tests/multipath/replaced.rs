@@ -1,4 +1,4 @@
-//! The disk of a minimal target is replaced repeatedly under load.
+//! Disk of a minimal target, replaced repeatedly under load.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,6 @@ use crate::plain::{BLOCK, Plain};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Writes until a write fails. Writes may succeed until the target reports the change.
 fn write_until_refused(host: &mut Host, namespace: &cairn_initiator::Namespace) -> HostError {
     let mut buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, &[0xaa; BLOCK]);
@@ -79,7 +78,7 @@ fn several_paths_notice_every_replacement() {
     while !disk.paths().all(|path| path.refused.is_some()) {
         assert!(Instant::now() < end, "the other disk is written for ever");
         let data = Data::whole(&mut buffer);
-        // Commands that wait for the path's identity fail.
+        // Commands that wait for the identification of the disk fail.
         let _ = disk.run(command::write(1, 0, 1), data);
     }
     let error = disk.run(command::flush(1), Data::None).unwrap_err();
@@ -105,7 +104,7 @@ fn a_namespace_that_was_not_opened_is_not_reached() {
     host.shutdown().unwrap();
 }
 
-/// A command is retried five times after the pause given by its status, as in Linux.
+/// A command is retried five times after the delay given by its status, as in Linux.
 #[test]
 fn a_command_that_fails_for_a_while_is_sent_again() {
     let not_ready = Status::NAMESPACE_NOT_READY.with_crd(1);
@@ -127,7 +126,6 @@ fn a_command_that_fails_for_a_while_is_sent_again() {
     );
     assert_eq!(target.failing(), 0);
     assert_eq!(target.contents(0)[3 * BLOCK..4 * BLOCK], [0xaa; BLOCK]);
-    // The number of retries is limited, and DNR prevents retries.
     for (status, left) in [
         (Status::NAMESPACE_NOT_READY, 94),
         (not_ready.with_dnr(), 99),
@@ -151,7 +149,7 @@ fn a_path_that_fails_for_a_while_is_not_lost() {
     target.fail(3, 0, Status::NAMESPACE_NOT_READY);
     let mut disk = connect().unwrap();
     assert_eq!(target.failing(), 0);
-    // An aborted or postponed command is retried.
+    // An aborted or delayed command is retried.
     for status in [
         Status::ABORT_REQUESTED,
         Status::NAMESPACE_NOT_READY.with_crd(1),
@@ -161,7 +159,7 @@ fn a_path_that_fails_for_a_while_is_not_lost() {
         assert_eq!(target.failing(), 0);
     }
     disk.close().unwrap();
-    // A status with DNR is an immediate error.
+    // A status with DNR fails the command at once.
     target.fail(100, 0, Status::INVALID_FIELD.with_dnr());
     let error = connect().unwrap_err().to_string();
     assert!(error.contains("cannot be read"), "{error}");

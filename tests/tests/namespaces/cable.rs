@@ -22,12 +22,12 @@ pub(crate) struct Cable {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Roce {
     V1,
-    /// The endpoint writes VLAN tags.
+    /// RoCE v1 whose endpoint writes the VLAN tags.
     V1Tagged,
-    /// A VLAN interface of the kernel writes tags.
+    /// RoCE v1 over a VLAN interface of the kernel, which writes the tags.
     V1Vlan,
     V2,
-    /// RoCE v2 over a VLAN interface.
+    /// RoCE v2 over a VLAN interface of the kernel.
     V2Vlan,
 }
 
@@ -49,17 +49,16 @@ pub(crate) const V4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 pub(crate) const V6: [&str; 2] = ["fd77::1", "fd77::2"];
 
 pub(crate) const VID: u16 = 5;
-/// Type of service of connections: DSCP 26.
+/// IP type of service of the connections: DSCP 26.
 pub(crate) const TOS: u8 = 26 << 2;
-/// Priority in VLAN tags. Linux's default for sockets would be 2.
+/// Expected priority in VLAN tags. Linux would derive 2 from the type of service by default.
 pub(crate) const PCP: u8 = TOS >> 5;
-/// Option of a VLAN interface that copies the priority to tags.
 const AS_IT_IS: &str = "egress-qos-map 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7";
 
 pub(crate) const BAD: FaultOptions = FaultOptions {
     loss_per_mille: 20,
     duplication_per_mille: 10,
-    // A run of about 200 packets each way contains a few.
+    // A run has about 200 packets in each direction, so some are damaged or reordered.
     corruption_per_mille: 40,
     reordering_per_mille: 10,
     seed: 7,
@@ -85,9 +84,6 @@ impl Cable {
         })
     }
 
-    /// Runs target and host in separate namespaces, then checks the captured frames.
-    ///
-    /// Records a skip without support for namespaces or required VLANs.
     pub(crate) fn join(
         self,
         target: impl FnOnce() + Send + 'static,
@@ -105,7 +101,7 @@ impl Cable {
 
     /// Runs target and host without a capture, for tests that cut the connection.
     ///
-    /// `target` prepares its end before the host starts.
+    /// `target` prepares its end before the host starts, and returns the function to run.
     pub(crate) fn join_unwatched<Run: FnOnce()>(
         self,
         target: impl FnOnce(FarEnd) -> Run + Send + 'static,
@@ -125,7 +121,7 @@ impl Cable {
             tid_out.send(thread_id()).unwrap();
             if linked_in.recv().is_ok() {
                 host();
-                // The namespace and veth pair end with this thread.
+                // The namespace and the veth pair are deleted when this thread ends.
                 let _ = checked_in.recv();
             }
         });
@@ -170,12 +166,10 @@ impl Cable {
     }
 }
 
-/// Host's namespace, for the target's thread.
 #[derive(Clone, Copy)]
 pub(crate) struct FarEnd(i32);
 
 impl FarEnd {
-    /// Creates the veth pair and configures both ends.
     pub(crate) fn lay(self, cable: &Cable) {
         let Self(tid) = self;
         ip(&format!(
@@ -201,7 +195,7 @@ impl FarEnd {
     }
 }
 
-/// Moves the thread to a new network namespace. Returns false without permission.
+/// Moves the thread to a new network namespace. Returns false without the permission.
 fn leave_the_network() -> bool {
     // SAFETY: affects only the calling thread, and takes no pointers.
     unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 }

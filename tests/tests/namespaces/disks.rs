@@ -1,4 +1,4 @@
-//! Verified reads and writes over the veth pair.
+//! Verified reads and writes between network namespaces.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::cable::{Cable, TOS};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const BLOCK_BYTES: usize = 4096;
-/// Transfer sizes, alternating between queues: 2 MiB in each direction.
+/// Transfer lengths in bytes, 2 MiB in each direction, alternating between queues.
 const TRANSFERS: [usize; 12] = [
     BLOCK_BYTES,
     1 << 20,
@@ -38,7 +38,7 @@ pub(crate) fn run(cable: Cable) {
     join(cable, |host, _| write_and_read_back(host));
 }
 
-/// Checks that a block of several packets never mixes two writes.
+/// Checks that a read of a block of several packets never mixes two writes.
 pub(crate) fn blocks_are_whole(cable: Cable) {
     join(cable, |writer, connect| {
         let mut reader = connect();
@@ -70,7 +70,7 @@ fn join(cable: Cable, work: impl FnOnce(&mut Host, &dyn Fn() -> Host) + Send + '
         let provider: Arc<dyn Provider> = Arc::new(cable.provider());
         let target = Target::start(config, vec![provider]).unwrap();
         address_out.send(target.addresses()[0]).unwrap();
-        // An error of the host is a panic, which is reported separately.
+        // The channel is closed if the host panicked, which is reported separately.
         let _ = over_in.recv_timeout(PATIENCE);
         target.stop().unwrap();
     };

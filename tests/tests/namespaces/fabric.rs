@@ -1,4 +1,4 @@
-//! A connection with every type of work request.
+//! Connection with every type of work request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -70,7 +70,6 @@ impl End {
             .unwrap();
     }
 
-    /// Sleeps on the endpoint's descriptors until `pick` returns a value.
     fn wait<T>(&mut self, what: &str, pick: impl FnMut(&mut Self) -> Option<T>) -> T {
         self.wait_napping(what, PATIENCE, pick)
     }
@@ -140,7 +139,7 @@ fn qp_options() -> QpOptions {
 
 /// Echoes a host's messages until it disconnects.
 ///
-/// `echoed` receives the acknowledgement of the last echo.
+/// The host reports on `echoed` that its last echo has arrived.
 fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sender<()>) {
     let provider = cable.provider();
     let (sender, requests) = channel();
@@ -223,12 +222,13 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
         assert!(read == bytes, "round {round}: the echo is mangled");
         end.post_receive();
     }
-    // Without this wait, a disconnect would flush the last echo if its acknowledgement was lost.
+    // A disconnect would flush the last echo if its acknowledgement was lost, so this waits for the
+    // acknowledgement.
     let nap = Duration::from_millis(2);
     end.wait_napping("the last acknowledgement", nap, |_| echoed.try_recv().ok());
     end.endpoint.disconnect(qp);
     end.event("Closed", |event| matches!(event, Event::Closed { .. }));
-    // An endpoint about to sleep publishes its counters.
+    // An endpoint publishes its counters when armed.
     end.endpoint.arm().unwrap();
     check_counters(&provider, cable);
 }

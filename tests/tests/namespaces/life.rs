@@ -1,6 +1,6 @@
 //! Interface changes under verified I/O: link down, address removed, interface replaced.
 //!
-//! Both ends recover when connectivity returns, without loss of acknowledged data.
+//! Both ends must recover when the network returns, without loss of acknowledged data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::cable::{Cable, FarEnd, ip};
 const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK_BYTES: usize = 4096;
 const BLOCKS: u64 = 64;
-/// Transfers that prove the continuation of I/O.
+/// Number of transfers that shows that I/O continues.
 const TRANSFERS: u64 = 50;
 
 #[derive(Default)]
@@ -61,7 +61,7 @@ pub(crate) fn run(cable: Cable) {
                 trial.befall(&cable, far_end, &seen);
             }
             seen.over.store(true, Ordering::Relaxed);
-            // The host disconnects with the link up.
+            // The link is up when the host disconnects.
             seen.wait("the host's disconnect", &seen.lost, 1);
             target.stop().unwrap();
         }
@@ -87,7 +87,7 @@ pub(crate) fn run(cable: Cable) {
 
 #[derive(Debug, Clone, Copy)]
 enum Trial {
-    /// A forged ICMP message reduced the route's MTU.
+    /// A forged ICMP message has reduced the route's MTU.
     PathMtuForged,
     /// The link is down for less than a connection timeout.
     Blink,
@@ -95,13 +95,15 @@ enum Trial {
     HostsLinkDown,
     TargetsAddressGone,
     HostsAddressGone,
-    /// The drivers of both interfaces are reloaded.
+    /// Both interfaces are deleted and created again, as by reloaded drivers.
     Replaced,
 }
 
 impl Trial {
-    /// Only one type runs all trials, because each takes a connection timeout. RoCE v1 uses MAC
-    /// addresses: a connection needs its interface, but no IP address.
+    /// Returns the changes to test.
+    ///
+    /// Only one cable type runs all, because each takes a connection timeout. RoCE v1 addresses
+    /// peers by MAC, so it needs an interface, but no IP address.
     fn of(cable: &Cable) -> Vec<Self> {
         let every = vec![
             Self::PathMtuForged,
@@ -143,7 +145,7 @@ impl Trial {
         }
         match self {
             Self::Replaced => far_end.lay(cable),
-            // Routes exist until the links go down.
+            // Routes are lost when links go down.
             Self::PathMtuForged => {}
             _ => far_end.plug_in_again(cable),
         }

@@ -1,7 +1,7 @@
 //! Target and host in network namespaces connected by a veth pair.
 //!
-//! Covers MTUs, IP and RoCE versions, VLAN tags and faults. Packets cross the kernel's network
-//! stack, and a packet socket checks them. Without root, the tests are skipped.
+//! The tests cover MTUs, IP and RoCE versions, VLAN tags and faults. Packets cross the kernel's
+//! network stack, and a packet socket captures them. Without root, the tests are skipped.
 
 mod cable;
 mod disks;

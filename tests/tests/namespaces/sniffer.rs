@@ -14,7 +14,7 @@ use crate::cable::{Cable, PCP, VID};
 
 pub(crate) struct Sniffer(OwnedFd);
 
-/// Captured frame, including the tag stripped by the kernel.
+/// Captured frame, with the VLAN tag that the kernel had removed.
 #[derive(Debug, Clone)]
 pub(crate) struct Sniffed {
     ethernet: Ethernet,
@@ -127,21 +127,21 @@ fn read(bytes: &[u8], tag: Option<u16>) -> Sniffed {
     Sniffed { ethernet, roce }
 }
 
-/// First bit of the endpoint number in a QPN.
+/// Number of the lowest bit of a queue pair number that identifies the endpoint.
 const ENDPOINT_SHIFT: u32 = 18;
 
 pub(crate) fn check_frames(frames: &[Sniffed], cable: &Cable) {
     let all: Vec<_> = frames.iter().filter_map(|f| Some((f, f.roce?))).collect();
     assert!(all.len() > 100, "{} frames", all.len());
     let mut broken = 0;
-    // Endpoint by sender and flow.
+    // Endpoint by sender and flow label or port.
     let mut flows = HashMap::new();
     for (frame, roce) in &all {
         assert_eq!(roce.is_v1, cable.roce.is_v1(), "{frame:?}");
         let vid = frame.ethernet.vlan.map(|tag| tag.vid);
         assert_eq!(vid, cable.roce.is_tagged().then_some(VID), "{frame:?}");
         if !roce.is_intact {
-            // UDP packets are captured before segmentation.
+            // UDP packets are captured before segmentation, so their checksums may not be final.
             broken += 1;
             continue;
         }

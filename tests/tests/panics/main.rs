@@ -1,4 +1,4 @@
-//! A panic ends only one reactor with its resources.
+//! A panic must end only one reactor and the queues on it.
 
 mod rig;
 
@@ -21,7 +21,7 @@ use cairn_tests::saboteur::MESSAGE;
 
 use rig::{BLOCK, FATAL_BLOCKS, Rig, alone, on_loopback, on_soft, on_soft_that_panics};
 
-/// Blocks of half of the disk; each of two hosts uses one half.
+/// Number of blocks in half of the disk. Each of two hosts uses one half.
 const HALF: u64 = 64;
 
 #[test]
@@ -59,7 +59,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Runs I/O of a bystander without errors, and returns the number of rounds.
+/// Runs I/O of a bystander, which must not fail. Returns the number of rounds.
 fn watch(rig: &Rig, ready: &mpsc::Sender<()>, stop: &AtomicBool) -> u32 {
     let mut bystander = rig.connect_apart("bystander");
     ready.send(()).unwrap();
@@ -84,7 +84,7 @@ fn panic_before(rig: &Rig) {
     });
     let cntlid = torn.cntlid();
     rig.saboteur.arm(1);
-    // The host reconnects and repeats the read.
+    // The host connects again and repeats the read.
     let bytes = read(&mut victim, 0, FATAL_BLOCKS).unwrap();
     assert_eq!(bytes, written[..bytes.len()]);
     assert_eq!(read_all(&mut victim, 0), written);
@@ -100,7 +100,6 @@ fn panic_before(rig: &Rig) {
         torn.poll();
         rig.is_at_rest(0)
     });
-    // A user-space host responds only when polled.
     let mut alive = || {
         victim.poll();
         torn.poll();
@@ -180,13 +179,13 @@ fn a_read_that_a_disk_ends_late_hits_no_memory_of_others() {
     });
     tickets.into_iter().for_each(|ticket| victim.forget(ticket));
     rig.saboteur.arm(1);
-    // Commands to memory do not wait for the disk.
+    // Commands to a memory namespace do not wait for the disk.
     let lost = read_of(&mut victim, 2, 0, FATAL_BLOCKS);
     assert!(matches!(lost, Err(HostError::Lost { .. })), "{lost:?}");
     drop(victim);
     let mut next = rig.connect_once("victim");
     assert_eq!(rig.orphans(0), tickets.len() as u64);
-    // Reads are no reason for the next host to wait.
+    // Outstanding reads do not delay the next association; only writes do.
     rig.disk().release(Operation::Read);
     assert_eq!(read_all(&mut next, 0), written);
     rig.until("an end of all that the reactor held", || rig.is_at_rest(0));
@@ -208,7 +207,7 @@ fn a_panic_in_the_middle_of_a_connect_leaves_no_controller() {
     rig.target.stop().unwrap();
 }
 
-/// Uses a real ring and file, with commands in all stages.
+/// This test uses io_uring and a file, with commands in all stages.
 #[test]
 fn a_panic_amid_much_work_loses_nothing_that_was_acknowledged() {
     let _alone = alone();
@@ -250,7 +249,7 @@ fn a_panic_over_one_connection_request_refuses_it_and_no_other() {
     rig.saboteur.arm_request();
     let refused = rig.try_connect_once("second");
     assert!(refused.is_err());
-    // The reject precedes the count.
+    // The reject is sent before the panic is counted.
     rig.until("the count", || rig.control_panics("connect") == 1);
     write(&mut host, 7, &[1; BLOCK]).unwrap();
     let second = rig.connect_once("second");
@@ -259,7 +258,7 @@ fn a_panic_over_one_connection_request_refuses_it_and_no_other() {
     rig.target.stop().unwrap();
 }
 
-/// Only connections of the same device end, and their hosts reconnect.
+/// Only connections of the same device end, and their hosts connect again.
 #[test]
 fn a_panic_in_connection_management_ends_the_connections_of_its_device() {
     let _alone = alone();
@@ -280,7 +279,7 @@ fn a_panic_in_connection_management_ends_the_connections_of_its_device() {
             let written = write_all(&mut victim, 0);
             let cntlid = victim.cntlid();
             panics.store(1, Ordering::Relaxed);
-            // The first REQ panics, and its retry succeeds.
+            // The first REQ causes the panic, and its retry succeeds.
             let mut second = rig.connect_once("second");
             rig.until("the victim's new association", || {
                 victim.poll();
@@ -340,7 +339,7 @@ fn panics_without_end_end_the_process() {
             break status;
         }
         assert!(Instant::now() < end, "it goes on");
-        // The process may be ending.
+        // Connecting fails if the process is ending.
         if let Ok(mut host) = Host::connect(&Soft::default(), rig::lone_host(remote)) {
             let lost = read(&mut host, 0, FATAL_BLOCKS);
             assert!(lost.is_err());
@@ -403,7 +402,6 @@ fn read_all(host: &mut Host, first: u64) -> Vec<u8> {
 fn open_files(mut meanwhile: impl FnMut()) -> usize {
     let until = Instant::now() + Duration::from_secs(1);
     let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    // A metrics connection may still be closing.
     let mut least = count();
     while Instant::now() < until {
         least = least.min(count());

@@ -1,6 +1,6 @@
-//! Target with two reactors that panic at reads of [`FATAL_BLOCKS`].
+//! Target whose two reactors panic at reads of [`FATAL_BLOCKS`].
 //!
-//! Hosts choose the reactors of their queues.
+//! Tests choose the reactors of each host's queues by the order of connecting.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
@@ -38,9 +38,9 @@ pub(crate) fn on_soft() -> Network {
     (network, own_loopback_address().into(), None)
 }
 
-/// Network whose connection management panics as often as the counter says.
+/// Returns a network whose connection management panics as often as the counter says.
 ///
-/// Hosts use another network.
+/// Only the target uses it.
 pub(crate) fn on_soft_that_panics() -> (Network, Arc<AtomicUsize>) {
     let panics: Arc<AtomicUsize> = Arc::default();
     let left = Arc::clone(&panics);
@@ -153,8 +153,8 @@ impl Rig {
 
     /// Connects the first host, with all queues on reactor 1.
     pub(crate) fn connect_apart(&self, name: &str) -> Host {
-        // A queue goes to the first reactor with the fewest queues of its type. Admin queues
-        // alternate between the reactors, and those on reactor 0 stay.
+        // The target assigns a queue to the first reactor with the fewest queues of its type. Admin
+        // queues of fillers alternate between reactors; those on reactor 1 leave again.
         let admin = |n: usize| self.connect(self.options(&format!("filler-{n}"), 0));
         let mut fillers: Vec<_> = (0..5).map(|n| Some(admin(n))).collect();
         for n in [1, 3] {
@@ -174,12 +174,12 @@ impl Rig {
         self.connect(self.options(name, 1))
     }
 
-    /// Connects a later host, with all queues on reactor 0 and reconnection.
+    /// Connects a later host, with all queues on reactor 0. It reconnects by itself.
     pub(crate) fn connect_back(&self, name: &str) -> Host {
         self.connect(self.coming_back(name, 1))
     }
 
-    /// Connects the third host, with a queue on each reactor and reconnection.
+    /// Connects the third host, with a queue on each reactor. It reconnects by itself.
     pub(crate) fn connect_torn(&self, name: &str) -> Host {
         self.connect(self.coming_back(name, 2))
     }
@@ -238,7 +238,7 @@ impl Rig {
         self.of_reactor("cairn_reactor_panics_total", reactor)
     }
 
-    /// Connects later hosts as from another process.
+    /// Connects later hosts with another provider, as from another process.
     pub(crate) fn separate_hosts(&mut self) {
         self.network = Arc::new(Soft::default());
     }

@@ -1,7 +1,7 @@
-//! A write of a host that disconnected while threads of the target were stopped.
+//! Write of a host that disconnected while threads of the target were stopped.
 //!
-//! The target must not execute such a write, in whichever order its threads resume: the host may
-//! already have sent the write again on another path.
+//! The target must not execute it, in whichever order its threads resume: the host may already have
+//! sent it again on another path.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use crate::host::{Simulated, Traits};
 use crate::world::{self, Plan, Stopped};
 
 const BLOCK: usize = 4096;
-/// Shorter than KATO, but enough for a disconnect.
+/// Shorter than KATO, but long enough for a disconnect.
 const STOP: Duration = Duration::from_secs(1);
-/// Time until sent packets have arrived.
+/// Time in which sent packets arrive.
 const ARRIVAL: Duration = Duration::from_millis(100);
 
-/// Thread of the target that resumes after the stop.
+/// Threads of the target that resume after the stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Resumes {
-    /// Connection management, until the end.
+    /// Connection management, which then keeps running.
     Manager,
-    /// Reactors and control plane, until the end.
+    /// Reactors and control plane, which then keep running.
     Target,
-    /// Workers of the disks, up to their next scheduling point.
+    /// Workers of the disks, which run to their next scheduling point.
     Workers,
 }
 
@@ -35,7 +35,7 @@ enum Resumes {
 enum StopsAt {
     /// Before the write arrives.
     Network,
-    /// When a worker has received the write and has not read the clock.
+    /// A worker has received the write, and has not yet read the clock.
     Worker,
 }
 
@@ -45,8 +45,8 @@ const ALL: Stopped = Stopped {
     workers: true,
 };
 
-/// Returns all orders in which the threads can resume. Workers have two scheduling points on the
-/// way of a write.
+/// Returns all orders in which the threads can resume. A write passes two scheduling points of
+/// workers.
 fn orders() -> Vec<Vec<Resumes>> {
     use Resumes::{Manager, Target, Workers};
     let mut orders = vec![Vec::new()];
@@ -73,7 +73,7 @@ fn pass(time: Duration) {
     }
 }
 
-/// Returns true if the target executed the write of a host that disconnected during the stop.
+/// Returns true if the target executed the write of the host that disconnected during the stop.
 fn is_made(seed: u64, stops_at: StopsAt, order: &[Resumes], planted: bool) -> bool {
     let mut random = Random::new(seed);
     let name = format!("departed-{planted}-{seed}");
@@ -100,7 +100,7 @@ fn is_made(seed: u64, stops_at: StopsAt, order: &[Resumes], planted: bool) -> bo
         recovers: false,
     };
     let mut host = Simulated::connect(&traits, true).expect("nothing ails it");
-    // Every reactor is asleep now.
+    // All reactors sleep now.
     pass(ARRIVAL);
     let first = match stops_at {
         StopsAt::Network => ALL,
@@ -143,8 +143,8 @@ fn a_host_that_left_during_a_stop_writes_nothing_whichever_thread_goes_on_first(
     }
 }
 
-/// The orders find work that a worker returns and that is submitted again although its queue was
-/// closed meanwhile.
+/// The planted bug drops cancellations: a write returned by a worker is submitted again although
+/// its queue was closed.
 #[test]
 fn a_cancellation_that_gets_lost_is_found() {
     let found = |order: &Vec<Resumes>| is_made(0, StopsAt::Worker, order, true);

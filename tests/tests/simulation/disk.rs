@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use cairn_sim::Random;
 
-/// Expected contents and outstanding commands of a namespace's blocks.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) nsid: u32,
@@ -22,9 +21,9 @@ struct Block {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     Zeroes,
-    /// Content generated from this seed by `block_of`.
+    /// Contents generated from this seed by `block_of`.
     Of(u64),
-    /// The block may have any content, because a write ended without a completion.
+    /// A write ended without a completion, so the block may have old or new contents.
     Unknown,
 }
 
@@ -46,7 +45,8 @@ impl Disk {
         self.blocks.len()
     }
 
-    /// Overlapping commands with a write have undefined results (Base, 3.3.2).
+    /// Returns true if a new command cannot overlap with a write, whose result would be undefined
+    /// (Base, 3.3.2).
     pub(crate) fn is_free(&self, range: &Range<usize>, writes: bool) -> bool {
         let free = |block: &Block| !(block.writer || writes && block.readers > 0);
         self.blocks[range.clone()].iter().all(free)
@@ -98,7 +98,7 @@ impl Disk {
         blocks.find_map(differs)
     }
 
-    /// New data generated from consecutive seeds.
+    /// Returns new data for a range, generated from consecutive seeds.
     pub(crate) fn fresh(&self, range: &Range<usize>, seed: u64) -> Vec<u8> {
         let seeds = seed..seed + range.len() as u64;
         seeds.flat_map(|seed| self.block_of(seed)).collect()

@@ -1,4 +1,4 @@
-//! Host that checks each of its commands.
+//! Simulated host that checks the result of each command.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use nvme_proto::wire::{Sqe, Status};
 use crate::disk::Disk;
 use crate::world;
 
-/// Maximum duration of a command with reconnects.
+/// Maximum duration of a command, including reconnects.
 const PATIENCE: Duration = Duration::from_secs(900);
 const SLOTS: usize = 24;
 
@@ -34,12 +34,11 @@ pub(crate) struct Traits {
 
 pub(crate) struct Simulated {
     pub(crate) controller: Controller,
-    /// Buffers by slot; a command in flight owns its buffer.
     buffers: Vec<Option<Buffer>>,
     traits: Traits,
-    /// Outstanding commands by position in the buffer.
+    /// Outstanding commands by slot.
     slots: Vec<Option<Pending>>,
-    /// Outstanding Aborts, each with its victim.
+    /// Outstanding Aborts, each with the command to abort.
     aborts: Vec<(Ticket, Ticket)>,
     next_seed: u64,
     /// True if connections may be lost, because the network is cut or loses many packets.
@@ -52,7 +51,7 @@ struct Pending {
     disk: usize,
     range: Range<usize>,
     since: Instant,
-    /// Key of a buffer whose key the response invalidates.
+    /// Remote key that the response invalidates.
     key: Option<u32>,
     may_be_aborted: bool,
 }
@@ -134,7 +133,9 @@ impl Simulated {
         self.slots.iter().flatten().count() + self.aborts.len()
     }
 
-    /// Performs due work, then advances to the next event. An error ends the association.
+    /// Performs due work, then advances to the next event.
+    ///
+    /// An error ends the association.
     pub(crate) fn step(&mut self, disks: &mut [Disk], latest: Instant) -> Result<(), HostError> {
         let now = world::now();
         let mut busy = true;
@@ -142,7 +143,6 @@ impl Simulated {
             busy = self.controller.poll(now);
             self.collect(disks);
             self.take_events()?;
-            // Checks for arrivals before sleeping.
             busy |= self.controller.endpoint().arm()?;
         }
         let deadline = self.controller.next_deadline().unwrap_or(latest);
@@ -170,7 +170,8 @@ impl Simulated {
         Ok(())
     }
 
-    /// Checks that a loss has an acceptable reason and that the peer followed the protocol.
+    /// Checks that a lost connection has an acceptable reason, and that the peer followed the
+    /// protocol.
     fn check(&self, error: &HostError) {
         let of_protocol = matches!(
             error,
@@ -267,7 +268,8 @@ impl Simulated {
             range,
             since: world::now(),
             key: key.filter(|_| invalidates),
-            // An Abort may reach the next command with the CID of its victim.
+            // An outstanding Abort may reach this command if it has the CID of the command to
+            // abort.
             may_be_aborted: self
                 .aborts
                 .iter()
@@ -421,7 +423,6 @@ impl Simulated {
         Ok(())
     }
 
-    /// Sends only Keep Alives for some time.
     pub(crate) fn idle(&mut self, disks: &mut [Disk], time: Duration) -> Result<(), HostError> {
         let until = world::now() + time;
         while world::now() < until {
@@ -474,7 +475,7 @@ impl Simulated {
     }
 
     pub(crate) fn reset(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
-        // The reset loses commands that are not safe to repeat.
+        // A reset loses commands that are not safe to repeat.
         let excused = std::mem::replace(&mut self.excused, true);
         self.controller.reset();
         while !self.controller.is_live() {
@@ -484,7 +485,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Forgets the host. Outstanding commands may take effect.
+    /// Drops the host. Outstanding commands may still take effect.
     pub(crate) fn forget(self, disks: &mut [Disk]) {
         for pending in self.slots.into_iter().flatten() {
             let disk = &mut disks[pending.disk];

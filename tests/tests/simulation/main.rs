@@ -30,10 +30,10 @@ use crowd::Crowd;
 use scenario::{Scenario, Trouble};
 use weather::for_each_seed;
 
-/// Maximum seeds until a planted bug is found.
+/// Maximum number of seeds until a planted bug is found.
 const PLANTED_SEEDS: u64 = 20;
 
-/// I/O without trouble succeeds, which validates the model.
+/// I/O without faults validates the model.
 #[test]
 fn fair_weather() {
     for_each_seed("fair_weather", 100, |seed| {
@@ -41,7 +41,6 @@ fn fair_weather() {
     });
 }
 
-/// Faults cost time but no data.
 #[test]
 fn foul_weather() {
     for_each_seed("foul_weather", 800, |seed| {
@@ -49,7 +48,7 @@ fn foul_weather() {
     });
 }
 
-/// Hosts reset controllers, leave with outstanding commands, and return.
+/// Hosts reset controllers, disconnect with outstanding commands, and return.
 #[test]
 fn coming_and_going() {
     for_each_seed("coming_and_going", 600, |seed| {
@@ -57,7 +56,6 @@ fn coming_and_going() {
     });
 }
 
-/// Hosts vanish without a disconnect, and the target releases their resources.
 #[test]
 fn vanishing() {
     for_each_seed("vanishing", 400, |seed| {
@@ -73,7 +71,7 @@ fn partitions() {
     });
 }
 
-/// Both runs of a seed send the same packets, so that failures can be replayed.
+/// Two runs of a seed must send the same packets, so that failures can be replayed.
 #[test]
 fn a_seed_is_a_run() {
     for_each_seed("a_seed_is_a_run", 20, |seed| {
@@ -100,13 +98,11 @@ fn hosts_that_die() {
     crowd("hosts_that_die", 120, crowd::Trouble::Dying);
 }
 
-/// Some pauses are longer than KATO.
 #[test]
 fn hosts_that_pause() {
     crowd("hosts_that_pause", 80, crowd::Trouble::HostPause);
 }
 
-/// Packets wait for the target, and hosts give up.
 #[test]
 fn a_target_that_pauses() {
     crowd("a_target_that_pauses", 120, crowd::Trouble::TargetPause);
@@ -122,25 +118,22 @@ fn power_cuts() {
     crowd("power_cuts", 120, crowd::Trouble::PowerCut);
 }
 
-/// The clock jumps forward, as on a machine that was asleep.
 #[test]
 fn clock_jumps() {
     crowd("clock_jumps", 80, crowd::Trouble::ClockJump);
 }
 
-/// Hosts share a disk by two targets, and wait before each move.
+/// Hosts share a disk through two targets, and wait before each move.
 #[test]
 fn two_targets_on_one_disk() {
     crowd("two_targets_on_one_disk", 200, crowd::Trouble::TwoTargets);
 }
 
-/// Hosts of other disks are not delayed.
 #[test]
 fn a_disk_that_hangs() {
     crowd("a_disk_that_hangs", 80, crowd::Trouble::Hang);
 }
 
-/// Each planted disk bug is found within a few seeds.
 #[test]
 fn planted_bugs_are_found() {
     for (lie, trouble) in [

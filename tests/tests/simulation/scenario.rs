@@ -15,10 +15,10 @@ use crate::world::{self, Plan};
 use cairn_sim::network::Weather;
 use cairn_sim::seeds::is_replay;
 
-/// Time limit for releasing resources: keep alive and idle timeouts of a vanished host, and the end
-/// of connections.
+/// Time limit for the release of resources: keep alive and idle timeouts of a vanished host, and
+/// the end of connections.
 const LETTING_GO: Duration = Duration::from_secs(300);
-/// Maximum connection attempts if network faults break connections.
+/// Maximum number of connection attempts if faults break connections.
 const ATTEMPTS: u32 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,6 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     pub(crate) fn new(seed: u64, trouble: Trouble) -> Self {
-        /// Number of runs, for unique file names of parallel tests.
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let mut random = Random::new(seed);
@@ -100,7 +99,7 @@ impl Scenario {
             self.mdts_bytes / 1024,
             [0, 4, 8][random.below(3) as usize],
         );
-        // Unlike a memory disk, a file disk uses bounce buffers.
+        // Unlike a memory disk, a file disk uses data buffers.
         let file = self.file.export(4096);
         config += &subsystem(NQN, &["mem:100KiB block_size = 512", &file]);
         Plan {
@@ -134,7 +133,9 @@ impl Scenario {
         panic!("no connection in {ATTEMPTS} attempts");
     }
 
-    /// Runs I/O and the trouble. An error ends the association.
+    /// Runs I/O and, at a random command, the fault.
+    ///
+    /// An error ends the association.
     fn use_it(&mut self, host: &mut Simulated) -> Result<(), HostError> {
         let commands = 10 + self.random.below(40);
         let trouble_at = self.random.below(commands);
@@ -169,7 +170,6 @@ impl Scenario {
         host.finish(&mut self.disks)
     }
 
-    /// Cuts the network, mostly for a short time.
     fn cut(&mut self, host: &mut Simulated) -> Result<(), HostError> {
         let time_ms = match self.random.below(3) {
             0 => self.random.below(60_000),
@@ -185,7 +185,7 @@ impl Scenario {
         while result.is_ok() && world::now() < until {
             result = host.step(&mut self.disks, until);
         }
-        // A host that gave up reconnects after the network healed.
+        // A host that gave up reconnects after the network has healed.
         while world::now() < until {
             world::with(|world| world.advance(until));
         }
@@ -201,7 +201,7 @@ impl Scenario {
     fn end(&mut self, host: &mut Simulated) -> Result<(), HostError> {
         match (self.trouble, self.random.below(3)) {
             (Trouble::Vanishing, _) => {
-                // The network drops all packets of this host for ever.
+                // The network drops all packets of this host from now on.
                 let address = self.address();
                 world::note(|| "vanishes".to_owned());
                 world::with(|world| world.network.cut_off.push(address));
@@ -229,7 +229,7 @@ impl Scenario {
         }
     }
 
-    /// Verifies all disks with an untroubled host.
+    /// Reads and verifies all disks with a new host and without faults.
     fn verify(&mut self) {
         world::with(|world| world.network.weather = Weather::FAIR);
         world::note(|| "at last, everything is read".to_owned());

@@ -10,7 +10,8 @@ use cairn_sim::seeds;
 
 use crate::world;
 
-/// Congestion byte of the BTH, excluded from the ICRC because routers may change it.
+/// Offset of the BTH byte with congestion marks, excluded from the ICRC because routers may change
+/// it.
 const BTH_CONGESTION: usize = 4;
 
 pub(crate) type Network = network::Network<Instant, Carried>;
@@ -31,8 +32,8 @@ impl Packet for Carried {
 
     fn flip(&mut self, bit: usize) -> bool {
         if self.0.destination.is_ipv4() {
-            // The UDP checksum detects every flipped bit; the ICRC may not, and over IPv4 is weak
-            // for a receiver without the identification.
+            // The UDP checksum detects every flipped bit. The ICRC over IPv4 may not, for a
+            // receiver without the IP identification.
             return false;
         }
         if bit / 8 != BTH_CONGESTION {
@@ -46,7 +47,6 @@ impl Packet for Carried {
     }
 }
 
-/// Runs `case` for many seeds, or with a trace for the seed to replay.
 pub(crate) fn for_each_seed(test: &str, default: u64, case: impl Fn(u64) + RefUnwindSafe) {
     if seeds::is_replay() {
         let _ = tracing_subscriber::fmt()

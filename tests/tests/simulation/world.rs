@@ -1,6 +1,6 @@
-//! Simulated clock, network and target.
+//! Simulated clock, network and target of the calling thread.
 //!
-//! One world for each thread, which waiting code can advance.
+//! Waiting code advances the clock.
 
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,14 +25,14 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// Maximum steps without progress of time; more mean an endless loop.
+/// Maximum number of steps without progress of the clock. More are an endless loop.
 const STEPS_MAX: u32 = 10_000;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) path_mtu: u8,
     pub(crate) ipv6: bool,
-    /// Target configuration without a listener.
+    /// Configuration of the target without its listener.
     pub(crate) config: String,
     pub(crate) trace: bool,
 }
@@ -46,22 +46,20 @@ pub(crate) struct World {
     host_side: Soft,
     target: SteppedTarget,
     target_address: IpAddr,
-    /// Digest of the events on the wire.
+    /// Digest of the packets sent.
     digest: DefaultHasher,
     trace: bool,
     idle_steps: u32,
     pub(crate) stopped: Stopped,
-    /// Planted bug: changes returned by workers lose their cancellations.
+    /// Planted bug: commands returned by workers lose their cancellation.
     pub(crate) loses_cancellations: bool,
 }
 
-/// Stopped threads of the target, in any combination the system's scheduler may produce.
+/// Stopped threads of the target.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stopped {
     pub(crate) manager: bool,
-    /// Reactors and control plane.
     pub(crate) target: bool,
-    /// Worker threads of the disks.
     pub(crate) workers: bool,
 }
 
@@ -75,8 +73,8 @@ pub(crate) fn end() {
     drop(WORLD.with(|slot| slot.borrow_mut().take()));
 }
 
-/// Leaks the world of this thread. A failed world must not report its unanswered commands as
-/// another failure.
+/// Leaks the world of this thread, so that a failed run does not report its unanswered commands as
+/// a further failure.
 pub(crate) fn abandon() {
     std::mem::forget(WORLD.with(|slot| slot.borrow_mut().take()));
 }
@@ -137,7 +135,7 @@ impl World {
         }
     }
 
-    /// Moves each worker thread to its next scheduling point. Returns whether a worker moved.
+    /// Moves each worker thread to its next scheduling point. Returns true if one moved.
     pub(crate) fn step_workers(&mut self) -> bool {
         self.target.step_workers(self.loses_cancellations)
     }
@@ -157,7 +155,6 @@ impl World {
         self.host_side.clone()
     }
 
-    /// Resources of the target, and connections in the managers of both sides.
     pub(crate) fn usage(&self) -> (Usage, [usize; 2]) {
         let connections = [&self.target_side, &self.host_side].map(Soft::connections);
         (self.target.usage(), connections)
@@ -167,7 +164,7 @@ impl World {
         self.clock.now().duration_since(self.start)
     }
 
-    /// Digest that is equal for all runs of a seed.
+    /// Returns a digest that is equal for all runs of a seed.
     pub(crate) fn digest(&self) -> u64 {
         self.digest.finish()
     }
@@ -192,7 +189,6 @@ impl World {
         };
         let now = self.clock.now();
         let workers = (!self.stopped.workers && self.step_workers()).then_some(now);
-        // Handle the connection requests of the target.
         let deadlines = [managers, target, workers, self.step_managers()];
         while let Some(frame) = self.wire.take_sent() {
             self.send(now, frame);
@@ -228,8 +224,8 @@ impl World {
         let from_target = frame.source.ip() == self.target_address;
         let trace = self.trace.then(|| describe(&frame));
         let length = frame.bytes.len();
-        // The digest covers opcode, flags, partition and PSN. Memory addresses, random keys,
-        // command payloads and ICRCs differ between runs.
+        // The digest covers opcode, flags, partition and PSN. Addresses, keys, payloads and ICRCs
+        // differ between runs.
         let start = frame.bytes.first_chunk::<12>().copied();
         let fate = self.network.send(now, Carried(frame));
         let at_ns = now.duration_since(self.start).as_nanos();

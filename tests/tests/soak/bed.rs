@@ -13,7 +13,7 @@ use cairn_tests::process::TargetProcess;
 use crate::patience::Patience;
 use crate::resources::Resources;
 
-/// Size of each disk; the load uses half of it.
+/// Size of each disk in bytes. The load uses half of it.
 const DISK_BYTES: u64 = 4 << 20;
 /// Time limit for the release of a round's resources, excluding time without CPU.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -21,16 +21,16 @@ const PATIENCE: Duration = Duration::from_secs(40);
 pub(crate) struct Bed {
     pub(crate) shared: FaultyDisk,
     pub(crate) troubled: FaultyDisk,
-    /// Namespace 3 of the first target, for a bystander without errors.
+    /// Disk of the first target's namespace 3, without faults, for a bystander.
     _healthy: Scratch,
     pub(crate) targets: [TargetProcess; 2],
     pub(crate) load: Load,
-    /// Resources of both targets and this process while only the load's host is connected.
+    /// Resources of both targets and of this process while only the load's host is connected.
     quiet: [Resources; 3],
 }
 
 impl Bed {
-    /// Returns `None` if disks cannot be mounted.
+    /// Returns `None` if faulty disks cannot be mounted.
     pub(crate) fn new() -> Option<Self> {
         let shared = FaultyDisk::mount("soak-shared", DISK_BYTES)?;
         let troubled = FaultyDisk::mount("soak-troubled", DISK_BYTES)?;
@@ -71,7 +71,7 @@ impl Bed {
         [first, second, Resources::of_process("self")]
     }
 
-    /// Reads the resources while polling the host, which keeps its connections.
+    /// Reads the resources while polling the host, which keeps its connections alive.
     fn resources_meanwhile(&mut self, patience: &mut Patience) -> [Resources; 3] {
         let Self { targets, load, .. } = self;
         let [first, second] = std::thread::scope(|scope| {
@@ -136,7 +136,6 @@ impl Bed {
     }
 }
 
-/// Pauses I/O until the last responses are acknowledged. Keep Alives continue.
 fn rest(load: &mut Load, patience: &mut Patience) {
     let end = Instant::now() + Duration::from_millis(100);
     poll_until(load, patience, |now| now >= end);

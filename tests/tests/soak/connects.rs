@@ -1,4 +1,4 @@
-//! More connects than controller IDs, as fast as possible.
+//! Hosts connect more often than there are controller IDs, as fast as possible.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,6 @@ fn connects() {
         if n % 16 == 0 {
             host.run(1, command::flush(1), Data::None).unwrap();
         }
-        // Some hosts disconnect without a shutdown.
         if n % 3 > 0 {
             host.shutdown().unwrap();
         }

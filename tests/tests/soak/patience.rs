@@ -1,18 +1,18 @@
 //! Timeout that excludes time without CPU.
 //!
-//! Without CPU for its KATO of one second, the host in this process loses its association. The
+//! The host in this process loses its association after its KATO of one second without CPU. The
 //! timeout therefore excludes such gaps and the time to reconnect.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Pause between clock readings that counts as a gap, half of KATO.
+/// Interval between clock readings that counts as a gap: half of KATO.
 const GAP: Duration = Duration::from_millis(500);
 
-/// Time to reconnect after a gap: KATO at target and host, a delay, and a connect.
+/// Time to reconnect after a gap: KATO at target and host, a delay, and a Connect.
 const RETURN: Duration = Duration::from_secs(3);
 
-/// Maximum time added by gaps. A machine with more gaps is too busy for a test.
+/// Maximum time added for gaps. With more, the machine is too busy for this test.
 const ADDED_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Patience {
         }
     }
 
-    /// Records a time at which the process had CPU.
+    /// Records that the process had CPU at this time.
     pub(crate) fn look(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.seen);
         self.seen = now;
@@ -66,7 +66,7 @@ impl fmt::Display for Patience {
 mod tests {
     use super::*;
 
-    /// Remaining time after calls of `look` at these times in milliseconds.
+    /// Returns the timeout after calls of `look` at these times in milliseconds.
     fn after(looks: impl IntoIterator<Item = u64>) -> Patience {
         let begun = Instant::now();
         let mut patience = Patience::new(begun, Duration::from_secs(40));

@@ -4,7 +4,7 @@ use std::fs;
 
 use cairn_tests::process::TargetProcess;
 
-/// Permitted growth of resident bytes, because allocator and kernel keep used memory.
+/// Permitted growth of resident memory in bytes, because allocator and kernel keep freed memory.
 const MEMORY_SLACK: u64 = 48 << 20;
 
 const IDLE_THREADS: usize = 4;
@@ -38,7 +38,7 @@ impl Resources {
     pub(crate) fn of_process(pid: &str) -> Self {
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-        // The kernel starts and ends io_uring workers.
+        // Threads of io_uring are excluded, because the kernel starts and ends them.
         let names = tasks.flatten().filter_map(|task| {
             let name = fs::read_to_string(task.path().join("comm"));
             name.ok().filter(|name| !name.starts_with("iou-"))
@@ -60,7 +60,7 @@ impl Resources {
         self.gauges.iter().all(|(_, value)| *value == 0)
     }
 
-    /// True if the resources are back at the earlier level, with bounded growth of memory.
+    /// Returns true if the resources are at the earlier level, with bounded growth of memory.
     pub(crate) fn is_back_at(&self, before: &Self) -> bool {
         let Self {
             descriptors,

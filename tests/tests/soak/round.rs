@@ -1,4 +1,4 @@
-//! A round: faults selected by the seed, under load.
+//! Round of faults under load, selected by the seed.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -85,7 +85,6 @@ impl<'a> Round<'a> {
         self.random.below(2) as usize
     }
 
-    /// Stops a target, sometimes for longer than KATO.
     fn pause(&mut self) {
         let (which, time) = (self.either(), self.time(100, 3500));
         self.bed.targets[which].pause();
@@ -163,7 +162,7 @@ impl<'a> Round<'a> {
             disk.begin(Rule::new(Op::Write, fault).times(1));
             let data = Data::start_of(&mut buffer, BLOCK as u32);
             let outcome = host.run(1, command::write(2, 0, 1), data);
-            // Another write may have completed the remainder of a short write.
+            // The disk may execute the rest of a short write as another write, which succeeds.
             assert!(outcome.is_err() || fault == Fault::Short(512), "{fault:?}");
             disk.heal();
             write_at_last(&mut host, 1, 3);
@@ -172,7 +171,7 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// Hosts connect and disconnect, some without a shutdown, and all are served in time.
+    /// Hosts connect and disconnect, some without a shutdown. All must be served in time.
     fn visitors(&mut self) {
         let count = 1 + self.random.below(12);
         let options = self.visitor("bystander");
@@ -198,7 +197,7 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// Options of another host of the first target, without reconnection.
+    /// Returns options of another host of the first target, without reconnection.
     fn visitor(&self, name: &str) -> HostOptions {
         let options = self.bed.targets[0].options(name);
         let mut hostid = *b"soak............";

@@ -1,4 +1,4 @@
-//! ANA states of a subsystem at a listener shared with another subsystem.
+//! ANA states of a subsystem at a listener that it shares with another subsystem.
 
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
@@ -18,7 +18,7 @@ use crate::target::{NQN, Steered, until};
 const OTHER: &str = "nqn.2024-01.com.example:other";
 const SET: &str = "nvmf_subsystem_listener_set_ana_state";
 
-/// Two subsystems at one listener, each with a disk in groups 1 and 2.
+/// Starts a target with two subsystems at one listener, each with a disk in ANA groups 1 and 2.
 fn two_subsystems() -> Steered {
     Steered::start_after(|_, _| {
         format!(
@@ -40,7 +40,7 @@ fn connect(target: &Steered, nqn: &str) -> Host {
     Host::connect(&Soft::default(), options).unwrap()
 }
 
-/// Change count of the log, and states of groups 1 and 2.
+/// Returns the change count of the ANA log, and the states of groups 1 and 2.
 fn log(host: &mut Host) -> (u64, [AnaState; 2]) {
     let page = host.log_page(LogPage::ANA, 0, 4096, false).unwrap();
     let (head, mut rest) = AnaLogHeader::read_from_prefix(&page).ok().unwrap();
@@ -73,7 +73,7 @@ fn set(target: &Steered, nqn: &str, state: &str, group: Option<u32>) {
     assert_eq!(target.done(SET, params), true);
 }
 
-/// States of groups 1 and 2 for SPDK clients.
+/// Returns the states of groups 1 and 2 as shown to SPDK clients.
 fn shown(target: &Steered, nqn: &str) -> [String; 2] {
     let listeners = target.done("nvmf_subsystem_get_listeners", json!({"nqn": nqn}));
     [0, 1].map(|index| {
@@ -100,7 +100,7 @@ fn a_state_is_of_one_subsystem() {
     set(&target, NQN, "inaccessible", Some(2));
     assert_told(&mut own);
     assert_eq!(log(&mut own), (1, [BEST, NONE]));
-    // Setting the current state changes nothing.
+    // Setting the current state causes no event.
     set(&target, NQN, "inaccessible", Some(2));
     set(&target, NQN, "non_optimized", Some(1));
     assert_told(&mut own);
@@ -109,14 +109,14 @@ fn a_state_is_of_one_subsystem() {
     assert!(other.take_event().is_none());
     assert_eq!(shown(&target, NQN), ["non_optimized", "inaccessible"]);
     assert_eq!(shown(&target, OTHER), ["optimized", "optimized"]);
-    // The listener's states apply only to the other subsystem, which has no separate states.
+    // The state of the listener applies only to the other subsystem, which has none of its own.
     let state = json!({"address": target.address, "ana": "non-optimized"});
     target.done("cairn_listener_set", state);
     assert_told(&mut other);
     assert_eq!(log(&mut other), (1, [WORSE, WORSE]));
     assert!(own.take_event().is_none());
     assert_eq!(log(&mut own), (2, [WORSE, NONE]));
-    // A request without a group, or for group 0, applies to all groups.
+    // Without a group, or with group 0, a request applies to all groups.
     set(&target, OTHER, "optimized", Some(0));
     assert_told(&mut other);
     set(&target, NQN, "optimized", None);
@@ -157,7 +157,7 @@ fn saved_states_are_each_subsystems_own() {
     assert!(states.eq(wanted));
 }
 
-/// A reload causes one event for each affected host.
+/// Each affected host receives one event for a reload.
 #[test]
 fn a_reload_changes_the_states_of_a_subsystem() {
     let target = two_subsystems();
@@ -192,7 +192,7 @@ fn a_reload_changes_the_states_of_a_subsystem() {
     assert_eq!(log(&mut own), (2, [WORSE, NONE]));
     assert_told(&mut other);
     assert_eq!(log(&mut other), (1, [NONE, NONE]));
-    // The text differs, but not the states.
+    // The text changes, but the resulting states stay the same.
     let same = table("", "inaccessible") + &table("ana_group = 1\n", "non-optimized");
     reload("", &same);
     assert_told(&mut other);
@@ -210,7 +210,7 @@ fn a_reload_changes_the_states_of_a_subsystem() {
     assert_eq!(log(&mut own), (3, [BEST, BEST]));
 }
 
-/// A drained listener is inaccessible, regardless of the subsystem's states.
+/// A drained listener is inaccessible, whatever states the subsystem has.
 #[test]
 fn a_drain_stands_above_the_states_of_a_subsystem() {
     let target = two_subsystems();
@@ -239,8 +239,7 @@ fn a_drain_stands_above_the_states_of_a_subsystem() {
 fn an_undone_drain_restores_the_states_of_each_subsystem() {
     let target = two_subsystems();
     set(&target, NQN, "non_optimized", Some(1));
-    // If the machine stalls for half a second, the drain disconnects the hosts and must be
-    // repeated.
+    // A stall of half a second lets the drain disconnect the hosts, so it is repeated.
     until("a drain that is undone in time", || {
         let (mut own, mut other) = (connect(&target, NQN), connect(&target, OTHER));
         let draining = drain(&target);
@@ -321,7 +320,7 @@ fn a_command_sets_the_state_of_a_subsystem() {
     assert_eq!(target.text(), before);
 }
 
-/// Exports contain the states of a subsystem and of a listener.
+/// Exports contain the ANA states of a subsystem and of a listener.
 #[test]
 fn ana_states_go_with_their_subsystems() {
     let folder = tempfile::tempdir().unwrap();
@@ -354,7 +353,8 @@ fn ana_states_go_with_their_subsystems() {
         }
     }
     let (code, _, notes) = say(&["export", "nvmet"], &file);
-    // The keys are in files, so nvmet would admit hosts without keys.
+    // Exit code 1: the keys are in files, which an export cannot contain, so nvmet would admit the
+    // hosts without keys.
     assert_eq!(code, Some(1));
     assert!(
         notes.contains("subsystem nqn.2024-01.com.example:a: its ana is left out"),

@@ -1,4 +1,4 @@
-//! Audit log of hosts, requests and reloads, with complete lines even after a crash.
+//! Audit log of hosts, requests and reloads. All lines are complete, even after a crash.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -57,7 +57,7 @@ impl Case {
     }
 }
 
-/// Complete lines of the file, which a thread creates shortly after the start.
+/// Returns the complete lines of the file, which the target creates shortly after its start.
 fn lines(path: &Path) -> Vec<Value> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
@@ -91,7 +91,7 @@ fn hosts_come_and_go_with_their_names_and_their_reasons() {
     drop(host);
     let ends = case.wait_for(connects.len(), is("disconnect"));
     assert!(ends.iter().all(|line| line["cntlid"] == admin["cntlid"]));
-    // The host disconnects one queue first, which ends the other queues.
+    // The host disconnects one queue first, which ends the other queues with another reason.
     let reasons: Vec<_> = ends.iter().map(|line| &line["reason"]).collect();
     assert!(
         reasons
@@ -117,7 +117,7 @@ fn refusals_in_a_row_are_few_lines_with_their_count() {
     }
     let seconds = begun.elapsed().as_secs() as usize + 1;
     let refused = case.wait_for_sum("refuse", TIMES);
-    // The target logs one line at once and one at the end of each second of its clock.
+    // The target logs one line at once, and one at the end of each second.
     assert!(refused <= 2 * (seconds + 1), "{refused} lines, {seconds} s");
     let line = case.wait_for(1, is("refuse")).remove(0);
     assert_eq!(line["host"], host_nqn("stranger").to_string());

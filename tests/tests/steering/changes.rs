@@ -33,7 +33,7 @@ fn a_namespace_comes_and_goes_while_a_host_is_connected() {
     assert_eq!(target.refused("cairn_namespace_add", twice), EEXIST);
     assert_eq!(target.text(), text);
 
-    // A change is durable before its response.
+    // A change is durable before the client receives its response.
     drop(host);
     target.crash();
     let mut host = target.connect("two");
@@ -224,7 +224,7 @@ fn commands_have_tables_json_and_exit_codes() {
     assert!(table.starts_with("NQN"), "{table}");
     assert_eq!(table.lines().count(), 3, "{table}");
     let list: Value = serde_json::from_str(&say(&["namespace", "list", "-o", "json"])).unwrap();
-    // The commands accept the vocabulary of nvme-cli and the initiator.
+    // The commands accept output formats of nvme-cli and cairn-initiator.
     assert_eq!(say(&["namespace", "list", "-o", "normal"]), table);
     assert_eq!(say(&["namespace", "list", "--output-format=table"]), table);
     assert_eq!(list[1]["name"], "x");
@@ -251,7 +251,6 @@ fn groups_of_hosts_are_shown_and_changed() {
         let host = cairn_tests::harness::host_nqn(name);
         host.raw().to_owned()
     });
-    // The request names an unknown group.
     let add = json!({"nqn": NQN, "export": "mem:1MiB", "hosts": ["@team"]});
     assert_eq!(
         target.refused("cairn_namespace_add", add.clone()),
@@ -268,7 +267,7 @@ fn groups_of_hosts_are_shown_and_changed() {
     assert_eq!(namespaces[1]["host_groups"], json!(["team"]));
     assert_eq!(namespaces[1]["hosts"], json!([]));
     assert_eq!(namespaces[0]["hosts"], Value::Null);
-    // SPDK clients can read a group's hosts, but not remove them.
+    // SPDK clients can see the hosts of a group, but cannot remove them.
     let subsystems = target.done("nvmf_get_subsystems", json!({}));
     let hosts = &subsystems[1]["namespaces"][1]["hosts"];
     assert_eq!(*hosts, json!([first, second]));
@@ -308,7 +307,7 @@ fn a_reload_answers_what_waits_for_the_next_start() {
     assert_eq!(reload(before.clone()), json!([]));
     let slower = before.replace("[target]", "[target]\nqueue_depth = 64");
     assert_eq!(reload(slower.clone()), json!(["[target]"]));
-    // The notice stays until the next start, even after other changes.
+    // The notice remains until the next start, even after other changes.
     let named = slower.replace("allow_any_host", "serial = \"OTHER\"\nallow_any_host");
     let both = json!([
         "[target]",
@@ -322,7 +321,7 @@ fn a_reload_answers_what_waits_for_the_next_start() {
     assert_eq!(reload(before), json!([]));
 }
 
-/// The command changes everything that a reload can change live, and updates the file.
+/// The command can change everything that a reload can, and updates the file.
 #[test]
 fn a_namespace_is_set_while_a_host_is_connected() {
     let target = Steered::start();
@@ -374,7 +373,7 @@ fn a_namespace_is_set_while_a_host_is_connected() {
     assert_eq!(listed()["hosts"], json!([name.raw()]));
     assert!(set(&["--every-host"]).0);
     assert_eq!(listed()["hosts"], Value::Null);
-    // A read-only disk is a new disk for a host, so the old one first disappears.
+    // A disk that becomes read-only is a new disk for hosts, so the old one first disappears.
     assert!(set(&["--read-only", "on"]).0);
     assert_eq!(listed()["read_only"], true);
     let before = target.text();
@@ -398,7 +397,7 @@ fn a_namespace_is_set_while_a_host_is_connected() {
     assert_eq!(target.text(), before);
 }
 
-/// The identity reported to hosts changes at the next start, as after a reload.
+/// The new identity is reported to hosts after the next start, as after a reload.
 #[test]
 fn a_subsystem_is_set_for_the_next_start() {
     let mut target = Steered::start();
@@ -427,7 +426,7 @@ fn a_subsystem_is_set_for_the_next_start() {
     assert_eq!(serial(&target), before);
     let status = target.done("cairn_status", json!({}));
     assert_eq!(status["at_next_start"].as_array().unwrap().len(), 1);
-    // The earlier values equal the current ones, so no change is pending.
+    // The values equal the running ones again, so no change is pending.
     let back = json!({"nqn": NQN, "serial": before, "controller_ids": "1-65519"});
     assert_eq!(
         target.done("cairn_subsystem_set", back),

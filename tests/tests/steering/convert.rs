@@ -8,7 +8,7 @@ use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Runs a command with a file, and returns exit code, stdout and stderr.
+/// Runs a command with a file. Returns exit code, stdout and stderr.
 pub(crate) fn say(args: &[&str], file: &Path) -> (Option<i32>, String, String) {
     let output = std::process::Command::new(program("cairn-target-process"))
         .args(args)
@@ -87,7 +87,7 @@ fn nvmet_namespaces() -> Value {
     ])
 }
 
-/// File of `nvmetcli save` on Linux 6.12, including features unsupported by Cairn.
+/// Returns a file of `nvmetcli save` on Linux 6.12, with some features unsupported by Cairn.
 fn saved_by_nvmetcli() -> Value {
     let passthru = |enable: u8| {
         json!([{
@@ -196,13 +196,13 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
         ("DHHC-1:00:secret:", &None)
     );
     assert_eq!(notes.lines().count(), 11, "{notes}");
-    // The only supported port of nvmet leads only to the first subsystem.
+    // The only RDMA port of the file leads to the first subsystem only.
     let lists = config.subsystems.iter().map(|one| one.listeners.as_ref());
     let lists: Vec<_> = lists.map(|own| own.map(Vec::len)).collect();
     assert_eq!(lists, [None, Some(0)]);
 }
 
-/// nvmet rejects a host list with `allow_any_host`, but an edited file may contain both.
+/// nvmet rejects a host list together with `allow_any_host`, but an edited file may contain both.
 #[test]
 fn a_list_beside_any_host_is_imported() {
     let folder = tempfile::tempdir().unwrap();
@@ -228,7 +228,7 @@ fn what_is_exported_is_imported_again() {
     let (code, second, _) = say(&["import", "nvmet"], &again);
     assert_eq!(code, Some(0));
     let (first, mut second) = (parse(&first), parse(&second));
-    // The serial derives from the name and is exported.
+    // The serial number derived from the name is exported, so a second import keeps it.
     assert_eq!(second.subsystems[1].serial, first.subsystems[1].serial);
     second.subsystems[1]
         .model
@@ -247,12 +247,12 @@ fn what_is_exported_is_imported_again() {
                 [[subsystem.host]]\nnqn = \"nqn.2024-01.com.example:h\"\ndhchap_key = \"/etc/h.key\"\n";
     let file = written(&folder, "more.toml", more);
     let (code, exported, notes) = say(&["export", "nvmet"], &file);
-    // Exit code 1, because hosts would connect without their keys.
+    // Exit code 1: hosts would connect without their keys.
     assert_eq!(code, Some(1), "{notes}");
     let exported: Value = serde_json::from_str(&exported).unwrap();
     let namespaces = exported["subsystems"][0]["namespaces"].as_array().unwrap();
     assert_eq!(namespaces.len(), 1);
-    // nvmet supports either a host list or any host.
+    // nvmet supports a host list or any host, not both.
     assert_eq!(exported["subsystems"][0]["allowed_hosts"], json!([]));
     assert_eq!(exported["subsystems"][0]["attr"]["allow_any_host"], "1");
     assert_eq!(exported["hosts"].as_array().unwrap().len(), 2);
@@ -271,7 +271,7 @@ fn what_is_exported_is_imported_again() {
 
 const SPDK_NQN: &str = "nqn.2016-06.io.spdk:cnode1";
 
-/// File of `rpc.py save_config`, including features unsupported by Cairn.
+/// Returns a file of `rpc.py save_config`, with some features unsupported by Cairn.
 fn saved_by_spdk() -> Value {
     let listener = json!({
         "trtype": "RDMA", "adrfam": "IPv4", "traddr": "192.0.2.1", "trsvcid": "4420",
@@ -343,7 +343,7 @@ fn what_spdk_saved_becomes_a_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let saved = written(&folder, "spdk.json", &saved_by_spdk().to_string());
     let (code, text, notes) = say(&["import", "spdk"], &saved);
-    // Exit code 1, because the key of host2 is missing; host2 is left out.
+    // Exit code 1: host2 is omitted, because its key is missing.
     assert_eq!(code, Some(1), "{notes}");
     let config = parse(&text);
     assert_eq!(config.listeners[0].ana.get(3), AnaState::NON_OPTIMIZED);
@@ -385,7 +385,7 @@ fn what_spdk_saved_becomes_a_configuration() {
     assert!(hosts.iter().eq([&host]), "{text}");
 }
 
-/// Configuration in which everything has an SPDK counterpart.
+/// Configuration whose settings all have an SPDK counterpart.
 pub(crate) const FOR_SPDK: &str = "[[listener]]\naddress = \"192.0.2.1\"\n\n[[listener.ana_group]]\nid = 3\n\
     state = \"non-optimized\"\n\n[[listener]]\naddress = \"192.0.2.2\"\nport = 4421\n\n\
     [[referral]]\naddress = \"192.0.2.9\"\n\n[[key]]\nname = \"one\"\npath = \"/etc/one.key\"\n\n\
@@ -416,7 +416,7 @@ fn what_is_exported_for_spdk_is_imported_again() {
     let (code, text, notes) = say(&["import", "spdk"], &saved);
     assert_eq!((code, notes.as_str()), (Some(0), ""), "{text}");
     assert_eq!(parse(&text), parse(FOR_SPDK), "{text}");
-    // Exporting the import gives the same result.
+    // A second export gives the same result.
     let again = written(&folder, "again.toml", &text);
     assert_eq!(
         say(&["export", "spdk"], &again),
@@ -424,8 +424,7 @@ fn what_is_exported_for_spdk_is_imported_again() {
     );
 }
 
-/// Import of images with a shared connection, and of one with its own options in a namespace of its
-/// pool.
+/// SPDK images share a connection, or have their own options and an RBD namespace.
 #[test]
 fn images_of_spdk_keep_their_users() {
     let folder = tempfile::tempdir().unwrap();
@@ -514,7 +513,7 @@ fn what_spdk_does_not_have_is_named() {
         dhchap_key = \"credential:b\"\n";
     let file = written(&folder, "target.toml", toml);
     let (code, exported, notes) = say(&["export", "spdk"], &file);
-    // Exit code 1, because hosts of the last subsystem would connect without their key.
+    // Exit code 1: hosts of the last subsystem would connect without their key.
     assert_eq!(code, Some(1), "{notes}");
     for part in [
         "[marking] has no counterpart",
@@ -545,7 +544,7 @@ fn what_spdk_does_not_have_is_named() {
         all.map(|request| request["params"].clone())
             .collect::<Vec<_>>()
     };
-    // A key in a file gets a name, and each listed host gets the common key.
+    // A key file gets a name, and each listed host gets the subsystem's key.
     let keys = of(0, "keyring_file_add_key");
     assert_eq!(keys, [json!({"name": "key0", "path": "/etc/others.key"})]);
     let host = json!({
@@ -566,7 +565,7 @@ fn what_is_no_saved_configuration_is_refused() {
         ("nvmet", "[1"),
         ("spdk", "[]"),
         ("spdk", "{\"subsystems\": 3}"),
-        // The file has no listener to import.
+        // The file has no RDMA listener.
         (
             "nvmet",
             "{\"ports\": [{}], \"subsystems\": [{}, {\"nqn\": \"nqn.x\"}]}",

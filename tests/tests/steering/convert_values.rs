@@ -1,4 +1,4 @@
-//! Unreadable values and access restrictions in other targets' configurations.
+//! Invalid values and access restrictions in other targets' configurations.
 
 use serde_json::{Value, json};
 
@@ -170,7 +170,7 @@ fn settings_that_restrict_the_target_are_carried_over_or_refused() {
     }
 }
 
-/// The request is that of SPDK's saved configuration.
+/// SPDK saves a listener of discovery with this request.
 #[test]
 fn listeners_of_discovery_are_listeners_of_the_target() {
     let listener = json!({
@@ -239,7 +239,7 @@ fn values_of_nvmet_that_cannot_be_read_are_named() {
         assert!(notes.contains(named), "{notes}");
         assert!(!text.contains("/dev/sdx"), "{text}");
     }
-    // Exit code 1, because the host would connect unauthenticated.
+    // Exit code 1: the host would connect without authentication.
     let keyed = json!({"nqn": HOST, "dhchap_key": ["DHHC-1:00:c2VjcmV0:"]});
     let (code, text, notes) = import("nvmet", &nvmet(&good, &attr, &keyed));
     assert_eq!(code, Some(1));

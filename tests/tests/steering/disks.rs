@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
 
-/// Type and disk of notifications from number `id` on.
+/// Returns type and disk of the notifications from number `id` on.
 fn notices(target: &Steered, id: u64) -> Vec<(String, String)> {
     let all = target.done("notify_get_notifications", json!({"id": id}));
     let all = all.as_array().unwrap().iter().enumerate();
@@ -26,7 +26,7 @@ fn add(target: &Steered, bdev: &str, nsid: u32) {
     assert_eq!(target.done("nvmf_subsystem_add_ns", params), nsid);
 }
 
-/// The requests are bdev_null_resize and bdev_aio_rescan of rpc.py.
+/// rpc.py sends these requests as bdev_null_resize and bdev_aio_rescan.
 #[test]
 fn hosts_see_a_disk_grow() {
     let mut target = Steered::start();
@@ -96,7 +96,7 @@ fn hosts_see_a_disk_grow() {
     assert_eq!(blocks(&target, 2), 3 * 2048);
 }
 
-/// The requests are notify_get_types and notify_get_notifications of rpc.py.
+/// rpc.py sends these requests as notify_get_types and notify_get_notifications.
 #[test]
 fn programs_read_what_became_of_disks() {
     let target = Steered::start();
@@ -128,7 +128,7 @@ fn programs_read_what_became_of_disks() {
     );
 }
 
-/// A request or reload adds the disk again, even while a reactor keeps it open for a moment.
+/// A request or reload can add the disk again, even if a reactor keeps it open for a short time.
 #[test]
 fn a_disk_that_goes_can_come_again_at_once() {
     let target = Steered::start();
@@ -144,7 +144,6 @@ fn a_disk_that_goes_can_come_again_at_once() {
     let without = target.text();
     for round in 0..30 {
         call("cairn_namespace_add", add.clone());
-        // Every second round has I/O of a host.
         if round % 2 == 0 {
             let _ = host.run(2, command::flush(2), Data::None);
         }
@@ -158,7 +157,7 @@ fn a_disk_that_goes_can_come_again_at_once() {
             call("cairn_reload", json!({}));
         }
     }
-    // The target rejects a disk of another program without a wait.
+    // A disk in use by another program is rejected without a wait.
     let other = target.folder.path().join("other.img");
     let file = File::create(&other).unwrap();
     file.set_len(1 << 20).unwrap();
@@ -169,7 +168,7 @@ fn a_disk_that_goes_can_come_again_at_once() {
     assert!(since.elapsed() < Duration::from_secs(4));
 }
 
-/// ESXi shows no disk without an NGUID, and Linux takes a disk that gets one for another disk.
+/// ESXi requires an NGUID, but Linux considers a disk whose NGUID appears later to be another disk.
 #[test]
 fn a_disk_without_an_nguid_has_its_uuid_as_one_on_request() {
     let target = Steered::start();
@@ -199,7 +198,8 @@ fn a_disk_without_an_nguid_has_its_uuid_as_one_on_request() {
     assert_eq!(ids(9).0, None);
     let of_memory = ids(10).1;
     assert_eq!(ids(10).0, Some(of_memory));
-    // The check of the configuration refuses the first, and the server the second, whose UUID only the disk has.
+    // The configuration check rejects the first NGUID. The second equals a UUID known only to its
+    // disk, so the running target rejects it.
     let of_memory = format!("{:032x}", u128::from_be_bytes(of_memory));
     for nguid in [digits, of_memory] {
         let params = add(11, json!({"nguid": nguid}));

@@ -1,6 +1,7 @@
-// Preloaded into a target: calls for its configuration file fail as on a disk in trouble, while files in
-// the folder $FAULTS exist: "sync" fails fsync of folders, "back" renames after such a failure, and "full"
-// writes to files whose name ends in ".new". Each write that failed adds a byte to "full".
+// Library preloaded into a target, whose calls for the configuration file then fail as on a failing
+// disk. A fault is active while a file of its name exists in the folder $FAULTS: "sync" fails fsync
+// of folders, "back" fails renames after such a failure, "full" fails writes to files named
+// "*.new". Each failed write adds a byte to "full".
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

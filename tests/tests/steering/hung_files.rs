@@ -1,4 +1,4 @@
-//! Named files on a hanging file system, and a FIFO.
+//! Configured paths on a hung file system, and a FIFO.
 
 use std::fs;
 use std::net::TcpListener;
@@ -15,10 +15,11 @@ use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
 
-/// Pause between requests that need no file.
+/// Interval between requests that need no file.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Target that may export a hanging file system, with its path and mount; `None` without FUSE.
+/// Starts a target that may export disks on a hung file system. Returns its paths and mount, or
+/// `None` without FUSE.
 fn start() -> Option<(tempfile::TempDir, PathBuf, Steered, HangingFolder)> {
     let folder = tempfile::tempdir().unwrap();
     let hung = folder.path().join("hung");
@@ -63,7 +64,7 @@ fn a_client_that_names_a_file_on_a_hung_file_system_stops_no_other() {
         scope.spawn(|| ends(&target, "bdev_aio_create", disk, change));
         scope.spawn(|| ends(&target, "keyring_file_add_key", key, |_| ()));
     });
-    // Changes are serialized, so the next change waits for the deadline of the first.
+    // Changes are serialized, so the second one waits until the first times out.
     let namespace = json!({"nqn": NQN, "export": hung.join("namespace")});
     ends(&target, "cairn_namespace_add", namespace, |_| ());
     let size = json!({"name": "after", "num_blocks": 8, "block_size": 512});
@@ -89,7 +90,7 @@ fn a_reload_that_needs_a_hung_file_system_ends() {
     fs::remove_file(&config).unwrap();
     fs::write(&config, text).unwrap();
     drop(hanging);
-    // The late call returns now, and its thread notices that soon.
+    // The blocked call returns now, and its thread accepts the next request soon after.
     let deadline = Instant::now() + Duration::from_secs(60);
     while let Err(error) = target.call("cairn_reload", json!({})) {
         assert!(Instant::now() < deadline, "reloads fail for good: {error}");
@@ -97,7 +98,7 @@ fn a_reload_that_needs_a_hung_file_system_ends() {
     }
 }
 
-/// The change is refused after its temporary file was written, and then the file's folder hangs.
+/// A change is rejected after its temporary file was written, and then the file's folder hangs.
 #[test]
 fn a_refused_change_whose_file_cannot_be_removed_stops_no_other() {
     let folder = tempfile::tempdir().unwrap();
@@ -137,7 +138,7 @@ fn a_refused_change_whose_file_cannot_be_removed_stops_no_other() {
     }
 }
 
-/// The port becomes free while a disk is missing in a folder that hangs: the target then watches that folder again.
+/// The port becomes free while a disk is missing in a hung folder, which the target watches too.
 #[test]
 fn a_missing_disk_in_a_hung_folder_does_not_stop_the_watch_for_other_parts() {
     let (mut hung, mut busy) = (PathBuf::new(), None);

@@ -1,4 +1,4 @@
-//! Host keys by methods of SPDK and Cairn.
+//! Keys of hosts, set by methods of SPDK and Cairn.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -45,7 +45,6 @@ fn assert_refused(result: Result<Host, HostError>) {
     }
 }
 
-/// Checks that neither the file nor `more` contains a key.
 fn assert_secret(target: &Steered, more: &str) {
     let text = target.text();
     for text in [&*text, more] {
@@ -53,7 +52,7 @@ fn assert_secret(target: &Steered, more: &str) {
     }
 }
 
-/// Checks name, removal state and uses of each key.
+/// Checks the name, pending removal and number of uses of each key.
 fn assert_keys(target: &Steered, expected: &[(&str, bool, u32)]) {
     let shown = target.done("keyring_get_keys", json!({}));
     let shown: Vec<Value> = shown
@@ -72,7 +71,7 @@ fn assert_keys(target: &Steered, expected: &[(&str, bool, u32)]) {
     assert_eq!(json!(shown), json!(expected));
 }
 
-/// Starts a target for host a without keys, with two keys in its keyring.
+/// Starts a target that allows only host a, with two keys in its keyring.
 fn start() -> Steered {
     let target = Steered::start_logged(None);
     for (method, params) in [
@@ -94,7 +93,7 @@ fn start() -> Steered {
     target
 }
 
-/// The requests are keyring_file_add_key and nvmf_subsystem_set_keys of rpc.py.
+/// rpc.py sends these requests as keyring_file_add_key and nvmf_subsystem_set_keys.
 #[test]
 fn keys_of_the_keyring_count_for_connects_to_come() {
     let mut target = start();
@@ -120,7 +119,7 @@ fn keys_of_the_keyring_count_for_connects_to_come() {
     let shown = target.done("nvmf_get_subsystems", json!({"nqn": NQN}));
     let wanted = json!({"nqn": host(&target), "dhchap_key": "one", "dhchap_ctrlr_key": "two"});
     assert_eq!(shown[0]["hosts"], json!([wanted]));
-    // The keys survive a crash, because the file contains their names.
+    // The keys survive a crash, because the configuration file contains their names.
     drop(open);
     target.crash();
     assert_refused(connect(&target, Some(2), None));
@@ -129,7 +128,7 @@ fn keys_of_the_keyring_count_for_connects_to_come() {
     assert_keys(&target, &[("one", false, 1), ("two", false, 2)]);
     assert_refused(connect(&target, Some(1), None));
     drop(connect(&target, Some(2), None).unwrap());
-    // A host without keys does not authenticate.
+    // A host without a configured key connects without authentication.
     set(&target, json!({}));
     assert_keys(&target, &[("one", false, 1), ("two", false, 1)]);
     drop(connect(&target, None, None).unwrap());
@@ -164,7 +163,7 @@ fn a_host_whose_key_was_removed_is_not_let_in() {
         target.refused("keyring_file_remove_key", json!({"name": "one"})),
         -126
     );
-    // The removed key cannot be set again, and the saved configuration still requires it.
+    // The removed key cannot be assigned again, and the saved configuration still requires it.
     let again = json!({"nqn": NQN, "host": host, "dhchap_key": "one"});
     assert_eq!(target.refused("nvmf_subsystem_set_keys", again), -32602);
     let saved = target.done("framework_get_config", json!({"name": "keyring"}));
@@ -173,7 +172,7 @@ fn a_host_whose_key_was_removed_is_not_let_in() {
     let adds = saved.as_array().unwrap().iter();
     let mut adds = adds.filter(|request| request["method"] == "nvmf_subsystem_add_host");
     assert_eq!(adds.next().unwrap()["params"]["dhchap_key"], "one");
-    // The removed key disappears once the host has another key.
+    // The key disappears once no host uses it.
     let other = json!({"nqn": NQN, "host": host, "dhchap_key": "two"});
     assert_eq!(target.done("nvmf_subsystem_set_keys", other), true);
     assert_keys(&target, &[("two", false, 2)]);
@@ -218,7 +217,7 @@ fn a_key_in_the_configuration_works_and_stays_hidden() {
         json!({"nqn": format!("{NQN}.inline")}),
     );
     assert_eq!(listed[0]["dhchap_key"], "in the configuration file");
-    // The text is no valid key, and the error must not contain it.
+    // The key is invalid, and the error must not contain it.
     let text = target.text().replace(&*key, "DHHC-1:00:bm9uZQ==:");
     fs::write(target.config(), text).unwrap();
     let refused = target.call("cairn_reload", json!({})).unwrap_err();
@@ -244,7 +243,7 @@ fn a_key_in_the_configuration_works_and_stays_hidden() {
     );
 }
 
-/// Checks that each request fails with its code and no response contains a key.
+/// Checks that each request fails with its code, and that no response contains a key.
 fn assert_codes(target: &Steered, mistakes: &[(&str, Value, i64)]) {
     for (method, params, code) in mistakes {
         let refused = target.call(method, params.clone()).unwrap_err().to_string();
@@ -326,7 +325,7 @@ fn mistakes_with_keys_have_their_codes() {
     drop(connect(&target, None, None).unwrap());
 }
 
-/// A listed host needs its key even while any host may connect. Afterwards the list applies again.
+/// A listed host needs its key even while any host may connect. Later, the list applies again.
 #[test]
 fn a_listed_host_authenticates_while_any_host_may_connect() {
     let mut target = start();
@@ -359,7 +358,7 @@ fn a_listed_host_authenticates_while_any_host_may_connect() {
     drop(stranger);
     assert_eq!(listed.active_namespaces().unwrap(), [1]);
     assert!(Host::connect(&Soft::default(), target.options("stranger")).is_err());
-    // The removal fails, because the host could then connect without its key.
+    // The removal is rejected, because the host could then connect without its key.
     run(&target, &["any", NQN, "on"]);
     let refused = target.command(&["host", "remove", NQN, &a]);
     assert!(!refused.status.success(), "{refused:?}");
@@ -373,7 +372,7 @@ fn a_listed_host_authenticates_while_any_host_may_connect() {
     drop(connect(&target, None, None).unwrap());
 }
 
-/// Setting a key file again makes a new key in the file effective.
+/// The same key file is set again after its contents changed, which replaces the key.
 #[test]
 fn the_command_sets_shows_and_removes_keys() {
     let target = start();

@@ -1,4 +1,4 @@
-//! Limits by the control socket.
+//! Limits set by the control socket.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ fn of_all_namespaces(target: &Steered) {
     assert_eq!(target.refused("cairn_limit_set", both), -32602);
 }
 
-/// Sets, changes and removes the limits of a named host; an entry without rates stays listed.
+/// Sets, changes and removes limits of a named host. An entry without rates remains listed.
 fn of_one_host(target: &Steered) {
     const HOST: &str = "nqn.2024-01.com.example:limited";
     let of = |mut more: Value| {
@@ -112,7 +112,7 @@ fn of_one_host(target: &Steered) {
     assert_eq!(target.refused("cairn_limit_remove", again), ENOENT);
 }
 
-/// The limit delays commands for a minute, and its removal releases them at once.
+/// The limit would delay the commands for a minute; its removal releases them at once.
 #[test]
 fn a_limit_counts_for_a_host_that_is_connected() {
     let target = Steered::start();
@@ -123,7 +123,7 @@ fn a_limit_counts_for_a_host_that_is_connected() {
         host.submit(1, command::read(1, 0, 1), data).unwrap()
     };
     let tickets: Vec<Ticket> = (0..60).map(|_| submit()).collect();
-    // Polls until the target has received the commands.
+    // Polling lets the target receive the commands before the limit changes.
     let end = std::time::Instant::now() + Duration::from_millis(200);
     while std::time::Instant::now() < end {
         host.poll();
@@ -135,7 +135,7 @@ fn a_limit_counts_for_a_host_that_is_connected() {
     host.shutdown().unwrap();
 }
 
-/// By SPDK's methods, a disk may have limits before it becomes a namespace.
+/// SPDK's methods can limit a bdev before it becomes a namespace.
 #[test]
 fn limits_by_spdks_names_are_the_namespace_s() {
     let target = Steered::start();

@@ -41,7 +41,7 @@ fn assert_unknown(target: &Steered, nqn: &str, port: u16) {
     assert_eq!(refused, unknown);
 }
 
-/// Ports of a subsystem in discovery for a host connected through `by`.
+/// Returns the ports of a subsystem in the discovery log, for a host connected to port `by`.
 fn shown(target: &Steered, nqn: &str, by: u16) -> Vec<String> {
     let log = discover(&Soft::default(), &options(target, nqn, by)).unwrap();
     let entries = log.entries.iter();
@@ -70,7 +70,7 @@ fn change(target: &Steered, method: &str, nqn: &str, port: u16) {
 const ADD: &str = "nvmf_subsystem_add_listener";
 const REMOVE: &str = "nvmf_subsystem_remove_listener";
 
-/// As in SPDK, a subsystem is reachable only through its listeners.
+/// As in SPDK, a subsystem is reachable only through its own listeners.
 #[test]
 fn a_subsystem_has_its_own_listeners() {
     let mut target = Steered::start();
@@ -86,7 +86,7 @@ fn a_subsystem_has_its_own_listeners() {
     let set = "nvmf_subsystem_listener_set_ana_state";
     assert_eq!(target.refused(set, state), -32602);
 
-    // A new listener also serves subsystems without a list.
+    // A new listener also serves subsystems without a listener list.
     change(&target, ADD, NEW, 4421);
     change(&target, ADD, NEW, 4421);
     change(&target, ADD, NQN, 4422);
@@ -116,7 +116,7 @@ fn a_subsystem_has_its_own_listeners() {
     assert_eq!(listed(&target, NEW), [at(&target, 4421)]);
     drop(connect(&target, NQN, 4422).unwrap());
     drop(here);
-    // Removal from the last subsystem removes the listener.
+    // The listener is removed with its last subsystem.
     change(&target, REMOVE, NEW, 4421);
     let left = target.done("cairn_listener_list", json!({}));
     let left = left.as_array().unwrap().iter();
@@ -225,7 +225,7 @@ fn listeners_of_one_target_speak_both_versions_of_roce() {
     let mut reader = connect(&target, NQN, 4420).unwrap();
     put(&mut writer, 1, 0xA5);
     assert_eq!(first_byte(&mut reader, 1), 0xA5);
-    // Each listener accepts only its RoCE version, whatever the port.
+    // A listener accepts only its RoCE version.
     let crossed = Host::connect(&v1, options(&target, NQN, 4420)).unwrap_err();
     assert!(
         crossed.to_string().contains("nothing listens there"),

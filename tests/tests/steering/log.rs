@@ -22,7 +22,7 @@ fn the_filter_changes_without_a_restart() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(say(&["log"]), "warn\n");
-    // The reload message has level info.
+    // The message of a reload has level info.
     say(&["reload"]);
     assert!(!target.log().contains("configuration reloaded"));
     say(&["log", "info,cairn_target::reactor=debug"]);
@@ -105,14 +105,14 @@ fn logged_to_a_terminal(no_color: &str) -> String {
     child.kill().unwrap();
     child.wait().unwrap();
     let mut log = Vec::new();
-    // Reads fail with EIO once no program has the terminal open.
+    // The read fails with EIO once no program has the terminal open.
     let _ = screen.read_to_end(&mut log);
     let log = String::from_utf8(log).unwrap();
     assert!(is_ready, "{log}");
     log
 }
 
-/// Opens a pseudoterminal, and returns its controlling end and its terminal.
+/// Opens a pseudoterminal. Returns its controlling end and its terminal end.
 fn terminal() -> (File, OwnedFd) {
     let (mut screen, mut terminal) = (-1, -1);
     let failed = {
@@ -123,7 +123,7 @@ fn terminal() -> (File, OwnedFd) {
     assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
     // SAFETY: the new descriptors have no other owner.
     let (screen, terminal) = unsafe { (File::from_raw_fd(screen), OwnedFd::from_raw_fd(terminal)) };
-    // Inherited descriptors would keep the terminal open.
+    // A child process that inherits a descriptor would keep the terminal open.
     for end in [screen.as_fd(), terminal.as_fd()] {
         fcntl_setfd(end, FdFlags::CLOEXEC).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Control socket of a running target: changes, limits, and attacks.
+//! Control socket of a running target: changes, limits and attacks.
 
 mod ana;
 mod audit;

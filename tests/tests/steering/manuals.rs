@@ -1,5 +1,5 @@
-//! The pages of docs/operations are correct: commands run, and hosts connect with the names in
-//! recipes.
+//! Commands and recipes of docs/operations: commands run, and hosts connect with the documented
+//! names.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::target::Steered;
 
-/// Address and disk of the pages, replaced by the tests.
+/// Address and disk of the pages, which the tests replace.
 const ADDRESS: &str = "192.0.2.1";
 const DISK: &str = "/dev/vg0/disk1";
 
@@ -22,7 +22,7 @@ fn page(name: &str) -> String {
     fs::read_to_string(Path::new(folder).join(name)).unwrap()
 }
 
-/// Texts in backticks in the last column of a table.
+/// Returns the texts in backticks in the last column of tables.
 fn commands(page: &str) -> Vec<String> {
     let rows = page.lines().filter(|line| line.starts_with("| "));
     let cells = rows.filter_map(|row| row.trim_end_matches(" |").rsplit(" | ").next());
@@ -42,7 +42,7 @@ fn commands_side_by_side_work_in_their_order() {
         let other = own_loopback_address().to_string();
         let mut ran = 0;
         for command in commands(&page(name)) {
-            // `top` needs a terminal, and has separate tests.
+            // `top` requires a terminal, and has its own tests.
             if command == "cairn-target top" {
                 continue;
             }
@@ -59,9 +59,9 @@ fn commands_side_by_side_work_in_their_order() {
     }
 }
 
-/// Commands in a table row of docs/control.md.
+/// Returns the commands in a table row of docs/control.md.
 ///
-/// "`host key show`, `set NQN HOST --key FILE`" gives `host key show` and `host key set`.
+/// "`host key show`, `set NQN HOST --key FILE`" means `host key show` and `host key set`.
 fn commands_of_row(row: &str) -> Vec<Vec<&str>> {
     let cell = row.split(" | ").next().unwrap();
     let mut commands: Vec<Vec<&str>> = Vec::new();
@@ -115,7 +115,7 @@ fn methods_of_the_page_for_spdk_are_there() {
     let mut seen = 0;
     for after in page.split("`rpc.py ").skip(1) {
         let name = after.split([' ', '`']).next().unwrap();
-        // These are commands and options of rpc.py, not methods.
+        // The page names commands and options of rpc.py too, which are no methods.
         if ["save_config", "load_config", "-s"].contains(&name) {
             continue;
         }
@@ -138,7 +138,7 @@ impl Drop for Target {
     }
 }
 
-/// Value of a key in YAML, XML, TOML or options.
+/// Returns the value of a key in YAML, XML, TOML or command options.
 fn value<'a>(text: &'a str, key: &str) -> &'a str {
     let after = text.split(key).nth(1).unwrap_or_else(|| panic!("no {key}"));
     let value = after.trim_start_matches([' ', '=', ':', '"']);
@@ -181,7 +181,7 @@ impl Target {
         }
     }
 
-    /// Connects as `host` ("node" if empty) and returns the UUID of namespace 1.
+    /// Connects as `host`, or as "node" if empty. Returns the UUID of namespace 1.
     fn uuid_of_disk(&self, subsystem: &str, host: &str) -> String {
         let address = SocketAddr::from((self.address, 4420));
         let host = if host.is_empty() {

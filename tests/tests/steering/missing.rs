@@ -72,7 +72,7 @@ fn a_disk_that_comes_later_is_announced_and_served() {
     host.run(1, command::flush(1), Data::None).unwrap();
     assert_eq!(host.active_namespaces().unwrap(), [1]);
     assert!(host.run(1, command::flush(2), Data::None).is_err());
-    // The reason names wrong file types and sizes.
+    // The reported reason distinguishes wrong file types and sizes.
     fs::create_dir_all(&disk).unwrap();
     until("another reason", || {
         missing(&target)[0].1.contains("is a directory")
@@ -109,7 +109,7 @@ fn a_disk_with_the_identity_of_another_is_not_shown() {
     let mut host = host(&target);
     assert_eq!(host.active_namespaces().unwrap(), [1, 2]);
     host.shutdown().unwrap();
-    // The target starts with both paths to the disk, and the first namespace keeps it.
+    // After the restart both paths lead to the disk, and the first namespace gets it.
     target.crash();
     assert!(missing(&target)[0].1.contains("it is the same disk"));
 }

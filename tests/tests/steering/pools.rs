@@ -1,4 +1,4 @@
-//! Directories whose files are namespaces, changing while a host is connected.
+//! Directories whose files are namespaces, changed while a host is connected.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ use crate::target::{NQN, PATIENCE, Steered};
 pub(crate) const SIZE: u64 = 1 << 20;
 pub(crate) const FIRST: u32 = 100;
 
-/// Target with a directory of these files and NSIDs 100 to 103.
+/// Starts a target with a directory of these files, for NSIDs 100 to 103.
 pub(crate) fn start(names: &[&str]) -> (Steered, PathBuf) {
     let mut pool = PathBuf::new();
     let target = Steered::start_after(|folder, _| {
@@ -33,7 +33,7 @@ pub(crate) fn start(names: &[&str]) -> (Steered, PathBuf) {
     (target, pool)
 }
 
-/// Target with an empty directory for all NSIDs from `FIRST`.
+/// Starts a target with an empty directory, for all NSIDs from `FIRST` on.
 pub(crate) fn start_alone() -> (Steered, PathBuf) {
     let mut pool = PathBuf::new();
     let target = Steered::start_after(|folder, _| {
@@ -49,7 +49,7 @@ pub(crate) fn make(path: &Path, bytes: u64) {
     File::create(path).unwrap().set_len(bytes).unwrap();
 }
 
-/// Creates a file under a hidden name, and renames it at full size.
+/// Creates a file under a hidden name, and renames it once it has its full size.
 pub(crate) fn make_whole(pool: &Path, name: &str) {
     let hidden = pool.join(format!(".{name}"));
     make(&hidden, SIZE);
@@ -107,7 +107,7 @@ fn files_come_are_renamed_grow_and_go() {
     assert_event(&mut host);
     put(&mut host, 100, 7);
 
-    // NSID and data survive a rename, a second name, and the loss of the first.
+    // A file keeps NSID and data when renamed, hard-linked, or when its first name is removed.
     fs::rename(pool.join("a"), pool.join("b")).unwrap();
     fs::hard_link(pool.join("b"), pool.join("c")).unwrap();
     make_whole(&pool, "d");
@@ -116,8 +116,8 @@ fn files_come_are_renamed_grow_and_go() {
     assert_eq!(first_byte(&mut host, 100), 7);
     fs::remove_file(pool.join("b")).unwrap();
 
-    // The target ignores links, directories, files of unsuitable size, and unfinished copies; only
-    // the last file becomes a namespace.
+    // Links, directories, files of unsuitable size and unfinished copies are ignored. Only the last
+    // file becomes a namespace.
     let outside = target.folder.path().join("outside");
     make(&outside, SIZE);
     symlink(&outside, pool.join("link")).unwrap();
@@ -130,14 +130,13 @@ fn files_come_are_renamed_grow_and_go() {
     assert_event(&mut host);
     assert_eq!(first_byte(&mut host, 100), 7);
 
-    // The file grows, and the host receives an event.
     let grown = File::options().write(true).open(pool.join("d")).unwrap();
     grown.set_len(2 * SIZE).unwrap();
     drop(grown);
     assert_event(&mut host);
     assert_eq!(host.open_namespace(101).unwrap().blocks, 2 * SIZE / 512);
 
-    // A file in place of another is a new disk. A removed file ends its namespace.
+    // A new file under the same name is a new disk. A removed file ends its namespace.
     make_whole(&pool, "d");
     fs::remove_file(pool.join("e")).unwrap();
     wait_for(&mut host, &[1, 100, 103, 104]);
@@ -145,7 +144,7 @@ fn files_come_are_renamed_grow_and_go() {
     let data = Data::part_of(&mut buffer, 0, 512);
     assert!(host.run(1, command::read(101, 0, 1), data).is_err());
 
-    // Of the four NSIDs, the one free for longest is reused.
+    // All four NSIDs were used, so the one free for longest is reused.
     make_whole(&pool, "f");
     wait_for(&mut host, &[1, 100, 101, 103, 104]);
     host.disconnect().unwrap();
@@ -171,7 +170,7 @@ fn a_directory_goes_and_comes_back_with_its_numbers() {
     let status = target.done("cairn_status", json!({}));
     assert_eq!(status["missing"], json!([]));
 
-    // The change keeps the directory in the configuration file.
+    // The change must not replace the directory by its files in the configuration file.
     let add = json!({"nqn": NQN, "export": "mem:1MiB", "nsid": 2});
     target.done("cairn_namespace_add", add);
     wait_for(&mut host, &[1, 2, 100, 101, 104]);

@@ -1,4 +1,4 @@
-//! Directories that hang, are full or read-only, or have hostile names and files.
+//! Directories that hang, are full or read-only, or contain hostile names and files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -38,7 +38,7 @@ fn a_directory_that_hangs_keeps_nothing_else() {
     };
     std::thread::scope(|scope| {
         let reload = scope.spawn(|| target.done("cairn_reload", json!({})));
-        // The target serves other hosts during the reload.
+        // The target serves requests and hosts during the reload.
         let mut answered = 0;
         while !reload.is_finished() {
             target.done("cairn_status", json!({}));
@@ -51,7 +51,7 @@ fn a_directory_that_hangs_keeps_nothing_else() {
     let shown = missing(&target);
     assert!(shown[0].contains("does not answer"), "{shown:?}");
     assert_eq!(shown.len(), 1);
-    // Namespaces from before the hang remain.
+    // Namespaces that existed before the hang remain.
     assert_eq!(host.active_namespaces().unwrap(), [1, 100, 104]);
     assert_eq!(first_byte(&mut host, 100), 5);
     drop(hanging);
@@ -107,7 +107,7 @@ fn those_that_fit_are_served_and_the_others_come_when_there_is_room() {
         Some(1.0)
     );
 
-    // A served file keeps its NSID when another becomes free for a waiting file.
+    // A served file keeps its NSID when another NSID becomes free for a waiting file.
     put(&mut host, 102, 3);
     fs::remove_file(pool.join("a")).unwrap();
     until("room", || missing(&target)[0].ends_with(": f"));
@@ -118,7 +118,7 @@ fn those_that_fit_are_served_and_the_others_come_when_there_is_room() {
     until("room for all", || missing(&target).is_empty());
     wait_for(&mut host, &[1, 100, 101, 102, 103, 104]);
 
-    // The new directory shares no file with the old one.
+    // The new directory contains none of the old files.
     fs::remove_dir_all(&pool).unwrap();
     wait_for(&mut host, &[1, 104]);
     assert!(missing(&target)[0].contains("does not exist"));
@@ -148,7 +148,7 @@ fn the_limit_on_open_files_leaves_room_for_all_else() {
     assert!(reason.contains("and 10 more"), "{reason}");
     let served = host.active_namespaces().unwrap();
     assert_eq!(served.len(), 1 + FILES - 18);
-    // Each removed file makes room for one waiting file.
+    // Each removed file frees an NSID for one waiting file.
     fs::remove_file(pool.join("00")).unwrap();
     until("room for one", || {
         missing(&target)[0].contains("and 9 more")
@@ -164,7 +164,7 @@ fn a_file_is_served_once_its_writer_has_closed_it() {
     let mut half = File::create(pool.join("half")).unwrap();
     half.set_len(SIZE).unwrap();
     half.write_all(&[9; 4096]).unwrap();
-    // "half" changed before "whole", but is open for writing.
+    // "half" was changed before "whole", but is still open for writing, so it is not exported.
     std::thread::sleep(Duration::from_secs(3));
     make_whole(&pool, "whole");
     wait_for(&mut host, &[1, 100]);
@@ -263,7 +263,7 @@ fn a_directory_that_cannot_be_written_has_the_same_numbers_at_each_start() {
     let three = uuids(&mut host);
     assert!(!store.join(".cairn-nsids").exists());
     assert!(missing(&target).is_empty());
-    // The new file changes no other UUID, not even after a restart.
+    // A new file must not change the UUIDs of others, even after a restart.
     make_whole(&store, "0");
     until("a fourth file", || {
         host.active_namespaces().unwrap().len() == 5
@@ -274,7 +274,7 @@ fn a_directory_that_cannot_be_written_has_the_same_numbers_at_each_start() {
     let mut host = crate::pools::host(&target);
     let again = uuids(&mut host);
     for all in [&mut four, &mut again.clone()] {
-        // Memory namespaces have a new UUID after each start.
+        // Memory namespaces get a new UUID at each start.
         all.remove(&1);
     }
     let kept: BTreeMap<_, _> = again.into_iter().filter(|(nsid, _)| *nsid != 1).collect();
@@ -285,7 +285,7 @@ fn a_directory_that_cannot_be_written_has_the_same_numbers_at_each_start() {
             .all(|(nsid, uuid)| *nsid == 1 || four[nsid] == *uuid)
     );
 
-    // The namespaces disappear with the mount, and return with the same UUIDs.
+    // The namespaces disappear with the mount, and return with their UUIDs.
     drop(view);
     target.done("cairn_reload", json!({}));
     assert_eq!(host.active_namespaces().unwrap(), [1]);

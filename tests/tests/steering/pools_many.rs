@@ -17,7 +17,7 @@ fn files() -> usize {
 fn wait_for_count(host: &mut Host, expected: usize) {
     let deadline = Instant::now() + 3 * PATIENCE;
     loop {
-        // The memory namespace does not count.
+        // The memory namespace is not counted.
         let now = host.active_namespaces().unwrap().len() - 1;
         if now == expected {
             return;
@@ -40,7 +40,7 @@ fn ten_thousand_files_come_and_go_together() {
     }
     wait_for_count(&mut host, files);
     assert_event(&mut host);
-    // A new file causes no open of other files.
+    // A new file must not cause other files to be opened.
     let opened = || {
         fs::read_dir(format!("/proc/{}/fd", target.pid()))
             .unwrap()
@@ -57,7 +57,7 @@ fn ten_thousand_files_come_and_go_together() {
     }
     wait_for_count(&mut host, 1);
     assert_event(&mut host);
-    // The target closes removed files later.
+    // The target closes removed files with a delay.
     let deadline = Instant::now() + PATIENCE;
     while opened() > before - files / 2 {
         assert!(Instant::now() < deadline, "{} are open", opened());

@@ -24,9 +24,9 @@ fn host() -> String {
     host_nqn("a").raw().to_owned()
 }
 
-/// Two subsystems with a key for host a.
+/// Starts a target with two subsystems and a key for host a.
 ///
-/// The first lists the host by NQN and by a group, the second allows any host.
+/// The first allows the host by NQN and by a group, the second allows any host.
 fn start() -> Steered {
     Steered::start_after(|folder: &Path, _: Ipv4Addr| {
         let key = folder.join("a.key");
@@ -77,7 +77,7 @@ fn no_removal_lets_a_host_in_without_its_key() {
         assert_eq!(target.text(), before);
         assert_needs_key(&target, to);
     }
-    // Without its entry, the host could connect without a key.
+    // Without its entry, the host could connect without a key, so the removal is rejected.
     for method in ["cairn_host_remove", "nvmf_subsystem_remove_host"] {
         let params = json!({"nqn": OPEN, "host": host()});
         assert_eq!(target.refused(method, params), EPERM, "{method}");

@@ -92,7 +92,7 @@ fn requests_export_what_the_list_names_and_nothing_else() {
     let params = json!({"nqn": NQN, "namespace": {"bdev_name": "Aio0"}});
     assert_eq!(target.refused("nvmf_subsystem_add_ns", params), EACCES);
     assert_eq!(target.text(), before);
-    // The file may export any path, and later requests succeed.
+    // The file, unlike a request, may export any path.
     let namespace = format!(
         "[[subsystem.namespace]]\nnsid = 9\nexport = {:?}\n",
         at("others/secret")
@@ -210,7 +210,7 @@ fn every_subsystem_that_is_shown_is_accepted_by_its_name() {
     }
     let listeners = target.done("nvmf_subsystem_get_listeners", json!({"nqn": DISCOVERY}));
     assert_eq!(listeners.as_array().unwrap().len(), 2);
-    // The subsystem uses all listeners, so discovery cannot lose a single listener.
+    // The subsystem uses all listeners, so a single listener cannot be removed for discovery.
     assert_eq!(
         target.refused("nvmf_subsystem_remove_listener", at("8009")),
         INVALID

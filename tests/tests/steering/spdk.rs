@@ -1,11 +1,11 @@
-//! Requests of SPDK clients, and responses.
+//! Requests of SPDK clients, and the responses.
 
 use cairn_initiator::Host;
 use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
 
-/// True if `found` contains the fields of `wanted` with the same values.
+/// Returns true if `found` contains all fields of `wanted` with the same values.
 pub(crate) fn includes(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => wanted
@@ -37,10 +37,10 @@ fn malloc() -> Value {
 fn recorded_exchanges_have_their_answers() {
     let mut target = Steered::start();
     build(&target);
-    // A bdev backs one namespace only.
+    // A bdev can be only one namespace.
     let again = json!({"nqn": NQN, "namespace": {"bdev_name": "Malloc0"}});
     assert_eq!(target.refused("nvmf_subsystem_add_ns", again), -32602);
-    // The configuration survives a crash.
+    // The changes survive a crash.
     target.crash();
     views_show_it(&target);
     any_host_keeps_the_list(&target);
@@ -58,7 +58,7 @@ fn recorded_exchanges_have_their_answers() {
     assert_eq!(left[1]["nqn"], NQN);
 }
 
-/// The requests are add_ns --no-auto-visible, ns_add_host and ns_remove_host of rpc.py.
+/// rpc.py sends these requests as add_ns --no-auto-visible, ns_add_host and ns_remove_host.
 #[test]
 fn a_namespace_is_visible_to_chosen_hosts() {
     let mut target = Steered::start();
@@ -96,7 +96,7 @@ fn a_namespace_is_visible_to_chosen_hosts() {
     let shown = target.done("nvmf_get_subsystems", json!({"nqn": NQN}));
     let wanted = json!({"nsid": 2, "no_auto_visible": true, "hosts": [nqn_of("one")]});
     assert!(includes(&shown[0]["namespaces"][1], &wanted), "{shown:#}");
-    // The file contains the host list.
+    // The configuration file contains the host list.
     drop(hosts);
     target.crash();
     let mut hosts = ["one", "two"].map(|name| target.connect(name));
@@ -184,7 +184,7 @@ fn views_show_it(target: &Steered) {
     );
 }
 
-/// The host list is kept while `allow_any_host` changes, and `nvmf_subsystem_add_host` works with
+/// Checks that the host list stays while `allow_any_host` changes, and that hosts can be added with
 /// both values.
 fn any_host_keeps_the_list(target: &Steered) {
     let guest = "nqn.2016-06.io.spdk:guest";
@@ -283,7 +283,7 @@ fn mistakes_have_their_codes(target: &Steered) {
     }
 }
 
-/// The requests are those of rpc.py (SPDK 26.09), which contain disabled features.
+/// rpc.py of SPDK 26.09 sends these requests, which include disabled features.
 #[test]
 fn requests_of_the_command_line_are_carried_out() {
     let target = Steered::start();
@@ -335,7 +335,6 @@ fn requests_of_the_command_line_are_carried_out() {
     for (method, params) in exchanges {
         target.done(method, params);
     }
-    // Unsupported features are rejected.
     for (method, params) in [
         (
             "bdev_aio_create",

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::spdk::{HOST, NEW, includes};
 use crate::target::{NQN, Steered};
 
-/// Python path of the client; `None`, recorded as a skip, without `SPDK_PYTHON`.
+/// Returns the Python path of the client, or `None`, recorded as a skip, without `SPDK_PYTHON`.
 pub(crate) fn client() -> Option<OsString> {
     let folder = std::env::var_os("SPDK_PYTHON");
     if folder.is_none() {
@@ -51,7 +51,7 @@ fn rpc_py(client: &OsString, target: &Steered, words: &str, stdin: Stdio) -> Out
         .unwrap()
 }
 
-/// `rpc.py --server`, which reads commands and waits up to a minute for responses.
+/// Process of `rpc.py --server`, which reads commands and waits up to a minute for each response.
 pub(crate) struct RpcPy {
     child: Child,
     lines: Option<ChildStdin>,
@@ -188,7 +188,7 @@ fn spdks_own_rpc_py_says_what_is_refused() {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// Saves with save_config, and loads with load_config into another target.
+/// Saves with save_config, and loads into another target with load_config.
 #[test]
 #[ignore = "SPDK's own client: `cargo xtask test --all` runs it"]
 fn spdks_own_rpc_py_loads_what_it_saved() {
@@ -228,7 +228,7 @@ fn spdks_own_rpc_py_loads_what_it_saved() {
     assert!(output.status.success(), "{printed}");
     assert_eq!(printed, "");
     let mut again = rpc.done("save_config");
-    // The second target also has its original listener.
+    // The second target also has the listener of its own configuration.
     let own = target.address.to_string();
     let nvmf = again["subsystems"][2]["config"].as_array_mut().unwrap();
     nvmf.retain(|request| request["params"]["listen_address"]["traddr"] != own);
@@ -264,7 +264,7 @@ fn spdks_own_rpc_py_sends_many_commands() {
     let printed = names.lines().filter(|line| *line != "null");
     assert_eq!(printed.collect::<Vec<_>>(), wanted);
     assert_eq!(null_disks(), 200);
-    // Each request of a batch has its response.
+    // Each request of a batch has its own response.
     let again = send("--batch-mode", &create);
     assert_eq!(again.status.code(), Some(1));
     let errors = String::from_utf8_lossy(&again.stderr);
@@ -274,7 +274,7 @@ fn spdks_own_rpc_py_sends_many_commands() {
     assert_eq!(null_disks(), 0);
 }
 
-/// Shows and changes the configuration tree with spdkcli.
+/// spdkcli shows and changes the configuration tree.
 #[test]
 #[ignore = "SPDK's own client: `cargo xtask test --all` runs it"]
 fn spdks_own_cli_builds_a_subsystem() {
@@ -286,7 +286,7 @@ fn spdks_own_cli_builds_a_subsystem() {
         let output = python(&client, &["-m", "spdk.spdk_cli", "-s"])
             .arg(target.socket())
             .args(words.split(' '))
-            // spdkcli writes its history to this directory.
+            // spdkcli writes its history to the home directory.
             .env("HOME", target.folder.path())
             .output()
             .unwrap();

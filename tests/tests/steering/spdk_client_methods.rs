@@ -1,4 +1,4 @@
-//! Every supported SPDK method by SPDK's rpc.py.
+//! Every supported SPDK method, called by SPDK's rpc.py.
 
 use std::fs::File;
 use std::path::Path;
@@ -121,7 +121,7 @@ fn of_disks(rpc: &mut RpcPy, folder: &Path) {
     let all = ["Aio0", "Malloc0", "Malloc1", "Null0", "Uring0"].map(|name| json!({"name": name}));
     let found = rpc.done("bdev_get_bdevs");
     let named = found.as_array().unwrap();
-    // The additional bdev is the configuration's namespace.
+    // The additional bdev belongs to the namespace of the configuration file.
     assert_eq!(named.len(), all.len() + 1, "{found:#}");
     for wanted in all {
         assert!(named.iter().any(|bdev| includes(bdev, &wanted)), "{wanted}");
@@ -238,7 +238,7 @@ fn of_namespaces(rpc: &mut RpcPy) {
     ] {
         rpc.done(&line);
     }
-    // A bdev backs one namespace only.
+    // A bdev can be only one namespace.
     let again = rpc.refused(&format!("nvmf_subsystem_add_ns {NQN} Malloc0"));
     assert_eq!(again["code"], -32602);
     let shown = rpc.done(&format!("nvmf_get_subsystems {NEW}"));

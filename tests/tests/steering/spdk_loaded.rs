@@ -11,7 +11,7 @@ fn request(method: &str, params: &Value) -> Value {
     json!({"method": method, "params": params})
 }
 
-/// Requests that create disks, as in lib/bdev and module/bdev of SPDK.
+/// Returns requests that create disks, as in lib/bdev and module/bdev of SPDK.
 fn bdevs(file: &str) -> Vec<Value> {
     vec![
         request(
@@ -59,7 +59,7 @@ fn bdevs(file: &str) -> Vec<Value> {
     ]
 }
 
-/// Requests that configure the target, as in lib/nvmf of SPDK.
+/// Returns requests that configure the target, as in lib/nvmf of SPDK.
 fn nvmf(listener: &Value) -> Vec<Value> {
     let add = |bdev: &str, nsid: u32, uuid: &str| {
         let namespace = json!({"nsid": nsid, "bdev_name": bdev,
@@ -110,7 +110,7 @@ fn nvmf(listener: &Value) -> Vec<Value> {
     ]
 }
 
-/// Configuration of nvmf_tgt of SPDK 26.09, in load_config's order.
+/// Returns the configuration of nvmf_tgt of SPDK 26.09, in the order of load_config.
 fn saved_by_spdk(file: &str, listener: &Value) -> Vec<Value> {
     let mut all = vec![
         request("keyring_linux_set_options", &json!({"enable": false})),
@@ -164,7 +164,7 @@ fn what_spdks_own_target_saves_is_loaded() {
     assert_eq!(shown, wanted.map(|(name, uuid)| [json!(name), json!(uuid)]));
 }
 
-/// Returns the error of a request with invalid parameters (-32602).
+/// Returns the error message of a request with invalid parameters (-32602).
 fn reason(target: &Steered, method: &str, params: Value) -> String {
     assert_eq!(target.refused(method, params.clone()), -32602, "{method}");
     target.call(method, params).unwrap_err().to_string()
@@ -176,7 +176,9 @@ fn with(base: &Value, name: &str, value: Value) -> Value {
     all
 }
 
-/// `base` contains the parameters of a valid request.
+/// Checks that a valid request fails once a parameter is replaced.
+///
+/// `base` contains the valid parameters; `all` contains name, invalid value and expected message.
 fn is_refused(target: &Steered, method: &str, base: &Value, all: &[(&str, Value, &str)]) {
     for (name, value, why) in all {
         let reason = reason(target, method, with(base, name, value.clone()));

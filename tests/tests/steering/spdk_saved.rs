@@ -16,7 +16,7 @@ use crate::target::{NQN, PATIENCE, Steered};
 const NEW: &str = "nqn.2016-06.io.spdk:cnode1";
 const HOST: &str = "nqn.2016-06.io.spdk:host1";
 
-/// Sends the requests of rpc.py save_config.
+/// Sends the requests of `rpc.py save_config`.
 fn save(target: &Steered) -> Vec<Value> {
     let parts = target.done("framework_get_subsystems", json!({}));
     let parts = parts.as_array().unwrap().iter();
@@ -29,7 +29,7 @@ fn save(target: &Steered) -> Vec<Value> {
     all
 }
 
-/// Sends the requests of rpc.py load_config, each of which must be callable in the current state.
+/// Sends the requests of `rpc.py load_config`. Each must be callable in the current state.
 fn load(target: &Steered, requests: &[Value]) {
     let known = target.done("rpc_get_methods", json!({"include_aliases": false}));
     let current = target.done("rpc_get_methods", json!({"current": true}));
@@ -106,7 +106,7 @@ fn what_one_target_saves_another_loads() {
     let target = Steered::start();
     target.done("nvmf_delete_subsystem", json!({"nqn": NQN}));
     load(&target, &saved);
-    // The second target also has its original listener.
+    // The second target also has the listener of its own configuration.
     let own = target.address.to_string();
     let mut again = save(&target);
     again.retain(|request| request["params"]["listen_address"]["traddr"] != own);
@@ -178,7 +178,7 @@ fn disks_report_what_they_did() {
     let mut load = Load::new(disk);
     load.run(200);
     drop(load.finish());
-    // The counters may lag, because commands are counted after their responses.
+    // Commands are counted after their responses, so the counters may lag.
     let deadline = Instant::now() + PATIENCE;
     let all = loop {
         let all = target.done("bdev_get_iostat", json!({}));

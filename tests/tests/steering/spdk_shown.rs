@@ -1,4 +1,4 @@
-//! Information for SPDK clients.
+//! State of the target as shown to SPDK clients.
 
 use cairn_initiator::Host;
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ fn add_all(target: &Steered) {
     }
 }
 
-/// True if spdkcli lists the bdev under `kind`, which it searches for in the product name.
+/// Returns true if spdkcli lists the bdev under `kind`, for which it searches the product name.
 fn is_listed(bdev: &Value, kind: &str) -> bool {
     let product = bdev["product_name"].as_str().unwrap();
     product.to_lowercase().contains(kind)
@@ -90,7 +90,7 @@ fn disks_are_of_their_kind_also_after_a_restart() {
         }
     }
     target.crash();
-    // The configuration file does not distinguish uring from aio, so both are aio.
+    // The configuration file does not distinguish uring from aio, so both are shown as aio.
     for (name, kind) in [
         ("Malloc0", "malloc"),
         ("Null0", "null"),
@@ -166,7 +166,7 @@ fn disks_are_deleted_and_looked_at_again() {
         assert_eq!(target.done(method, json!({"name": name})), true, "{method}");
         assert_eq!(target.refused(method, json!({"name": name})), -19);
     }
-    // Deleting a bdev removes its namespace.
+    // Deleting the bdevs removed their namespaces.
     let left = target.done("nvmf_get_subsystems", json!({"nqn": NQN}));
     assert_eq!(left[0]["namespaces"].as_array().unwrap().len(), 1);
 }
@@ -310,7 +310,7 @@ fn reactors_are_threads_of_the_process() {
     let spent_ns = number(reactor, "busy") + number(reactor, "idle");
     assert_eq!(spent_ns, number(&reactor["lw_threads"][0], "elapsed"));
     assert_eq!(reactor["lw_threads"][0]["name"], "reactor_0");
-    // The CPU mask contains the reactor's core.
+    // The CPU mask must contain the reactor's core.
     let mask = reactor["lw_threads"][0]["cpumask"].as_str().unwrap();
     let digit = mask.len() - 1 - number(reactor, "lcore") as usize / 4;
     let bits = mask[digit..=digit]

@@ -13,10 +13,9 @@ fn stream(target: &Steered) -> UnixStream {
     stream
 }
 
-/// Reads responses until the target closes the connection.
 fn rest(mut stream: UnixStream) -> String {
     let mut text = String::new();
-    // A reset closes the connection too.
+    // A connection reset also counts as closed.
     let _ = stream.read_to_string(&mut text);
     text
 }
@@ -70,7 +69,7 @@ fn strangers_cost_other_clients_nothing() {
         format!("{{\"method\": \"{}\"}}", "x".repeat(2 << 20)),
     ] {
         let mut stream = stream(&target);
-        // The target may close the connection early.
+        // The target may close the connection before it reads everything.
         let _ = stream.write_all(nonsense.as_bytes());
         let answer = rest(stream);
         assert!(answer.is_empty() || answer.contains("-32700"), "{answer}");
@@ -94,7 +93,6 @@ fn strangers_cost_other_clients_nothing() {
     let request = json!({"id": 1, "method": "rpc_get_methods"}).to_string();
     while slow.write_all(request.as_bytes()).is_ok() {}
     assert_eq!(target.done("cairn_status", json!({}))["namespaces"], 1);
-    // Connections with incomplete requests are closed.
     for half in halves {
         assert_eq!(rest(half), "");
     }

@@ -1,4 +1,4 @@
-//! Target process with a control socket and a temporary folder for its files.
+//! Target process with a control socket, and a temporary folder for its files.
 
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
@@ -35,7 +35,7 @@ pub(crate) struct Steered {
 }
 
 impl Steered {
-    /// Starts a target with a listener and a memory namespace for any host.
+    /// Starts a target with a listener, and a memory namespace for any host.
     pub(crate) fn start() -> Self {
         Self::start_with("")
     }
@@ -44,8 +44,8 @@ impl Steered {
         Self::start_as(more, &[], |_, _| String::new())
     }
 
-    /// Starts a target whose configuration ends with the lines returned by `last` for the folder
-    /// and the address.
+    /// Starts a target whose configuration ends with the lines returned by `last` for its folder
+    /// and address.
     pub(crate) fn start_after(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
         Self::start_as("", &[], last)
     }
@@ -63,7 +63,7 @@ impl Steered {
 
     /// Starts a target with a log file.
     ///
-    /// `journal` sets `JOURNAL_STREAM` to that file (`true`) or another (`false`).
+    /// `journal` sets `JOURNAL_STREAM` to that file (`true`) or to another one (`false`).
     pub(crate) fn start_logged(journal: Option<bool>) -> Self {
         let stream = match journal {
             None => "",

@@ -19,17 +19,17 @@ use serde_json::json;
 
 use crate::target::{NQN, Steered};
 
-/// Largest NSID of null disks.
+/// Largest NSID of the null disks, and number of memory disks.
 const NULL: u32 = 4_200;
 const MEMORY: u32 = 300;
-/// Namespaces of the other subsystem, for ten thousand in both. User-space RoCE has 8,192 memory
-/// regions, so a namespace must not need one.
+/// Number of namespaces in the second subsystem; both have ten thousand. User-space RoCE has 8,192
+/// memory regions, so a namespace must not use one.
 const BESIDE: u32 = 5_499;
-/// Largest NN, available with transfers of 64 KiB or more.
+/// Largest possible NN, available with transfers of 64 KiB or more.
 const LAST: u32 = 10_240;
 const CLIENTS: u32 = 100;
 const OF_EACH: u32 = 10;
-/// Maximum ratio of the time of a change with thousands of namespaces to the time with a few. Each
+/// Maximum ratio of the time of a change with thousands of namespaces to that with a few. Each
 /// change copies the configuration and writes the file.
 const RATIO_MAX: u32 = 20;
 const OTHER: &str = "nqn.2024-01.com.example:steered-too";
@@ -42,8 +42,8 @@ fn put(text: &mut String, nsid: u32, export: &str) {
     .unwrap();
 }
 
-/// File disks at the start: `BESIDE`, or fewer with a low limit on open files, which must also
-/// suffice for added disks. A disk takes two descriptors.
+/// Number of file disks at the start: `BESIDE`, or fewer with a low limit on open files, which must
+/// also suffice for added disks. Each disk uses two descriptors.
 fn files() -> u32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     let room = limit.map_or(u64::MAX, |limit| limit / 2 - 300);
@@ -56,8 +56,8 @@ fn file(folder: &Path, number: u32) -> String {
     path.display().to_string()
 }
 
-/// Starts a target with null and memory disks in one subsystem, and `files` file disks in another;
-/// null disks for `None`.
+/// Starts a target with null and memory disks in one subsystem, and `files` file disks in another,
+/// or null disks if `None`.
 fn start(files: Option<u32>) -> Steered {
     Steered::start_after(|folder, _| {
         let mut text = String::new();
@@ -108,7 +108,7 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
     for nsid in [1, NULL + MEMORY, LAST] {
         assert_holds_data(&mut host, nsid);
     }
-    // A new host, with its own device, can register memory.
+    // A new host has another device, which must still be able to register memory.
     target.connect("second").disconnect().unwrap();
 
     let ended = AtomicU32::new(0);
@@ -132,7 +132,7 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
                 ended.fetch_add(1, Ordering::Relaxed);
             });
         }
-        // The host is polled so that it sends Keep Alives.
+        // Polling sends Keep Alives.
         while ended.load(Ordering::Relaxed) < CLIENTS {
             host.poll();
             thread::sleep(Duration::from_millis(1));
@@ -214,7 +214,7 @@ fn a_change_among_thousands_costs_little_more_than_beside_one() {
     );
 }
 
-/// A change inspects only the disks that it affects; a reload inspects every disk.
+/// A change inspects only the disks it affects; a reload inspects every disk.
 #[test]
 fn a_change_looks_at_no_disk_that_stays() {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, "steered", 1 << 20) else {
@@ -276,7 +276,7 @@ fn what_there_is_no_room_for_is_refused_when_it_is_configured() {
 
 #[test]
 fn more_disks_than_the_process_may_open_are_refused_when_they_are_configured() {
-    // The limit allows 256 files for other purposes, and two for each disk.
+    // The target reserves 256 descriptors for other purposes, and two for each disk.
     let most = 37;
     let mut more = String::new();
     let target = Steered::start_limited_after(256 + 2 * most, |folder, _| {
@@ -300,7 +300,7 @@ fn more_disks_than_the_process_may_open_are_refused_when_they_are_configured() {
     );
     let mut host = host(&target);
     assert_eq!(host.active_namespaces().unwrap().len(), 1 + most as usize);
-    // `check` reports an equal limit.
+    // `check` reports the same limit.
     let mut text = target.text();
     put(&mut text, 2 + most, &more);
     let config = target.folder.path().join("more.toml");

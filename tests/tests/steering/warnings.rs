@@ -47,7 +47,7 @@ fn a_file_that_loses_something_is_named() {
     assert_said(&target, &["disk.img", "was deleted"]);
 }
 
-/// The target notices the loss without a reload or a connected host.
+/// The target detects the loss without a reload or a connected host.
 #[test]
 fn a_file_that_loses_something_is_noticed_by_itself() {
     let target = Steered::start_logged_after(|folder, _| {
@@ -100,7 +100,7 @@ fn a_host_that_is_not_allowed_is_named_with_the_line_that_allows_it() {
     target.connect("stranger");
 }
 
-/// The change is made: its other half may follow.
+/// The target executes the change with a warning, because the host may be admitted by the next one.
 #[test]
 fn a_namespace_of_a_host_that_is_not_admitted_is_named_until_the_host_is_admitted() {
     let target = Steered::start_logged_after(|_, _| String::new());

@@ -1,4 +1,4 @@
-//! Peers that behave like adapters in ways Cairn's own ends do not.
+//! Peers that behave like adapters in ways that Cairn's own endpoints do not.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,23 +15,23 @@ use cairn_tests::stranger::Stranger;
 
 use super::{PATIENCE, Victim};
 
-/// Source port of all queue pairs of older drivers.
+/// UDP source port that older drivers use for all queue pairs.
 const PORT: u16 = 0xc000;
 const TOGETHER: u32 = 16;
 const ROUNDS: u32 = 100;
-/// Rounds after which the kernel delivers the flow to one socket.
+/// Number of rounds after which the kernel delivers the flow to one socket.
 const FIRST_ROUNDS: u32 = 10;
 
 struct Pair {
     own: u32,
     theirs: u32,
-    /// PSNs of the next and the oldest unacknowledged packet.
+    /// PSNs of the next packet and of the oldest unacknowledged one.
     next: u32,
     unacked: u32,
 }
 
 impl Pair {
-    /// WRITE without data, which needs no key.
+    /// Returns an RDMA WRITE without data, which needs no key.
     fn write(&self, psn: u32, ack_req: bool) -> Packet<'static> {
         let mut packet = Packet::new(Opcode::WriteOnly, self.theirs, psn & 0xff_ffff);
         packet.bth.ack_req = ack_req;
@@ -68,8 +68,8 @@ fn two_endpoints(peer: &mut Stranger) -> [Pair; 2] {
     pairs.try_into().ok().expect("the target has two reactors")
 }
 
-/// The kernel joins packets of all queue pairs and delivers them to one socket. Each endpoint still
-/// gets its packets in order.
+/// The kernel joins packets of all queue pairs and delivers them to one socket. Each endpoint must
+/// still get its packets in order.
 #[test]
 fn one_port_for_all_queue_pairs_loses_nothing() {
     let victim = Victim::start_with(2);
@@ -81,7 +81,7 @@ fn one_port_for_all_queue_pairs_loses_nothing() {
     for round in 0..ROUNDS {
         let mut packets = Vec::new();
         for place in 0..TOGETHER {
-            // The queue pairs alternate as the first sender.
+            // The queue pairs alternate in sending first.
             for turn in 0..2 {
                 let pair = &mut pairs[(round as usize + turn) % 2];
                 packets.push(pair.write(pair.next, place + 1 == TOGETHER));
@@ -95,7 +95,7 @@ fn one_port_for_all_queue_pairs_loses_nothing() {
     assert_eq!(naks, 0, "packets were lost, or overtook each other");
     let deadline = Instant::now() + PATIENCE;
     let sent = u64::from(2 * TOGETHER * ROUNDS);
-    // Endpoints publish counters before they sleep.
+    // Endpoints publish their counters before they sleep.
     while victim.counters().rx_write_requests < sent {
         assert!(Instant::now() < deadline, "{:?}", victim.counters());
         std::thread::yield_now();
@@ -108,7 +108,8 @@ fn one_port_for_all_queue_pairs_loses_nothing() {
     victim.target.stop().unwrap();
 }
 
-/// Receives all acknowledgements, resending after a NAK, and returns the number of resends.
+/// Waits for all acknowledgements, and sends packets again after a NAK. Returns the number of
+/// repetitions.
 fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
     let deadline = Instant::now() + PATIENCE;
     let mut again = 0;

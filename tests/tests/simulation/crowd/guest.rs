@@ -24,11 +24,11 @@ pub(super) const TRANSFER_BYTES: usize = 8192;
 #[derive(Debug, Clone)]
 pub(super) struct Traits {
     pub(super) number: u8,
-    /// Number of the identity, which several hosts may share.
+    /// Number of the host identity. Several hosts may share one.
     pub(super) identity: u8,
     pub(super) io_queues: u16,
     pub(super) kato_ms: u32,
-    /// Index of the only namespace used, `None` for all.
+    /// Index of the only namespace used, or `None` for all.
     pub(super) only: Option<usize>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Guest {
     pub(super) traits: Traits,
     who: String,
     soft: Soft,
-    /// Index of the host's target.
+    /// Index of the target in use.
     pub(super) target: usize,
     association: Option<Association>,
     /// Unanswered writes of ended associations, by namespace and operation.
@@ -50,7 +50,6 @@ pub(super) struct Guest {
 
 struct Association {
     controller: Controller,
-    /// Buffers by slot; a command in flight owns its buffer.
     buffers: Vec<Option<Buffer>>,
     slots: Vec<Option<Open>>,
     live: bool,
@@ -132,7 +131,7 @@ impl Guest {
         });
     }
 
-    /// Performs due work and returns the time of the next call.
+    /// Performs due work. Returns the time of the next call.
     pub(super) fn poll(&mut self, stage: &Stage, ledgers: &mut [Ledger]) -> Option<Instant> {
         let managed = self.soft.step();
         let own = self.poll_association(stage, ledgers);
@@ -147,7 +146,6 @@ impl Guest {
             busy = self.association.as_mut()?.controller.poll(now);
             self.collect(stage, ledgers);
             self.take_events(stage, ledgers);
-            // Checks for arrivals before sleeping.
             let endpoint = self.association.as_mut()?.controller.endpoint();
             busy |= endpoint.arm().unwrap_or(false);
         }
@@ -164,7 +162,8 @@ impl Guest {
             match event {
                 Event::Live { .. } => {
                     association.live = true;
-                    // Writes of earlier associations can no longer take effect.
+                    // Writes of earlier associations can no longer take effect, unless the disk
+                    // hangs.
                     bury(&mut self.lost, ledgers, |ledger, _, _| !ledger.hangs);
                 }
                 Event::Lost(error)
@@ -183,7 +182,7 @@ impl Guest {
         }
     }
 
-    /// Drops the ended association, whose unanswered writes may still take effect.
+    /// Drops an ended association. Its unanswered writes may still take effect.
     fn let_go(&mut self, stage: &Stage, ledgers: &mut [Ledger]) {
         let Some(association) = self.association.take() else {
             return;
@@ -202,7 +201,8 @@ impl Guest {
         }
     }
 
-    /// Kills the host without a disconnect. The next association resolves the lost writes.
+    /// Kills the host without a disconnect. Its unanswered writes may take effect until the next
+    /// association.
     pub(super) fn kill(&mut self, stage: &mut Stage, ledgers: &mut [Ledger]) {
         stage.note(|| format!("{} dies", self.who));
         let soft = stage.soft();
@@ -286,7 +286,6 @@ impl Guest {
             }
             Kind::WriteZeroes { .. } | Kind::Flush => Data::None,
         };
-        // The queue may be full, or the connection lost.
         let ticket = match controller.submit(qid, sqe, data) {
             Ok(ticket) => ticket,
             Err(unsent) => {
@@ -361,7 +360,8 @@ impl Guest {
         let changed = open.kind.writes() && end == End::Done;
         ledger.end(open.id, end);
         if changed {
-            // A change waits for earlier changes of its host to the same blocks.
+            // A successful change implies that earlier changes of the same blocks by this host have
+            // ended.
             let overlaps = |ledger: &Ledger, namespace, id| {
                 namespace == open.namespace && ledger.overlaps(id, &open.blocks)
             };
@@ -390,7 +390,6 @@ impl Guest {
     }
 }
 
-/// Removes lost writes that can no longer take effect.
 fn bury(
     lost: &mut Vec<(usize, Id)>,
     ledgers: &mut [Ledger],
@@ -416,7 +415,7 @@ fn check(error: &HostError) {
     assert!(!of_protocol, "{error}");
 }
 
-/// Picks a small range, mostly of the same few blocks, so that hosts collide.
+/// Returns a small range, mostly of the same few blocks, so that hosts collide.
 fn range(ledger: &Ledger, kind: Kind, random: &mut Random) -> Range<usize> {
     if kind == Kind::Flush {
         return 0..0;

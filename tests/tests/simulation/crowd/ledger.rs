@@ -1,4 +1,4 @@
-//! Observations of a namespace by hosts, and its unfinished writes.
+//! Operations of hosts on a namespace, and its unfinished writes.
 
 use std::ops::Range;
 
@@ -6,7 +6,8 @@ use cairn_sim::Random;
 
 use crate::history::{End, GARBAGE, History, Id, Kind, Value, ZEROES};
 
-/// Maximum unfinished writes of a block. A larger number slows the check without finding more bugs.
+/// Maximum number of unfinished writes of a block. Larger numbers slow the check without finding
+/// more bugs.
 const OPEN_MAX: u8 = 3;
 
 pub(super) struct Ledger {
@@ -15,7 +16,7 @@ pub(super) struct Ledger {
     pub(super) history: History,
     /// True if the disk can hold a command for longer than a Connect waits.
     pub(super) hangs: bool,
-    /// Unfinished writes by block, including lost ones.
+    /// Number of unfinished writes by block, including lost ones.
     open: Vec<u8>,
 }
 
@@ -87,7 +88,7 @@ impl Ledger {
     }
 }
 
-/// Block contents of a value, produced only by its write.
+/// Returns the contents of a block for a value, which only one write produces.
 fn bytes_of(value: Value, length: usize) -> Vec<u8> {
     if value == ZEROES {
         return vec![0; length];

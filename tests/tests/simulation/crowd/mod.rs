@@ -1,7 +1,7 @@
 //! Several hosts use the same blocks while targets, disks and network fail.
 //!
-//! A correct disk must explain all observations of the hosts ([`crate::history`]), and the target
-//! must finally hold no resources.
+//! A correct disk must explain all results seen by the hosts ([`crate::history`]). Finally, the
+//! target must hold no resources.
 
 mod guest;
 mod ledger;
@@ -25,10 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(900);
 /// Maximum latency of a command of the uninvolved host, without network faults and with a disk
 /// latency of 1 ms.
 const BYSTANDERS_PATIENCE: Duration = Duration::from_millis(100);
-/// Time after KATO in which a target ends a host's commands.
+/// Time after KATO in which a target ends the commands of a lost host.
 const QUIESCE: Duration = Duration::from_secs(2);
 
-/// Rate of the disk's [`Lie`], per thousand operations.
+/// Rate of the disk's [`Lie`] per thousand operations.
 const LIES: u64 = 300;
 
 const BLOCK_BYTES: usize = 512;
@@ -37,7 +37,7 @@ const MS: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// Slow, reordering and failing disks.
+    /// Disks are slow, reorder commands and fail.
     Disks,
     Dying,
     HostPause,
@@ -46,7 +46,7 @@ pub(crate) enum Trouble {
     /// Target and disks lose power.
     PowerCut,
     ClockJump,
-    /// Hosts move between two targets that pause.
+    /// Hosts move between two targets, which pause.
     TwoTargets,
     /// A disk hangs while its host dies and returns.
     Hang,
@@ -73,7 +73,6 @@ enum Paused {
 
 impl Crowd {
     pub(crate) fn new(seed: u64, trouble: Trouble) -> Self {
-        /// Number of runs, for unique file names of parallel tests.
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let mut random = Random::new(seed);
         let weather = match trouble {
@@ -113,7 +112,9 @@ impl Crowd {
         self
     }
 
-    /// Runs the simulation. An error is an observation that no correct disk explains.
+    /// Runs the simulation.
+    ///
+    /// An error is a result that no correct disk explains.
     pub(crate) fn run(mut self) -> Result<(), String> {
         self.start();
         let steps = 80 + self.random.below(120);
@@ -173,7 +174,7 @@ impl Crowd {
             .iter()
             .for_each(|disk| disk.set_habits(habits.clone()));
         if self.trouble == Trouble::Hang {
-            // The first host does not use this disk.
+            // The first host does not use the hanging disk.
             for operation in [Operation::Read, Operation::Write, Operation::Flush] {
                 self.disks[0].hold(operation);
             }
@@ -249,7 +250,7 @@ impl Crowd {
         for guest in &mut self.guests {
             let patience = Duration::from_millis(guest.traits.kato_ms.into()) + QUIESCE;
             let may = match (self.trouble, guest.ended) {
-                // A host must not move before its first association has ended.
+                // A host must not move before its previous association has ended at the target.
                 (Trouble::TwoTargets, Some(ended)) => self.stage.now() >= ended + patience,
                 _ => true,
             };
@@ -272,7 +273,7 @@ impl Crowd {
         match self.trouble {
             Trouble::Disks => {}
             Trouble::Dying => self.kill_guest(guest),
-            // The first host is uninvolved, and is never killed.
+            // The first host is the uninvolved one, so it is never killed.
             Trouble::Hang if guest > 0 && self.random.below(2) == 0 => self.kill_guest(guest),
             Trouble::Hang => {}
             Trouble::HostPause => {
@@ -316,7 +317,8 @@ impl Crowd {
         self.pauses.push((until, Paused::Target(target)));
     }
 
-    /// Kills the target, which restarts after its disk commands have ended.
+    /// Kills the target, which restarts after its disk commands have ended. Returns false if it was
+    /// not running.
     fn kill_target(&mut self, time: Duration) -> bool {
         let there = self.stage.has_target(0);
         if there {
@@ -338,7 +340,6 @@ impl Crowd {
             .for_each(|ledger| ledger.history.crash());
     }
 
-    /// Performs due work of all actors, and advances to the next event.
     fn turn(&mut self, latest: Instant) {
         self.end_pauses(self.stage.now());
         let mut next = latest;
@@ -412,7 +413,7 @@ impl Crowd {
                 .iter()
                 .all(|guest| guest.is_live() && guest.pending() == 0)
         });
-        // Delayed commands of ended associations reach the disks in this time.
+        // Commands of ended associations that were delayed reach the disks within this time.
         self.pass(Duration::from_secs(1));
         for namespace in 0..self.ledgers.len() {
             for first in (0..BLOCKS).step_by(TRANSFER_BYTES / BLOCK_BYTES) {
@@ -432,7 +433,8 @@ impl Crowd {
         }
     }
 
-    /// A read fails if the host has not yet detected the end of its target.
+    /// Reads a range with the first host. Returns false if the read fails, because the host has not
+    /// yet detected the end of its target.
     fn read_back(&mut self, namespace: usize, first: usize) -> bool {
         self.until("a host is away", |this| this.guests[0].is_live());
         let Self {

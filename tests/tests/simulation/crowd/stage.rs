@@ -1,4 +1,4 @@
-//! Environment of the hosts: clock, network, and one or two targets.
+//! Environment of the simulated hosts: clock, network, and one or two targets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use cairn_target::{SteppedTarget, Usage};
 use crate::weather::{Carried, Network};
 use cairn_sim::network::Weather;
 
-/// Maximum steps at the same time; more mean an endless loop.
+/// Maximum number of steps without progress of the clock. More are an endless loop.
 const STEPS_MAX: u32 = 20_000;
 
 pub(super) struct Stage {
@@ -35,7 +35,7 @@ struct Node {
     target: Option<SteppedTarget>,
     config: String,
     remote: SocketAddr,
-    /// True while stopped; packets wait.
+    /// True while stopped. Its packets wait in the network.
     paused: bool,
 }
 
@@ -105,7 +105,6 @@ impl Stage {
         self.note(|| format!("target {index} starts"));
     }
 
-    /// Ends a target without packets to hosts.
     pub(super) fn kill_target(&mut self, index: usize) {
         self.note(|| format!("target {index} is killed"));
         let soft = self.soft();
@@ -118,7 +117,6 @@ impl Stage {
         });
     }
 
-    /// Runs `job` while packets of `address` are lost.
     pub(super) fn silently(&mut self, address: IpAddr, job: impl FnOnce()) {
         self.send_all();
         job();
@@ -131,7 +129,6 @@ impl Stage {
         self.targets[index].target.is_some()
     }
 
-    /// Pauses or resumes a target, like SIGSTOP and SIGCONT.
     pub(super) fn pause_target(&mut self, index: usize, paused: bool) {
         self.note(|| format!("target {index}: paused = {paused}"));
         self.targets[index].paused = paused;
@@ -141,7 +138,7 @@ impl Stage {
         self.targets[index].remote
     }
 
-    /// Resources of each running target, and connections in its connection manager.
+    /// Returns the resources of each running target, with the number of its connections.
     pub(super) fn usage(&self) -> Vec<(Usage, usize)> {
         let there = self.targets.iter();
         there
@@ -149,19 +146,17 @@ impl Stage {
             .collect()
     }
 
-    /// Advances the clock without steps, as if all machines were suspended.
     pub(super) fn jump(&mut self, gap: Duration) {
         self.note(|| format!("the clock jumps by {gap:?}"));
         self.clock.advance_to(self.now() + gap);
     }
 
-    /// Steps all running targets, then advances the clock to the next packet, timer, or `latest`.
+    /// Steps all running targets, then advances the clock to the next packet, timer or `latest`.
     pub(super) fn advance(&mut self, latest: Instant) {
         let mut next = latest;
         for node in self.targets.iter_mut().filter(|node| !node.paused) {
             let before = node.soft.step();
             let own = node.target.as_mut().and_then(SteppedTarget::step);
-            // Handles requests made by the target's step.
             let after = node.soft.step();
             next = [before, own, after]
                 .into_iter()

@@ -1,12 +1,12 @@
-//! Observations of a namespace by hosts, and a check that a correct disk explains them.
+//! Operations on a namespace, and a check that a correct disk explains their results.
 //!
 //! Each block is a register. A write takes effect at one moment between begin and end, and a read
-//! returns the value of one such moment. A failed write may take effect; an unanswered one may do
-//! so until its association is [`dead`](History::dead). A [`crash`](History::crash) may undo writes
-//! that are neither durable nor followed by a flush.
+//! returns the value at such a moment. A failed write may take effect; an unanswered one may do so
+//! until it is [`dead`](History::dead). A [`crash`](History::crash) may undo writes that are
+//! neither durable nor followed by a flush.
 //!
 //! For each block, [`History::check`] follows all possible orders of operations, and reports the
-//! first event without one. The method is just-in-time linearization (G. Lowe, "Testing for
+//! first event that none explains. The method is just-in-time linearization (G. Lowe, "Testing for
 //! linearizability", 2017).
 
 mod register;
@@ -18,10 +18,10 @@ use std::ops::Range;
 
 use register::Register;
 
-/// Block content: zeroes, or bytes generated from a number unique to a write.
+/// Contents of a block: zeroes, or bytes generated from a number unique to a write.
 pub(crate) type Value = u64;
 
-/// Value of a block never written, or zeroed.
+/// Value of a block that was zeroed or never written.
 pub(crate) const ZEROES: Value = 0;
 /// Value of contents that no write produced.
 pub(crate) const GARBAGE: Value = u64::MAX;
@@ -32,7 +32,7 @@ pub(crate) struct Id(usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
-    /// Writes consecutive values to the blocks, from `first` on.
+    /// Writes consecutive values to the blocks, starting with `first`.
     Write {
         first: Value,
         durable: bool,
@@ -52,9 +52,9 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
     Done,
-    /// Success of a read, with the returned values.
+    /// Success of a read, with the values of its blocks.
     Read(Vec<Value>),
-    /// Error; a failed write may be partly complete.
+    /// Error. A failed write may have taken effect in part.
     Failed,
 }
 
@@ -62,9 +62,8 @@ pub(crate) enum End {
 struct Operation {
     kind: Kind,
     blocks: Range<usize>,
-    /// Result, `None` if unfinished.
     end: Option<End>,
-    /// Host name for messages.
+    /// Name of the host for messages.
     who: String,
 }
 
@@ -83,11 +82,10 @@ pub(crate) struct History {
     events: Vec<Event>,
 }
 
-/// Observation that no correct disk explains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) block: usize,
-    /// This and earlier events of the block.
+    /// Events of the block up to the violation.
     pub(crate) story: Vec<String>,
 }
 

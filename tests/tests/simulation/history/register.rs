@@ -6,10 +6,9 @@ use super::{Id, Value, ZEROES};
 
 #[derive(Debug)]
 pub(super) struct Register {
-    /// Unfinished operations, except flushes.
     pending: Vec<Pending>,
     states: HashSet<State>,
-    /// True if a crash follows; otherwise durability has no effect.
+    /// True if a crash follows. Durability has no effect otherwise.
     pub(super) crash_ahead: bool,
 }
 
@@ -29,11 +28,12 @@ enum Action {
 struct State {
     /// Pending operations that took effect, in ascending order.
     taken: Vec<Id>,
-    /// Values that can survive a crash, oldest first; the last one is current.
+    /// Values that can survive a crash, oldest first. The last one is current.
     trail: Vec<Value>,
-    /// Unfinished flushes and durable writes with their position in the trail. When one ends,
-    /// earlier values are removed. A value such as zeroes can occur twice, so the position
-    /// identifies it.
+    /// Unfinished flushes and durable writes, each with its position in the trail.
+    ///
+    /// When one ends, earlier values are removed. Positions identify values, because zeroes can
+    /// occur twice.
     marks: Vec<(Id, usize)>,
 }
 
@@ -47,7 +47,7 @@ impl State {
             self.trail.clear();
             self.marks.clear();
         }
-        // Keeps each value once, unless a flush covers the earlier position.
+        // Each value is kept once, unless a flush covers its earlier position.
         for at in (0..self.trail.len()).rev() {
             let marked = self.marks.iter().any(|(_, mark)| *mark == at);
             if self.trail[at] == value && !marked {
@@ -64,7 +64,7 @@ impl State {
         self.marks.push((id, self.trail.len() - 1));
     }
 
-    /// Resolves a mark, whether its value became durable or not.
+    /// Removes a mark. If the operation succeeded, earlier values cannot return after a crash.
     fn unmark(&mut self, id: Id, durable: bool) {
         let Some(at) = self.marks.iter().position(|(mark, _)| *mark == id) else {
             return;
@@ -72,7 +72,7 @@ impl State {
         let (_, first) = self.marks.swap_remove(at);
         if durable {
             self.trail.drain(..first);
-            // Durable data overwrote the values of earlier marks.
+            // Durable data has overwritten the values of earlier marks.
             self.marks.retain(|(_, mark)| *mark >= first);
             for (_, mark) in &mut self.marks {
                 *mark -= first;
@@ -109,7 +109,7 @@ impl Register {
         self.pending.push(Pending { id, action });
     }
 
-    /// Ends an operation, which took effect if `certain` is true, and otherwise may have.
+    /// Ends an operation, which took effect if `certain` is true, and may have otherwise.
     pub(super) fn ends(&mut self, id: Id, certain: bool) {
         let Some(at) = self.pending.iter().position(|pending| pending.id == id) else {
             return;
@@ -127,7 +127,8 @@ impl Register {
         self.states = reached.into_iter().map(forget).collect();
     }
 
-    /// Finds all states in which `last` and perhaps other operations have taken effect.
+    /// Adds all states in which `last`, and possibly other pending operations before it, took
+    /// effect.
     fn follow(&self, state: State, last: Id, certain: bool, reached: &mut HashSet<State>) {
         let mut seen = HashSet::from([state.clone()]);
         let mut open = vec![state];
@@ -194,8 +195,7 @@ impl Register {
             .collect();
     }
 
-    /// Ends all pending operations: after a crash the block has one of the values that may have
-    /// survived.
+    /// Ends all pending operations: the block then has one of the values that may survive a crash.
     pub(super) fn crash(&mut self) {
         let mut left = HashSet::new();
         for state in &self.states {

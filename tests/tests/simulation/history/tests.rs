@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// History of a block, with one event in a line.
+/// History of a block, built one event at a time.
 #[derive(Default)]
 struct Story(History);
 
@@ -47,7 +47,6 @@ impl Story {
         self.0.check(1).is_ok()
     }
 
-    /// True if a final read may return this value; removes the read again.
     fn may_read(&mut self, value: Value) -> bool {
         let (operations, events) = (self.0.operations.len(), self.0.events.len());
         self.read(value);
@@ -84,7 +83,7 @@ fn writes_at_one_time_may_take_effect_in_any_order() {
     assert_eq!(story.readable([0, 1, 2]), [false, true, true]);
     story.done(one);
     assert_eq!(story.readable([0, 1, 2]), [false, true, true]);
-    // The first read fixes the order.
+    // The first read fixes the order of the writes.
     story.read(1);
     assert_eq!(story.readable([0, 1, 2]), [false, true, false]);
 }
@@ -152,7 +151,7 @@ fn a_crash_keeps_what_was_flushed() {
     assert_eq!(story.readable([0, 1, 2, 3]), [false, true, true, true]);
     story.read(2);
     assert_eq!(story.readable([1, 2, 3]), [false, true, false]);
-    // A read makes no value durable; a crash does.
+    // Reading a value does not make it durable, but a crash selects one.
     story.0.crash();
     assert_eq!(story.readable([1, 2, 3]), [false, true, false]);
 }
