@@ -2,18 +2,18 @@
 
 use core::ops::BitOr;
 
-/// Access rights of a region. Combine with `|`.
+/// Access rights of a memory region. Combine with `|`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access(u8);
 
 impl Access {
-    /// Local adapters may read. Always granted.
+    /// The local adapter may read. Always granted.
     pub const LOCAL_READ: Self = Self(0);
-    /// Local adapters may write (receives, RDMA READ).
+    /// The local adapter may write (receives, data of RDMA READ).
     pub const LOCAL_WRITE: Self = Self(1);
-    /// Peers with the remote key may RDMA READ.
+    /// Peers with the remote key may issue RDMA READs.
     pub const REMOTE_READ: Self = Self(2);
-    /// Peers with the remote key may RDMA WRITE. Implies `LOCAL_WRITE`.
+    /// Peers with the remote key may issue RDMA WRITEs. Includes `LOCAL_WRITE`.
     pub const REMOTE_WRITE: Self = Self(4 | 1);
 
     /// True if peers have any access.

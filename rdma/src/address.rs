@@ -1,14 +1,15 @@
-//! Grouping of peer addresses for limits and counters, and the port of RoCE v2.
+//! Grouping of peer addresses for rate limits and counters, and the UDP port of RoCE v2.
 
 use core::net::IpAddr;
 
-/// UDP destination port of RoCE v2, also for answers (annex A17.3).
+/// UDP destination port of all RoCE v2 packets, responses included (IBTA annex A17.3).
 pub const ROCE_PORT: u16 = 4791;
 
-/// Unit of accounting for all limits on peers.
+/// Address or network that limits and counters treat as one peer.
 ///
-/// A host is an address with a present or recent association, accounted separately. Any other
-/// address is a stranger, accounted together with its network: one machine may own an IPv6 /64.
+/// A host has a connection, or had one recently, and is accounted by its address. A stranger is any
+/// other address. It is accounted with its network (IPv4 /32, IPv6 /64), because one machine may
+/// own an IPv6 /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Payer {
     first: IpAddr,
@@ -45,7 +46,7 @@ impl Payer {
         }
     }
 
-    /// Returns the first and the last address of the group.
+    /// Returns the first and the last address accounted together.
     #[must_use]
     pub fn range(self) -> (IpAddr, IpAddr) {
         let last = match self.first {
@@ -58,10 +59,11 @@ impl Payer {
     }
 }
 
-/// Zeroes all but the first bits. An IPv4-mapped IPv6 address counts as IPv4.
+/// Returns the first address of the prefix that contains `address`. IPv4-mapped IPv6 addresses
+/// count as IPv4.
 ///
 /// # Panics
-/// If the number of bits is 0 or exceeds the length of the address.
+/// The number of bits is 0 or exceeds the length of the address.
 #[must_use]
 pub fn prefix_of(address: IpAddr, bits_of_v4: u32, bits_of_v6: u32) -> IpAddr {
     match address.to_canonical() {

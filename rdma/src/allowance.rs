@@ -3,9 +3,9 @@
 use core::ops::Add;
 use core::time::Duration;
 
-/// Time of the system, or of a state machine.
+/// Point in time of the system clock or of a protocol state machine.
 pub trait Moment: Copy + Add<Duration, Output = Self> {
-    /// Time since `earlier`, or zero.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     fn since(self, earlier: Self) -> Duration;
 }
 
@@ -16,7 +16,7 @@ impl Moment for std::time::Instant {
     }
 }
 
-/// Token bucket: counts tokens taken and not yet refilled.
+/// Token bucket. Stores the number of tokens taken and not yet refilled.
 #[derive(Debug, Clone, Copy)]
 pub struct Allowance<T> {
     taken: u32,
@@ -39,9 +39,9 @@ impl<T: Moment> Allowance<T> {
         }
     }
 
-    /// Takes a token if fewer than `limit` are taken, and returns whether it did.
+    /// Takes a token if fewer than `limit` tokens are missing, and returns whether it did.
     ///
-    /// Each `interval` returns a token.
+    /// One token is refilled after each `interval`.
     pub fn take(&mut self, now: T, limit: u32, interval: Duration) -> bool {
         let refilled_at = *self.refilled_at.get_or_insert(now);
         let passed = now.since(refilled_at);

@@ -1,6 +1,6 @@
 //! Clock of the system or of a simulation.
 //!
-//! Code that waits reads only a [`Clock`]: tests can skip minutes and repeat a run exactly.
+//! Code that waits uses a [`Clock`], so that tests can skip minutes and repeat a run exactly.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -28,18 +28,18 @@ enum Kind {
 struct SimulatedTime {
     start: Instant,
     elapsed_ns: AtomicU64,
-    /// Reads left before the simulated stop; [`NO_STOP`] if none.
+    /// Remaining reads before the scheduled stop; [`NO_STOP`] if none is scheduled.
     looks_left: AtomicU64,
-    /// Simulated stop, in nanoseconds.
+    /// Length of the scheduled stop, in nanoseconds.
     stop_ns: AtomicU64,
 }
 
 const NO_STOP: u64 = u64::MAX;
 
 impl Clock {
-    /// Returns the system's clock that also advances while the system is suspended.
+    /// Returns a system clock that also advances while the system is suspended.
     ///
-    /// For deadlines on which other machines rely.
+    /// Use it for deadlines of which other machines measure the same time.
     #[must_use]
     pub const fn through_suspend() -> Self {
         Self {
@@ -76,7 +76,8 @@ impl Clock {
         }
     }
 
-    /// Returns the time without counting as a read for [`Self::stop_after`].
+    /// Returns the current time. Unlike [`Self::now`], the call does not count as a read for
+    /// [`Self::stop_after`].
     #[must_use]
     pub fn glance(&self) -> Instant {
         match &self.kind {
@@ -85,9 +86,9 @@ impl Clock {
         }
     }
 
-    /// Returns this clock's time at which the default clock shows `at`.
+    /// Converts `at` from the default clock to this clock.
     ///
-    /// They differ by the time that the system was suspended.
+    /// The clocks differ by the time that the system was suspended.
     #[must_use]
     pub fn of_default(&self, at: Instant) -> Instant {
         match &self.kind {
@@ -99,7 +100,7 @@ impl Clock {
     /// Moves a simulated clock forward.
     ///
     /// # Panics
-    /// If it is the system's clock, or `now` is in the past.
+    /// The clock is the system's, or `now` is in the past.
     pub fn advance_to(&self, now: Instant) {
         let time = self.simulated_time();
         let elapsed_ns = now.duration_since(time.start).as_nanos() as u64;
@@ -107,24 +108,24 @@ impl Clock {
         assert!(before <= elapsed_ns, "time goes forward");
     }
 
-    /// Schedules a stop of the program: `time` passes just before the read after the next `looks`
+    /// Schedules a simulated stop of the program: the clock jumps by `time` after `looks` more
     /// reads.
     ///
-    /// A program notices a stop only by reading the clock, so every value of `looks` together
-    /// covers a stop at every point.
+    /// A program notices a stop only by reading the clock, so that runs with each value of `looks`
+    /// test a stop at each point of the program.
     ///
     /// # Panics
-    /// If it is the system's clock.
+    /// The clock is the system's.
     pub fn stop_after(&self, looks: u64, time: Duration) {
         let own = self.simulated_time();
         own.stop_ns.store(time.as_nanos() as u64, Ordering::Relaxed);
         own.looks_left.store(looks, Ordering::Relaxed);
     }
 
-    /// Cancels a scheduled stop. Returns true if it had not happened yet.
+    /// Cancels a scheduled stop. Returns true if the stop had not happened yet.
     ///
     /// # Panics
-    /// If it is the system's clock.
+    /// The clock is the system's.
     pub fn forget_stop(&self) -> bool {
         let own = self.simulated_time();
         own.looks_left.swap(NO_STOP, Ordering::Relaxed) != NO_STOP
@@ -155,7 +156,7 @@ impl SimulatedTime {
     }
 }
 
-/// [`Instant::now`] plus the time that the system was suspended since the first call.
+/// Returns [`Instant::now`] plus the time for which the system was suspended since the first call.
 fn boottime() -> Instant {
     static FIRST: OnceLock<(Instant, Duration)> = OnceLock::new();
     let since_boot = || {

@@ -1,4 +1,4 @@
-//! Connections of queue pairs: options, private data, events and reasons for their end.
+//! Options, private data and events of RDMA connections.
 
 use std::any::Any;
 use std::fmt;
@@ -9,10 +9,10 @@ use crate::marking::Marking;
 use crate::partition::PKey;
 use crate::work::QpId;
 
-/// Largest private data of any connection message, in bytes (REP, IBTA 12.6.8).
+/// Maximum private data of any CM message in bytes: that of REP (IBTA 12.6.8).
 pub const PRIVATE_DATA_MAX: usize = 196;
 
-/// Private data of a connection message.
+/// Private data of a CM message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData {
     bytes: [u8; PRIVATE_DATA_MAX],
@@ -32,7 +32,7 @@ impl PrivateData {
         data
     }
 
-    /// Returns the bytes, possibly padded by the transport.
+    /// Returns the bytes, with the padding added by some transports.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
@@ -48,68 +48,69 @@ impl fmt::Debug for PrivateData {
 /// RoCE version of user-space RoCE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Roce {
-    /// Ethernet frames.
+    /// RoCE v1 in Ethernet frames.
     V1 {
-        /// `None` leaves tags to the kernel.
+        /// VLAN ID of the tag in each frame; with `None`, the kernel writes the tag, if any.
         vlan: Option<u16>,
     },
-    /// UDP.
+    /// RoCE v2 in UDP datagrams.
     V2,
 }
 
 /// Address and options of a listener.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
-    /// Address and port. Port 0 lets the provider choose.
+    /// Local address and port. Port 0 lets the provider choose a port.
     pub address: SocketAddr,
     /// Maximum number of unanswered connection requests.
     pub backlog: u32,
-    /// Partition of accepted requests, and membership of their queue pairs.
+    /// Partition of accepted requests, and P_Key of their queue pairs.
     pub pkey: PKey,
-    /// RoCE version for user-space RoCE; `None` for the provider's version.
+    /// RoCE version of the soft provider; with `None`, the provider's own setting.
     pub roce: Option<Roce>,
 }
 
 /// Provider-specific part of a [`ConnRequest`](crate::ConnRequest).
 pub trait ConnHandle: Any + Send + fmt::Debug {
-    /// Sets the marking of a refusal sent by the provider.
+    /// Sets traffic class and hop limit of a REJ sent by this request.
     fn mark(&mut self, marking: Marking);
-    /// Sends the REJ.
+    /// Sends a REJ with this private data.
     fn reject(self: Box<Self>, private_data: &[u8]);
-    /// Drops the request without an answer if possible; the peer then repeats it.
+    /// Drops the request without an answer, so that the peer repeats it. Providers that cannot do
+    /// so send a REJ.
     fn ignore(self: Box<Self>) {
         self.reject(&[]);
     }
-    /// Converts into `Any` for the provider's `accept`.
+    /// Converts to `Any`, for downcasts in the provider's `accept`.
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
 }
 
-/// Requirements on a queue pair.
+/// Options of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpOptions {
-    /// Maximum outstanding send-queue work requests.
+    /// Maximum outstanding work requests of the send queue.
     pub send_work: u32,
     /// Maximum outstanding RDMA READs sent by this end.
     ///
-    /// The provider lowers it to the limits of peer and device.
+    /// The provider lowers the number to the limits of the peer and the device.
     pub initiator_depth: u8,
     /// Maximum outstanding RDMA READs answered by this end.
     pub responder_resources: u8,
-    /// Traffic class (ToS) of sent packets. `None`: copied from the peer's request.
+    /// Traffic class of sent packets; with `None`, that of the peer's connection request.
     pub traffic_class: Option<u8>,
-    /// Hop limit of sent packets. `None`: the provider's default.
+    /// Hop limit of sent packets; with `None`, the provider's default.
     pub hop_limit: Option<u8>,
-    /// Transport retries before the connection ends, 0..=7.
+    /// Transport retries before the connection breaks, 0..=7.
     pub retry_count: u8,
-    /// Receiver-not-ready retries, 0..=7; 7 means no limit.
+    /// Retries after a receiver-not-ready NAK, 0..=7; 7 is unlimited.
     pub rnr_retry_count: u8,
-    /// Peer's wait if no receive is posted here, as a code of IBTA table 45 (1 is 10 us, 12 is 0.64
-    /// ms, 0 is 655 ms).
+    /// Delay requested from the peer when no receive is posted, as a code of IBTA table 45: 1 is 10
+    /// us, 12 is 0.64 ms, 0 is 655 ms.
     pub min_rnr_timer: u8,
 }
 
 impl QpOptions {
-    /// Returns the requested marking of the packets.
+    /// Returns the marking requested for the packets.
     #[must_use]
     pub fn marking(&self) -> Marking {
         Marking {
@@ -139,13 +140,13 @@ impl Default for QpOptions {
 pub struct ConnectOptions {
     /// Address of the peer's listener.
     pub remote: SocketAddr,
-    /// Local address to connect from. `None`: the provider chooses.
+    /// Local address; with `None`, the provider chooses one.
     pub local: Option<IpAddr>,
-    /// Partition membership of the queue pair.
+    /// P_Key of the queue pair.
     pub pkey: PKey,
-    /// Requirements on the queue pair.
+    /// Options of the queue pair.
     pub qp: QpOptions,
-    /// Timeout of the whole attempt.
+    /// Timeout from the request to the established connection.
     pub timeout: Duration,
 }
 
@@ -154,27 +155,27 @@ pub struct ConnectOptions {
 pub enum DisconnectReason {
     /// The peer disconnected.
     Peer,
-    /// The transport failed: the retry budget is exhausted, or a work request failed.
+    /// The transport failed: retries were exhausted, or a work request failed.
     Transport,
-    /// The local address moved to another device.
+    /// The local address moved to another RDMA device.
     AddressChanged,
-    /// The peer's address moved to another adapter (MAC address).
+    /// The peer's address moved to another MAC address.
     PeerMoved,
-    /// The device is being removed.
+    /// The local device is being removed.
     DeviceRemoved,
 }
 
-/// Event of a connection or of the device.
+/// Event of a queue pair, or of the device.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// The connection is ready in both directions.
+    /// The connection is established at both ends.
     Established {
         /// Queue pair.
         qp: QpId,
-        /// Private data of the peer's REP, on the connecting side.
+        /// Private data of the peer's REP; empty at the accepting end.
         private_data: PrivateData,
     },
-    /// The peer or its machine refused. `Closed` follows without a call.
+    /// The peer refused the connection. `Closed` follows without a call of `disconnect`.
     Rejected {
         /// Queue pair.
         qp: QpId,
@@ -184,11 +185,11 @@ pub enum Event {
         /// reject).
         reason: u16,
     },
-    /// The attempt failed. `Closed` follows without a call.
+    /// The attempt failed. `Closed` follows without a call of `disconnect`.
     ConnectFailed {
         /// Queue pair.
         qp: QpId,
-        /// Error, with a remedy where there is one.
+        /// Error message, with a remedy if there is one.
         reason: String,
     },
     /// The connection ended.
@@ -202,16 +203,16 @@ pub enum Event {
     },
     /// All work has completed and the queue pair is destroyed.
     ///
-    /// No later event has the id. Its slot is reused only after this event has been polled.
+    /// No later event contains this id. Its slot is reused only after this event has been polled.
     Closed {
         /// Queue pair.
         qp: QpId,
     },
-    /// The device was removed: nothing completes any more, and the owner must drop the endpoint.
+    /// The device was removed. No more work completes, and the owner must drop the endpoint.
     DeviceRemoved,
-    /// Message for the log.
+    /// Message that the owner should log.
     Notice {
-        /// Message in words.
+        /// Text of the message.
         message: String,
     },
 }

@@ -1,12 +1,12 @@
-//! Random numbers that a peer cannot predict, or seeded ones in a simulation.
+//! Random numbers: unpredictable in production, seeded in simulations.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Draws 64 bits from the operating system.
+/// Returns 64 random bits of the operating system.
 ///
 /// # Panics
-/// If the system has no random numbers: any other source would be predictable.
+/// The system has no random numbers; any other source would be predictable.
 #[must_use]
 pub fn draw() -> u64 {
     getrandom::u64().unwrap_or_else(|error| panic!("the system has no random numbers: {error}"))
@@ -46,7 +46,7 @@ impl Entropy {
         }
     }
 
-    /// Creates a source that calls `draw`, for tests.
+    /// Creates a source that returns the numbers of `draw`, for tests.
     #[must_use]
     pub fn of(draw: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self {
@@ -54,14 +54,13 @@ impl Entropy {
         }
     }
 
-    /// Returns the next number.
+    /// Returns the next random number.
     #[must_use]
     pub fn draw(&self) -> u64 {
         match &self.source {
             Source::System => draw(),
             Source::Function(draw) => draw(),
-            // A poisoned lock is harmless, because the generator is consistent between any two
-            // draws.
+            // A poisoned lock is harmless: a panic cannot interrupt a change of the generator.
             Source::Seeded(random) => random
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -69,7 +68,7 @@ impl Entropy {
         }
     }
 
-    /// Returns the source as a function.
+    /// Returns a function that draws from this source.
     #[must_use]
     pub fn to_draw(&self) -> Box<dyn FnMut() -> u64 + Send> {
         let source = self.clone();

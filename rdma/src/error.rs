@@ -1,4 +1,4 @@
-//! Errors of a fabric, each with a remedy.
+//! Errors outside of the data path, each with a remedy.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -7,8 +7,8 @@ use crate::partition::PKey;
 
 /// Returns the remedy for a missing permission.
 ///
-/// A user gets "run as root, or" and `of_user`; root gets `of_root`, which names the mechanism that
-/// restricts even root.
+/// A user receives "run as root, or" and `of_user`. Root receives `of_root`, which names the
+/// mechanism that restricts even root.
 #[must_use]
 pub fn permission(of_user: &str, of_root: &str) -> String {
     permission_of(rustix::process::geteuid().is_root(), of_user, of_root)
@@ -22,7 +22,7 @@ fn permission_of(is_root: bool, of_user: &str, of_root: &str) -> String {
     }
 }
 
-/// Error of a fabric operation outside of the data path.
+/// Error of an RDMA operation outside of the data path.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
     /// The provider cannot work on this machine.
@@ -30,7 +30,7 @@ pub enum FabricError {
     Unavailable {
         /// Name of the provider.
         provider: &'static str,
-        /// Missing component and how to install it.
+        /// Missing component, and how to install it.
         reason: String,
     },
     /// No device of the provider owns the address.
@@ -38,10 +38,10 @@ pub enum FabricError {
     NoDevice {
         /// Requested address.
         address: IpAddr,
-        /// Action to take.
+        /// Action that lets a device own the address.
         remedy: String,
     },
-    /// The device lacks this membership in the partition.
+    /// The device's P_Key table lacks the requested P_Key.
     #[error(
         "P_Key {pkey} is not in the table of RDMA device {device}, which has {table}: use one \
          of these, configure the partition on the adapter if its driver can (most that speak RoCE \
@@ -55,7 +55,7 @@ pub enum FabricError {
         /// P_Keys of the device, such as "0xffff 0x8001".
         table: String,
     },
-    /// The address has another listener.
+    /// Another listener uses the address.
     #[error("{address} is already in use: stop the other listener or choose another port")]
     AddressInUse {
         /// Requested address.
@@ -64,7 +64,7 @@ pub enum FabricError {
     /// Memory could not be locked or registered.
     #[error("{reason}")]
     Memory {
-        /// Required and allowed amounts, and where to raise the limit.
+        /// Required and permitted amount of memory, and where to raise the limit.
         reason: String,
     },
     /// A limit of a device or an endpoint is reached.

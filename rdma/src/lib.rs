@@ -1,16 +1,14 @@
 //! RDMA traits: providers, devices, endpoints and work requests.
 //!
-//! * A [`Provider`] reaches a network (verbs, user-space RoCE, or [`loopback`] inside one process)
-//!   and listens there.
-//! * A [`Device`] is one network adapter, shared by all reactors, which registers memory.
-//! * An [`Endpoint`] is the set of queues of one reactor on a device: a completion queue, a shared
+//! * A [`Provider`] gives access to a network: verbs, user-space RoCE, or [`loopback`] inside one
+//!   process.
+//! * A [`Device`] is one network adapter, shared by all reactors, with which memory is registered.
+//! * An [`Endpoint`] has the queues of one reactor on a device: a completion queue, a shared
 //!   receive queue, and queue pairs. An endpoint stays on one thread.
 //!
-//! [`Endpoint::post`] and [`Endpoint::post_receives`] submit work, [`Endpoint::poll`] returns
-//! completions, and [`Endpoint::poll_events`] connection events. Only opening, set-up and tear-down
-//! may block or allocate.
-//!
-//! Without the feature `std`, the crate has only value types.
+//! [`Endpoint::post`] and [`Endpoint::post_receives`] submit work. [`Endpoint::poll`] returns
+//! completions, and [`Endpoint::poll_events`] returns connection events. Only opening, set-up and
+//! tear-down may block or allocate. Without the feature `std`, the crate has only value types.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 

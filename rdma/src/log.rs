@@ -1,12 +1,12 @@
 //! Process-wide rate limit for log lines caused by peers.
 //!
 //! Any machine that reaches a listener can cause log lines. Each such line therefore needs a
-//! [`Line`], granted by a token bucket of its [`Topic`]. Suppressed lines are counted, and the
+//! [`Line`], granted by the token bucket of its [`Topic`]. Suppressed lines are counted, and the
 //! counters are logged while they grow.
 //!
-//! Code driven by peers logs with [`peer_line!`](crate::peer_line) and
-//! [`peer_detail!`](crate::peer_detail). A test reads the sources: any other log line must follow a
-//! comment that names its cause, `// Cause: ...`.
+//! Code that logs on behalf of peers uses [`peer_line!`](crate::peer_line) and
+//! [`peer_detail!`](crate::peer_detail). A test requires a comment `// Cause: ...` before every
+//! other log line.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,23 +16,23 @@ use crate::panics::{Part, confine_part};
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Subject of a line. A flood of one topic does not suppress another.
+/// Topic of a log line. Each topic has its own token bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
     /// A refused connection request or Connect command.
     Refused,
-    /// A connection that broke, or was ended because of the peer.
+    /// A connection that broke, or that this end closed because of the peer.
     Fault,
-    /// A queue that connected or disconnected in good order.
+    /// A queue that connected or disconnected without an error.
     Connection,
-    /// A command of a peer that failed on a disk.
+    /// A peer's command that failed on a disk.
     Disk,
-    /// Debugging detail, at level debug.
+    /// Details at level debug.
     Detail,
 }
 
 impl Topic {
-    /// Every topic, in the order of the counters.
+    /// All topics, in the order of the counters.
     pub const ALL: [Self; 5] = [
         Self::Refused,
         Self::Fault,
@@ -41,7 +41,7 @@ impl Topic {
         Self::Detail,
     ];
 
-    /// Name in log and metrics.
+    /// Returns the name in logs and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -53,9 +53,9 @@ impl Topic {
         }
     }
 
-    /// Returns the burst and the refill interval of a topic. The burst of `Connection` suffices for
-    /// sixteen hosts that connect 64 queues each. In the long run, all topics except `Detail`
-    /// together have ten lines a second.
+    /// Returns the burst in lines and the refill interval of a topic. The burst of `Connection` is
+    /// enough for sixteen hosts with 64 queues each. All topics except `Detail` together are
+    /// limited to ten lines per second in the long run.
     const fn allowance(self) -> (u32, Duration) {
         match self {
             Self::Refused | Self::Fault => (64, Duration::from_millis(500)),
@@ -66,7 +66,7 @@ impl Topic {
     }
 }
 
-/// Permission to log one line caused by a peer, created only here.
+/// Permission to log one line caused by a peer, granted by [`Self::about`].
 #[must_use]
 #[derive(Debug)]
 pub struct Line {
@@ -74,8 +74,8 @@ pub struct Line {
 }
 
 impl Line {
-    /// Requests a line of `topic`. Returns `None`, and counts a suppressed line, beyond the rate
-    /// limit.
+    /// Requests permission for a line of `topic`. Beyond the rate limit, counts a suppressed line
+    /// and returns `None`.
     pub fn about(topic: Topic) -> Option<Self> {
         let mut budget = BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
         let granted = budget.take(topic, Instant::now());
@@ -85,21 +85,21 @@ impl Line {
         granted.then_some(Self { unreported: None })
     }
 
-    /// Adds the number of similar lines suppressed before.
+    /// Sets the number of similar lines suppressed before this one.
     pub fn after(self, unreported: u64) -> Self {
         Self {
             unreported: Some(unreported),
         }
     }
 
-    /// Number of similar lines suppressed before, if counted.
+    /// Returns the number of similar lines suppressed before this one, if counted.
     #[must_use]
     pub fn unreported(&self) -> Option<u64> {
         self.unreported
     }
 }
 
-/// Returns the suppressed lines since the process began, by topic.
+/// Returns the number of suppressed lines since the process started, by topic.
 #[must_use]
 pub fn left_out() -> [(Topic, u64); Topic::ALL.len()] {
     let budget = BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,7 +116,7 @@ macro_rules! peer_line {
     }};
 }
 
-/// Logs at level debug, within the limit of `Topic::Detail`.
+/// Logs a line at level debug, within the rate limit of `Topic::Detail`.
 #[macro_export]
 macro_rules! peer_detail {
     ($($what:tt)+) => {
@@ -155,7 +155,7 @@ impl Budget {
         granted
     }
 
-    /// Returns the counts since the last report, or `None` if all are zero.
+    /// Returns the lines suppressed since the last report, or `None` if the counters are zero.
     fn unreported(&mut self) -> Option<[u64; Topic::ALL.len()]> {
         let mut unreported = self.left_out;
         for (unreported, reported) in unreported.iter_mut().zip(self.reported) {
@@ -181,7 +181,7 @@ fn start_reports(budget: &mut Budget) {
             confine_part(Part::Log, || report(unreported));
         }
     });
-    // On failure, the next suppressed line tries again.
+    // If the thread did not start, the next suppressed line starts it again.
     budget.is_reporting = started.is_ok();
 }
 

@@ -1,6 +1,6 @@
 //! Queue of rare messages to a thread that sleeps on file descriptors.
 //!
-//! Checking an empty one takes no lock.
+//! [`Mailbox::is_empty`] takes no lock.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -11,14 +11,14 @@ use crate::error::FabricError;
 use crate::sync::{AtomicBool, Mutex, MutexGuard};
 use crate::wake::Wake;
 
-/// Messages that wait for a thread.
+/// Queue of messages to one thread.
 ///
-/// The queue, the flag behind [`Self::is_empty`] and the descriptor's readiness change together
-/// under the lock.
+/// The messages, the flag behind [`Self::is_empty`] and the readiness of the descriptor change
+/// together under the lock.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     waiting: Mutex<Waiting<T>>,
-    /// True if the queue has messages, which saves the lock if it has none.
+    /// True if the queue has messages. Read without the lock.
     full: AtomicBool,
     wake: Wake,
 }
@@ -34,7 +34,7 @@ impl<T> Mailbox<T> {
     /// Creates an empty mailbox.
     ///
     /// # Errors
-    /// The process has no descriptor left.
+    /// The process has no free file descriptor.
     pub fn new() -> Result<Self, FabricError> {
         Ok(Self {
             waiting: Mutex::new(Waiting {
@@ -47,7 +47,8 @@ impl<T> Mailbox<T> {
         })
     }
 
-    /// Readable while there are messages, and after [`Self::nudge`] until [`Self::rest`].
+    /// Returns a descriptor that is readable while there are messages, and from [`Self::nudge`] to
+    /// [`Self::rest`].
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.wake.fd()
@@ -63,7 +64,7 @@ impl<T> Mailbox<T> {
     pub fn put(&self, message: T) {
         let mut waiting = self.lock();
         if waiting.closed {
-            // Dropping a message may need this lock.
+            // The lock is released first, because the drop of a message may need it.
             drop(waiting);
             return drop(message);
         }
@@ -88,14 +89,14 @@ impl<T> Mailbox<T> {
         message
     }
 
-    /// Wakes the owner without a message.
+    /// Makes the descriptor readable without a message.
     pub fn nudge(&self) {
         let mut waiting = self.lock();
         waiting.nudged = true;
         self.wake.wake();
     }
 
-    /// Clears a nudge. Called by the idle owner before it sleeps.
+    /// Clears a nudge. The owner calls it when it has no work and is about to sleep.
     pub fn rest(&self) {
         let mut waiting = self.lock();
         if std::mem::take(&mut waiting.nudged) && waiting.messages.is_empty() {
@@ -103,7 +104,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Drops all present and future messages.
+    /// Drops all messages, and each later message when it is put.
     pub fn close(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;
@@ -115,7 +116,7 @@ impl<T> Mailbox<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
-        // Consistent after any panic: each change is one step.
+        // A poisoned lock is harmless: each change of the state is a single step.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -126,7 +127,7 @@ mod loom_models {
 
     use super::*;
 
-    /// Messages arrive in order, and without a spurious wake-up.
+    /// Messages arrive in order, and the receiver does not wake without one.
     #[test]
     fn a_sleeper_misses_no_message() {
         crate::sync::loomed(|| {
@@ -164,8 +165,8 @@ mod loom_models {
         });
     }
 
-    /// In every interleaving a message and a nudge wake the receiver. The flag stands for data
-    /// stored elsewhere, such as a reactor's backlog.
+    /// Both a message and a nudge wake the receiver. `nudged` represents data stored elsewhere,
+    /// such as a reactor's backlog.
     #[test]
     fn a_nudge_and_a_message_both_wake() {
         crate::sync::loomed(|| {

@@ -33,14 +33,14 @@ use core::net::IpAddr;
 /// Requested traffic class and hop limit of a queue pair's packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Marking {
-    /// Traffic class (ToS). `None`: copied from the peer's request, or 0.
+    /// Traffic class (ToS); with `None`, that of the peer's connection request, or 0.
     pub traffic_class: Option<u8>,
-    /// Hop limit. `None`: the provider's default.
+    /// Hop limit; with `None`, the provider's default.
     pub hop_limit: Option<u8>,
 }
 
 impl Marking {
-    /// Fills the fields that are `None` from `fallback`.
+    /// Returns this marking with missing fields taken from `fallback`.
     #[must_use]
     pub fn or(self, fallback: Self) -> Self {
         Self {
@@ -50,10 +50,10 @@ impl Marking {
     }
 }
 
-/// Traffic class and hop limit in effect for a queue pair's packets.
+/// Traffic class and hop limit that a queue pair's packets have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marked {
-    /// Traffic class (ToS). The sender controls its two ECN bits.
+    /// Traffic class (ToS). The provider controls its two ECN bits.
     pub traffic_class: u8,
     /// Hop limit.
     pub hop_limit: u8,
@@ -68,7 +68,7 @@ pub struct Prefix {
     pub bits: u8,
 }
 
-/// Conditions of a rule, all to be met.
+/// Queue pairs to which a rule applies. All conditions that are set must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Prefix of the local address.
@@ -79,16 +79,16 @@ pub struct Scope {
     pub host_nqn: Option<Box<str>>,
 }
 
-/// Scope and the marking set for it.
+/// Rule: a marking for the queue pairs in a scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// Queue pairs to which the rule applies.
     pub scope: Scope,
-    /// Marking that the rule sets; at least one field is set.
+    /// Marking of these queue pairs; at least one field is set.
     pub marking: Marking,
 }
 
-/// Set of rules, the most specific first.
+/// Rules in the order of precedence, the most specific first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
     rules: Vec<Rule>,
@@ -98,19 +98,19 @@ pub struct Rules {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}: {remedy}")]
 pub struct RuleError {
-    /// Error in words.
+    /// Description of the error.
     pub message: String,
-    /// Valid syntax or action to take instead.
+    /// Valid syntax, or action to take.
     pub remedy: String,
 }
 
 impl Rules {
     /// Applies `lines` in order.
     ///
-    /// A line with `tclass=-1` removes the rule for its scope, as in the driver's file.
+    /// As in the driver's file, `tclass=-1` removes the rule of the line's scope.
     ///
     /// # Errors
-    /// A line that cannot be parsed, or a second rule for the same scope.
+    /// A line cannot be parsed, or two rules have the same scope.
     pub fn parse<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Self, RuleError> {
         let mut rules = Self::default();
         for line in lines {
@@ -119,10 +119,10 @@ impl Rules {
         Ok(rules)
     }
 
-    /// Applies a single line.
+    /// Applies a line to the rules.
     ///
     /// # Errors
-    /// As [`Rules::parse`].
+    /// The line cannot be parsed, or its scope has a rule already.
     pub fn add(&mut self, line: &str) -> Result<(), RuleError> {
         let (scope, marking) = read(line)?;
         let Some(marking) = marking else {
@@ -143,10 +143,11 @@ impl Rules {
         Ok(())
     }
 
-    /// Returns the marking for a queue pair.
+    /// Returns the marking of a queue pair.
     ///
-    /// Each field comes from the most specific rule that sets it: first those with a host NQN, then
-    /// by the length of the destination prefix, then of the source prefix.
+    /// Each field comes from the most specific matching rule that sets it. Rules with a host NQN
+    /// come first, then rules with the longer destination prefix, then with the longer source
+    /// prefix.
     #[must_use]
     pub fn choose(&self, source: IpAddr, destination: IpAddr, host_nqn: Option<&str>) -> Marking {
         let (source, destination) = (source.to_canonical(), destination.to_canonical());
@@ -172,7 +173,7 @@ impl Rule {
     /// Parses a rule.
     ///
     /// # Errors
-    /// The line cannot be parsed, or it only removes a rule (`tclass=-1`).
+    /// The line cannot be parsed, or removes a rule (`tclass=-1`).
     pub fn parse(line: &str) -> Result<Self, RuleError> {
         match read(line)? {
             (scope, Some(marking)) => Ok(Self { scope, marking }),
@@ -222,7 +223,7 @@ impl Prefix {
 }
 
 impl From<IpAddr> for Prefix {
-    /// Prefix with `address` as its only member.
+    /// Returns the prefix that contains only `address`.
     fn from(address: IpAddr) -> Self {
         Self {
             address,
@@ -235,7 +236,7 @@ fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// First address of the prefix; `None` if `bits` is too large.
+/// Returns the first address of the prefix, or `None` if `bits` exceeds the address.
 fn masked(address: IpAddr, bits: u8) -> Option<IpAddr> {
     let gone = u32::from(width(address).checked_sub(bits)?);
     Some(match address {
@@ -254,11 +255,11 @@ fn read(line: &str) -> Result<(Scope, Option<Marking>), RuleError> {
     let mut scope = Scope::default();
     let mut class: Option<Option<u8>> = None;
     let mut hop_limit = None;
-    // Printed by the driver's file.
+    // The driver's file prints "Global " before rules without a scope.
     let fields = line.trim();
     let fields = fields.strip_prefix("Global ").unwrap_or(fields);
     for field in fields.split(',').map(str::trim) {
-        // "tclass=" is optional.
+        // A value without a key is a traffic class.
         let (key, value) = field.split_once('=').unwrap_or(("tclass", field));
         let bad = |what: &str| wrong(line, &format!("\"{value}\" is not a valid {what}"));
         let is_new = match key {

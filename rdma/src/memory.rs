@@ -1,11 +1,11 @@
 //! Memory accessed by devices.
 //!
 //! Why `unsafe` here: adapters and the kernel's block layer write the bytes of a [`Mapping`], so no
-//! reference to them may exist meanwhile. A mapping provides addresses and copies; a caller that
-//! takes a slice promises exclusive access.
+//! Rust reference to the bytes may exist meanwhile. A mapping offers addresses and copies; a caller
+//! that takes a slice guarantees exclusive access.
 //!
-//! Each byte is copied like a relaxed atomic: a race yields a mixture of old and new bytes, never
-//! undefined behaviour (`bytewise`).
+//! Each byte is copied as if by a relaxed atomic operation: a race yields a mixture of old and new
+//! bytes, never undefined behaviour (`bytewise`).
 
 mod bytewise;
 
@@ -16,23 +16,23 @@ use std::sync::Arc;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-/// Bytes from which no core's cache holds a mapping.
+/// Size in bytes from which a mapping fits in no cache.
 const LARGE: usize = 32 << 20;
-/// Length in bytes from which bypassing the caches is faster.
+/// Length in bytes from which a write that bypasses the caches is faster.
 const LONG: usize = 1 << 10;
 
-/// Page-aligned and owned memory, or borrowed memory, at a fixed address.
+/// Memory at a fixed address: page-aligned and owned, or borrowed.
 pub struct Mapping {
     base: *mut u8,
     length: usize,
-    /// `None` for a borrowed mapping.
+    /// `None` if the memory is borrowed.
     _owned: Option<MmapRaw>,
 }
 
 // SAFETY: the memory keeps its address for the life of the mapping, on every thread. Access goes
 // through copies and addresses, by the rules in the module documentation.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: see `Send` above.
 unsafe impl Sync for Mapping {}
 
 impl fmt::Debug for Mapping {
@@ -42,15 +42,15 @@ impl fmt::Debug for Mapping {
 }
 
 impl Mapping {
-    /// Maps `length` zeroed bytes, rounded up to whole pages.
+    /// Maps at least `length` zeroed bytes, rounded up to whole pages.
     ///
-    /// Requests transparent huge pages, but does not require them.
+    /// Requests transparent huge pages, and works without them.
     ///
     /// # Errors
     /// The system has not enough memory.
     ///
     /// # Panics
-    /// If `length` is 0.
+    /// `length` is 0.
     pub fn anonymous(length: usize) -> io::Result<Self> {
         assert!(length > 0, "an empty mapping is a caller's mistake");
         let raw = MmapRaw::from(MmapOptions::new().len(length).map_anon()?);
@@ -64,14 +64,14 @@ impl Mapping {
         })
     }
 
-    /// Creates a mapping of memory allocated by the caller.
+    /// Creates a mapping of memory owned by the caller.
     ///
     /// # Safety
     /// The memory stays allocated for the life of the mapping. No reference to it exists while
     /// adapters may access it.
     ///
     /// # Panics
-    /// If `length` is 0.
+    /// `length` is 0.
     #[must_use]
     pub unsafe fn borrowed(base: *mut u8, length: usize) -> Self {
         assert!(length > 0, "an empty mapping is a caller's mistake");
@@ -82,21 +82,21 @@ impl Mapping {
         }
     }
 
-    /// Virtual address of the first byte.
+    /// Returns the virtual address of the first byte.
     #[must_use]
     #[inline]
     pub fn addr(&self) -> u64 {
         self.base as u64
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Always false: no constructor accepts length 0.
+    /// Returns false: no constructor accepts length 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -113,7 +113,7 @@ impl Mapping {
     /// Copies `bytes` into the mapping at `offset`.
     ///
     /// # Panics
-    /// If the range is not inside the mapping.
+    /// The range is not inside the mapping.
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
@@ -122,13 +122,13 @@ impl Mapping {
         unsafe { bytewise::store(bytes, self.base.add(offset)) };
     }
 
-    /// Copies `bytes` like [`Self::write`], bypassing the caches for long writes.
+    /// Copies `bytes` like [`Self::write`]. Long writes to large mappings bypass the caches.
     ///
-    /// For mappings too large for a cache: no line is fetched only to be overwritten, and none is
-    /// evicted. Other threads must not be notified of the bytes before [`Self::fence`].
+    /// No cache line is fetched only to be overwritten, and none is evicted. Call [`Self::fence`]
+    /// before another thread is notified of the bytes.
     ///
     /// # Panics
-    /// If the range is not inside the mapping.
+    /// The range is not inside the mapping.
     pub fn write_around(&self, offset: usize, bytes: &[u8]) {
         if self.length < LARGE || bytes.len() < LONG {
             return self.write(offset, bytes);
@@ -139,8 +139,8 @@ impl Mapping {
         unsafe { bytewise::stream(bytes, self.base.add(offset)) };
     }
 
-    /// Orders this thread's earlier [`Self::write_around`] calls before its later writes, as
-    /// observed by other threads.
+    /// Orders earlier [`Self::write_around`] calls of this thread before its later writes, as other
+    /// threads observe them.
     pub fn fence() {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: the instruction takes no arguments and exists on every x86-64.
@@ -149,36 +149,37 @@ impl Mapping {
         }
     }
 
-    /// Copies bytes out of the mapping from `offset`.
+    /// Copies bytes from the mapping at `offset` to `out`.
     ///
     /// # Panics
-    /// If the range is not inside the mapping.
+    /// The range is not inside the mapping.
     #[inline]
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         self.check(offset, out.len());
-        // SAFETY: as in `write`.
+        // SAFETY: the range was checked. `out` is a live reference and cannot overlap memory to
+        // which no reference exists.
         unsafe { bytewise::load(self.base.cast_const().add(offset), out) };
     }
 
-    /// Prefetches up to `length` bytes from `offset`.
+    /// Prefetches up to `length` bytes at `offset` into the caches.
     ///
-    /// Hardware prefetchers stop at the end of a page.
+    /// Needed across pages, because hardware prefetchers stop at the end of a page.
     pub fn prefetch(&self, offset: usize, length: usize) {
         let length = length.min(self.length.saturating_sub(offset));
         #[cfg(target_arch = "x86_64")]
         for line in (0..length).step_by(64) {
             use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-            // SAFETY: a hint without observable effect on memory; the address lies in the mapping.
+            // SAFETY: a prefetch has no effect on memory, and the address is in the mapping.
             unsafe { _mm_prefetch::<_MM_HINT_T1>(self.base.add(offset + line).cast()) };
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = length;
     }
 
-    /// Copies `length` bytes to `to_offset` of `to`, possibly the same mapping.
+    /// Copies `length` bytes to `to_offset` of `to`, which may be the same mapping.
     ///
     /// # Panics
-    /// If either range is not inside its mapping.
+    /// A range is not inside its mapping.
     pub fn copy_to(&self, offset: usize, to: &Self, to_offset: usize, length: usize) {
         self.check(offset, length);
         to.check(to_offset, length);
@@ -190,42 +191,42 @@ impl Mapping {
         unsafe { bytewise::shift(from.cast_const(), to, length) };
     }
 
-    /// Sets `length` bytes from `offset` to `value`.
+    /// Sets `length` bytes at `offset` to `value`.
     ///
     /// # Panics
-    /// If the range is not inside the mapping.
+    /// The range is not inside the mapping.
     pub fn fill(&self, offset: usize, length: usize, value: u8) {
         self.check(offset, length);
         // SAFETY: the range was checked, and no reference to it exists.
         unsafe { bytewise::fill(self.base.add(offset), value, length) };
     }
 
-    /// Borrows bytes.
+    /// Returns a slice of the mapping.
     ///
     /// # Safety
-    /// No adapter, kernel or thread writes those bytes during the life of the slice.
+    /// No adapter, kernel or thread writes these bytes during the life of the slice.
     ///
     /// # Panics
-    /// If the range is not inside the mapping.
+    /// The range is not inside the mapping.
     #[must_use]
     pub unsafe fn slice(&self, offset: usize, length: usize) -> &[u8] {
         self.check(offset, length);
-        // SAFETY: in range; the caller promises that nothing writes.
+        // SAFETY: the range was checked, and the caller guarantees that nothing writes to it.
         unsafe { std::slice::from_raw_parts(self.base.cast_const().add(offset), length) }
     }
 
-    /// Borrows bytes mutably.
+    /// Returns a mutable slice of the mapping.
     ///
     /// # Safety
-    /// No adapter, kernel, thread or other slice accesses those bytes during the life of the slice.
+    /// No adapter, kernel, thread or other slice accesses these bytes during the life of the slice.
     ///
     /// # Panics
-    /// If the range is not inside the mapping.
+    /// The range is not inside the mapping.
     #[must_use]
-    #[allow(clippy::mut_from_ref)] // exclusive by the caller's promise
+    #[allow(clippy::mut_from_ref)] // The caller guarantees exclusive access.
     pub unsafe fn slice_mut(&self, offset: usize, length: usize) -> &mut [u8] {
         self.check(offset, length);
-        // SAFETY: in range; the caller promises exclusive access.
+        // SAFETY: the range was checked, and the caller guarantees exclusive access.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(offset), length) }
     }
 
@@ -245,11 +246,11 @@ impl Mapping {
 
 /// Mapping registered with a device.
 ///
-/// Dropping a region invalidates its keys. The mapping lives at least as long.
+/// Dropping the region invalidates its keys, and then releases the mapping.
 pub struct Region {
     lkey: u32,
     rkey: Option<u32>,
-    // Registration, declared first so that it is dropped before the memory.
+    // Declared before `mapping`, so that the memory is deregistered before it is freed.
     _registration: Box<dyn Any + Send + Sync>,
     mapping: Arc<Mapping>,
 }
@@ -265,7 +266,7 @@ impl fmt::Debug for Region {
 }
 
 impl Region {
-    /// Creates a region, for providers.
+    /// Creates a region; called by providers.
     ///
     /// Dropping `registration` deregisters the memory. `rkey` is set if peers have access.
     #[must_use]
@@ -283,19 +284,19 @@ impl Region {
         }
     }
 
-    /// Local key, for [`Sge`](crate::Sge)s.
+    /// Returns the local key, for [`Sge`](crate::Sge)s.
     #[must_use]
     pub fn lkey(&self) -> u32 {
         self.lkey
     }
 
-    /// Remote key, if the region was registered with remote access.
+    /// Returns the remote key, if peers have access.
     #[must_use]
     pub fn rkey(&self) -> Option<u32> {
         self.rkey
     }
 
-    /// Registered mapping.
+    /// Returns the registered mapping.
     #[must_use]
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
@@ -306,9 +307,8 @@ impl Region {
 mod tests {
     use super::*;
 
-    /// Each byte read during concurrent writes is one of the written values.
-    ///
-    /// For `cargo xtask miri`.
+    /// Each byte read during concurrent writes must be one of the written values. Run by `cargo
+    /// xtask miri`.
     #[test]
     fn threads_share_bytes() {
         const LENGTH: usize = 100;
@@ -338,7 +338,7 @@ mod tests {
     fn copies_of_any_length() {
         let mapping = Mapping::anonymous(4096).unwrap();
         let bytes: Vec<u8> = (1..=200).collect();
-        // Miri is slow.
+        // Larger steps under Miri, which is slow.
         let step = if cfg!(miri) { 23 } else { 1 };
         for length in (0..=bytes.len()).step_by(step) {
             mapping.fill(0, 600, 0xff);
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn stretches_that_overlap_are_moved() {
         let mut bytes: Vec<u8> = (0..100).collect();
-        // SAFETY: as above.
+        // SAFETY: the vector outlives the mapping, and nothing else accesses it.
         let mapping = unsafe { Mapping::borrowed(bytes.as_mut_ptr(), 100) };
         for (from, to) in [(10, 15), (15, 10), (20, 20)] {
             let (mut before, mut after) = ([0; 40], [0; 40]);

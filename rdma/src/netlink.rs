@@ -1,6 +1,6 @@
 //! Netlink client (RFC 3549).
 //!
-//! Endpoints request peers' MAC addresses; the diagnostics request addresses, routes and devices.
+//! Endpoints request MAC addresses of peers. The doctor requests addresses, routes and devices.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,22 +12,21 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, netlink, socket_with};
 
 const HEADER: usize = 16;
-/// Buffer for an answer, in bytes; the kernel sends parts of up to 32 KiB.
+/// Size of the receive buffer in bytes; the kernel sends parts of up to 32 KiB.
 const ANSWER_BYTES: usize = 32 * 1024;
-/// Time after which the kernel counts as faulty: its answer is normally available when the request
-/// returns.
+/// Receive timeout. The kernel normally answers before the request's system call returns.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Message of an answer.
+/// Message of the kernel's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Message type, such as RTM_NEWNEIGH.
+    /// Type, such as RTM_NEWNEIGH.
     pub kind: u16,
-    /// Bytes after the header.
+    /// Bytes after the netlink header.
     pub body: Vec<u8>,
 }
 
-/// Socket of a netlink protocol.
+/// Netlink socket.
 #[derive(Debug)]
 pub struct Netlink {
     socket: File,
@@ -53,7 +52,7 @@ impl Netlink {
     /// Sends a request and returns all messages of the answer.
     ///
     /// # Errors
-    /// Error returned by the kernel, or a failed system call.
+    /// The kernel returned an error, or a system call failed.
     pub fn request(&mut self, kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<Message>> {
         let length = HEADER + body.len();
         let mut request = Vec::with_capacity(length);
@@ -73,26 +72,25 @@ impl Netlink {
     }
 }
 
-/// Opens a non-blocking socket that is readable after a change of an address or a link
+/// Opens a non-blocking socket that becomes readable when an address or link changes
 /// (rtnetlink(7)).
 ///
 /// # Errors
 /// The system does not support the protocol.
 pub fn address_reports() -> io::Result<OwnedFd> {
     let groups = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
-    // NETLINK_ROUTE is 0, which rustix expresses as no protocol.
+    // `None` selects protocol 0, which is NETLINK_ROUTE.
     reports(None, groups as u32)
 }
 
-/// Opens a non-blocking socket for the kernel's reports of devices that appear, disappear or
-/// change.
+/// Opens a non-blocking socket that receives the kernel's device events (uevents).
 ///
 /// Each datagram contains `ACTION@DEVPATH` and `KEY=VALUE` texts, each terminated by a zero byte.
 ///
 /// # Errors
 /// The system does not support the protocol.
 pub fn device_reports() -> io::Result<OwnedFd> {
-    /// Multicast group of the kernel (lib/kobject_uevent.c).
+    /// Multicast group of events sent by the kernel (lib/kobject_uevent.c).
     const KERNEL: u32 = 1;
     reports(Some(netlink::KOBJECT_UEVENT), KERNEL)
 }
@@ -104,10 +102,10 @@ fn reports(protocol: Option<Protocol>, groups: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Parses one part of an answer. Returns false after the last part.
+/// Appends the messages of one part of an answer. Returns false after the last part.
 ///
 /// # Errors
-/// The answer is an error, or is malformed.
+/// The kernel returned an error, or the part is malformed.
 pub fn collect(mut answer: &[u8], messages: &mut Vec<Message>) -> io::Result<bool> {
     let mut goes_on = false;
     while let Some(length) = u32_at(answer, 0).map(|length| length as usize) {
@@ -139,7 +137,7 @@ fn impossible_length() -> io::Error {
     io::Error::other("a netlink message of an impossible length")
 }
 
-/// Parses the attributes after the fixed part of a message.
+/// Parses attributes into kinds and values; `rest` begins after the message's fixed part.
 #[must_use]
 pub fn attributes(mut rest: &[u8]) -> Vec<(u16, &[u8])> {
     let mut found = Vec::new();
@@ -148,7 +146,7 @@ pub fn attributes(mut rest: &[u8]) -> Vec<(u16, &[u8])> {
         if length < 4 || length > rest.len() {
             break;
         }
-        // The two top bits encode the format of the value (NLA_TYPE_MASK).
+        // The two top bits of the kind are flags (NLA_TYPE_MASK).
         found.push((kind & 0x3fff, &rest[4..length]));
         rest = &rest[length.next_multiple_of(4).min(rest.len())..];
     }

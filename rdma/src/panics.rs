@@ -1,8 +1,8 @@
-//! Policy for panics: confine a job that owns its state, end the process for any other.
+//! Policy for panics.
 //!
-//! [`confine`] runs a job that owns its state and returns its panic as an error. Any other panic
-//! ends the process ([`end_process_on_panic`]), because shared state is broken and hosts would wait
-//! without end. The service manager restarts the process, and hosts reconnect.
+//! [`confine`] runs a job that owns its state, and returns its panic as an error. Any other panic
+//! ends the process ([`end_process_on_panic`]): shared state may be inconsistent, and hosts would
+//! wait forever. The service manager restarts the process, and hosts reconnect.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -26,7 +26,7 @@ pub struct Panic {
     pub message: String,
     /// File, line and column of the panic.
     pub place: String,
-    /// Backtrace, if `RUST_BACKTRACE` is set.
+    /// Backtrace, recorded if `RUST_BACKTRACE` is set.
     pub calls: Option<String>,
 }
 
@@ -36,9 +36,9 @@ impl fmt::Display for Panic {
     }
 }
 
-/// Panic that the hook does not print, because `end_process` logs it.
+/// Last confined panic, which the hook does not print and `end_process` logs.
 ///
-/// Always consistent: it is replaced in one step.
+/// A poisoned lock is harmless: the value is replaced in one step.
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
 #[derive(Debug)]
@@ -64,41 +64,40 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
         let (place, calls) = seen.map_or((None, None), |seen| (seen.place, seen.calls));
         Panic {
             message: message_of(&*payload),
-            // Another panic hook has printed the place.
+            // Another panic hook has replaced ours and printed the location.
             place: place.unwrap_or_else(|| "see standard error".to_owned()),
             calls,
         }
     })
 }
 
-/// Kind of work whose panic affects no other work.
+/// Kind of job whose panic affects no other job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Connection request, which is refused.
+    /// Connection request: is refused.
     Connect,
-    /// Request of the metrics page; the client gets status 500 or a closed connection.
+    /// Request of the metrics page: fails with status 500 or a closed connection.
     Metrics,
-    /// Flush of disks at a shutdown or reload; it fails.
+    /// Flush of disks at a shutdown or reload: fails.
     Flush,
-    /// Open or size query of a disk; it fails.
+    /// Open or size query of a disk: fails.
     Open,
-    /// Close of a disk; the disk counts as closed.
+    /// Close of a disk: the disk counts as closed.
     Close,
-    /// Write or deallocation of a disk on a worker thread; it fails with EIO.
+    /// Write or deallocation of a disk on a worker thread: fails with EIO.
     Disk,
-    /// Request of the control socket, which fails, or one of its clients, whose connection is
-    /// closed.
+    /// Control socket: the request fails, or the client's connection closes.
     Control,
-    /// Connection management of an RDMA device; its connections end.
+    /// Connection management of an RDMA device: its connections end.
     Device,
-    /// Thread that watches a Ceph image; all commands of the image fail.
+    /// Thread that watches a Ceph image: all commands of the image fail.
     Image,
-    /// Report of the log; it is omitted.
+    /// Report of the log: is omitted.
     Log,
 }
 
 impl Part {
-    /// Each part with its name in metrics and the consequence of a panic.
+    /// Name in metrics, and consequence of a panic, of each part.
     pub const ALL: [(Self, &'static str, &'static str); 10] = [
         (Self::Connect, "connect", "a connection request is refused"),
         (Self::Metrics, "metrics", "a request for metrics fails"),
@@ -131,19 +130,19 @@ impl Part {
 
 static PROCESS: Panics = Panics::new(true);
 
-/// Runs a job of a thread that belongs to no target, such as a provider's or disk's.
+/// Runs a job on a thread that belongs to no target, such as a provider's thread.
 ///
-/// Returns `None` after a panic, which is reported and counted.
+/// Returns `None` after a panic, which is logged and counted.
 pub fn confine_part<T>(part: Part, job: impl FnOnce() -> T) -> Option<T> {
     PROCESS.confine(part, job)
 }
 
-/// Reports and counts a panic of a thread that belongs to no target.
+/// Logs and counts a panic on a thread that belongs to no target.
 pub fn survive_part(part: Part, panic: &Panic) {
     PROCESS.survive_part(part, panic);
 }
 
-/// Polls a future and confines each poll. Returns `None` after a panic.
+/// Polls a future, with each poll confined. Returns `None` after a panic.
 pub async fn confine_future<T>(part: Part, future: impl Future<Output = T>) -> Option<T> {
     let mut future = Some(Box::pin(future));
     std::future::poll_fn(move |context| {
@@ -162,7 +161,7 @@ pub async fn confine_future<T>(part: Part, future: impl Future<Output = T>) -> O
     .await
 }
 
-/// Counters of survived panics: a target's, or those of threads of no target.
+/// Counters of confined panics, for one target or for threads that belong to no target.
 #[derive(Debug)]
 pub struct Panics {
     confines: bool,
@@ -173,7 +172,7 @@ pub struct Panics {
 impl Panics {
     /// Creates counters at zero.
     ///
-    /// Without `confines`, a panic reaches the caller, so that a simulation fails.
+    /// If `confines` is false, panics reach the caller, so that a simulation fails.
     #[must_use]
     pub const fn new(confines: bool) -> Self {
         Self {
@@ -183,7 +182,7 @@ impl Panics {
         }
     }
 
-    /// Runs a job. Returns `None` after a panic, which is reported.
+    /// Runs a job. Returns `None` after a panic, which is logged and counted.
     pub fn confine<T>(&self, part: Part, job: impl FnOnce() -> T) -> Option<T> {
         if !self.confines {
             return Some(job());
@@ -197,7 +196,7 @@ impl Panics {
         }
     }
 
-    /// Reports and counts a job's panic. Ends the process after more than five in a minute.
+    /// Logs and counts a panic. Ends the process after more than five panics in a minute.
     pub fn survive_part(&self, part: Part, panic: &Panic) {
         self.by_part[part as usize].fetch_add(1, Ordering::Relaxed);
         let (_, part, cost) = Part::ALL[part as usize];
@@ -214,7 +213,7 @@ impl Panics {
         self.survive(panic);
     }
 
-    /// Counts a panic. Ends the process after more than five in a minute.
+    /// Counts a panic. Ends the process after more than five panics in a minute.
     pub fn survive(&self, panic: &Panic) {
         if let Some(count) = self.count(Instant::now()) {
             end_process(&format!(
@@ -232,7 +231,8 @@ impl Panics {
         (recent.len() > PANICS_MAX).then_some(recent.len())
     }
 
-    /// Panics of a part since the process began, this target's and those of threads of no target.
+    /// Returns the panics of a part since the process started: this target's, and those on threads
+    /// that belong to no target.
     #[must_use]
     pub fn of_part(&self, part: Part) -> u64 {
         let own = self.by_part[part as usize].load(Ordering::Relaxed);
@@ -240,14 +240,14 @@ impl Panics {
     }
 }
 
-/// Advice appended to log lines about bugs.
+/// Advice at the end of log lines about bugs.
 pub const REPORT: &str = "This is a bug in Cairn: please report it with this line, \
     those before it, and what --version prints; RUST_BACKTRACE=1 adds the calls that led there";
 
-/// Installs a panic hook that ends the process on every panic outside of [`confine`].
+/// Installs a panic hook that ends the process after each panic outside of [`confine`].
 ///
-/// For programs, not libraries: the hook applies to the whole process. Without it, a panic in the
-/// control plane would leave a target that serves only some hosts.
+/// Only programs call this, because the hook applies to the whole process. Without the hook, a
+/// target could lose one thread and continue to serve only some hosts.
 pub fn end_process_on_panic() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -258,7 +258,7 @@ pub fn end_process_on_panic() {
     }));
 }
 
-/// Returns whether the panic is confined; a panic during unwinding cannot be.
+/// Records a panic, and returns whether it is confined. A panic during unwinding is never confined.
 fn note(panic: &PanicHookInfo<'_>) -> bool {
     let calls = Backtrace::capture();
     let seen = Seen {
@@ -290,9 +290,9 @@ pub fn end_process(reason: &str) -> ! {
     std::process::abort();
 }
 
-/// Unwraps a lock guard of shared state; ends the process if it is poisoned.
+/// Returns the guard of a lock, and ends the process if the lock is poisoned.
 ///
-/// A thread that panicked in the middle of a change may have left the state inconsistent.
+/// A thread that panicked during a change may have left the shared state inconsistent.
 pub fn intact<T>(locked: LockResult<T>, what: &str) -> T {
     locked.unwrap_or_else(|_| {
         end_process(&format!(

@@ -1,8 +1,7 @@
 //! Partitions, which decide which queue pairs may communicate (IBTA 10.9).
 //!
-//! A P_Key encodes a 15-bit number and the membership, and every packet carries its sender's. Full
-//! members communicate with all members, limited members only with full ones: hosts that are
-//! limited members of their tenant's partition do not accept each other's packets.
+//! A P_Key has a 15-bit partition number and a membership bit, and each packet carries the P_Key of
+//! its sender. Full members communicate with all members, limited members only with full members.
 
 use core::fmt;
 use core::str::FromStr;
@@ -14,7 +13,7 @@ const FULL: u16 = 0x8000;
 pub struct PKey(u16);
 
 impl PKey {
-    /// Full membership in the default partition (IBTA 10.9.1).
+    /// P_Key of a full member of the default partition (IBTA 10.9.1).
     pub const DEFAULT: Self = Self(0xffff);
 
     /// Creates a P_Key from its 16 bits.
@@ -29,26 +28,26 @@ impl PKey {
         }
     }
 
-    /// Bits as carried by packets.
+    /// Returns the 16 bits carried by packets.
     #[must_use]
     pub const fn bits(self) -> u16 {
         self.0
     }
 
-    /// Full membership in the same partition.
+    /// Returns the P_Key of a full member of the same partition.
     #[must_use]
     pub const fn to_full(self) -> Self {
         Self(self.0 | FULL)
     }
 
-    /// True if the partitions are the same, whatever the memberships.
+    /// True if both P_Keys are of one partition, whatever the memberships.
     #[must_use]
     pub const fn is_same_partition_as(self, other: Self) -> bool {
         self.0 & !FULL == other.0 & !FULL
     }
 
-    /// True if the holder accepts packets with P_Key `bits`: same partition, and at least one is a
-    /// full member (IBTA 10.9.3).
+    /// True if a holder of this P_Key accepts packets with P_Key `bits`: same partition, and at
+    /// least one full member (IBTA 10.9.3).
     #[must_use]
     pub const fn accepts(self, bits: u16) -> bool {
         self.0 & !FULL == bits & !FULL && (self.0 | bits) & FULL != 0
@@ -76,10 +75,10 @@ impl fmt::Debug for PKey {
 /// Reason why a text is not a P_Key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PKeyError {
-    /// The text is no 16-bit number.
+    /// Text that is no 16-bit number.
     #[error("not a P_Key: write 16 bits such as 0x8001, where bit 15 is full membership")]
     NotSixteenBits,
-    /// The P_Key is 0x0000 or 0x8000.
+    /// P_Key 0x0000 or 0x8000, which are invalid.
     #[error("not a partition: 0x0000 and 0x8000 are never valid; the default is 0xffff")]
     NoPartition,
 }
@@ -87,7 +86,7 @@ pub enum PKeyError {
 impl FromStr for PKey {
     type Err = PKeyError;
 
-    /// Parses "0x8001", the format of sysfs, or "32769".
+    /// Parses "0x8001", the format of sysfs, or a decimal number such as "32769".
     fn from_str(text: &str) -> Result<Self, PKeyError> {
         let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
         let bits = match hexadecimal {
@@ -103,7 +102,7 @@ impl FromStr for PKey {
 mod tests {
     use super::*;
 
-    /// Table of IBTA 10.9.3.
+    /// Cases of the table in IBTA 10.9.3.
     #[test]
     fn members_of_one_partition_accept_each_other_but_for_two_limited_ones() {
         for (own, other, accepts) in [

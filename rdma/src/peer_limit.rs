@@ -1,8 +1,8 @@
 //! Rate limit of log lines about one peer.
 //!
-//! Each [`Payer`] gets one line a second, with the number suppressed before it, within [the limit
-//! of the process](crate::log). The source of a datagram can be forged, so such lines count for a
-//! stranger and not for a host.
+//! Each [`Payer`] has one line per second, within [the limit of the process](crate::log); the line
+//! contains the number of lines suppressed before. Lines about datagrams, whose source may be
+//! forged, count for a stranger and not for a host.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::log::{Line, Topic};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of peers; the quietest is replaced.
+/// Maximum number of tracked peers; a new peer replaces the one with the oldest line.
 const PEERS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
@@ -21,16 +21,15 @@ struct Peer {
     unreported: u64,
 }
 
-/// Peers of the latest lines.
+/// Peers with recent lines.
 #[derive(Debug, Default)]
 pub struct PeerLimit {
     peers: Vec<Peer>,
 }
 
 impl PeerLimit {
-    /// Grants a line about `payer` if one is due.
-    ///
-    /// The line has the number of lines suppressed since the last.
+    /// Returns permission for a line about `payer`, with the number of lines suppressed since the
+    /// last one.
     pub fn admit(&mut self, topic: Topic, payer: Payer, now: Instant) -> Option<Line> {
         let peer = self.due(payer, now)?;
         let Some(line) = Line::about(topic) else {
@@ -40,7 +39,7 @@ impl PeerLimit {
         Some(line.after(std::mem::take(&mut peer.unreported)))
     }
 
-    /// Returns the peer if a line is due; otherwise counts a suppressed line.
+    /// Returns the peer if its interval has passed; otherwise counts a suppressed line.
     fn due(&mut self, payer: Payer, now: Instant) -> Option<&mut Peer> {
         let known = self.peers.iter().position(|peer| peer.payer == payer);
         let index = known.unwrap_or_else(|| self.insert(payer, now));

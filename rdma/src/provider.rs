@@ -1,4 +1,4 @@
-//! Traits implemented by each provider.
+//! Traits that each RDMA provider implements.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,15 +15,13 @@ use crate::work::PostError;
 use crate::work::{Completion, QpId, RecvWork, SendWork};
 
 /// Event of a listener, reported on a thread of the provider.
-///
-/// The sink passes the event on and returns.
 #[derive(Debug)]
 pub enum ListenerEvent {
-    /// A host requests a queue pair.
+    /// A host requests a connection.
     Request(Box<ConnRequest>),
-    /// The device or address disappeared; the listener keeps trying.
+    /// The device or address is gone. The listener keeps trying to restore it.
     Down {
-        /// Error in words.
+        /// Error message.
         reason: String,
     },
     /// The listener works again after `Down`.
@@ -32,8 +30,8 @@ pub enum ListenerEvent {
 
 /// Connection request of a peer.
 ///
-/// Answer it with [`Endpoint::accept`] on any reactor, or with [`ConnRequest::reject`]. Dropping it
-/// rejects it without a reason.
+/// Answer it with [`Endpoint::accept`] on any reactor, or with [`ConnRequest::reject`]. A dropped
+/// request is rejected without private data.
 ///
 /// [`Endpoint::accept`]: crate::Endpoint::accept
 #[derive(Debug)]
@@ -42,9 +40,9 @@ pub struct ConnRequest {
     pub local: SocketAddr,
     /// Address and port of the peer.
     pub peer: SocketAddr,
-    /// Private data without the RDMA-CM header.
+    /// Private data of the REQ without the RDMA-CM header.
     pub private_data: PrivateData,
-    /// Maximum outstanding RDMA READs that the peer answers; 0 means none.
+    /// Maximum outstanding RDMA READs that the peer answers; 0 if it answers none.
     pub peer_responder_resources: u8,
     /// Maximum outstanding RDMA READs that the peer sends.
     pub peer_initiator_depth: u8,
@@ -55,25 +53,25 @@ pub struct ConnRequest {
 }
 
 impl ConnRequest {
-    /// Sets the marking of the answer, a refusal included.
+    /// Sets traffic class and hop limit of the answer, also of a REJ.
     ///
     /// To accept, also pass the marking in [`QpOptions`].
     pub fn mark(&mut self, marking: Marking) {
         self.handle.mark(marking);
     }
 
-    /// Refuses the request with the consumer's private data.
+    /// Sends a REJ with this private data.
     pub fn reject(self, private_data: &[u8]) {
         self.handle.reject(private_data);
     }
 }
 
-/// Consumer of a listener's events, on a thread of the provider; must not block.
+/// Callback for a listener's events. Runs on a thread of the provider, and must not block.
 pub type Sink = Box<dyn Fn(ListenerEvent) + Send + Sync>;
 
 /// Access to a network.
 pub trait Provider: Send + Sync + fmt::Debug {
-    /// Name: "verbs", "soft" or "loopback".
+    /// Returns "verbs", "soft" or "loopback".
     fn name(&self) -> &'static str;
 
     /// Listens until the [`Listener`] is dropped.
@@ -84,7 +82,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
     fn listen(&self, options: &ListenOptions, sink: Sink)
     -> Result<Box<dyn Listener>, FabricError>;
 
-    /// Returns the device for connections to `remote`, from `local` if given.
+    /// Returns the device for connections to `remote`; the device owns `local` if given.
     ///
     /// # Errors
     /// No device has a route to `remote`.
@@ -94,7 +92,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
         local: Option<IpAddr>,
     ) -> Result<Arc<dyn Device>, FabricError>;
 
-    /// Returns counters that the operating system lacks.
+    /// Returns counters of devices that the operating system does not count.
     fn counters(&self) -> Vec<DeviceCounters> {
         Vec::new()
     }
@@ -105,34 +103,35 @@ pub trait Provider: Send + Sync + fmt::Debug {
 pub struct DeviceCounters {
     /// Name of the device.
     pub device: String,
-    /// Names, as in `/sys/class/infiniband/*/ports/*/hw_counters`, and values.
+    /// Counters by name; names as in `/sys/class/infiniband/*/ports/*/hw_counters`.
     pub counters: Vec<(&'static str, u64)>,
 }
 
-/// Listening address. Dropping it stops listening; connections stay.
+/// Listening address. Dropping it stops listening; its connections stay.
 pub trait Listener: Send + fmt::Debug {
-    /// Local address, with the chosen port.
+    /// Returns the local address, with the port chosen for port 0.
     fn local_addr(&self) -> SocketAddr;
 }
 
 /// Network adapter, shared by all reactors.
 pub trait Device: Send + Sync + fmt::Debug {
-    /// Name, such as "rxe0" or "mlx5_0".
+    /// Returns the name, such as "rxe0" or "mlx5_0".
     fn name(&self) -> &str;
 
-    /// Unique number; a device plugged in again has a new one.
+    /// Returns a unique number. A device that is plugged in again has a new number.
     fn id(&self) -> u64;
 
-    /// Returns the adapter with a separate protection domain.
+    /// Returns this adapter with a new protection domain.
     ///
-    /// Only queue pairs of endpoints opened on the result can access memory registered with it. A
-    /// host uses one domain for each association, so that a target can use only its own keys.
+    /// Only queue pairs of endpoints opened on the result can access memory registered with the
+    /// result. A host uses one domain per association, so that each target can use only the keys
+    /// given to it.
     ///
     /// # Errors
-    /// The device has no more domains.
+    /// The device has no free protection domain.
     fn isolated(self: Arc<Self>) -> Result<Arc<dyn Device>, FabricError>;
 
-    /// Pins and registers all of `mapping` until the region is dropped.
+    /// Pins and registers the whole `mapping` until the region is dropped.
     ///
     /// # Errors
     /// The memory cannot be locked; the error names the limit.
@@ -150,9 +149,10 @@ pub trait Device: Send + Sync + fmt::Debug {
 pub struct EndpointOptions {
     /// Maximum number of posted receives.
     pub receives: u32,
-    /// Maximum number of unpolled completions.
+    /// Maximum number of completions not yet polled.
     ///
-    /// The caller must not exceed it: receives, plus signaled and failed send work.
+    /// The caller must respect it when posting: it counts receives, and send work that is signaled
+    /// or failed.
     pub completions: u32,
     /// Maximum number of queue pairs.
     pub queue_pairs: u16,
@@ -171,21 +171,22 @@ pub struct EndpointLimits {
     pub send_with_invalidate: bool,
 }
 
-/// Costs of a queue pair that sends packets of equal length together.
+/// Cost model of a queue pair that sends packets of equal length together (UDP segmentation
+/// offload).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trains {
-    /// Size of a full packet, in bytes.
+    /// Maximum packet payload in bytes.
     pub packet_bytes: u32,
-    /// Shortest measured time from a packet to its acknowledgement, if any.
+    /// Shortest measured time from a packet to its acknowledgement, if measured.
     pub round_trip: Option<Duration>,
 }
 
 /// Queues of one reactor on a device.
 pub trait Endpoint {
-    /// Device of the endpoint.
+    /// Returns the device.
     fn device(&self) -> &Arc<dyn Device>;
 
-    /// Limits of the device.
+    /// Returns the limits of the device.
     fn limits(&self) -> EndpointLimits;
 
     /// Adds receives to the shared receive queue.
@@ -197,10 +198,10 @@ pub trait Endpoint {
 
     /// Accepts a request: creates the queue pair and sends the REP.
     ///
-    /// [`Event::Established`] follows; the peer's first message may be polled before.
+    /// [`Event::Established`] follows. The peer's first message may be polled before it.
     ///
     /// # Errors
-    /// The peer has gone, or the device is full. The peer is refused.
+    /// The peer is gone, or the device is full. The peer is then refused.
     fn accept(
         &mut self,
         request: ConnRequest,
@@ -208,7 +209,7 @@ pub trait Endpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError>;
 
-    /// Starts to connect.
+    /// Starts a connection attempt.
     ///
     /// [`Event::Established`], [`Event::Rejected`] or [`Event::ConnectFailed`] follows.
     ///
@@ -222,64 +223,65 @@ pub trait Endpoint {
 
     /// Returns the packet size if packets of equal length sent together cost as much as one.
     ///
-    /// `None` if no length has an advantage.
+    /// Returns `None` if no length has an advantage.
     fn trains(&mut self, _qp: QpId) -> Option<Trains> {
         None
     }
 
-    /// Returns the marking in effect. `None` if unknown.
+    /// Returns the marking that the packets have, or `None` if it is unknown.
     ///
-    /// A system call: not for the data path.
+    /// Makes a system call; not for the data path.
     fn marked(&mut self, qp: QpId) -> Option<Marked>;
 
-    /// Changes the marking of packets and connection messages; fields that are `None` stay.
+    /// Changes the marking of packets and connection messages, except fields that are `None`.
     ///
-    /// Returns `false` if that is impossible: adapters fix the marking at creation.
+    /// Returns `false` if the provider cannot: adapters fix the marking when the queue pair is
+    /// created.
     fn set_marking(&mut self, qp: QpId, marking: Marking) -> bool;
 
-    /// Posts a chain of work on a queue pair, in order, all or nothing.
+    /// Posts a chain of work requests in order. Either all or none are posted.
     ///
     /// # Errors
-    /// [`PostError`]; then none of the chain completes.
+    /// [`PostError`]: no request of the chain was posted, and none completes.
     fn post(&mut self, qp: QpId, chain: &[SendWork]) -> Result<(), PostError>;
 
-    /// Takes up to `out.len()` completions and returns their number.
+    /// Writes up to `out.len()` completions to `out` and returns their number.
     ///
-    /// Entries past that count are stale.
+    /// Entries beyond that number are stale.
     ///
-    /// A software endpoint does its work in this call. It may delay an acknowledgement until the
-    /// next call, so that a response can carry it; [`arm`](Self::arm) sends it.
+    /// A software endpoint does its network work in this call. It may delay an acknowledgement
+    /// until the next call, so that a response can carry it; [`arm`](Self::arm) sends it.
     fn poll(&mut self, out: &mut [Completion]) -> usize;
 
-    /// Takes connection events and appends them to `out`.
+    /// Appends the pending connection events to `out`.
     fn poll_events(&mut self, out: &mut Vec<Event>);
 
-    /// Handles all connection messages that have arrived at this machine, on the calling thread.
+    /// Handles all connection messages that have arrived at this machine.
     ///
-    /// The next [`poll_events`](Self::poll_events) reports the connections ended by them, before
-    /// any completion is polled. A system call: not for the data path.
+    /// The next [`poll_events`](Self::poll_events) reports the connections that these messages
+    /// ended, before any completion is polled. Makes a system call; not for the data path.
     fn drain_connections(&mut self);
 
-    /// Ends the connection.
+    /// Closes the connection.
     ///
-    /// All outstanding work completes, flushed if necessary; then [`Event::Closed`] follows. No
-    /// effect on a closing queue pair.
+    /// All outstanding work completes, flushed if necessary; then [`Event::Closed`] follows. A call
+    /// for a closing queue pair has no effect.
     fn disconnect(&mut self, qp: QpId);
 
-    /// Prepares to sleep: a later completion or event makes one of [`wait_fds`](Self::wait_fds)
-    /// readable.
+    /// Prepares to sleep: a later completion or event makes a descriptor of
+    /// [`wait_fds`](Self::wait_fds) readable.
     ///
-    /// Returns true if something is pending: poll again instead of sleeping.
+    /// Returns true if a completion or event is pending; poll again then instead of sleeping.
     ///
     /// # Errors
     /// The device is gone.
     fn arm(&mut self) -> Result<bool, FabricError>;
 
-    /// Descriptors to watch for readability while asleep.
+    /// Returns the descriptors to watch for readability while asleep.
     ///
-    /// Only [`poll`](Self::poll) and [`poll_events`](Self::poll_events) read them.
+    /// Only [`poll`](Self::poll) and [`poll_events`](Self::poll_events) read from them.
     fn wait_fds(&self) -> &[RawFd];
 
-    /// Time of the next poll required by timers, if any runs.
+    /// Returns the time at which timers require the next poll, if any timer runs.
     fn next_deadline(&self) -> Option<Instant>;
 }

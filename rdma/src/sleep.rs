@@ -1,4 +1,4 @@
-//! Sleeping on endpoints, for programs that wait for nothing else.
+//! Sleeping until endpoints have work.
 //!
 //! Why `unsafe` here: the standard library cannot wait for several descriptors.
 
@@ -11,7 +11,7 @@ use crate::wake::Wake;
 
 /// Sleeps until `endpoint` has work, its timer expires, or `latest` is reached.
 ///
-/// May return early; does not poll.
+/// May return early. Does not poll the endpoint.
 ///
 /// # Errors
 /// The device is gone.
@@ -19,7 +19,7 @@ pub fn sleep_until_ready(endpoint: &mut dyn Endpoint, latest: Instant) -> Result
     sleep_until_any_ready([endpoint], latest)
 }
 
-/// Same as [`sleep_until_ready`] for several endpoints.
+/// Sleeps until one of several endpoints has work, a timer expires, or `latest` is reached.
 ///
 /// # Errors
 /// A device is gone.
@@ -30,7 +30,7 @@ pub fn sleep_until_any_ready<'a>(
     sleep(endpoints, None, latest)
 }
 
-/// Same as [`sleep_until_ready`]; also returns when `wake` is woken.
+/// Sleeps until `endpoint` has work, its timer expires, `wake` is woken, or `latest` is reached.
 ///
 /// # Errors
 /// The device is gone.
@@ -72,7 +72,7 @@ fn readable(fd: RawFd) -> libc::pollfd {
 }
 
 fn wait_readable(fds: &mut [libc::pollfd], timeout: Duration) {
-    // Rounded up, to avoid spinning just before a deadline.
+    // Rounded up: a sleep that ends just before the deadline would be repeated.
     let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX - 1) + 1;
     // SAFETY: the pointer and the count describe `fds`, which outlives the call.
     unsafe {

@@ -4,30 +4,30 @@ use core::fmt;
 
 /// Maximum scatter/gather elements of a work request.
 ///
-/// A command capsule needs two: the submission queue entry and its in-capsule data.
+/// A command capsule needs two: submission queue entry and in-capsule data.
 pub const MAX_SGE: usize = 2;
 
-/// Identifier of a queue pair of one endpoint.
+/// Identifier of a queue pair at one endpoint.
 ///
-/// The low half is the slot; the high half is a generation counter, so a stale id matches no newer
-/// queue pair.
+/// The low 16 bits are the slot. The high 16 bits are a generation counter, so that a stale id does
+/// not match a later queue pair in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpId(u32);
 
 impl QpId {
-    /// Creates the id of `slot` in its `generation`.
+    /// Creates the id of a slot in a generation.
     #[must_use]
     pub const fn new(slot: u16, generation: u16) -> Self {
         Self(((generation as u32) << 16) | slot as u32)
     }
 
-    /// Slot, dense from 0, for indexing a table.
+    /// Returns the slot. Slots are dense from 0 and can index a table.
     #[must_use]
     pub const fn slot(self) -> usize {
         (self.0 & 0xffff) as usize
     }
 
-    /// Number of earlier queue pairs in the slot, modulo 2^16.
+    /// Returns the number of earlier queue pairs in the slot, modulo 2^16.
     #[must_use]
     pub const fn generation(self) -> u16 {
         (self.0 >> 16) as u16
@@ -51,7 +51,7 @@ pub struct Sge {
     pub lkey: u32,
 }
 
-/// List of up to [`MAX_SGE`] ranges, in order.
+/// Up to [`MAX_SGE`] memory ranges, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SgeList {
     list: [Sge; MAX_SGE],
@@ -94,13 +94,13 @@ impl SgeList {
         }
     }
 
-    /// Ranges of the list.
+    /// Returns the ranges in order.
     #[must_use]
     pub fn as_slice(&self) -> &[Sge] {
         &self.list[..usize::from(self.count)]
     }
 
-    /// Total length in bytes.
+    /// Returns the total length in bytes.
     #[must_use]
     pub fn total_len(&self) -> u64 {
         self.as_slice()
@@ -116,7 +116,7 @@ impl From<Sge> for SgeList {
     }
 }
 
-/// Memory of the peer.
+/// Buffer in the memory of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteBuffer {
     /// Virtual address at the peer.
@@ -128,16 +128,16 @@ pub struct RemoteBuffer {
 /// Operation of a send-queue work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// SEND: fills a receive posted by the peer.
+    /// SEND, which fills a receive posted by the peer.
     Send,
-    /// SEND that also invalidates a remote key of the peer.
+    /// SEND that also invalidates a remote key of the receiving peer.
     SendWithInvalidate {
         /// Remote key to invalidate.
         rkey: u32,
     },
-    /// RDMA WRITE: copies local bytes to the peer's memory.
+    /// RDMA WRITE, which copies local bytes to the peer's memory.
     Write(RemoteBuffer),
-    /// RDMA READ: copies the peer's memory to local bytes.
+    /// RDMA READ, which copies the peer's memory to local bytes.
     Read(RemoteBuffer),
 }
 
@@ -148,9 +148,9 @@ pub struct SendWork {
     pub id: u64,
     /// Operation to perform.
     pub op: Operation,
-    /// Local bytes.
+    /// Local memory that is read, or written by an RDMA READ.
     pub sges: SgeList,
-    /// Whether success is reported. Failure is always reported.
+    /// True if success is reported by a completion. Failure is always reported.
     pub signaled: bool,
 }
 
@@ -174,26 +174,26 @@ pub enum CompletionKind {
     Read,
     /// A receive was filled by a SEND of the peer.
     Recv,
-    /// The device does not report the kind of flushed work; use the id.
+    /// Unknown, because the device does not report the kind of flushed work. Use the id.
     Unknown,
 }
 
-/// Status of ended work, by the names of verbs (`ibv_wc_status`).
+/// Status of completed work, named as in verbs (`ibv_wc_status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkStatus {
     /// The work is done.
     Success,
-    /// A receive was shorter than the incoming SEND, or a message was too long.
+    /// A receive is shorter than the incoming SEND, or a message is too long.
     LocalLength,
     /// The queue pair is in an inconsistent state.
     LocalQpOperation,
     /// A local buffer is outside its region, or the region lacks the access right.
     LocalProtection,
-    /// The queue pair broke before the work was processed.
+    /// The queue pair broke before the work was done.
     Flushed,
-    /// The peer's response was invalid.
+    /// The response of the peer is invalid.
     BadResponse,
-    /// This end refused the peer's access.
+    /// This end refused an access by the peer.
     LocalAccess,
     /// The peer rejected the request as invalid.
     RemoteInvalidRequest,
@@ -201,9 +201,9 @@ pub enum WorkStatus {
     RemoteAccess,
     /// The peer failed to execute the request.
     RemoteOperation,
-    /// No acknowledgement arrived within the retry budget: the peer or the path has failed.
+    /// No acknowledgement arrived within the transport retries: the peer or the path has failed.
     RetryExceeded,
-    /// The peer had no receive posted within the retry budget.
+    /// The peer had no receive posted within the RNR retries.
     RnrRetryExceeded,
     /// Any other code of the provider.
     Other(u32),
@@ -216,7 +216,7 @@ impl WorkStatus {
         self == Self::Success
     }
 
-    /// Number of the status in libibverbs (`ibv_wc_status`).
+    /// Returns the number of the status in libibverbs (`ibv_wc_status`).
     #[must_use]
     pub fn code(self) -> u32 {
         match self {
@@ -237,7 +237,7 @@ impl WorkStatus {
     }
 }
 
-/// Numbers in libibverbs, for reliable connections.
+/// Status numbers of libibverbs that reliable connections use.
 const KNOWN: [(u32, WorkStatus); 12] = [
     (0, WorkStatus::Success),
     (1, WorkStatus::LocalLength),
@@ -256,7 +256,7 @@ const KNOWN: [(u32, WorkStatus); 12] = [
 /// Completion of a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// Id of the work request.
+    /// Identifier of the work request.
     pub id: u64,
     /// Queue pair of the work request.
     pub qp: QpId,
@@ -264,14 +264,14 @@ pub struct Completion {
     pub kind: CompletionKind,
     /// Status of the work.
     pub status: WorkStatus,
-    /// Bytes received (`Recv` and `Read`, on success).
+    /// Bytes received: for `Recv` and `Read` on success, otherwise 0.
     pub byte_len: u32,
-    /// Local region's remote key that the peer's SEND invalidated.
+    /// Remote key of a local region that the peer's SEND with Invalidate has invalidated.
     pub invalidated_rkey: Option<u32>,
 }
 
 impl Completion {
-    /// Placeholder for the entries of a slice before it is polled into.
+    /// Placeholder for entries of a slice into which completions are polled.
     pub const EMPTY: Self = Self {
         id: 0,
         qp: QpId::new(0, 0),
@@ -282,14 +282,13 @@ impl Completion {
     };
 }
 
-/// Reason why a chain of work was not posted, none of which completes.
+/// Reason why a chain was not posted. No request of the chain completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// More than the queue pair's `send_work` requests would be outstanding: an error of the
-    /// caller.
+    /// More than `send_work` requests would be outstanding; the caller must prevent this.
     #[error("the send queue is full")]
     Full,
-    /// The queue pair is broken or closed; its event names the reason.
+    /// The queue pair is broken or closed. An event reports the reason.
     #[error("the queue pair is broken")]
     Broken,
 }

@@ -20,7 +20,8 @@ use crate::wake::Wake;
 
 const ACTIVE_PORT: u16 = 49151;
 
-/// IBTA 12.6.7.2: no listener, and one of another partition.
+/// CM reject reasons (IBTA 12.6.7.2) for a missing listener, and for a listener of another
+/// partition.
 const REASON_INVALID_SERVICE_ID: u16 = 8;
 const REASON_UNSUPPORTED_REQUEST: u16 = 5;
 
@@ -97,7 +98,7 @@ impl Endpoint for LoopbackEndpoint {
         let handle = request.handle.into_any().downcast::<LoopbackRequest>();
         let mut handle = handle.expect("a request goes to an endpoint of its own provider");
         let data = padded::<REP_PRIVATE_DATA>(private_data);
-        // On failure the dropped handle sends a refusal, after this statement's lock is released.
+        // On an error `handle` is dropped and sends a REJ, which needs the lock of this statement.
         let qp = self
             .device
             .shared
@@ -147,7 +148,7 @@ impl Endpoint for LoopbackEndpoint {
         Ok(from.qp)
     }
 
-    /// Returns `None`, because a loopback connection has no packets.
+    /// Returns `None`: loopback connections have no packets.
     fn marked(&mut self, _: QpId) -> Option<Marked> {
         None
     }

@@ -1,4 +1,4 @@
-//! Loom models of two threads with an endpoint each.
+//! Loom models of two threads, each with an endpoint.
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -70,7 +70,7 @@ fn next_completion(endpoint: &mut LoopbackEndpoint) -> Completion {
     out[0]
 }
 
-/// Wherever the SEND arrives between the receiver's poll, arming and sleep.
+/// The SEND may arrive before, between or after the receiver's poll, `arm` and sleep.
 #[test]
 fn a_sleeper_is_woken_for_what_arrives() {
     crate::sync::loomed(|| {

@@ -1,10 +1,9 @@
 //! RDMA provider inside one process, for tests without a network.
 //!
-//! It strictly implements the contract of [`Endpoint`]: it checks every key, range and right, and
-//! pads private data like the IB connection manager. An overrun completion queue panics.
-//!
-//! Every IP address is a separate device. [`Loopback::unplug`] removes a device, [`Loopback::plug`]
-//! adds a new one.
+//! Enforces the contract of [`Endpoint`]: each key, range and access right is checked, an overrun
+//! completion queue panics, and private data is padded as by the IB connection manager. Each IP
+//! address is a separate device. [`Loopback::unplug`] removes a device, and [`Loopback::plug`] adds
+//! a new one.
 
 mod endpoint;
 #[cfg(all(test, cairn_loom))]
@@ -37,7 +36,7 @@ use network::{Key, Network, QpAddress, RegionEntry, RemoteKey};
 pub use posted::Posted;
 pub use withheld::Withheld;
 
-/// IBTA 12.6; a REQ's 92 bytes less the 36 of the RDMA-CM header.
+/// Maximum private data in bytes (IBTA 12.6). A REQ has 92, of which the RDMA-CM header takes 36.
 const REQ_PRIVATE_DATA: usize = 56;
 const REP_PRIVATE_DATA: usize = 196;
 const REJ_PRIVATE_DATA: usize = 148;
@@ -53,9 +52,10 @@ pub struct Loopback {
 #[derive(Default)]
 struct Shared {
     network: Mutex<Network>,
-    // A sink runs under this lock and may call into the network.
+    // Separate from `network`: a listener's sink runs under this lock and may call into the
+    // network.
     listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
-    // Only numbers: devices hold the network.
+    // Stores numbers instead of devices, because a device has a reference to this structure.
     devices: Mutex<HashMap<IpAddr, Numbers>>,
 }
 
@@ -121,9 +121,9 @@ impl Loopback {
         Self::default()
     }
 
-    /// Removes the device that owns `address`.
+    /// Removes the device with `address`.
     ///
-    /// Its endpoints get [`Event::DeviceRemoved`](crate::Event::DeviceRemoved), their peers a
+    /// Its endpoints receive [`Event::DeviceRemoved`](crate::Event::DeviceRemoved), their peers a
     /// transport error, and its listeners [`ListenerEvent::Down`].
     pub fn unplug(&self, address: IpAddr) {
         let device = {
@@ -142,37 +142,34 @@ impl Loopback {
         });
     }
 
-    /// Adds a new device for `address`, without the old one's registrations.
+    /// Adds a new device with `address`. Registrations of an earlier device are not valid on it.
     pub fn plug(&self, address: IpAddr) {
         self.shared.device_at(address);
         self.notify_listeners(address, || ListenerEvent::Up);
     }
 
-    /// Counters of work posted to and polled from the device of `address`, for its open endpoints.
+    /// Returns the work posted to and polled from the device by its open endpoints.
     #[must_use]
     pub fn posted(&self, address: IpAddr) -> Posted {
         let device = self.shared.device_at(address).id;
         self.shared.network().posted(device)
     }
 
-    /// Stops the device of `address` from answering work of a kind.
-    ///
-    /// Also delays work posted later.
+    /// Delays peers' work of one kind at the device with `address`, from now on.
     pub fn withhold(&self, address: IpAddr, withheld: Withheld) {
         let device = self.shared.device_at(address).id;
         self.shared.network().withhold(device, withheld);
     }
 
-    /// Answers the oldest withheld work of one queue pair: number `number`, modulo the number of
-    /// queue pairs with withheld work.
+    /// Answers the oldest delayed work of one queue pair, and returns whether there was any.
     ///
-    /// Returns whether there was any.
+    /// The queue pairs with delayed work are numbered; `number` is taken modulo their count.
     pub fn release_one(&self, address: IpAddr, number: usize) -> bool {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_one(device, number)
     }
 
-    /// Answers all withheld work and stops withholding.
+    /// Answers all delayed work, and stops delaying.
     pub fn release_all(&self, address: IpAddr) {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_all(device);
@@ -311,7 +308,7 @@ impl Device for LoopbackDevice {
     }
 }
 
-/// Dropping it invalidates the region's keys.
+/// Registration of a region. Drop invalidates the keys.
 struct Registration {
     shared: Arc<Shared>,
     key: Key,
@@ -338,7 +335,7 @@ impl fmt::Debug for LoopbackRequest {
 
 impl LoopbackRequest {
     fn refuse(&mut self, private_data: &[u8]) {
-        /// Consumer reject (IBTA 12.6.7.2).
+        /// CM reject reason "consumer reject" (IBTA 12.6.7.2).
         const REASON_CONSUMER: u16 = 28;
         self.answered = true;
         let data = padded::<REJ_PRIVATE_DATA>(private_data);

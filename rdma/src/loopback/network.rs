@@ -1,4 +1,4 @@
-//! State of a loopback network behind one lock.
+//! State of a loopback network, behind one lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,7 +25,6 @@ pub(super) struct Key(pub(super) u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct RemoteKey(pub(super) u32);
 
-/// Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct EndpointKey(u64);
 
@@ -36,7 +35,7 @@ pub(super) struct QpAddress {
 }
 
 pub(super) struct RegionEntry {
-    /// Protection domain whose queue pairs may use the region.
+    /// Only queue pairs of this protection domain may use the region.
     pub(super) domain: u64,
     pub(super) mapping: Arc<Mapping>,
     pub(super) access: Access,
@@ -49,7 +48,7 @@ pub(super) struct Network {
     next_key: u32,
     next_endpoint: u64,
     regions: HashMap<Key, RegionEntry>,
-    /// Regions by remote key.
+    /// Local key of each region with remote access, by remote key.
     remote: HashMap<RemoteKey, Key>,
     endpoints: HashMap<EndpointKey, EndpointState>,
     withheld: HashMap<u64, Withheld>,
@@ -91,7 +90,7 @@ impl Network {
     }
 
     pub(super) fn register(&mut self, entry: RegionEntry) -> (Key, Option<RemoteKey>) {
-        // A consumer that guesses keys must fail.
+        // Keys are not consecutive, so that a test with a guessed key fails.
         self.next_key += 1;
         let key = Key(self.next_key.wrapping_mul(0x9e37_79b1));
         let rkey = entry.access.is_remote().then(|| self.new_remote_key());
@@ -113,7 +112,7 @@ impl Network {
 
     pub(super) fn deregister(&mut self, key: Key, rkey: Option<RemoteKey>) {
         self.regions.remove(&key);
-        // A peer may have invalidated the key, and it may have been allocated again.
+        // A peer may have invalidated `rkey`, and another region may have it now.
         if let Some(rkey) = rkey.filter(|rkey| self.remote.get(rkey) == Some(&key)) {
             self.remote.remove(&rkey);
         }
@@ -306,9 +305,7 @@ impl Network {
         self.withheld.insert(device, withheld);
     }
 
-    /// `number` counts the queue pairs with withheld work, modulo their number.
-    ///
-    /// Returns whether there was any.
+    /// Queue pairs with delayed work are numbered; `number` is taken modulo their count.
     pub(super) fn release_one(&mut self, device: u64, number: usize) -> bool {
         let Some(withheld) = self.withheld.get(&device).copied() else {
             return false;
@@ -368,8 +365,8 @@ impl Network {
         withheld.is_some_and(|withheld| withheld.is(work))
     }
 
-    /// Executes sends until the queue is empty, the peer has no receive or does not answer, or an
-    /// error occurs.
+    /// Executes the sends of a queue pair until its queue is empty, an error occurs, or the peer
+    /// lacks a receive or delays its answer.
     fn pump(&mut self, at: QpAddress) {
         while let Some(qp) = self.qp(at).filter(|qp| qp.phase == Phase::Established) {
             let Some(&work) = qp.sends.front() else {
@@ -421,8 +418,7 @@ impl Network {
             }
             Operation::Send => self.deliver(at, peer, work, None),
             Operation::SendWithInvalidate { rkey } => {
-                // Permission to invalidate a key is permission to access its region (IBTA
-                // 9.4.1.1.1).
+                // A peer may invalidate only keys of regions that it may access (IBTA 9.4.1.1.1).
                 self.opened(there, RemoteKey(rkey))?;
                 self.deliver(at, peer, work, Some(rkey))
             }
@@ -545,7 +541,7 @@ impl Network {
         (&region.mapping, (sge.addr - region.mapping.addr()) as usize)
     }
 
-    /// Notifies the owner unless it has closed the queue pair.
+    /// Breaks a queue pair, and reports this to its owner unless the owner has closed it.
     fn break_qp(&mut self, at: QpAddress, reason: DisconnectReason) {
         let Some(qp) = self.qp(at) else { return };
         match qp.phase {
@@ -582,7 +578,7 @@ impl Network {
     }
 
     fn domain_of(&self, at: QpAddress) -> u64 {
-        // The memory of a closed endpoint is unreachable; domains count from 1.
+        // Domain 0 has no regions, because domains are numbered from 1.
         self.endpoints
             .get(&at.endpoint)
             .map_or(0, |endpoint| endpoint.domain)

@@ -1,21 +1,19 @@
-//! Counters of work posted to and polled from a device.
+//! Counters of work posted to a device and polled from it.
 
 use std::iter::Sum;
 
 /// Work of all open endpoints of a device.
-///
-/// An adapter would have as much to do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Posted {
-    /// Chains posted to send queues, each with a doorbell.
+    /// Chains posted to send queues. Each chain costs an adapter one doorbell.
     pub send_posts: u64,
-    /// Work requests in these posted chains.
+    /// Work requests in chains posted to send queues.
     pub sends: u64,
-    /// Chains posted to shared receive queues, each with a doorbell.
+    /// Chains posted to shared receive queues. Each chain costs an adapter one doorbell.
     pub receive_posts: u64,
-    /// Receives in these chains, in total.
+    /// Receives in chains posted to shared receive queues.
     pub receives: u64,
-    /// Completions polled: receives, and send work that was signaled or failed.
+    /// Polled completions: receives, and send work that was signaled or failed.
     pub completions: u64,
 }
 

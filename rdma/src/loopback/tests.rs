@@ -1,4 +1,4 @@
-//! Behaviour specific to loopback.
+//! Tests of behaviour that only the loopback provider has.
 //!
 //! The conformance suite tests the contract shared by all providers.
 

@@ -1,13 +1,13 @@
-//! Kinds of work that a device leaves unanswered.
+//! Kinds of work whose answer a device can delay.
 
 use crate::work::{Operation, SendWork};
 
-/// Kind of peers' work that a device does not answer.
+/// Kind of work that a device does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Withheld {
-    /// RDMA READs.
+    /// RDMA READs of peers.
     Reads,
-    /// SENDs.
+    /// SENDs of peers.
     Sends,
 }
 

@@ -1,11 +1,11 @@
 //! Copies from and to memory that other threads or adapters may write concurrently.
 //!
 //! Why `unsafe` here: in Rust, a copy that races with a write is undefined behaviour unless each
-//! byte is accessed atomically, which compiles to slow code. The C library's copies access each
-//! byte at least like a relaxed atomic in machine code, so a call from assembly, which the compiler
-//! does not analyse, is correct.
+//! byte is accessed atomically, which compiles to slow code. The machine code of the C library's
+//! copies accesses each byte at least like a relaxed atomic. Assembly calls these functions,
+//! because the compiler makes no assumption about memory accessed by assembly.
 //!
-//! Miri cannot run assembly, so it gets byte-wise atomics.
+//! Miri cannot run assembly, so Miri builds copy with byte-wise atomics.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(super) use fast::{fill, load, shift, store, stream};
@@ -16,7 +16,7 @@ pub(super) use plain::{fill, load, shift, store, stream};
 mod fast {
     use std::arch::asm;
 
-    /// Calls a C function with an address, a second argument and a length.
+    /// Calls a C function with a destination, a second argument, and a length in bytes.
     macro_rules! call {
         ($function:path, $to:expr, $second:expr, $length:expr) => {
             asm!(
@@ -30,7 +30,8 @@ mod fast {
         };
     }
 
-    /// Copies of queue entries, inline: a call would cost more.
+    /// Copies 16 or 64 bytes inline, the sizes of queue entries, for which a call costs more than
+    /// the copy.
     macro_rules! moves {
         ($from:expr, $to:expr, 16) => {
             asm!(
@@ -63,13 +64,13 @@ mod fast {
         };
     }
 
-    /// Inline for lengths known at compile time.
+    /// Copies `length` bytes; inline, so that constant lengths avoid the call.
     ///
     /// # Safety
     /// Both ranges are valid and do not overlap.
     #[inline]
     unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
-        // SAFETY: by the caller's promise; memcpy follows C's calling convention.
+        // SAFETY: the caller guarantees the ranges; memcpy follows C's calling convention.
         unsafe {
             match length {
                 16 => moves!(from, to, 16),
@@ -79,39 +80,45 @@ mod fast {
         }
     }
 
+    /// Copies `from` to `to`.
+    ///
     /// # Safety
     /// `to` is valid for `from.len()` bytes and does not overlap `from`.
     #[inline]
     pub(in crate::memory) unsafe fn store(from: &[u8], to: *mut u8) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees the ranges.
         unsafe { copy(from.as_ptr(), to, from.len()) };
     }
 
+    /// Copies bytes at `from` to `to`.
+    ///
     /// # Safety
     /// `from` is valid for `to.len()` bytes and does not overlap `to`.
     #[inline]
     pub(in crate::memory) unsafe fn load(from: *const u8, to: &mut [u8]) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees the ranges.
         unsafe { copy(from, to.as_mut_ptr(), to.len()) };
     }
 
-    /// The ranges may overlap.
+    /// Copies `length` bytes between ranges that may overlap.
     ///
     /// # Safety
     /// Both ranges are valid.
     pub(in crate::memory) unsafe fn shift(from: *const u8, to: *mut u8, length: usize) {
-        // SAFETY: by the caller's promise; memmove follows C's calling convention.
+        // SAFETY: the caller guarantees the ranges; memmove follows C's calling convention.
         unsafe { call!(libc::memmove, to, from, length) };
     }
 
+    /// Sets `length` bytes to `value`.
+    ///
     /// # Safety
     /// `to` is valid for `length` bytes.
     pub(in crate::memory) unsafe fn fill(to: *mut u8, value: u8, length: usize) {
-        // SAFETY: by the caller's promise; memset follows C's calling convention.
+        // SAFETY: the caller guarantees the range; memset follows C's calling convention.
         unsafe { call!(libc::memset, to, u64::from(value), length) };
     }
 
-    /// Copies whole, aligned cache lines past the caches.
+    /// Copies `from` to `to`; whole aligned cache lines bypass the caches.
     ///
     /// # Safety
     /// As for [`store`].
@@ -120,8 +127,8 @@ mod fast {
         let head = to.align_offset(LINE).min(from.len());
         let (head, rest) = from.split_at(head);
         let (lines, tail) = rest.as_chunks::<LINE>();
-        // SAFETY: the three parts are consecutive and lie within the destination range; the lines
-        // are aligned to their length by `align_offset`.
+        // SAFETY: the three parts are consecutive and inside the destination range. The destination
+        // of `lines` is aligned to 64 bytes.
         unsafe {
             store(head, to);
             let mut at = to.add(head.len());
@@ -154,45 +161,52 @@ mod fast {
 mod plain {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-    /// Byte `at` of `base` as an atomic.
+    /// Returns byte `at` of `base` as an atomic.
     ///
     /// # Safety
     /// The byte is valid while the result is used.
     unsafe fn byte<'a>(base: *const u8, at: usize) -> &'a AtomicU8 {
-        // SAFETY: by the caller's promise; all other accesses are atomic, or outside of the
-        // language.
+        // SAFETY: the caller guarantees the byte. All Rust accesses to it are atomic.
         unsafe { AtomicU8::from_ptr(base.add(at).cast_mut()) }
     }
 
+    /// Copies `from` to `to`.
+    ///
     /// # Safety
     /// `to` is valid for `from.len()` bytes and does not overlap `from`.
     pub(in crate::memory) unsafe fn store(from: &[u8], to: *mut u8) {
         for (at, value) in from.iter().enumerate() {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller guarantees the range.
             unsafe { byte(to, at) }.store(*value, Relaxed);
         }
     }
 
+    /// Copies `from` to `to`.
+    ///
     /// # Safety
     /// As for [`store`].
     pub(in crate::memory) unsafe fn stream(from: &[u8], to: *mut u8) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees the range.
         unsafe { store(from, to) };
     }
 
+    /// Copies bytes at `from` to `to`.
+    ///
     /// # Safety
     /// `from` is valid for `to.len()` bytes and does not overlap `to`.
     pub(in crate::memory) unsafe fn load(from: *const u8, to: &mut [u8]) {
         for (at, value) in to.iter_mut().enumerate() {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller guarantees the range.
             *value = unsafe { byte(from, at) }.load(Relaxed);
         }
     }
 
+    /// Copies `length` bytes between ranges that may overlap.
+    ///
     /// # Safety
     /// Both ranges are valid.
     pub(in crate::memory) unsafe fn shift(from: *const u8, to: *mut u8, length: usize) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees the ranges.
         let copy = |at| unsafe { byte(to, at).store(byte(from, at).load(Relaxed), Relaxed) };
         if from.cast_mut() < to {
             (0..length).rev().for_each(copy);
@@ -201,11 +215,13 @@ mod plain {
         }
     }
 
+    /// Sets `length` bytes to `value`.
+    ///
     /// # Safety
     /// `to` is valid for `length` bytes.
     pub(in crate::memory) unsafe fn fill(to: *mut u8, value: u8, length: usize) {
         for at in 0..length {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller guarantees the range.
             unsafe { byte(to, at) }.store(value, Relaxed);
         }
     }

@@ -1,6 +1,6 @@
 //! Wake-up by an eventfd.
 //!
-//! Why `unsafe` here: our dependencies have no safe wrapper of eventfd.
+//! Why `unsafe` here: our dependencies have no safe wrapper of eventfd(2).
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ impl Wake {
     /// Creates an eventfd that is not readable.
     ///
     /// # Errors
-    /// The process has no descriptor left.
+    /// The process has no free file descriptor.
     pub fn new() -> Result<Self, FabricError> {
         // SAFETY: no pointers are passed.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -30,7 +30,7 @@ impl Wake {
         Ok(Self { file })
     }
 
-    /// Descriptor to watch.
+    /// Returns the descriptor to watch for readability.
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
@@ -38,13 +38,13 @@ impl Wake {
 
     /// Makes the descriptor readable.
     pub fn wake(&self) {
-        // Fails only at the counter's maximum, when the descriptor is readable.
+        // A write fails only at the counter's maximum, when the descriptor is readable anyway.
         let _ = (&self.file).write(&1_u64.to_ne_bytes());
     }
 
     /// Makes the descriptor unreadable.
     pub fn clear(&self) {
-        // Fails only if it was not readable.
+        // A read fails only if the descriptor is not readable anyway.
         let _ = (&self.file).read(&mut [0; 8]);
     }
 }

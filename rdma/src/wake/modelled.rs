@@ -17,7 +17,7 @@ impl Wake {
     /// Creates a flag that is not set.
     ///
     /// # Errors
-    /// None: the model uses no descriptors.
+    /// Never: the model uses no descriptors.
     pub fn new() -> Result<Self, FabricError> {
         Ok(Self {
             readable: Mutex::new(false),
@@ -25,7 +25,7 @@ impl Wake {
         })
     }
 
-    /// Returns -1: the model has no descriptor; see [`Self::sleep`].
+    /// Returns -1, because the model has no descriptor. See [`Self::sleep`].
     #[must_use]
     pub fn fd(&self) -> RawFd {
         -1
@@ -42,7 +42,7 @@ impl Wake {
         *self.readable.lock().unwrap() = false;
     }
 
-    /// Waits until the flag is set. Loom reports a wait that never ends.
+    /// Waits until the flag is set. Loom reports a wait without an end.
     pub fn sleep(&self) {
         let mut readable = self.readable.lock().unwrap();
         while !*readable {
@@ -50,7 +50,7 @@ impl Wake {
         }
     }
 
-    /// True if a wait would return at once.
+    /// True if the flag is set.
     #[must_use]
     pub fn is_readable(&self) -> bool {
         *self.readable.lock().unwrap()

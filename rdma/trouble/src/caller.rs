@@ -1,6 +1,6 @@
 //! Names of the calling program and its counterpart, for printed commands.
 
-/// End of a connection.
+/// End of an NVMe over RDMA connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// Host.
@@ -9,21 +9,19 @@ pub enum End {
     Target,
 }
 
-/// Names of the calling program and of the one at the other end, as typed by users.
-///
-/// The calling program supplies both names.
+/// Names of the programs at both ends, as users type them in commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
-    /// Role of the caller in its connections.
+    /// End at which the caller runs.
     pub end: End,
     /// Program with a `doctor` command at the host.
     pub host: &'static str,
-    /// Program with a `doctor` command at the target; its systemd service has the same name.
+    /// Program with a `doctor` command at the target. Its systemd service has this name too.
     pub target: &'static str,
 }
 
 impl Caller {
-    /// Name of the calling program.
+    /// Returns the name of the calling program.
     #[must_use]
     pub const fn program(self) -> &'static str {
         match self.end {
@@ -32,7 +30,7 @@ impl Caller {
         }
     }
 
-    /// Replaces PROGRAM and TARGET in a text by the names.
+    /// Replaces the words PROGRAM and TARGET in a text by the names of the programs.
     #[must_use]
     pub fn fill(self, text: &str) -> String {
         text.replace("PROGRAM", self.program())

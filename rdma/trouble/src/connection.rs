@@ -2,7 +2,7 @@
 
 use super::{Next, Trouble};
 
-/// Request without an answer.
+/// No answer to a connection request.
 pub const NO_ANSWER: Trouble = Trouble {
     code: 1,
     name: "no answer",
@@ -17,7 +17,7 @@ pub const NO_ANSWER: Trouble = Trouble {
     next: Next::Path,
 };
 
-/// Transport failure without failed work.
+/// Failure of the transport without a failed work request.
 pub const TRANSPORT_GAVE_UP: Trouble = Trouble {
     code: 2,
     name: "transport",
@@ -42,7 +42,7 @@ pub const PEER_LEFT: Trouble = Trouble {
     next: Next::OtherLog,
 };
 
-/// Local address moved to another device.
+/// Move of the local address to another device.
 pub const ADDRESS_CHANGED: Trouble = Trouble {
     code: 4,
     name: "address change",
@@ -59,7 +59,7 @@ pub const ADDRESS_CHANGED: Trouble = Trouble {
     },
 };
 
-/// Peer's address moved to another adapter.
+/// Move of the peer's address to another adapter.
 pub const PEER_MOVED: Trouble = Trouble {
     code: 6,
     name: "peer moved",
@@ -93,7 +93,7 @@ pub const DEVICE_REMOVED: Trouble = Trouble {
     },
 };
 
-/// Explanations of every kind of connection end.
+/// Explanations of all reasons for the end of a connection.
 pub const ENDINGS: [Trouble; 6] = [
     NO_ANSWER,
     TRANSPORT_GAVE_UP,

@@ -1,8 +1,7 @@
 //! Explanations of RDMA errors: completion statuses, reject reasons and connection ends.
 //!
 //! Each entry has the meaning, the usual causes and the next command. Target, host and doctor share
-//! these tables. A program looks up an error by its number and logs [`Trouble::line`], a single
-//! line.
+//! these tables. A program looks up an error by its number and logs [`Trouble::line`].
 
 mod caller;
 mod completion;
@@ -22,37 +21,37 @@ pub use reject::CM_REJECTS;
 
 pub use caller::{Caller, End};
 
-/// Explained error of a fabric.
+/// Explained RDMA error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trouble {
     /// Number in the table of the error.
     pub code: u16,
-    /// Name, as in other programs and documents.
+    /// Name, as in the specification and other programs.
     pub name: &'static str,
-    /// Meaning.
+    /// Meaning of the error.
     pub what: &'static str,
-    /// Causes, the likeliest first.
+    /// Causes, the most likely first.
     pub causes: &'static [&'static str],
-    /// Next command.
+    /// Next command to run.
     pub next: Next,
 }
 
-/// Command to run next.
+/// Command that the user should run next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Examine the path to the other end.
+    /// Examine the path to the peer.
     Path,
-    /// Run the doctor on the local machine.
+    /// Examine the local machine.
     Here,
-    /// Read the kernel's log, and examine this machine.
+    /// Read the kernel's log and examine the local machine.
     KernelLog,
-    /// Watch the counters.
+    /// Watch the counters of the local machine.
     Counters,
-    /// Read the log of the other end.
+    /// Read the log at the other end.
     OtherLog,
-    /// A bug: collect the data for a report.
+    /// Collect data for a bug report.
     Report,
-    /// Specific command for each end, with PROGRAM for the caller and TARGET for the target's
+    /// Command for each end. PROGRAM stands for the calling program, TARGET for the target's
     /// program.
     Own {
         /// Command at the host.
@@ -88,7 +87,7 @@ impl Next {
 }
 
 impl Trouble {
-    /// Returns the explanation for a log line: meaning, causes in order, next command.
+    /// Returns one line for the log: meaning, causes and next command.
     #[must_use]
     pub fn line(&self, caller: Caller, peer: IpAddr) -> String {
         format!(
@@ -117,7 +116,7 @@ impl fmt::Display for Causes {
     }
 }
 
-/// Explains the status of a work request: `ibv_wc_status`, also used by user-space RoCE.
+/// Explains a completion status by its number in `ibv_wc_status`, also for user-space RoCE.
 #[must_use]
 pub fn of_completion(status: u32) -> &'static Trouble {
     of(&COMPLETIONS, status).unwrap_or(&completion::UNKNOWN)
@@ -129,8 +128,8 @@ pub fn of_reject(reason: u16) -> &'static Trouble {
     of(&CM_REJECTS, reason.into()).unwrap_or(&reject::UNKNOWN)
 }
 
-/// Explains the status in a refusal of an NVMe over RDMA target: STS of its private data (RDMA,
-/// figure 8).
+/// Explains the status (STS) in the private data of a target's REJ (NVMe RDMA transport 1.0, figure
+/// 8).
 #[must_use]
 pub fn of_nvme_reject(status: u16) -> &'static Trouble {
     of(&NVME_REJECTS, status.into()).unwrap_or(&nvme::UNKNOWN)
@@ -140,7 +139,7 @@ fn of(table: &'static [Trouble], code: u32) -> Option<&'static Trouble> {
     table.iter().find(|known| u32::from(known.code) == code)
 }
 
-/// Returns the tables with their titles.
+/// Returns all tables with their titles.
 #[must_use]
 pub fn tables() -> [(&'static str, &'static [Trouble]); 4] {
     [
@@ -151,7 +150,8 @@ pub fn tables() -> [(&'static str, &'static [Trouble]); 4] {
     ]
 }
 
-/// Finds entries by number, name, or part of a name or meaning.
+/// Returns entries with this number, or with this text in the name or meaning; and their table's
+/// title.
 #[must_use]
 pub fn search(word: &str) -> Vec<(&'static str, &'static Trouble)> {
     let matches = |trouble: &Trouble| match word.parse::<u16>() {
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn each_status_reason_and_ending_has_an_entry_of_its_own() {
-        // ibv_wc_status has no gaps; the CM's reasons lack 34.
+        // `ibv_wc_status` has no gaps; the reject reasons lack 34.
         for status in 0..=23 {
             assert_eq!(u32::from(of_completion(status).code), status);
         }

@@ -24,7 +24,7 @@ const NOT_NVME: &[&str] = &[
     "a bug in the host's NVMe driver",
 ];
 
-/// Explanations of all statuses of the specification.
+/// Explanations of all statuses that the specification defines.
 pub const NVME_REJECTS: [Trouble; 9] = [
     Trouble {
         code: 1,

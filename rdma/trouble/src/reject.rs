@@ -10,7 +10,6 @@ pub(super) const UNKNOWN: Trouble = Trouble {
     next: Next::OtherLog,
 };
 
-/// RoCE never sets an alternate path; LAG or NVMe multipath replaces it.
 const ALTERNATE: &[&str] = &["a middlebox or a bug: RoCE has no alternate paths"];
 const INFINIBAND: &[&str] =
     &["one of the ends speaks InfiniBand: RoCE's requests have no such field"];
@@ -50,7 +49,7 @@ const fn path(
     }
 }
 
-/// Explanations of all reasons of the specification.
+/// Explanations of all reject reasons that the specification defines.
 pub const CM_REJECTS: [Trouble; 34] = [
     Trouble {
         code: 1,

@@ -1,6 +1,6 @@
 //! Conversion of socket addresses between Rust and C.
 //!
-//! Why `unsafe` here: C's `sockaddr` is a family of structures distinguished by their first field.
+//! Why `unsafe` here: C's `sockaddr` is a family of structures that differ by their first field.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -22,7 +22,7 @@ impl RawAddress {
                     },
                     sin_zero: [0; 8],
                 };
-                // SAFETY: sockaddr_storage is made to hold any family's structure.
+                // SAFETY: `sockaddr_storage` can hold the structure of any family.
                 unsafe { (&raw mut raw).cast::<libc::sockaddr_in>().write(sin) };
             }
             SocketAddr::V6(v6) => {
@@ -35,7 +35,7 @@ impl RawAddress {
                     },
                     sin6_scope_id: v6.scope_id(),
                 };
-                // SAFETY: as above.
+                // SAFETY: `sockaddr_storage` can hold the structure of any family.
                 unsafe { (&raw mut raw).cast::<libc::sockaddr_in6>().write(sin6) };
             }
         }
@@ -47,12 +47,12 @@ impl RawAddress {
     }
 }
 
-/// Converts a socket address; an unknown family yields 0.0.0.0:0.
+/// Converts a socket address. An unknown family yields 0.0.0.0:0.
 ///
 /// # Safety
-/// `raw` points to the complete structure of its family.
+/// `raw` points to a complete structure of its family.
 pub(crate) unsafe fn from_raw(raw: *const sys::sockaddr) -> SocketAddr {
-    // SAFETY: the caller guarantees the structure of the family.
+    // SAFETY: the caller guarantees a complete structure of its family.
     unsafe {
         match i32::from((*raw).sa_family) {
             libc::AF_INET => {

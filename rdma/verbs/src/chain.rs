@@ -1,6 +1,6 @@
 //! Chains of work requests in C's layout, allocated once and reused.
 //!
-//! Why `unsafe` here: C's structures are initialized with zero bytes.
+//! Why `unsafe` here: C structures are initialized with zero bytes.
 
 use std::ptr;
 
@@ -69,7 +69,8 @@ impl<W: Link> Chain<W> {
         self.count = 0;
     }
 
-    /// Links the requests. C may follow the pointer until the chain changes.
+    /// Links the requests, and returns the first. The chain must not change while C uses the
+    /// pointer.
     pub(crate) fn head(&mut self) -> *mut W {
         assert!(self.count > 0, "an empty chain is not posted");
         let (works, sges) = (self.works.as_mut_ptr(), self.sges.as_mut_ptr());
@@ -83,7 +84,7 @@ impl<W: Link> Chain<W> {
         works
     }
 
-    /// Index of the refused `work`.
+    /// Returns the index of `work`, which the device refused; the works before it are posted.
     pub(crate) fn position(&self, work: *const W) -> usize {
         let chain = &self.works[..self.count];
         chain
@@ -192,7 +193,7 @@ mod tests {
             2,
             true,
         );
-        // SAFETY: the chain is not changed while its links are read.
+        // SAFETY: the chain does not change while its links are read.
         unsafe {
             let first = *chain.head();
             assert_eq!(first.opcode, sys::IBV_WR_RDMA_WRITE);
@@ -223,7 +224,7 @@ mod tests {
         chain.head();
         chain.clear();
         chain.push(&work(Operation::Send, true), 5, false);
-        // SAFETY: as above.
+        // SAFETY: the chain does not change while its links are read.
         assert!(unsafe { (*chain.head()).next.is_null() });
     }
 }

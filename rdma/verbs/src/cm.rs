@@ -1,8 +1,8 @@
-//! Wrappers of rdma_cm: connection identifiers, and channels for their events.
+//! Wrappers of librdmacm: connection identifiers, and channels for their events.
 //!
 //! Why `unsafe` here: librdmacm uses pointers. An [`Id`] owns its `rdma_cm_id` and keeps its
-//! channel alive. An event is copied and acknowledged before it is returned, so no pointer outlives
-//! a call, and destroying an identifier never waits long.
+//! channel alive. An event is copied and acknowledged before it is returned, so that no pointer
+//! outlives a call and the destruction of an identifier does not wait for acknowledgements.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
@@ -19,21 +19,21 @@ use crate::explain;
 use crate::library::Library;
 use crate::sys;
 
-/// Connection events behind a non-blocking descriptor.
+/// Channel for connection events, with a non-blocking descriptor.
 pub(crate) struct Channel {
     library: &'static Library,
     raw: *mut sys::rdma_event_channel,
 }
 
-// SAFETY: librdmacm protects its state with locks; the channel's structure is only a file
+// SAFETY: librdmacm protects its state with locks. The channel's structure is only a file
 // descriptor, which never changes.
 unsafe impl Send for Channel {}
-// SAFETY: as above; two threads that read events each get complete events.
+// SAFETY: see `Send`. Two threads that read events receive complete events.
 unsafe impl Sync for Channel {}
 
 impl Channel {
     pub(crate) fn new(library: &'static Library) -> Result<Arc<Self>, FabricError> {
-        // SAFETY: no arguments.
+        // SAFETY: the function takes no arguments.
         let raw = unsafe { library.symbols().rdma_create_event_channel() };
         if raw.is_null() {
             return Err(explain::event_channel(&io::Error::last_os_error()));
@@ -50,7 +50,7 @@ impl Channel {
 
     pub(crate) fn next_event(self: &Arc<Self>) -> io::Result<Option<CmEvent>> {
         let mut raw = ptr::null_mut();
-        // SAFETY: a live channel, and room for one pointer.
+        // SAFETY: the channel is live, and `raw` holds one pointer.
         let failed = unsafe { self.library.symbols().rdma_get_cm_event(self.raw, &mut raw) } != 0;
         if failed {
             let error = io::Error::last_os_error();
@@ -61,7 +61,7 @@ impl Channel {
         }
         // SAFETY: librdmacm returned a valid event, owned by this thread until it is acknowledged.
         let event = unsafe { self.copy(&*raw) };
-        // SAFETY: acknowledged once; the event is not used afterwards.
+        // SAFETY: the event is acknowledged once, and not used afterwards.
         unsafe { self.library.symbols().rdma_ack_cm_event(raw) };
         Ok(Some(event))
     }
@@ -71,8 +71,8 @@ impl Channel {
     /// # Safety
     /// `event` is valid and not yet acknowledged.
     unsafe fn copy(self: &Arc<Self>, event: &sys::rdma_cm_event) -> CmEvent {
-        // SAFETY: an unacknowledged event keeps its identifier alive. Connection events have
-        // `conn`; RC connections have no `ud` events.
+        // SAFETY: an unacknowledged event keeps its identifier alive. Events of RC connections use
+        // the union member `conn`.
         unsafe {
             let conn = event.param.conn;
             let tag = tag_of(event.id).load(Ordering::Relaxed) as usize as u64;
@@ -98,7 +98,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: every Id holds its channel, so no identifier uses this channel any more.
+        // SAFETY: each `Id` holds its channel, so no identifier uses this channel any more.
         unsafe { self.library.symbols().rdma_destroy_event_channel(self.raw) };
     }
 }
@@ -112,26 +112,26 @@ pub(crate) struct CmEvent {
     pub(crate) kind: sys::rdma_cm_event_type,
     /// 0, a negative errno, or the reason of a REJ.
     pub(crate) status: c_int,
-    /// Tag set by [`Id::set_tag`]; for a connection request, the listener's tag.
+    /// Tag set by [`Id::set_tag`]; in a connection request, the tag of the listener.
     pub(crate) tag: u64,
     pub(crate) request: Option<Id>,
     pub(crate) private_data: PrivateData,
-    /// READs that the peer sends to us.
+    /// Maximum outstanding READs that the peer sends.
     ///
-    /// The kernel has swapped the message's two fields.
+    /// The kernel has swapped this field and `initiator_depth` of the message.
     pub(crate) responder_resources: u8,
     /// Maximum outstanding READs that the peer answers.
     pub(crate) initiator_depth: u8,
 }
 
-/// End of a connection, or a listening address.
+/// Connection identifier: one end of a connection, or a listening address.
 pub(crate) struct Id {
     raw: *mut sys::rdma_cm_id,
     channel: Arc<Channel>,
 }
 
-// SAFETY: librdmacm permits calls on one identifier from any thread, one at a time; `&mut self` or
-// ownership guarantees the latter.
+// SAFETY: librdmacm permits calls on one identifier from any thread, one at a time. `&mut self` or
+// ownership ensures one at a time.
 unsafe impl Send for Id {}
 
 impl std::fmt::Debug for Id {
@@ -144,8 +144,8 @@ impl Id {
     pub(crate) fn new(channel: &Arc<Channel>, tag: u64) -> Result<Self, FabricError> {
         let mut raw = ptr::null_mut();
         let symbols = channel.library.symbols();
-        // SAFETY: a live channel, and space for one pointer. The context is a number and is never
-        // dereferenced.
+        // SAFETY: the channel is live, and `raw` holds one pointer. The context is a number that is
+        // never dereferenced.
         check("rdma_create_id", unsafe {
             symbols.rdma_create_id(channel.raw, &mut raw, tag_pointer(tag), sys::RDMA_PS_TCP)
         })?;
@@ -160,24 +160,24 @@ impl Id {
     }
 
     pub(crate) fn set_tag(&mut self, tag: u64) {
-        // SAFETY: `raw` is live.
+        // SAFETY: the identifier is live.
         unsafe { tag_of(self.raw).store(tag_pointer(tag), Ordering::Relaxed) };
     }
 
     pub(crate) fn bind(&mut self, address: SocketAddr) -> Result<(), FabricError> {
         if address.is_ipv6() {
-            // Restricts the listener to IPv6; otherwise [::] would also take the IPv4 port.
+            // Without this option, a listener on [::] would also take the port of IPv4.
             self.set_option(sys::RDMA_OPTION_ID_AFONLY, &mut 1i32)?;
         }
         let mut raw = RawAddress::new(address);
-        // SAFETY: a live identifier and a whole address.
+        // SAFETY: the identifier is live, and the address is complete.
         let result = unsafe { self.symbols().rdma_bind_addr(self.raw, raw.as_mut_ptr()) };
         outcome(result).map_err(|error| explain::bind(address, error))
     }
 
     pub(crate) fn listen(&mut self, backlog: u32) -> io::Result<()> {
         let backlog = c_int::try_from(backlog).unwrap_or(c_int::MAX);
-        // SAFETY: a live identifier.
+        // SAFETY: the identifier is live.
         outcome(unsafe { self.symbols().rdma_listen(self.raw, backlog) })
     }
 
@@ -192,7 +192,7 @@ impl Id {
             .as_mut()
             .map_or(ptr::null_mut(), RawAddress::as_mut_ptr);
         let mut target = RawAddress::new(remote);
-        // SAFETY: a live identifier; complete addresses, or null.
+        // SAFETY: the identifier is live; each address is complete, or null.
         outcome(unsafe {
             self.symbols()
                 .rdma_resolve_addr(self.raw, source, target.as_mut_ptr(), timeout_ms)
@@ -200,32 +200,31 @@ impl Id {
     }
 
     pub(crate) fn resolve_route(&mut self, timeout_ms: c_int) -> io::Result<()> {
-        // SAFETY: a live identifier.
+        // SAFETY: the identifier is live.
         outcome(unsafe { self.symbols().rdma_resolve_route(self.raw, timeout_ms) })
     }
 
     pub(crate) fn connect(&mut self, terms: &Terms, private_data: &[u8]) -> io::Result<()> {
         let mut param = terms.conn_param(private_data);
-        // SAFETY: a live identifier; the private data outlives the call.
+        // SAFETY: the identifier is live, and the private data outlives the call.
         outcome(unsafe { self.symbols().rdma_connect(self.raw, &mut param) })
     }
 
     pub(crate) fn accept(&mut self, terms: &Terms, private_data: &[u8]) -> io::Result<()> {
         let mut param = terms.conn_param(private_data);
-        // SAFETY: as for `connect`.
+        // SAFETY: the identifier is live, and the private data outlives the call.
         outcome(unsafe { self.symbols().rdma_accept(self.raw, &mut param) })
     }
 
-    /// Sends the RTU.
     pub(crate) fn establish(&mut self) -> io::Result<()> {
-        // SAFETY: a live identifier whose queue pair was not created by librdmacm.
+        // SAFETY: the identifier is live, and its queue pair was not created by librdmacm.
         outcome(unsafe { self.symbols().rdma_establish(self.raw) })
     }
 
     /// Sends a REJ with at most 148 bytes of private data (IBTA 12.6.7).
     pub(crate) fn reject(&mut self, private_data: &[u8]) -> io::Result<()> {
         let length = private_data.len().min(148) as u8;
-        // SAFETY: a live identifier; the private data outlives the call.
+        // SAFETY: the identifier is live, and the private data outlives the call.
         outcome(unsafe {
             self.symbols()
                 .rdma_reject(self.raw, private_data.as_ptr().cast(), length)
@@ -233,12 +232,12 @@ impl Id {
     }
 
     pub(crate) fn disconnect(&mut self) -> io::Result<()> {
-        // SAFETY: a live identifier.
+        // SAFETY: the identifier is live.
         outcome(unsafe { self.symbols().rdma_disconnect(self.raw) })
     }
 
     pub(crate) fn traffic_seen(&mut self) -> io::Result<()> {
-        // SAFETY: a live identifier.
+        // SAFETY: the identifier is live.
         outcome(unsafe {
             self.symbols()
                 .rdma_notify(self.raw, sys::IBV_EVENT_COMM_EST)
@@ -246,7 +245,7 @@ impl Id {
     }
 
     pub(crate) fn migrate(&mut self, channel: &Arc<Channel>) -> io::Result<()> {
-        // SAFETY: both are live; the old channel stays until the new one has taken over.
+        // SAFETY: both are live; the old channel is released after the migration.
         outcome(unsafe { self.symbols().rdma_migrate_id(self.raw, channel.raw) })?;
         self.channel = Arc::clone(channel);
         Ok(())
@@ -257,7 +256,7 @@ impl Id {
     }
 
     fn set_option<T>(&mut self, option: u32, value: &mut T) -> Result<(), FabricError> {
-        // SAFETY: a live identifier; librdmacm reads `size_of::<T>()` bytes.
+        // SAFETY: the identifier is live, and librdmacm reads `size_of::<T>()` bytes.
         check("rdma_set_option", unsafe {
             self.symbols().rdma_set_option(
                 self.raw,
@@ -277,7 +276,7 @@ impl Id {
         let mut attributes: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
         attributes.qp_state = state;
         let mut mask = 0;
-        // SAFETY: a live identifier, and space for both results.
+        // SAFETY: the identifier is live, and both results have space.
         check("rdma_init_qp_attr", unsafe {
             self.symbols()
                 .rdma_init_qp_attr(self.raw, &mut attributes, &mut mask)
@@ -285,14 +284,13 @@ impl Id {
         Ok((attributes, mask as sys::ibv_qp_attr_mask))
     }
 
-    /// Closes librdmacm's descriptors of a device that is being removed.
+    /// Replaces librdmacm's descriptors of a device that is being removed by /dev/null.
     ///
-    /// librdmacm closes a device only when it next finds devices, and drivers such as rdma_rxe
-    /// delay the removal until then: `rdma link delete` would hang. The unused descriptors are
-    /// therefore replaced by /dev/null.
+    /// librdmacm closes the descriptors only when it next lists devices. Drivers such as rdma_rxe
+    /// wait for the close, so `rdma link delete` would hang.
     pub(crate) fn release_removed_device(&self) {
-        // SAFETY: `raw` is live, and so is its context. The descriptors stay librdmacm's, which may
-        // use them (and fail) or close them.
+        // SAFETY: the identifier and its context are live. librdmacm still owns the descriptors,
+        // and may use them (and fail) or close them.
         let fds = unsafe {
             let verbs = (*self.raw).verbs;
             if verbs.is_null() {
@@ -303,7 +301,7 @@ impl Id {
         match std::fs::File::open("/dev/null") {
             Ok(null) => {
                 for fd in fds {
-                    // SAFETY: replaces an open descriptor by another.
+                    // SAFETY: dup3 replaces one open descriptor by another.
                     unsafe { libc::dup3(null.as_raw_fd(), fd, libc::O_CLOEXEC) };
                 }
             }
@@ -316,24 +314,24 @@ impl Id {
     }
 
     pub(crate) fn local_addr(&self) -> SocketAddr {
-        // SAFETY: `raw` is live, and its address union is a sockaddr_storage.
+        // SAFETY: the identifier is live, and its address union is a `sockaddr_storage`.
         unsafe { address::from_raw(&(*self.raw).route.addr.__bindgen_anon_1.src_addr) }
     }
 
     pub(crate) fn peer_addr(&self) -> SocketAddr {
-        // SAFETY: as above.
+        // SAFETY: the identifier is live, and its address union is a `sockaddr_storage`.
         unsafe { address::from_raw(&(*self.raw).route.addr.__bindgen_anon_2.dst_addr) }
     }
 
-    /// Valid once the identifier is bound or resolved.
+    /// Returns the port number of the device. Valid once the identifier is bound or resolved.
     pub(crate) fn port(&self) -> u8 {
-        // SAFETY: `raw` is live.
+        // SAFETY: the identifier is live.
         unsafe { (*self.raw).port_num }
     }
 
-    /// Valid once the identifier is bound or resolved.
+    /// Returns the device, or `None` before the identifier is bound or resolved.
     pub(crate) fn device(&self) -> Option<DeviceHandle<'_>> {
-        // SAFETY: `raw` is live; once set, its verbs context stays.
+        // SAFETY: the identifier is live; once set, its verbs context stays.
         unsafe {
             let verbs = (*self.raw).verbs;
             (!verbs.is_null()).then(|| DeviceHandle {
@@ -349,7 +347,7 @@ impl Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
-        // SAFETY: owned, and this thread has acknowledged all events of the identifier.
+        // SAFETY: `self` owns the identifier, and all its events are acknowledged.
         unsafe { self.symbols().rdma_destroy_id(self.raw) };
     }
 }
@@ -368,21 +366,19 @@ pub(crate) struct Terms {
     pub(crate) retry_count: u8,
 }
 
-/// RNR retries that we request from a peer: no limit.
-///
-/// A shared receive queue may be empty for a moment.
+/// RNR retries that the peer should make: unlimited, because a shared receive queue may be empty
+/// for a moment.
 const PEER_RNR_RETRY_COUNT: u8 = 7;
 
 impl Terms {
-    /// `private_data` must outlive the result.
+    /// Returns connection parameters that point to `private_data`, which must outlive them.
     fn conn_param(&self, private_data: &[u8]) -> sys::rdma_conn_param {
         sys::rdma_conn_param {
             private_data: private_data.as_ptr().cast(),
             private_data_len: private_data.len().min(u8::MAX.into()) as u8,
             responder_resources: self.responder_resources,
             initiator_depth: self.initiator_depth,
-            // Flow control is off, because end-to-end credits do not exist with a shared receive
-            // queue.
+            // Off: end-to-end credits do not exist with a shared receive queue.
             flow_control: 0,
             retry_count: self.retry_count,
             rnr_retry_count: PEER_RNR_RETRY_COUNT,
@@ -392,10 +388,13 @@ impl Terms {
     }
 }
 
+/// Returns the context field of an identifier, which holds its tag.
+///
 /// # Safety
 /// `raw` is live.
 unsafe fn tag_of<'a>(raw: *mut sys::rdma_cm_id) -> &'a AtomicPtr<c_void> {
-    // SAFETY: the caller guarantees `raw`; only this function accesses the context field.
+    // SAFETY: the caller guarantees that `raw` is live. Only this function accesses the context
+    // field.
     unsafe { AtomicPtr::from_ptr(&raw mut (*raw).context) }
 }
 
@@ -403,6 +402,8 @@ fn tag_pointer(tag: u64) -> *mut c_void {
     ptr::without_provenance_mut(tag as usize)
 }
 
+/// Copies the private data of an event.
+///
 /// # Safety
 /// `conn` belongs to an event that is not yet acknowledged.
 unsafe fn private_data(conn: &sys::rdma_conn_param) -> PrivateData {
@@ -427,7 +428,7 @@ fn outcome(result: c_int) -> io::Result<()> {
 }
 
 pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
-    // SAFETY: only changes the flags of a descriptor.
+    // SAFETY: fcntl changes only flags of the descriptor.
     unsafe {
         let flags = libc::fcntl(fd, libc::F_GETFL);
         if flags < 0 || libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) < 0 {

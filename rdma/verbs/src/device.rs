@@ -24,7 +24,7 @@ pub(crate) struct VerbsDevice {
     id: u64,
     name: String,
     capabilities: sys::ibv_device_attr,
-    // Declared before the context, so that the watcher stops first.
+    // Declared before `domain`, so that the watcher stops before the device is closed.
     _watcher: Watcher,
     subscribers: Arc<Subscribers>,
     regions: RegionTable,
@@ -40,7 +40,7 @@ impl fmt::Debug for VerbsDevice {
 }
 
 impl VerbsDevice {
-    /// Opens the device; `address` is one of the adapter's addresses.
+    /// Opens the device. `address` is one of its addresses.
     pub(crate) fn open(
         library: &'static Library,
         handle: &DeviceHandle<'_>,
@@ -83,11 +83,11 @@ impl VerbsDevice {
         !self.is_removed() && id.device().is_some_and(|handle| handle.name == self.name)
     }
 
-    /// Returns the index of a P_Key in the table of the identifier's port. `None`: the default
-    /// partition, which rdma_cm chooses.
+    /// Returns the index of a P_Key in the table of the identifier's port, or `None` for the
+    /// default partition, whose index rdma_cm chooses.
     ///
     /// # Errors
-    /// The table does not contain the membership.
+    /// The table lacks the P_Key.
     pub(crate) fn pkey_index(&self, id: &Id, pkey: PKey) -> Result<Option<u16>, FabricError> {
         if pkey == PKey::DEFAULT {
             return Ok(None);
@@ -112,7 +112,7 @@ impl VerbsDevice {
         &self.regions
     }
 
-    /// Returns completion vectors in rotation.
+    /// Returns the next completion vector in rotation, so that endpoints use different interrupts.
     pub(crate) fn next_vector(&self) -> u32 {
         let turn = self.next_vector.fetch_add(1, Ordering::Relaxed);
         turn % self.domain.context().completion_vectors()
@@ -124,8 +124,7 @@ impl VerbsDevice {
             send_work: self.capabilities.max_qp_wr.max(0) as u32,
             initiator_depth: clamped(self.capabilities.max_qp_init_rd_atom),
             responder_resources: clamped(self.capabilities.max_qp_rd_atom),
-            // Send with Invalidate is part of IBTA's base memory management extensions. rdma_rxe
-            // supports it (tests/vm, verbs-wire).
+            // Send with Invalidate is part of the base memory management extensions of IBTA.
             send_with_invalidate: self.capabilities.device_cap_flags
                 & sys::IBV_DEVICE_MEM_MGT_EXTENSIONS
                 != 0,
@@ -239,7 +238,8 @@ impl Device for Domain {
     }
 }
 
-/// Registration of a region. Drop removes it from the list before it deregisters the memory.
+/// Registration of a region. Drop removes the region from `RegionTable` before it deregisters the
+/// memory.
 struct Registration {
     _listed: Listed,
     _region: MemoryRegion,

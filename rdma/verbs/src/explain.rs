@@ -1,4 +1,4 @@
-//! OS errors as errors with remedies.
+//! Conversion of operating system errors to errors with remedies.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -141,7 +141,7 @@ pub(crate) fn register(
     FabricError::Memory { reason }
 }
 
-/// `None` if unlimited.
+/// Returns the limit on locked memory in bytes, or `None` if it is unlimited.
 pub(crate) fn memlock_limit() -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

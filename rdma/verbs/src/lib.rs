@@ -2,8 +2,6 @@
 //!
 //! Both libraries are loaded at run time: programs start without them ([`Library::open`]).
 //!
-//! From the outside in:
-//!
 //! * [`VerbsProvider`] tracks open devices, and listens.
 //! * A device (`device`) is opened once, with one protection domain. Its `watcher` thread sends
 //!   asynchronous events to the endpoints.

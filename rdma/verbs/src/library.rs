@@ -1,15 +1,15 @@
-//! Loading of librdmacm, and through it libibverbs, at run time.
+//! Loading of librdmacm and libibverbs at run time.
 
 use std::sync::OnceLock;
 
 use crate::sys::Symbols;
 
-/// Library to load: librdmacm depends on libibverbs.so.1, so one handle resolves the functions of
-/// both.
+/// Name of the library to load. It depends on libibverbs.so.1, so one handle resolves the functions
+/// of both.
 const RDMACM_SONAME: &str = "librdmacm.so.1";
 
-/// Libraries of rdma-core, never unloaded: device drivers leave threads and `atexit` handlers
-/// behind.
+/// Functions of rdma-core. The libraries are never unloaded, because device drivers leave threads
+/// and `atexit` handlers behind.
 pub struct Library {
     symbols: Symbols,
 }
@@ -29,7 +29,7 @@ pub struct LibraryError {
 static LIBRARY: OnceLock<Library> = OnceLock::new();
 
 impl Library {
-    /// Loads the libraries, or returns those loaded before.
+    /// Loads the libraries at the first call, and returns them.
     ///
     /// # Errors
     /// The libraries are not installed, or lack a function of rdma-core 28.
@@ -41,7 +41,7 @@ impl Library {
         if let Some(library) = LIBRARY.get() {
             return Ok(library);
         }
-        // SAFETY: the library's initialisers are rdma-core's, which may be loaded into any process;
+        // SAFETY: any process may load rdma-core's libraries and run their initialisers.
         // bindings.rs declares the functions as in rdma-core's headers.
         let symbols = unsafe { Symbols::new(soname) }.map_err(|error| LibraryError {
             reason: error.to_string(),

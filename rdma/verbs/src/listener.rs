@@ -1,4 +1,4 @@
-//! Listening address, with the thread that serves it.
+//! Listening address, with a thread that handles its events.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,11 +24,10 @@ use crate::sys;
 use cairn_rdma::panics::{Part, confine_part};
 use cairn_rdma::wake::{Wake, wait_readable};
 
-/// Interval of attempts to restore a lost address.
+/// First and longest interval between attempts to restore a lost address.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(5);
 
-/// Listener with a thread that ends on drop.
 pub(crate) struct VerbsListener {
     address: SocketAddr,
     stop: Arc<Wake>,
@@ -60,7 +59,7 @@ impl VerbsListener {
             sink,
         };
         let first = state.listen()?;
-        // Port 0 chose a port: listen there again.
+        // If port 0 was requested, later attempts use the port chosen now.
         state.address.set_port(first.0.local_addr().port());
         let address = state.address;
         let stopped = Arc::clone(&stop);
@@ -86,7 +85,7 @@ impl Drop for VerbsListener {
     fn drop(&mut self) {
         self.stop.wake();
         if let Some(thread) = self.thread.take() {
-            // Panics are confined in the thread.
+            // The thread returns no error, because its panics are confined.
             let _ = thread.join();
         }
     }
@@ -127,7 +126,8 @@ impl ListenerThread {
         Ok((id, device))
     }
 
-    /// Listens anew after a panic, because the identifier may be inconsistent.
+    /// Handles events until the listener is dropped. After a panic it creates a new identifier,
+    /// because the old one may be inconsistent.
     fn serve(&self, first: Listening, stop: &Wake) {
         let mut listening = Some(first);
         let mut retry = RETRY_FIRST;
@@ -148,7 +148,7 @@ impl ListenerThread {
         }
     }
 
-    /// Returns true when the listener is dropped.
+    /// Handles events once. Returns true when the listener is dropped.
     fn turn(&self, listening: &mut Option<Listening>, retry: &mut Duration, stop: &Wake) -> bool {
         let timeout = listening.is_none().then_some(*retry);
         let [stopped, _] = wait_readable([stop.fd(), self.channel.fd()], timeout);
@@ -215,7 +215,7 @@ impl ListenerThread {
             pkey_index: None,
             waiting: Arc::clone(&self.waiting),
         };
-        // The handle decrements the count when it is answered or dropped.
+        // `handle` decrements the count when the request is answered or dropped.
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.backlog {
             self.log_refused(
                 peer,
@@ -228,8 +228,8 @@ impl ListenerThread {
             return;
         }
         let device = self.devices.of(handle.id()).and_then(|device| {
-            // The index is that of the request's device: a listener on an unspecified address
-            // covers all devices.
+            // The index depends on the device of the request: a listener on 0.0.0.0 or [::] covers
+            // all devices.
             handle.pkey_index = device.pkey_index(handle.id(), self.pkey)?;
             Ok(device)
         });
@@ -244,7 +244,7 @@ impl ListenerThread {
             local,
             peer,
             private_data: event.private_data,
-            // The kernel has swapped the fields; these names are from the peer's point of view.
+            // The kernel has swapped the two fields; the new names are those of the peer.
             peer_responder_resources: event.initiator_depth,
             peer_initiator_depth: event.responder_resources,
             device,

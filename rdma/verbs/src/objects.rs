@@ -1,9 +1,9 @@
 //! Objects of libibverbs, each owned by one Rust value.
 //!
-//! Why `unsafe` here: libibverbs uses pointers, and destroys an object only after all that depend
-//! on it. Every value holds its parents by reference count, and raw pointers leave this module only
-//! for comparison. Any thread may use a [`Context`] or [`ProtectionDomain`]; queues belong to one
-//! thread, so they are not `Send`.
+//! Why `unsafe` here: libibverbs uses pointers, and an object may be destroyed only after all
+//! objects that depend on it. Each value therefore holds its parents by reference count. Raw
+//! pointers leave this module only for comparison. Any thread may use a [`Context`] or
+//! [`ProtectionDomain`]; queues belong to one thread, so they are not `Send`.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -26,9 +26,9 @@ pub(crate) struct Context {
     raw: *mut sys::ibv_context,
 }
 
-// SAFETY: libibverbs' control calls lock their shared state.
+// SAFETY: control calls of libibverbs lock their shared state.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: control calls of libibverbs lock their shared state.
 unsafe impl Sync for Context {}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Context {
     pub(crate) fn query(&self) -> Result<sys::ibv_device_attr, FabricError> {
         // SAFETY: all-zero bytes are a valid ibv_device_attr.
         let mut attributes = unsafe { std::mem::zeroed() };
-        // SAFETY: a live context, and space for the result.
+        // SAFETY: the context is live, and `attributes` holds the result.
         let code = unsafe {
             self.library
                 .symbols()
@@ -69,15 +69,15 @@ impl Context {
         Ok(attributes)
     }
 
-    /// Returns the P_Key table of a port, at most `length` entries.
+    /// Returns up to `length` entries of a port's P_Key table.
     pub(crate) fn pkeys(&self, port: u8, length: u16) -> Vec<u16> {
         let symbols = self.library.symbols();
         let at = |index: u16| {
             let mut key = 0;
-            // SAFETY: a live context, and space for the result.
+            // SAFETY: the context is live, and `key` holds the result.
             let code =
                 unsafe { symbols.ibv_query_pkey(self.raw, port, index.into(), &raw mut key) };
-            // The end of the table stops the loop: the device's limit may exceed this port's table.
+            // The first error ends the list: the device's limit may exceed the table of this port.
             (code == 0).then_some(u16::from_be(key))
         };
         (0..length).map_while(at).collect()
@@ -85,13 +85,13 @@ impl Context {
 
     /// Returns the number of completion vectors, at least 1.
     pub(crate) fn completion_vectors(&self) -> u32 {
-        // SAFETY: a live context; the field never changes.
+        // SAFETY: the context is live, and the field never changes.
         unsafe { (*self.raw).num_comp_vectors }.max(1) as u32
     }
 
-    /// Readable when [`next_event`](Self::next_event) has an event.
+    /// Returns a descriptor that is readable when [`next_event`](Self::next_event) has an event.
     pub(crate) fn async_fd(&self) -> RawFd {
-        // SAFETY: a live context; the field never changes.
+        // SAFETY: the context is live, and the field never changes.
         unsafe { (*self.raw).async_fd }
     }
 
@@ -99,7 +99,7 @@ impl Context {
         let symbols = self.library.symbols();
         // SAFETY: all-zero bytes are a valid ibv_async_event.
         let mut raw: sys::ibv_async_event = unsafe { std::mem::zeroed() };
-        // SAFETY: a live context, and space for one event.
+        // SAFETY: the context is live, and `raw` holds one event.
         if unsafe { symbols.ibv_get_async_event(self.raw, &mut raw) } != 0 {
             let error = io::Error::last_os_error();
             return match error.kind() {
@@ -107,8 +107,8 @@ impl Context {
                 _ => Err(error),
             };
         }
-        // SAFETY: the event type determines the member in use; an object cannot be destroyed before
-        // its events are acknowledged, which is below.
+        // SAFETY: the event type determines the union member. The object in the event is live,
+        // because its destruction waits for the acknowledgement below.
         let event = unsafe {
             match raw.event_type {
                 sys::IBV_EVENT_QP_FATAL
@@ -127,7 +127,7 @@ impl Context {
                 other => AsyncEvent::Other(other),
             }
         };
-        // SAFETY: acknowledged once.
+        // SAFETY: the event is acknowledged once.
         unsafe { symbols.ibv_ack_async_event(&mut raw) };
         Ok(Some(event))
     }
@@ -135,7 +135,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: all objects created from the context held it, and are destroyed.
+        // SAFETY: each object of the context held it, so all are destroyed.
         unsafe { self.library.symbols().ibv_close_device(self.raw) };
     }
 }
@@ -152,7 +152,7 @@ unsafe impl Sync for ProtectionDomain {}
 
 impl ProtectionDomain {
     pub(crate) fn new(context: &Arc<Context>) -> Result<Arc<Self>, FabricError> {
-        // SAFETY: a live context.
+        // SAFETY: the context is live.
         let raw = unsafe { context.library.symbols().ibv_alloc_pd(context.raw) };
         let raw = some("ibv_alloc_pd", raw)?;
         Ok(Arc::new(Self {
@@ -172,7 +172,7 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: all objects created from the domain held it, and are destroyed.
+        // SAFETY: each object of the domain held it, so all are destroyed.
         unsafe { self.symbols().ibv_dealloc_pd(self.raw) };
     }
 }
@@ -183,9 +183,9 @@ pub(crate) struct MemoryRegion {
     _mapping: Arc<Mapping>,
 }
 
-// SAFETY: a region is only read (its keys) until its single deregistration.
+// SAFETY: the region's keys are only read until its single deregistration.
 unsafe impl Send for MemoryRegion {}
-// SAFETY: as above.
+// SAFETY: the region's keys are only read until its single deregistration.
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
@@ -225,19 +225,19 @@ impl MemoryRegion {
     }
 
     pub(crate) fn lkey(&self) -> u32 {
-        // SAFETY: a live region; its keys never change.
+        // SAFETY: the region is live, and its keys never change.
         unsafe { (*self.raw).lkey }
     }
 
     pub(crate) fn rkey(&self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: the region is live, and its keys never change.
         unsafe { (*self.raw).rkey }
     }
 }
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: owned.
+        // SAFETY: `self` owns the region, and deregisters it once.
         unsafe { self.domain.symbols().ibv_dereg_mr(self.raw) };
     }
 }
@@ -246,7 +246,8 @@ pub(crate) struct CompletionQueue {
     raw: *mut sys::ibv_cq,
     channel: *mut sys::ibv_comp_channel,
     domain: Arc<ProtectionDomain>,
-    /// Channel events to acknowledge, in batches because that takes a lock.
+    /// Number of unacknowledged channel events. They are acknowledged in batches, because each call
+    /// takes a lock.
     unacknowledged: Cell<u32>,
 }
 
@@ -259,7 +260,7 @@ impl CompletionQueue {
         vector: u32,
     ) -> Result<Self, FabricError> {
         let symbols = domain.symbols();
-        // SAFETY: a live context.
+        // SAFETY: the context is live.
         let channel = unsafe { symbols.ibv_create_comp_channel(domain.context.raw) };
         let channel = some("ibv_create_comp_channel", channel)?;
         let mut queue = Self {
@@ -269,7 +270,7 @@ impl CompletionQueue {
             unacknowledged: Cell::new(0),
         };
         set_nonblocking(queue.fd()).map_err(|error| explain::os("fcntl", error))?;
-        // SAFETY: a live context and channel.
+        // SAFETY: the context and the channel are live.
         let raw = unsafe {
             symbols.ibv_create_cq(
                 domain.context.raw,
@@ -284,18 +285,18 @@ impl CompletionQueue {
     }
 
     pub(crate) fn fd(&self) -> RawFd {
-        // SAFETY: a live channel; its descriptor never changes.
+        // SAFETY: the channel is live, and its descriptor never changes.
         unsafe { (*self.channel).fd }
     }
 
     pub(crate) fn poll(&self, out: &mut [sys::ibv_wc]) -> io::Result<usize> {
-        // SAFETY: a live queue, polled by only one thread.
+        // SAFETY: the queue is live, and only one thread polls it.
         let polled = unsafe { inline::poll_cq(self.raw, out) };
         usize::try_from(polled).map_err(|_| io::Error::from_raw_os_error(libc::EIO))
     }
 
     pub(crate) fn request_notify(&self) -> Result<(), FabricError> {
-        // SAFETY: a live queue.
+        // SAFETY: the queue is live.
         errno("ibv_req_notify_cq", unsafe {
             inline::req_notify_cq(self.raw)
         })
@@ -305,7 +306,7 @@ impl CompletionQueue {
         let symbols = self.domain.symbols();
         let mut cq = ptr::null_mut();
         let mut context = ptr::null_mut();
-        // SAFETY: a live, non-blocking channel, and space for two pointers.
+        // SAFETY: the channel is live and non-blocking, and the results hold two pointers.
         while unsafe { symbols.ibv_get_cq_event(self.channel, &mut cq, &mut context) } == 0 {
             self.unacknowledged.set(self.unacknowledged.get() + 1);
         }
@@ -315,7 +316,7 @@ impl CompletionQueue {
     }
 
     fn acknowledge(&self) {
-        // SAFETY: a live queue, and exactly the number of events taken.
+        // SAFETY: the queue is live, and exactly this number of its events was taken.
         unsafe {
             self.domain
                 .symbols()
@@ -330,10 +331,10 @@ impl Drop for CompletionQueue {
         let symbols = self.domain.symbols();
         if !self.raw.is_null() {
             self.acknowledge();
-            // SAFETY: queue pairs held the queue, and are destroyed.
+            // SAFETY: each queue pair held the queue, so all are destroyed.
             unsafe { symbols.ibv_destroy_cq(self.raw) };
         }
-        // SAFETY: the only queue of the channel is destroyed.
+        // SAFETY: the channel's only queue is destroyed.
         unsafe { symbols.ibv_destroy_comp_channel(self.channel) };
     }
 }
@@ -353,7 +354,7 @@ impl SharedReceiveQueue {
                 srq_limit: 0,
             },
         };
-        // SAFETY: a live domain.
+        // SAFETY: the domain is live.
         let raw = unsafe { domain.symbols().ibv_create_srq(domain.raw, &mut attributes) };
         Ok(Self {
             raw: some("ibv_create_srq", raw)?,
@@ -361,10 +362,10 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// On failure, returns the number of receives accepted.
+    /// Posts a chain of receives. On failure, returns the number of accepted receives.
     pub(crate) fn post(&self, chain: &mut ReceiveChain) -> Result<(), usize> {
         let mut bad = ptr::null_mut();
-        // SAFETY: a live queue and a linked chain; the device checks the SGEs against its
+        // SAFETY: the queue is live and the chain is linked. The device checks the SGEs against its
         // registered regions.
         match unsafe { inline::post_srq_recv(self.raw, chain.head(), &mut bad) } {
             0 => Ok(()),
@@ -375,7 +376,7 @@ impl SharedReceiveQueue {
 
 impl Drop for SharedReceiveQueue {
     fn drop(&mut self) {
-        // SAFETY: queue pairs held the queue, and are destroyed.
+        // SAFETY: each queue pair held the queue, so all are destroyed.
         unsafe { self.domain.symbols().ibv_destroy_srq(self.raw) };
     }
 }
@@ -389,7 +390,7 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
-    /// Creates a queue pair, without inline data if the device refuses `inline` bytes.
+    /// Creates a queue pair. If the device refuses `inline` bytes of inline data, it has none.
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         completions: &Rc<CompletionQueue>,
@@ -413,7 +414,7 @@ impl QueuePair {
                 qp_type: sys::IBV_QPT_RC,
                 sq_sig_all: 0,
             };
-            // SAFETY: a live domain and queues, all of one context.
+            // SAFETY: the domain and the queues are live and of one context.
             let raw = unsafe { domain.symbols().ibv_create_qp(domain.raw, &mut attributes) };
             (raw, attributes.cap.max_inline_data)
         };
@@ -431,7 +432,7 @@ impl QueuePair {
     }
 
     pub(crate) fn number(&self) -> u32 {
-        // SAFETY: a live queue pair; its number never changes.
+        // SAFETY: the queue pair is live, and its number never changes.
         unsafe { (*self.raw).qp_num }
     }
 
@@ -444,7 +445,7 @@ impl QueuePair {
         attributes: &mut sys::ibv_qp_attr,
         mask: sys::ibv_qp_attr_mask,
     ) -> Result<(), FabricError> {
-        // SAFETY: a live queue pair and complete attributes.
+        // SAFETY: the queue pair is live, and the attributes are complete.
         let code = unsafe {
             self.domain
                 .symbols()
@@ -457,7 +458,7 @@ impl QueuePair {
         // SAFETY: all-zero bytes are valid attributes.
         let (mut attributes, mut initial): (sys::ibv_qp_attr, sys::ibv_qp_init_attr) =
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        // SAFETY: a live queue pair, and space for both results.
+        // SAFETY: the queue pair is live, and both results have space.
         let code = unsafe {
             self.domain.symbols().ibv_query_qp(
                 self.raw,
@@ -482,14 +483,14 @@ impl QueuePair {
         self.modify(&mut attributes, sys::IBV_QP_STATE)
     }
 
-    /// On failure, returns the number of requests accepted, and the error.
+    /// Posts a chain. On failure, returns the number of accepted requests, and the error.
     ///
     /// # Safety
     /// The bytes of inline work are readable.
     pub(crate) unsafe fn post(&mut self, chain: &mut SendChain) -> Result<(), (usize, io::Error)> {
         let mut bad = ptr::null_mut();
-        // SAFETY: a live queue pair and a linked chain; the device checks the SGEs against its
-        // registered regions, and the caller has checked inline work.
+        // SAFETY: the queue pair is live and the chain is linked. The device checks the SGEs
+        // against its registered regions; the caller guarantees the bytes of inline work.
         match unsafe { inline::post_send(self.raw, chain.head(), &mut bad) } {
             0 => Ok(()),
             code => Err((
@@ -502,7 +503,7 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: owned.
+        // SAFETY: `self` owns the queue pair, and destroys it once.
         unsafe { self.domain.symbols().ibv_destroy_qp(self.raw) };
     }
 }
@@ -514,7 +515,7 @@ fn some<T>(call: &'static str, raw: *mut T) -> Result<*mut T, FabricError> {
     Ok(raw)
 }
 
-/// A verb returns an error number, or -1 with errno set.
+/// Converts the result of a verb: 0, an error number, or -1 with errno set.
 fn errno(call: &'static str, code: c_int) -> Result<(), FabricError> {
     match code {
         0 => Ok(()),

@@ -1,4 +1,4 @@
-//! Provider: listeners, and devices by address.
+//! Verbs provider: listeners, and devices by address.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +15,7 @@ use crate::listener::VerbsListener;
 use crate::sys;
 use cairn_rdma::wake::wait_readable;
 
-/// The kernel sends three ARP requests of a second each.
+/// Timeout of address resolution. The kernel sends three ARP requests, one per second.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// RDMA provider for adapters and the kernel's software devices.
@@ -33,7 +33,7 @@ impl VerbsProvider {
     /// Loads the libraries, and checks that the kernel modules are loaded.
     ///
     /// # Errors
-    /// Missing component on this machine, and how to install it.
+    /// A component is missing on this machine; the error says how to install it.
     pub fn new() -> Result<Self, FabricError> {
         let library = Library::open()?;
         Channel::new(library)?;
@@ -47,7 +47,7 @@ impl VerbsProvider {
     /// No host can connect meanwhile.
     ///
     /// # Errors
-    /// As those of [`listen`](Provider::listen).
+    /// As for [`listen`](Provider::listen).
     pub fn check_free(&self, address: SocketAddr) -> Result<(), FabricError> {
         let channel = Channel::new(self.devices.library())?;
         Id::new(&channel, LISTENING)?.bind(address)

@@ -1,10 +1,10 @@
-//! Bookkeeping of the receives posted to the shared receive queue.
+//! Receives posted to the shared receive queue.
 //!
-//! Receives complete in any order. The work is kept to repost a receive of a destroyed queue pair.
+//! Receives complete in any order. Each work request is kept, so that it can be posted again if its
+//! queue pair is destroyed.
 
 use cairn_rdma::RecvWork;
 
-/// Posted receives by slot.
 pub(crate) struct ReceiveSlots {
     works: Box<[Option<RecvWork>]>,
     free: Vec<u32>,

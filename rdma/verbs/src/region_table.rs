@@ -1,7 +1,7 @@
-//! Address ranges covered by the device's local keys.
+//! Address ranges covered by the local keys of a device.
 //!
-//! This CPU copies the bytes of an inline SEND without checking keys, so endpoints check inline
-//! work in this table.
+//! The CPU copies the bytes of an inline SEND without checking keys. Endpoints therefore check
+//! inline work against this table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ impl Shared {
 }
 
 impl RegionTable {
-    /// Lists a region until the returned value is dropped.
+    /// Adds a region to the table until the returned value is dropped.
     pub(crate) fn list(&self, lkey: u32, mapping: &Arc<Mapping>) -> Listed {
         self.shared
             .change(|regions| regions.push((lkey, Arc::clone(mapping))));
@@ -64,7 +64,7 @@ impl Drop for Listed {
     }
 }
 
-/// Copy of the region table that keeps the listed mappings alive.
+/// Copy of the table for one endpoint. It keeps the mappings of its regions alive.
 pub(crate) struct RegionView {
     shared: Arc<Shared>,
     version: u64,

@@ -10,7 +10,7 @@ use crate::cm::Id;
 
 #[derive(Debug)]
 pub(crate) struct VerbsRequest {
-    /// `None` once answered.
+    /// `None` after the request was answered.
     pub(crate) id: Option<Id>,
     pub(crate) pkey_index: Option<u16>,
     pub(crate) waiting: Arc<AtomicU32>,
@@ -28,7 +28,7 @@ impl VerbsRequest {
 }
 
 impl ConnHandle for VerbsRequest {
-    /// The kernel sends refusals in the class of the request.
+    /// Has no effect: the kernel sends a REJ with the traffic class of the request.
     fn mark(&mut self, _: Marking) {}
 
     fn reject(mut self: Box<Self>, private_data: &[u8]) {
@@ -51,7 +51,7 @@ impl Drop for VerbsRequest {
     }
 }
 
-/// Fails only if the peer no longer waits for an answer.
+/// Sends a REJ. An error means that the peer no longer waits for an answer.
 pub(crate) fn refuse(id: &mut Id, private_data: &[u8]) {
     if let Err(error) = id.reject(private_data) {
         peer_detail!(peer = %id.peer_addr(), %error, "rdma_reject");

@@ -1,7 +1,7 @@
 //! Ring of the outstanding work of one send queue.
 //!
-//! A send queue completes in order, and a signaled completion also ends the unsignaled work before
-//! it. The device only returns a sequence number.
+//! The ring maps the sequence number in a completion to the work request. A send queue completes in
+//! order, and a signaled completion also ends the unsignaled work before it.
 
 use cairn_rdma::{CompletionKind, Operation, SendWork};
 
@@ -36,7 +36,7 @@ impl SendRing {
             kind: CompletionKind::Unknown,
         };
         Self {
-            // A power of two, so that sequence numbers may wrap.
+            // The length is a power of two, so that sequence numbers may wrap.
             entries: vec![empty; limit.next_power_of_two() as usize].into(),
             limit,
             head: 0,
@@ -65,8 +65,8 @@ impl SendRing {
         self.tail = self.tail.wrapping_sub(count);
     }
 
-    /// Ends the work with this number and all earlier work. Returns `None` if the number is not
-    /// outstanding.
+    /// Ends the work with this sequence number and all earlier work. Returns `None` if the number
+    /// is not outstanding.
     pub(crate) fn complete(&mut self, sequence: u32) -> Option<SendEntry> {
         if sequence.wrapping_sub(self.head) >= self.outstanding() {
             return None;

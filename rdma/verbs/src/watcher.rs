@@ -1,8 +1,7 @@
-//! Thread that reads a device's asynchronous events for all endpoints.
+//! Thread that reads asynchronous events of a device for all its endpoints.
 //!
-//! The device has one stream of events; each endpoint gets a copy through a mailbox.
-//!
-//! An identifier bound to the device reports its removal even without connections.
+//! The device has one stream of events, so each endpoint receives a copy through its mailbox. An
+//! identifier bound to the device reports its removal even without connections.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +21,7 @@ use cairn_rdma::wake::{Wake, wait_readable};
 #[derive(Debug, Clone)]
 pub(crate) enum DeviceEvent {
     Removed,
-    /// Event of a queue pair with this number, possibly of another endpoint.
+    /// Event of a queue pair by its number. The queue pair may belong to another endpoint.
     QueuePair(sys::ibv_event_type, u32),
     Notice(String),
 }
@@ -49,7 +48,8 @@ impl Subscribers {
         let mut mailboxes = lock(&self.mailboxes);
         mailboxes.retain(|old| old.strong_count() > 0);
         mailboxes.push(Arc::downgrade(&mailbox));
-        // Checked under the lock that is held while all are notified.
+        // Checked while `mailboxes` is locked, so that a removal either is seen here or finds the
+        // mailbox in the list.
         if self.is_removed() {
             mailbox.put(DeviceEvent::Removed);
         }
@@ -95,7 +95,7 @@ impl Subscribers {
                 )));
                 self.device_removed();
             }
-            // Detail only: GIDs, keys and subnet managers change often.
+            // Logged at level debug only, because GIDs, P_Keys and subnet managers change often.
             AsyncEvent::Other(kind) => cairn_rdma::peer_detail!(device, kind, "device event"),
         }
     }
@@ -108,11 +108,11 @@ fn notify(mailboxes: &[Weak<Mailbox>], events: &DeviceEvent) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Consistent after any panic: each change is one step.
+    // A poisoned lock is harmless: each change of the state is a single step.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread ends on drop.
+/// Handle of the watcher thread, which ends on drop.
 pub(crate) struct Watcher {
     stop: Arc<Wake>,
     thread: Option<JoinHandle<()>>,
@@ -148,15 +148,15 @@ impl Drop for Watcher {
     fn drop(&mut self) {
         self.stop.wake();
         if let Some(thread) = self.thread.take() {
-            // Panics are confined in the thread.
+            // The thread returns no error, because its panics are confined.
             let _ = thread.join();
         }
     }
 }
 
-/// Reports the device as removed after a panic: nothing watches it any more.
+/// Reports the device as removed after a panic, because nothing watches it any more.
 ///
-/// The next connection opens it again.
+/// The next connection opens the device again.
 fn removed_by_panic(subscribers: &Subscribers, watch: impl FnOnce()) {
     if confine_part(Part::Device, watch).is_none() {
         confine_part(Part::Device, || subscribers.device_removed());
@@ -181,7 +181,7 @@ fn watch(
                 Ok(Some(event)) => subscribers.async_event(event),
                 Ok(None) => break,
                 Err(_) => {
-                    // EIO: the kernel has removed the device.
+                    // The error is EIO: the kernel has removed the device.
                     subscribers.device_removed();
                     break;
                 }
@@ -194,7 +194,7 @@ fn watch(
             }
         }
         if subscribers.is_removed() {
-            // The kernel removes the device only when its identifiers are destroyed.
+            // The kernel waits for the destruction of the identifier before it removes the device.
             drop(sentinel);
             wait_readable([stop.fd()], None);
             return;

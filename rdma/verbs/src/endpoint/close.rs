@@ -1,11 +1,12 @@
 //! Closing of queue pairs.
 //!
-//! A queue pair is destroyed when all send work has completed, the device takes no more receives
-//! ("last WQE reached"), and the completion queue was then read to its end. Earlier, receives of
-//! the shared queue would be lost with the completions that some drivers discard.
+//! A queue pair is destroyed when all its send work has completed, the device uses no more receives
+//! for it ("last WQE reached"), and the completion queue was then polled until empty. An earlier
+//! destruction would lose receives of the shared queue, because some drivers discard completions of
+//! a destroyed queue pair.
 //!
-//! Successful unsignaled work never completes by itself: a last send after the failure is flushed
-//! behind all other work.
+//! Successful unsignaled work has no completion. A last SEND, posted after the move to the error
+//! state, is therefore flushed after all other work and shows its end.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +18,11 @@ use super::VerbsEndpoint;
 use super::qp::{Phase, Qp};
 use super::work_id::WorkId;
 
-/// Time after which a close ends even if the device does not report it.
+/// Time after which a close ends without the device's report that it uses no more receives.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl VerbsEndpoint {
-    /// Begins to close a queue pair. [`cairn_rdma::Event::Closed`] follows.
+    /// Starts to close a queue pair. [`cairn_rdma::Event::Closed`] follows.
     pub(super) fn begin_close(&mut self, id: QpId) {
         let Some(qp) = self.table.get_mut(id) else {
             return;
@@ -30,7 +31,7 @@ impl VerbsEndpoint {
             Phase::Closing { .. } => {}
             Phase::Connecting(_) => self.finish(id),
             Phase::Accepted | Phase::Established => {
-                // Fails if the peer or the device was faster.
+                // An error means that the peer disconnected first, or that the device is gone.
                 if let Err(error) = qp.cm.disconnect() {
                     cairn_rdma::peer_detail!(%id, %error, "rdma_disconnect");
                 }
@@ -71,7 +72,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Reports once that a connection ended without a call of `disconnect`.
+    /// Reports a connection that ended without a call of `disconnect`. Reports at most once.
     pub(super) fn end_connection(&mut self, id: QpId, reason: DisconnectReason) {
         let Some(qp) = self.table.get_mut(id) else {
             return;
@@ -118,7 +119,8 @@ impl VerbsEndpoint {
         }
     }
 
-    /// `overdue`: does not wait for the device's report of receives.
+    /// True if the queue pair can be destroyed. If `overdue`, the device's report about receives is
+    /// not required.
     fn is_drained(&self, qp: &Qp, overdue: bool) -> bool {
         let receives = overdue
             || qp

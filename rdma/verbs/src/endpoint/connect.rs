@@ -20,12 +20,11 @@ use super::VerbsEndpoint;
 use super::qp::{Attempt, Phase, Qp, from_tag, tag};
 use super::transition::{self, Depths, Start};
 
-/// Inline data of a SEND, in bytes.
-///
-/// A capsule without data, or a response, then needs no DMA read.
+/// Inline data of a SEND in bytes: the adapter needs no DMA read for a response or a capsule
+/// without data.
 const INLINE: u32 = 64;
 
-/// Interval of reads of device events, because each read costs a system call.
+/// Minimum interval of reads of connection events, because each read is a system call.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl VerbsEndpoint {
@@ -121,7 +120,7 @@ impl VerbsEndpoint {
         Ok(id)
     }
 
-    /// Returns the next queue pair's id, if the limits permit one.
+    /// Returns an id for a new queue pair, unless a limit is reached.
     fn vacancy(&mut self, options: &QpOptions) -> Result<QpId, FabricError> {
         if self.removed {
             return Err(FabricError::Gone("RDMA device"));
@@ -149,7 +148,8 @@ impl VerbsEndpoint {
         )
     }
 
-    /// Reads device events, and checks the queue pairs that connect or close.
+    /// Handles events of the device and of connections, and checks queue pairs that connect or
+    /// close.
     pub(super) fn look_for_events(&mut self) {
         while let Some(event) = self.mailbox.take() {
             self.handle_device_event(event);
@@ -175,7 +175,7 @@ impl VerbsEndpoint {
             DeviceEvent::Notice(message) => self.push_event(Event::Notice { message }),
             DeviceEvent::QueuePair(kind, number) => {
                 let Some(id) = self.table.by_number(number) else {
-                    return; // Another endpoint's queue pair.
+                    return; // The queue pair belongs to another endpoint.
                 };
                 match kind {
                     sys::IBV_EVENT_QP_LAST_WQE_REACHED => self.receives_end(id),
@@ -189,7 +189,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Handles the first message on a queue pair, which may replace the peer's RTU.
+    /// Establishes a connection whose first message arrived before the RTU.
     fn traffic_seen(&mut self, id: QpId) {
         if let Some(qp) = self.table.get_mut(id)
             && matches!(qp.phase, Phase::Accepted)
@@ -224,7 +224,8 @@ impl VerbsEndpoint {
             sys::RDMA_CM_EVENT_ADDR_ERROR
             | sys::RDMA_CM_EVENT_ROUTE_ERROR
             | sys::RDMA_CM_EVENT_CONNECT_ERROR => self.unreachable(id, event),
-            // The neighbour has another MAC.
+            // For an established connection, the kernel reports UNREACHABLE when the peer's MAC
+            // address changes.
             sys::RDMA_CM_EVENT_UNREACHABLE => match qp.phase {
                 Phase::Established => self.end_connection(id, DisconnectReason::PeerMoved),
                 Phase::Connecting(_) | Phase::Accepted => self.unreachable(id, event),
@@ -284,7 +285,7 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Handles the peer's REP with its limits, and sends the RTU.
+    /// Handles the peer's REP: applies its limits to the queue pair, and sends the RTU.
     fn finish_connect(&mut self, id: QpId, event: &CmEvent) -> Result<(), FabricError> {
         let limits = self.limits;
         let (cm, pair, attempt) = self.connecting(id)?;
@@ -313,8 +314,8 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Checks whether the queue pair has the requested hop limit: for user-space verbs, Linux takes
-    /// it from the route (`ib_resolve_unicast_gid_dmac`).
+    /// Reports if the packets do not have the requested hop limit. For user-space verbs, Linux
+    /// takes the hop limit from the route (`ib_resolve_unicast_gid_dmac`).
     fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
         let Some(qp) = self.table.get(id) else { return };
         let (Some(wanted), Some(pair)) = (options.hop_limit, &qp.pair) else {

@@ -1,8 +1,8 @@
 //! Endpoint: the queues of one reactor on a device.
 //!
 //! The data path ([`VerbsEndpoint::post`], [`VerbsEndpoint::post_receives`],
-//! [`VerbsEndpoint::poll`]) uses preallocated memory and the mapped queues. Set-up and tear-down
-//! are in [`connect`] and [`close`].
+//! [`VerbsEndpoint::poll`]) allocates no memory and makes no system calls. Set-up and tear-down are
+//! in [`connect`] and [`close`].
 
 mod close;
 mod connect;
@@ -36,13 +36,14 @@ use qp::Phase;
 use table::QpTable;
 use work_id::WorkId;
 
-/// Maximum receives posted by one call.
+/// Maximum number of receives in one verbs call.
 const RECEIVE_BATCH: usize = 64;
 
-/// Drop order: queue pairs and identifiers before the queues and the channel they use.
+/// Field order is drop order: queue pairs and identifiers come before the queues and the channel
+/// that they use.
 pub(crate) struct VerbsEndpoint {
     table: QpTable,
-    /// Queue pairs that connect or close, with a deadline.
+    /// Queue pairs that connect or close, and therefore have a deadline.
     settling: Vec<QpId>,
     completions: Rc<CompletionQueue>,
     receives: Rc<SharedReceiveQueue>,
@@ -98,8 +99,7 @@ impl VerbsEndpoint {
         })
     }
 
-    /// Posts a batch of receives. If the device refuses the batch, the receives accepted so far
-    /// complete later.
+    /// Posts up to `RECEIVE_BATCH` receives. Receives accepted before a refused one complete later.
     fn post_batch(&mut self, batch: &[RecvWork]) -> Result<(), PostError> {
         let mut slots = [0; RECEIVE_BATCH];
         self.receive_chain.clear();
@@ -161,7 +161,7 @@ impl Endpoint for VerbsEndpoint {
         self.table.get_mut(id)?.pair.as_ref()?.marked().ok()
     }
 
-    /// Adapters do not support a change on a ready queue pair (IBTA 10.3.1, SQD).
+    /// Returns false: adapters do not change a ready queue pair (IBTA 10.3.1, SQD).
     fn set_marking(&mut self, _: QpId, _: Marking) -> bool {
         false
     }
@@ -184,7 +184,7 @@ impl Endpoint for VerbsEndpoint {
             let wr_id = WorkId::send(id, sequence);
             self.send_chain.push(work, wr_id.raw(), inline);
         }
-        // SAFETY: work is marked inline only if `regions` covers its bytes.
+        // SAFETY: work is inline only if `regions` covers its bytes.
         let Err((taken, error)) = (unsafe { qp.post(&mut self.send_chain) }) else {
             return Ok(());
         };
@@ -196,7 +196,8 @@ impl Endpoint for VerbsEndpoint {
                 _ => PostError::Broken,
             });
         }
-        // Part of the chain is posted, and the rest completes as flushed.
+        // The device accepted a part of the chain. The refused rest completes as flushed, and the
+        // queue pair breaks.
         self.staged.flush(id, refused);
         self.break_down(id);
         Ok(())
@@ -211,7 +212,7 @@ impl Endpoint for VerbsEndpoint {
         out.extend(self.events.drain(..));
     }
 
-    /// Makes the next poll read the kernel's events.
+    /// Makes the next poll of events read the kernel's events at once.
     fn drain_connections(&mut self) {
         self.next_look = Instant::now();
     }

@@ -1,4 +1,4 @@
-//! Conversion of the device's completions.
+//! Conversion of device completions to [`Completion`]s.
 
 use std::collections::VecDeque;
 
@@ -10,16 +10,16 @@ use crate::sys::{self, inline};
 use super::VerbsEndpoint;
 use super::work_id::{Owner, WorkId, same_generation};
 
-/// Completions per call of the device.
+/// Maximum number of completions in one verbs call.
 const BATCH: usize = 32;
 
 pub(super) struct Staged {
     batch: Box<[sys::ibv_wc; BATCH]>,
     next: usize,
     end: usize,
-    /// Of work that never reached the device, or never came back.
+    /// Completions of work that the device refused, or did not complete in time.
     flushed: VecDeque<Completion>,
-    /// Number of times that all completions had been returned.
+    /// Number of polls that found the device's completion queue empty.
     rounds: u64,
 }
 
@@ -109,7 +109,7 @@ impl VerbsEndpoint {
         count
     }
 
-    /// Returns true if there are completions.
+    /// Polls the device if no completion is staged. Returns true if completions are staged.
     pub(super) fn stage(&mut self) -> bool {
         if self.staged.next != self.staged.end {
             return true;
@@ -119,7 +119,7 @@ impl VerbsEndpoint {
             false => self.completions.poll(&mut self.staged.batch[..]),
         };
         let count = polled.unwrap_or_else(|_| {
-            // The queue is broken: nothing will complete.
+            // The completion queue is broken, so no work will complete.
             self.device.subscribers().device_removed();
             0
         });
@@ -170,8 +170,8 @@ impl VerbsEndpoint {
     fn received(&mut self, slot: u32, wc: &sys::ibv_wc, status: WorkStatus) -> Option<Completion> {
         let work = self.slots.take(slot)?;
         let Some(qp) = self.table.by_number(wc.qp_num) else {
-            // Posts the receive again for other queue pairs. A refusal means that the device is
-            // broken.
+            // The queue pair is destroyed, so the receive is posted again for others. A refusal
+            // means that the device is broken.
             let _ = self.post_batch(&[work]);
             return None;
         };
@@ -186,7 +186,7 @@ impl VerbsEndpoint {
         })
     }
 
-    /// Reported once, unless the queue pair is being closed.
+    /// Reports a broken queue pair once, unless it is being closed.
     pub(super) fn break_down(&mut self, id: QpId) {
         self.end_connection(id, cairn_rdma::DisconnectReason::Transport);
     }

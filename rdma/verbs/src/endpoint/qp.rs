@@ -1,4 +1,4 @@
-//! State of a queue pair and its connection.
+//! State of a queue pair and its connection identifier.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,25 +12,26 @@ use crate::objects::QueuePair;
 use crate::send_ring::SendRing;
 
 pub(super) struct Qp {
-    /// Queue pair; `None` until a connecting end has resolved its device. Dropped before the
-    /// identifier.
+    /// Declared before `cm`, so that it is destroyed first. `None` until a connecting end has
+    /// resolved its device.
     pub(super) pair: Option<QueuePair>,
     pub(super) cm: Id,
     pub(super) ring: SendRing,
     pub(super) phase: Phase,
     pub(super) down: bool,
-    /// Round of polling that returns the last receives, once the device takes no more.
+    /// Value of `Staged::rounds` at which all its receives have been polled, once the device uses
+    /// no more receives.
     pub(super) receives_end: Option<u64>,
 }
 
 pub(super) enum Phase {
-    /// Our request is under way.
+    /// The connection request is under way.
     Connecting(Box<Attempt>),
-    /// This end has accepted; the peer has not confirmed yet.
+    /// The REP is sent, and the RTU has not arrived.
     Accepted,
-    /// The connection is established at both ends.
+    /// The RTU has arrived, or was sent.
     Established,
-    /// We closed the connection; outstanding work drains until the deadline.
+    /// This end has closed the connection; outstanding work drains until the deadline.
     Closing { deadline: Instant },
 }
 
@@ -73,7 +74,7 @@ impl Qp {
         send && work.sges.total_len() <= limit.into()
     }
 
-    /// On failure, returns the number of requests accepted, and the error.
+    /// Posts a chain. On failure, returns the number of accepted requests, and the error.
     ///
     /// # Safety
     /// As for [`QueuePair::post`].

@@ -1,4 +1,4 @@
-//! Queue pairs of an endpoint, by id and by the device's number.
+//! Queue pairs of an endpoint, by id and by queue pair number.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,7 +10,7 @@ use super::qp::Qp;
 pub(super) struct QpTable {
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// Slots by the device's queue pair number, which each receive completion contains.
+    /// Slots by queue pair number of the device, which each receive completion contains.
     numbers: HashMap<u32, u16, BuildHasherDefault<NumberHasher>>,
 }
 
@@ -93,8 +93,8 @@ impl QpTable {
     }
 }
 
-/// Hasher for queue pair numbers. Needs no protection against chosen collisions: devices allocate
-/// the numbers in sequence, and peers cannot choose them.
+/// Hasher for queue pair numbers. Protection against chosen collisions is not needed, because
+/// devices and not peers choose the numbers.
 #[derive(Default)]
 pub(super) struct NumberHasher(u64);
 
@@ -110,8 +110,8 @@ impl Hasher for NumberHasher {
     }
 
     fn write_u32(&mut self, number: u32) {
-        // 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming, 6.4), with the
-        // high bits folded into those used by the map.
+        // Multiplicative hash (Knuth, The Art of Computer Programming, 6.4): the factor is 2^64
+        // divided by the golden ratio. The map uses low bits, into which the high bits are folded.
         let product = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ (product >> 32);
     }

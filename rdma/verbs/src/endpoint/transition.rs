@@ -1,7 +1,7 @@
 //! State transitions of queue pairs.
 //!
-//! rdma_cm supplies the attributes of each transition. Our options replace traffic class, hop
-//! limit, partition, outstanding READs, timeouts and retries.
+//! rdma_cm supplies the attributes of each transition. The options of the queue pair replace
+//! traffic class, hop limit, partition, outstanding READs, timeouts and retries.
 
 use cairn_rdma::{FabricError, QpOptions};
 
@@ -9,7 +9,7 @@ use crate::cm::Id;
 use crate::objects::QueuePair;
 use crate::sys;
 
-/// Outstanding READs in each direction, within the limits of both ends and the device.
+/// Maximum outstanding READs in each direction, within the limits of both ends and the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Depths {
     pub(super) initiator: u8,
@@ -19,7 +19,7 @@ pub(super) struct Depths {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) depths: Depths,
-    /// Index in the port's table. `None`: chosen by rdma_cm.
+    /// Index in the P_Key table of the port; with `None`, chosen by rdma_cm.
     pub(super) pkey_index: Option<u16>,
 }
 

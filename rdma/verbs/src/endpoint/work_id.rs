@@ -1,6 +1,4 @@
-//! Identifiers passed to the device with work requests, and returned in completions.
-//!
-//! Numbers instead of pointers.
+//! Work request ids: numbers passed to the device and returned in completions, with these bits.
 //!
 //! ```text
 //! receive  1 ........................... slot:32

@@ -1,6 +1,7 @@
-//! Verbs defined as `static inline` by rdma-core: calls through the table in `ibv_context`.
+//! Verbs that rdma-core defines as `static inline` functions.
 //!
-//! libibverbs fills every entry, so an empty one means a broken library.
+//! They call through the table in `ibv_context`. libibverbs fills each entry, so an empty one means
+//! a broken library.
 
 use std::ffi::c_int;
 
@@ -8,14 +9,13 @@ use super::{IBV_WC_WITH_INV, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, 
 
 const MISSING: &str = "libibverbs fills its context's operations table";
 
-/// Moves completions out of `cq` and returns their number.
-///
-/// A negative number means that the CQ is broken.
+/// Moves completions out of `cq` and returns their number. A negative number means that the CQ is
+/// broken.
 ///
 /// # Safety
 /// `cq` is a live CQ, and no other thread polls it.
 pub(crate) unsafe fn poll_cq(cq: *mut ibv_cq, wcs: &mut [ibv_wc]) -> c_int {
-    // SAFETY: the caller guarantees `cq`; the driver writes at most `wcs.len()` entries.
+    // SAFETY: the caller guarantees `cq`, and the driver writes at most `wcs.len()` entries.
     unsafe {
         let poll = (*(*cq).context).ops.poll_cq.expect(MISSING);
         poll(
@@ -44,11 +44,11 @@ pub(crate) unsafe fn req_notify_cq(cq: *mut ibv_cq) -> c_int {
     }
 }
 
-/// Sets `bad` to the first send work request refused.
+/// Posts a chain of send work requests. On failure, `bad` is the first refused request.
 ///
 /// # Safety
-/// `qp` is live, `wr` is the head of a chain whose links and SGE arrays are valid for the call, and
-/// the memory named by the SGEs stays registered until the completions.
+/// `qp` is live. `wr` is the head of a chain whose links and SGE arrays are valid for the call. The
+/// memory of the SGEs stays registered until the completions.
 pub(crate) unsafe fn post_send(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
@@ -61,8 +61,10 @@ pub(crate) unsafe fn post_send(
     }
 }
 
+/// Posts a chain of receives. On failure, `bad` is the first refused receive.
+///
 /// # Safety
-/// As [`post_send`], for `srq`.
+/// As for [`post_send`], with `srq` in place of `qp`.
 pub(crate) unsafe fn post_srq_recv(
     srq: *mut ibv_srq,
     wr: *mut ibv_recv_wr,
