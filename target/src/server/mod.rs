@@ -11,13 +11,13 @@ mod discovery;
 mod error;
 mod exports;
 mod flushing;
+mod handle;
 mod jobs;
 mod keys;
 mod listeners;
 mod lookup;
 mod metrics_port;
 mod missing;
-mod opened;
 mod opening;
 mod reactors;
 mod reload;
@@ -25,7 +25,7 @@ mod restart;
 mod runtime;
 mod service;
 mod settling;
-mod steered;
+mod startup;
 mod stepped;
 mod watching;
 
@@ -50,10 +50,10 @@ use reload::Reloading;
 pub(crate) use arrivals::Arrivals;
 pub use error::{KeyError, ReloadError, StartError};
 pub(crate) use exports::{Identity, check_count, tell_apart, try_backend};
+pub(crate) use handle::{Companion, Export, Handle, Picture};
 pub(crate) use keys::key_errors;
 pub(crate) use listeners::{Drained, Which};
 pub(crate) use reload::{Extent, Step};
-pub(crate) use steered::{Companion, Export, Handle, Picture};
 pub use stepped::SteppedTarget;
 
 /// Time for Ceph images to close at the end. Without OSDs a cluster closes none.
