@@ -12,8 +12,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use super::{Serve, announce, notify, print_line, providers};
+use crate::health::Health;
 use crate::logging;
-use crate::outlook::Outlook;
 use crate::panics;
 use crate::server::{StartError, Starting, Target};
 use crate::steering::{self, Steering};
@@ -57,9 +57,9 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
         print_line(&line);
     }
     print_line("ready");
-    let mut outlook = target.outlook();
-    notify::ready(&outlook.borrow_and_update().to_string());
-    runtime.block_on(follow(&target, &steering, &mut signals, outlook));
+    let mut health = target.health();
+    notify::ready(&health.borrow_and_update().to_string());
+    runtime.block_on(follow(&target, &steering, &mut signals, health));
     notify::stopping();
     report_counters(&soft);
     target.stop()
@@ -92,7 +92,7 @@ async fn follow(
     target: &Target,
     steering: &Steering,
     signals: &mut Signals,
-    mut outlook: watch::Receiver<Arc<Outlook>>,
+    mut health: watch::Receiver<Arc<Health>>,
 ) {
     let mut reloading: Option<oneshot::Receiver<Result<(), String>>> = None;
     // True if a reload was requested during another one.
@@ -132,8 +132,8 @@ async fn follow(
                 }
                 continue;
             }
-            Ok(()) = outlook.changed(), if is_idle => {
-                notify::status(&outlook.borrow_and_update().to_string());
+            Ok(()) = health.changed(), if is_idle => {
+                notify::status(&health.borrow_and_update().to_string());
                 continue;
             }
             ended = ended => {
@@ -147,7 +147,7 @@ async fn follow(
             reloading = Some(steering.reload());
         }
         if reloading.is_none() {
-            notify::ready(&outlook.borrow_and_update().to_string());
+            notify::ready(&health.borrow_and_update().to_string());
         }
     }
 }

@@ -182,13 +182,13 @@ fn answer<B>(request: &Request<B>, observed: &Observed) -> Answer {
 }
 
 fn ready_to_serve(observed: &Observed) -> Answer {
-    let outlook = Arc::clone(&observed.outlook.borrow());
-    let code = if outlook.addresses.is_empty() {
+    let health = Arc::clone(&observed.health.borrow());
+    let code = if health.addresses.is_empty() {
         StatusCode::SERVICE_UNAVAILABLE
     } else {
         StatusCode::OK
     };
-    with(code, PLAIN, format!("{outlook}\n").into())
+    with(code, PLAIN, format!("{health}\n").into())
 }
 
 /// Returns OpenMetrics for clients that accept it, otherwise the text format.

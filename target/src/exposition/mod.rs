@@ -24,9 +24,9 @@ use nvme_proto::wire::cm::RejectStatus;
 use tokio::sync::watch;
 
 use crate::audit::Audit;
+use crate::health::Health;
 use crate::metrics::counter::CodeCounts;
 use crate::metrics::reactor::ReactorCounters;
-use crate::outlook::Outlook;
 use crate::panics::{Panics, Part};
 use crate::registry::{Mailbox, Registry};
 
@@ -45,7 +45,7 @@ pub(crate) struct Observed {
     /// Responses by HTTP status, written only by the server's thread.
     pub(super) answers: CodeCounts<16>,
     pub(super) panics: Arc<Panics>,
-    pub(super) outlook: watch::Receiver<Arc<Outlook>>,
+    pub(super) health: watch::Receiver<Arc<Health>>,
     mailboxes: Arc<[Mailbox]>,
     reload: Mutex<Option<(SystemTime, bool)>>,
     audit: Audit,
@@ -61,7 +61,7 @@ impl Observed {
         reactors: Vec<Arc<ReactorCounters>>,
         providers: &[Arc<dyn Provider>],
         panics: &Arc<Panics>,
-        outlook: watch::Receiver<Arc<Outlook>>,
+        health: watch::Receiver<Arc<Health>>,
         mailboxes: &Arc<[Mailbox]>,
         audit: &Audit,
     ) -> Self {
@@ -72,7 +72,7 @@ impl Observed {
             rejected: CodeCounts::default(),
             answers: CodeCounts::default(),
             panics: Arc::clone(panics),
-            outlook,
+            health,
             mailboxes: Arc::clone(mailboxes),
             reload: Mutex::default(),
             audit: audit.clone(),
@@ -125,13 +125,13 @@ impl Observed {
             let count = self.panics.of_part(part);
             reporter.count(&families::PANICS, &[("part", name)], count);
         }
-        let outlook = Arc::clone(&self.outlook.borrow());
+        let health = Arc::clone(&self.health.borrow());
         for kind in ["namespace", "directory", "listener", "metrics", "audit"] {
-            let missing = outlook.missing.iter();
+            let missing = health.missing.iter();
             let count = missing.filter(|one| one.thing.kind() == kind).count();
             reporter.gauge(&families::MISSING, &[("kind", kind)], count as u64);
         }
-        for ((nqn, nsid), count) in &outlook.left_out {
+        for ((nqn, nsid), count) in &health.left_out {
             let (nqn, nsid) = (nqn.to_string(), nsid.to_string());
             let labels = [("subsystem", nqn.as_str()), ("nsid", nsid.as_str())];
             reporter.gauge(&families::LEFT_OUT, &labels, *count as u64);
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn reactors_that_make_no_rounds_are_not_alive() {
-        let (_, outlook) = watch::channel(Arc::default());
+        let (_, health) = watch::channel(Arc::default());
         let panics = Arc::new(Panics::new(true));
         let (mailbox, _inbox) = Mailbox::new().unwrap();
         let reactor = Arc::new(ReactorCounters::default());
@@ -168,7 +168,7 @@ mod tests {
             vec![Arc::clone(&reactor)],
             &[],
             &panics,
-            outlook,
+            health,
             &vec![mailbox].into(),
             &Audit::default(),
         );

@@ -185,13 +185,13 @@ mod tests {
         let providers: [Arc<dyn Provider>; 1] = [Arc::new(Soft::default())];
         let panics = Arc::new(Panics::new(true));
         let mailboxes = Vec::new().into();
-        let (_, outlook) = tokio::sync::watch::channel(Arc::default());
+        let (_, health) = tokio::sync::watch::channel(Arc::default());
         let observed = Observed::new(
             &Arc::default(),
             vec![reactor],
             &providers,
             &panics,
-            outlook,
+            health,
             &mailboxes,
             &crate::audit::Audit::default(),
         );

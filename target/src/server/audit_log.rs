@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::error::StartError;
 use super::missing::MissingParts;
 use crate::audit::{Audit, Changed, Event};
-use crate::outlook::Thing;
+use crate::health::Thing;
 use crate::registry::ControlMessage;
 
 /// Time for destinations to write remaining events at shutdown.

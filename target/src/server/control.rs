@@ -32,7 +32,7 @@ use super::startup::open_all;
 use super::watching::Watch;
 use crate::audit::Audit;
 use crate::exposition::Observed;
-use crate::outlook::Outlook;
+use crate::health::Health;
 use crate::panics::Part;
 use crate::registry::{ControlMessage, Mailbox, Message, Registry};
 
@@ -70,7 +70,7 @@ enum Input {
 pub(super) struct Started {
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) listening: Vec<(cairn_config::Listener, SocketAddr)>,
-    pub(super) outlook: watch::Receiver<Arc<Outlook>>,
+    pub(super) health: watch::Receiver<Arc<Health>>,
     pub(super) metrics: Option<SocketAddr>,
     pub(super) observed: Arc<Observed>,
 }
@@ -135,10 +135,10 @@ impl Control {
             authenticator,
             &messages_out,
         );
-        let (missing, outlook) = MissingParts::new(clock.clone());
+        let (missing, health) = MissingParts::new(clock.clone());
         let (providers, panics) = (&start.providers, jobs.panics());
         let observed = Arc::new(Observed::new(
-            &registry, counters, providers, panics, outlook, &mailboxes, &audit,
+            &registry, counters, providers, panics, health, &mailboxes, &audit,
         ));
         let exports = Exports::new(registry, parts, config.target.poll_drives);
         let service = Service {
@@ -196,7 +196,7 @@ impl Control {
             listening: listening
                 .map(|open| (open.config.clone(), open.address()))
                 .collect(),
-            outlook: self.service.missing.outlook(),
+            health: self.service.missing.health(),
             metrics: self.service.metrics.address(),
             observed: Arc::clone(&self.observed),
         }

@@ -8,7 +8,7 @@ use cairn_disk::OpenError;
 use cairn_rdma::FabricError;
 use nvme_auth::SecretError;
 
-use crate::outlook::Place;
+use crate::health::Place;
 
 /// Reason why a target cannot start.
 #[derive(Debug, thiserror::Error)]

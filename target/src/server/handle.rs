@@ -15,9 +15,9 @@ use super::listeners::{Drained, Which};
 use super::lookup::at_place;
 use super::reload::{Extent, Reloading};
 use crate::audit::Audit;
+use crate::health::Missing;
 use crate::metrics::ReactorCounters;
 use crate::namespace::Entry;
-use crate::outlook::Missing;
 use crate::registry::SubsystemShared;
 
 /// Function that creates the companion task.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use cairn_config::{Config, Nqn};
 
 use super::error::StartError;
-use crate::outlook::{Place, Thing};
+use crate::health::{Place, Thing};
 
 pub(super) fn of_nqn<'a>(config: &'a Config, nqn: &Nqn) -> Option<&'a cairn_config::Subsystem> {
     config.subsystems.iter().find(|one| one.nqn == *nqn)

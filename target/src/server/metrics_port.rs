@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::error::StartError;
 use super::missing::MissingParts;
 use crate::exposition::{MetricsServer, Observed};
-use crate::outlook::Thing;
+use crate::health::Thing;
 
 /// Server of the metrics page, if configured.
 pub(super) struct MetricsPort {

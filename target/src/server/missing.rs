@@ -22,7 +22,7 @@ use super::arrivals::Arrivals;
 use super::error::StartError;
 use super::exports::{Exports, Refused};
 use super::opening::{Late, Openings};
-use crate::outlook::{Missing, Outlook, Place, Thing};
+use crate::health::{Health, Missing, Place, Thing};
 
 /// First interval between attempts.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -39,27 +39,27 @@ pub(super) struct MissingParts {
     all: Vec<Missing>,
     pause: Duration,
     next_try: Option<Instant>,
-    outlook: watch::Sender<Arc<Outlook>>,
+    health: watch::Sender<Arc<Health>>,
     arrivals: Arrivals,
     clock: Clock,
 }
 
 impl MissingParts {
-    pub(super) fn new(clock: Clock) -> (Self, watch::Receiver<Arc<Outlook>>) {
-        let (outlook, seen) = watch::channel(Arc::default());
+    pub(super) fn new(clock: Clock) -> (Self, watch::Receiver<Arc<Health>>) {
+        let (health, seen) = watch::channel(Arc::default());
         let parts = Self {
             all: Vec::new(),
             pause: PAUSE_FIRST,
             next_try: None,
-            outlook,
+            health,
             arrivals: Arrivals::default(),
             clock,
         };
         (parts, seen)
     }
 
-    pub(super) fn outlook(&self) -> watch::Receiver<Arc<Outlook>> {
-        self.outlook.subscribe()
+    pub(super) fn health(&self) -> watch::Receiver<Arc<Health>> {
+        self.health.subscribe()
     }
 
     pub(super) fn all(&self) -> &[Missing] {
@@ -181,14 +181,14 @@ impl MissingParts {
             let pools = subsystem.pools.iter();
             pools.map(|pool| ((subsystem.nqn, pool.like.nsid), pool.left_out.len()))
         });
-        let outlook = Outlook {
+        let health = Health {
             left_out: directories.collect(),
             subsystems: exports.len(),
             namespaces: exports.namespaces().count(),
             addresses,
             missing: self.all.clone(),
         };
-        self.outlook.send_replace(Arc::new(outlook));
+        self.health.send_replace(Arc::new(health));
         self.pause = PAUSE_FIRST;
         self.try_later();
         self.await_arrivals(config, openings);

@@ -42,7 +42,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
 use crate::audit::Audit;
-use crate::outlook::Outlook;
+use crate::health::Health;
 use control::{Control, Order, Start, Started};
 use reactors::Reactors;
 use reload::Reloading;
@@ -179,8 +179,8 @@ impl Target {
     }
 
     /// Returns the served and missing parts of the configuration, updated at each change.
-    pub(crate) fn outlook(&self) -> watch::Receiver<Arc<Outlook>> {
-        self.started.outlook.clone()
+    pub(crate) fn health(&self) -> watch::Receiver<Arc<Health>> {
+        self.started.health.clone()
     }
 
     /// Address of the metrics port at the start, if any.

@@ -18,8 +18,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::error::StartError;
 use super::exports::{Exports, Replaced};
 use super::lookup::at_place;
+use crate::health::Place;
 use crate::namespace::Namespace;
-use crate::outlook::Place;
 use crate::panics::{Part, confine_part};
 
 /// Deadline for a disk to open or report its size.

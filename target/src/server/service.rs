@@ -18,7 +18,7 @@ use super::metrics_port::MetricsPort;
 use super::missing::MissingParts;
 use super::opening::{Found, Openings};
 use super::restart::Fixed;
-use crate::outlook::{Place, Thing};
+use crate::health::{Place, Thing};
 
 /// Configuration in force, and the owners of the parts that serve it.
 pub(super) struct Service {
@@ -39,7 +39,7 @@ pub(super) struct Service {
 
 impl Service {
     /// Publishes the served and missing parts and watches for the missing ones.
-    pub(super) fn publish_outlook(&mut self) {
+    pub(super) fn publish_health(&mut self) {
         let addresses = self.listeners.addresses();
         let (config, exports) = (&self.config, &self.exports);
         self.missing
@@ -59,7 +59,7 @@ impl Service {
     /// Updates the missing parts after a destination failed, recovered or was removed.
     pub(super) fn audit_changed(&mut self) {
         self.audit.update(&mut self.missing);
-        self.publish_outlook();
+        self.publish_health();
     }
 
     /// Retries missing addresses, and begins to open missing disks.
@@ -93,7 +93,7 @@ impl Service {
         }
         if has_changed {
             self.update_discovery();
-            self.publish_outlook();
+            self.publish_health();
         }
     }
 
@@ -125,7 +125,7 @@ impl Service {
         let is_added = |thing: &Thing| thing.place().is_some_and(|at| added.contains(&at));
         self.missing.retain(|thing| !is_added(thing));
         if self.missing.all().len() != before {
-            self.publish_outlook();
+            self.publish_health();
         } else {
             self.missing.await_arrivals(&self.config, &self.openings);
         }

@@ -11,8 +11,8 @@ use super::lookup::missing_pools;
 use super::opening::{Found, Returned};
 use super::runtime;
 use super::service::Service;
+use crate::health::{Place, Thing};
 use crate::namespace::Namespace;
-use crate::outlook::{Place, Thing};
 
 /// Opens the configured parts of a service. Without `is_patient`, a missing part is an error. An
 /// order can only be to stop, and ends the start.
@@ -54,7 +54,7 @@ pub(super) fn open_all<T>(
     service.apply_audit(&config)?;
     service.audit.begin();
     service.update_discovery();
-    service.publish_outlook();
+    service.publish_health();
     Ok(())
 }
 

@@ -19,8 +19,8 @@ use super::error::StartError;
 use super::jobs::Job;
 use super::lookup::{at_place, by_nsid, of_nqn};
 use crate::ana::ListenerShared;
+use crate::health::Place;
 use crate::namespace::Namespace;
-use crate::outlook::Place;
 use crate::registry::{Activity, HostKeys, Registry, SubsystemShared};
 
 pub(crate) use backend::{check_count, try_backend};

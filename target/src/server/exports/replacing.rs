@@ -13,8 +13,8 @@ use nvme_proto::wire::feature::WriteProtectionState;
 
 use super::super::error::ReloadError;
 use super::super::lookup::at_place;
+use crate::health::Place;
 use crate::namespace::Namespace;
-use crate::outlook::Place;
 
 /// Places of replaced namespaces.
 pub(crate) type Replaced = HashSet<Place>;

@@ -8,8 +8,8 @@ use cairn_config::Config;
 use super::super::error::{ReloadError, StartError};
 use super::super::lookup::at_place;
 use super::super::service::Service;
+use crate::health::{Place, Thing};
 use crate::namespace::Namespace;
-use crate::outlook::{Place, Thing};
 
 /// Part of a configuration that a reload examines.
 pub(crate) enum Extent {
@@ -76,7 +76,7 @@ impl Step {
             }
         }
         service.config = config;
-        service.publish_outlook();
+        service.publish_health();
         // Cause: a request of the control socket; needs no rate limit.
         tracing::info!("configuration reloaded");
         Ok(())

@@ -20,7 +20,7 @@ use super::flushing::Flushes;
 use super::keys::SubsystemKeys;
 use super::opening::Found;
 use super::service::Service;
-use crate::outlook::{Place, Thing};
+use crate::health::{Place, Thing};
 
 pub(crate) use extent::{Extent, Step};
 

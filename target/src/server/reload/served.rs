@@ -11,8 +11,8 @@ use super::super::flushing::Flushes;
 use super::super::lookup::at_place;
 use super::super::service::Service;
 use super::extent::Extent;
+use crate::health::Place;
 use crate::namespace::Namespace;
-use crate::outlook::Place;
 use crate::registry::Scope;
 
 /// Namespace as served before a reload.

@@ -11,8 +11,8 @@ use super::super::keys::SubsystemKeys;
 use super::super::listeners::OpenListener;
 use super::super::lookup::missing_pools;
 use super::super::service::Service;
+use crate::health::{Place, Thing};
 use crate::namespace::Namespace;
-use crate::outlook::{Place, Thing};
 
 /// Disks opened and measured for a configuration.
 pub(super) struct Opened {
@@ -70,7 +70,7 @@ pub(super) fn apply(
     listeners.change_ana(&service.config, &config, &service.exports);
     service.config = config;
     service.update_discovery();
-    service.publish_outlook();
+    service.publish_health();
     // Cause: a reload; needs no rate limit.
     tracing::info!("configuration reloaded");
     Ok(())

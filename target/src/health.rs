@@ -28,7 +28,7 @@ pub(crate) struct Missing {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Outlook {
+pub(crate) struct Health {
     pub(crate) subsystems: usize,
     pub(crate) namespaces: usize,
     pub(crate) addresses: Vec<SocketAddr>,
@@ -75,7 +75,7 @@ impl fmt::Display for Thing {
     }
 }
 
-impl fmt::Display for Outlook {
+impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = |number: usize, noun: &str, plural: &str| {
             format!("{number} {noun}{}", if number == 1 { "" } else { plural })
