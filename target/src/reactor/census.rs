@@ -86,8 +86,8 @@ impl Reactor {
 
     fn enter_changes(&mut self, qpair: QpairId) {
         if self.queues.qpairs.get(qpair).is_none() {
-            for remains in &mut self.control.remains {
-                remains.enter_changes(qpair);
+            for orphans in &mut self.control.orphans {
+                orphans.enter_changes(qpair);
             }
             return;
         }

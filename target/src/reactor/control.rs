@@ -8,7 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::Sizes;
 use super::census::Census;
-use super::remains::Remains;
+use super::orphans::Orphans;
 use super::settling::Unsettled;
 use crate::audit::Audit;
 use crate::ids::QpairId;
@@ -29,7 +29,7 @@ pub(super) struct Control {
     /// Changed decisions that wait for older commands.
     pub(super) unsettled: Vec<Unsettled>,
     /// Commands at disks, started by reactors that panicked on this thread.
-    pub(super) remains: Vec<Remains>,
+    pub(super) orphans: Vec<Orphans>,
     pub(super) peer_limit: PeerLimit,
     pub(super) events: Vec<Event>,
     /// True if the reactor ends once all its queues are closed.
@@ -56,7 +56,7 @@ impl Control {
             audit,
             censuses: Vec::new(),
             unsettled: Vec::new(),
-            remains: Vec::new(),
+            orphans: Vec::new(),
             peer_limit: PeerLimit::default(),
             events: Vec::new(),
             stopping: false,

@@ -37,13 +37,13 @@ mod limited;
 mod lines;
 mod older;
 mod ordering;
+mod orphans;
 mod overdue;
 mod plan;
 mod port;
 mod queues;
 mod rebuild;
 mod receive;
-mod remains;
 mod respond;
 mod retry;
 mod sent;
@@ -136,7 +136,7 @@ impl Reactor {
         let mut contention = Contention::default();
         while !(self.control.stopping
             && self.queues.qpairs.len() == 0
-            && self.control.remains.is_empty())
+            && self.control.orphans.is_empty())
         {
             let now = self.time.clock.now();
             if contention.core_is_shared(now) {
@@ -478,7 +478,7 @@ impl Reactor {
         let pass_by = (!self.io.awaiting_buffer.is_empty()).then_some(self.time.now.at + PASS_BY);
         let shed = self.queues.lines.keep_receives();
         let shed = shed.then_some(self.time.now.at + STUCK_AFTER);
-        let remains = self.next_look_at_remains();
+        let orphans = self.next_look_at_orphans();
         let at = |ns: u64| {
             let from_now = ns.saturating_sub(self.time.now.ns);
             self.time.now.at + Duration::from_nanos(from_now)
@@ -493,7 +493,7 @@ impl Reactor {
             self.io.older.next(&self.queues.requests, &self.time.now),
             pass_by,
             shed,
-            remains,
+            orphans,
         ];
         let mut deadline = timers.into_iter().flatten().min();
         for (index, port) in self.queues.ports.iter_mut().enumerate() {

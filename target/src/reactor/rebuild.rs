@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Reactor;
 use super::ordering;
-use super::remains::{LOOK_INTERVAL, Lost, Remains};
+use super::orphans::{LOOK_INTERVAL, Lost, Orphans};
 use super::start::Start;
 use crate::ids::QpairId;
 use crate::panics::{Panic, REPORT};
@@ -17,7 +17,7 @@ use crate::request::{Request, RequestId, Stage};
 const DISKS_WAIT: Duration = Duration::from_millis(250);
 
 /// Maximum number of replaced reactors that wait for disks and keep their memory.
-const REMAINS_MAX: usize = 4;
+const ORPHANS_MAX: usize = 4;
 
 #[derive(Debug, Default)]
 struct Losses {
@@ -43,22 +43,22 @@ impl Reactor {
         self.retire_strays(&queues);
         self.control.inbox.unload_all();
         let (sources, epoch) = (self.io.disks.sources(), self.io.disks.epoch());
-        let mut remains = Remains {
+        let mut orphans = Orphans {
             ring: self.io.ring,
             requests: self.queues.requests,
             disks: self.io.disks,
             queues,
         };
-        remains.cancel()?;
-        remains.wait_until(Instant::now() + DISKS_WAIT)?;
-        losses.commands = remains.commands();
-        if !remains.is_over() {
-            if self.control.remains.len() == REMAINS_MAX {
+        orphans.cancel()?;
+        orphans.wait_until(Instant::now() + DISKS_WAIT)?;
+        losses.commands = orphans.commands();
+        if !orphans.is_over() {
+            if self.control.orphans.len() == ORPHANS_MAX {
                 return Err(io::Error::other(format!(
-                    "disks keep the memory of {REMAINS_MAX} reactors that panicked before"
+                    "disks keep the memory of {ORPHANS_MAX} reactors that panicked before"
                 )));
             }
-            self.control.remains.push(remains);
+            self.control.orphans.push(orphans);
         }
         let mut new = Self::new(Start {
             index: self.control.index,
@@ -81,7 +81,7 @@ impl Reactor {
         new.queues.qpairs = Qpairs::after(&self.queues.qpairs);
         new.control.censuses = self.control.censuses;
         new.control.unsettled = self.control.unsettled;
-        new.control.remains = self.control.remains;
+        new.control.orphans = self.control.orphans;
         new.queues.draining = self.queues.draining;
         new.control.stopping = self.control.stopping;
         if self.queues.qpairs.len() > 0 {
@@ -108,9 +108,9 @@ impl Reactor {
     fn retire_strays(&self, queues: &[Lost]) {
         let waiting = self
             .control
-            .remains
+            .orphans
             .iter()
-            .flat_map(|remains| &remains.queues);
+            .flat_map(|orphans| &orphans.queues);
         let known: HashSet<QpairId> = waiting.chain(queues).map(|queue| queue.qpair).collect();
         for subsystem in self.control.registry.all() {
             let mut strays = subsystem.queues_on(self.control.index);
@@ -153,28 +153,28 @@ impl Reactor {
     }
 
     pub(super) fn collect_remains(&mut self) {
-        if self.control.remains.is_empty() {
+        if self.control.orphans.is_empty() {
             return;
         }
-        self.control.remains.retain_mut(|remains| {
-            if let Err(error) = remains.collect() {
+        self.control.orphans.retain_mut(|orphans| {
+            if let Err(error) = orphans.collect() {
                 panic!("io_uring of a reactor that panicked no longer waits: {error}");
             }
-            !remains.is_over()
+            !orphans.is_over()
         });
         self.show_orphans();
     }
 
-    pub(super) fn next_look_at_remains(&self) -> Option<Instant> {
-        (!self.control.remains.is_empty()).then(|| self.time.now.at + LOOK_INTERVAL)
+    pub(super) fn next_look_at_orphans(&self) -> Option<Instant> {
+        (!self.control.orphans.is_empty()).then(|| self.time.now.at + LOOK_INTERVAL)
     }
 
     fn show_orphans(&self) {
         let commands = self
             .control
-            .remains
+            .orphans
             .iter()
-            .map(Remains::commands)
+            .map(Orphans::commands)
             .sum::<usize>();
         self.queues.counters.orphans.set(commands as u64);
     }

@@ -54,7 +54,7 @@ impl Reactor {
     pub(super) fn answer_settled(&mut self) {
         let (queues, disks) = (&self.queues, &self.io.disks);
         let requests = &queues.requests;
-        if self.control.unsettled.is_empty() || !self.control.remains.is_empty() {
+        if self.control.unsettled.is_empty() || !self.control.orphans.is_empty() {
             return;
         }
         self.control.unsettled.retain(|unsettled| {

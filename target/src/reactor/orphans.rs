@@ -2,7 +2,7 @@
 //!
 //! No work of a reactor with a broken invariant continues. Its endpoints are closed first, so that
 //! devices transfer no more data. Disks still write read data into its memory, so its ring and
-//! memory remain until the last command has ended ([`Remains`]). Operations not yet submitted have
+//! memory remain until the last command has ended ([`Orphans`]). Operations not yet submitted have
 //! lost their files.
 //!
 //! Until then the queues of these commands count as connected: changes of the host's next
@@ -42,14 +42,14 @@ impl Lost {
     }
 }
 
-pub(super) struct Remains {
+pub(super) struct Orphans {
     pub(super) ring: Ring,
     pub(super) requests: RequestTable,
     pub(super) disks: Disks,
     pub(super) queues: Vec<Lost>,
 }
 
-impl Remains {
+impl Orphans {
     pub(super) fn cancel(&mut self) -> io::Result<()> {
         self.ring.remove_all_files()?;
         for id in self.queues.iter().flat_map(|queue| &queue.commands) {
