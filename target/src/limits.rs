@@ -4,7 +4,7 @@
 //! tokens. A bucket's state is the time up to which all tokens are taken. It is ahead of the clock
 //! by at most the costs of the waiting commands, and behind it by at most the burst.
 //!
-//! A reactor takes slices of at least [`SLICE_NS`] tokens into a [`Purse`], from which it charges
+//! A reactor takes slices of at least [`SLICE_NS`] tokens into a [`Tokens`], from which it charges
 //! single commands. A slice taken in advance can be used once its time has come.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -150,7 +150,7 @@ fn price(share: u64, per_second: u64) -> u64 {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Purse {
+pub(crate) struct Tokens {
     /// Value of `Limiter::changes` when tokens were last taken.
     changes: u32,
     /// Unused tokens by bucket, in [`PARTS`] of a nanosecond.
@@ -161,7 +161,7 @@ pub(crate) struct Purse {
     awaited: [bool; RATES],
 }
 
-impl Purse {
+impl Tokens {
     /// Takes tokens for a command from all its buckets. `Err`: time of the next attempt, in
     /// nanoseconds.
     pub(crate) fn provide(
@@ -252,7 +252,7 @@ mod tests {
 
     /// Records (time, bytes).
     struct Hungry {
-        purse: Purse,
+        tokens: Tokens,
         next: usize,
         at_ns: u64,
         done: Vec<(u64, u64)>,
@@ -268,9 +268,9 @@ mod tests {
             }
             let bytes = sizes[next.next % sizes.len()];
             let bill = Bill::new(bytes, 0);
-            match next.purse.provide(limiter, &bill, now) {
+            match next.tokens.provide(limiter, &bill, now) {
                 Ok(()) => {
-                    next.purse.pay(limiter, &bill);
+                    next.tokens.pay(limiter, &bill);
                     next.done.push((now, bytes));
                     next.next += 1;
                 }
@@ -284,7 +284,7 @@ mod tests {
 
     fn hungry(count: usize, at_ns: u64) -> Vec<Hungry> {
         let one = |number: usize| Hungry {
-            purse: Purse::default(),
+            tokens: Tokens::default(),
             next: number,
             at_ns,
             done: Vec::new(),
@@ -393,16 +393,16 @@ mod tests {
     #[test]
     fn what_was_saved_for_a_command_that_is_gone_is_no_burst() {
         let limiter = Limiter::new(&limits(None, Some(1 << 20), BURST_DEFAULT));
-        let (mut purse, mut now) = (Purse::default(), SECOND);
+        let (mut tokens, mut now) = (Tokens::default(), SECOND);
         let bill = Bill::new(0, 8 << 20);
         while now < 8 * SECOND {
-            now = purse.provide(&limiter, &bill, now).unwrap_err();
+            now = tokens.provide(&limiter, &bill, now).unwrap_err();
         }
-        purse.clip();
+        tokens.clip();
         let small = Bill::new(4096, 0);
         let mut done = 0;
-        while purse.provide(&limiter, &small, now).is_ok() {
-            purse.pay(&limiter, &small);
+        while tokens.provide(&limiter, &small, now).is_ok() {
+            tokens.pay(&limiter, &small);
             done += 1;
         }
         assert!(done <= 8, "{done} commands of 4 ms each at once");
@@ -411,15 +411,15 @@ mod tests {
     #[test]
     fn a_change_takes_effect_at_once() {
         let limiter = Limiter::new(&limits(Some(1), None, BURST_DEFAULT));
-        let (mut purse, bill) = (Purse::default(), Bill::new(512, 0));
+        let (mut tokens, bill) = (Tokens::default(), Bill::new(512, 0));
         let mut now = SECOND;
         while now < SECOND * 3 / 2 {
-            now = purse.provide(&limiter, &bill, now).unwrap_err();
+            now = tokens.provide(&limiter, &bill, now).unwrap_err();
         }
         limiter.set(&limits(Some(1_000_000), None, BURST_DEFAULT));
         let mut done = 0;
-        while purse.provide(&limiter, &bill, now).is_ok() {
-            purse.pay(&limiter, &bill);
+        while tokens.provide(&limiter, &bill, now).is_ok() {
+            tokens.pay(&limiter, &bill);
             done += 1;
         }
         assert!(
@@ -428,7 +428,7 @@ mod tests {
         );
         limiter.set(&Limits::default());
         assert!(!limiter.is_limited());
-        assert_eq!(purse.provide(&limiter, &bill, now), Ok(()));
+        assert_eq!(tokens.provide(&limiter, &bill, now), Ok(()));
     }
 
     #[test]

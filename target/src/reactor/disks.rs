@@ -12,7 +12,7 @@ use nvme_proto::wire::Status;
 
 use super::entrance::Entrance;
 use super::port::PORTS_MAX;
-use crate::limits::Purse;
+use crate::limits::Tokens;
 use crate::metrics::NamespaceCounters;
 use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::qpair::Association;
@@ -42,7 +42,7 @@ pub(crate) struct Disk {
     pub(super) held: usize,
     /// Last start of a command while others waited for requests.
     pub(super) last_begun: Option<Instant>,
-    pub(super) purse: Purse,
+    pub(super) tokens: Tokens,
     pub(super) entrance: Box<Entrance>,
     /// Age of the oldest command, in nanoseconds.
     oldest_ns: u64,
@@ -150,7 +150,7 @@ struct Table {
     /// Indexed by NSID - 1.
     disks: Vec<Slot>,
     counters: Arc<IoCounters>,
-    purse: Purse,
+    tokens: Tokens,
     active: u32,
     /// True if listed in [`Disks::busy`].
     busy: bool,
@@ -295,7 +295,7 @@ impl Disks {
             users: 0,
             held: 0,
             last_begun: None,
-            purse: Purse::default(),
+            tokens: Tokens::default(),
             entrance: Box::new(Entrance::new(self.reactor, &namespace.depth)),
             oldest_ns: 0,
             retired: false,
@@ -426,8 +426,8 @@ impl Disks {
         table.find(&of.controller, nsid)
     }
 
-    pub(super) fn purse(&mut self, subsystem: u32) -> &mut Purse {
-        &mut self.tables[subsystem as usize].purse
+    pub(super) fn tokens(&mut self, subsystem: u32) -> &mut Tokens {
+        &mut self.tables[subsystem as usize].tokens
     }
 
     #[inline]

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use super::disks::Disks;
 use crate::ids::{QpairId, ShareId};
-use crate::limits::Purse;
+use crate::limits::Tokens;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
 /// Divisor of the total: a namespace with at most this part counts as small.
@@ -53,7 +53,7 @@ struct Share {
     /// Last start of a command while others waited for requests.
     last_begun: Option<Instant>,
     /// Tokens taken under the host's rate limits, by subsystem.
-    purses: Vec<(u32, Purse)>,
+    tokens: Vec<(u32, Tokens)>,
 }
 
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl Shares {
                 queues: Vec::new(),
                 held: 0,
                 last_begun: None,
-                purses: Vec::new(),
+                tokens: Vec::new(),
             });
             id
         });
@@ -118,14 +118,14 @@ impl Shares {
         }
     }
 
-    pub(super) fn purse(&mut self, id: ShareId, subsystem: u32) -> &mut Purse {
-        let purses = &mut self.share(id).purses;
-        let known = purses.iter().position(|(of, _)| *of == subsystem);
+    pub(super) fn tokens(&mut self, id: ShareId, subsystem: u32) -> &mut Tokens {
+        let tokens = &mut self.share(id).tokens;
+        let known = tokens.iter().position(|(of, _)| *of == subsystem);
         let at = known.unwrap_or_else(|| {
-            purses.push((subsystem, Purse::default()));
-            purses.len() - 1
+            tokens.push((subsystem, Tokens::default()));
+            tokens.len() - 1
         });
-        &mut purses[at].1
+        &mut tokens[at].1
     }
 
     pub(super) fn count(&self) -> usize {

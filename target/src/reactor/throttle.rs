@@ -7,7 +7,7 @@ use super::io::Io;
 use super::ordering;
 use super::queues::{Queues, Wait};
 use super::time::Now;
-use crate::limits::{Bill, Limiter, Purse};
+use crate::limits::{Bill, Limiter, Tokens};
 use crate::request::{Request, RequestId, Task};
 use cairn_disk::BlockOp;
 use nvme_proto::io::OperationKind;
@@ -45,26 +45,26 @@ fn each_limit(
     queues: &Queues,
     io: &mut Io,
     id: RequestId,
-    mut each: impl FnMut(&Limiter, &mut Purse),
+    mut each: impl FnMut(&Limiter, &mut Tokens),
 ) {
     let disk = queues.requests[id].disk;
     let disk = &mut io.disks[disk.expect("a command with a limit has a disk")];
-    each(&disk.namespace.limiter, &mut disk.purse);
+    each(&disk.namespace.limiter, &mut disk.tokens);
     let association = queues.association(id);
     let (subsystem, controller) = (&association.subsystem, &association.controller);
     let share = queues.qpairs[queues.requests[id].qpair].share;
     if let Some(share) = share.filter(|_| controller.limiter.is_limited()) {
-        each(&controller.limiter, io.shares.purse(share, subsystem.id));
+        each(&controller.limiter, io.shares.tokens(share, subsystem.id));
     }
     if subsystem.limiter.is_limited() {
-        each(&subsystem.limiter, io.disks.purse(subsystem.id));
+        each(&subsystem.limiter, io.disks.tokens(subsystem.id));
     }
 }
 
 fn is_awaited(queues: &Queues, io: &mut Io, id: RequestId, bill: &Bill) -> bool {
     let mut awaited = false;
-    each_limit(queues, io, id, |limiter, purse| {
-        awaited |= purse.is_awaited(limiter, bill);
+    each_limit(queues, io, id, |limiter, tokens| {
+        awaited |= tokens.is_awaited(limiter, bill);
     });
     awaited
 }
@@ -78,8 +78,8 @@ fn try_pay(
     bill: &Bill,
 ) -> Result<u64, u64> {
     let mut at = 0;
-    each_limit(queues, io, id, |limiter, purse| {
-        if let Err(then) = purse.provide(limiter, bill, now.ns) {
+    each_limit(queues, io, id, |limiter, tokens| {
+        if let Err(then) = tokens.provide(limiter, bill, now.ns) {
             at = at.max(then);
         }
     });
@@ -87,9 +87,9 @@ fn try_pay(
         return Err(at);
     }
     let mut cost_ns = 0;
-    each_limit(queues, io, id, |limiter, purse| {
+    each_limit(queues, io, id, |limiter, tokens| {
         // Cost of the widest limit, which most queues share.
-        match purse.pay(limiter, bill) {
+        match tokens.pay(limiter, bill) {
             0 => {}
             cost => cost_ns = cost,
         }
@@ -124,7 +124,7 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
         request.door = request.door.limited();
     }
     if io.limited.is_empty() {
-        each_limit(queues, io, id, |_, purse| purse.forget_awaited());
+        each_limit(queues, io, id, |_, tokens| tokens.forget_awaited());
     }
     if !io.limited.has_line(line.0, line.1) && !is_awaited(queues, io, id, &bill) {
         match try_pay(queues, io, now, id, &bill) {
@@ -146,7 +146,7 @@ fn serve_lines(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     io.limited.next_ns = u64::MAX;
     for at in 0..io.limited.len() {
         if let Some(id) = io.limited.line(at).front() {
-            each_limit(queues, io, id, |_, purse| purse.forget_awaited());
+            each_limit(queues, io, id, |_, tokens| tokens.forget_awaited());
         }
     }
     let mut any = false;
@@ -209,9 +209,9 @@ pub(super) fn take_out(
     io.limited
         .take_out(&mut queues.requests, goes, |id| gone.push(id));
     for id in gone {
-        each_limit(queues, io, id, |_, purse| {
-            purse.clip();
-            purse.forget_awaited();
+        each_limit(queues, io, id, |_, tokens| {
+            tokens.clip();
+            tokens.forget_awaited();
         });
         each(id);
     }
