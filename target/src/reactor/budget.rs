@@ -1,11 +1,11 @@
-//! Connections and non-I/O commands within the token bucket of their address ([`super::accounts`]):
+//! Connections and non-I/O commands within the token bucket of their address ([`super::payer_buckets`]):
 //! they lock, allocate and compute, and a flood of them must not delay other hosts' I/O.
 
 use std::time::Instant;
 
-use super::accounts::{self, Waiting};
 use super::io::Io;
 use super::lines::Capsule;
+use super::payer_buckets::{self, Waiting};
 use super::queues::Queues;
 use super::sent;
 use super::time::Now;
@@ -45,12 +45,12 @@ impl Reactor {
     }
 
     pub(super) fn enter_connection(&mut self, admitted: Box<Admitted>) {
-        let (accounts, now_ns) = (&mut self.queues.accounts, self.time.now.ns);
+        let (payer_buckets, now_ns) = (&mut self.queues.payer_buckets, self.time.now.ns);
         let payer = admitted.place.payer();
-        if self.queues.draining || accounts.may_connect(payer, now_ns) {
+        if self.queues.draining || payer_buckets.may_connect(payer, now_ns) {
             return self.accept(*admitted);
         }
-        accounts.wait(payer, Waiting::Connection(admitted), now_ns);
+        payer_buckets.wait(payer, Waiting::Connection(admitted), now_ns);
     }
 
     /// Charges a connection whose peer has confirmed it: its address is not forged.
@@ -58,17 +58,17 @@ impl Reactor {
         let place = &mut self.queues.qpairs[qpair].place;
         place.confirm();
         let (payer, now_ns) = (place.payer(), self.time.now.ns);
-        self.queues.accounts.pay_connection(payer, now_ns);
+        self.queues.payer_buckets.pay_connection(payer, now_ns);
     }
 
     /// Resumes queued work that the buckets allow; returns whether there was any.
     #[inline(always)]
-    pub(super) fn serve_accounts(&mut self) -> bool {
-        self.queues.accounts.begin_round(self.time.now.ns) && self.go_on_with_accounts()
+    pub(super) fn serve_payer_buckets(&mut self) -> bool {
+        self.queues.payer_buckets.begin_round(self.time.now.ns) && self.go_on_with_buckets()
     }
 
     #[cold]
-    fn go_on_with_accounts(&mut self) -> bool {
+    fn go_on_with_buckets(&mut self) -> bool {
         let mut any = false;
         while let Some(next) = next(&mut self.queues, &self.io, &self.time.now) {
             any = true;
@@ -85,28 +85,28 @@ impl Reactor {
 }
 
 fn next(queues: &mut Queues, io: &Io, now: &Now) -> Option<Waiting> {
-    let mut accounts = std::mem::take(&mut queues.accounts);
-    let next = accounts.next(now.ns, |capsule| {
+    let mut payer_buckets = std::mem::take(&mut queues.payer_buckets);
+    let next = payer_buckets.next(now.ns, |capsule| {
         admission::may_begin(queues, io, capsule.qpair, 0)
     });
-    queues.accounts = accounts;
+    queues.payer_buckets = payer_buckets;
     next
 }
 
 /// Schedules a non-I/O command for execution if its payer's bucket allows it; otherwise queues its
 /// capsule and frees the request.
 pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
-    queues.accounts.arrived();
+    queues.payer_buckets.arrived();
     let (qpair, slot) = (queues.requests[id].qpair, queues.requests[id].receive);
     let payer = queues.qpairs[qpair].place.payer();
-    if queues.accounts.pays(payer, now.ns) {
+    if queues.payer_buckets.pays(payer, now.ns) {
         return queues.execute_later(id);
     }
     // A queued capsule keeps its receive slot for in-capsule data. If slots are short, it is
     // executed instead.
     let port = queues.qpairs[qpair].port;
     if slot.is_some() && admission::receives_are_short(queues, port) {
-        queues.accounts.charge(payer, now.ns);
+        queues.payer_buckets.charge(payer, now.ns);
         return queues.execute_later(id);
     }
     let command = queues.command(id);
@@ -120,14 +120,14 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
     command.request.take_permit().deferred();
     sent::free(command, io);
     let waiting = Waiting::Capsule(capsule);
-    queues.accounts.wait(payer, waiting, now.ns);
+    queues.payer_buckets.wait(payer, waiting, now.ns);
 }
 
 /// Drops the queued commands of a queue pair and returns their receive slots.
 pub(super) fn drop_of(queues: &mut Queues, qpair: QpairId) -> Vec<u32> {
     let gone = queues
-        .accounts
-        .take_out(|waiting| accounts::is_of(waiting, qpair));
+        .payer_buckets
+        .take_out(|waiting| payer_buckets::is_of(waiting, qpair));
     let slot = |waiting| match waiting {
         Waiting::Capsule(capsule) => capsule.slot,
         Waiting::Connection(_) => None,
@@ -137,10 +137,10 @@ pub(super) fn drop_of(queues: &mut Queues, qpair: QpairId) -> Vec<u32> {
 
 pub(super) fn take_connections(queues: &mut Queues, place: Option<PlaceId>) -> Vec<Admitted> {
     let goes = |waiting: &Waiting| match place {
-        Some(place) => accounts::has_place(waiting, place),
+        Some(place) => payer_buckets::has_place(waiting, place),
         None => matches!(waiting, Waiting::Connection(_)),
     };
-    let gone = queues.accounts.take_out(goes);
+    let gone = queues.payer_buckets.take_out(goes);
     let admitted = |waiting| match waiting {
         Waiting::Connection(admitted) => Some(*admitted),
         Waiting::Capsule(_) => None,

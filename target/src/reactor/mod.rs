@@ -12,7 +12,6 @@
 //! handle the other commands, [`lifecycle`] the queue pairs.
 
 mod aborts;
-mod accounts;
 mod admin;
 mod admission;
 mod auditing;
@@ -39,6 +38,7 @@ mod older;
 mod ordering;
 mod orphans;
 mod overdue;
+mod payer_buckets;
 mod plan;
 mod port;
 mod queues;
@@ -225,7 +225,7 @@ impl Reactor {
             busy |= self.check();
         }
         busy |= self.serve_limited();
-        busy |= self.serve_accounts();
+        busy |= self.serve_payer_buckets();
         self.serve_waiting(busy);
         self.flush();
         busy
@@ -273,7 +273,7 @@ impl Reactor {
         self.batch = batch;
         self.queues.counters.capsules.add(capsules);
         self.time.idle.serves(capsules);
-        self.queues.accounts.came(capsules, self.time.now.ns);
+        self.queues.payer_buckets.came(capsules, self.time.now.ns);
         count > 0
     }
 
@@ -483,12 +483,15 @@ impl Reactor {
             let from_now = ns.saturating_sub(self.time.now.ns);
             self.time.now.at + Duration::from_nanos(from_now)
         };
-        let next_ns = [self.io.limited.next_ns, self.queues.accounts.next_look()];
-        let [limited, accounts] = next_ns.map(|ns| (ns < u64::MAX).then(|| at(ns)));
+        let next_ns = [
+            self.io.limited.next_ns,
+            self.queues.payer_buckets.next_look(),
+        ];
+        let [limited, payer_buckets] = next_ns.map(|ns| (ns < u64::MAX).then(|| at(ns)));
         let timers = [
             self.tick_deadline(),
             limited,
-            accounts,
+            payer_buckets,
             self.io.retries.next(),
             self.io.older.next(&self.queues.requests, &self.time.now),
             pass_by,
@@ -567,8 +570,8 @@ impl Reactor {
         sum.queue_pairs += self.queues.qpairs.len();
         sum.requests += self.queues.requests.in_use();
         sum.buffer_bytes += self.io.arena.taken_bytes();
-        let accounts = self.queues.accounts.waiting();
-        sum.capsules += self.queues.lines.waiting() + self.queues.late.len() + accounts;
+        let payer_buckets = self.queues.payer_buckets.waiting();
+        sum.capsules += self.queues.lines.waiting() + self.queues.late.len() + payer_buckets;
         sum.receives += self
             .queues
             .ports

@@ -8,9 +8,9 @@ use cairn_rdma::{WorkStatus, peer_detail};
 use nvme_proto::controller::Completion as CommandEnd;
 use nvme_proto::transfer::DataTransfer;
 
-use super::accounts::Accounts;
 use super::command::{Command, post_outbox};
 use super::lines::{Capsule, Lines};
+use super::payer_buckets::PayerBuckets;
 use super::port::Port;
 use super::shares::Stock;
 use crate::ending::Ending;
@@ -27,7 +27,7 @@ pub(super) struct Queues {
     pub(super) requests: RequestTable,
     /// Queued capsules, at most as many as the queue pairs have entries.
     pub(super) lines: Lines,
-    pub(super) accounts: Accounts,
+    pub(super) payer_buckets: PayerBuckets,
     /// Free requests from which shares are not checked.
     pub(super) plenty: usize,
     pub(super) reserve: usize,
@@ -74,7 +74,7 @@ impl Queues {
             qpairs: Qpairs::default(),
             requests: RequestTable::new(requests),
             lines: Lines::default(),
-            accounts: Accounts::default(),
+            payer_buckets: PayerBuckets::default(),
             plenty: Stock::plenty(requests as usize, reserve),
             reserve,
             commands: List::default(),

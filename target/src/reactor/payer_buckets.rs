@@ -23,7 +23,7 @@ const EACH_NS: u64 = 500_000;
 /// Time after an I/O command during which the reactor counts as having I/O.
 const IO_LASTS_NS: u64 = 1_000_000;
 /// Maximum number of buckets; further payers share one.
-const ACCOUNTS_MAX: usize = 4096;
+const PAYERS_MAX: usize = 4096;
 
 /// Cost of a non-I/O command, in units of [`EACH_NS`].
 const COMMAND: u32 = 1;
@@ -55,15 +55,15 @@ impl Waiting {
 }
 
 #[derive(Default)]
-struct Account {
+struct PayerBucket {
     /// Time at which the bucket is full again, in nanoseconds.
-    sold_ns: u64,
+    spent_ns: u64,
     /// Last round with work of this payer, and the cost of its work in that round.
     round: (u64, u32),
     waiting: VecDeque<Waiting>,
 }
 
-impl Account {
+impl PayerBucket {
     /// `Err`: time at which the cost is allowed, in nanoseconds. `is_free`: only the limit per
     /// round applies.
     fn allows(&self, cost: u32, round: u64, now_ns: u64, is_free: bool) -> Result<(), u64> {
@@ -71,7 +71,7 @@ impl Account {
         if last == round && taken + cost > ROUND {
             return Err(now_ns);
         }
-        let until = self.sold_ns + u64::from(cost) * EACH_NS;
+        let until = self.spent_ns + u64::from(cost) * EACH_NS;
         match is_free || until <= now_ns + BURST * EACH_NS {
             true => Ok(()),
             false => Err(until - BURST * EACH_NS),
@@ -85,15 +85,15 @@ impl Account {
     }
 
     fn pay(&mut self, cost: u32, now_ns: u64) {
-        let sold = self.sold_ns.max(now_ns) + u64::from(cost) * EACH_NS;
+        let spent = self.spent_ns.max(now_ns) + u64::from(cost) * EACH_NS;
         // Work done while the bucket did not apply delays later work by at most the burst.
-        self.sold_ns = sold.min(now_ns + BURST * EACH_NS);
+        self.spent_ns = spent.min(now_ns + BURST * EACH_NS);
     }
 }
 
 #[derive(Default)]
-pub(super) struct Accounts {
-    accounts: HashMap<Payer, Account>,
+pub(super) struct PayerBuckets {
+    payer_buckets: HashMap<Payer, PayerBucket>,
     turns: VecDeque<Payer>,
     waiting: usize,
     next_ns: u64,
@@ -103,7 +103,7 @@ pub(super) struct Accounts {
     io_ns: Option<u64>,
 }
 
-impl Accounts {
+impl PayerBuckets {
     /// Returns true if queued work is due for a check.
     #[inline(always)]
     pub(super) fn begin_round(&mut self, now_ns: u64) -> bool {
@@ -140,17 +140,17 @@ impl Accounts {
     }
 
     /// Returns the payer's bucket, or the shared one if the table is full.
-    fn of(&mut self, payer: Payer, now_ns: u64) -> (Payer, &mut Account) {
+    fn of(&mut self, payer: Payer, now_ns: u64) -> (Payer, &mut PayerBucket) {
         let mut key = payer;
-        if !self.accounts.contains_key(&key) && self.accounts.len() >= ACCOUNTS_MAX {
-            let counts = |account: &Account| account.sold_ns > now_ns;
-            self.accounts
-                .retain(|_, account| !account.waiting.is_empty() || counts(account));
-            if self.accounts.len() >= ACCOUNTS_MAX {
+        if !self.payer_buckets.contains_key(&key) && self.payer_buckets.len() >= PAYERS_MAX {
+            let counts = |bucket: &PayerBucket| bucket.spent_ns > now_ns;
+            self.payer_buckets
+                .retain(|_, bucket| !bucket.waiting.is_empty() || counts(bucket));
+            if self.payer_buckets.len() >= PAYERS_MAX {
                 key = Payer::stranger(IpAddr::from([0, 0, 0, 0]));
             }
         }
-        (key, self.accounts.entry(key).or_default())
+        (key, self.payer_buckets.entry(key).or_default())
     }
 
     /// Charges a command if the payer may execute it now.
@@ -164,11 +164,10 @@ impl Accounts {
 
     fn takes(&mut self, payer: Payer, cost: u32, price: u32, now_ns: u64) -> bool {
         let (round, is_free) = (self.round, self.is_free(now_ns));
-        let (_, account) = self.of(payer, now_ns);
-        let goes =
-            account.waiting.is_empty() && account.allows(cost, round, now_ns, is_free).is_ok();
+        let (_, bucket) = self.of(payer, now_ns);
+        let goes = bucket.waiting.is_empty() && bucket.allows(cost, round, now_ns, is_free).is_ok();
         if goes {
-            account.take(cost, price, round, now_ns);
+            bucket.take(cost, price, round, now_ns);
         }
         goes
     }
@@ -176,8 +175,8 @@ impl Accounts {
     /// Charges a command that is executed although the bucket is empty.
     pub(super) fn charge(&mut self, payer: Payer, now_ns: u64) {
         let round = self.round;
-        let (_, account) = self.of(payer, now_ns);
-        account.take(COMMAND, COMMAND, round, now_ns);
+        let (_, bucket) = self.of(payer, now_ns);
+        bucket.take(COMMAND, COMMAND, round, now_ns);
     }
 
     pub(super) fn pay_connection(&mut self, payer: Payer, now_ns: u64) {
@@ -185,9 +184,9 @@ impl Accounts {
     }
 
     pub(super) fn wait(&mut self, payer: Payer, waiting: Waiting, now_ns: u64) {
-        let (key, account) = self.of(payer, now_ns);
-        let first = account.waiting.is_empty();
-        account.waiting.push_back(waiting);
+        let (key, bucket) = self.of(payer, now_ns);
+        let first = bucket.waiting.is_empty();
+        bucket.waiting.push_back(waiting);
         if first {
             self.turns.push_back(key);
         }
@@ -205,10 +204,10 @@ impl Accounts {
         let mut next_ns = u64::MAX;
         for _ in 0..self.turns.len() {
             let payer = self.turns.pop_front()?;
-            let account = self.accounts.get_mut(&payer);
-            let account = account.expect("a payer with a turn has an account");
-            let first = account.waiting.front().expect("and something waits");
-            let at = match account.allows(first.cost(), round, now_ns, is_free) {
+            let bucket = self.payer_buckets.get_mut(&payer);
+            let bucket = bucket.expect("a payer with a turn has a bucket");
+            let first = bucket.waiting.front().expect("and something waits");
+            let at = match bucket.allows(first.cost(), round, now_ns, is_free) {
                 Err(at) => at,
                 Ok(()) if matches!(first, Waiting::Capsule(capsule) if !may_go(capsule)) => {
                     // The check can wait: requests become free only in rounds with work, and those
@@ -216,9 +215,9 @@ impl Accounts {
                     now_ns + IO_LASTS_NS
                 }
                 Ok(()) => {
-                    let first = account.waiting.pop_front().expect("it was just seen");
-                    account.take(first.cost(), first.price(), round, now_ns);
-                    if !account.waiting.is_empty() {
+                    let first = bucket.waiting.pop_front().expect("it was just seen");
+                    bucket.take(first.cost(), first.price(), round, now_ns);
+                    if !bucket.waiting.is_empty() {
                         self.turns.push_back(payer);
                     }
                     self.waiting -= 1;
@@ -243,10 +242,10 @@ impl Accounts {
         if self.waiting == 0 {
             return taken;
         }
-        let accounts = &mut self.accounts;
+        let payer_buckets = &mut self.payer_buckets;
         self.turns.retain(|payer| {
-            let account = accounts.get_mut(payer);
-            let waiting = &mut account.expect("a payer with a turn has one").waiting;
+            let bucket = payer_buckets.get_mut(payer);
+            let waiting = &mut bucket.expect("a payer with a turn has one").waiting;
             for one in std::mem::take(waiting) {
                 if goes(&one) {
                     taken.push(one);
@@ -292,16 +291,22 @@ mod tests {
     }
 
     /// Returns the work done in `time_ns` by a busy address, in rounds of 10 us.
-    fn taken_in(accounts: &mut Accounts, of: Payer, from_ns: u64, time_ns: u64, io: bool) -> u64 {
+    fn taken_in(
+        payer_buckets: &mut PayerBuckets,
+        of: Payer,
+        from_ns: u64,
+        time_ns: u64,
+        io: bool,
+    ) -> u64 {
         let mut taken = 0;
         let mut now = from_ns;
         while now < from_ns + time_ns {
-            accounts.round += 1;
+            payer_buckets.round += 1;
             if io {
-                accounts.io_ns = Some(now);
+                payer_buckets.io_ns = Some(now);
             }
             let mut in_round = 0;
-            while accounts.pays(of, now) {
+            while payer_buckets.pays(of, now) {
                 in_round += 1;
             }
             assert!(in_round <= u64::from(ROUND));
@@ -313,23 +318,29 @@ mod tests {
 
     #[test]
     fn an_address_has_its_burst_and_its_rate_while_there_is_io() {
-        let mut accounts = Accounts::default();
+        let mut payer_buckets = PayerBuckets::default();
         let second = 1_000_000_000;
-        let first = taken_in(&mut accounts, address(1), START, second, true);
+        let first = taken_in(&mut payer_buckets, address(1), START, second, true);
         assert!((2200..=2300).contains(&first), "{first}");
-        let then = taken_in(&mut accounts, address(1), START + second, second, true);
+        let then = taken_in(&mut payer_buckets, address(1), START + second, second, true);
         assert!((1990..=2010).contains(&then), "{then}");
-        let other = taken_in(&mut accounts, address(2), START + 2 * second, second, true);
+        let other = taken_in(
+            &mut payer_buckets,
+            address(2),
+            START + 2 * second,
+            second,
+            true,
+        );
         assert_eq!(other, first, "another address has its own");
     }
 
     #[test]
     fn without_io_only_rounds_have_a_limit() {
-        let mut accounts = Accounts::default();
-        let taken = taken_in(&mut accounts, address(1), START, 100_000_000, false);
+        let mut payer_buckets = PayerBuckets::default();
+        let taken = taken_in(&mut payer_buckets, address(1), START, 100_000_000, false);
         assert_eq!(taken, 10_000 * u64::from(ROUND));
         let then = taken_in(
-            &mut accounts,
+            &mut payer_buckets,
             address(1),
             START + 100_000_000,
             1_000_000_000,
@@ -340,73 +351,79 @@ mod tests {
 
     #[test]
     fn addresses_take_turns_and_each_keeps_its_order() {
-        let mut accounts = Accounts::default();
+        let mut payer_buckets = PayerBuckets::default();
         for _ in 0..3 {
-            accounts.wait(address(1), capsule(), START);
+            payer_buckets.wait(address(1), capsule(), START);
         }
-        accounts.wait(address(2), capsule(), START);
-        accounts.round = 1;
+        payer_buckets.wait(address(2), capsule(), START);
+        payer_buckets.round = 1;
         let mut gone = 0;
-        while accounts.next(START, |_| true).is_some() {
+        while payer_buckets.next(START, |_| true).is_some() {
             gone += 1;
             if gone == 2 {
-                assert_eq!(accounts.turns, [address(1)], "the other one had its turn");
+                assert_eq!(
+                    payer_buckets.turns,
+                    [address(1)],
+                    "the other one had its turn"
+                );
             }
         }
-        assert_eq!((gone, accounts.waiting()), (4, 0));
-        assert!(accounts.turns.is_empty());
+        assert_eq!((gone, payer_buckets.waiting()), (4, 0));
+        assert!(payer_buckets.turns.is_empty());
     }
 
     #[test]
     fn what_comes_later_waits_behind_what_waits() {
-        let mut accounts = Accounts::default();
-        accounts.wait(address(1), capsule(), START);
-        accounts.round = 1;
-        assert!(!accounts.pays(address(1), START));
+        let mut payer_buckets = PayerBuckets::default();
+        payer_buckets.wait(address(1), capsule(), START);
+        payer_buckets.round = 1;
+        assert!(!payer_buckets.pays(address(1), START));
         assert!(
-            accounts.next(START, |_| false).is_none(),
+            payer_buckets.next(START, |_| false).is_none(),
             "no request is free"
         );
-        assert!(accounts.next_ns > START, "a round is not enough");
-        assert!(accounts.next(START, |_| true).is_some());
-        assert!(accounts.pays(address(1), START));
+        assert!(payer_buckets.next_ns > START, "a round is not enough");
+        assert!(payer_buckets.next(START, |_| true).is_some());
+        assert!(payer_buckets.pays(address(1), START));
     }
 
     #[test]
     fn accounts_have_a_bound_and_what_waits_is_taken_out() {
-        let mut accounts = Accounts {
+        let mut payer_buckets = PayerBuckets {
             io_ns: Some(START),
-            ..Accounts::default()
+            ..PayerBuckets::default()
         };
-        for number in 0..2 * ACCOUNTS_MAX as u32 {
-            accounts.charge(address(1 + number), START);
+        for number in 0..2 * PAYERS_MAX as u32 {
+            payer_buckets.charge(address(1 + number), START);
         }
-        assert!(accounts.accounts.len() <= ACCOUNTS_MAX + 1);
-        accounts.wait(address(1), capsule(), START);
-        accounts.wait(address(7_000_000), capsule(), START);
-        let gone = accounts.take_out(|one| is_of(one, QpairId::NONE));
-        assert_eq!((gone.len(), accounts.waiting()), (2, 0));
-        assert!(accounts.turns.is_empty());
-        accounts.pays(address(9_000_000), START + 1_000_000_000);
-        assert!(accounts.accounts.len() <= 1);
+        assert!(payer_buckets.payer_buckets.len() <= PAYERS_MAX + 1);
+        payer_buckets.wait(address(1), capsule(), START);
+        payer_buckets.wait(address(7_000_000), capsule(), START);
+        let gone = payer_buckets.take_out(|one| is_of(one, QpairId::NONE));
+        assert_eq!((gone.len(), payer_buckets.waiting()), (2, 0));
+        assert!(payer_buckets.turns.is_empty());
+        payer_buckets.pays(address(9_000_000), START + 1_000_000_000);
+        assert!(payer_buckets.payer_buckets.len() <= 1);
     }
 
     #[test]
     fn a_connection_is_paid_for_once_it_is_confirmed() {
-        let mut accounts = Accounts {
+        let mut payer_buckets = PayerBuckets {
             io_ns: Some(START),
-            ..Accounts::default()
+            ..PayerBuckets::default()
         };
-        let connect = |accounts: &mut Accounts, confirms: bool| {
-            accounts.round += 1;
-            let goes = accounts.may_connect(address(1), START);
+        let connect = |payer_buckets: &mut PayerBuckets, confirms: bool| {
+            payer_buckets.round += 1;
+            let goes = payer_buckets.may_connect(address(1), START);
             if confirms {
-                accounts.pay_connection(address(1), START);
+                payer_buckets.pay_connection(address(1), START);
             }
             goes
         };
-        assert!((0..10_000).all(|_| connect(&mut accounts, false)));
-        let confirmed = (0..BURST).filter(|_| connect(&mut accounts, true)).count() as u64;
+        assert!((0..10_000).all(|_| connect(&mut payer_buckets, false)));
+        let confirmed = (0..BURST)
+            .filter(|_| connect(&mut payer_buckets, true))
+            .count() as u64;
         assert_eq!(confirmed, BURST / u64::from(CONNECTION));
     }
 }
