@@ -25,30 +25,30 @@ const RATES: usize = 4;
 struct Bucket {
     /// 0 means no limit.
     per_second: AtomicU64,
-    /// Time up to which all tokens are taken: `now - sold_ns` tokens are available, at most the
+    /// Time up to which all tokens are taken: `now - taken_ns` tokens are available, at most the
     /// burst.
-    sold_ns: AtomicU64,
+    taken_ns: AtomicU64,
 }
 
 impl Bucket {
     /// Takes `wanted_ns` tokens if available now, otherwise at least one slice in advance. Returns
     /// the tokens taken and the time from which they can be used.
-    fn buy(&self, wanted_ns: u64, burst_ns: u64, now_ns: u64) -> (u64, u64) {
-        let mut sold = self.sold_ns.load(Ordering::Relaxed);
+    fn take(&self, wanted_ns: u64, burst_ns: u64, now_ns: u64) -> (u64, u64) {
+        let mut taken = self.taken_ns.load(Ordering::Relaxed);
         loop {
-            let from = sold.max(now_ns.saturating_sub(burst_ns));
+            let from = taken.max(now_ns.saturating_sub(burst_ns));
             let there = now_ns.saturating_sub(from);
-            let bought = wanted_ns.min(there).max(SLICE_NS);
-            let until = from.saturating_add(bought);
-            let swapped = self.sold_ns.compare_exchange_weak(
-                sold,
+            let got = wanted_ns.min(there).max(SLICE_NS);
+            let until = from.saturating_add(got);
+            let swapped = self.taken_ns.compare_exchange_weak(
+                taken,
                 until,
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             );
             match swapped {
-                Ok(_) => return (bought, until),
-                Err(other) => sold = other,
+                Ok(_) => return (got, until),
+                Err(other) => taken = other,
             }
         }
     }
@@ -184,7 +184,7 @@ impl Tokens {
             );
             while self.from_ns[index] <= now_ns && self.left[index] < price {
                 let lacks_ns = (price - self.left[index]).div_ceil(PARTS);
-                let (bought_ns, from_ns) = bucket.buy(lacks_ns, burst_ns, now_ns);
+                let (bought_ns, from_ns) = bucket.take(lacks_ns, burst_ns, now_ns);
                 self.left[index] += bought_ns * PARTS;
                 self.from_ns[index] = from_ns;
             }

@@ -1,5 +1,6 @@
-//! Connections and non-I/O commands within the token bucket of their address ([`super::payer_buckets`]):
-//! they lock, allocate and compute, and a flood of them must not delay other hosts' I/O.
+//! Connections and non-I/O commands within the token bucket of their address
+//! ([`super::payer_buckets`]): they lock, allocate and compute, and a flood of them must not delay
+//! other hosts' I/O.
 
 use std::time::Instant;
 

@@ -57,7 +57,7 @@ impl Waiting {
 #[derive(Default)]
 struct PayerBucket {
     /// Time at which the bucket is full again, in nanoseconds.
-    spent_ns: u64,
+    full_ns: u64,
     /// Last round with work of this payer, and the cost of its work in that round.
     round: (u64, u32),
     waiting: VecDeque<Waiting>,
@@ -71,7 +71,7 @@ impl PayerBucket {
         if last == round && taken + cost > ROUND {
             return Err(now_ns);
         }
-        let until = self.spent_ns + u64::from(cost) * EACH_NS;
+        let until = self.full_ns + u64::from(cost) * EACH_NS;
         match is_free || until <= now_ns + BURST * EACH_NS {
             true => Ok(()),
             false => Err(until - BURST * EACH_NS),
@@ -85,15 +85,15 @@ impl PayerBucket {
     }
 
     fn pay(&mut self, cost: u32, now_ns: u64) {
-        let spent = self.spent_ns.max(now_ns) + u64::from(cost) * EACH_NS;
+        let full = self.full_ns.max(now_ns) + u64::from(cost) * EACH_NS;
         // Work done while the bucket did not apply delays later work by at most the burst.
-        self.spent_ns = spent.min(now_ns + BURST * EACH_NS);
+        self.full_ns = full.min(now_ns + BURST * EACH_NS);
     }
 }
 
 #[derive(Default)]
 pub(super) struct PayerBuckets {
-    payer_buckets: HashMap<Payer, PayerBucket>,
+    buckets: HashMap<Payer, PayerBucket>,
     turns: VecDeque<Payer>,
     waiting: usize,
     next_ns: u64,
@@ -142,15 +142,15 @@ impl PayerBuckets {
     /// Returns the payer's bucket, or the shared one if the table is full.
     fn of(&mut self, payer: Payer, now_ns: u64) -> (Payer, &mut PayerBucket) {
         let mut key = payer;
-        if !self.payer_buckets.contains_key(&key) && self.payer_buckets.len() >= PAYERS_MAX {
-            let counts = |bucket: &PayerBucket| bucket.spent_ns > now_ns;
-            self.payer_buckets
+        if !self.buckets.contains_key(&key) && self.buckets.len() >= PAYERS_MAX {
+            let counts = |bucket: &PayerBucket| bucket.full_ns > now_ns;
+            self.buckets
                 .retain(|_, bucket| !bucket.waiting.is_empty() || counts(bucket));
-            if self.payer_buckets.len() >= PAYERS_MAX {
+            if self.buckets.len() >= PAYERS_MAX {
                 key = Payer::stranger(IpAddr::from([0, 0, 0, 0]));
             }
         }
-        (key, self.payer_buckets.entry(key).or_default())
+        (key, self.buckets.entry(key).or_default())
     }
 
     /// Charges a command if the payer may execute it now.
@@ -204,7 +204,7 @@ impl PayerBuckets {
         let mut next_ns = u64::MAX;
         for _ in 0..self.turns.len() {
             let payer = self.turns.pop_front()?;
-            let bucket = self.payer_buckets.get_mut(&payer);
+            let bucket = self.buckets.get_mut(&payer);
             let bucket = bucket.expect("a payer with a turn has a bucket");
             let first = bucket.waiting.front().expect("and something waits");
             let at = match bucket.allows(first.cost(), round, now_ns, is_free) {
@@ -242,9 +242,9 @@ impl PayerBuckets {
         if self.waiting == 0 {
             return taken;
         }
-        let payer_buckets = &mut self.payer_buckets;
+        let buckets = &mut self.buckets;
         self.turns.retain(|payer| {
-            let bucket = payer_buckets.get_mut(payer);
+            let bucket = buckets.get_mut(payer);
             let waiting = &mut bucket.expect("a payer with a turn has one").waiting;
             for one in std::mem::take(waiting) {
                 if goes(&one) {
@@ -292,7 +292,7 @@ mod tests {
 
     /// Returns the work done in `time_ns` by a busy address, in rounds of 10 us.
     fn taken_in(
-        payer_buckets: &mut PayerBuckets,
+        buckets: &mut PayerBuckets,
         of: Payer,
         from_ns: u64,
         time_ns: u64,
@@ -301,12 +301,12 @@ mod tests {
         let mut taken = 0;
         let mut now = from_ns;
         while now < from_ns + time_ns {
-            payer_buckets.round += 1;
+            buckets.round += 1;
             if io {
-                payer_buckets.io_ns = Some(now);
+                buckets.io_ns = Some(now);
             }
             let mut in_round = 0;
-            while payer_buckets.pays(of, now) {
+            while buckets.pays(of, now) {
                 in_round += 1;
             }
             assert!(in_round <= u64::from(ROUND));
@@ -318,29 +318,23 @@ mod tests {
 
     #[test]
     fn an_address_has_its_burst_and_its_rate_while_there_is_io() {
-        let mut payer_buckets = PayerBuckets::default();
+        let mut buckets = PayerBuckets::default();
         let second = 1_000_000_000;
-        let first = taken_in(&mut payer_buckets, address(1), START, second, true);
+        let first = taken_in(&mut buckets, address(1), START, second, true);
         assert!((2200..=2300).contains(&first), "{first}");
-        let then = taken_in(&mut payer_buckets, address(1), START + second, second, true);
+        let then = taken_in(&mut buckets, address(1), START + second, second, true);
         assert!((1990..=2010).contains(&then), "{then}");
-        let other = taken_in(
-            &mut payer_buckets,
-            address(2),
-            START + 2 * second,
-            second,
-            true,
-        );
+        let other = taken_in(&mut buckets, address(2), START + 2 * second, second, true);
         assert_eq!(other, first, "another address has its own");
     }
 
     #[test]
     fn without_io_only_rounds_have_a_limit() {
-        let mut payer_buckets = PayerBuckets::default();
-        let taken = taken_in(&mut payer_buckets, address(1), START, 100_000_000, false);
+        let mut buckets = PayerBuckets::default();
+        let taken = taken_in(&mut buckets, address(1), START, 100_000_000, false);
         assert_eq!(taken, 10_000 * u64::from(ROUND));
         let then = taken_in(
-            &mut payer_buckets,
+            &mut buckets,
             address(1),
             START + 100_000_000,
             1_000_000_000,
@@ -351,79 +345,73 @@ mod tests {
 
     #[test]
     fn addresses_take_turns_and_each_keeps_its_order() {
-        let mut payer_buckets = PayerBuckets::default();
+        let mut buckets = PayerBuckets::default();
         for _ in 0..3 {
-            payer_buckets.wait(address(1), capsule(), START);
+            buckets.wait(address(1), capsule(), START);
         }
-        payer_buckets.wait(address(2), capsule(), START);
-        payer_buckets.round = 1;
+        buckets.wait(address(2), capsule(), START);
+        buckets.round = 1;
         let mut gone = 0;
-        while payer_buckets.next(START, |_| true).is_some() {
+        while buckets.next(START, |_| true).is_some() {
             gone += 1;
             if gone == 2 {
-                assert_eq!(
-                    payer_buckets.turns,
-                    [address(1)],
-                    "the other one had its turn"
-                );
+                assert_eq!(buckets.turns, [address(1)], "the other one had its turn");
             }
         }
-        assert_eq!((gone, payer_buckets.waiting()), (4, 0));
-        assert!(payer_buckets.turns.is_empty());
+        assert_eq!((gone, buckets.waiting()), (4, 0));
+        assert!(buckets.turns.is_empty());
     }
 
     #[test]
     fn what_comes_later_waits_behind_what_waits() {
-        let mut payer_buckets = PayerBuckets::default();
-        payer_buckets.wait(address(1), capsule(), START);
-        payer_buckets.round = 1;
-        assert!(!payer_buckets.pays(address(1), START));
+        let mut buckets = PayerBuckets::default();
+        buckets.wait(address(1), capsule(), START);
+        buckets.round = 1;
+        assert!(!buckets.pays(address(1), START));
         assert!(
-            payer_buckets.next(START, |_| false).is_none(),
+            buckets.next(START, |_| false).is_none(),
             "no request is free"
         );
-        assert!(payer_buckets.next_ns > START, "a round is not enough");
-        assert!(payer_buckets.next(START, |_| true).is_some());
-        assert!(payer_buckets.pays(address(1), START));
+        assert!(buckets.next_ns > START, "a round is not enough");
+        assert!(buckets.next(START, |_| true).is_some());
+        assert!(buckets.pays(address(1), START));
     }
 
     #[test]
-    fn accounts_have_a_bound_and_what_waits_is_taken_out() {
-        let mut payer_buckets = PayerBuckets {
+    fn buckets_have_a_bound_and_what_waits_is_taken_out() {
+        let mut buckets = PayerBuckets {
             io_ns: Some(START),
             ..PayerBuckets::default()
         };
         for number in 0..2 * PAYERS_MAX as u32 {
-            payer_buckets.charge(address(1 + number), START);
+            buckets.charge(address(1 + number), START);
         }
-        assert!(payer_buckets.payer_buckets.len() <= PAYERS_MAX + 1);
-        payer_buckets.wait(address(1), capsule(), START);
-        payer_buckets.wait(address(7_000_000), capsule(), START);
-        let gone = payer_buckets.take_out(|one| is_of(one, QpairId::NONE));
-        assert_eq!((gone.len(), payer_buckets.waiting()), (2, 0));
-        assert!(payer_buckets.turns.is_empty());
-        payer_buckets.pays(address(9_000_000), START + 1_000_000_000);
-        assert!(payer_buckets.payer_buckets.len() <= 1);
+        assert!(buckets.buckets.len() <= PAYERS_MAX + 1);
+        buckets.wait(address(1), capsule(), START);
+        buckets.wait(address(7_000_000), capsule(), START);
+        let gone = buckets.take_out(|one| is_of(one, QpairId::NONE));
+        assert_eq!((gone.len(), buckets.waiting()), (2, 0));
+        assert!(buckets.turns.is_empty());
+        buckets.pays(address(9_000_000), START + 1_000_000_000);
+        assert!(buckets.buckets.len() <= 1);
     }
 
     #[test]
     fn a_connection_is_paid_for_once_it_is_confirmed() {
-        let mut payer_buckets = PayerBuckets {
+        let mut buckets = PayerBuckets {
             io_ns: Some(START),
             ..PayerBuckets::default()
         };
-        let connect = |payer_buckets: &mut PayerBuckets, confirms: bool| {
-            payer_buckets.round += 1;
-            let goes = payer_buckets.may_connect(address(1), START);
+        let connect = |buckets: &mut PayerBuckets, confirms: bool| {
+            buckets.round += 1;
+            let goes = buckets.may_connect(address(1), START);
             if confirms {
-                payer_buckets.pay_connection(address(1), START);
+                buckets.pay_connection(address(1), START);
             }
             goes
         };
-        assert!((0..10_000).all(|_| connect(&mut payer_buckets, false)));
-        let confirmed = (0..BURST)
-            .filter(|_| connect(&mut payer_buckets, true))
-            .count() as u64;
+        assert!((0..10_000).all(|_| connect(&mut buckets, false)));
+        let confirmed = (0..BURST).filter(|_| connect(&mut buckets, true)).count() as u64;
         assert_eq!(confirmed, BURST / u64::from(CONNECTION));
     }
 }
