@@ -22,7 +22,7 @@ use super::respond;
 use super::sent;
 use super::time::Now;
 use crate::order::Arrival;
-use crate::request::{Door, RequestId, Stage, Task, Turn};
+use crate::request::{RequestId, Restrictions, Stage, Task, Turn};
 use crate::work_id::{WorkId, WorkKind};
 
 /// Completes a read through a window, which needs no backend. Other requests stop at this stage.
@@ -112,7 +112,7 @@ fn go_on(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, handed: Han
 fn start(queues: &mut Queues, io: &mut Io, id: RequestId, span: Option<Span>) -> Handed {
     let request = &mut queues.requests[id];
     request.block.as_mut().expect("block I/O is planned").span = span;
-    if request.door.is_open() {
+    if request.restrictions.is_none() {
         return hand_over(queues, io, id);
     }
     start_by_door(queues, io, id)
@@ -120,8 +120,8 @@ fn start(queues: &mut Queues, io: &mut Io, id: RequestId, span: Option<Span>) ->
 
 #[cold]
 fn start_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
-    let door = queues.requests[id].door;
-    if door.is_ordered() {
+    let restrictions = queues.requests[id].restrictions;
+    if restrictions.is_ordered() {
         match ordering::arrive(queues, io, id, false) {
             Arrival::Go => {}
             Arrival::Wait => {
@@ -131,15 +131,15 @@ fn start_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
             Arrival::Overtaken => return Handed::Done(Err(OVERTAKEN)),
         }
     }
-    if waits_at_door(queues, io, id, door) {
+    if must_wait(queues, io, id, restrictions) {
         return Handed::UnderWay;
     }
-    hand_over_by_door(queues, io, id)
+    hand_over_restricted(queues, io, id)
 }
 
-fn hand_over_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
+fn hand_over_restricted(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     let handed = hand_over(queues, io, id);
-    if matches!(handed, Handed::Done(_)) && queues.requests[id].door.is_ordered() {
+    if matches!(handed, Handed::Done(_)) && queues.requests[id].restrictions.is_ordered() {
         ordering::leave_at(queues, io, id);
     }
     handed
@@ -164,7 +164,7 @@ fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     if let Progress::Done(result) = progress {
         return Handed::Done(result);
     }
-    if let Some(turn) = request.door.turn() {
+    if let Some(turn) = request.restrictions.turn() {
         disk.entrance.turns.begins(turn);
     }
     request.set_stage(Stage::Running, Stage::InBackend);
@@ -212,7 +212,7 @@ pub(super) fn step_ended(
         Progress::Pending => return,
         Progress::Later => (None, false),
     };
-    if !request.door.is_open() {
+    if !request.restrictions.is_none() {
         went_out(queues, io, now, id, result);
     }
     let request = &mut queues.requests[id];
@@ -363,7 +363,7 @@ fn advise(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let block = BlockIo::new(BlockOp::Advise, 0, length, None);
     request.plan(block.with_hints(hints));
     if is_limited {
-        request.door = request.door.limited();
+        request.restrictions = request.restrictions.limited();
     }
     begin(queues, io, now, id, Some(ranges));
 }
@@ -439,7 +439,7 @@ fn turn_ended(
 
 fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     while let Some(id) = io.disks[disk].entrance.turns.next(&mut queues.requests) {
-        let handed = hand_over_by_door(queues, io, id);
+        let handed = hand_over_restricted(queues, io, id);
         go_on(queues, io, now, id, handed);
     }
 }
@@ -455,13 +455,16 @@ fn went_out(
     result: Option<Result<(), Errno>>,
 ) {
     let request = &queues.requests[id];
-    let (disk, door) = (request.disk.expect("block I/O has a disk"), request.door);
-    if door.is_ordered() && result.is_some() {
+    let (disk, restrictions) = (
+        request.disk.expect("block I/O has a disk"),
+        request.restrictions,
+    );
+    if restrictions.is_ordered() && result.is_some() {
         ordering::leave_at(queues, io, id);
     }
-    if let Some(turn) = door.turn() {
+    if let Some(turn) = restrictions.turn() {
         turn_ended(queues, io, now, disk, turn, result);
-    } else if door.is_inside() {
+    } else if restrictions.is_counted() {
         leave(queues, io, id);
         let_in(queues, io, now, disk);
     }
@@ -469,7 +472,7 @@ fn went_out(
 
 fn leave(queues: &mut Queues, io: &mut Io, id: RequestId) {
     let request = &mut queues.requests[id];
-    if request.door.is_inside() {
+    if request.restrictions.is_counted() {
         let disk = &mut io.disks[request.disk.expect("block I/O has a disk")];
         disk.entrance.leaves(&disk.namespace.depth, request);
     }
@@ -485,7 +488,7 @@ fn let_in(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
         let request = &queues.requests[id];
         let waited_ns = request.times.here_for_ns(now.ns);
         count::limit_wait(request, queues.association(id), &io.disks, waited_ns);
-        let handed = hand_over_by_door(queues, io, id);
+        let handed = hand_over_restricted(queues, io, id);
         go_on(queues, io, now, id, handed);
     }
 }
@@ -493,19 +496,19 @@ fn let_in(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
 /// Queues a request that must wait for other operations or for the disk's limit; returns whether it
 /// waits.
 #[cold]
-fn waits_at_door(queues: &mut Queues, io: &mut Io, id: RequestId, door: Door) -> bool {
+fn must_wait(queues: &mut Queues, io: &mut Io, id: RequestId, restrictions: Restrictions) -> bool {
     let request = &queues.requests[id];
     let disk = &mut io.disks[request.disk.expect("block I/O has a disk")];
     if !disk.backend().uses_ring() {
         return false;
     }
-    if let Some(turn) = door.turn() {
+    if let Some(turn) = restrictions.turn() {
         return disk
             .entrance
             .turns
             .must_wait(turn, id, &mut queues.requests);
     }
-    if !door.is_limited() {
+    if !restrictions.is_limited() {
         return false;
     }
     let guest = Guest {
@@ -557,7 +560,7 @@ fn after_older(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, late:
     io.older.take(&mut queues.requests, id);
     let request = &queues.requests[id];
     match &request.block {
-        Some(block) if request.door.is_ordered() => {
+        Some(block) if request.restrictions.is_ordered() => {
             let span = block.span;
             begin(queues, io, now, id, span);
         }

@@ -95,7 +95,7 @@ impl Entrance {
     }
 
     pub(super) fn leaves(&mut self, depth: &Depth, request: &mut Request) {
-        request.door = request.door.limited();
+        request.restrictions = request.restrictions.limited();
         self.inside -= 1;
         self.tell(depth);
     }
@@ -150,7 +150,7 @@ impl Entrance {
     }
 
     fn let_in(&mut self, depth: &Depth, request: &mut Request, at: usize) {
-        request.door = request.door.inside();
+        request.restrictions = request.restrictions.counted();
         self.inside += 1;
         let line = &mut self.lines[at];
         self.served = line.taken;

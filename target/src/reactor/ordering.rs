@@ -65,10 +65,10 @@ pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
     }
     if request.ordered.is_some() {
         // The request is planned again.
-        request.door = request.door.ordered();
+        request.restrictions = request.restrictions.ordered();
         return;
     }
-    request.door = request.door.ordered();
+    request.restrictions = request.restrictions.ordered();
     let ranges = std::iter::once(bytes_of(request, &io.disks));
     enter(request, id, association, &io.disks, false, ranges);
 }
@@ -169,7 +169,7 @@ fn enter_at_disk(
             enter(request, id, association, disks, true, ranges);
         }
     } else if changes_blocks(request) {
-        request.door = request.door.ordered();
+        request.restrictions = request.restrictions.ordered();
         let ranges = std::iter::once(bytes_of(request, disks));
         enter(request, id, association, disks, true, ranges);
     }

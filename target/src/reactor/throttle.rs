@@ -121,7 +121,7 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
     let line = (share, disk.expect("a command with a limit has a disk"));
     if io.disks[line.1].namespace.depth.is_limited() {
         let request = &mut queues.requests[id];
-        request.door = request.door.limited();
+        request.restrictions = request.restrictions.limited();
     }
     if io.limited.is_empty() {
         each_limit(queues, io, id, |_, tokens| tokens.forget_awaited());

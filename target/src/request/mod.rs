@@ -3,13 +3,13 @@
 //! A request ends when its response has arrived, the backend has completed and its buffers are
 //! returned. The [`Stage`] of a request names its owner.
 
-mod door;
 mod list;
 mod permit;
+mod restrictions;
 
-pub(crate) use door::{Door, Turn};
 pub(crate) use list::List;
 pub(crate) use permit::Permit;
+pub(crate) use restrictions::{Restrictions, Turn};
 
 use cairn_disk::{Arena, BlockIo, Buffer};
 use cairn_rdma::Sge;
@@ -120,7 +120,7 @@ pub(crate) struct Request {
     /// `None` if the device moves the data.
     pub(crate) block: Option<BlockIo>,
     /// Valid once `block` is planned.
-    pub(crate) door: Door,
+    pub(crate) restrictions: Restrictions,
     /// Position in the disk's order of changes, until the disk has completed the change.
     pub(crate) ordered: Option<Ticket>,
     pub(crate) epoch: u32,
@@ -178,7 +178,7 @@ impl Request {
             disk: None,
             disk_bytes: 0,
             block: None,
-            door: Door::OPEN,
+            restrictions: Restrictions::NONE,
             ordered: None,
             epoch: 0,
             steps_done: 0,
@@ -213,7 +213,7 @@ impl Request {
 
     #[inline(always)]
     pub(crate) fn plan(&mut self, block: BlockIo) {
-        self.door = Door::of(block.op);
+        self.restrictions = Restrictions::of(block.op);
         self.block = Some(block);
     }
 

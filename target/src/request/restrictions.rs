@@ -11,16 +11,16 @@ pub(crate) enum Turn {
 
 /// Determined when block I/O is planned. An unrestricted operation costs one comparison per step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Door(u8);
+pub(crate) struct Restrictions(u8);
 
-impl Door {
-    pub(crate) const OPEN: Self = Self(0);
+impl Restrictions {
+    pub(crate) const NONE: Self = Self(0);
     const FLUSH: u8 = 1;
     const ALLOCATION: u8 = 2;
     /// The operation waits for the disk's limit, and does not count against it yet.
     const LIMITED: u8 = 4;
     /// The operation counts against the disk's limit.
-    const INSIDE: u8 = 8;
+    const COUNTED: u8 = 8;
     /// The operation waits for older changes of the same blocks.
     const ORDERED: u8 = 16;
 
@@ -32,7 +32,7 @@ impl Door {
             | BlockOp::Write { .. }
             | BlockOp::Compare
             | BlockOp::Verify
-            | BlockOp::Advise => Self::OPEN,
+            | BlockOp::Advise => Self::NONE,
             BlockOp::Flush => Self(Self::FLUSH),
             BlockOp::WriteZeroes { .. } | BlockOp::WriteUncorrectable | BlockOp::Deallocate => {
                 Self(Self::ALLOCATION)
@@ -41,8 +41,8 @@ impl Door {
     }
 
     #[inline(always)]
-    pub(crate) fn is_open(self) -> bool {
-        self == Self::OPEN
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::NONE
     }
 
     fn has(self, bit: u8) -> bool {
@@ -52,13 +52,13 @@ impl Door {
     /// Adds the disk's limit, except to flushes and allocations, which the disk's queues serialize.
     pub(crate) fn limited(self) -> Self {
         match self.turn() {
-            None => Self(self.0 & !Self::INSIDE | Self::LIMITED),
+            None => Self(self.0 & !Self::COUNTED | Self::LIMITED),
             Some(_) => self,
         }
     }
 
-    pub(crate) fn inside(self) -> Self {
-        Self(self.0 & !Self::LIMITED | Self::INSIDE)
+    pub(crate) fn counted(self) -> Self {
+        Self(self.0 & !Self::LIMITED | Self::COUNTED)
     }
 
     pub(crate) fn ordered(self) -> Self {
@@ -66,11 +66,11 @@ impl Door {
     }
 
     pub(crate) fn is_limited(self) -> bool {
-        self.has(Self::LIMITED | Self::INSIDE)
+        self.has(Self::LIMITED | Self::COUNTED)
     }
 
-    pub(crate) fn is_inside(self) -> bool {
-        self.has(Self::INSIDE)
+    pub(crate) fn is_counted(self) -> bool {
+        self.has(Self::COUNTED)
     }
 
     #[inline(always)]
