@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 #[derive(Debug, Default)]
 struct Part {
-    inside: AtomicU32,
+    in_progress: AtomicU32,
     /// Sum of the weights of hosts with queued commands.
     wanting: AtomicU32,
 }
@@ -38,26 +38,26 @@ impl Depth {
     /// While hosts of other reactors wait, the limit is divided by weight.
     pub(crate) fn allows(&self, reactor: usize, weight: u32) -> bool {
         let most = u64::from(self.most.load(Ordering::Relaxed));
-        let (inside, wanting) = self.of(reactor);
-        if most == 0 || inside == 0 {
+        let (in_progress, wanting) = self.of(reactor);
+        if most == 0 || in_progress == 0 {
             return true;
         }
         let all = (0..self.parts.len()).map(|one| self.of(one));
         let (taken, wanted) = all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let (others, own) = (wanted - wanting, wanting.max(weight.into()));
-        taken < most && (others == 0 || (inside + 1) * (own + others) <= most * own)
+        taken < most && (others == 0 || (in_progress + 1) * (own + others) <= most * own)
     }
 
     fn of(&self, reactor: usize) -> (u64, u64) {
         let part = &self.parts[reactor];
-        let [inside, wanting] =
-            [&part.inside, &part.wanting].map(|count| count.load(Ordering::Relaxed).into());
-        (inside, wanting)
+        let [in_progress, wanting] =
+            [&part.in_progress, &part.wanting].map(|count| count.load(Ordering::Relaxed).into());
+        (in_progress, wanting)
     }
 
-    pub(crate) fn tell(&self, reactor: usize, inside: u32, wanting: u32) {
+    pub(crate) fn tell(&self, reactor: usize, in_progress: u32, wanting: u32) {
         let part = &self.parts[reactor];
-        part.inside.store(inside, Ordering::Relaxed);
+        part.in_progress.store(in_progress, Ordering::Relaxed);
         part.wanting.store(wanting, Ordering::Relaxed);
     }
 }

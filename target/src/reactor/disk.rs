@@ -13,8 +13,8 @@ use nvme_proto::wire::Status;
 use super::command::{Command, Stop};
 use super::count;
 use super::decisions;
+use super::depth_queues::HostShare;
 use super::disk_errors::{OVERTAKEN, is_difference, reason, status_of};
-use super::entrance::Guest;
 use super::io::Io;
 use super::ordering;
 use super::queues::{Queues, Wait};
@@ -165,7 +165,7 @@ fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
         return Handed::Done(result);
     }
     if let Some(turn) = request.restrictions.turn() {
-        disk.entrance.turns.begins(turn);
+        disk.depth_queues.turns.begins(turn);
     }
     request.set_stage(Stage::Running, Stage::InBackend);
     Handed::UnderWay
@@ -420,7 +420,7 @@ fn turn_ended(
     turn: Turn,
     result: Option<Result<(), Errno>>,
 ) {
-    let turns = &mut io.disks[disk].entrance.turns;
+    let turns = &mut io.disks[disk].depth_queues.turns;
     turns.ends(turn);
     if turn == Turn::Flush {
         match result {
@@ -438,7 +438,7 @@ fn turn_ended(
 }
 
 fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
-    while let Some(id) = io.disks[disk].entrance.turns.next(&mut queues.requests) {
+    while let Some(id) = io.disks[disk].depth_queues.turns.next(&mut queues.requests) {
         let handed = hand_over_restricted(queues, io, id);
         go_on(queues, io, now, id, handed);
     }
@@ -466,7 +466,7 @@ fn went_out(
         turn_ended(queues, io, now, disk, turn, result);
     } else if restrictions.is_counted() {
         leave(queues, io, id);
-        let_in(queues, io, now, disk);
+        serve_depth_queues(queues, io, now, disk);
     }
 }
 
@@ -474,15 +474,15 @@ fn leave(queues: &mut Queues, io: &mut Io, id: RequestId) {
     let request = &mut queues.requests[id];
     if request.restrictions.is_counted() {
         let disk = &mut io.disks[request.disk.expect("block I/O has a disk")];
-        disk.entrance.leaves(&disk.namespace.depth, request);
+        disk.depth_queues.ended(&disk.namespace.depth, request);
     }
 }
 
-fn let_in(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
+fn serve_depth_queues(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
     loop {
         let disk = &mut io.disks[at];
         let depth = &disk.namespace.depth;
-        let Some(id) = disk.entrance.next(depth, &mut queues.requests) else {
+        let Some(id) = disk.depth_queues.next(depth, &mut queues.requests) else {
             return;
         };
         let request = &queues.requests[id];
@@ -504,21 +504,21 @@ fn must_wait(queues: &mut Queues, io: &mut Io, id: RequestId, restrictions: Rest
     }
     if let Some(turn) = restrictions.turn() {
         return disk
-            .entrance
+            .depth_queues
             .turns
             .must_wait(turn, id, &mut queues.requests);
     }
     if !restrictions.is_limited() {
         return false;
     }
-    let guest = Guest {
+    let host = HostShare {
         share: queues.qpairs[request.qpair].share,
         weight: queues.association(id).controller.limiter.weight(),
     };
     let depth = &disk.namespace.depth;
     let waits = disk
-        .entrance
-        .must_wait(depth, id, guest, &mut queues.requests);
+        .depth_queues
+        .must_wait(depth, id, host, &mut queues.requests);
     if waits {
         queues.count_wait(id, Wait::Limit);
     }

@@ -10,7 +10,7 @@ use nvme_proto::ana;
 use nvme_proto::io::NamespaceView;
 use nvme_proto::wire::Status;
 
-use super::entrance::Entrance;
+use super::depth_queues::DepthQueues;
 use super::port::PORTS_MAX;
 use crate::limits::Tokens;
 use crate::metrics::NamespaceCounters;
@@ -43,7 +43,7 @@ pub(crate) struct Disk {
     /// Last start of a command while others waited for requests.
     pub(super) last_begun: Option<Instant>,
     pub(super) tokens: Tokens,
-    pub(super) entrance: Box<Entrance>,
+    pub(super) depth_queues: Box<DepthQueues>,
     /// Age of the oldest command, in nanoseconds.
     oldest_ns: u64,
     /// True if the disk is removed once unused.
@@ -296,7 +296,7 @@ impl Disks {
             held: 0,
             last_begun: None,
             tokens: Tokens::default(),
-            entrance: Box::new(Entrance::new(self.reactor, &namespace.depth)),
+            depth_queues: Box::new(DepthQueues::new(self.reactor, &namespace.depth)),
             oldest_ns: 0,
             retired: false,
         };
@@ -342,7 +342,8 @@ impl Disks {
     ) {
         for disk in self.disks.iter_mut().flatten() {
             let depth = &disk.namespace.depth;
-            disk.entrance.take_out(depth, requests, &goes, &mut each);
+            disk.depth_queues
+                .take_out(depth, requests, &goes, &mut each);
         }
     }
 

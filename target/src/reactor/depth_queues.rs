@@ -14,14 +14,14 @@ const BYTES_MIN: u64 = 4096;
 const PARTS: u64 = 64;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Guest {
+pub(super) struct HostShare {
     pub(super) share: Option<ShareId>,
     pub(super) weight: u32,
 }
 
 #[derive(Debug)]
-struct Line {
-    guest: Guest,
+struct HostQueue {
+    host: HostShare,
     waiting: List,
     count: u32,
     /// Bytes used, in [`PARTS`], divided by the host's weight.
@@ -29,27 +29,27 @@ struct Line {
 }
 
 #[derive(Debug)]
-pub(super) struct Entrance {
+pub(super) struct DepthQueues {
     pub(super) turns: Turns,
     reactor: usize,
-    inside: u32,
+    in_progress: u32,
     /// Sum of the weights of the hosts with queued commands.
     wanting: u32,
-    lines: Vec<Line>,
+    queues: Vec<HostQueue>,
     /// `taken` of the last queue served.
     served: u64,
 }
 
-impl Entrance {
+impl DepthQueues {
     pub(super) fn new(reactor: usize, depth: &Depth) -> Self {
         // Clears counts that a reactor that panicked may have left.
         depth.tell(reactor, 0, 0);
         Self {
             turns: Turns::default(),
             reactor,
-            inside: 0,
+            in_progress: 0,
             wanting: 0,
-            lines: Vec::new(),
+            queues: Vec::new(),
             served: 0,
         }
     }
@@ -59,44 +59,44 @@ impl Entrance {
         &mut self,
         depth: &Depth,
         id: RequestId,
-        guest: Guest,
+        host: HostShare,
         requests: &mut RequestTable,
     ) -> bool {
-        let at = self.line_of(guest);
-        if self.wanting == 0 && depth.allows(self.reactor, guest.weight) {
-            self.let_in(depth, &mut requests[id], at);
+        let at = self.queue_of(host);
+        if self.wanting == 0 && depth.allows(self.reactor, host.weight) {
+            self.start(depth, &mut requests[id], at);
             return false;
         }
-        let line = &mut self.lines[at];
-        if line.count == 0 {
-            self.wanting += line.guest.weight;
+        let queue = &mut self.queues[at];
+        if queue.count == 0 {
+            self.wanting += queue.host.weight;
         }
-        requests.push_back(&mut line.waiting, id, Stage::AwaitingTurn);
-        line.count += 1;
+        requests.push_back(&mut queue.waiting, id, Stage::AwaitingTurn);
+        queue.count += 1;
         self.tell(depth);
         true
     }
 
     pub(super) fn next(&mut self, depth: &Depth, requests: &mut RequestTable) -> Option<RequestId> {
-        let lines = self.lines.iter().enumerate();
-        let waiting = lines.filter(|(_, line)| line.count > 0);
-        let (at, line) = waiting.min_by_key(|(_, line)| line.taken)?;
-        if !depth.allows(self.reactor, line.guest.weight) {
+        let queues = self.queues.iter().enumerate();
+        let waiting = queues.filter(|(_, queue)| queue.count > 0);
+        let (at, queue) = waiting.min_by_key(|(_, queue)| queue.taken)?;
+        if !depth.allows(self.reactor, queue.host.weight) {
             return None;
         }
-        let line = &mut self.lines[at];
-        let id = requests.pop_front(&mut line.waiting)?;
-        line.count -= 1;
-        if line.count == 0 {
-            self.wanting -= line.guest.weight;
+        let queue = &mut self.queues[at];
+        let id = requests.pop_front(&mut queue.waiting)?;
+        queue.count -= 1;
+        if queue.count == 0 {
+            self.wanting -= queue.host.weight;
         }
-        self.let_in(depth, &mut requests[id], at);
+        self.start(depth, &mut requests[id], at);
         Some(id)
     }
 
-    pub(super) fn leaves(&mut self, depth: &Depth, request: &mut Request) {
+    pub(super) fn ended(&mut self, depth: &Depth, request: &mut Request) {
         request.restrictions = request.restrictions.limited();
-        self.inside -= 1;
+        self.in_progress -= 1;
         self.tell(depth);
     }
 
@@ -111,14 +111,14 @@ impl Entrance {
         if self.wanting == 0 {
             return;
         }
-        for line in self.lines.iter_mut().filter(|line| line.count > 0) {
-            let count = &mut line.count;
-            requests.take_out(&mut line.waiting, &goes, |id| {
+        for queue in self.queues.iter_mut().filter(|queue| queue.count > 0) {
+            let count = &mut queue.count;
+            requests.take_out(&mut queue.waiting, &goes, |id| {
                 *count -= 1;
                 each(id);
             });
-            if line.count == 0 {
-                self.wanting -= line.guest.weight;
+            if queue.count == 0 {
+                self.wanting -= queue.host.weight;
             }
         }
         self.tell(depth);
@@ -126,40 +126,40 @@ impl Entrance {
 
     /// Returns the host's queue. An idle host's use is raised to that of the last queue served, so
     /// that idle time gives no advantage.
-    fn line_of(&mut self, guest: Guest) -> usize {
-        let of = |line: &Line| line.guest.share == guest.share;
-        let Some(at) = self.lines.iter().position(of) else {
+    fn queue_of(&mut self, host: HostShare) -> usize {
+        let of = |queue: &HostQueue| queue.host.share == host.share;
+        let Some(at) = self.queues.iter().position(of) else {
             // Empty queues up to `served` carry no information.
             let served = self.served;
-            self.lines
-                .retain(|line| line.count > 0 || line.taken > served);
-            self.lines.push(Line {
-                guest,
+            self.queues
+                .retain(|queue| queue.count > 0 || queue.taken > served);
+            self.queues.push(HostQueue {
+                host,
                 waiting: List::default(),
                 count: 0,
                 taken: self.served,
             });
-            return self.lines.len() - 1;
+            return self.queues.len() - 1;
         };
-        let line = &mut self.lines[at];
-        if line.count == 0 {
-            line.guest = guest;
-            line.taken = line.taken.max(self.served);
+        let queue = &mut self.queues[at];
+        if queue.count == 0 {
+            queue.host = host;
+            queue.taken = queue.taken.max(self.served);
         }
         at
     }
 
-    fn let_in(&mut self, depth: &Depth, request: &mut Request, at: usize) {
+    fn start(&mut self, depth: &Depth, request: &mut Request, at: usize) {
         request.restrictions = request.restrictions.counted();
-        self.inside += 1;
-        let line = &mut self.lines[at];
-        self.served = line.taken;
+        self.in_progress += 1;
+        let queue = &mut self.queues[at];
+        self.served = queue.taken;
         let bytes = request.disk_bytes.max(BYTES_MIN);
-        line.taken += bytes * PARTS / u64::from(line.guest.weight);
+        queue.taken += bytes * PARTS / u64::from(queue.host.weight);
         self.tell(depth);
     }
 
     fn tell(&self, depth: &Depth) {
-        depth.tell(self.reactor, self.inside, self.wanting);
+        depth.tell(self.reactor, self.in_progress, self.wanting);
     }
 }
