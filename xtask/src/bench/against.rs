@@ -57,7 +57,7 @@ struct Spread {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
-    for (_, _, program) in programs::OF_ALL_ENDS {
+    for (_, program) in programs::OF_ALL_ENDS {
         ensure!(
             args.other.join(program).exists(),
             "no {program} in {}: in that tree, run `cargo build --release --bin cairn-target --bin \

@@ -17,16 +17,16 @@ pub(super) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// Size of the exported file in MiB.
 const IMAGE_MIB: usize = 256;
 
-/// Program: package, cargo option for its type, and name.
-pub(super) type Program = (&'static str, &'static str, &'static str);
+/// Program: cargo option for its type, and name.
+pub(super) type Program = (&'static str, &'static str);
 
-const TARGET: Program = ("cairn-target", "--bin", "cairn-target");
-const HOST: Program = ("cairn-initiator-cli", "--bin", "cairn-initiator");
-const ONE_PROCESS: Program = ("cairn-benches", "--bin", "cairn-bench-loopback");
-const DISK: Program = ("cairn-disk", "--example", "cairn-bench-disk");
-const LINK: Program = ("cairn-roce", "--example", "loopback_speed");
+const TARGET: Program = ("--bin", "cairn-target");
+const HOST: Program = ("--bin", "cairn-initiator");
+const ONE_PROCESS: Program = ("--bin", "cairn-bench-loopback");
+const DISK: Program = ("--example", "cairn-bench-disk");
+const LINK: Program = ("--example", "loopback_speed");
 
-const SCALE: Program = ("cairn-benches", "--bin", "cairn-scale");
+const SCALE: Program = ("--bin", "cairn-scale");
 
 pub(super) const OF_DISKS: &[Program] = &[DISK];
 
@@ -57,8 +57,9 @@ pub(super) fn build_all(programs: &[Program], debug: bool, no_build: bool) -> Re
     if !no_build {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         cargo.current_dir(WORKSPACE).args(["build", "--quiet"]);
-        for (package, kind, name) in programs {
-            cargo.args(["-p", package, kind, name]);
+        // Package names would select different features of dependencies for each package.
+        for (kind, name) in programs {
+            cargo.args([kind, name]);
         }
         if !debug {
             cargo.arg("--release");
@@ -67,7 +68,7 @@ pub(super) fn build_all(programs: &[Program], debug: bool, no_build: bool) -> Re
         ensure!(status.success(), "cargo build failed");
     }
     let folder = output().join(if debug { "debug" } else { "release" });
-    for (_, kind, name) in programs {
+    for (kind, name) in programs {
         let sub = if *kind == "--example" { "examples" } else { "" };
         let program = folder.join(sub).join(name);
         ensure!(

@@ -186,8 +186,8 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         // A few rounds of `cargo xtask soak`.
         own_chore("soak, short", "soak --short --seconds 40")?
             .with_env(FUSE_VARIABLE, fuse_demand()),
-        // Each target runs for 30 seconds. Full optimization would add minutes of compile time.
-        own_chore("fuzz", "fuzz --compile-fast")?,
+        // Each target runs for 15 seconds. Full optimization would add minutes of compile time.
+        own_chore("fuzz", "fuzz --compile-fast --seconds 15")?,
         own_chore("loom", "loom")?,
         own_chore("miri", "miri")?,
         skips.note(own_chore("sanitize, addr.", "sanitize address")?),
