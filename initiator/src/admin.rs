@@ -19,7 +19,7 @@ impl Host {
     /// Reads a 4-byte property at offset `at`.
     ///
     /// # Errors
-    /// Same as [`run`](Self::run).
+    /// Fails like [`run`](Self::run).
     pub fn property(&mut self, at: u32) -> Result<u32, HostError> {
         let get = PropertyGetCommand::new(0, PropertySize::Four, at);
         Ok(self.run_admin(get.into(), Data::None)?.cqe.result() as u32)
@@ -28,7 +28,7 @@ impl Host {
     /// Reads an 8-byte property at offset `at`.
     ///
     /// # Errors
-    /// Same as [`run`](Self::run).
+    /// Fails like [`run`](Self::run).
     pub fn wide_property(&mut self, at: u32) -> Result<u64, HostError> {
         let get = PropertyGetCommand::new(0, PropertySize::Eight, at);
         Ok(self.run_admin(get.into(), Data::None)?.cqe.result())
@@ -38,7 +38,7 @@ impl Host {
     /// [`reset`](Self::reset) also update the host's own state.
     ///
     /// # Errors
-    /// Same as [`run`](Self::run).
+    /// Fails like [`run`](Self::run).
     pub fn set_property(&mut self, at: u32, value: u32) -> Result<(), HostError> {
         let set = PropertySetCommand::new(0, PropertySize::Four, at, value.into());
         self.run_admin(set.into(), Data::None).map(|_| ())
@@ -47,7 +47,7 @@ impl Host {
     /// Runs Identify and returns its 4096-byte structure as `T`.
     ///
     /// # Errors
-    /// Same as [`run`](Self::run).
+    /// Fails like [`run`](Self::run).
     ///
     /// # Panics
     /// If `T` is not 4096 bytes long.
@@ -62,7 +62,7 @@ impl Host {
     /// Runs Identify and returns its 4096 bytes.
     ///
     /// # Errors
-    /// Same as [`run`](Self::run).
+    /// Fails like [`run`](Self::run).
     pub fn identify_bytes(&mut self, cns: Cns, nsid: u32) -> Result<Vec<u8>, HostError> {
         let mut scratch = self.scratch.lend();
         let data = Data::start_of(&mut scratch, IDENTIFY_BYTES as u32);
@@ -73,7 +73,7 @@ impl Host {
     /// Returns the NSIDs of all active namespaces in ascending order.
     ///
     /// # Errors
-    /// Same as [`run`](Self::run).
+    /// Fails like [`run`](Self::run).
     pub fn active_namespaces(&mut self) -> Result<Vec<u32>, HostError> {
         let mut all = Vec::new();
         loop {
@@ -90,7 +90,7 @@ impl Host {
     /// Runs Identify Namespace (CNS 00h).
     ///
     /// # Errors
-    /// Same as [`run`](Self::run).
+    /// Fails like [`run`](Self::run).
     pub fn namespace(&mut self, nsid: u32) -> Result<Box<IdentifyNamespace>, HostError> {
         self.identify(Cns::NAMESPACE, nsid)
     }
@@ -98,7 +98,7 @@ impl Host {
     /// Reads `length` bytes of a log page. Splits the read by the maximum transfer of a command.
     ///
     /// # Errors
-    /// Same as [`run`](Self::run).
+    /// Fails like [`run`](Self::run).
     ///
     /// # Panics
     /// If `length` is 0 or not a multiple of 4.
@@ -115,7 +115,7 @@ impl Host {
     /// Reads the log page of one namespace, otherwise like [`log_page`](Self::log_page).
     ///
     /// # Errors
-    /// Same as [`run`](Self::run).
+    /// Fails like [`run`](Self::run).
     ///
     /// # Panics
     /// If `length` is 0 or not a multiple of 4.
@@ -140,7 +140,7 @@ impl Host {
     /// Reads a feature and returns DW0 of the completion.
     ///
     /// # Errors
-    /// Same as [`run`](Self::run).
+    /// Fails like [`run`](Self::run).
     pub fn feature(&mut self, feature: Feature, select: Select) -> Result<u32, HostError> {
         let sqe = command::get_features(feature.0, select, 0, 0);
         Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())
@@ -149,7 +149,7 @@ impl Host {
     /// Sets a feature by CDW11 and returns DW0 of the completion.
     ///
     /// # Errors
-    /// Same as [`run`](Self::run).
+    /// Fails like [`run`](Self::run).
     pub fn set_feature(&mut self, feature: Feature, value: u32) -> Result<u32, HostError> {
         let sqe = command::set_features(feature.0, 0, value);
         Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())
@@ -159,7 +159,7 @@ impl Host {
     /// its result must be taken.
     ///
     /// # Errors
-    /// Same as [`run`](Self::run).
+    /// Fails like [`run`](Self::run).
     pub fn abort(&mut self, command: Ticket) -> Result<bool, HostError> {
         /// Bit 0 of DW0, set if the command was not aborted (Base, 5.1.1).
         const NOT_ABORTED: u32 = 1;

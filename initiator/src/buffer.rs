@@ -74,7 +74,7 @@ impl Buffer {
     /// Maps and registers `length` bytes with other access rights than [`new`](Self::new).
     ///
     /// # Errors
-    /// Same as [`new`](Self::new).
+    /// Fails like [`new`](Self::new).
     pub fn with_access(
         device: &dyn Device,
         length: usize,
@@ -268,7 +268,7 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
     /// Uses the first `length` bytes of the buffer.
     ///
     /// # Panics
-    /// Same as [`part_of`](Self::part_of).
+    /// Panics like [`part_of`](Self::part_of).
     #[must_use]
     pub fn start_of(buffer: B, length: u32) -> Self {
         Self::part_of(buffer, 0, length)
@@ -299,7 +299,7 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
     /// The buffer can be used by one command only, and the device must support remote invalidation.
     ///
     /// # Panics
-    /// Same as [`part_of`](Self::part_of).
+    /// Panics like [`part_of`](Self::part_of).
     #[must_use]
     pub fn once(buffer: B, length: u32) -> Self {
         let mut data = Self::part_of(buffer, 0, length);

@@ -54,7 +54,7 @@ impl Host {
     /// Connects through the given device, otherwise like [`connect`](Self::connect).
     ///
     /// # Errors
-    /// Same as [`connect`](Self::connect).
+    /// Fails like [`connect`](Self::connect).
     pub fn connect_on(device: &Arc<dyn Device>, options: HostOptions) -> Result<Self, HostError> {
         let timeout = options.timeout;
         let controller = Controller::begin(device, options, Instant::now())?;
@@ -142,7 +142,7 @@ impl Host {
     /// Runs a command on the admin queue. Blocks.
     ///
     /// # Errors
-    /// Same as [`run`](Self::run).
+    /// Fails like [`run`](Self::run).
     pub fn run_admin(
         &mut self,
         sqe: Sqe,

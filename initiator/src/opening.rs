@@ -17,7 +17,7 @@ impl Host {
     /// refers to another disk, commands end in [`HostError::Replaced`] until the namespace is opened anew.
     ///
     /// # Errors
-    /// Same as [`run`](Self::run). Also if the namespace is inactive or has an unsupported format.
+    /// Fails like [`run`](Self::run). Also fails if the namespace is inactive or has an unsupported format.
     pub fn open_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
         for _ in 0..OPEN_TRIES {
             let changes = self.changes();
@@ -37,7 +37,7 @@ impl Host {
     /// Opens a namespace that was opened at another controller. Blocks.
     ///
     /// # Errors
-    /// Same as [`open_namespace`](Self::open_namespace). Also if the NSID refers to another disk at this controller.
+    /// Fails like [`open_namespace`](Self::open_namespace). Also fails if the NSID refers to another disk at this controller.
     pub fn open_same(&mut self, namespace: &Namespace) -> Result<(), HostError> {
         let found = self.open_namespace(namespace.nsid)?;
         if found.disk() == namespace.disk() {
@@ -63,7 +63,7 @@ impl Host {
     /// Opens all active namespaces with a supported format. Blocks.
     ///
     /// # Errors
-    /// Same as [`run`](Self::run).
+    /// Fails like [`run`](Self::run).
     pub fn open_namespaces(&mut self) -> Result<Vec<Namespace>, HostError> {
         let mut all = Vec::new();
         for nsid in self.active_namespaces()? {
@@ -80,7 +80,7 @@ impl Host {
     /// event. Blocks.
     ///
     /// # Errors
-    /// Same as [`run`](Self::run).
+    /// Fails like [`run`](Self::run).
     pub fn changed_namespaces(&mut self) -> Result<Option<Vec<u32>>, HostError> {
         // While namespaces are open, the controller itself reads the page and collects the changes.
         let what = "the list of changed namespaces";

@@ -2,26 +2,26 @@
 
 use std::fs;
 
-/// CPU time and other usage of a thread since its start.
+/// Resource usage of a thread since its start.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CpuUse {
     /// User time in seconds.
     pub user_s: f64,
     /// Kernel time in seconds.
     pub system_s: f64,
-    /// Context switches.
+    /// Number of context switches.
     pub switches: u64,
-    /// Page faults that waited for a disk.
+    /// Number of page faults that read from disk.
     pub major_faults: u64,
-    /// Page faults without disk access.
+    /// Number of page faults without disk access.
     pub minor_faults: u64,
 }
 
-/// USER_HZ, the unit of times in /proc/PID/stat on every Linux.
+/// USER_HZ: clock ticks per second in /proc/PID/stat.
 const TICKS_A_SECOND: f64 = 100.0;
 
 impl CpuUse {
-    /// Usage of the calling thread; zeroes if /proc is unavailable.
+    /// Usage of the calling thread; all zeroes if /proc is unavailable.
     #[must_use]
     pub fn of_this_thread() -> Self {
         let stat = fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
@@ -30,10 +30,10 @@ impl CpuUse {
     }
 
     fn parse(stat: &str, status: &str) -> Self {
-        // The name, in parentheses, may contain anything (proc_pid_stat(5)).
+        // The program name is in parentheses and may itself contain spaces and parentheses (proc_pid_stat(5)).
         let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let fields: Vec<&str> = behind_name.split_ascii_whitespace().collect();
-        // The first field after the name is number 3.
+        // The first field after the name has number 3 in proc_pid_stat(5).
         let field = |number: usize| {
             let text = fields.get(number - 3);
             text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Job description in terms of fio's keys.
+//! Benchmark jobs, described by fio's keys.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,22 +6,22 @@ use std::time::Duration;
 use super::keys;
 use super::size::Size;
 
-/// Data direction, as fio distinguishes them.
+/// Data directions distinguished by fio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Read.
     Read,
     /// Write.
     Write,
-    /// Dataset Management with deallocation.
+    /// Dataset Management with deallocation (fio's `trim`).
     Trim,
 }
 
 impl Direction {
-    /// All directions in the order of fio's report.
+    /// All directions in the order of fio's reports.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Trim];
 
-    /// Name in fio's report.
+    /// Name in fio's reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl Direction {
     }
 }
 
-/// `rw`: data directions, and sequential or random order.
+/// Value of fio's key `rw`: directions, and sequential or random order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Workload {
     /// Name in fio.
@@ -41,9 +41,9 @@ pub struct Workload {
     pub reads: bool,
     /// True if the workload writes.
     pub writes: bool,
-    /// True if the workload deallocates.
+    /// True if the workload trims.
     pub trims: bool,
-    /// True if the order is random.
+    /// True if offsets are random.
     pub random: bool,
 }
 
@@ -68,7 +68,7 @@ const fn workload(name: &'static str, directions: &[Direction], random: bool) ->
 }
 
 impl Workload {
-    /// Supported workloads, by fio's names.
+    /// Supported workloads.
     pub const ALL: [Self; 8] = [
         workload("read", &[Direction::Read], false),
         workload("write", &[Direction::Write], false),
@@ -93,71 +93,71 @@ impl Workload {
         })
     }
 
-    /// True if the workload changes data on the disk.
+    /// True if the workload writes or trims.
     #[must_use]
     pub fn changes_data(self) -> bool {
         self.writes || self.trims
     }
 }
 
-/// Benchmark job. The fields are fio's keys.
+/// Benchmark job. Fields are fio's keys.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// Name in reports.
     pub name: String,
-    /// `rw`.
+    /// Directions and order of commands (`rw`).
     pub rw: Workload,
-    /// `bs`, or the lower end of `bsrange`.
+    /// Minimum block size in bytes (`bs` or `bsrange`).
     pub bs_min: u64,
-    /// `bs`, or the upper end of `bsrange`.
+    /// Maximum block size in bytes (`bs` or `bsrange`).
     pub bs_max: u64,
-    /// Queue depth: commands in flight.
+    /// Maximum number of commands in flight.
     pub iodepth: u16,
-    /// Number of copies, each on a separate thread and queue pair.
+    /// Number of copies, each with its own thread and queue pair.
     pub numjobs: u16,
-    /// Size of the region; `None` for everything from `offset`.
+    /// Size of the region; `None` for the rest of the namespace after `offset`.
     pub size: Option<Size>,
-    /// Amount of data to transfer; `None` for `size`.
+    /// Number of bytes to transfer; `None` for the size of the region.
     pub io_size: Option<u64>,
-    /// Start of the region in the namespace.
+    /// Start of the region.
     pub offset: Size,
-    /// Additional offset of each further copy.
+    /// Distance between the regions of consecutive copies.
     pub offset_increment: Size,
     /// Time limit.
     pub runtime: Option<Duration>,
-    /// If true, the job repeats until the time limit.
+    /// True if the job repeats its region until `runtime` is over.
     pub time_based: bool,
-    /// Time at the start that is not measured.
+    /// Duration at the start that is excluded from measurements.
     pub ramp_time: Duration,
-    /// Delay of the start.
+    /// Delay before the start.
     pub startdelay: Duration,
     /// Percentage of reads in a mixed workload.
     pub rwmixread: u8,
-    /// Maximum commands per second: reads, writes, trims.
+    /// Maximum commands per second by [`Direction`]; `None` for no limit.
     pub rate_iops: [Option<u64>; 3],
     /// Number of passes over the region.
     pub loops: u32,
-    /// `verify=crc32c`.
+    /// True if written blocks have headers to verify (`verify=crc32c`).
     pub verify: bool,
-    /// If true, written data is read back at the end.
+    /// True if written blocks are read back and verified at the end.
     pub do_verify: bool,
-    /// If true, the job only verifies data of an earlier job.
+    /// True if the job only verifies blocks written by an earlier run.
     pub verify_only: bool,
-    /// If true, the first bad block ends the job.
+    /// True if the job ends at the first bad block.
     pub verify_fatal: bool,
-    /// Seed of places, directions and data; `None` for a random one.
+    /// Seed of offsets, directions and data; `None` for a random seed.
     pub randseed: Option<u64>,
-    /// If true, random places may repeat before all have been visited.
+    /// True if random offsets may repeat before the whole region was accessed.
     pub norandommap: bool,
     /// Number of writes between Flush commands; 0 for none.
     pub fsync: u32,
-    /// If true, the job ends with a Flush.
+    /// True if the job ends with a Flush.
     pub end_fsync: bool,
-    /// If true, copies are reported together.
+    /// True if the copies are combined in the report.
     pub group_reporting: bool,
-    /// If true, the job starts after all earlier jobs have ended.
+    /// True if the job starts only after all earlier jobs have ended.
     pub stonewall: bool,
-    /// Keys that were set, as given.
+    /// All keys set, with their values as text.
     pub options: Vec<(String, String)>,
 }
 
@@ -197,7 +197,7 @@ impl Job {
         }
     }
 
-    /// Sets a key. Returns a note for a fio key that has no effect here.
+    /// Sets a key. Returns a note if the key is accepted but has no effect.
     ///
     /// # Errors
     /// The key is unknown, or its value is invalid.
@@ -209,14 +209,14 @@ impl Job {
         Ok(note)
     }
 
-    /// True if the job writes or deallocates.
+    /// True if the job writes or trims.
     #[must_use]
     pub fn changes_data(&self) -> bool {
         self.rw.changes_data() && !self.verify_only
     }
 }
 
-/// Key without effect.
+/// Accepted key that has no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     /// Name in fio.

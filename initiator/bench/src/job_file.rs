@@ -2,12 +2,12 @@
 
 use super::job::{Job, Note};
 
-/// Jobs of a file, and its keys without effect.
+/// Jobs of a file, and notes about keys without effect.
 #[derive(Debug)]
 pub struct JobFile {
     /// Jobs in the order of the file.
     pub jobs: Vec<Job>,
-    /// Notes by line number.
+    /// Keys without effect, with their line numbers.
     pub notes: Vec<(usize, Note)>,
 }
 
@@ -17,17 +17,16 @@ pub struct JobFile {
 pub struct JobFileError {
     /// Name of the file.
     pub file: String,
-    /// Line number, from 1.
+    /// Line number, starting at 1.
     pub line: usize,
     /// Description of the error.
     pub why: String,
 }
 
-/// Parses a job file. `[global]` sections set defaults for the jobs after them; each other section
-/// is a job.
+/// Parses a job file. A `[global]` section sets defaults for the jobs after it; each other section is a job.
 ///
 /// # Errors
-/// The first invalid line.
+/// The error of the first invalid line.
 pub fn parse(file: &str, text: &str) -> Result<JobFile, JobFileError> {
     let mut parsed = JobFile {
         jobs: Vec::new(),

@@ -1,4 +1,4 @@
-//! Job keys of the command line and of job files.
+//! Keys of jobs, for command line and job files.
 
 use super::job::{Job, Note, Workload};
 use super::size::{Size, parse_bytes, parse_range, parse_time};
@@ -6,13 +6,13 @@ use super::size::{Size, parse_bytes, parse_range, parse_time};
 /// Key of a job.
 #[derive(Debug)]
 pub struct Key {
-    /// Name in fio.
+    /// Name of the key in fio.
     pub name: &'static str,
-    /// Alias in fio, or "".
+    /// Alias of the key in fio, or empty.
     pub alias: &'static str,
-    /// Placeholder of the value; `None` for a switch, which is on unless 0.
+    /// Placeholder of the value in the help text; `None` for a switch, whose value is 0 or 1.
     pub value: Option<&'static str>,
-    /// Help text of a single line.
+    /// Help text in one line.
     pub help: &'static str,
     set: fn(&mut Job, &str) -> Result<(), String>,
 }
@@ -332,7 +332,7 @@ const DATA: &str = "written data is random, and different in each block if verif
 const THREADS: &str = "each job is a thread";
 const SEEDS: &str = "set randseed for the same sequence each time";
 
-/// Keys of fio that job files often have but that select nothing here.
+/// Keys of fio that are accepted for compatibility but have no effect, with the reason.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("description", "a comment"),
     ("filename", TARGET),
@@ -356,7 +356,7 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ),
 ];
 
-/// Other keys of fio 3.33 (`fio --cmdhelp=all`).
+/// Unsupported keys of fio 3.33 (`fio --cmdhelp=all`).
 const FIO_ONLY: &str = "wait_for lockfile filename_format unique_filename opendir ba bssplit \
     bs_unaligned ignore_error rw_sequencer iodepth_batch iodepth_batch_complete_min \
     iodepth_batch_complete_max iodepth_low io_submit_mode fill_device filesize file_append \
@@ -423,14 +423,14 @@ pub fn refusal(name: &str) -> String {
     }
 }
 
-/// True if fio has this key, supported here or not.
+/// True if fio 3.33 has this key and this benchmark does not act on it.
 #[must_use]
 pub fn is_of_fio(name: &str) -> bool {
     FIO_ONLY.split_ascii_whitespace().any(|key| key == name)
         || WITHOUT_EFFECT.iter().any(|(key, _)| *key == name)
 }
 
-/// Accepted keys without effect.
+/// Names of accepted keys without effect.
 pub fn without_effect() -> impl Iterator<Item = &'static str> {
     WITHOUT_EFFECT.iter().map(|(key, _)| *key)
 }
@@ -469,7 +469,8 @@ fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Parses `1000` or `1000,500`. A missing part repeats the one before; an empty part is unlimited.
+/// Parses limits of reads, writes and trims, such as `1000` or `1000,500`. A missing number repeats the previous one;
+/// an empty one means no limit.
 fn rates(text: &str) -> Result<[Option<u64>; 3], String> {
     let mut parts = text.split(',').map(|part| match part.trim() {
         "" => Ok(None),

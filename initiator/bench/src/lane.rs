@@ -1,16 +1,16 @@
-//! Interface between a job and one queue of a namespace.
+//! Interface between a job and its queue to a namespace.
 
 use std::fmt;
 use std::time::Instant;
 
-/// Geometry of a namespace.
+/// Block size and size of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
     /// Logical block size in bytes.
     pub block_bytes: u32,
     /// Size in logical blocks.
     pub blocks: u64,
-    /// Maximum transfer of a command in bytes.
+    /// Maximum data of a command in bytes.
     pub transfer_max: u64,
 }
 
@@ -29,9 +29,9 @@ pub enum Command {
     Read,
     /// Writes from the slot's memory.
     Write,
-    /// Deallocates.
+    /// Deallocates the range.
     Trim,
-    /// Makes earlier writes durable.
+    /// Makes completed writes durable.
     Flush,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Command {
     }
 }
 
-/// Command on a byte range of the namespace, in whole blocks.
+/// Command on a byte range of the namespace. Offset and length are multiples of the block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
     /// Type of the command.
@@ -66,10 +66,10 @@ impl Operation {
     }
 }
 
-/// Completion of a command.
+/// Completed command.
 #[derive(Debug)]
 pub struct Done {
-    /// Slot of the command.
+    /// Slot number of the command.
     pub slot: usize,
     /// Time at which the completion was seen.
     pub at: Instant,
@@ -77,7 +77,7 @@ pub struct Done {
     pub result: Result<(), LaneError>,
 }
 
-/// Error of a command, or of the lane with all its commands.
+/// Error of a command, or of the whole lane, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneError(pub String);
 
@@ -87,28 +87,27 @@ impl fmt::Display for LaneError {
     }
 }
 
-/// Queue to a namespace with memory for each command in flight. Slots are numbered from 0 to the
-/// depth.
+/// Queue to a namespace with data memory for each slot. Slots are numbered from 0 to the depth minus 1.
 pub trait Lane {
-    /// Copies bytes into a slot's memory.
+    /// Copies `bytes` into a slot's memory at offset `at`.
     fn load(&mut self, slot: usize, at: usize, bytes: &[u8]);
 
-    /// Copies bytes out of a slot's memory.
+    /// Copies bytes from offset `at` of a slot's memory into `out`.
     fn unload(&self, slot: usize, at: usize, out: &mut [u8]);
 
-    /// Submits a command.
+    /// Submits a command that uses a slot's memory.
     ///
     /// # Errors
     /// The command cannot be sent; the lane is unusable.
     fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), LaneError>;
 
-    /// Appends completed commands. Waits for at least one, or until `deadline`.
+    /// Appends completed commands to `done`. Blocks until there is at least one, or until `deadline`.
     ///
     /// # Errors
     /// The lane is unusable.
     fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), LaneError>;
 
-    /// Closes the lane in an orderly way.
+    /// Shuts the controller down and closes the lane.
     ///
     /// # Errors
     /// The controller did not confirm the shutdown.

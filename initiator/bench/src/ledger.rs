@@ -1,4 +1,4 @@
-//! Expected generation of each unit in the region of a verified job.
+//! Expected content of the region of a verified job.
 
 use super::lane::{Command, Operation};
 use super::pattern::{self, Expected, Identity, Mismatch};
@@ -16,9 +16,9 @@ pub(super) struct Ledger {
 
 #[derive(Debug)]
 enum Known {
-    /// Number of writes of each unit; the content of units with 0 is unknown.
+    /// Number of writes to each unit by this run. The content of units never written is unknown.
     Generations(Vec<u32>),
-    /// All units were written by another run, with this seed if known.
+    /// All units were written by an earlier run; `seed` is its seed if known.
     Written { seed: Option<u64>, units: u64 },
 }
 
@@ -46,8 +46,8 @@ impl Ledger {
         }
     }
 
-    /// Advances the generation of each unit covered by a write, and passes offset in the write and
-    /// content to `load`.
+    /// Increments the generation of each unit covered by a write. Calls `load` with the unit's offset in the write and
+    /// its content.
     pub(super) fn write(&mut self, operation: Operation, mut load: impl FnMut(usize, &[u8])) {
         let Known::Generations(generations) = &mut self.known else {
             unreachable!("a job that writes knows what it has written");
@@ -65,7 +65,8 @@ impl Ledger {
         }
     }
 
-    /// Checks the units of a read whose content is known; returns their number.
+    /// Checks the units of a read and returns the number checked. Skips units never written. Calls `bad` for each
+    /// mismatch.
     pub(super) fn check(
         &mut self,
         operation: Operation,
@@ -96,7 +97,7 @@ impl Ledger {
         checked
     }
 
-    /// Reads of at most `length` bytes that cover all known units.
+    /// Returns reads of at most `length` bytes that cover all units with known content.
     pub(super) fn reads(&self, length: u64) -> Reads {
         let written = match &self.known {
             Known::Generations(generations) => generations
@@ -115,7 +116,7 @@ impl Ledger {
     }
 }
 
-/// Units of an operation: index, and offset in the namespace.
+/// Returns index and namespace offset of each unit covered by an operation.
 fn units(start: u64, unit: usize, operation: Operation) -> impl Iterator<Item = (usize, u64)> {
     let unit = unit as u64;
     let first = (operation.offset - start) / unit;
@@ -140,7 +141,7 @@ pub(super) struct Reads {
     start: u64,
     unit: u64,
     written: Vec<bool>,
-    /// Maximum units of a read.
+    /// Maximum number of units of a read.
     most: usize,
     at: usize,
 }
@@ -215,7 +216,7 @@ mod tests {
                 |at, unit| unit.copy_from_slice(&disk[at - 512..at]),
                 |mismatch| bad.push(mismatch.to_string()),
             );
-            // The unit before was never written.
+            // The read covers three units, and the first was never written.
             assert_eq!(checked, 2);
             bad
         };

@@ -1,8 +1,7 @@
-//! Benchmark with fio's vocabulary: runs jobs against a namespace, measures and optionally verifies
-//! them.
+//! Benchmark with fio's job keys: measures a namespace and optionally verifies its data.
 //!
-//! A [`Job`] has fio's keys; [`job_file`] parses fio's job files. [`run()`] starts a thread with a
-//! [`Lane`] for each copy of a job, and returns a [`BenchResult`] that [`report`] formats like fio.
+//! [`job_file`] parses fio's job files into [`Job`]s. [`run()`] starts a thread with a [`Lane`] for each copy of a job.
+//! Its [`BenchResult`] is formatted by [`report`] like fio's output.
 
 pub mod cpu;
 pub mod job;

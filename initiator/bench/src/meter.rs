@@ -1,4 +1,4 @@
-//! Progress counters of a job. The job's thread writes them, others read.
+//! Progress counters of a running job, written by the job's thread and read by others.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,11 +11,11 @@ use super::job::Direction;
 pub enum Phase {
     /// The job has not started.
     Waiting = 0,
-    /// Running, not yet measured.
+    /// The job runs, but is not yet measured.
     Ramp = 1,
-    /// Measured.
+    /// The job runs and is measured.
     Running = 2,
-    /// Reading back written data.
+    /// The job reads written blocks back.
     Verifying = 3,
     /// The job has ended.
     Ended = 4,
@@ -26,7 +26,7 @@ pub enum Phase {
 pub struct Meter {
     phase: AtomicU8,
     directions: [Counter; 3],
-    /// Bytes to transfer in this phase; 0 if only the time limit ends it.
+    /// Bytes to transfer in this phase; 0 if only the time is limited.
     pub(super) goal: AtomicU64,
 }
 
@@ -37,19 +37,19 @@ struct Counter {
     latency_ns: AtomicU64,
 }
 
-/// Counters of reads, writes or trims.
+/// Counters of one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Completed commands.
+    /// Number of completed commands.
     pub ios: u64,
-    /// Bytes transferred.
+    /// Number of transferred bytes.
     pub bytes: u64,
     /// Sum of latencies in nanoseconds.
     pub latency_ns: u64,
 }
 
 impl Count {
-    /// Difference to an earlier count.
+    /// Difference to an earlier count of the same direction.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Benchmark lanes that use all paths of a namespace.
+//! Benchmark lanes over all paths of a namespace.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use cairn_initiator::{Buffer, Data, Ended, HostError, HostOptions, command};
 use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
 use super::run::Lanes;
 
-/// Namespace with the options of every path. Each lane has one controller for each path.
+/// Namespace, and options of its paths. Each lane connects one controller for each path.
 pub struct MultipathLanes {
     provider: Arc<dyn Provider>,
     paths: Vec<HostOptions>,
@@ -31,10 +31,10 @@ impl fmt::Debug for MultipathLanes {
 }
 
 impl MultipathLanes {
-    /// Connects once to determine the namespace. At least one of `paths` must work.
+    /// Determines the namespace by a connection that is closed again. At least one path must be usable.
     ///
     /// # Errors
-    /// Same as for [`Multipath::connect`].
+    /// Fails like [`Multipath::connect`].
     ///
     /// # Panics
     /// If `paths` is empty.
@@ -51,7 +51,7 @@ impl MultipathLanes {
             transfer_max: multipath.transfer_max().into(),
         };
         multipath.close()?;
-        // Later connections must reach the same namespace.
+        // Lanes must reach the namespace found here.
         let options = MultipathOptions {
             uuid: Some(namespace.identity.uuid).filter(|uuid| *uuid != [0; 16]),
             ..options
@@ -65,7 +65,7 @@ impl MultipathLanes {
         })
     }
 
-    /// Namespace accessed by the lanes.
+    /// Namespace used by the lanes.
     #[must_use]
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
@@ -84,13 +84,13 @@ impl Lanes for MultipathLanes {
         };
         let paths = self.paths.iter().map(|path| HostOptions {
             io_queues: 1,
-            // A queue holds one command less than its entries.
+            // One entry of a submission queue is never used.
             queue_entries: path.queue_entries.max(depth.saturating_add(1)),
             ..path.clone()
         });
         let open = || -> Result<MultipathLane, HostError> {
             let disk = Multipath::connect(&*self.provider, paths, options)?;
-            // A deallocated range takes 16 bytes.
+            // A trim needs room for one range of 16 bytes.
             let slot_bytes = slot_bytes.max(size_of::<DatasetRange>());
             let buffer = |_| disk.buffer(slot_bytes).map(Some);
             Ok(MultipathLane {
@@ -107,15 +107,15 @@ impl Lanes for MultipathLanes {
     }
 }
 
-/// Panic message: a slot without a command has its buffer.
+/// Panic message.
 const IDLE: &str = "a slot without a command has its buffer";
 
 struct MultipathLane {
     disk: Multipath,
     block_bytes: u32,
-    /// Buffers by slot of the lane; a command in flight owns its buffer.
+    /// Buffers by lane slot; `None` while a command owns the buffer.
     buffers: Vec<Option<Buffer>>,
-    /// Slot of the lane for each slot of the multipath queue.
+    /// Lane slot by [`PathTicket::slot`].
     slots: Vec<usize>,
 }
 

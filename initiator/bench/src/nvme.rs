@@ -1,4 +1,4 @@
-//! Benchmark lanes to a single controller.
+//! Benchmark lanes to one controller each.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,25 +16,25 @@ use cairn_initiator::{
 const QUEUE: u16 = 1;
 const GOODBYE: Duration = Duration::from_secs(10);
 
-/// Namespace, and the settings to connect to it. Each lane is a controller with one I/O queue.
+/// Namespace, and the options to connect to it. Each lane is a controller with one I/O queue.
 #[derive(Debug, Clone)]
 pub struct NvmeLanes {
     /// RDMA device.
     pub device: Arc<dyn Device>,
-    /// Connection options. The queue size is raised for deeper jobs.
+    /// Connection options. The number of queue entries is increased if the job's depth requires it.
     pub options: HostOptions,
-    /// Expected namespace; lanes to another disk fail.
+    /// Expected namespace. Opening a lane fails if the NSID refers to another disk.
     pub namespace: Namespace,
-    /// Geometry of the namespace ([`Format::of`]).
+    /// Format of the namespace ([`Format::of`]).
     pub format: Format,
-    /// Interval between controller resets, for testing their effect on commands.
+    /// Interval of controller resets during the run, for tests.
     pub reset_interval: Option<Duration>,
-    /// Callback for connection events.
+    /// Called for each connection event.
     pub on_event: fn(&Event),
 }
 
 impl Format {
-    /// Format of a namespace of `host`.
+    /// Format of an opened namespace.
     #[must_use]
     pub fn of(namespace: &Namespace, host: &Host) -> Self {
         Self {
@@ -82,9 +82,9 @@ struct NvmeLane {
     host: Host,
     namespace: Namespace,
     block_bytes: u32,
-    /// Buffers by slot; a command in flight owns its buffer.
+    /// Buffers by slot; `None` while a command owns the buffer.
     buffers: Vec<Option<Buffer>>,
-    /// In-capsule data of small writes by slot. A registered buffer cannot be read directly.
+    /// Copies of in-capsule data by slot, because `Data::InCapsule` needs a slice.
     capsules: Vec<u8>,
     capsule_bytes: usize,
     tickets: Vec<Option<Ticket>>,
@@ -93,7 +93,7 @@ struct NvmeLane {
     on_event: fn(&Event),
 }
 
-/// Panic message: a slot without a command has its buffer.
+/// Panic message.
 const IDLE: &str = "a slot without a command has its buffer";
 
 impl NvmeLane {
@@ -105,7 +105,7 @@ impl NvmeLane {
     ) -> Result<Self, HostError> {
         let depth = usize::from(depth);
         let capsule_bytes = host.in_capsule_max(QUEUE).min(slot_bytes);
-        // A deallocated range takes 16 bytes.
+        // A trim needs room for one range of 16 bytes.
         let slot_bytes = slot_bytes.max(size_of::<DatasetRange>());
         let buffers = host.buffer(depth * slot_bytes)?.split(slot_bytes);
         Ok(Self {
@@ -123,7 +123,7 @@ impl NvmeLane {
         })
     }
 
-    /// Resets the controller if due. Commands in flight are sent again afterwards.
+    /// Resets the controller if the interval is over. Commands in flight are sent again after the reset.
     fn reset_if_due(&mut self) {
         let now = Instant::now();
         if let Some((interval, next)) = &mut self.resets
@@ -158,7 +158,7 @@ impl NvmeLane {
         }
     }
 
-    /// Keeps the buffer that a command gave back.
+    /// Stores the buffer returned by an ended command.
     fn keep(&mut self, slot: usize, buffer: Option<Buffer>) {
         if buffer.is_some() {
             self.buffers[slot] = buffer;

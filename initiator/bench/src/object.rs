@@ -1,10 +1,10 @@
-//! JSON objects with ordered keys, as in the output of fio and nvme-cli.
+//! JSON objects that keep the order of their keys.
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
 
-/// JSON object under construction.
+/// JSON object whose keys keep the order of insertion.
 #[derive(Debug, Clone, Default)]
 pub struct Object(Vec<(String, Member)>);
 
@@ -23,7 +23,7 @@ impl Object {
         Self::default()
     }
 
-    /// Adds a number, text, flag or list of these.
+    /// Adds a member with a number, text, boolean or list of these.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Serialize) -> Self {
         let value = serde_json::to_value(value).expect("plain values can be JSON");
@@ -31,14 +31,14 @@ impl Object {
         self
     }
 
-    /// Adds an object as member.
+    /// Adds a member that is an object.
     #[must_use]
     pub fn with_object(mut self, key: &str, object: Object) -> Self {
         self.0.push((key.to_owned(), Member::Object(object)));
         self
     }
 
-    /// Adds a list of objects as member.
+    /// Adds a member that is a list of objects.
     #[must_use]
     pub fn with_list(mut self, key: &str, list: impl IntoIterator<Item = Object>) -> Self {
         let list = list.into_iter().collect();
@@ -46,7 +46,7 @@ impl Object {
         self
     }
 
-    /// Members with plain values.
+    /// Members that are neither objects nor lists of objects.
     pub fn values(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().filter_map(|(key, member)| match member {
             Member::Value(value) => Some((key.as_str(), value)),
@@ -54,13 +54,13 @@ impl Object {
         })
     }
 
-    /// Indented JSON text. Escapes all unprintable characters, so that names from a target cannot
-    /// control the terminal.
+    /// Formats as indented JSON. Escapes all unprintable characters, because text from a target must not control the
+    /// terminal.
     pub fn pretty(&self) -> String {
         pretty(self)
     }
 
-    /// Formats a list of objects as indented text.
+    /// Formats a list of objects as indented JSON.
     #[must_use]
     pub fn pretty_list(list: &[Self]) -> String {
         pretty(list)
@@ -74,7 +74,7 @@ fn pretty(json: &(impl Serialize + ?Sized)) -> String {
         if c.is_ascii_graphic() || matches!(c, ' ' | '\n') || c.escape_debug().len() == 1 {
             out.push(c);
         } else {
-            // The character is inside a JSON string, where an escape is valid.
+            // Unprintable characters occur only inside JSON strings, where escapes are valid.
             let units = c.encode_utf16(&mut [0; 2]).to_vec();
             out.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
         }

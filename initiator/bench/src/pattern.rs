@@ -1,8 +1,7 @@
-//! Content of verified blocks: a header with their identity, and unique data.
+//! Content of verified blocks: a header and pseudorandom data.
 //!
-//! Each unit (fio's `verify_interval`: the smallest block of the job) has a header with its offset
-//! in the namespace, its generation and the seed, which identify lost, torn, misplaced and stale
-//! blocks.
+//! A region consists of units of the job's smallest block size (fio's `verify_interval`). The header of each unit
+//! contains offset, generation and seed, so that lost, torn, misplaced and stale writes are distinguishable.
 
 use std::fmt;
 
@@ -11,15 +10,15 @@ use super::random::{Random, mix};
 /// Size of the header in bytes.
 pub const HEADER_BYTES: usize = 40;
 const MAGIC: u64 = u64::from_le_bytes(*b"CairnBLK");
-/// Position of the checksum, which covers everything after it.
+/// Byte range of the checksum, which covers all bytes after it.
 const CRC: std::ops::Range<usize> = 8..12;
 
-/// Identity of a unit.
+/// Identity of a unit, stored in its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// Offset in the namespace in bytes.
     pub offset: u64,
-    /// Number of writes of this place by the run, including this one.
+    /// Number of writes to this unit by the run, including this one.
     pub generation: u32,
     /// Seed of the run.
     pub seed: u64,
@@ -35,7 +34,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Fills a unit.
+/// Fills a unit with its header and data.
 ///
 /// # Panics
 /// If the unit is smaller than the header.
@@ -53,21 +52,21 @@ pub fn fill(unit: &mut [u8], identity: Identity) {
     unit[CRC].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Expected identity of a unit.
+/// Expected identity of a unit. `None` accepts any value.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
     /// Offset in the namespace in bytes.
     pub offset: u64,
-    /// Generation; `None` accepts any, as after another run.
+    /// Generation, if known.
     pub generation: Option<u32>,
-    /// Seed; `None` accepts any.
+    /// Seed of the run, if known.
     pub seed: Option<u64>,
 }
 
 /// Checks a unit.
 ///
 /// # Errors
-/// Describes the content found instead.
+/// A description of the unexpected content.
 pub fn check(unit: &[u8], expected: Expected) -> Result<(), Mismatch> {
     let Some(found) = identity(unit) else {
         let wrong = if unit.iter().all(|&byte| byte == 0) {
@@ -98,7 +97,7 @@ pub fn check(unit: &[u8], expected: Expected) -> Result<(), Mismatch> {
     Err(Mismatch { expected, wrong })
 }
 
-/// Identity in the header of a unit, if valid.
+/// Parses the header of a unit; `None` if the unit has no valid header.
 fn identity(unit: &[u8]) -> Option<Identity> {
     let u64_at = |at: usize| u64::from_le_bytes(unit[at..at + 8].try_into().expect("8 bytes"));
     let u32_at = |at: usize| u32::from_le_bytes(unit[at..at + 4].try_into().expect("4 bytes"));
@@ -111,18 +110,19 @@ fn identity(unit: &[u8]) -> Option<Identity> {
     })
 }
 
-/// First byte that differs from the content required by the header: position, expected, found.
+/// Finds the first byte that differs from the content determined by the header. Returns its position, the expected byte
+/// and the actual byte.
 fn first_difference(unit: &[u8], identity: Identity) -> Option<(usize, u8, u8)> {
     let mut right = vec![0; unit.len()];
     fill(&mut right, identity);
-    // The checksum field is not part of the comparison.
+    // A wrong checksum follows from another wrong byte.
     let differs = |&at: &usize| unit[at] != right[at] && !CRC.contains(&at);
     (0..unit.len())
         .find(differs)
         .map(|at| (at, right[at], unit[at]))
 }
 
-/// Random data after the header.
+/// Generator of the data after the header.
 fn stream(identity: Identity) -> Random {
     let place = mix(identity.offset ^ u64::from(identity.generation) << 48);
     Random::new(identity.seed ^ place)
@@ -137,29 +137,29 @@ pub struct Mismatch {
     pub wrong: Wrong,
 }
 
-/// Kind of a mismatch.
+/// Kind of unexpected content.
 #[derive(Debug, Clone, Copy)]
 pub enum Wrong {
-    /// All zeroes: never written, or deallocated.
+    /// All bytes are zero: the unit was never written, or deallocated.
     Zeroes,
-    /// The block was not written by a verified run, or with another block size.
+    /// There is no valid header for this unit size.
     Foreign,
-    /// Some bytes are wrong.
+    /// The header is valid, but other bytes are wrong.
     Torn {
         /// Identity in the header.
         found: Identity,
-        /// Stored checksum.
+        /// Checksum in the header.
         stored: u32,
         /// Checksum of the content.
         computed: u32,
-        /// First wrong byte: position, expected, found.
+        /// Position, expected value and actual value of the first wrong byte.
         first: Option<(usize, u8, u8)>,
     },
-    /// Intact unit of another offset.
+    /// Intact content of a unit at another offset.
     Misplaced(Identity),
-    /// Intact unit at its offset, from another run.
+    /// Intact content of this unit from another run.
     OtherRun(Identity),
-    /// Intact unit at its offset, from another generation.
+    /// Intact content of this unit from another generation.
     Stale(Identity),
 }
 

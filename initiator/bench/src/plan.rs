@@ -1,4 +1,4 @@
-//! Concrete plan for one copy of a job on a known namespace.
+//! Plans: copies of jobs with regions of a known namespace.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::pattern::HEADER_BYTES;
 use super::random::{Random, mix};
 use super::size::Size;
 
-/// Maximum units of a verified job: each has its generation in memory.
+/// Maximum number of units of a verified job; memory use is 4 bytes for each.
 const VERIFIED_UNITS_MAX: u64 = 1 << 26;
 
 /// Plan of one copy of a job.
@@ -16,26 +16,26 @@ const VERIFIED_UNITS_MAX: u64 = 1 << 26;
 pub struct Plan {
     /// Description of the job.
     pub job: Job,
-    /// Index of the copy.
+    /// Index of the copy, below `numjobs`.
     pub copy: u16,
-    /// Stage: jobs of one stage run together, and each stonewall starts the next.
+    /// Number of the stage. The jobs of a stage run concurrently; a `stonewall` starts the next stage.
     pub stage: u32,
-    /// Index of the job.
+    /// Index of the job in the list of jobs.
     pub family: usize,
-    /// Byte range in the namespace.
+    /// Byte range of the namespace accessed by the copy.
     pub region: Range<u64>,
-    /// Bytes to transfer, unless the time limit ends the job.
+    /// Number of bytes to transfer, unless the time limit ends the job first.
     pub amount: u64,
-    /// Seed of places, directions and data.
+    /// Seed of offsets, directions and data.
     pub seed: u64,
-    /// Geometry of the namespace.
+    /// Format of the namespace.
     pub format: Format,
 }
 
-/// Plans for all copies of all jobs, in order.
+/// Returns plans for all copies of all jobs, in order.
 ///
 /// # Errors
-/// A job does not fit the namespace, or two verified jobs would overwrite each other's blocks.
+/// A region exceeds the namespace, or a verified job overlaps with writes of another.
 pub(super) fn plans(jobs: &[Job], format: Format) -> Result<Vec<Plan>, String> {
     let mut plans = Vec::new();
     let mut stage = 0;
@@ -65,7 +65,7 @@ pub(super) fn plans(jobs: &[Job], format: Format) -> Result<Vec<Plan>, String> {
 impl Plan {
     fn new(job: &Job, copy: u16, format: Format, seed: u64) -> Result<Self, String> {
         let whole = format.bytes();
-        // Percentages are rounded to whole blocks, as in fio.
+        // Percentages are rounded down to whole blocks, as in fio.
         let unit = job.bs_min.max(u64::from(format.block_bytes));
         let start = job.offset_increment.rounded(whole, unit);
         let start = start.checked_mul(u64::from(copy));
@@ -79,7 +79,7 @@ impl Plan {
         let size = match job.size {
             None => whole - start,
             Some(Size::Bytes(bytes)) => bytes,
-            // The region ends at the end of the namespace at the latest.
+            // A region given in percent is limited to the end of the namespace.
             Some(share) => share.of(whole).min(whole - start),
         };
         if size > whole - start {
@@ -89,7 +89,7 @@ impl Plan {
             ));
         }
         check_blocks(job, format, start)?;
-        // As in fio, a remainder smaller than a block is not used.
+        // As in fio, a remainder smaller than a block is not accessed.
         let size = size - size % job.bs_min;
         if size < job.bs_max {
             return Err(format!(
@@ -114,7 +114,7 @@ impl Plan {
         })
     }
 
-    /// Number of smallest blocks in the region.
+    /// Number of units (smallest blocks) in the region.
     #[must_use]
     pub fn units(&self) -> u64 {
         (self.region.end - self.region.start) / self.job.bs_min
@@ -173,7 +173,7 @@ fn check_verify(job: &Job, size: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses overlapping writes next to a verified job, which could not know the content.
+/// Refuses a verified job whose region is written by another job of the same stage.
 fn refuse_overlaps(plans: &[Plan]) -> Result<(), String> {
     for (at, plan) in plans.iter().enumerate() {
         if !plan.job.verify {
@@ -202,7 +202,6 @@ fn refuse_overlaps(plans: &[Plan]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Sizes in percent are rounded down to whole blocks and end with the namespace, as in fio.
     #[test]
     fn percentages_are_whole_blocks_within_the_namespace() {
         let odd = Format {

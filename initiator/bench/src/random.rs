@@ -1,6 +1,6 @@
-//! Fast, seeded random numbers for places, directions and data. Not for security.
+//! Fast, reproducible random numbers, not for security.
 
-/// Random generator that is reproducible by its seed.
+/// Random number generator with a seed.
 #[derive(Debug, Clone)]
 pub struct Random(fastrand::Rng);
 
@@ -11,19 +11,19 @@ impl Random {
         Self(fastrand::Rng::with_seed(seed))
     }
 
-    /// Random seed from the system.
+    /// Returns a random seed from the operating system.
     #[must_use]
     pub fn fresh_seed() -> u64 {
         getrandom::u64().expect("the system has random numbers")
     }
 
-    /// Returns the next number.
+    /// Returns a random number.
     #[expect(clippy::should_implement_trait, reason = "it has no end")]
     pub fn next(&mut self) -> u64 {
         self.0.u64(..)
     }
 
-    /// Returns a number below `limit`, which must not be 0.
+    /// Returns a random number below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0.u64(..limit)
     }
@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// Mixes the bits of a number (finalizer of SplitMix64).
+/// Mixes the bits of a number by the finalizer of SplitMix64.
 #[must_use]
 pub(super) fn mix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -43,8 +43,8 @@ pub(super) fn mix(seed: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Permutation of all numbers below a limit, without memory for visited ones: a Feistel network
-/// over the next power of four that skips results beyond the limit.
+/// Pseudorandom permutation of the numbers below `limit`, without memory of visited numbers: a Feistel network over the
+/// next power of four that skips results not below `limit`.
 #[derive(Debug, Clone)]
 pub(super) struct Shuffle {
     limit: u64,
@@ -54,7 +54,7 @@ pub(super) struct Shuffle {
 }
 
 impl Shuffle {
-    /// Permutation of the numbers below `limit` for a seed.
+    /// Creates a permutation of the numbers below `limit`, determined by `seed`.
     #[must_use]
     pub(super) fn new(limit: u64, seed: u64) -> Self {
         let bits = 64 - limit.saturating_sub(1).leading_zeros();

@@ -1,4 +1,4 @@
-//! Runs all jobs stage by stage, each copy on its own thread.
+//! Runs jobs stage by stage, each copy on its own thread.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -13,15 +13,15 @@ use super::plan::{Plan, plans};
 use super::stats::JobStats;
 use super::worker::{JobError, Worker};
 
-/// Source of lanes.
+/// Factory of lanes.
 pub trait Lanes: Sync {
-    /// Geometry of the namespace.
+    /// Format of the namespace.
     fn format(&self) -> Format;
 
-    /// Opens a lane for `depth` commands of up to `slot_bytes`.
+    /// Opens a lane for `depth` commands of up to `slot_bytes` bytes of data.
     ///
     /// # Errors
-    /// Reason why the lane cannot be opened.
+    /// The reason as text.
     fn open(&self, depth: u16, slot_bytes: usize) -> Result<Box<dyn Lane>, String>;
 }
 
@@ -36,9 +36,9 @@ pub struct JobResult {
     pub error: Option<JobError>,
     /// Descriptions of the first bad blocks.
     pub mismatches: Vec<String>,
-    /// Time from the first command to the last.
+    /// Time from the first command to the last completion.
     pub elapsed: Duration,
-    /// CPU usage of the thread.
+    /// CPU usage of the copy's thread.
     pub cpu: CpuUse,
 }
 
@@ -47,47 +47,46 @@ pub struct JobResult {
 pub struct BenchResult {
     /// Results in the order of the jobs.
     pub jobs: Vec<JobResult>,
-    /// True if the run was stopped early.
+    /// True if the run was stopped by `stop`.
     pub interrupted: bool,
-    /// Reason why a later stage could not start.
+    /// Reason why a later stage could not start, if so.
     pub failure: Option<String>,
 }
 
 impl BenchResult {
-    /// True if every job completed.
+    /// True if all jobs completed without error.
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.failure.is_none() && self.jobs.iter().all(|job| job.error.is_none())
     }
 }
 
-/// Progress of all jobs of a stage.
+/// Progress of the jobs of a stage.
 #[derive(Debug, Clone, Copy)]
 pub struct Glimpse {
     /// Time since the start of the stage.
     pub elapsed: Duration,
-    /// Total counters by [`Direction`].
+    /// Sum over all jobs by [`Direction`].
     pub counts: [Count; 3],
-    /// Number of jobs that are connected and have not ended.
+    /// Number of started jobs that have not ended.
     pub running: usize,
     /// Earliest phase of the running jobs.
     pub phase: Phase,
-    /// Completed share of the work, from 0 to 1, if known.
+    /// Completed part of the work from 0 to 1; `None` if unknown.
     pub progress: Option<f64>,
 }
 
-/// Receiver of progress reports.
+/// Receiver of progress.
 pub trait Audience {
-    /// Called every second.
+    /// Called every second during a stage.
     fn glimpse(&mut self, glimpse: &Glimpse);
 }
 
-/// Runs jobs until they end or `stop` is set.
+/// Runs jobs until they end or `stop` becomes true.
 ///
 /// # Errors
-/// A job does not fit the namespace, or a lane of the first stage cannot be opened; then nothing
-/// was read or written. If a later stage cannot start, the result has the reason as
-/// [`failure`](BenchResult::failure) and the measurements so far.
+/// A job does not fit the namespace, or a lane of the first stage cannot be opened; no command was sent. If a later
+/// stage cannot start, the result contains the reason in [`failure`](BenchResult::failure).
 pub fn run(
     jobs: &[Job],
     lanes: &dyn Lanes,
@@ -148,13 +147,13 @@ fn run_stage(
         });
         if all_open.is_ok() {
             for (start, _) in &starts {
-                // A thread that has ended reports when it is joined.
+                // Sending fails if the thread has ended; its result is collected by `join`.
                 let _ = start.send(());
             }
             follow(plans, &meters, &ended, audience);
         }
         let handles = starts.into_iter().map(|(start, handle)| {
-            // A lane that still waits for the start does not start.
+            // Dropping the sender ends threads that wait for the start.
             drop(start);
             handle
         });
@@ -167,7 +166,8 @@ fn run_stage(
     })
 }
 
-/// Runs one copy: connects, waits for all others, works. Returns `None` without a start.
+/// Runs one copy: opens the lane, waits for the start of the stage, runs the job. Returns `None` if the stage does not
+/// start.
 fn run_copy(
     plan: &Plan,
     meter: &Meter,
@@ -180,7 +180,7 @@ fn run_copy(
     let mut lane = match lane {
         Ok(lane) => lane,
         Err(why) => {
-            // If the receiver is gone, another lane has failed already.
+            // Sending fails if another lane has already failed.
             let _ = opened.send(Err(format!("job {}: {why}", plan.job.name)));
             return None;
         }
@@ -192,7 +192,7 @@ fn run_copy(
     let outcome = worker.run();
     let elapsed = begins.elapsed();
     let (stats, mismatches) = (std::mem::take(&mut worker.stats), worker.mismatches);
-    // After an error there may be no connection to shut down.
+    // After an error the lane is not closed, because its connection may be lost.
     let outcome = outcome.and_then(|()| Ok(lane.close()?));
     Some(JobResult {
         plan: plan.clone(),
@@ -204,7 +204,7 @@ fn run_copy(
     })
 }
 
-/// Reports progress every second until all jobs have ended.
+/// Reports progress every second until all jobs of the stage have ended.
 fn follow(
     plans: &[Plan],
     meters: &[Meter],
@@ -215,7 +215,7 @@ fn follow(
     for second in 1.. {
         let next = begins + Duration::from_secs(second);
         let patience = next.saturating_duration_since(Instant::now());
-        // Nothing is sent: the channel closes when the last job drops its sender.
+        // The channel is only closed: each job drops its sender when it ends.
         if ended.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Disconnected) {
             return;
         }
@@ -239,7 +239,7 @@ fn glimpse(plans: &[Plan], meters: &[Meter], elapsed: Duration) -> Glimpse {
     }
 }
 
-/// Progress of the slowest job; `None` if the end of a job is unknown.
+/// Returns the progress of the slowest job; `None` if unknown.
 fn progress(plans: &[Plan], meters: &[Meter], elapsed: Duration) -> Option<f64> {
     let of_one = |(plan, meter): (&Plan, &Meter)| {
         if meter.phase() == Phase::Ended {

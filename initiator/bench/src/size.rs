@@ -1,8 +1,8 @@
-//! Sizes, times and percentages in fio's format.
+//! Parsers of sizes, percentages and times in fio's format.
 
 use std::time::Duration;
 
-/// Size in bytes, or as a share of the namespace.
+/// Size in bytes or in percent of the namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
     /// Size in bytes.
@@ -12,10 +12,10 @@ pub enum Size {
 }
 
 impl Size {
-    /// Parses `4096`, `4k`, `1g`, `0x1000`, `25%`.
+    /// Parses a size such as `4096`, `4k`, `1g`, `0x1000` or `25%`.
     ///
     /// # Errors
-    /// Reason why the text is invalid.
+    /// The reason why the text is invalid.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.trim().strip_suffix('%') {
             Some(percent) => match percent.parse() {
@@ -26,7 +26,7 @@ impl Size {
         }
     }
 
-    /// Like [`of`](Self::of), with percentages rounded down to a multiple of `unit`.
+    /// Returns the size in bytes, with percentages rounded down to a multiple of `unit`.
     #[must_use]
     pub fn rounded(self, whole: u64, unit: u64) -> u64 {
         match self {
@@ -35,7 +35,7 @@ impl Size {
         }
     }
 
-    /// Size in bytes for a namespace of `whole` bytes.
+    /// Returns the size in bytes for a namespace of `whole` bytes.
     #[must_use]
     pub fn of(self, whole: u64) -> u64 {
         match self {
@@ -47,10 +47,10 @@ impl Size {
     }
 }
 
-/// Parses a decimal or hexadecimal number of bytes with a suffix of fio. As in fio, `k` is 1024.
+/// Parses a number of bytes, decimal or hexadecimal, with an optional suffix of fio. As in fio, `k` is 1024.
 ///
 /// # Errors
-/// Reason why the text is invalid.
+/// The reason why the text is invalid.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let not_a_size = || format!("{text:?} is not a size such as 4096, 4k, 16m or 1g");
@@ -67,7 +67,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "g" | "gb" => 30,
         "t" | "tb" => 40,
         "p" | "pb" => 50,
-        // fio reads KiB as 1000 by default (kb_base), so this is refused instead of guessed.
+        // fio reads `KiB` as 1000 bytes by default (kb_base), so these suffixes are refused as ambiguous.
         "ki" | "kib" | "mi" | "mib" | "gi" | "gib" | "ti" | "tib" | "pi" | "pib" => {
             let plain = &suffix[..1];
             return Err(format!(
@@ -82,10 +82,10 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text} is more than 64 bits hold"))
 }
 
-/// Parses a range such as `4k-128k`.
+/// Parses a range of sizes such as `4k-128k`.
 ///
 /// # Errors
-/// Reason why the text is invalid.
+/// The reason why the text is invalid.
 pub fn parse_range(text: &str) -> Result<(u64, u64), String> {
     let (low, high) = text
         .split_once(['-', ':'])
@@ -97,10 +97,10 @@ pub fn parse_range(text: &str) -> Result<(u64, u64), String> {
     Ok((low, high))
 }
 
-/// Parses a time in seconds, or with a suffix of fio.
+/// Parses a time such as `30`, `500ms` or `5m`; without suffix in seconds.
 ///
 /// # Errors
-/// Reason why the text is invalid.
+/// The reason why the text is invalid.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let not_a_time = || format!("{text:?} is not a time such as 30, 30s, 500ms or 5m");
@@ -126,7 +126,7 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    /// Expected values were read by fio 3.33 (its `bs=` line).
+    /// The expected sizes were read by fio 3.33.
     #[test]
     fn suffixes_are_those_of_fio() {
         for text in ["4k", "4K", "4kb", "4096", "0x1000", "4096b"] {

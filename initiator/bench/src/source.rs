@@ -1,4 +1,4 @@
-//! Sequence of a job's commands: place, direction and size.
+//! Sequence of a job's commands with offset, direction and size.
 
 use super::job::Direction;
 use super::lane::{Command, Operation};
@@ -9,22 +9,22 @@ use super::random::{Random, Shuffle, mix};
 pub(super) struct Source {
     plan: Plan,
     random: Random,
-    /// Remaining bytes of the job, including further passes.
+    /// Bytes still to transfer, over all passes.
     left: u64,
     places: Places,
-    /// Writes since the last Flush.
+    /// Number of writes since the last Flush.
     unflushed: u32,
     flush_due: bool,
 }
 
-/// Order of places.
+/// Order of offsets.
 #[derive(Debug)]
 enum Places {
-    /// Each command follows the last one of the same direction.
+    /// Next unit of each direction, in ascending order.
     Sequential([u64; 3]),
-    /// Random, with repetitions.
+    /// Random order; offsets may repeat.
     Anywhere,
-    /// Each block once, then again in another order.
+    /// Random order that covers each block once in each pass.
     Each { order: Shuffle, pass: u64 },
 }
 
@@ -77,7 +77,7 @@ impl Source {
         }
     }
 
-    /// First unit of the next command.
+    /// Returns the first unit of the next command.
     fn place(&mut self, direction: Direction) -> u64 {
         let units = self.plan.units();
         match &mut self.places {
@@ -111,7 +111,7 @@ impl Source {
 impl Iterator for Source {
     type Item = Operation;
 
-    /// Next command; `None` once all bytes are done, which never happens for a time-based job.
+    /// Returns the next command; `None` after all bytes. A time-based job has no end.
     fn next(&mut self) -> Option<Operation> {
         if self.flush_due {
             self.flush_due = false;
@@ -142,7 +142,7 @@ impl Iterator for Source {
     }
 }
 
-/// Flush command; it has no place.
+/// Flush command, which has no range.
 pub(super) const FLUSH: Operation = Operation {
     command: Command::Flush,
     offset: 0,

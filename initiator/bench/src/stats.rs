@@ -1,4 +1,4 @@
-//! Counters and measurements of a job.
+//! Measurements of a job.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,14 @@ use hdrhistogram::Histogram;
 
 use super::job::Direction;
 
-/// Percentiles that fio reports by default.
+/// Percentiles in fio's default report.
 pub const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
 ];
-/// Maximum latency of the histogram.
+/// Maximum latency recorded in histograms, in nanoseconds.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
-/// Averaging time of bandwidth and IOPS samples in fio (`bwavgtime`).
+/// Period of bandwidth and IOPS samples (fio's `bwavgtime`).
 const SAMPLE: Duration = Duration::from_millis(500);
 
 /// Minimum, maximum, mean and standard deviation of a series (Welford's algorithm).
@@ -45,7 +45,7 @@ impl Series {
         self.m2 += delta * (value - self.mean);
     }
 
-    /// Standard deviation.
+    /// Standard deviation, by sample (n - 1).
     #[must_use]
     pub fn deviation(&self) -> f64 {
         if self.count < 2 {
@@ -72,7 +72,7 @@ impl Series {
         self.count += other.count;
     }
 
-    /// Adds a concurrent series: minima, maxima and means add up.
+    /// Adds the series of a concurrent job: minima, maxima and means are summed.
     fn side_by_side(&mut self, other: &Self) {
         if self.count == 0 {
             *self = *other;
@@ -87,26 +87,26 @@ impl Series {
     }
 }
 
-/// Statistics of reads, writes or trims.
+/// Statistics of one direction.
 #[derive(Debug, Clone)]
 pub struct DirectionStats {
-    /// Completed commands.
+    /// Number of completed commands.
     pub ios: u64,
-    /// Bytes transferred.
+    /// Number of transferred bytes.
     pub bytes: u64,
-    /// Time from the first command to the last.
+    /// Time from the first command to the last completion.
     pub runtime: Duration,
-    /// Submission latency in nanoseconds.
+    /// Submission latency in nanoseconds: duration of the submit call.
     pub slat_ns: Series,
-    /// Completion latency in nanoseconds, from submission.
+    /// Completion latency in nanoseconds, from the end of submission.
     pub clat_ns: Series,
-    /// Total latency in nanoseconds.
+    /// Total latency in nanoseconds, from the start of submission.
     pub lat_ns: Series,
     /// Histogram of `clat_ns`.
     pub clat_histogram: Histogram<u64>,
-    /// Bandwidth per half second, in KiB/s.
+    /// Bandwidth in KiB/s, one sample per 500 ms.
     pub bw_samples: Series,
-    /// IOPS per half second.
+    /// IOPS, one sample per 500 ms.
     pub iops_samples: Series,
     sample: Sample,
 }
@@ -136,19 +136,19 @@ impl Default for DirectionStats {
     }
 }
 
-/// Times of a command.
+/// Times of a completed command.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// Time before the submission.
+    /// Time before submission.
     pub start: Instant,
-    /// Time after the submission.
+    /// Time after submission.
     pub issued: Instant,
     /// Time at which the completion was polled.
     pub done: Instant,
 }
 
 impl Times {
-    /// Total latency.
+    /// Total latency, from the start of submission.
     #[must_use]
     pub fn latency(&self) -> Duration {
         self.done.saturating_duration_since(self.start)
@@ -182,7 +182,7 @@ impl DirectionStats {
         }
     }
 
-    /// I/O commands per second.
+    /// Commands per second.
     #[must_use]
     pub fn iops(&self) -> f64 {
         per_second(self.ios, self.runtime)
@@ -213,7 +213,7 @@ impl DirectionStats {
     }
 }
 
-/// Rate per second; 0 for no time.
+/// Rate per second; 0 if `time` is zero.
 #[must_use]
 pub fn per_second(count: u64, time: Duration) -> f64 {
     if time.is_zero() {
@@ -223,18 +223,18 @@ pub fn per_second(count: u64, time: Duration) -> f64 {
     }
 }
 
-/// Counters in fio's steps of 1, 2, 4, 8, 16, 32 and 64.
+/// Counters of fio's depth distribution, for 1, 2, 4, 8, 16, 32 and 64 commands.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Steps(pub [u64; 7]);
 
 impl Steps {
-    /// Counts a depth under the largest step that it reaches.
+    /// Counts a queue depth in the class of the largest power of two not above it.
     pub fn add_depth(&mut self, depth: usize) {
         let step = depth.max(1).ilog2().min(6);
         self.0[step as usize] += 1;
     }
 
-    /// Counts a batch under the smallest step that holds it: 0, 4, 8, 16, 32, 64, more.
+    /// Counts a batch in the first class not below it: 0, 4, 8, 16, 32, 64, larger.
     pub fn add_batch(&mut self, batch: usize) {
         let step = match batch {
             0 => 0,
@@ -248,7 +248,7 @@ impl Steps {
         self.0[step] += 1;
     }
 
-    /// Shares in percent.
+    /// Percentage of each class.
     #[must_use]
     pub fn percent(&self) -> [f64; 7] {
         let sum: u64 = self.0.iter().sum();
@@ -256,7 +256,7 @@ impl Steps {
     }
 }
 
-/// Share in percent; as in fio, at least 0.01 unless 0.
+/// Percentage; at least 0.01 for a nonzero count, as in fio.
 fn share(count: u64, of: u64) -> f64 {
     if count == 0 {
         return 0.0;
@@ -264,9 +264,9 @@ fn share(count: u64, of: u64) -> f64 {
     (count as f64 * 100.0 / of as f64).max(0.01)
 }
 
-/// Upper bounds of fio's latency classes, used for nanoseconds and for microseconds.
+/// Upper bounds of fio's latency classes in nanoseconds and in microseconds.
 const CLASSES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
-/// Upper bounds in milliseconds; the last class is unbounded.
+/// Upper bounds of fio's latency classes in milliseconds; a last class is unbounded.
 const CLASSES_MS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
 
 /// Number of commands in each latency class of fio.
@@ -290,7 +290,7 @@ impl LatencyClasses {
         }
     }
 
-    /// Shares in percent with fio's class names, for nanoseconds, microseconds and milliseconds.
+    /// Percentages with fio's class names, for nanoseconds, microseconds and milliseconds.
     #[must_use]
     pub fn percent(&self) -> [Vec<(String, f64)>; 3] {
         let all = self.ns.iter().chain(&self.us).chain(&self.ms);
@@ -330,17 +330,17 @@ pub struct JobStats {
     pub directions: [DirectionStats; 3],
     /// Latency of Flush commands in nanoseconds.
     pub sync_ns: Series,
-    /// Latency classes over reads, writes and trims.
+    /// Latency classes of reads, writes and trims together.
     pub classes: LatencyClasses,
-    /// Queue depths at submission.
+    /// Distribution of queue depths at submission.
     pub depth: Steps,
-    /// Submission batch sizes.
+    /// Distribution of submission batch sizes.
     pub submit: Steps,
-    /// Completion batch sizes.
+    /// Distribution of completion batch sizes.
     pub complete: Steps,
-    /// Number of correct blocks checked.
+    /// Number of blocks verified as correct.
     pub verified: u64,
-    /// Number of bad blocks.
+    /// Number of blocks with unexpected content.
     pub bad_blocks: u64,
 }
 
@@ -360,7 +360,7 @@ impl JobStats {
         self.sync_ns.add(times.latency().as_nanos() as f64);
     }
 
-    /// Sets the running time of the directions in use.
+    /// Sets the running time of each direction that has commands.
     pub(super) fn set_runtime(&mut self, runtime: Duration) {
         for direction in &mut self.directions {
             if direction.ios > 0 {
@@ -455,7 +455,7 @@ mod tests {
                 },
             );
         }
-        // Samples end at 500, 1000, 1500 and 2000 ms.
+        // The samples end at 500, 1000, 1500 and 2000 ms.
         assert_eq!(stats.bw_samples.count, 4);
         assert!((9.0..=12.1).contains(&stats.bw_samples.mean));
         assert_eq!(stats.ios, 21);

@@ -1,4 +1,4 @@
-//! Complete runs on memory with fault injection.
+//! Complete runs on a memory lane with injected faults.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -11,13 +11,13 @@ use super::{Direction, Job, JobError, report};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// Reported as done, but not written.
+    /// The write succeeds but changes nothing.
     Lost,
-    /// Written to the next block.
+    /// The write goes to the next block.
     Misplaced,
-    /// Written with a flipped bit.
+    /// The write flips a bit.
     Flipped,
-    /// Fails with an error.
+    /// The command fails.
     Fails,
 }
 
@@ -105,7 +105,7 @@ impl Lane for MemoryLane {
         Ok(())
     }
 
-    /// Completes in reverse order, and only half of the commands in some calls.
+    /// Completes commands in reverse order, in some calls only half of them.
     fn reap(&mut self, _: Instant, done: &mut Vec<Done>) -> Result<(), LaneError> {
         let half = self.pending.len() / 2;
         for (slot, result) in self.pending.drain(half..).rev() {
@@ -123,7 +123,7 @@ impl Lane for MemoryLane {
     }
 }
 
-/// Audience that sets the stop flag, if any, at the first report.
+/// Sets the stop flag, if any, at the first progress report.
 struct Watcher<'a>(Option<&'a AtomicBool>);
 
 impl Audience for Watcher<'_> {
@@ -199,7 +199,7 @@ fn each_kind_of_damage_is_found_and_named() {
     assert!(mismatch(Fault::Lost).contains("offset 16384: expected generation 1"));
     assert!(mismatch(Fault::Lost).contains("got zeroes"));
     assert!(mismatch(Fault::Flipped).contains("first wrong byte 100"));
-    // The next block is written later, which repairs it.
+    // The next block is overwritten later with correct content.
     assert!(mismatch(Fault::Misplaced).contains("offset 16384"));
 }
 
@@ -214,7 +214,8 @@ fn a_stale_block_is_distinguished_from_a_missing_one() {
         ("verify", "crc32c"),
     ];
     let result = bench_on(&memory, &keys);
-    // Write 5 of 8 is generation 3 of block 0. Write 7 is generation 4 and repairs it.
+    // `Fault::Lost` drops write 5 of 8, which is generation 3 of block 0. Write 7 overwrites the block with generation
+    // 4.
     assert!(result.is_success());
     let memory = Memory::new(Fault::Lost);
     let keys = [
@@ -296,7 +297,6 @@ fn a_time_based_job_ends_by_stop_with_a_full_report() {
     let memory = Memory::new(Fault::None);
     let result = run(&[job(&keys)], &memory, &stop, &mut Watcher(Some(&stop))).unwrap();
     assert!(result.interrupted && result.is_success());
-    // The rate limit bounds the IOPS over the whole time.
     let stats = result.jobs[0].stats.of(Direction::Read);
     assert!(
         stats.ios > 0 && stats.iops() <= 510.0,
@@ -362,12 +362,12 @@ fn flushes_and_trims_are_done_and_counted() {
     assert_eq!(result.jobs[0].stats.of(Direction::Trim).ios, 16);
 }
 
-/// Collects the key paths of a JSON value; only the first element of a list counts.
+/// Collects the key paths of a JSON value; of a list, only the first element is visited.
 fn paths(value: &serde_json::Value, at: &str, out: &mut Vec<String>) {
     match value {
         serde_json::Value::Object(map) => {
             for (key, value) in map {
-                // The options of a job depend on its keys.
+                // Members of "job options" differ with the job's keys.
                 let path = format!("{at}/{key}");
                 out.push(path.clone());
                 if key != "job options" {
@@ -382,7 +382,7 @@ fn paths(value: &serde_json::Value, at: &str, out: &mut Vec<String>) {
     }
 }
 
-/// Compares with a recording of fio 3.33: reads and writes, no trims.
+/// The expected keys were printed by fio 3.33 for reads and writes.
 #[test]
 fn the_json_report_has_the_keys_of_fio() {
     let keys = [("rw", "randrw"), ("size", "64k")];
@@ -392,7 +392,7 @@ fn the_json_report_has_the_keys_of_fio() {
     let (mut our_paths, mut fio_paths) = (Vec::new(), Vec::new());
     paths(&ours, "", &mut our_paths);
     paths(&fios, "", &mut fio_paths);
-    // The benchmark does not measure the machine's disks.
+    // fio's disk utilization is not supported.
     fio_paths.retain(|path| !path.starts_with("/disk_util"));
     our_paths.sort();
     fio_paths.sort();

@@ -13,14 +13,14 @@ use super::random::Random;
 use super::source::{FLUSH, Source};
 use super::stats::{JobStats, Times};
 
-/// Maximum wait for completions between checks of the stop flag.
+/// Interval at which the stop flag is checked while waiting for completions.
 const GLANCE: Duration = Duration::from_millis(100);
-/// Time for commands in flight to complete after a stop.
+/// Time limit for commands in flight after a stop.
 const LAST_CALL: Duration = Duration::from_secs(5);
-/// Maximum bad blocks described in full; the rest are only counted.
+/// Maximum number of bad blocks described in the result; all are counted.
 const MISMATCHES_MAX: usize = 10;
 
-/// Reason for an early end of a job.
+/// Error that ended a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobError {
     /// A command or the connection failed.
@@ -30,7 +30,7 @@ pub enum JobError {
 }
 
 impl JobError {
-    /// Error number as in fio's report: EIO or EILSEQ.
+    /// Errno in fio's report: EIO or EILSEQ.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
@@ -68,7 +68,7 @@ pub(super) struct Worker<'a> {
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
     done: Vec<Done>,
-    /// Command held back by the rate limit or an overlapping command.
+    /// Next command, while delayed by the rate limit or by an overlapping command in flight.
     held: Option<Operation>,
     ledger: Option<Ledger>,
     pacer: Pacer,
@@ -158,8 +158,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Keeps commands in flight up to the job's depth until the source ends, time is up or the run
-    /// is stopped; then waits for the remaining ones.
+    /// Keeps up to `iodepth` commands in flight until `source` ends, `ends` is reached or the run is stopped. Then
+    /// waits for the commands in flight.
     fn drive(
         &mut self,
         source: &mut dyn Iterator<Item = Operation>,
@@ -198,7 +198,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Submits commands while possible; returns false if the source has ended.
+    /// Submits commands until all slots are in use or the next command must be delayed. Returns false if `source` has
+    /// ended.
     fn top_up(
         &mut self,
         source: &mut dyn Iterator<Item = Operation>,
@@ -227,7 +228,8 @@ impl<'a> Worker<'a> {
         Ok(more)
     }
 
-    /// True if a verified job must wait for overlapping commands.
+    /// True if a verified job must not yet submit `operation`: it overlaps with a command in flight, and one of the two
+    /// is a write.
     fn must_wait(&self, operation: &Operation) -> bool {
         let writes = |operation: &Operation| operation.command == Command::Write;
         self.ledger.is_some()
@@ -333,7 +335,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Fills the slots of jobs without verification with random, incompressible data.
+    /// Fills the memory of all slots with incompressible data, for jobs that write without verification.
     fn load_random_data(&mut self) {
         let job = &self.plan.job;
         if !job.rw.writes || job.verify {
@@ -376,12 +378,12 @@ fn direction(command: Command) -> Option<Direction> {
     }
 }
 
-/// Rate limiter for `rate_iops`: admits commands of each direction at fixed intervals.
+/// Rate limiter of `rate_iops`: admits commands of each direction at fixed intervals.
 #[derive(Debug)]
 struct Pacer {
     intervals: [Option<Duration>; 3],
     next: [Option<Instant>; 3],
-    /// Time at which the held command may pass.
+    /// Time at which the delayed command is admitted.
     due: Option<Instant>,
 }
 
@@ -395,7 +397,7 @@ impl Pacer {
         }
     }
 
-    /// True if the command must wait; otherwise counts it.
+    /// Returns true if the command must be delayed; otherwise counts it.
     fn holds(&mut self, command: Command, now: Instant) -> bool {
         let Some(at) = direction(command).map(|direction| direction as usize) else {
             return false;

@@ -1,4 +1,4 @@
-//! Options that select the controller, the host identity and the connection, as in `nvme connect`.
+//! Options of `nvme connect`: controller, host identity and connection.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 /// IANA port of NVMe over RDMA.
 const PORT: u16 = 4420;
 
-/// Default entries of an I/O queue, as on Linux hosts.
+/// Default number of entries of an I/O queue, as in Linux.
 const QUEUE_ENTRIES: u16 = 128;
 
 /// Options with the names of nvme-cli.
@@ -108,7 +108,7 @@ pub(super) struct Address {
     rdma: RdmaOptions,
 }
 
-/// Text of a secret, hidden from `Debug`.
+/// Text of a secret; `Debug` does not print it.
 #[derive(Clone)]
 struct Hidden(Zeroizing<String>);
 
@@ -150,7 +150,7 @@ impl Address {
         Provided::choose(self.rdma, self.remote()?, self.host_traddr)
     }
 
-    /// Priorities in VLAN tags of packets to the target; `None` if untagged.
+    /// Priorities in VLAN tags of packets to the target; `None` if packets are untagged.
     pub(super) fn priorities(&self, provider: &str) -> Result<Option<Priorities>> {
         let is_soft = provider == "soft";
         if is_soft && self.rdma.vlan.is_some() {
@@ -199,7 +199,7 @@ impl Address {
         })
     }
 
-    /// Secrets of host and controller, if any.
+    /// Returns the secrets of host and controller given by options or files.
     fn secrets(&self) -> Result<Option<Secrets>> {
         let (text, file) = (&self.dhchap_secret, &self.dhchap_secret_file);
         let host = secret("--dhchap-secret", text.as_ref(), file.as_deref())?;
@@ -220,7 +220,7 @@ impl Address {
         resolve("-a", &self.traddr, self.trsvcid)
     }
 
-    /// Another address of the target, with the same port by default.
+    /// Parses another address of the target. The port defaults to `trsvcid`.
     pub(super) fn other_remote(&self, text: &str) -> Result<SocketAddr> {
         if let Ok(complete) = text.parse() {
             return Ok(complete);
@@ -229,7 +229,7 @@ impl Address {
     }
 }
 
-/// Secret from an option or from the file of its sibling option.
+/// Returns a secret from the option's text or file, if given.
 fn secret(option: &str, text: Option<&Hidden>, file: Option<&Path>) -> Result<Option<Secret>> {
     let parsed = match (text, file) {
         (Some(Hidden(text)), _) => text.parse(),
@@ -247,7 +247,7 @@ fn secret(option: &str, text: Option<&Hidden>, file: Option<&Path>) -> Result<Op
         .map_err(|error| format!("{option}: {error}"))
 }
 
-/// First address of a host name.
+/// Returns the first address of a host name.
 fn resolve(option: &str, name: &str, port: u16) -> Result<SocketAddr> {
     let host = name.trim_start_matches('[').trim_end_matches(']');
     let found = (host, port).to_socket_addrs();

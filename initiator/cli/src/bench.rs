@@ -32,7 +32,7 @@ struct Where {
 }
 
 impl Where {
-    /// Connects once to determine the namespace; prints it if `prints`.
+    /// Connects once to determine the namespace; prints it if `prints` is true.
     fn lanes(&self, prints: bool) -> Result<(Session, NvmeLanes)> {
         let session = Session::new(&self.address)?;
         let subsystem = session.subsystem()?;
@@ -149,7 +149,7 @@ impl From<IoPolicy> for Policy {
     }
 }
 
-/// Job keys of the command line, in order.
+/// Job keys of the command line in the given order.
 #[derive(Debug, Default)]
 struct JobKeys(Vec<(&'static str, Option<String>)>);
 
@@ -166,7 +166,7 @@ impl JobKeys {
         };
         match key.value {
             Some(value) => argument.value_name(value),
-            // Switch, which also accepts `--time_based=1`.
+            // A switch also accepts `--time_based=1`.
             None => argument
                 .num_args(0..=1)
                 .require_equals(true)
@@ -175,7 +175,7 @@ impl JobKeys {
         }
     }
 
-    /// Hidden option for a key of fio without effect.
+    /// Returns a hidden option for an accepted key without effect.
     fn silent_argument(key: &'static str) -> Arg {
         Arg::new(key)
             .long(key)
@@ -185,7 +185,8 @@ impl JobKeys {
             .hide(true)
     }
 
-    /// Jobs; each `name` starts a new one.
+    /// Builds the jobs from the keys; each `name` after the first starts a new job. Also returns notes about keys
+    /// without effect.
     fn jobs(&self) -> Result<(Vec<Job>, Vec<String>)> {
         let mut jobs: Vec<Job> = Vec::new();
         let mut notes = Vec::new();
@@ -243,8 +244,8 @@ impl FromArgMatches for JobKeys {
     }
 }
 
-/// Error message for an fio option of `bench` that is unsupported, to print before clap calls it
-/// unknown.
+/// Returns an error message if `bench` is called with an unsupported fio option. Called before clap, whose message
+/// would not name the alternative.
 pub(super) fn refusal(arguments: &[OsString]) -> Option<String> {
     let mut arguments = arguments.iter().filter_map(|argument| argument.to_str());
     if arguments.nth(1)? != "bench" {
@@ -352,7 +353,7 @@ impl Bench {
             let picture = report::histogram(result);
             match self.output_format {
                 Form::Normal => report += &picture,
-                // Keep it out of machine-readable output.
+                // stdout contains only the JSON report.
                 Form::Json => eprintln!("{picture}"),
             }
         }
@@ -372,7 +373,7 @@ fn read_jobs(path: &Path) -> Result<job_file::JobFile> {
     job_file::parse(&path.display().to_string(), &file).map_err(text)
 }
 
-/// Runs jobs. The first Ctrl-C ends them with a report, the second ends the program.
+/// Runs jobs. The first SIGINT or SIGTERM stops them with a report; the second ends the program.
 fn run_until_interrupted(jobs: &[Job], lanes: &dyn Lanes, live: bool) -> Result<BenchResult> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -91,7 +91,7 @@ fn subtype(code: u8) -> &'static str {
     }
 }
 
-/// TREQ: secure channel in bits 1:0, flow control in bit 2 (Base, figure 265).
+/// Text of TREQ: bits 1:0 secure channel, bit 2 SQ flow control (Base, figure 265).
 fn treq(code: u8) -> &'static str {
     match code & 7 {
         0 => "not specified",
@@ -139,12 +139,12 @@ fn rdma_cms(code: u8) -> &'static str {
     }
 }
 
-/// NQN in a field; a trailing space is part of it.
+/// Text of an NQN field. Trailing spaces belong to an NQN.
 fn name(field: &[u8; 256]) -> String {
     Nqn::decode(field).map_or_else(|_| ascii(field), |nqn| nqn.raw().to_owned())
 }
 
-/// Text of a field padded with spaces or zeroes.
+/// Text of an ASCII field without its padding (spaces, or zeroes from some targets).
 pub(super) fn ascii(field: &[u8]) -> String {
     let text = String::from_utf8_lossy(field);
     text.trim_end_matches(['\0', ' ']).to_owned()

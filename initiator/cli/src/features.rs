@@ -54,8 +54,7 @@ impl GetFeature {
         let feature = self.which.feature_id;
         let select = Select(self.sel);
         let nsid = self.which.namespace_id;
-        // Over Fabrics, host identifiers have 16 bytes, selected by EXHID in CDW11 (Base, 5.27.1,
-        // Host Identifier).
+        // Over Fabrics, the Host Identifier has 16 bytes and requires EXHID in CDW11 (Base, 5.27.1).
         let (length, cdw11) = match (self.data_len, feature) {
             (0, Feature::HOST_IDENTIFIER) => (16, 1),
             (length, _) => (length, self.cdw11),
@@ -91,7 +90,7 @@ impl GetFeature {
     }
 }
 
-/// Lines for each known part of a value.
+/// Returns the explained bits of a feature value.
 fn explain(feature: Feature, select: Select, value: u32) -> String {
     let key = format!("{:#04x}", feature.0);
     let known = match select {

@@ -1,4 +1,4 @@
-//! Fields of wire structures as JSON members and as lines.
+//! Conversion of wire structures to JSON members and text lines.
 
 use nvme_proto::wire::{Escaped, U16, U32, U64, U128};
 use serde_json::Value;
@@ -34,13 +34,13 @@ impl Field for U64 {
 }
 
 impl Field for U128 {
-    /// Text, because nvme-cli writes 128-bit numbers as text.
+    /// nvme-cli prints 128-bit numbers as strings.
     fn value(&self) -> Value {
         self.get().to_string().into()
     }
 }
 
-/// Adds fields of a structure to an object under their own names.
+/// Adds fields of a structure to an object, each under its Rust name.
 macro_rules! with_fields {
     ($object:expr, $from:expr; $($field:ident)+) => {
         $object$(.with(stringify!($field), $crate::fields::Field::value(&$from.$field)))+
@@ -48,7 +48,7 @@ macro_rules! with_fields {
 }
 pub(super) use with_fields;
 
-/// Fields shown in hexadecimal: bit sets and codes.
+/// Keys of fields printed in hexadecimal.
 pub(super) const HEX: &[&str] = &[
     "vid",
     "ssvid",
@@ -96,14 +96,14 @@ pub(super) const HEX: &[&str] = &[
     "iocs",
 ];
 
-/// Formats members as lines `name separator value`, with names padded to `width`.
+/// Formats members as lines of name, separator and value; names are padded to `width`.
 pub(super) fn lines(object: &Object, separator: &str, width: usize) -> String {
     let lines = object.values();
     let lines = lines.map(|(key, value)| line(key, value, separator, width));
     lines.collect()
 }
 
-/// Formats one member as such a line.
+/// Formats one member as a line of name, separator and value.
 pub(super) fn line(key: &str, value: &Value, separator: &str, width: usize) -> String {
     let value = match value {
         Value::Number(number) if HEX.contains(&key) => match number.as_u64() {

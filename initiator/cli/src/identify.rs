@@ -38,7 +38,7 @@ impl IdCtrl {
 }
 
 fn controller(id: &IdentifyController) -> Object {
-    // IEEE is an OUI of three bytes, least significant first.
+    // IEEE is an OUI of 3 bytes, least significant byte first.
     let ieee = id.ieee.iter().rev();
     let ieee = ieee.fold(0u32, |all, &byte| all << 8 | u32::from(byte));
     let object = with_fields!(Object::new(), id; vid ssvid)
@@ -55,7 +55,7 @@ fn controller(id: &IdentifyController) -> Object {
         hmminds hmmaxd nsetidmax endgidmax anatt anacap anagrpmax nanagrpid pels domainid megcap
         sqes cqes maxcmd nn oncs fuses fna vwc awun awupf icsvscc nwpc acwu
     );
-    // nvme-cli's name for CDFS is OCFS.
+    // nvme-cli prints the field CDFS as `ocfs`.
     let object = object.with("ocfs", id.cdfs.get());
     let mut object = with_fields!(object, id; sgls mnan maxdna maxcna);
     let subnqn = ascii(&id.subnqn);
@@ -67,7 +67,7 @@ fn controller(id: &IdentifyController) -> Object {
         .with_list("psds", states.map(power_state))
 }
 
-/// Text including its padding spaces, as in nvme-cli.
+/// Returns the text of a field with its padding spaces, as in nvme-cli.
 fn padded(field: &[u8]) -> String {
     let text = String::from_utf8_lossy(field);
     text.split('\0').next().unwrap_or_default().to_owned()
@@ -160,11 +160,11 @@ fn formats(id: &IdentifyNamespace, detail: Detail) -> String {
     formats.collect()
 }
 
-/// Description of an LBA format (NVM 1.0, figure 98).
+/// Describes an LBA format (NVM 1.0, figure 98).
 fn in_words(format: &LbaFormat) -> String {
     let performance = ["Best", "Better", "Good", "Degraded"];
     let rp = format.rp & 3;
-    // A target may report any exponent.
+    // LBADS is not checked when it is received, so the shift may overflow.
     let data = match 1u64.checked_shl(format.lbads.into()) {
         Some(bytes) => format!("{bytes} bytes"),
         None => format!("2^{} bytes", format.lbads),
@@ -232,7 +232,7 @@ mod tests {
     fn the_format_in_use_may_be_past_the_sixteenth() {
         let mut id = IdentifyNamespace::new_zeroed();
         id.nlbaf = 17;
-        // Bits 6:5 are the upper bits of the index.
+        // FLBAS bits 6:5 are bits 5:4 of the format index.
         id.flbas = 1 << 5 | 1;
         id.lbaf[17] = LbaFormat {
             ms: U16::new(8),

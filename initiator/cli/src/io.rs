@@ -18,7 +18,7 @@ use cairn_bench::Format;
 use cairn_initiator::{Command, Data, Host, HostError, Namespace};
 
 const QUEUE: u16 = 1;
-/// Maximum bytes of a command, even if the controller allows more.
+/// Maximum data of a command in bytes, below the controller's limit.
 const PIECE: u64 = 1 << 20;
 
 /// Selection of the namespace.
@@ -81,7 +81,8 @@ impl Leave {
 }
 
 impl Disk {
-    /// First block and count of a range, which must lie within the namespace.
+    /// Checks that a range lies within the namespace; returns its first block and number of blocks. The size is
+    /// `block_count` or `bytes`.
     fn stretch(&self, blocks: &Blocks, bytes: Option<u64>) -> Result<(u64, u64)> {
         let block = u64::from(self.format.block_bytes);
         let count = match (blocks.block_count, bytes) {
@@ -108,8 +109,8 @@ impl Disk {
         Ok((blocks.start_block, count))
     }
 
-    /// Splits a range into parts for single commands: first block, number of blocks, and offset in
-    /// the data.
+    /// Splits a range by the maximum data of a command. Returns first block, number of blocks, and byte offset in the
+    /// data of each part.
     fn pieces(&self, slba: u64, count: u64) -> impl Iterator<Item = (u64, u32, usize)> + use<> {
         let block = u64::from(self.format.block_bytes);
         let most = (PIECE.min(self.format.transfer_max) / block).max(1);
@@ -124,7 +125,7 @@ impl Disk {
         (count * u64::from(self.format.block_bytes)) as usize
     }
 
-    /// Runs a command for each part of the data from the host.
+    /// Sends data from `source` with commands created by `make`.
     fn send(
         &mut self,
         make: fn(&Namespace, u64, u32) -> Command,
@@ -149,9 +150,9 @@ impl Disk {
     }
 }
 
-/// Reason why data did not reach the namespace.
+/// Reason why a transfer failed.
 enum Refusal {
-    /// The data could not be read.
+    /// The file or stdin could not be read.
     Data(String),
     Host(HostError),
 }
@@ -171,19 +172,19 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// Data for a range of blocks, from a file or stdin; the last block is filled with zeroes.
+/// Data from a file or stdin for a range of blocks; the rest of the last block is filled with zeroes.
 struct Source {
     input: Box<dyn Read>,
     slba: u64,
     blocks: u64,
-    /// Requested bytes, and the remaining ones.
+    /// Number of bytes to transfer in total, and still to read.
     wanted: u64,
     left: u64,
 }
 
 impl Source {
-    /// Opens the file. If its length is known, it must suffice, because a write that ends early
-    /// destroys part of the blocks.
+    /// Opens a source. A file of known length must be long enough, because a write that ends early leaves the range
+    /// partly overwritten.
     fn open(disk: &Disk, blocks: &Blocks, file: Option<&Path>, size: Option<u64>) -> Result<Self> {
         let (slba, count) = disk.stretch(blocks, size)?;
         let wanted = size.unwrap_or(disk.bytes(count) as u64);
@@ -302,10 +303,10 @@ impl ReadBlocks {
     }
 }
 
-/// Syncs the file, because a full disk may report an error late.
+/// Syncs the file: a full disk may report its error only now.
 fn to_disk(file: &File) -> std::io::Result<()> {
     match file.sync_all() {
-        // A pipe or terminal cannot be synced.
+        // Pipes and terminals cannot be synced.
         Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
         synced => synced,
     }
@@ -379,7 +380,7 @@ impl Compare {
     }
 }
 
-/// Compares status codes without their other bits.
+/// True if status code type and code are equal; other bits are ignored.
 fn same(a: Status, b: Status) -> bool {
     (a.sct(), a.sc()) == (b.sct(), b.sc())
 }
@@ -399,7 +400,7 @@ pub(super) struct WriteZeroes {
 
 impl WriteZeroes {
     pub(super) fn run(&self) -> Result<()> {
-        /// Maximum blocks: NLB has 16 bits and is 0-based.
+        /// Maximum blocks of a Write Zeroes command: NLB is 16 bits, 0-based.
         const BLOCKS_MAX: u64 = 1 << 16;
         self.leave.check("write-zeroes")?;
         let mut disk = self.target.open()?;
@@ -440,7 +441,7 @@ pub(super) struct Dsm {
 
 impl Dsm {
     pub(super) fn run(&self) -> Result<()> {
-        /// Maximum ranges: NR has 8 bits and is 0-based.
+        /// Maximum ranges of a Dataset Management command: NR is 8 bits, 0-based.
         const RANGES_MAX: usize = 256;
         self.leave.check("dsm --ad")?;
         if self.slbs.len() != self.blocks.len() || self.slbs.len() > RANGES_MAX {

@@ -1,6 +1,6 @@
-//! Command line of cairn-initiator: nvme-cli's commands, and measurements like fio's.
+//! Command line of cairn-initiator, with commands of nvme-cli and jobs of fio.
 //!
-//! Results go to stdout in the format of `-o`; everything else goes to stderr.
+//! Results are printed to stdout in the format of `-o`, everything else to stderr.
 
 mod address;
 mod bench;
@@ -223,7 +223,7 @@ struct Controller {
     address: Address,
 }
 
-/// Runs the command line of this process.
+/// Runs the program with the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
@@ -289,7 +289,7 @@ fn run(command: Command) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Name and help text of every subcommand.
+/// Names and help texts of all subcommands.
 #[must_use]
 pub fn helps() -> Vec<(String, String)> {
     let mut cli = Cli::command();
@@ -313,7 +313,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// As in nvme-cli, every number may be decimal or hexadecimal.
+    /// nvme-cli accepts decimal and hexadecimal for every number.
     #[test]
     fn every_number_may_be_hexadecimal() {
         let numeric = [
@@ -321,7 +321,7 @@ mod tests {
         ];
         let mut seen = 0;
         for command in Cli::command().get_subcommands() {
-            // Commands with fio's syntax, or without counterpart in nvme-cli.
+            // These commands have the syntax of fio or no counterpart in nvme-cli.
             if ["bench", "verify", "fabric", "doctor", "link", "ping"].contains(&command.get_name())
             {
                 continue;

@@ -1,5 +1,4 @@
-//! The command `link`: measures the link between two machines like perftest, without NVMe or a
-//! disk.
+//! The command `link`: measures an RDMA connection between two machines without NVMe.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -16,9 +15,9 @@ use cairn_bench::object::Object;
 use cairn_bench::report::decimal;
 use cairn_initiator::providers::{Provided, RdmaOptions};
 
-/// Port of perftest and of Cairn's responder.
+/// Default port, as in perftest.
 const PORT: u16 = 18515;
-/// Bytes of small transfers.
+/// Size of small transfers in bytes.
 pub(super) const SMALL: u32 = 4096;
 
 #[derive(Debug, Args)]
@@ -50,7 +49,7 @@ pub(super) struct LinkArgs {
     rdma: RdmaOptions,
 }
 
-/// Parses an address; perftest's port is the default.
+/// Parses an address with an optional port, by default [`PORT`].
 pub(super) fn parse_place(text: &str) -> Result<SocketAddr> {
     let address = text.parse::<SocketAddr>();
     address
@@ -85,9 +84,9 @@ impl LinkArgs {
 }
 
 pub(super) struct Measured {
-    /// Latencies of SEND with echo, WRITE, and READ.
+    /// Latencies of SEND with echo, RDMA WRITE and RDMA READ.
     pub(super) latencies: [Samples; 3],
-    /// Names and bytes per second.
+    /// Name and bytes per second of each bandwidth measurement.
     pub(super) bandwidths: [(&'static str, f64); 2],
 }
 

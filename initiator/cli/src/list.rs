@@ -62,7 +62,7 @@ impl List {
     }
 }
 
-/// Reason why the list is empty.
+/// Returns a note with the likely reason for an empty list.
 fn why_empty(subsystems: &[Nqn], host: &Nqn) -> String {
     if subsystems.is_empty() {
         return format!(
@@ -104,8 +104,7 @@ fn look_at(session: &Session, subsystem: Nqn, rows: &mut Vec<Row>) -> Result<()>
 }
 
 impl Row {
-    /// JSON with nvme-cli's keys. The namespace's address replaces the device path, because there
-    /// is no kernel device.
+    /// Returns JSON with nvme-cli's keys. DevicePath is subsystem and NSID, because there is no kernel device.
     fn object(&self) -> Object {
         Object::new()
             .with("NameSpace", self.nsid)

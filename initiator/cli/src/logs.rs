@@ -24,7 +24,7 @@ const NAMES: &[(&str, LogPage)] = &[
     ("ana", LogPage::ANA),
     ("discovery", LogPage::DISCOVERY),
 ];
-/// Default length in bytes.
+/// Default number of bytes to read.
 const LENGTH: usize = 512;
 
 #[derive(Debug, Args)]
@@ -75,7 +75,7 @@ fn parse_page(text: &str) -> Result<LogPage> {
 }
 
 impl GetLog {
-    /// Command for a whole page.
+    /// Creates a command that reads a whole log page.
     pub(super) fn of(log_id: LogPage, detail: Detail, controller: Controller) -> Self {
         Self {
             log_id,
@@ -90,7 +90,7 @@ impl GetLog {
         }
     }
 
-    /// Restricts the command to a namespace.
+    /// Restricts the command to a namespace, if given.
     pub(super) fn of_namespace(self, nsid: Option<u32>) -> Self {
         Self {
             namespace_id: nsid.unwrap_or(NSID_ALL),

@@ -1,4 +1,4 @@
-//! Numbers on the command line in nvme-cli's format: decimal, or hexadecimal with 0x.
+//! Parser of numbers as in nvme-cli: decimal, or hexadecimal with 0x.
 
 use std::ops::RangeInclusive;
 
@@ -7,7 +7,7 @@ use super::Result;
 /// Parses a number of any integer type.
 ///
 /// # Errors
-/// The text is no number, or does not fit the type.
+/// The text is not a number or exceeds the type.
 pub(super) fn number<T: TryFrom<i128>>(text: &str) -> Result<T> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => (-1, digits),
@@ -28,10 +28,10 @@ pub(super) fn number<T: TryFrom<i128>>(text: &str) -> Result<T> {
         })
 }
 
-/// Parses a number within bounds.
+/// Parses a number of any unsigned type within `bounds`.
 ///
 /// # Errors
-/// As for [`number`], or it is out of bounds.
+/// The text is not a number, or the number is out of bounds.
 pub(super) fn number_in<T: TryFrom<i128> + Into<u64> + Copy>(
     text: &str,
     bounds: RangeInclusive<u64>,

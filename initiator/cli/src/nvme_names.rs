@@ -48,7 +48,7 @@ impl SmartLog {
 }
 
 impl Detailed {
-    /// Shows a log page like `get-log`.
+    /// Reads and prints log page `page` like `get-log`.
     pub(super) fn run(self, page: LogPage) -> Result<()> {
         GetLog::of(page, self.detail, self.controller).run()
     }
@@ -200,13 +200,14 @@ impl Named {
     }
 }
 
-/// Route to a subsystem.
+/// Address of a subsystem.
 struct Way {
     transport: &'static str,
     address: String,
 }
 
-/// Subsystems with nvme-cli's keys, with names and state as before connecting in Linux.
+/// Returns subsystems with nvme-cli's keys. Controllers are numbered and have the state of a Linux controller before it
+/// connects.
 fn subsystem_objects(all: &[(Nqn, Vec<Way>)]) -> Vec<Object> {
     let mut controllers = 0..;
     let all = all.iter().enumerate().map(|(at, (nqn, ways))| {
@@ -328,7 +329,7 @@ impl NsDescs {
 
 struct Id {
     nidt: u8,
-    /// Length (NIDL) in bytes.
+    /// Length of the identifier (NIDL) in bytes.
     nidl: usize,
     name: String,
     id: String,
@@ -356,9 +357,9 @@ impl Id {
         }
     }
 
-    /// JSON with nvme-cli's keys, which omit unknown types.
+    /// Returns JSON with nvme-cli's keys. As in nvme-cli, unknown types are omitted.
     fn objects(ids: &[Self]) -> Vec<Object> {
-        /// Bytes of a descriptor's header.
+        /// Size of a descriptor's header in bytes.
         const HEAD: usize = 4;
         let mut loc = 0;
         let mut objects = Vec::new();

@@ -1,4 +1,4 @@
-//! Output of results.
+//! Output to stdout.
 
 use std::io::{ErrorKind, Write};
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +28,7 @@ enum Form {
 }
 
 impl Output {
-    /// Prints a list as JSON, or as the table returned by `normal`.
+    /// Prints a list as JSON, or as the text returned by `normal`.
     pub(super) fn show_list(self, list: &[Object], normal: impl FnOnce(&[Object]) -> String) {
         match self.output_format {
             Form::Normal => print(normal(list).trim_end()),
@@ -36,7 +36,7 @@ impl Output {
         }
     }
 
-    /// Prints an object as JSON, or as the table returned by `normal`.
+    /// Prints an object as JSON, or as the text returned by `normal`.
     pub(super) fn show(self, object: &Object, normal: impl FnOnce(&Object) -> String) {
         match self.output_format {
             Form::Normal => print(normal(object).trim_end()),
@@ -45,10 +45,10 @@ impl Output {
     }
 }
 
-/// First error of stdout, for the exit code: a lost result is a failure.
+/// First error of stdout; the program fails with it at exit.
 static FAILURE: Mutex<Option<String>> = Mutex::new(None);
 
-/// Prints lines. A closed stdout is no error.
+/// Prints text with a newline. A closed pipe is not an error; other errors are recorded in [`FAILURE`].
 pub(super) fn print(text: &str) {
     match write(text.as_bytes()).and_then(|()| write(b"\n")) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
@@ -56,10 +56,10 @@ pub(super) fn print(text: &str) {
     }
 }
 
-/// Prints binary data completely.
+/// Prints binary data.
 ///
 /// # Errors
-/// The data cannot be written.
+/// stdout cannot be written.
 pub(super) fn print_bytes(bytes: &[u8]) -> Result<()> {
     write(bytes).map_err(|error| failure(&error))
 }
@@ -84,7 +84,7 @@ fn note(written: std::io::Result<()>) {
 /// Checks that all output was written.
 ///
 /// # Errors
-/// The first failure of [`print`].
+/// The first error recorded by [`print`].
 pub(super) fn check() -> Result<()> {
     let first = FAILURE.lock().unwrap_or_else(PoisonError::into_inner);
     first.clone().map_or(Ok(()), Err)
@@ -95,7 +95,7 @@ pub(super) fn table<const N: usize>(
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> String {
     let head = head.map(str::to_owned).to_vec();
-    // Cells may have text from a target.
+    // Cells may contain text from a target, which must not control the terminal.
     let escaped = |row: Vec<String>| row.iter().map(|cell| Escaped(cell).to_string()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).map(escaped).collect();
     let widths: Vec<usize> = (0..N)
@@ -118,7 +118,7 @@ pub(super) fn table<const N: usize>(
     out
 }
 
-/// Formats bytes, such as `64.0 MiB`.
+/// Formats bytes with a binary unit, such as `64.0 MiB`.
 pub(super) fn size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64;
@@ -134,7 +134,7 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
-/// Dumps bytes in hexadecimal and as text, sixteen in a line.
+/// Formats bytes in hexadecimal and ASCII, 16 per line.
 pub(super) fn hexdump(bytes: &[u8]) -> String {
     let mut out = String::new();
     for (at, line) in bytes.chunks(16).enumerate() {

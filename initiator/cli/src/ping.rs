@@ -1,4 +1,4 @@
-//! The command `ping`: splits the time of a read into wire, target and disk.
+//! The command `ping`: divides the latency of a read into network, target and disk.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ pub(super) struct Ping {
 
 struct Findings {
     latencies: Vec<Samples>,
-    /// Names and bytes per second.
+    /// Name and bytes per second of each bandwidth measurement.
     bandwidths: Vec<(&'static str, f64)>,
     verdict: Verdict,
 }
@@ -118,7 +118,7 @@ struct Nvme<'a> {
 }
 
 impl Nvme<'_> {
-    /// Latencies of Keep Alive, Identify, and small and large reads.
+    /// Measures latencies of Keep Alive, Identify, and small and large reads.
     fn latencies(&mut self, effort: Effort) -> Result<[Samples; 4]> {
         let (small, large) = (SMALL.max(self.format.block_bytes), self.large());
         let mut buffer = self.host.buffer(large as usize).map_err(text)?;
@@ -169,13 +169,13 @@ impl Nvme<'_> {
         self.disk.read(place * u64::from(blocks), blocks)
     }
 
-    /// Bytes of a large read: as for the link, if controller and namespace allow.
+    /// Size of a large read in bytes: [`raw::DATA_BYTES`], limited by controller and namespace.
     fn large(&self) -> u32 {
         let most = self.format.transfer_max.min(self.format.bytes());
         u64::from(raw::DATA_BYTES).min(most) as u32
     }
 
-    /// Bytes per second of concurrent large reads.
+    /// Measures the bandwidth of concurrent large reads in bytes per second.
     fn bandwidth(&mut self, time: Duration) -> Result<f64> {
         let bytes = self.large();
         let buffer = self
@@ -209,13 +209,13 @@ impl Nvme<'_> {
     }
 }
 
-/// Composition of a small read's time in microseconds.
+/// Parts of a small read's latency, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Verdict {
     read_us: f64,
-    /// Time of an RDMA READ, if measured.
+    /// Latency of an RDMA READ in microseconds, if measured.
     wire_us: Option<f64>,
-    /// Time of a command without disk access, minus `wire_us`.
+    /// Latency of a command without disk access in microseconds, minus `wire_us`.
     target_us: f64,
     disk_us: f64,
 }
@@ -232,7 +232,7 @@ impl Verdict {
         }
     }
 
-    /// True if the RDMA READ took longer than the whole NVMe Read.
+    /// True if the RDMA READ took longer than the whole NVMe Read, which makes the measurement invalid.
     fn is_contradiction(&self) -> bool {
         self.wire_us.is_some_and(|wire| wire > self.read_us)
     }

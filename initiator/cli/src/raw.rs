@@ -1,8 +1,8 @@
 //! RDMA connections without NVMe, for `ping` and `link`.
 //!
-//! A standard target only allows connecting. The rest requires `link --listen` or Cairn's
-//! `responder`, which echo each message and fill messages of 56 bytes with key and address of their
-//! memory, as perftest's server does.
+//! All measurements except the connection time require `link --listen` or Cairn's example `responder` at the other end,
+//! which echo each message. As with perftest's server, a message of 56 bytes is answered with key and address of memory
+//! for RDMA.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use super::session::text;
 use super::{CALLER, Result};
 
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Busy-poll time before sleeping, as in [`cairn_initiator::Host`].
+/// Time without work before sleeping, as in [`cairn_initiator::Host`].
 const SPIN: Duration = Duration::from_micros(50);
 pub(super) const MESSAGE_BYTES: usize = 4096;
 const RECEIVES: usize = 4;
-/// Offset of the data, after the received and sent messages.
+/// Offset of RDMA data in the registered memory, after the receive and send messages.
 const DATA: usize = (RECEIVES + 1) * MESSAGE_BYTES;
-/// Bytes of a data transfer.
+/// Size of large transfers in bytes.
 pub(super) const DATA_BYTES: u32 = 128 << 10;
 pub(super) const DEPTH: usize = 8;
-/// Size of perftest's message with key and address of memory.
+/// Size in bytes of perftest's message with key and address of its memory.
 pub(super) const DESTINATION_BYTES: usize = 56;
 pub(super) const RKEY: std::ops::Range<usize> = 16..20;
 pub(super) const ADDR: std::ops::Range<usize> = 24..32;
-/// Marks work IDs of receives.
+/// Bit of work IDs that marks receives.
 const RECEIVE: u64 = 1 << 63;
 
 pub(super) struct Link {
@@ -45,7 +45,7 @@ pub(super) struct Link {
     window: RemoteBuffer,
 }
 
-/// Connects to a target as for an admin queue and disconnects; returns the time to connect.
+/// Connects to a target like an admin queue, disconnects, and returns the time to connect.
 pub(super) fn connection_time(
     device: &Arc<dyn Device>,
     remote: SocketAddr,
@@ -60,7 +60,7 @@ pub(super) fn connection_time(
 }
 
 impl Link {
-    /// Connects to a responder in the default partition.
+    /// Connects to a responder and obtains key and address of its memory. Uses the default partition.
     pub(super) fn to_responder(device: &Arc<dyn Device>, remote: SocketAddr) -> Result<Self> {
         let mut link = Self::connect(device, remote, PKey::DEFAULT, &[])?;
         let reply = link.echo(&[0; DESTINATION_BYTES])?;
@@ -154,7 +154,7 @@ impl Link {
         Ok(reply.expect("the loop ends with one"))
     }
 
-    /// Runs one RDMA WRITE until it is acknowledged.
+    /// Runs an RDMA WRITE and waits until it is acknowledged.
     pub(super) fn write(&mut self, bytes: u32) -> Result<()> {
         self.post(Operation::Write(self.window), self.sge(DATA, bytes))?;
         self.wait_completion().map(drop)
@@ -165,7 +165,7 @@ impl Link {
         self.wait_completion().map(drop)
     }
 
-    /// Bytes per second of concurrent large transfers.
+    /// Measures the bandwidth of concurrent large READs or WRITEs in bytes per second.
     pub(super) fn bandwidth(&mut self, read: bool, time: Duration) -> Result<f64> {
         let operation = if read {
             Operation::Read(self.window)

@@ -1,5 +1,5 @@
-//! Other end of a link measurement: echoes each message, and fills messages of 56 bytes with key
-//! and address of its memory, as perftest's server does.
+//! Responder of link measurements: echoes messages. A message of 56 bytes is answered with key and address of its
+//! memory, as by perftest's server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use super::raw::{ADDR, DATA_BYTES, DEPTH, DESTINATION_BYTES, MESSAGE_BYTES, RKEY
 use super::session::text;
 use cairn_initiator::providers::{self, RdmaOptions};
 
-/// Maximum messages without an echo, over all peers.
+/// Number of receives, shared by all peers.
 const SLOTS: usize = 64;
-/// Offset of the memory for peers, after the messages.
+/// Offset of the memory for RDMA READ and WRITE, after the messages.
 const WINDOW: usize = SLOTS * MESSAGE_BYTES;
-/// Maximum concurrent peers.
+/// Maximum number of connected peers.
 const PEERS: u16 = 8;
-/// Busy-poll time before sleeping, so that a peer that measures latency is served at once.
+/// Time without work before sleeping; sleeping earlier would increase the measured latencies.
 const SPIN: Duration = Duration::from_millis(2);
-/// Maximum delay until a signal is noticed.
+/// Maximum sleep, after which the stop flag is checked.
 const NAP: Duration = Duration::from_millis(100);
-/// Marks work IDs of receives.
+/// Bit of work IDs that marks receives.
 const RECEIVE: u64 = 1 << 63;
 
-/// Responder; listens until dropped.
+/// Listening responder; dropping it ends the listener.
 pub(super) struct Responder {
     listener: Box<dyn Listener>,
     requests: Receiver<ConnRequest>,
@@ -53,7 +53,7 @@ impl Responder {
             };
             let sink = Box::new(move |event| {
                 if let ListenerEvent::Request(request) = event {
-                    // Fails only while the responder ends.
+                    // Sending fails only while the responder is dropped.
                     let _ = sender.send(*request);
                     wake.wake();
                 }
@@ -71,7 +71,7 @@ impl Responder {
         self.listener.local_addr()
     }
 
-    /// Serves peers until a signal; with `once`, until the first peer has left.
+    /// Serves peers until SIGINT or SIGTERM. With `once`, ends when the first peer disconnects.
     pub(super) fn run(&self, once: bool) -> Result<()> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -120,7 +120,7 @@ enum Turn {
     DeviceGone,
 }
 
-/// Endpoint, and the memory that peers use.
+/// Endpoint and memory of the responder.
 struct Station {
     endpoint: Box<dyn Endpoint>,
     messages: Region,
@@ -202,7 +202,7 @@ impl Station {
         }
     }
 
-    /// Echoes the message in a slot; returns false if the peer has gone.
+    /// Echoes the message in a slot; returns false if the peer has disconnected.
     fn answer(&mut self, qp: QpId, slot: u64, length: u32) -> bool {
         let at = slot as usize * MESSAGE_BYTES;
         if length as usize == DESTINATION_BYTES {
@@ -226,7 +226,7 @@ impl Station {
             id: RECEIVE | slot,
             sges: self.sge(slot, MESSAGE_BYTES as u32).into(),
         };
-        // Fails if the device is gone, which the next event reports.
+        // Posting fails if the device is removed, which the next event reports.
         let _ = self.endpoint.post_receives(&[receive]);
     }
 

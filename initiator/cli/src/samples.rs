@@ -10,14 +10,13 @@ pub(super) struct Samples {
     pub(super) what: &'static str,
     pub(super) bytes: u32,
     pub(super) path: &'static str,
-    /// Sorted latencies in nanoseconds.
+    /// Latencies in nanoseconds, in ascending order.
     ns: Vec<u64>,
 }
 
-/// Number and duration of repetitions.
+/// Limits of a measurement. It ends after `times_max` repetitions, or after `time` with at least `times_min`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effort {
-    /// Minimum duration.
     pub(super) time: Duration,
     pub(super) times_min: usize,
     pub(super) times_max: usize,

@@ -1,4 +1,4 @@
-//! Connection to a controller for one command.
+//! Connection to a controller for one command of the program.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ pub(super) struct Session {
     address: Address,
 }
 
-/// Namespace, and the data that identify it.
+/// Selected namespace.
 #[derive(Debug)]
 pub(super) struct Namespace {
     pub(super) nsid: u32,
     pub(super) identity: Box<IdentifyNamespace>,
-    /// Disk for I/O, or the reason why it cannot be used.
+    /// Opened namespace, or the reason why this host does not support it.
     disk: Result<Disk>,
 }
 
@@ -44,7 +44,7 @@ impl Session {
         Ok(log)
     }
 
-    /// Selected subsystem, or the only one of the target.
+    /// Returns the selected subsystem, or the only one of the target.
     pub(super) fn subsystem(&self) -> Result<Nqn> {
         if let Some(nqn) = self.address.subsystem()? {
             return Ok(nqn);
@@ -63,7 +63,7 @@ impl Session {
         }
     }
 
-    /// Connects to a controller of the subsystem with this number of I/O queues.
+    /// Connects to a controller of the selected subsystem with `io_queues` I/O queues.
     pub(super) fn connect(&self, io_queues: u16) -> Result<Host> {
         self.connect_to(self.subsystem()?, io_queues)
     }
@@ -72,7 +72,7 @@ impl Session {
         self.connect_by(HostOptions {
             io_queues,
             timeout: PATIENCE,
-            // An interactive user can repeat the command.
+            // No reconnection: the user can repeat the command.
             recovery: Recovery::NONE,
             ..self.options(subnqn)?
         })
@@ -87,7 +87,7 @@ impl Session {
     }
 }
 
-/// Distinct NVM subsystems of a discovery log.
+/// Returns the NQNs of NVM subsystems in a discovery log, without duplicates.
 pub(super) fn subsystems(entries: &[DiscoveryEntry]) -> Result<Vec<Nqn>> {
     let mut names: Vec<Nqn> = Vec::new();
     for entry in entries {
@@ -122,7 +122,7 @@ pub(super) fn namespace(host: &mut Host, nsid: Option<u32>) -> Result<Namespace>
     };
     let identity = host.namespace(nsid).map_err(text)?;
     let disk = match host.open_namespace(nsid) {
-        // Such a namespace can be shown but not used.
+        // An unsupported namespace can be displayed, but not read or written.
         Err(HostError::Unsupported(why)) => Err(why),
         opened => Ok(opened.map_err(text)?),
     };
@@ -134,7 +134,7 @@ pub(super) fn namespace(host: &mut Host, nsid: Option<u32>) -> Result<Namespace>
 }
 
 impl Namespace {
-    /// Block size and number of blocks.
+    /// Returns the format of the opened namespace.
     pub(super) fn format(&self, host: &Host) -> Result<Format> {
         Ok(Format::of(&self.disk()?, host))
     }

@@ -1,30 +1,30 @@
 //! ABI of fio's engine interface for releases 3.33 to 3.42 on 64-bit Linux.
 //!
-//! fio has no stable interface for engines: offsets change between releases, and one interface
-//! version has had several layouts. Therefore no structure is accessed unless the loading fio is a
-//! known release. `layout.c` printed the known layouts from the headers of each release.
+//! fio's interface for engines is not stable: structure offsets differ between releases, even of equal interface
+//! version. Therefore the engine only runs in releases whose layout is known. `layout.c` prints the layout from fio's
+//! headers.
 //!
-//! Why `unsafe` here: fio's memory is accessed through raw pointers. The caller of an accessor has
-//! the pointer from fio, and it is valid for the duration of fio's call.
+//! Why `unsafe` here: fio's memory is accessed through raw pointers. They come from fio and are valid for the duration
+//! of the call.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
 use std::sync::OnceLock;
 
-/// Release-dependent properties of the interface.
+/// Properties of the interface that differ between releases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
     /// `FIO_IOOPS_VERSION` of the release.
     interface: c_int,
-    /// `FIO_NO_OFFLOAD`: a job's I/O stays on the job's thread.
+    /// Value of `FIO_NO_OFFLOAD`: I/O is submitted on the job's thread.
     no_offload: c_int,
-    /// True if `struct ioengine_ops` has `cancel`.
+    /// True if `struct ioengine_ops` has a member `cancel`.
     has_cancel: bool,
-    /// Offset of [`Transfer`] in `struct io_u`.
+    /// Offset in bytes of the members of [`Transfer`] in `struct io_u`.
     transfer: usize,
 }
 
-/// Supported releases by version string.
+/// Supported releases with their version strings.
 const RELEASES: [(&str, Layout); 10] = [
     ("fio-3.33", layout(31, 1 << 15, true, 72)),
     ("fio-3.34", layout(32, 1 << 15, true, 72)),
@@ -49,22 +49,22 @@ const fn layout(interface: c_int, no_offload: c_int, has_cancel: bool, transfer:
 
 static LAYOUT: OnceLock<Layout> = OnceLock::new();
 
-/// `FIO_RAWIO`: offsets and lengths must be multiples of blocks.
+/// `FIO_RAWIO`: offsets and lengths are multiples of blocks.
 const RAWIO: c_int = 1 << 1;
-/// `FIO_DISKLESSIO`: fio must not create a file.
+/// `FIO_DISKLESSIO`: fio does not create files.
 const DISKLESSIO: c_int = 1 << 2;
-/// `FIO_NOEXTEND`: fio must not extend a file.
+/// `FIO_NOEXTEND`: fio does not extend files.
 const NOEXTEND: c_int = 1 << 3;
-/// `FIO_NODISKUTIL`: fio must not collect disk utilization.
+/// `FIO_NODISKUTIL`: fio does not collect disk utilization.
 const NODISKUTIL: c_int = 1 << 4;
 
-/// Status of a queued I/O (`enum fio_q_status`).
+/// Result of a queue call (`enum fio_q_status`).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Queued {
-    /// The I/O is complete.
+    /// The I/O has completed.
     Completed = 0,
-    /// The I/O will be returned by `getevents`.
+    /// The I/O is in flight and will be returned by `getevents`.
     Underway = 1,
 }
 
@@ -74,11 +74,11 @@ pub(crate) enum Direction {
     Read,
     Write,
     Trim,
-    /// fsync, fdatasync or sync_file_range.
+    /// Operations fsync, fdatasync and sync_file_range.
     Sync,
 }
 
-/// Job of fio, `struct thread_data`. Never accessed.
+/// Opaque `struct thread_data`: a job of fio.
 #[repr(C)]
 pub(crate) struct ThreadData {
     _opaque: [u8; 0],
@@ -98,7 +98,6 @@ pub(crate) struct File {
     real_file_size: u64,
 }
 
-/// Value of `FIO_TYPE_BLOCK`.
 const TYPE_BLOCK: c_int = 2;
 
 /// First members of `struct io_u`.
@@ -111,7 +110,7 @@ pub(crate) struct IoUnit {
     ddir: c_int,
 }
 
-/// Members of `struct io_u` at a release-dependent offset.
+/// Members of `struct io_u` whose offset differs between releases.
 #[repr(C)]
 struct Transfer {
     offset: u64,
@@ -127,7 +126,7 @@ struct Transfer {
 }
 
 const _: () = {
-    // Size in the release with the largest structure.
+    // 296 bytes is the size in the release with the largest structure.
     assert!(size_of::<EngineOps>() == 296);
     assert!(offset_of!(File, file_name) == 40 && offset_of!(File, real_file_size) == 48);
     assert!(offset_of!(IoUnit, ddir) == 44);
@@ -138,11 +137,10 @@ type OnFile = unsafe extern "C" fn(*mut ThreadData, *mut File) -> c_int;
 type OnUnit<R> = unsafe extern "C" fn(*mut ThreadData, *mut IoUnit) -> R;
 type GetEvents =
     unsafe extern "C" fn(*mut ThreadData, c_uint, c_uint, *const libc::timespec) -> c_int;
-/// Callback that this engine does not provide.
+/// Callback that this engine does not provide; null.
 type Unused = *mut c_void;
 
-/// `struct ioengine_ops` of any release: common members, and the rest as words, which are null for
-/// unused callbacks.
+/// `struct ioengine_ops`: members common to all releases, and the remaining members as words.
 #[repr(C)]
 pub(crate) struct EngineOps {
     list: [*mut c_void; 2],
@@ -168,17 +166,17 @@ pub(crate) struct Calls {
     pub(crate) getevents: GetEvents,
     pub(crate) event: unsafe extern "C" fn(*mut ThreadData, c_int) -> *mut IoUnit,
     pub(crate) cleanup: OnJob<()>,
-    /// Called by fio to open, close or invalidate a file.
+    /// Callback for opening, closing and invalidating a file.
     pub(crate) open_file: OnFile,
     pub(crate) get_file_size: OnFile,
     pub(crate) io_u_free: OnUnit<()>,
 }
 
 impl EngineOps {
-    /// Creates the engine description for the loading fio.
+    /// Creates the engine description for the fio release that has loaded this library.
     ///
     /// # Errors
-    /// The fio release is unknown; names the remedy.
+    /// The release is not supported. The message lists the supported ones.
     pub(crate) fn for_this_fio(name: &'static CStr, calls: &Calls) -> Result<Self, String> {
         let layout = layout_of(this_fio())?;
         let layout = LAYOUT.get_or_init(|| layout);
@@ -191,13 +189,13 @@ impl EngineOps {
             cleanup, open_file, ..
         } = calls;
         let mut rest = [NULL; 24];
-        // The rest starts with `errdetails`, followed in some releases by `cancel`.
+        // `rest` starts with `errdetails`; some releases have `cancel` next.
         let at = usize::from(layout.has_cancel);
         rest[at + 1] = *cleanup as *mut c_void;
         rest[at + 2] = *open_file as *mut c_void;
-        // close_file.
+        // Word of `close_file`.
         rest[at + 3] = *open_file as *mut c_void;
-        // invalidate: there is no local cache to drop.
+        // Word of `invalidate`; there is no cache to invalidate.
         rest[at + 4] = *open_file as *mut c_void;
         rest[at + 6] = calls.get_file_size as *mut c_void;
         rest[at + 12] = calls.io_u_free as *mut c_void;
@@ -220,11 +218,11 @@ impl EngineOps {
     }
 }
 
-/// Version string of the loading program, if it is fio.
+/// Version string of the process if it is fio.
 fn this_fio() -> Option<&'static CStr> {
-    // SAFETY: looks up a symbol in the running program.
+    // SAFETY: dlsym only looks a symbol up in the running program.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"fio_version_string".as_ptr()) };
-    // SAFETY: the symbol is fio's own version, a string constant.
+    // SAFETY: the symbol is fio's version, a string constant.
     (!symbol.is_null()).then(|| unsafe { CStr::from_ptr(symbol.cast()) })
 }
 
@@ -247,26 +245,26 @@ fn layout_of(version: Option<&CStr>) -> Result<Layout, String> {
 }
 
 impl File {
-    /// `filename` of the job.
+    /// Returns the job's `filename`.
     ///
     /// # Safety
-    /// `file` comes from fio, for the duration of its call.
+    /// `file` is a valid pointer from fio, for the duration of fio's call.
     pub(crate) unsafe fn name<'a>(file: *const Self) -> Option<&'a str> {
-        // SAFETY: a live file; its name is a string or null.
+        // SAFETY: the file is valid; its name is a string or null.
         let name = unsafe { (*file).file_name };
         if name.is_null() {
             return None;
         }
-        // SAFETY: as above.
+        // SAFETY: the name is a valid string for the duration of the call.
         unsafe { CStr::from_ptr(name) }.to_str().ok()
     }
 
-    /// Reports the file to fio as a block device of `bytes` bytes.
+    /// Sets the type of the file to block device, and its size in bytes.
     ///
     /// # Safety
-    /// Same as [`Self::name`].
+    /// Same requirements as [`Self::name`].
     pub(crate) unsafe fn set_size(file: *mut Self, bytes: u64) {
-        // SAFETY: a live file, which the calling fio thread does not share.
+        // SAFETY: the file is valid, and only the calling fio thread accesses it.
         unsafe {
             (*file).filetype = TYPE_BLOCK;
             (*file).real_file_size = bytes;
@@ -274,24 +272,24 @@ impl File {
     }
 }
 
-/// Parameters of an I/O.
+/// Parameters of an I/O, copied from fio's unit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) direction: Direction,
-    /// Offset in the namespace in bytes.
+    /// Offset in the namespace, in bytes.
     pub(crate) offset: u64,
-    /// Data buffer and its length in bytes.
+    /// Data buffer of `length` bytes.
     pub(crate) data: *mut u8,
     pub(crate) length: u64,
 }
 
 impl IoUnit {
-    /// Parameters of the I/O; `None` for a type that engines do not handle.
+    /// Returns the parameters of the I/O; `None` for an unsupported type.
     ///
     /// # Safety
-    /// `unit` comes from fio, and has not completed.
+    /// `unit` is a valid pointer from fio, and the I/O has not completed.
     pub(crate) unsafe fn request(unit: *const Self) -> Option<Request> {
-        // SAFETY: a live unit.
+        // SAFETY: the unit is valid.
         let (unit, transfer) = unsafe { (&*unit, &*Self::transfer(unit.cast_mut())) };
         let direction = match unit.ddir {
             0 => Direction::Read,
@@ -308,25 +306,25 @@ impl IoUnit {
         })
     }
 
-    /// Sets the result: 0 or an errno.
+    /// Sets the result of the I/O: 0 or an errno.
     ///
     /// # Safety
-    /// Same as [`Self::request`].
+    /// Same requirements as [`Self::request`].
     pub(crate) unsafe fn set_outcome(unit: *mut Self, errno: c_int) {
-        // SAFETY: a live unit, which the calling fio thread does not share.
+        // SAFETY: the unit is valid, and only the calling fio thread accesses it.
         let transfer = unsafe { &mut *Self::transfer(unit) };
         transfer.error = errno as c_uint;
-        // A failed I/O counts as no bytes transferred.
+        // A failed I/O transfers no bytes.
         transfer.resid = if errno == 0 { 0 } else { transfer.xfer_buflen };
     }
 
-    /// Release-dependent part of the unit.
+    /// Returns the members of [`Transfer`] in the unit.
     ///
     /// # Safety
-    /// Same as [`Self::request`].
+    /// Same requirements as [`Self::request`].
     unsafe fn transfer(unit: *mut Self) -> *mut Transfer {
         let layout = LAYOUT.get().expect("fio has units once it has the engine");
-        // SAFETY: within fio's structure, by the layout of its release.
+        // SAFETY: the offset lies within fio's structure, by the layout of its release.
         unsafe { unit.byte_add(layout.transfer).cast() }
     }
 }
@@ -361,7 +359,7 @@ mod tests {
     }
     extern "C" fn io_u_free(_: *mut ThreadData, _: *mut IoUnit) {}
 
-    /// Layouts printed by `layout.c`, by release.
+    /// Layouts printed by `layout.c` for each release.
     fn printed() -> impl Iterator<Item = (&'static str, Vec<usize>)> {
         let rows = include_str!("../layouts.txt").lines();
         let rows = rows.filter(|row| !row.starts_with('#'));
@@ -399,7 +397,7 @@ mod tests {
             );
             assert!(*bytes <= size_of::<EngineOps>(), "{release}");
             let base = &raw const ops;
-            // SAFETY: a word within `ops`.
+            // SAFETY: the word lies within `ops`.
             let word = |at: usize| unsafe { *base.byte_add(at).cast::<*mut c_void>() };
             let expected = [
                 c"name".as_ptr() as *mut c_void,
@@ -420,7 +418,7 @@ mod tests {
             assert_eq!(filled[1..], expected[1..], "{release}");
             let words = (0..size_of::<EngineOps>() / 8).map(|at| word(at * 8));
             let set = words.filter(|word| !word.is_null()).count();
-            // Version and flags share one word.
+            // All words not listed in `expected` are null; version and flags share one word.
             assert_eq!(set, expected.len() + 1, "{release}: nothing else is there");
             let at = |field: usize| layout.transfer + field;
             let transfer = [

@@ -1,7 +1,6 @@
-//! Parser of a job's `filename`, which selects a namespace.
+//! Parser of fio's `filename`, which selects a namespace.
 //!
-//! The keys are those of SPDK's engine. fio ends a name at a colon, so colons within a value are
-//! written `\:`.
+//! The keys are those of SPDK's fio engine. fio separates names by colons, so a colon within a value is written `\:`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -18,7 +17,7 @@ const PORT: u16 = 4420;
 
 const EXAMPLE: &str = "--filename='traddr=192.0.2.1 subnqn=nqn.2026-01.org.example\\:disk ns=1'";
 
-/// Namespace, and the parameters to connect to it.
+/// Parsed filename: target, namespace and connection options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Filename {
     remote: SocketAddr,
@@ -36,7 +35,7 @@ impl Filename {
     /// Parses `key=value` pairs, separated by spaces.
     ///
     /// # Errors
-    /// Description of the error, and an example.
+    /// A description of the error, with an example of a valid name.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         Self::understand(text)
             .map_err(|error| format!("filename \"{text}\": {error}; for example {EXAMPLE}"))
@@ -55,7 +54,7 @@ impl Filename {
             match key {
                 "trtype" if value.eq_ignore_ascii_case("rdma") => {}
                 "trtype" => return Err(format!("trtype {value} is not spoken here, only rdma")),
-                "adrfam" => {} // the address determines the family
+                "adrfam" => {} // The address family follows from `traddr`.
                 "traddr" => address = Some(parsed::<IpAddr>(key, value)?),
                 "trsvcid" => port = parsed(key, value)?,
                 "subnqn" => subnqn = Some(nqn(key, value)?),
@@ -67,7 +66,7 @@ impl Filename {
                 "hostnqn" => hostnqn = Some(nqn(key, value)?),
                 "hostid" => hostid = Some(value.to_owned()),
                 "hostaddr" => hostaddr = Some(parsed(key, value)?),
-                // -1 is unlimited, as in nvme-cli.
+                // As in nvme-cli, -1 is no limit.
                 "ctrl_loss_tmo" => {
                     let seconds = parsed::<i64>(key, value)?;
                     let limit = u64::try_from(seconds).ok();
@@ -101,10 +100,10 @@ impl Filename {
         })
     }
 
-    /// Connection options, with queues for `depth` commands.
+    /// Returns connection options for a queue of `depth` commands.
     ///
     /// # Errors
-    /// This host has no NQN.
+    /// The host NQN or identifier is invalid or missing.
     pub(crate) fn options(&self, depth: u16) -> Result<HostOptions, String> {
         let host = identity::of_this_host(self.hostnqn, self.hostid.as_deref())?;
         Ok(HostOptions {

@@ -1,10 +1,10 @@
-//! Detection of signals that end fio.
+//! Detection of SIGINT and SIGTERM.
 //!
-//! fio waits for a job's engine until every I/O has ended, and does not notify it of signals.
-//! Therefore this module installs handlers that record the signal and then call fio's own.
+//! After a signal, fio waits until the engine has ended all I/Os, but does not report the signal to the engine.
+//! Therefore this module installs handlers that set a flag and then call fio's handlers.
 //!
-//! Why `unsafe` here: signal handlers. Ours stores a flag and calls fio's, which is allowed in a
-//! handler.
+//! Why `unsafe` here: signal handlers are installed and called. They store a flag and call fio's handler, both allowed
+//! in a signal handler.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -15,20 +15,19 @@ use libc::{c_int, c_void, sigaction, siginfo_t};
 const SIGNALS: [c_int; 2] = [libc::SIGINT, libc::SIGTERM];
 
 static IS_DUE: AtomicBool = AtomicBool::new(false);
-/// fio's own handlers, by index in [`SIGNALS`].
+/// fio's handlers, in the order of [`SIGNALS`].
 static BEFORE: OnceLock<[Option<Handler>; SIGNALS.len()]> = OnceLock::new();
 
 type WithInfo = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// Handler in one of the two forms of sigaction(2).
+/// Signal handler in one of the two forms of sigaction(2).
 #[derive(Clone, Copy)]
 enum Handler {
     Plain(extern "C" fn(c_int)),
     WithInfo(WithInfo),
 }
 
-/// Installs the handlers once. A signal without a handler of fio is left alone: it ends the
-/// process.
+/// Installs the handlers once. Skips signals without a handler of fio, which end the process.
 pub(crate) fn watch() {
     let before = BEFORE.get_or_init(|| SIGNALS.map(before));
     for (signal, before) in SIGNALS.iter().zip(before) {
@@ -38,14 +37,14 @@ pub(crate) fn watch() {
     }
 }
 
-/// True if a signal has ended fio.
+/// True if fio has received SIGINT or SIGTERM.
 pub(crate) fn is_due() -> bool {
     IS_DUE.load(Relaxed)
 }
 
 fn current(signal: c_int) -> sigaction {
     let mut current = MaybeUninit::<sigaction>::zeroed();
-    // SAFETY: a place for the result; all zeroes are a valid `sigaction`.
+    // SAFETY: `current` is valid for the result, and all zeroes are a valid `sigaction`.
     unsafe {
         sigaction(signal, std::ptr::null(), current.as_mut_ptr());
         current.assume_init()
@@ -58,7 +57,7 @@ fn before(signal: c_int) -> Option<Handler> {
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
         return None;
     }
-    // SAFETY: the kernel has it as a handler of this form.
+    // SAFETY: the flags declare which of the two forms the handler has.
     Some(unsafe {
         if current.sa_flags & libc::SA_SIGINFO != 0 {
             Handler::WithInfo(std::mem::transmute::<usize, WithInfo>(handler))
@@ -76,7 +75,7 @@ fn install(signal: c_int) {
     }
     action.sa_sigaction = ours as usize;
     action.sa_flags |= libc::SA_SIGINFO;
-    // SAFETY: a handler of the form that the flags declare.
+    // SAFETY: the handler has the form declared by the flags.
     unsafe { sigaction(signal, &raw const action, std::ptr::null_mut()) };
 }
 

@@ -1,8 +1,7 @@
-//! One job of fio: a controller, and the I/Os in flight on it.
+//! Job of fio: a controller with the I/Os in flight.
 //!
-//! Why `unsafe` here: fio's I/O units and data are accessed through pointers from fio. The engine
-//! owns a unit from `queue` until `event` returns it. Its data is in a buffer of fio that outlives
-//! the unit.
+//! Why `unsafe` here: I/O units and data are accessed through pointers from fio. The engine owns a unit from `queue`
+//! until `event` returns it, and the unit's data buffer outlives that.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -20,52 +19,51 @@ use crate::abi::{Direction, IoUnit, Queued, Request};
 use crate::filename::Filename;
 use crate::interrupt;
 
-/// ID of the I/O queue of each controller.
+/// QID of the only I/O queue.
 const QID: u16 = 1;
-/// Requested queue depth; targets may allow less.
+/// Requested queue depth; the target may grant less.
 const DEPTH: u16 = 1023;
-/// Maximum delay of a queued I/O while more may be queued.
+/// Minimum time between polls in [`Job::commit`], during which further I/Os can be queued.
 const GATHER: Duration = Duration::from_micros(20);
 const SPIN: Duration = Duration::from_micros(100);
-/// Maximum sleep, so that Keep Alives are sent.
+/// Maximum sleep between polls, which send Keep Alives.
 const NAP: Duration = Duration::from_millis(100);
-/// Time for commands to end after a signal has ended fio.
+/// Time limit for I/Os in flight after fio received a signal.
 const LAST_CALL: Duration = Duration::from_secs(2);
-/// Bytes of a DSM range (NVM Command Set 1.0, 3.2.3.1).
+/// Size of a Dataset Management range in bytes (NVM Command Set 1.0, 3.2.3.1).
 const RANGE_BYTES: usize = 16;
 
-/// Namespace with the I/Os of a job.
+/// Connection of a job to its namespace, with the I/Os in flight.
 pub(crate) struct Job {
     host: Host,
-    // Declared after the host, which uses the device, so that it is dropped later.
+    // Declared after `host`, so that the device is dropped after the host that uses it.
     provided: Provided,
     namespace: Namespace,
-    /// Time of the last poll.
     polled_at: Instant,
-    /// Units of commands in flight, by CID.
+    /// Units in flight, by CID.
     underway: Vec<*mut IoUnit>,
-    /// I/Os that wait for room in the queue, oldest first.
+    /// I/Os that wait because the queue is full, oldest first.
     ///
-    /// fio's own queue may be deeper. Such an I/O cannot be returned as busy, because fio would
-    /// refill its buffer with other data before queueing it again.
+    /// fio's iodepth may exceed the queue depth. Returning such an I/O as busy is not possible, because fio would fill
+    /// its buffer with other data before it queues the I/O again.
     backlog: VecDeque<*mut IoUnit>,
-    /// Ended I/Os not yet reported to fio.
+    /// Ended I/Os, not yet counted by [`Job::wait`].
     over: Vec<*mut IoUnit>,
-    /// I/Os reported to fio and not yet fetched.
+    /// Ended I/Os counted by the last [`Job::wait`], for [`Job::event`].
     given: Vec<*mut IoUnit>,
-    /// Registrations of buffers of fio, by address.
+    /// Registrations of fio's buffers, by address.
     regions: HashMap<usize, Arc<Region>>,
-    /// True after an error about too long an I/O was printed.
+    /// True once the error about too large an I/O was printed, which is printed once.
     has_complained: bool,
-    /// Time at which a signal to fio was detected.
+    /// Time at which the signal was detected.
     interrupted_at: Option<Instant>,
 }
 
 impl Job {
-    /// Connects, and requires the disk of a `known` namespace.
+    /// Connects to the target and opens the namespace. If `known` is given, the disk must be the same.
     ///
     /// # Errors
-    /// Reason why the connection failed.
+    /// The reason as text.
     pub(crate) fn start(filename: &Filename, known: Option<&Namespace>) -> Result<Self, String> {
         interrupt::watch();
         let options = filename.options(DEPTH)?;
@@ -98,17 +96,17 @@ impl Job {
     }
 
     pub(crate) fn stop(self) {
-        // The job ends in any case, and fio takes no error here.
+        // fio ignores errors of this callback, so the error is printed.
         if let Err(error) = self.host.shutdown() {
             eprintln!("cairn: {error}");
         }
         drop(self.provided);
     }
 
-    /// Submits an I/O, or keeps it until the queue has room.
+    /// Submits an I/O, or stores it in the backlog while the queue is full.
     ///
     /// # Safety
-    /// `unit` comes from fio's `queue`.
+    /// `unit` was passed by fio to the engine's `queue`.
     pub(crate) unsafe fn queue(&mut self, unit: *mut IoUnit) -> Queued {
         let begun = match self.backlog.is_empty() {
             // SAFETY: guaranteed by the caller.
@@ -128,7 +126,7 @@ impl Job {
     /// Submits an I/O if the queue has room.
     ///
     /// # Safety
-    /// `unit` comes from fio's `queue`, and has not ended.
+    /// `unit` was passed by fio to the engine's `queue`, and has not ended.
     unsafe fn begin(&mut self, unit: *mut IoUnit) -> Result<(), Refused> {
         // SAFETY: guaranteed by the caller.
         let request = unsafe { IoUnit::request(unit) };
@@ -138,9 +136,9 @@ impl Job {
         Ok(())
     }
 
-    /// Polls if the last poll is at least [`GATHER`] ago.
+    /// Polls the host if the last poll was at least [`GATHER`] ago.
     ///
-    /// fio commits each I/O separately. The delay lets I/Os queued in a row be sent together.
+    /// fio commits each I/O separately. Polling less often lets I/Os queued in a row share packets.
     pub(crate) fn commit(&mut self) {
         let now = Instant::now();
         if now - self.polled_at >= GATHER {
@@ -150,8 +148,8 @@ impl Job {
         }
     }
 
-    /// Waits until at least `min` I/Os have ended or `patience` is over; returns the number of
-    /// ended ones, at most `max`, for [`Self::event`].
+    /// Waits until at least `min` I/Os have ended or `patience` is over. Returns the number of ended I/Os, at most
+    /// `max`, which [`Self::event`] then returns by index.
     ///
     /// # Errors
     /// The controller is lost permanently.
@@ -185,8 +183,8 @@ impl Job {
         }
     }
 
-    /// Disconnects some time after a signal has ended fio. fio waits for all I/Os, so those without
-    /// a response must fail.
+    /// After a signal, waits [`LAST_CALL`] and then disconnects, which ends all I/Os in flight with errors. fio exits
+    /// only after all I/Os have ended.
     fn heed_signals(&mut self, now: Instant) {
         if !interrupt::is_due() {
             return;
@@ -197,19 +195,19 @@ impl Job {
         }
     }
 
-    /// I/O at an index below the count returned by [`Self::wait`].
+    /// Returns an ended I/O by index below the count returned by [`Self::wait`].
     pub(crate) fn event(&self, index: usize) -> *mut IoUnit {
         self.given[index]
     }
 
-    /// Called before fio frees its buffers: ends all access to them.
+    /// Ends all access to fio's buffers. Called before fio frees them.
     pub(crate) fn forget_buffers(&mut self) {
         if self.regions.is_empty() {
             return;
         }
         self.backlog.clear();
         if self.underway.iter().any(|unit| !unit.is_null()) {
-            // fio has abandoned these I/Os. Without connections, nothing accesses their data.
+            // fio no longer expects these I/Os. After the connection is closed, their data is no longer accessed.
             Controller::disconnect(&mut self.host);
             while !self.host.is_closed(QID) {
                 self.host.poll();
@@ -230,8 +228,7 @@ impl Job {
                 self.send(self.namespace.deallocate(1), Data::InCapsule(&range))
             }
             Direction::Write if self.host.prefers_capsule(QID, request.length as usize) => {
-                // SAFETY: fio's buffer of this write, which it does not modify until the write has
-                // ended.
+                // SAFETY: `data` and `length` are fio's buffer, which fio does not modify until the write has ended.
                 let data =
                     unsafe { std::slice::from_raw_parts(request.data, request.length as usize) };
                 let write = self.namespace.write(slba, blocks);
@@ -244,7 +241,7 @@ impl Job {
                 } else {
                     self.namespace.write(slba, blocks)
                 };
-                // fio's buffer of this I/O, which fio does not use until the I/O has ended.
+                // fio does not access the buffer until the I/O has ended.
                 let data = Data::start_of(Buffer::of(region), request.length as u32);
                 self.send(command, data)
             }
@@ -260,7 +257,8 @@ impl Job {
             })
     }
 
-    /// Blocks of a request, if one command can cover it.
+    /// Converts a request to first block and number of blocks. Refuses unaligned ranges and more data than a command
+    /// can transfer.
     fn range(&mut self, request: &Request) -> Result<(u64, u32), Refused> {
         let block_bytes = u64::from(self.namespace.block_bytes);
         let (offset, length) = (request.offset, request.length);
@@ -282,7 +280,7 @@ impl Job {
         Err(Refused::Errno(libc::EINVAL))
     }
 
-    /// Registration of fio's buffer; made at the first use.
+    /// Returns the registration of fio's buffer, registered at its first use.
     fn region(&mut self, request: &Request) -> Result<Arc<Region>, Refused> {
         let (address, length) = (request.data as usize, request.length as usize);
         if let Some(region) = self.regions.get(&address)
@@ -290,8 +288,7 @@ impl Job {
         {
             return Ok(Arc::clone(region));
         }
-        // SAFETY: fio's buffer lives until fio frees its units, before which it calls
-        // `forget_buffers`; until an I/O ends, fio does not access the buffer.
+        // SAFETY: fio's buffer lives until after `forget_buffers`, and fio does not access it until the I/O has ended.
         let mapping = unsafe { Mapping::borrowed(request.data, length) };
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let region = self.host.device().register(Arc::new(mapping), access);
@@ -304,7 +301,7 @@ impl Job {
         Ok(region)
     }
 
-    /// Processes responses, and submits I/Os that waited.
+    /// Processes completions, then submits I/Os from the backlog.
     fn collect(&mut self) {
         while let Some((ticket, ended)) = self.host.reap(QID) {
             let place = &mut self.underway[usize::from(ticket.cid())];
@@ -316,7 +313,7 @@ impl Job {
             self.end_later(unit, errno);
         }
         while let Some(&unit) = self.backlog.front() {
-            // SAFETY: the engine owns the unit, and it has not ended.
+            // SAFETY: the engine owns the unit, and the I/O has not ended.
             match unsafe { self.begin(unit) } {
                 Ok(()) => {}
                 Err(Refused::Full) => return,
@@ -326,16 +323,16 @@ impl Job {
         }
     }
 
-    /// Ends an I/O for a later fetch by fio.
+    /// Sets the result of an I/O, for a later [`Self::wait`].
     fn end_later(&mut self, unit: *mut IoUnit, errno: libc::c_int) {
-        // SAFETY: the engine owns the unit until fio fetches it.
+        // SAFETY: the engine owns the unit until `event` returns it.
         unsafe { IoUnit::set_outcome(unit, errno) };
         self.over.push(unit);
     }
 }
 
-/// Device for the target. Jobs with equal parameters share it, because the soft provider uses one
-/// UDP port.
+/// Returns the device for the target. Jobs with equal parameters share it, because the soft provider binds one UDP
+/// port.
 fn provided(filename: &Filename, options: &HostOptions) -> Result<Provided, String> {
     type Known = Vec<((RdmaOptions, SocketAddr, Option<IpAddr>), Provided)>;
     static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
@@ -355,7 +352,7 @@ enum Refused {
     Errno(libc::c_int),
 }
 
-/// Refuses a size that fio cannot represent: the target may report any.
+/// Refuses a namespace whose size exceeds fio's signed 64-bit sizes.
 fn check_size(namespace: &Namespace) -> Result<(), String> {
     if namespace.bytes() > i64::MAX as u128 {
         return Err(format!(
@@ -366,9 +363,9 @@ fn check_size(namespace: &Namespace) -> Result<(), String> {
     Ok(())
 }
 
-/// Ends an I/O that was not submitted.
+/// Completes an I/O that was not submitted.
 fn end(unit: *mut IoUnit, errno: libc::c_int) -> Queued {
-    // SAFETY: fio has just passed the unit.
+    // SAFETY: fio has passed the unit to the current call.
     unsafe { IoUnit::set_outcome(unit, errno) };
     Queued::Completed
 }
@@ -380,7 +377,7 @@ fn dsm_range(slba: u64, blocks: u32) -> [u8; RANGE_BYTES] {
     range
 }
 
-/// Errno that Linux block devices report for a status.
+/// Returns the errno of a status, as in Linux's block layer.
 fn errno(status: Status) -> libc::c_int {
     match status.code() {
         Status::SUCCESS => 0,

@@ -1,5 +1,4 @@
-//! External ioengine for fio: runs fio's jobs against a namespace over NVMe/RDMA from user space,
-//! through an RDMA device or Cairn's soft provider.
+//! External ioengine for fio that accesses a namespace over NVMe/RDMA from user space.
 //!
 //! ```text
 //! fio --ioengine=external:libcairn_fio.so --thread \
@@ -7,12 +6,11 @@
 //!     --name=job --rw=randread --bs=4k --iodepth=32 --runtime=10 --time_based
 //! ```
 //!
-//! Each job (`numjobs`) is a thread of fio with its own controller and I/O queue. Data moves
-//! directly between the target and fio's buffers; only small writes are copied into capsules.
+//! Each job (`numjobs`) is a thread of fio with its own controller and I/O queue. Data is transferred directly between
+//! target and fio's buffers, except small writes, which are copied into capsules.
 //!
-//! Why `unsafe` here: fio calls these functions. Its guarantees are stated where they are used:
-//! pointers are valid for the duration of a call, and all calls about a job come from the job's
-//! thread.
+//! Why `unsafe` here: fio calls these functions with raw pointers. They are valid for the duration of the call, and all
+//! calls of a job come from the job's thread.
 
 mod abi;
 mod filename;
@@ -35,26 +33,26 @@ thread_local! {
     static JOB: RefCell<Option<Job>> = const { RefCell::new(None) };
 }
 
-/// Namespaces of the jobs, by address of fio's job structure. fio requests sizes on its main thread
-/// before it starts the jobs.
+/// Namespaces of jobs, by address of `struct thread_data`. fio requests sizes on its main thread before it starts the
+/// jobs' threads.
 static PLANS: Mutex<BTreeMap<usize, Plan>> = Mutex::new(BTreeMap::new());
 
-/// Namespace of a future job.
+/// Namespace of a job that has not started.
 #[derive(Clone)]
 struct Plan {
     filename: Filename,
     namespace: Namespace,
 }
 
-/// Engine description; fio writes lists and handles into it.
+/// Engine description, to which fio writes its own list pointers and handles.
 struct Ops(UnsafeCell<EngineOps>);
 
-// SAFETY: fio loads engines on its main thread, before it starts jobs; after that it only reads.
+// SAFETY: fio loads engines on its main thread before it starts jobs, and later only reads the description.
 unsafe impl Sync for Ops {}
-// SAFETY: as above; its pointers refer to this library.
+// SAFETY: same as for `Sync`; its pointers refer to this library.
 unsafe impl Send for Ops {}
 
-/// Created once: fio may request it for each job and keeps it in a list.
+/// Engine description, created once because fio keeps it in a list.
 static OPS: OnceLock<Ops> = OnceLock::new();
 
 const CALLS: Calls = Calls {
@@ -69,11 +67,11 @@ const CALLS: Calls = Calls {
     io_u_free,
 };
 
-/// Stores a pointer to the engine in `ops`. If this version of fio is not supported, prints the
-/// reason and stores nothing.
+/// Stores a pointer to the engine description in `ops`. If the fio release is not supported, prints the reason and
+/// stores nothing.
 ///
 /// # Safety
-/// `ops` is valid for a write of a pointer; fio guarantees this.
+/// `ops` is valid for a write of a pointer, which fio guarantees.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn get_ioengine(ops: *mut *mut std::ffi::c_void) {
     match EngineOps::for_this_fio(c"cairn", &CALLS) {
@@ -90,13 +88,13 @@ fn complain(error: &str) {
     eprintln!("cairn: {error}");
 }
 
-/// Called for each job before its thread starts.
+/// Callback that fio calls for each file of each job on the main thread, before the job starts.
 unsafe extern "C" fn get_file_size(td: *mut ThreadData, file: *mut File) -> c_int {
-    // SAFETY: fio's file, for this call.
+    // SAFETY: `file` is fio's, valid for this call.
     let name = unsafe { File::name(file) }.unwrap_or_default();
     match plan(td as usize, name) {
         Ok(bytes) => {
-            // SAFETY: as above.
+            // SAFETY: `file` is fio's, valid for this call.
             unsafe { File::set_size(file, bytes) };
             0
         }
@@ -107,7 +105,7 @@ unsafe extern "C" fn get_file_size(td: *mut ThreadData, file: *mut File) -> c_in
     }
 }
 
-/// Records the namespace of a job and returns its size in bytes.
+/// Records the namespace of the job at address `td`; returns its size in bytes.
 fn plan(td: usize, name: &str) -> Result<u64, String> {
     let filename = Filename::parse(name)?;
     let mut plans = PLANS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,7 +147,7 @@ unsafe extern "C" fn init(td: *mut ThreadData) -> c_int {
 }
 
 fn start(td: usize) -> Result<Job, String> {
-    // With processes as jobs, each would bind the same UDP port. SAFETY: plain system calls.
+    // Each process would bind the same UDP port. SAFETY: both system calls have no preconditions.
     if unsafe { libc::gettid() == libc::getpid() } {
         return Err("jobs must be threads: add --thread, or thread=1 to the job file".to_owned());
     }
@@ -160,21 +158,21 @@ fn start(td: usize) -> Result<Job, String> {
     Job::start(&plan.filename, Some(&plan.namespace))
 }
 
-/// No-op: the connection lasts as long as the job.
+/// Does nothing: the connection lasts as long as the job.
 unsafe extern "C" fn open_file(_: *mut ThreadData, _: *mut File) -> c_int {
     0
 }
 
-/// Calls a function with this thread's job, if there is one.
+/// Calls a function with the job of this thread; `None` if the thread has none.
 fn with_job<R>(call: impl FnOnce(&mut Job) -> R) -> Option<R> {
     JOB.with_borrow_mut(|job| job.as_mut().map(call))
 }
 
 unsafe extern "C" fn queue(_: *mut ThreadData, unit: *mut IoUnit) -> Queued {
-    // SAFETY: fio's unit, owned by the engine from now on.
+    // SAFETY: `unit` is fio's, and the engine owns it from now on.
     let queued = with_job(|job| unsafe { job.queue(unit) });
     queued.unwrap_or_else(|| {
-        // SAFETY: as above.
+        // SAFETY: `unit` is fio's, valid for this call.
         unsafe { IoUnit::set_outcome(unit, libc::EBADF) };
         Queued::Completed
     })
@@ -191,7 +189,7 @@ unsafe extern "C" fn getevents(
     max: c_uint,
     patience: *const libc::timespec,
 ) -> c_int {
-    // SAFETY: fio's timeout, or null.
+    // SAFETY: `patience` is null or points to fio's timeout.
     let patience = unsafe { patience.as_ref() }
         .map(|time| Duration::new(time.tv_sec as u64, time.tv_nsec as u32));
     match with_job(|job| job.wait(min as usize, max as usize, patience)) {
@@ -208,7 +206,7 @@ unsafe extern "C" fn event(_: *mut ThreadData, index: c_int) -> *mut IoUnit {
     with_job(|job| job.event(index as usize)).unwrap_or(std::ptr::null_mut())
 }
 
-/// Releases all buffers at the first of fio's calls, one per I/O unit.
+/// Releases all buffers. fio calls this once for each unit; the first call does the work.
 unsafe extern "C" fn io_u_free(_: *mut ThreadData, _: *mut IoUnit) {
     with_job(Job::forget_buffers);
 }

@@ -1,4 +1,4 @@
-//! fio runs jobs with the engine against a target in this process, over the soft provider.
+//! Runs the system's fio with the engine against a target in this process, over the soft provider.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -10,18 +10,18 @@ use cairn_rdma::Clock;
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, own_loopback_address, subsystem};
 
-/// Set by `cargo xtask test`, which installs fio: then a missing fio is a failure.
+/// Environment variable that makes a missing fio a failure; set by `cargo xtask test`, which installs fio.
 const REQUIRED: &str = "CAIRN_FIO";
-/// Path of a prebuilt engine, as from `cargo xtask sanitize`.
+/// Environment variable with the path of a prebuilt engine, set by `cargo xtask sanitize`.
 const ENGINE: &str = "CAIRN_FIO_ENGINE";
-/// Library to preload for such an engine.
+/// Environment variable with a library to preload into fio, for a prebuilt engine.
 const PRELOAD: &str = "CAIRN_FIO_PRELOAD";
-/// Path of an fio other than the system's.
+/// Environment variable with the path of another fio than the system's.
 const PROGRAM: &str = "CAIRN_FIO_PROGRAM";
 /// Output of `layout.c` for each supported release.
 const LAYOUTS: &str = include_str!("../layouts.txt");
 
-/// True if a supported fio is available; prints the reason if not.
+/// True if a supported fio is installed; otherwise prints the reason.
 fn can_run() -> bool {
     let found = program().arg("--version").output();
     let Ok(found) = found else {
@@ -39,22 +39,22 @@ fn can_run() -> bool {
     false
 }
 
-/// Path of the engine; builds it like users do, unless one is given.
+/// Returns the path of the engine. Builds it unless a prebuilt one is given.
 fn engine() -> &'static PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         if let Some(path) = std::env::var_os(ENGINE) {
             return path.into();
         }
-        // The engine lies next to this program, in the profile's folder.
+        // The engine is in the folder of the build profile, two levels above this test.
         let program = std::env::current_exe().expect("this program has a path");
         let folder = program
             .ancestors()
             .nth(2)
             .expect("it is in build/PROFILE/deps");
         let mut build = Command::new(env!("CARGO"));
-        // All libraries and a test: then cargo selects the features of the tests, reuses the
-        // compiled dependencies, and adds only the engine.
+        // Building all libraries and a test selects the same features as the test build, so that compiled dependencies
+        // are reused.
         build.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         build.args(["build", "--quiet", "--locked", "--lib", "--test", "words"]);
         if !cfg!(debug_assertions) {
@@ -68,18 +68,18 @@ fn engine() -> &'static PathBuf {
     })
 }
 
-/// Target with a memory disk of 64 MiB, and its fio filename.
+/// Starts a target with a memory disk of 64 MiB; returns its fio filename too.
 fn target() -> (TestTarget, String) {
     target_with("")
 }
 
-/// Same target with more settings of the namespace.
+/// Starts the target of [`target`] with additional settings of the namespace.
 fn target_with(lines: &str) -> (TestTarget, String) {
     let export = format!("mem:64MiB block_size = 512\n{lines}");
     serve(&subsystem(NQN, &[&export]))
 }
 
-/// Target with this configuration, and the fio filename of its namespace 1.
+/// Starts a target with this configuration; returns the fio filename of its namespace 1.
 fn serve(toml: &str) -> (TestTarget, String) {
     let target = TestTarget::start_on_soft(Soft::default(), toml);
     let remote = target.remote();
@@ -94,7 +94,7 @@ fn serve(toml: &str) -> (TestTarget, String) {
     (target, name)
 }
 
-/// fio command that can load the engine.
+/// Returns an fio command that can load the engine.
 fn program() -> Command {
     let path = std::env::var_os(PROGRAM).unwrap_or_else(|| "fio".into());
     let mut fio = Command::new(path);
@@ -150,8 +150,7 @@ fn what_is_written_is_verified() {
     target.stop();
 }
 
-/// I/Os beyond the queue depth wait in the engine, because fio would refill the buffer of a
-/// requeued I/O.
+/// Uses an iodepth above the queue depth. I/Os above it wait in the engine.
 #[test]
 fn a_job_deeper_than_the_queue_verifies() {
     if !can_run() {
@@ -170,7 +169,7 @@ fn a_job_deeper_than_the_queue_verifies() {
     target.stop();
 }
 
-/// The first signal ends the job although the disk does not respond.
+/// The disk does not respond, so the I/Os in flight never complete.
 #[test]
 fn a_signal_ends_a_job_without_answers() {
     if !can_run() {
@@ -197,7 +196,7 @@ fn a_signal_ends_a_job_without_answers() {
             .unwrap()
             .success()
     );
-    // Less than the engine's command timeout of 30 s.
+    // The engine's command timeout is 30 s, so an earlier end is caused by the signal.
     let end = Instant::now() + Duration::from_secs(25);
     let ended = loop {
         match fio.try_wait().unwrap() {
@@ -275,7 +274,7 @@ fn a_limit_is_what_fio_measures() {
             assert!(share < 1.05, "{limits}: {share} of it");
             share
         };
-        // A busy machine only lowers the measured value.
+        // The measured value may be low on a busy machine, so one good value of ten suffices.
         assert!(
             (0..10).any(|_| measure() > 0.95),
             "{limits}: never all of it"
@@ -364,12 +363,12 @@ fn what_cannot_be_is_refused_with_a_reason() {
 #[test]
 fn a_program_that_is_no_such_fio_gets_no_engine() {
     type GetEngine = unsafe extern "C" fn(*mut *mut std::ffi::c_void);
-    // SAFETY: the library's initializers are those of any Rust library.
+    // SAFETY: the initializers of a Rust library have no preconditions.
     let library = unsafe { libloading::Library::new(engine()) }.expect("the engine loads");
-    // SAFETY: the function has this type.
+    // SAFETY: `get_ioengine` has this type.
     let get = unsafe { library.get::<GetEngine>(b"get_ioengine") }.expect("fio's entry");
     let mut ops = std::ptr::null_mut();
-    // SAFETY: a place for the result.
+    // SAFETY: `ops` is valid for a write of a pointer.
     unsafe { get(&raw mut ops) };
     assert!(ops.is_null(), "this program is not fio");
 }

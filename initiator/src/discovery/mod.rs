@@ -48,7 +48,7 @@ impl Discovery {
     /// s is used.
     ///
     /// # Errors
-    /// Same as [`Host::connect`].
+    /// Fails like [`Host::connect`].
     pub fn connect(provider: &dyn Provider, options: &HostOptions) -> Result<Self, HostError> {
         let kato_ms = match options.kato_ms {
             0 => PERSISTENT_KATO_MS,
@@ -60,7 +60,7 @@ impl Discovery {
     /// Reads the current log and re-arms the report of changes. Blocks.
     ///
     /// # Errors
-    /// Same as [`Host::run`]. Also if the log keeps changing or has too many entries.
+    /// Fails like [`Host::run`]. Also fails if the log keeps changing or has too many entries.
     pub fn log(&mut self) -> Result<DiscoveryLog, HostError> {
         self.host.discovery_log()
     }
@@ -91,7 +91,7 @@ impl Discovery {
     /// Shuts the controller down and disconnects. Blocks.
     ///
     /// # Errors
-    /// Same as [`Host::shutdown`].
+    /// Fails like [`Host::shutdown`].
     pub fn leave(self) -> Result<(), HostError> {
         self.host.shutdown()
     }
@@ -117,7 +117,7 @@ impl Discovery {
 /// options.
 ///
 /// # Errors
-/// Same as [`Host::connect`] and [`Host::run`].
+/// Fails like [`Host::connect`] and [`Host::run`].
 pub fn discover(provider: &dyn Provider, options: &HostOptions) -> Result<DiscoveryLog, HostError> {
     discover_at(provider, options, Nqn::discovery())
 }
@@ -183,7 +183,7 @@ impl Host {
     /// Reads the discovery log and re-arms its event. Blocks.
     ///
     /// # Errors
-    /// Same as [`run`](Self::run). Also if the log keeps changing or has too many entries.
+    /// Fails like [`run`](Self::run). Also fails if the log keeps changing or has too many entries.
     pub fn discovery_log(&mut self) -> Result<DiscoveryLog, HostError> {
         for _ in 0..ATTEMPTS {
             let header = self.discovery_header(true)?;

@@ -64,7 +64,7 @@ impl AsyncHost {
     /// Connects to a controller on a new thread.
     ///
     /// # Errors
-    /// Same as [`Host::connect`]. Also if the thread cannot be started.
+    /// Fails like [`Host::connect`]. Also fails if the thread cannot be started.
     pub async fn connect(
         provider: Arc<dyn Provider>,
         options: HostOptions,
@@ -170,7 +170,7 @@ impl AsyncHost {
     /// Opens namespace `nsid`.
     ///
     /// # Errors
-    /// Same as [`Host::open_namespace`].
+    /// Fails like [`Host::open_namespace`].
     pub async fn open_namespace(&self, nsid: u32) -> Result<Namespace, HostError> {
         self.with_host(move |host| host.open_namespace(nsid)).await
     }
@@ -178,7 +178,7 @@ impl AsyncHost {
     /// Shuts the controller down and ends the thread. Commands in flight end as lost.
     ///
     /// # Errors
-    /// Same as [`Host::shutdown`].
+    /// Fails like [`Host::shutdown`].
     pub async fn shutdown(mut self) -> Result<(), HostError> {
         let (promise, answer) = promise();
         self.order(Order::Shutdown(promise));

@@ -120,7 +120,7 @@ impl Multipath {
     /// The submission failed ([`submit`](Self::submit)), no response arrived, or the status is not success.
     ///
     /// # Panics
-    /// Same as [`submit`](Self::submit).
+    /// Panics like [`submit`](Self::submit).
     pub fn run(&mut self, sqe: Sqe, data: Data<'_, &mut Buffer>) -> Result<Response, HostError> {
         let ticket = self.submit(sqe, data.lend())?;
         let response = self.wait(ticket).answer?;

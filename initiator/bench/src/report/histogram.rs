@@ -8,10 +8,10 @@ use super::entries;
 use hdrhistogram::Histogram;
 
 const BAR: usize = 48;
-/// Bounds of the rows within a decade: 1, 2, 5.
+/// Row bounds within each decade.
 const STEPS: [u64; 3] = [1, 2, 5];
 
-/// Histograms of completion latency for each entry and direction.
+/// Formats histograms of completion latency for each report entry and direction.
 #[must_use]
 pub fn histogram(result: &BenchResult) -> String {
     let mut out = String::new();
@@ -50,7 +50,7 @@ struct Row {
     count: u64,
 }
 
-/// Counts between bounds, from the first nonempty row to the last.
+/// Groups latencies into rows, from the first nonempty row to the last.
 fn rows(histogram: &Histogram<u64>) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut below = 0;
@@ -75,7 +75,7 @@ fn steps() -> impl Iterator<Item = u64> {
     (0..12).flat_map(|decade| STEPS.map(|step| step * 10u64.pow(decade)))
 }
 
-/// Formats a round number of nanoseconds.
+/// Formats a number of nanoseconds with the largest unit up to seconds.
 fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -108,7 +108,7 @@ mod tests {
             "{out}"
         );
         assert!(lines.last().unwrap().ends_with("1.96%  1"), "{out}");
-        // Rows: 20, 50, 100, 200, 500 us, 1, 2, 5 ms.
+        // Expected rows end at 20, 50, 100, 200 and 500 us, and at 1, 2 and 5 ms.
         assert_eq!(lines.len(), 9, "{out}");
     }
 }

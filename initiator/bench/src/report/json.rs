@@ -1,4 +1,4 @@
-//! JSON report with the keys and order of fio 3.33.
+//! JSON report with keys and order of fio 3.33.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use super::super::stats::{DirectionStats, PERCENTILES, Series};
 use super::{Entry, entries};
 use crate::object::Object;
 
-/// Formats the report like fio's `--output-format=json`.
+/// Formats a result like fio's `--output-format=json`.
 #[must_use]
 pub fn json(result: &BenchResult) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -143,12 +143,12 @@ fn shares_of(table: &[(String, f64)]) -> Object {
     })
 }
 
-/// Rounds to six decimals, as fio does.
+/// Rounds to six decimals, as in fio.
 fn round(value: f64) -> impl Serialize {
     (value * 1e6).round() / 1e6
 }
 
-/// Formats a time as `Sat Nov 21 13:53:48 2026`, in UTC.
+/// Formats seconds since 1970 as `Sat Nov 21 13:53:48 2026` in UTC.
 fn ctime(seconds: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] = [

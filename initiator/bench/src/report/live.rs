@@ -1,4 +1,4 @@
-//! Progress display, updated every second.
+//! Progress display on stderr.
 
 use std::io::Write;
 
@@ -10,16 +10,16 @@ use super::super::run::{Audience, Glimpse};
 use super::super::stats::per_second;
 use super::units::{binary_bytes, decimal};
 
-/// Shows progress on stderr: a line redrawn on a terminal, otherwise separate lines.
+/// Progress display: a line redrawn on a terminal, otherwise a new line every second.
 #[derive(Debug)]
 pub struct Live {
-    /// Hidden if stderr is no terminal.
+    /// Line on the terminal; hidden if stderr is no terminal.
     drawn: ProgressBar,
     last: Option<Glimpse>,
 }
 
 impl Live {
-    /// Creates a display on stderr.
+    /// Creates a display.
     #[must_use]
     pub fn new() -> Self {
         let drawn = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -40,7 +40,7 @@ impl Audience for Live {
         let line = line(glimpse, self.last.as_ref());
         self.last = Some(*glimpse);
         if self.drawn.is_hidden() {
-            // Failure to display progress must not stop the benchmark.
+            // A failure to display progress must not end the benchmark.
             let _ = writeln!(std::io::stderr(), "{line}");
         } else {
             self.drawn.set_message(line);
@@ -55,7 +55,7 @@ impl Drop for Live {
     }
 }
 
-/// Formats `  3 s  30%  running  read 12.8k IOPS 50.0MiB/s 78 us  write ...`.
+/// Formats a line such as `  3 s  30%  running  read 12.8k IOPS 50.0MiB/s 78 us  write ...`.
 fn line(glimpse: &Glimpse, last: Option<&Glimpse>) -> String {
     let since = last.map_or(glimpse.elapsed, |last| glimpse.elapsed - last.elapsed);
     let phase = match glimpse.phase {

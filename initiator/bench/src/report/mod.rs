@@ -18,7 +18,7 @@ use super::run::{BenchResult, JobResult};
 use super::stats::JobStats;
 use super::worker::JobError;
 
-/// Entry of a report: one copy of a job, or with `group_reporting` all copies that ran together.
+/// Report entry: one copy of a job. With `group_reporting`, all copies that run concurrently are one entry.
 #[derive(Debug)]
 pub(super) struct Entry<'a> {
     job: &'a Job,
@@ -27,7 +27,7 @@ pub(super) struct Entry<'a> {
     stats: JobStats,
     error: Option<&'a JobError>,
     mismatches: Vec<&'a str>,
-    /// Sum of the copies' running times in seconds.
+    /// Sum of the running times of the copies, in seconds.
     elapsed_s: f64,
     longest_s: f64,
     cpu: CpuUse,
@@ -77,7 +77,7 @@ impl<'a> Entry<'a> {
         self.error.map_or(0, JobError::errno)
     }
 
-    /// Percentage of the copies' running time.
+    /// Converts seconds to a percentage of `elapsed_s`.
     fn percent_of_time(&self, seconds: f64) -> f64 {
         if self.elapsed_s > 0.0 {
             seconds * 100.0 / self.elapsed_s

@@ -1,4 +1,4 @@
-//! Text report.
+//! Text report in fio's format.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::super::stats::{DirectionStats, JobStats, PERCENTILES, Series};
 use super::units::{binary_bytes, decimal, decimal_bytes, time_unit};
 use super::{Entry, entries};
 
-/// Formats the report as text.
+/// Formats a result as text.
 #[must_use]
 pub fn text(result: &BenchResult) -> String {
     let entries = entries(result);
@@ -26,7 +26,6 @@ pub fn text(result: &BenchResult) -> String {
     out
 }
 
-/// Appends a line; writing to a string cannot fail.
 macro_rules! line {
     ($out:expr, $($arg:tt)*) => {
         writeln!($out, $($arg)*).expect("memory takes all")
@@ -99,7 +98,7 @@ fn moved(out: &mut String, direction: Direction, stats: &DirectionStats) {
     samples(out, stats);
 }
 
-/// Appends `    clat (usec): min=17, max=10520, avg=271.65, stdev=358.04`.
+/// Appends a line such as `    clat (usec): min=17, max=10520, avg=271.65, stdev=358.04`.
 fn series(out: &mut String, name: &str, series: &Series) {
     let (divisor, unit) = time_unit(series.min, series.max);
     line!(
@@ -112,7 +111,7 @@ fn series(out: &mut String, name: &str, series: &Series) {
     );
 }
 
-/// Appends the table of percentiles, four in a line.
+/// Appends the latency percentiles, four per line.
 fn percentiles(out: &mut String, stats: &DirectionStats) {
     let values = PERCENTILES.map(|percent| (percent, stats.clat_percentile_ns(percent)));
     let (lowest, highest) = (values[0].1 as f64, values[values.len() - 1].1 as f64);
@@ -160,7 +159,7 @@ fn samples(out: &mut String, stats: &DirectionStats) {
     }
 }
 
-/// Appends `  lat (usec)   : 250=49.77%, 500=41.82%`, up to five in a line.
+/// Appends latency classes such as `  lat (usec)   : 250=49.77%, 500=41.82%`, at most five per line.
 fn classes(out: &mut String, stats: &JobStats) {
     let units = ["nsec", "usec", "msec"];
     for (unit, table) in units.iter().zip(stats.classes.percent()) {

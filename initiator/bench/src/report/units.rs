@@ -1,7 +1,6 @@
-//! Short formats of numbers, as in fio.
+//! Short formats of numbers as in fio.
 
-/// Formats a number up to 9999 unchanged, and a larger one with three significant digits and a
-/// unit.
+/// Formats numbers up to 9999 without unit, and larger ones with three significant digits and a unit.
 fn short(mut value: f64, base: f64, units: &[&str]) -> String {
     let mut steps = 0;
     while value >= 9999.5 && steps + 1 < units.len() {
@@ -17,13 +16,13 @@ fn short(mut value: f64, base: f64, units: &[&str]) -> String {
     format!("{value:.decimals$}{}", units[steps])
 }
 
-/// Formats with decimal units, such as `12.8k`.
+/// Formats with a decimal unit, such as `12.8k`.
 #[must_use]
 pub fn decimal(value: f64) -> String {
     short(value, 1000.0, &["", "k", "M", "G"])
 }
 
-/// Formats bytes with binary units, such as `50.0MiB`.
+/// Formats bytes with a binary unit, such as `50.0MiB`.
 #[must_use]
 pub fn binary_bytes(bytes: f64) -> String {
     if bytes < 1024.0 {
@@ -32,7 +31,7 @@ pub fn binary_bytes(bytes: f64) -> String {
     short(bytes / 1024.0, 1024.0, &["KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
-/// Formats bytes with decimal units, such as `52.4MB`.
+/// Formats bytes with a decimal unit, such as `52.4MB`.
 #[must_use]
 pub(super) fn decimal_bytes(bytes: f64) -> String {
     if bytes < 1000.0 {
@@ -41,7 +40,7 @@ pub(super) fn decimal_bytes(bytes: f64) -> String {
     short(bytes / 1000.0, 1000.0, &["kB", "MB", "GB", "TB", "PB"])
 }
 
-/// Unit for a range of times: divisor of nanoseconds, and name.
+/// Selects the unit for a range of times. Returns nanoseconds per unit, and the unit's name.
 #[must_use]
 pub(super) fn time_unit(min_ns: f64, max_ns: f64) -> (f64, &'static str) {
     if min_ns > 2e6 && max_ns > 99_999e3 {
@@ -57,7 +56,7 @@ pub(super) fn time_unit(min_ns: f64, max_ns: f64) -> (f64, &'static str) {
 mod tests {
     use super::*;
 
-    /// Expected values were written by fio 3.33.
+    /// The expected texts were printed by fio 3.33.
     #[test]
     fn numbers_are_as_short_as_in_fio() {
         assert_eq!(decimal(12_799.0), "12.8k");

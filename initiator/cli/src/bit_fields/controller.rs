@@ -4,7 +4,7 @@ use nvme_proto::wire::property::Vs;
 
 use super::{Field, Part, code, either, field, number, support};
 
-/// Identify Controller (Base 2.0, figure 275; CTRATT bits 16 to 19 and NMIC bit 1 are of Base 2.1).
+/// Fields of Identify Controller (Base 2.0, figure 275; CTRATT bits 16 to 19 and NMIC bit 1 from Base 2.1).
 pub(crate) const CONTROLLER: &[Field] = &[
     field(
         "cmic",
@@ -355,13 +355,13 @@ pub(crate) const CONTROLLER: &[Field] = &[
     field("ofcs", 16, &[support(0, "Disconnect")]),
 ];
 
-/// Format bit of AVSCC and ICSVSCC.
+/// Bit 0 of AVSCC and ICSVSCC.
 const VENDOR_FORMAT: Part = either(
     0,
     "vendor specific commands have formats of the vendor",
     "vendor specific commands have the format of the specification",
 );
-/// Entry sizes of SQES and CQES.
+/// Bits 7:4 of SQES and CQES.
 const LARGEST_ENTRY: Part = number(7, 4, |power| {
     format!("largest entry: {} bytes", 1u64 << power)
 });

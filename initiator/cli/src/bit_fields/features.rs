@@ -2,7 +2,7 @@
 
 use super::{Field, code, either, field, number, report};
 
-/// Capabilities of a feature (Base 2.0, figure 195).
+/// Capabilities returned by Get Features with SEL 3 (Base 2.0, figure 195).
 pub(crate) const CAPABILITIES: Field = field(
     "capabilities",
     32,
@@ -13,8 +13,7 @@ pub(crate) const CAPABILITIES: Field = field(
     ],
 );
 
-/// Feature values by feature identifier (Base 2.0, 5.27.1; NVM 1.0, 4.1.3). Features not listed
-/// have data.
+/// Features by identifier whose value is in DW0 of the completion (Base 2.0, 5.27.1; NVM 1.0, 4.1.3).
 pub(crate) const FEATURES: &[Field] = &[
     field(
         "0x01",

@@ -4,7 +4,7 @@ use nvme_proto::wire::Status;
 
 use super::{Field, code, either, field, number, support};
 
-/// The SMART log (Base 2.0, figure 207), the firmware log (figure 208), and entries of the error log (figure 206).
+/// Fields of the SMART log (Base 2.0, figure 207), firmware log (figure 208) and error log (figure 206).
 pub(crate) const LOGS: &[Field] = &[
     field(
         "critical_warning",
@@ -96,7 +96,7 @@ pub(crate) const LOGS: &[Field] = &[
     ),
 ];
 
-/// Entry of the effects log (Base 2.0, figure 211).
+/// Fields of an entry of the effects log (Base 2.0, figure 211).
 pub(crate) const EFFECTS: &[Field] = &[field(
     "effects",
     32,

@@ -1,7 +1,7 @@
-//! Explanations of bit fields: `-H` of `id-ctrl`, `id-ns`, `show-regs`, `get-feature` and logs.
+//! Explanations of bit fields, printed with `-H`.
 //!
-//! A table has fields, a field has parts, and each part is a line in nvme-cli's format: `
-//! [high:low] : value`, a tab, the meaning.
+//! A field consists of parts. Each part is printed as a line in nvme-cli's format: ` [high:low] : value`, a tab, and
+//! the meaning.
 
 mod controller;
 mod features;
@@ -30,7 +30,7 @@ pub(super) struct Detail {
 }
 
 impl Detail {
-    /// Formats members as lines; with `-H`, followed by the bits of `fields`.
+    /// Formats members as lines. With `-H`, each line is followed by the explained bits of its field.
     pub(super) fn lines(self, object: &Object, width: usize, fields: &[Field]) -> String {
         let mut out = String::new();
         for (key, value) in object.values() {
@@ -44,16 +44,16 @@ impl Detail {
     }
 }
 
-/// Field, named by its key in nvme-cli's JSON.
+/// Bit field; `key` is its name in nvme-cli's JSON.
 pub(super) struct Field {
     pub(super) key: &'static str,
-    /// Size in bits.
+    /// Size of the field in bits.
     bits: u32,
-    /// Parts, highest bits first.
+    /// Parts, in descending order of bits.
     parts: &'static [Part],
 }
 
-/// Group of bits with a common meaning.
+/// Bits `high` to `low` with their meaning.
 struct Part {
     high: u32,
     low: u32,
@@ -61,17 +61,17 @@ struct Part {
 }
 
 enum Meaning {
-    /// Feature whose bit is set, and the word for that: "supported", "reported".
+    /// Name of the feature reported by the bit, and the word printed if it is set, such as "supported".
     If(&'static str, &'static str),
-    /// Meanings of 0 and 1.
+    /// Meanings of the values 0 and 1.
     Either(&'static str, &'static str),
-    /// Name of a code, and meanings of its values from 0. Others are reserved.
+    /// Name of the part, and meanings of its values from 0; larger values are reserved.
     Code(&'static str, &'static [&'static str]),
-    /// Number, formatted as text.
+    /// Formatter of a number.
     Number(fn(u64) -> String),
 }
 
-/// Formats like nvme-cli: 0 has no prefix.
+/// Formats like nvme-cli: 0 without prefix, other values as 0x....
 pub(super) fn hex(value: u64) -> String {
     match value {
         0 => "0".to_owned(),
@@ -108,7 +108,7 @@ const fn part(high: u32, low: u32, meaning: Meaning) -> Part {
 }
 
 impl Field {
-    /// Lines for each part, and one for reserved bits if any is set.
+    /// Returns a line for each part, and a line for reserved bits if any is set.
     pub(super) fn explain(&self, value: u64) -> String {
         let mut reserved = value;
         let mut out = String::new();
@@ -190,7 +190,7 @@ mod tests {
         );
     }
 
-    /// Checks that each line is part of the field's explanation.
+    /// Checks that the explanation of each field contains the expected line.
     fn check(fields: &[Field], cases: &[(&str, u64, &str)]) {
         for (key, value, expected) in cases {
             let lines = explain(fields, key, *value);

@@ -2,7 +2,7 @@
 
 use super::{Field, code, either, field, number, support};
 
-/// Identify Namespace (NVM 1.0, figure 97).
+/// Fields of Identify Namespace (NVM 1.0, figure 97).
 pub(crate) const NAMESPACE: &[Field] = &[
     field(
         "nsfeat",

@@ -3,7 +3,7 @@
 use super::controller::version;
 use super::{Field, code, either, field, number, support};
 
-/// CAP, VS, CC and CSTS (Base 2.0, figures 36, 37, 46 and 47).
+/// Fields of CAP, VS, CC and CSTS (Base 2.0, figures 36, 37, 46 and 47).
 pub(crate) const REGISTERS: &[Field] = &[
     field(
         "cap",
