@@ -119,7 +119,7 @@ fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
         if let Some(heard) = heard {
             let pair = pairs.iter_mut().find(|pair| pair.own == heard.qpn);
             let pair = pair.expect("packets name a queue pair of the peer");
-            // PSNs start at any value and may wrap.
+            // A PSN has 24 bits and wraps.
             let ahead = heard.psn.wrapping_sub(pair.unacked) & 0xff_ffff;
             if ahead > 1 << 22 {
                 continue;
@@ -143,8 +143,8 @@ fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
     again
 }
 
-/// A peer sends a DREQ behind a packet for another endpoint, and the kernel joins them. The owner of
-/// the ended connection handles the DREQ, although the other endpoint reads nothing.
+/// The kernel joins a DREQ with a packet for another endpoint. The DREQ must be handled although
+/// the other endpoint reads nothing.
 #[test]
 fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
     let (provider, address) = (Soft::default(), own_loopback_address());
@@ -189,7 +189,7 @@ fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
         source_qpn: GSI_QPN,
     });
     dreq.payload = &mad;
-    // As long as the datagram, which has a DETH more.
+    // The payload makes this packet as long as the DREQ, which also has a DETH of 8 bytes.
     let payload = [0; MAD_LEN + 8];
     let mut first = Packet::new(Opcode::SendOnly, other.qpn, other.starting_psn);
     first.payload = &payload;
@@ -205,8 +205,8 @@ fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
     }
 }
 
-/// A notification itself is not ECN-capable, so routers do not mark it and no peer answers it with
-/// another notification.
+/// A congestion notification must not be ECN-capable: routers would mark it, and peers would answer
+/// with another.
 #[test]
 fn notifications_are_not_ecn_capable() {
     let victim = Victim::start();
@@ -223,7 +223,7 @@ fn notifications_are_not_ecn_capable() {
         next: terms.starting_psn,
         unacked: terms.starting_psn,
     };
-    // "Congestion experienced" (RFC 3168, 5).
+    // ECN codepoint "congestion experienced" (RFC 3168, 5).
     peer.mark(3);
     peer.send(&pair.write(pair.next, true));
     let mut heard = Vec::new();

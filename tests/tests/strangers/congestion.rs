@@ -22,8 +22,8 @@ use super::{PATIENCE, Victim};
 const PHASE: Duration = Duration::from_millis(150);
 const READ: u32 = 128 << 10;
 
-/// Forged notifications arrive from another port for each queue pair of the host, faster than rates
-/// recover.
+/// Forged notifications arrive for each queue pair of the host, each from another port, faster than
+/// rates recover.
 #[test]
 fn forged_notifications_do_not_stop_reads() {
     let victim = Victim::start();
@@ -65,7 +65,7 @@ fn forged_notifications_do_not_stop_reads() {
     for _ in 0..3 {
         quiet += read_for(PHASE);
         let flood = Flood::start(local, &victim, &queue_pairs);
-        // The rate needs this time to fall.
+        // The rate falls during this time.
         read_for(PHASE / 3);
         attacked += read_for(PHASE);
         flood.stop();
@@ -114,7 +114,7 @@ impl Flood {
     }
 }
 
-/// Queue pair numbers of the target in packets of the host.
+/// Returns the target's queue pair numbers in packets of the host.
 fn queue_pairs_of(path: &Path, host: Ipv4Addr) -> BTreeSet<u32> {
     let bytes = std::fs::read(path).unwrap();
     let frames = pcap::frames(&bytes).into_iter().filter_map(Frame::parse);

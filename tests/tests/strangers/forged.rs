@@ -1,5 +1,5 @@
-//! Connection management messages of a host, forged by strangers that have all of its numbers
-//! except the target's communication IDs.
+//! Forged connection management messages with all of a host's numbers except the target's
+//! communication IDs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use cairn_tests::stranger::Stranger;
 
 use super::{PATIENCE, Victim};
 
-/// After a forged request for a used queue pair, the target asks the host, and the connection
+/// After a forged REQ for a used queue pair, the target queries the host, and the connection
 /// continues.
 #[test]
 fn forged_requests_and_rejections_end_no_connection() {
@@ -68,7 +68,7 @@ fn forged_requests_and_rejections_end_no_connection() {
     victim.target.stop().unwrap();
 }
 
-/// Creates a REJ with only the host's communication ID.
+/// Returns a REJ with only the host's communication ID.
 fn rejection_of(request: &Req) -> Message {
     Message::Rej(Rej {
         ids: CommIds {

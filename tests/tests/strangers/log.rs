@@ -1,4 +1,4 @@
-//! Strangers that try to fill a disk with log lines.
+//! Attempts to fill a disk with log lines.
 
 use std::time::Instant;
 
@@ -13,8 +13,8 @@ use super::Victim;
 use cairn_tests::logged;
 use cairn_tests::stranger::Stranger;
 
-/// Each address causes at most one line a second. The process limits all lines, and counts omitted
-/// ones.
+/// The log has at most one line a second for each address, and a limit for all, with a count of
+/// omitted lines.
 #[test]
 fn many_addresses_do_not_fill_the_log() {
     const ADDRESSES: usize = 200;

@@ -1,7 +1,6 @@
-//! Strangers attack a target that serves other hosts, with forged identities and unfinished
-//! exchanges.
+//! Attacks on a target that serves other hosts, with forged identities and unfinished exchanges.
 //!
-//! All packets stay on the loopback interface, between addresses of this test.
+//! All packets stay on the loopback interface, between addresses of the test.
 
 mod adapters;
 mod congestion;

@@ -1,4 +1,4 @@
-//! Connection requests that are never used.
+//! Connection requests that are never completed.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use nvme_proto::wire::cm::RequestData;
 use super::{PATIENCE, Victim};
 
 const BATCH: usize = 15;
-/// Connects of each host, and permitted failures.
+/// Number of connects of each host, and of permitted failures.
 const CONNECTS: u32 = 20;
 const FAILURES_MAX: u32 = 1;
 
@@ -32,16 +32,15 @@ fn claimed_addresses_keep_no_host_out_at_3000_a_second() {
     claimed_addresses_keep_no_host_out(3000);
 }
 
-/// Each of 600 networks has one address, so that no network has more requests than that of a new
-/// host.
+/// Each of 600 networks has one address, so no network has more requests than that of a new host.
 #[test]
 fn claimed_networks_keep_no_host_out() {
     let networks = (0..600).map(|number| Ipv4Addr::from_bits((127 << 24) + (number << 8) + 9));
     keep_no_host_out(3000, own_loopback_address(), networks.collect());
 }
 
-/// Strangers use forged addresses without a responding host, among them a host's address and its
-/// neighbours. This host and new hosts still connect.
+/// Checks that hosts connect during a flood from forged addresses, which include a host's own
+/// address and its neighbours.
 fn claimed_addresses_keep_no_host_out(rate: u32) {
     let known = own_loopback_address();
     let networks = [known, [127, 77, 0, 0].into(), [127, 77, 1, 0].into()];
@@ -60,7 +59,7 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
     let (mut failures, mut failures_of_new) = (0, 0);
     let mut before = 0;
     for _ in 0..CONNECTS {
-        // The flood must exist, even if hosts connect fast.
+        // The flood must have sent requests, even if hosts connect fast.
         flood.wait_for(before + rate / 30);
         before = flood.asked();
         failures += u32::from(connect(&victim, known).is_err());
@@ -80,12 +79,12 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
     victim.target.stop().unwrap();
 }
 
-/// How much longer the connects of a claimed address may take than those of another one. Each is a
-/// sum of [`CONNECTS`].
+/// Maximum ratio of the connection times of a host whose address is claimed to those of another
+/// host. Both are sums of [`CONNECTS`].
 const SLOWDOWN_MAX: u32 = 5;
 
-/// All of 3,000 requests a second claim the address of one host. Its connects succeed, and take not
-/// much longer than those of a host whose address is not claimed, at the same time.
+/// All requests of a flood of 3,000 a second claim the address of one host. Its connects must
+/// succeed.
 #[test]
 fn the_host_of_a_claimed_address_waits_little_longer_than_another() {
     let victim = Victim::start();
@@ -111,7 +110,7 @@ fn the_host_of_a_claimed_address_waits_little_longer_than_another() {
     victim.target.stop().unwrap();
 }
 
-/// Requests without a proof of their address open no socket and make no queue pair.
+/// Requests without a proof of address open no socket and create no queue pair.
 #[test]
 fn a_half_open_connection_has_no_queue_pair() {
     let (provider, address) = (Soft::default(), own_loopback_address());
@@ -121,7 +120,8 @@ fn a_half_open_connection_has_no_queue_pair() {
     let mut events = Vec::new();
     let mut sockets = Vec::new();
     for asked in 0..32_u32 {
-        // Each names a queue pair of another endpoint of the peer, whose flow needs another socket.
+        // Each request names a queue pair of another endpoint of the peer, whose flow would need
+        // its own socket.
         peer.ask(asked << 18 | 5);
         let request = requests.recv_timeout(PATIENCE).unwrap();
         let device = Arc::clone(&request.device);
@@ -140,7 +140,7 @@ fn a_half_open_connection_has_no_queue_pair() {
         sockets.push(open_sockets());
     }
     assert_eq!(sockets.first(), sockets.last(), "{sockets:?}");
-    // The peer confirms all of them.
+    // The peer confirms all its requests.
     peer.say();
     let endpoint = endpoint.as_mut().expect("it has accepted");
     let deadline = Instant::now() + PATIENCE;
@@ -156,7 +156,7 @@ fn a_half_open_connection_has_no_queue_pair() {
     );
 }
 
-/// Number of sockets of this process.
+/// Returns the number of sockets of this process.
 fn open_sockets() -> usize {
     let all = std::fs::read_dir("/proc/self/fd").unwrap();
     let is_socket = |entry: &std::io::Result<std::fs::DirEntry>| {
@@ -166,7 +166,6 @@ fn open_sockets() -> usize {
     all.filter(is_socket).count()
 }
 
-/// Connects a host from this address and disconnects it.
 fn connect(victim: &Victim, local: Ipv4Addr) -> Result<(), HostError> {
     let options = HostOptions {
         local: Some(local.into()),

@@ -1,4 +1,4 @@
-//! Connections without a Connect.
+//! Connections without a Connect command.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -34,8 +34,8 @@ fn one_address_refuses_no_other_by_soft() {
     one_address_refuses_no_other(&target, soft, |_| own_loopback_address().into());
 }
 
-/// One address replaces its connections that time out, but uses only its own share of places. Known
-/// and new hosts still connect.
+/// Checks that one address gets only its own share of connections, although it replaces those that
+/// time out. Known and new hosts must still connect.
 fn one_address_refuses_no_other(
     target: &TestTarget,
     provider: impl Fn() -> Arc<dyn Provider>,
@@ -51,7 +51,7 @@ fn one_address_refuses_no_other(
         connect(target, &*provider(), known).unwrap();
         connect(target, &*provider(), address(100 + number)).unwrap();
     }
-    // Other tests may have used up this process's log lines.
+    // Other tests of this process may have used up the limit of log lines.
     let deadline = Instant::now() + PATIENCE;
     let parts = [
         &stranger.to_string(),
@@ -65,12 +65,11 @@ fn one_address_refuses_no_other(
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// 600 networks occupy all places for strangers and replace lost ones. A new host of another
-/// network still connects.
+/// Addresses in 600 networks occupy all places for unknown addresses, and replace lost ones. A new
+/// host must still connect.
 ///
-/// A place lasts until as many newer connections have arrived as there are places. The strangers
-/// ask half as often during each try, so the result does not depend on how fast the host's thread
-/// runs beside theirs.
+/// A place is lost after as many newer requests as there are places. The flood halves its rate
+/// during each attempt, so that the result does not depend on scheduling.
 #[test]
 fn many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;
@@ -84,13 +83,12 @@ fn many_networks_keep_no_new_host_out() {
     silent.permit(0);
     let mut tries = 0;
     for number in 0..HOSTS {
-        // The new hosts' addresses are below, among and above those of the strangers. Like Linux, a
+        // The new hosts' addresses are below, among and above those of the flood. Like Linux, a
         // host waits and retries.
         let first = [9, 10, 200][number as usize % 3];
         let local: IpAddr = Ipv4Addr::new(first, 200, number as u8, 1).into();
         let connected = (0..TRIES).find_map(|_| {
-            // Strangers ask again after the target has ended connections of theirs, so each try
-            // meets another state.
+            // The flood continues between attempts, so each attempt meets another state.
             let asked = silent.permit(STRANGERS_MAX / 2);
             tries += 1;
             let connected = connect(&target, &*target.provider(), local).ok();
@@ -103,7 +101,7 @@ fn many_networks_keep_no_new_host_out() {
     assert!(silent.stop() > 0, "none of theirs was refused or ended");
 }
 
-/// Strangers' networks occupy all places for strangers, and a known host still connects.
+/// Unknown addresses occupy all their places, but a known host still connects.
 #[test]
 fn many_addresses_refuse_no_known_host() {
     logged::listen();
@@ -121,8 +119,8 @@ fn many_addresses_refuse_no_known_host() {
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// Controllers count by host NQN and address, so a stranger with a host's NQN takes none of the
-/// host's controllers.
+/// Controllers are limited by host NQN and address, so the same NQN from another address uses none
+/// of the host's.
 #[test]
 fn a_claimed_name_keeps_no_host_out() {
     let target = TestTarget::start(&exports());
@@ -164,7 +162,7 @@ fn connect(target: &TestTarget, provider: &dyn Provider, local: IpAddr) -> Resul
 struct Silent {
     stop: Arc<AtomicBool>,
     asked: Arc<AtomicU32>,
-    /// Limit of `asked`.
+    /// Maximum of `asked`.
     permitted: Arc<AtomicU32>,
     thread: thread::JoinHandle<u32>,
 }
@@ -174,7 +172,7 @@ impl Silent {
         Self::start_with(provider, remote, locals, 600)
     }
 
-    /// Starts the attack with a number of queue pairs for each address.
+    /// Starts the attack with `queue_pairs` queue pairs for each address.
     fn start_with(
         provider: Arc<dyn Provider>,
         remote: SocketAddr,
@@ -199,7 +197,7 @@ impl Silent {
         }
     }
 
-    /// Permits `more` requests than the present number, and returns that number.
+    /// Raises the limit to `more` above the current number of requests, and returns that number.
     fn permit(&self, more: u32) -> u32 {
         let asked = self.asked();
         self.permitted.store(asked + more, Ordering::Relaxed);
@@ -233,7 +231,7 @@ struct Asker {
 }
 
 impl Asker {
-    /// Runs the attack, and returns the number of rejected or ended connections.
+    /// Runs the attack. Returns the number of rejected or ended connections.
     fn keep_asking(&self, provider: &dyn Provider, locals: &[IpAddr]) -> u32 {
         let options = EndpointOptions {
             receives: 1,
@@ -265,7 +263,8 @@ impl Asker {
                     }
                 }
             }
-            // Each address has its turn if the limit permits fewer requests than there are.
+            // The addresses rotate, so that each one sends requests even if the limit permits fewer
+            // than there are.
             endpoints.rotate_left(asks % locals.len());
             thread::sleep(Duration::from_micros(300));
         }
@@ -281,7 +280,7 @@ impl Asker {
             timeout: PATIENCE,
         };
         let request = RequestData::new(0, 32, 31, 0);
-        // Fails while all queue pairs are in use.
+        // Connecting fails while all queue pairs are in use.
         let begun = endpoint.connect(&options, request.as_bytes()).is_ok();
         self.asked.fetch_add(u32::from(begun), Ordering::Relaxed);
     }

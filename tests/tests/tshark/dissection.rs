@@ -1,14 +1,14 @@
-//! Captures read by tshark, with a row for each frame.
+//! Captures dissected by tshark, with a row for each frame.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Set by `cargo xtask test`; tshark is then mandatory.
+/// Environment variable that makes a missing tshark an error; `cargo xtask test` sets it.
 const REQUIRED: &str = "CAIRN_TSHARK";
 
-/// True if tshark can run here; otherwise records a skip.
+/// Returns true if tshark is installed, and records a skip otherwise.
 ///
-/// Panics if tshark is mandatory and missing.
+/// Panics if tshark is required and missing.
 pub(crate) fn can_run() -> bool {
     let version = Command::new("tshark").arg("--version").output();
     if version.is_ok_and(|output| output.status.success()) {
@@ -20,7 +20,7 @@ pub(crate) fn can_run() -> bool {
     false
 }
 
-/// Fields of a frame; a missing field is empty.
+/// Fields of a frame. A missing field is empty.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     fields: &'static [&'static str],
@@ -46,6 +46,8 @@ impl Row {
     }
 }
 
+/// Dissects a capture.
+///
 /// Panics if tshark fails or does not know a field.
 pub(crate) fn dissect(capture: &Path, fields: &'static [&'static str]) -> Vec<Row> {
     let mut tshark = Command::new("tshark");

@@ -1,4 +1,4 @@
-//! Captures read by Cairn's parser, for comparison with tshark.
+//! Captures parsed by Cairn, for comparison with tshark.
 
 use std::path::Path;
 
@@ -32,10 +32,10 @@ pub(crate) fn read(capture: &Path) -> Vec<Vec<u8>> {
     frames.into_iter().map(<[u8]>::to_vec).collect()
 }
 
-/// Values of [`TRANSPORT_FIELDS`] of a frame.
+/// Returns the values of [`TRANSPORT_FIELDS`] in a frame.
 pub(crate) fn transport_fields(frame: &[u8]) -> Vec<Option<u64>> {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
-    // A socket does not report the identification of a received packet.
+    // The IP identification is 0, because a socket does not report that of a received packet.
     let transport = Checker::new().open(&parsed.route(), 0, parsed.packet);
     let packet = Packet::parse(transport.expect("a good ICRC")).expect("a packet");
     let Packet {
@@ -76,9 +76,8 @@ pub(crate) fn transport_fields_of(row: &Row) -> Vec<Option<u64>> {
         .collect()
 }
 
-/// Type, queue pair number, first PSN and private data of a REQ or REP.
-///
-/// Returns `None` for any packet except REQ and REP.
+/// Returns type, queue pair number, first PSN and private data of a REQ or REP, or `None` for any
+/// other packet.
 pub(crate) fn connection_message(frame: &[u8]) -> Option<(&'static str, u32, u32, Vec<u8>)> {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
     let transport = Checker::new().open(&parsed.route(), 0, parsed.packet);

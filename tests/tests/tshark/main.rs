@@ -1,4 +1,4 @@
-//! Captures of Cairn's endpoint, parsed independently by tshark, without errors and as intended.
+//! Captures of Cairn's endpoint, dissected by tshark without errors and as intended.
 
 mod dissection;
 mod frames;
@@ -46,7 +46,7 @@ fn roce_v1_is_as_good() {
     }
 }
 
-/// The setup finds errors: in a capture between two kernels, tshark 4.0 reports three frames of the
+/// This validates the setup: in a capture of two kernels, tshark 4.0 reports three frames of the
 /// command effects log as malformed.
 #[test]
 fn what_it_finds_wrong_would_be_seen() {
@@ -74,8 +74,8 @@ fn transport_headers_mean_to_tshark_what_they_mean_to_us() {
         assert_eq!(transport_fields_of(row), meant, "frame {number}: {row:?}");
         opcodes.insert(meant[0].expect("every packet has an opcode"));
     }
-    // SEND_ONLY, WRITE_FIRST to _ONLY, READ_REQUEST, READ_RESPONSE_FIRST to _ONLY, ACK,
-    // SEND_ONLY_INV, and datagrams of connection management (IBTA table 38).
+    // Opcodes: SEND_ONLY, WRITE_FIRST to _ONLY, READ_REQUEST, READ_RESPONSE_FIRST to _ONLY, ACK,
+    // SEND_ONLY_INV, and UD_SEND_ONLY of connection management (IBTA table 38).
     let all = [4, 6, 7, 8, 10, 12, 13, 14, 15, 16, 17, 23, 100];
     assert!(
         all.iter().all(|opcode| opcodes.contains(opcode)),
@@ -123,13 +123,13 @@ fn connections_are_made_as_meant() {
             assert_eq!(number("infiniband.cm.req.serviceid.dport"), Some(4420));
             asked.push(RequestData::parse(&private).expect("NVMe's private data"));
         } else {
-            // CRQSIZE equals the receives requested by the host.
+            // CRQSIZE equals the queue size requested by the host.
             let request = asked.last().expect("a REQ comes before its REP");
             let entries = request.hrqsize.get().into();
             assert_eq!(number("nvme-rdma.cm.rsp.crqsize"), Some(entries));
         }
     }
-    // The REQs are for the discovery controller, the I/O controller, and the I/O queue.
+    // The REQs are for the discovery controller, the admin queue, and the I/O queue.
     let admin = RequestData::new(0, 32, 31, 0);
     let io = RequestData::new(1, 128, 127, session.cntlid);
     assert_eq!(asked, [admin, admin, io]);
@@ -163,7 +163,7 @@ fn commands_and_their_completions_are_as_meant() {
         .iter()
         .filter(|command| command.status != (0, 0))
         .collect();
-    // One command fails with LBA Out of Range (NVMe Base 2.0, figure 95).
+    // Exactly one command fails, with LBA Out of Range (NVMe Base 2.0, figure 95).
     assert!(
         matches!(
             refused[..],
@@ -178,7 +178,7 @@ fn commands_and_their_completions_are_as_meant() {
 
 /// Pairs each command with the next completion of its CID.
 fn commands_of_queue_1(rows: &[Row]) -> Vec<Command> {
-    // Bytes 0 and 1 of the private data are RECFMT, 2 and 3 QID, little-endian: `RequestData`.
+    // RequestData: bytes 0 and 1 are RECFMT, 2 and 3 are the QID, little-endian.
     let host_qpn = rows
         .iter()
         .find(|row| {
@@ -210,7 +210,8 @@ fn commands_of_queue_1(rows: &[Row]) -> Vec<Command> {
         else {
             continue;
         };
-        // The completion without a command belongs to Connect, which has other tshark fields.
+        // The completion of Connect has no command here, because tshark names its fields
+        // differently.
         if let Some(at) = open
             .iter()
             .position(|&at| u64::from(commands[at].cid) == cid)

@@ -1,7 +1,7 @@
 //! Traffic class and hop limit of a target's packets, by the marking rules for the host.
 //!
-//! Covers data, acknowledgements and connection management. The kernel reports the traffic class of
-//! received packets (host's capture), but not the hop limit (target's capture).
+//! The tests cover data, acknowledgements and connection management. The kernel reports the traffic
+//! class of received packets (capture at the host), but not the hop limit (capture at the target).
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -23,7 +23,7 @@ use nvme_proto::wire::cm::RequestData;
 use crate::dissection::{can_run, dissect};
 use crate::frames;
 
-/// ECN bits of the traffic class, excluded from rules.
+/// ECN bits of the traffic class, to which rules do not apply.
 const ECN: u8 = 3;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -78,10 +78,10 @@ impl Guest {
     }
 }
 
-/// Number of commands, more than a host sends without an acknowledgement request.
+/// Number of commands, more than a host sends without requesting an acknowledgement.
 const COMMANDS: u32 = 40;
 
-/// Transfers data in both directions, in one and several packets, with acknowledgements.
+/// Transfers data in both directions, in one and in several packets.
 fn exchange(host: &mut Host) {
     let mut buffer = host.buffer(64 << 10).expect("memory");
     let data = Data::start_of(&mut buffer, 64 << 10);
@@ -101,9 +101,9 @@ struct Seen {
     class: u8,
     hop_limit: u8,
     opcode: Opcode,
-    /// Destination queue pair; 1 for connection management.
+    /// Destination queue pair number; 1 for connection management.
     queue_pair: u32,
-    /// Sender's queue pair and QID of a REQ.
+    /// Queue pair number and QID in a REQ.
     asks: Option<(u32, u16)>,
 }
 
@@ -149,7 +149,7 @@ fn classes<'a>(packets: impl IntoIterator<Item = &'a Seen>) -> Vec<u8> {
     classes
 }
 
-/// Checks for all packet types that a host's reads and writes cause.
+/// Checks that all packet types of a host's reads and writes occur.
 fn assert_complete(packets: &[Seen]) {
     for kind in [
         Opcode::UdSendOnly,
@@ -203,7 +203,7 @@ fn each_host_gets_what_its_rule_says_and_a_reload_changes_new_connections_alone(
         [0x20, 0x48],
         "of connections before and after"
     );
-    // The class of a connection does not change.
+    // A reload does not change the class of existing connections.
     let turn = of_ruled.iter().position(|seen| seen.class == 0x48);
     let (old, new) = of_ruled.split_at(turn.expect("it was just seen"));
     assert_complete(old);
@@ -219,9 +219,8 @@ fn each_host_gets_what_its_rule_says_and_a_reload_changes_new_connections_alone(
     }
 }
 
-/// A rule for a host NQN applies to the admin queue after Connect, which contains the NQN.
-///
-/// It applies to I/O queues from the start, because their REQ names the controller.
+/// A rule for a host NQN applies to the admin queue after Connect, which contains the NQN, and to
+/// I/O queues from the start, because their REQ names the controller.
 #[test]
 fn a_rule_for_a_name_holds_from_connect_on_and_for_io_queues_from_the_start() {
     let guest = Guest::new("named");
@@ -298,7 +297,6 @@ fn the_hosts_own_rules_mark_what_it_sends() {
     }
 }
 
-/// The rule applies to rejects too.
 #[test]
 fn refusals_carry_the_rule_too() {
     let guest = Guest::new("refused");

@@ -1,5 +1,7 @@
-//! P_Keys in captures: each packet carries its sender's key, connection management the default
-//! partition's, and a REQ names the connection's.
+//! Partition keys in captures.
+//!
+//! Each packet has its sender's key, connection management has the default partition's, and a REQ
+//! names the connection's.
 
 use std::sync::Arc;
 
@@ -17,7 +19,7 @@ use cairn_tests::harness::{NQN, Scratch, TestTarget, own_loopback_address, subsy
 use crate::dissection::{can_run, dissect};
 use crate::frames;
 
-/// The target is a full member, the host a limited one.
+/// Keys of the target, a full member, and of the host, a limited member.
 const TARGET: u16 = 0x8123;
 const HOST: u16 = 0x0123;
 
@@ -60,7 +62,7 @@ fn each_packet_carries_the_key_of_its_sender() {
     }
 }
 
-/// Checks and returns the P_Key of a packet.
+/// Checks the partition key of a packet, and returns it.
 fn key_of(frame: &[u8], host: std::net::Ipv4Addr) -> u16 {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
     let Network::V4(ip, _) = parsed.network else {

@@ -16,9 +16,9 @@ pub(crate) struct Command {
     pub(crate) cid: u16,
     pub(crate) opcode: u8,
     pub(crate) nsid: u32,
-    /// SLBA and blocks of Read and Write; tshark 4.0 shows them for no other command.
+    /// SLBA and number of blocks of Read and Write. tshark 4.0 shows them for no other command.
     pub(crate) blocks: Option<(u64, u32)>,
-    /// SCT and SC.
+    /// Status code type and status code.
     pub(crate) status: (u8, u8),
 }
 
@@ -30,12 +30,12 @@ pub(crate) struct Session {
     pub(crate) cntlid: u16,
 }
 
-/// Records discovery, connect, writes, reads, an error, and disconnect.
+/// Records a session over RoCE v2 with discovery, connect, writes, reads, an error, and disconnect.
 pub(crate) fn record() -> Session {
     record_on(&Network::System, "v2")
 }
 
-/// Records a session with a RoCE version; `name` is part of the capture's file name.
+/// Records a session on `network`. `name` is part of the capture's file name.
 pub(crate) fn record_on(network: &Network, name: &str) -> Session {
     let on_network = SoftOptions {
         network: network.clone(),
@@ -49,7 +49,7 @@ pub(crate) fn record_on(network: &Network, name: &str) -> Session {
         capture: Some(Arc::new(file)),
         ..on_network
     };
-    // With one provider, the capture would contain each packet twice.
+    // The target has another provider: one shared provider would capture each packet twice.
     let provider = Soft::new(options);
     discover(&provider, &target.options("a")).expect("discovery");
     let mut host = Host::connect(&provider, target.options("a")).expect("a connection");
@@ -66,7 +66,7 @@ pub(crate) fn record_on(network: &Network, name: &str) -> Session {
     }
 }
 
-/// Reads the log page that tshark misparses in several packets, here in one packet.
+/// Reads the command effects log in one packet, because tshark 4.0 fails to dissect it in several.
 fn read_effects_log(host: &mut Host) {
     let mut log = host.buffer(4096).expect("memory");
     let sqe = command::get_log_page(LogPage::COMMAND_EFFECTS, 0, 0, 4096, false);
@@ -74,15 +74,16 @@ fn read_effects_log(host: &mut Host) {
     read.expect("the command effects log");
 }
 
-/// Transfers data in the capsule, in one and many packets, and with key invalidation. One command
-/// fails, and several overlap, so that CIDs differ.
+/// Transfers data in the capsule, in one and many packets, and with key invalidation.
+///
+/// One command fails, and several overlap, so that CIDs differ.
 fn exchange(host: &mut Host) -> Vec<Command> {
     let memory = |host: &Host, length| host.buffer(length).expect("memory");
     let bytes = Random::new(3).bytes(64 << 10);
     let mut buffer = memory(host, 64 << 10);
     buffer.write(0, &bytes);
     let far = Data::whole(buffer);
-    // tshark 4.0 does not decode a capsule of two packets.
+    // tshark 4.0 does not decode a capsule of two packets, so the data fits in one.
     let near = Data::InCapsule(&bytes[..3584]);
     let (mut commands, _) = run_together(
         host,
@@ -99,7 +100,7 @@ fn exchange(host: &mut Host) -> Vec<Command> {
             (command::read(1, 100, 128), Some((100, 128)), far),
             (command::read(1, 5, 7), Some((5, 7)), near),
             (command::write_zeroes(1, 7, 3, false), None, Data::None),
-            // The namespace has 2048 blocks.
+            // The read ends after the last block, 2047.
             (command::read(1, 2047, 2), Some((2047, 2)), past),
         ],
     );
@@ -112,10 +113,10 @@ fn exchange(host: &mut Host) -> Vec<Command> {
     commands
 }
 
-/// Command, SLBA and blocks if shown by tshark, and data.
+/// Command, its SLBA and number of blocks if tshark shows them, and its data.
 type Wish<'a> = (Sqe, Option<(u64, u32)>, Data<'a>);
 
-/// Submits all commands and waits for them; returns their buffers too.
+/// Submits all commands and waits for them. Also returns their buffers.
 fn run_together<const N: usize>(
     host: &mut Host,
     wanted: [Wish<'_>; N],

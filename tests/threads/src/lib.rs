@@ -1,9 +1,8 @@
-//! Threads of a loaded target, watched for data races by `cargo xtask sanitize thread`.
+//! Threads of a loaded target, for `cargo xtask sanitize thread`.
 //!
 //! Two reactors serve changing hosts during configuration changes and reads of metrics.
 
-//!
-//! A separate package, because a sanitizer recompiles all dependencies.
+//! This is a separate package, because a sanitizer recompiles all dependencies.
 #![cfg(test)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +14,7 @@ use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
 
 const BLOCKS: u32 = 16;
 const BYTES: usize = 16 * 512;
-/// Areas written and read by each queue.
+/// Number of areas written and read by each queue.
 const STRETCHES: u64 = 40;
 
 fn disks(exports: &[&str]) -> String {
@@ -25,7 +24,7 @@ fn disks(exports: &[&str]) -> String {
     )
 }
 
-/// Stops the other threads when dropped, even after a panic.
+/// Stops the other threads when dropped, even during a panic.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -34,7 +33,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Two queues on different reactors read each other's writes.
+/// Writes and reads on two queues of different reactors. Each reads the data of the other.
 fn write_and_read(target: &TestTarget, seed: u64) {
     let options = HostOptions {
         io_queues: 2,

@@ -1,20 +1,20 @@
-# The build machine's half of ceph-guide: a small Ceph, and a target that exports an image of it, both as
-# the guide's commands have them.
+# Build machine's half of the scenario ceph-guide: a Ceph cluster, and a target that exports an image. Both are set
+# up with the guide's commands.
 
 GUIDE=$LIB/../../../docs/guide-ceph.md
 GUIDE_ADDR=192.0.2.1
-# The daemons' sockets are in it, whose paths have to be short.
+# This folder contains the daemons' sockets, whose paths must be short.
 CLUSTER=$(mktemp -d)
 TARGET_PROVIDER=soft
 TARGET_PREFIX=()
 
-# section: the guide's way from a cluster to a disk.
+# section: Prints the guide's section "From a cluster to a disk".
 section() { awk '/^## / { on = /From a cluster to a disk/ } on' "$GUIDE"; }
 
-# commands: those of blocks without a language.
+# commands: Prints the commands in the section's code blocks without a language.
 commands() { section | awk '/^```/ { on = !block && $0 == "```"; block = !block; next } on'; }
 
-# cluster_did LINE: it has answered so.
+# cluster_did LINE: Succeeds if the cluster program has confirmed the input LINE.
 cluster_did() { grep -qx "$1" "$CLUSTER.out"; }
 
 keep_logs() {
@@ -22,7 +22,7 @@ keep_logs() {
     rm -rf "$CLUSTER" "$CLUSTER.out"
 }
 
-# order LINE: has the cluster do that.
+# order LINE: Sends LINE to the cluster program and waits for its confirmation.
 order() {
     : > "$CLUSTER.out"
     echo "$1" >&5
@@ -50,7 +50,7 @@ ceph="conf = \"$CEPH_CONF\", keyring = \"$CLUSTER/ceph.client.cairn.keyring\""
 } > "$OUT/target.toml"
 start_target_from "$OUT/target.toml"
 
-# What is left is the host's.
+# The remaining commands are for the host.
 commands | grep -vE '^(ceph|rbd|scp|apt-get|cairn-target) ' > "$OUT/host-commands.sh"
 section | grep -oE 'allowed_hosts = \["[^"]*"' | cut -d '"' -f 2 > "$OUT/hostnqn"
 touch "$OUT/beside-ready"
@@ -63,7 +63,7 @@ sleep 3
 order start-osd
 touch "$OUT/osd-is-back"
 
-# Until the guest is off.
+# Standard input ends when the guest is off.
 cat > /dev/null
 stop_target
 exec 5>&-

@@ -1,7 +1,7 @@
-# The build machine's half of soft-target-tap: a target without any RDMA device, at native speed.
+# Build machine's half of the scenario soft-target-tap: a target without any RDMA device, not emulated.
 
 use_soft_target
-# Here is where it runs: no prefix takes it elsewhere.
+# The target runs in this namespace, so the command has no prefix.
 TARGET_PREFIX=()
 
 ip addr add "$FABRIC_ADDR/24" dev "$LAN_TAP"
@@ -9,7 +9,7 @@ truncate -s 512M "$OUT/disk.img"
 start_target --export "$OUT/disk.img" --export mem:128M
 touch "$OUT/beside-ready"
 
-# Until the guest is off.
+# Standard input ends when the guest is off.
 cat > /dev/null
 stop_target
 rm "$OUT/disk.img"

@@ -1,4 +1,4 @@
-# The half of suspended-guest on the machine at hand: the host, and target B on the file of the guest's disk.
+# Build machine's half of the scenario suspended-guest: the host, and target B on the image of the guest's disk.
 
 use_soft_target
 TARGET_PREFIX=()
@@ -6,17 +6,17 @@ OWN_ADDR=192.168.77.4
 SEED=4711
 IMAGE=$OUT/disk.raw
 
-# initiator COMMAND [OPTION...]: by target B, and with --path by target A, too.
+# initiator COMMAND [OPTION...]: Runs cairn-initiator with the path to target B; `--path` adds target A.
 initiator() {
     local command=$1
     shift
     cairn-initiator "$command" --provider soft -a "$FABRIC_ADDR" -w "$OWN_ADDR" -n "$NQN" -k 8 "$@"
 }
 
-# ended_well NAME: the bench job whose report that is.
+# ended_well NAME: Checks that the bench job NAME reports no bad block.
 ended_well() { assert_contains "the job $1" ", 0 bad" "$(grep verified "$OUT/bench-$1.txt")"; }
 
-# copy_disk FILE: all blocks, past the page cache.
+# copy_disk FILE: Copies all blocks, bypassing the page cache.
 copy_disk() { dd if="$IMAGE" of="$1" bs=1M iflag=direct status=none; }
 
 step "Target B"

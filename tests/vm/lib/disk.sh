@@ -1,13 +1,13 @@
-# Backing stores, file trees and fio: what is exported, and how it is exercised.
+# Backing stores, file trees, and fio.
 
-# make_backing_file NAME SIZE: a file to export, on the guest's own disk; prints its path.
+# make_backing_file NAME SIZE: Creates a file on the guest's root disk and prints its path.
 make_backing_file() {
     mkdir -p /var/tmp/backing
     truncate -s "$2" "/var/tmp/backing/$1"
     echo "/var/tmp/backing/$1"
 }
 
-# verified_fio NAME DEVICE OPTION...: every block is checked when read; the full report is kept.
+# verified_fio NAME DEVICE OPTION...: Runs fio, which verifies every block it reads. The report is kept.
 verified_fio() {
     local name=$1 device=$2
     shift 2
@@ -24,9 +24,9 @@ verified_fio() {
         paste -sd ' ')"
 }
 
-# start_verified_io DEVICE [OPTION...]: I/O in the background, fio after fio until end_verified_io.
-# (One long fio would be checked only as far as it came when it was stopped.)
-# With --rate_iops=READS,WRITES an emulated processor has time for what the scenario does beside it.
+# start_verified_io DEVICE [OPTION...]: Runs fio repeatedly in the background until end_verified_io. (A single long
+# fio run would verify only a part of its data when stopped.) --rate_iops=READS,WRITES leaves processor time on an
+# emulated machine.
 start_verified_io() {
     local device=$1
     shift
@@ -51,7 +51,7 @@ end_verified_io() {
     say "ok: the I/O in the background was right to the last block"
 }
 
-# make_tree DIR: small files as systems have them, and some of several MiB.
+# make_tree DIR: Creates a tree of small files from the system, and some files of several MiB.
 make_tree() {
     local n
     mkdir -p "$1"
@@ -61,10 +61,11 @@ make_tree() {
     done
 }
 
-# tree_checksums DIR: one line a file, sorted.
+# tree_checksums DIR: Prints the checksum of each file, sorted by path.
 tree_checksums() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum); }
 
-# check_filesystem NAME DEVICE MKFS FSCK: keeps /tmp/tree, whose checksums are /tmp/expected.
+# check_filesystem NAME DEVICE MKFS FSCK: Checks that a file system keeps /tmp/tree, whose checksums are in
+# /tmp/expected.
 check_filesystem() {
     local name=$1 device=$2 mkfs=$3 fsck=$4
     step "$name"
@@ -73,7 +74,7 @@ check_filesystem() {
     mount "$device" /mnt/disk
     cp -a /tmp/tree /mnt/disk/
     umount /mnt/disk
-    # Nothing of it may come from the host's own cache.
+    # Flushing empties the host's page cache, so that all data comes from the target.
     blockdev --flushbufs "$device"
     $fsck "$device" > "$OUT/fsck-${name// /-}.log" 2>&1
     say "ok: $fsck finds no fault"

@@ -1,8 +1,8 @@
-# Soft-RoCE on a dummy network card: both ends of the fabric in one machine.
+# Soft-RoCE on a dummy network interface: target and host on one machine.
 
 FABRIC_NETDEV=${FABRIC_NETDEV:-dummy0}
 FABRIC_ADDR=${FABRIC_ADDR:-192.168.77.1}
-# 4200 bytes give RoCE its largest path MTU, 4096.
+# An MTU of 4200 bytes permits RoCE's largest path MTU, 4096.
 FABRIC_MTU=${FABRIC_MTU:-4200}
 
 setup_rxe() {
@@ -18,8 +18,8 @@ load_rdma() {
     modprobe rdma_ucm
 }
 
-# join_build_machine ADDRESS PEER: the network card whose other end is on the build machine, with that address, once
-# the peer there answers.
+# join_build_machine ADDRESS PEER: Gives ADDRESS to the network card whose other end is on the build machine, and
+# waits until PEER responds.
 join_build_machine() {
     modprobe virtio_net
     wait_for 10 "the card" test -e /sys/class/net/eth0
@@ -28,9 +28,9 @@ join_build_machine() {
     wait_for 20 "the build machine to answer" ping -c 1 -W 1 "$2"
 }
 
-# The card alone, without an address and without an RDMA device.
+# add_card: Creates the network interface, without an address and an RDMA device.
 add_card() {
-    # Left to itself the module makes a dummy0 of its own when it is loaded.
+    # By default the module creates its own dummy0 when loaded.
     modprobe dummy numdummies=0
     ip link add "$FABRIC_NETDEV" type dummy
     ip link set "$FABRIC_NETDEV" mtu "$FABRIC_MTU" up
@@ -39,14 +39,14 @@ add_card() {
 add_rxe() { rdma link add rxe0 type rxe netdev "$FABRIC_NETDEV"; }
 remove_rxe() { rdma link delete rxe0; }
 
-# rxe_packets [DEVICE]: that have reached it.
+# rxe_packets [DEVICE]: Prints the number of packets received by the device.
 rxe_packets() { cat "/sys/class/infiniband/${1:-rxe0}/ports/1/hw_counters/rcvd_pkts"; }
 
-# Queue pairs that are open, all users together; the GSI pair of the device stays.
+# count_queue_pairs: Prints the number of queue pairs of all processes, including the device's GSI pair.
 count_queue_pairs() { rdma -j resource show qp | jq 'length'; }
 
-# Two namespaces of one machine, joined by a cable: the host's soft-RoCE in the first, a target
-# without any RDMA device in the second. (rdma_rxe takes UDP port 4791 of the first for itself.)
+# Two network namespaces joined by a veth pair, the "cable". The host with its soft-RoCE is in the first one, a
+# target without any RDMA device in the second one, because rdma_rxe occupies UDP port 4791 of the first.
 SOFT_NETNS=soft
 HOST_ADDR=192.168.77.2
 
@@ -59,7 +59,7 @@ setup_rxe_and_cable() {
     let_rxe_explain
 }
 
-# The cable alone: cable0 with HOST_ADDR here, cable1 with FABRIC_ADDR in the other namespace.
+# lay_cable: Creates the cable: cable0 with HOST_ADDR here, cable1 with FABRIC_ADDR in the other namespace.
 lay_cable() {
     modprobe veth
     ip netns add "$SOFT_NETNS"
@@ -71,7 +71,8 @@ lay_cable() {
     in_soft_netns ip addr add "$FABRIC_ADDR/24" dev cable1
 }
 
-# set_cable_mtu BYTES: of both ends; the RDMA device is made anew, for its path MTU's sake.
+# set_cable_mtu BYTES: Sets the MTU of both ends, and creates the RDMA device again, because it fixes its path MTU
+# then.
 set_cable_mtu() {
     remove_rxe
     ip link set cable0 mtu "$1"
@@ -79,7 +80,7 @@ set_cable_mtu() {
     rdma link add rxe0 type rxe netdev cable0
 }
 
-# let_rxe_explain: the kernel's log gets what rxe reports when a queue pair of its own dies.
+# let_rxe_explain: Makes the kernel log why a queue pair of rxe fails.
 let_rxe_explain() {
     local lines
     for lines in 'format "error"' 'format "not free"' 'format "not reachable"' 'file *rxe_req.c'; do
@@ -89,9 +90,9 @@ let_rxe_explain() {
 
 in_soft_netns() { ip netns exec "$SOFT_NETNS" "$@"; }
 
-# setup_own_cable HOPS FAR_HOPS FAR NEAR...: two RDMA devices of this namespace, rxe_near with the
-# addresses NEAR and rxe_far with FAR, and the hop limits of packets that leave either. Packets to
-# one's own address never reach a network interface; so routes send even these over the cable.
+# setup_own_cable HOPS FAR_HOPS FAR NEAR...: Creates two RDMA devices in this namespace: rxe_near with the addresses
+# NEAR, and rxe_far with the address FAR. HOPS and FAR_HOPS are the hop limits of their packets. Packets to a local
+# address normally bypass all network interfaces, so routing rules send them over the cable.
 setup_own_cable() {
     local hops=$1 far_hops=$2 far=$3 end host
     shift 3
@@ -105,8 +106,8 @@ setup_own_cable() {
     done
     ip addr add "$far/32" dev far
     for host in "$@"; do ip addr add "$host/32" dev near; done
-    # What leaves this machine looks at the cable first (tables 10 and 11); what arrives is still
-    # local. The connection manager asks whether a request came in by the interface that leads back.
+    # Sent packets use tables 10 and 11 first, which lead over the cable; received packets are still local. The
+    # connection manager requires that a request arrived on the interface of the route back.
     ip route add "$far" dev near src "$1" table 10 hoplimit "$hops"
     ip rule add pref 10 iif lo to "$far" lookup 10
     ip rule add pref 12 oif near to "$far" lookup 10

@@ -1,16 +1,16 @@
-# A scenario from its begin to its verdict, whatever process 1 is. Sourced.
+# Execution of a scenario under any process 1. Sourced.
 
 OUT=/cairn/out
 LIB=/cairn/tests/lib
 
-# Lines by which the kernel says that it is broken itself. Lockup warnings are not among them:
-# on a busy host an emulated processor can stand still for that long.
+# kernel_complaints: Prints kernel messages about its own faults. Lockup warnings are excluded, because an emulated
+# processor may stall on a busy machine.
 kernel_complaints() {
     dmesg | grep -E 'BUG: |WARNING: CPU|Oops|general protection fault|refcount_t: |UBSAN: ' |
         grep -v 'soft lockup'
 }
 
-# run_scenario: prints as it goes; its exit code is the verdict.
+# run_scenario: Runs the scenario and prints its output. The exit code is the result.
 run_scenario() {
     cd /tmp || return 1
     touch "$OUT/begun"
@@ -26,7 +26,7 @@ run_scenario() {
 }
 
 power_off() {
-    # Nothing in here is worth an orderly shutdown. The folders on the host are the exception.
+    # The guest is discarded, so it needs no orderly shutdown, except for the shared folder.
     umount "$OUT" 2>/dev/null
     dmesg -n 1
     echo o > /proc/sysrq-trigger

@@ -1,17 +1,18 @@
-# The host's side: the kernel's nvme-rdma, driven by nvme-cli as an administrator would.
+# Host: the kernel's nvme-rdma, controlled by nvme-cli.
 
 NQN=${NQN:-nqn.2026-11.io.cairn:vm}
 PORT=${PORT:-4420}
 
-# nvme_discover [OPTION...]: the discovery log as JSON.
+# nvme_discover [OPTION...]: Prints the discovery log as JSON.
 nvme_discover() { nvme discover -t rdma -a "$FABRIC_ADDR" -s "$PORT" -o json "$@"; }
 
-# nvme_connect [OPTION...]: a controller, by exactly what an administrator would type.
+# nvme_connect [OPTION...]: Connects a controller with an administrator's command.
 nvme_connect() { nvme connect -t rdma -a "$FABRIC_ADDR" -s "$PORT" -n "$NQN" "$@"; }
 
 nvme_disconnect() { nvme disconnect -n "$NQN"; }
 
-# The subsystem's controllers: nvme0, nvme1, ... Without another process: scenarios ask again and again.
+# controllers: Prints the names of the subsystem's controllers: nvme0, nvme1, ... It starts no process, because
+# scenarios call it in loops.
 controllers() {
     local dir name
     for dir in /sys/class/nvme/nvme*; do
@@ -23,17 +24,17 @@ controllers() {
 
 count_controllers() { controllers | wc -l; }
 
-# controller_is NAME STATE
+# controller_is NAME STATE: Succeeds if the controller is in this state.
 controller_is() {
     local state
     { read -r state < "/sys/class/nvme/$1/state"; } 2>/dev/null && [ "$state" = "$2" ]
 }
 
-# namespace_device NSID: /dev/nvmeXnY. Y is not the NSID, so ask the kernel.
+# namespace_device NSID: Prints the device /dev/nvmeXnY of a namespace. Y may differ from the NSID.
 namespace_device() {
     local dir
     for dir in /sys/block/nvme*n*; do
-        # nvme0c1n1 is one path to nvme0n1.
+        # Names such as nvme0c1n1 are single paths to nvme0n1.
         case ${dir##*/} in *c*n*) continue ;; esac
         if [ "$(cat "$dir/nsid" 2>/dev/null)" = "$1" ] &&
             [ "$(cat "$dir/device/subsysnqn" 2>/dev/null)" = "$NQN" ]; then
@@ -46,7 +47,7 @@ namespace_device() {
 
 no_namespace_device() { ! namespace_device "$@"; }
 
-# live_controllers COUNT: that many are there, and each is live.
+# live_controllers COUNT: Succeeds if there are COUNT controllers, all of them live.
 live_controllers() {
     local ctrl
     [ "$(count_controllers)" -eq "$1" ] || return 1
@@ -57,7 +58,7 @@ live_controllers() {
 
 no_controllers() { [ "$(count_controllers)" -eq 0 ]; }
 
-# connect_and_wait NSID...: connects, and waits for those namespaces.
+# connect_and_wait NSID...: Connects, and waits for the namespaces.
 connect_and_wait() {
     local nsid
     nvme_connect
@@ -66,5 +67,5 @@ connect_and_wait() {
     done
 }
 
-# count_in_kernel_news PATTERN: how often the kernel has said so since the mark.
+# count_in_kernel_news PATTERN: Prints the number of matching kernel log lines since the mark.
 count_in_kernel_news() { kernel_news | grep -cE "$1" || true; }

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Process 1 of the guest: prepares the system, runs one scenario (or a shell), powers off. Or it hands
-# over to systemd, which runs the scenario as a service.
+# Process 1 of the guest: prepares the system, runs one scenario (or a shell) and powers off, or starts systemd,
+# which runs the scenario as a service.
 #
-# From the host's file `settings`: CAIRN_SCENARIO (empty for a shell), CAIRN_TIMEOUT_S, CAIRN_INIT.
-# The host's folders are mounted already: /cairn/tests, /cairn/programs, /cairn/out.
+# The file `settings` sets CAIRN_SCENARIO (empty for a shell), CAIRN_TIMEOUT_S and CAIRN_INIT. The shared folders
+# are already mounted: /cairn/tests, /cairn/programs, /cairn/out.
 
 export PATH=/cairn/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/root LANG=C.UTF-8 TERM=${TERM:-linux}
@@ -25,35 +25,36 @@ prepare_system() {
     ip link set lo up
     ulimit -l unlimited
 
-    # Programs run from the guest's own disk: a page fault must not wait for the host's folder.
+    # Programs run from the guest's own disk, because page faults on the shared folder are slow.
     mkdir -p /cairn/bin
     cp -a /cairn/programs/. /cairn/bin/ 2>/dev/null
 }
 
-# Units in /run last until the next boot: the image stays as Debian made it.
+# Units in /run last until the next boot, so the image stays unchanged.
 become_systemd() {
     mount -t tmpfs -o mode=755 run /run
     mkdir -p /run/systemd/system/multi-user.target.wants
     cp "$LIB"/systemd/cairn-vm*.target "$LIB"/systemd/cairn-vm*.service /run/systemd/system/
     ln -s ../cairn-vm-fabric.service /run/systemd/system/multi-user.target.wants/
-    # Process 1 has what `--set` gives in its environment, and passes on what is named.
+    # Variables of `--set` are in the environment of process 1, which passes on only named variables.
     mkdir /run/systemd/system/cairn-vm.service.d
     sed -nE '1i [Service]
         s/^([A-Z_]+)=.*/PassEnvironment=\1/p' "$OUT/settings" > /run/systemd/system/cairn-vm.service.d/set.conf
-    # A login prompt would take the console. The others start work that nothing here waits for, and
-    # some of them take apt's lock.
+    # A login prompt would occupy the console. The other units start work unrelated to scenarios, and some hold
+    # apt's lock.
     local unit
     for unit in serial-getty@.service getty@.service getty-static.service apt-daily.timer \
         apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer; do
         ln -s /dev/null "/run/systemd/system/$unit"
     done
-    # An empty one makes a first boot, which asks questions.
+    # Without a machine ID, systemd would perform a first boot, which asks questions.
     [ -s /etc/machine-id ] && ! grep -q uninitialized /etc/machine-id ||
         tr -d - < /proc/sys/kernel/random/uuid > /etc/machine-id
     exec /lib/systemd/systemd --unit=cairn-vm.target
 }
 
-# One command to bash, which reads it whole: a scenario may leave the host's folders unusable.
+# bash reads this compound command completely before it runs, because a scenario may make the shared folders
+# unusable.
 {
     [ "${CAIRN_INIT:-}" != systemd ] || become_systemd
     prepare_system

@@ -1,13 +1,12 @@
-# The first process of the namespaces in which a guest and programs of the build machine meet:
+# First process of the namespaces in which a guest and programs of the build machine communicate:
 #
-#   OUT=FOLDER bash lan.sh TAP COMPANION.sh QEMU ARGUMENT...
+# OUT=FOLDER bash lan.sh TAP COMPANION.sh QEMU ARGUMENT...
 #
-# It lays the wire, starts the companion, waits until that is ready, and runs the machine. When the
-# machine is off, the companion's input ends, by which it knows; if the scenario failed, the companion
-# would wait for steps that never come, and is ended at once. A companion that fails fails the scenario.
-# When this process ends, the kernel ends all the others.
+# The script creates the network, starts the companion, waits until the companion is ready, and runs QEMU. When QEMU
+# ends, it closes the companion's standard input, or kills the companion if the scenario failed. A failed companion
+# fails the scenario. When this process ends, the kernel kills all other processes of the namespace.
 #
-# The companion gives the machine orders of its monitor (as system_wakeup) by $OUT/monitor.in.
+# The companion sends QEMU monitor commands (such as system_wakeup) through $OUT/monitor.in.
 
 set -Eeuo pipefail
 
@@ -20,7 +19,7 @@ fail_scenario() {
     echo "FAILED: the build machine's half: $1"
     tail -n 20 "$OUT/beside.log" | sed 's/^/    /'
     echo 1 > "$OUT/exit-code"
-    # There is nothing that another boot would fix.
+    # The file prevents another boot, which would not help.
     touch "$OUT/begun"
 }
 

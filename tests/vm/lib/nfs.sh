@@ -1,12 +1,12 @@
-# The kernel's NFS server and client in one machine: a file system that cannot be asked not to wait.
+# NFS server and client of the kernel on one machine: a file system that does not support non-blocking writes.
 
-# NFSEXP_FSID, NFSEXP_NOSUBTREECHECK and NFSEXP_INSECURE_PORT of linux/nfsd/export.h.
+# Flags of linux/nfsd/export.h: NFSEXP_FSID, NFSEXP_NOSUBTREECHECK and NFSEXP_INSECURE_PORT.
 NFS_EXPORT_FLAGS=$((0x2000 | 0x0400 | 0x0002))
 
-# mount_nfs FOLDER MOUNT_POINT: exports a folder and mounts it, by NFS 4.2 over loopback.
+# mount_nfs FOLDER MOUNT_POINT: Exports a folder and mounts it by NFS 4.2 over loopback.
 #
-# The server asks a daemon (rpc.mountd) by /proc/net/rpc who may mount what. There is none here: what it
-# would answer is written beforehand, and holds for a day.
+# The server normally requests permissions from the daemon rpc.mountd through /proc/net/rpc. Here the responses are
+# written in advance, and are valid for a day.
 mount_nfs() {
     local until
     until=$(($(date +%s) + 86400))
@@ -17,13 +17,13 @@ mount_nfs() {
     printf 'nfsd 127.0.0.1 %s guest\n' "$until" > /proc/net/rpc/auth.unix.ip/channel
     printf 'guest %s %s %s 65534 65534 0\n' "$1" "$until" "$NFS_EXPORT_FLAGS" \
         > /proc/net/rpc/nfsd.export/channel
-    # A file handle of kind 1, a number: 0 is the root.
+    # File handle of type 1 (a number); 0 is the root.
     printf 'guest 1 \\x00000000 %s %s\n' "$until" "$1" > /proc/net/rpc/nfsd.fh/channel
-    # Older versions need rpcbind.
+    # NFS versions 2 and 3 require rpcbind.
     echo '-2 -3 +4 +4.1 +4.2' > /proc/fs/nfsd/versions
     echo 'tcp 2049' > /proc/fs/nfsd/portlist
     echo 4 > /proc/fs/nfsd/threads
-    # No client of an earlier server has locks to claim.
+    # No client has locks to reclaim from an earlier server, so the grace period ends at once.
     echo Y > /proc/fs/nfsd/v4_end_grace
     mount -i -t nfs4 -o vers=4.2,addr=127.0.0.1,clientaddr=127.0.0.1,sec=sys 127.0.0.1:/ "$2"
     say "mounted: $(grep " $2 " /proc/mounts | cut -c 1-120)"

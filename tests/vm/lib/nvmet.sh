@@ -1,10 +1,8 @@
-# The kernel's own target, nvmet-rdma, for hosts of ours to connect to. It is set up through
-# configfs, as nvmetcli does.
+# Target of the kernel, nvmet-rdma, configured through configfs as by nvmetcli.
 
 NVMET=/sys/kernel/config/nvmet
 
-# start_nvmet ADDRESS [DISK]: exports a disk, or 1 GiB of memory, as namespace 1 of NQN, at the
-# address.
+# start_nvmet ADDRESS [DISK]: Exports a disk, or 1 GiB of memory, as namespace 1 of NQN at ADDRESS.
 start_nvmet() {
     local disk=${2:-/dev/nullb0}
     modprobe nvmet-rdma
@@ -24,8 +22,8 @@ start_nvmet() {
     open_nvmet
 }
 
-# From here on hosts can connect.
+# open_nvmet: Adds the subsystem to the port, so that hosts can connect.
 open_nvmet() { ln -s "$NVMET/subsystems/$NQN" "$NVMET/ports/1/subsystems/$NQN"; }
 
-# Its controllers end, and its listeners close. The data stays.
+# close_nvmet: Removes the subsystem from the port, which ends its controllers and keeps the data.
 close_nvmet() { rm "$NVMET/ports/1/subsystems/$NQN"; }

@@ -1,4 +1,4 @@
-# Runs one scenario under the helpers' watch:  bash run.sh SCENARIO.sh
+# Runs one scenario with the helper functions: bash run.sh SCENARIO.sh
 LIB=$(dirname "$0")
 # shellcheck source=scenario.sh
 . "$LIB/scenario.sh"

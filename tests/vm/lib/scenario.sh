@@ -1,7 +1,7 @@
-# What every scenario stands on: narration, assertions, bounded waits, clean-up.
+# Functions for all scenarios: output, assertions, waits with timeouts, and cleanup.
 #
-# Sourced, never run. A scenario is a list of commands, with `step` and `say` between them, that must
-# succeed (set -e) and of assertions that say what was expected. The first failure ends it.
+# This file is sourced. A scenario is a list of commands that must succeed (set -e) and of assertions, with `step`
+# and `say` in between. The first failure ends it.
 
 LIB=${LIB:-/cairn/tests/lib}
 OUT=${OUT:-/cairn/out}
@@ -27,7 +27,7 @@ begin_scenario() {
     trap leave_scenario EXIT
 }
 
-# run_suite NAME: the steps of suites/NAME.sh, on the fabric and the target that were chosen.
+# run_suite NAME: Runs the steps of suites/NAME.sh on the selected fabric and target.
 # shellcheck source=/dev/null
 run_suite() { . "$LIB/../suites/$1.sh"; }
 
@@ -36,24 +36,24 @@ end_scenario() {
     SCENARIO_COMPLETE=1
 }
 
-# Whatever happened: end what we started, so that its logs are whole.
+# leave_scenario: Ends all processes of the scenario, so that their logs are complete.
 leave_scenario() {
     local code=$?
     trap - ERR EXIT
     set +e
-    # A script that ends by `exit 0` halfway has not shown what it promises.
+    # A script that ends early with `exit 0` is a failure.
     if [ "$code" -eq 0 ] && [ -z "${SCENARIO_COMPLETE:-}" ]; then
         echo "FAILED: the script left before its end"
         code=1
     fi
     abandon_target
-    # A scenario whose logs are elsewhere has this function.
+    # A scenario with logs elsewhere defines keep_logs.
     if declare -F keep_logs > /dev/null; then keep_logs; fi
     exit "$code"
 }
 
 report_failure() {
-    # Subshells inherit the trap; the outermost shell reports, with the innermost line of the story.
+    # Subshells inherit the trap. Only the outermost shell reports, with the innermost line of the scenario.
     [ "$BASH_SUBSHELL" -eq 0 ] || return 0
     local where="line $1" command=$2 code=$3 depth
     for ((depth = ${#BASH_SOURCE[@]} - 1; depth > 0; depth--)); do
@@ -66,8 +66,8 @@ report_failure() {
     echo "FAILED: exit code $code from: $command ($where)"
 }
 
-# reboot_guest: at the end of this boot's part, the machine starts again, and the script with it. It takes
-# systemd (`# vm: systemd`); BOOT counts.
+# reboot_guest: Requests a reboot at the end of the script, which then runs again with a higher BOOT. Requires
+# systemd (`# vm: systemd`).
 reboot_guest() { touch "$OUT/reboot"; }
 
 # --- narration ---------------------------------------------------------------------------------
@@ -75,14 +75,14 @@ reboot_guest() { touch "$OUT/reboot"; }
 step() { printf '\n--- %s (%s s)\n' "$*" "$SECONDS"; }
 say() { printf '%s\n' "$*"; }
 
-# Shows a command as a person would type it, then runs it.
+# show COMMAND...: Prints a command, then runs it.
 show() {
     printf '\n# %s\n' "$*"
     "$@"
 }
 
-# Ends the scenario with a reason. From within $(...) it ends only that: assign the output first,
-# so that set -e sees the failure.
+# fail REASON: Ends the scenario. Within $(...) it ends only the subshell: assign the output first, so that set -e
+# detects the failure.
 fail() {
     echo "FAILED: $*" >&2
     exit 1
@@ -90,12 +90,12 @@ fail() {
 
 # --- assertions --------------------------------------------------------------------------------
 
-# Each assertion fails on empty input: a program that prints nothing has shown nothing. What is expected
-# to be empty is asserted by assert_empty.
+# Each assertion fails on empty input, because a program without output has shown nothing. assert_empty expects
+# empty output.
 
 SHA256_OF_NOTHING=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 
-# assert_eq WHAT EXPECTED ACTUAL
+# assert_eq WHAT EXPECTED ACTUAL: Checks that both values are equal.
 assert_eq() {
     case $2 in
     '' | null) fail "$1: nothing is expected ('$2'); use assert_empty for that" ;;
@@ -105,7 +105,7 @@ assert_eq() {
     say "ok: $1: $3"
 }
 
-# assert_empty WHAT COMMAND...: the command succeeds and prints nothing.
+# assert_empty WHAT COMMAND...: Checks that the command succeeds without output.
 assert_empty() {
     local what=$1 output
     shift
@@ -114,19 +114,19 @@ assert_empty() {
     say "ok: $what: none"
 }
 
-# assert_le WHAT ACTUAL LIMIT (integers)
+# assert_le WHAT ACTUAL LIMIT: Checks an integer against a maximum.
 assert_le() {
     [ "$2" -le "$3" ] || fail "$1: $2 is more than $3"
     say "ok: $1: $2 (limit $3)"
 }
 
-# assert_ge WHAT ACTUAL MINIMUM (integers)
+# assert_ge WHAT ACTUAL MINIMUM: Checks an integer against a minimum.
 assert_ge() {
     [ "$2" -ge "$3" ] || fail "$1: $2 is less than $3"
     say "ok: $1: $2 (at least $3)"
 }
 
-# assert_contains WHAT NEEDLE TEXT
+# assert_contains WHAT NEEDLE TEXT: Checks that TEXT contains NEEDLE.
 assert_contains() {
     [ -n "$2" ] || fail "$1: an empty text is part of every text"
     case $3 in
@@ -135,8 +135,8 @@ assert_contains() {
     esac
 }
 
-# assert_json WHAT JQ_CONDITION JSON: the text is one JSON value, and the condition yields at least one
-# result and nothing but `true`. (jq 1.6 alone succeeds on empty input.)
+# assert_json WHAT JQ_CONDITION JSON: Checks that the text is one JSON value, and that the condition yields at least
+# one result and only `true`. (jq 1.6 succeeds on empty input.)
 assert_json() {
     if ! jq --exit-status --slurp "length == 1 and (.[0] | [$2] | length > 0 and all(. == true))" \
         > /dev/null <<< "$3"; then
@@ -146,8 +146,8 @@ assert_json() {
     say "ok: $1"
 }
 
-# assert_fails WHAT COMMAND...: the command runs and fails. A command that cannot be run at all (126, 127)
-# has shown nothing.
+# assert_fails WHAT COMMAND...: Checks that the command runs and fails. A command that cannot be started (126, 127)
+# is an error.
 assert_fails() {
     local what=$1 code=0
     shift
@@ -161,12 +161,11 @@ assert_fails() {
 
 # --- waiting -----------------------------------------------------------------------------------
 
-# An emulated machine beside builds is this much slower than alone. What comes in time does not wait
-# any longer for it.
+# Factor for timeouts: an emulated machine is this much slower next to builds.
 PATIENCE=3
 
-# wait_for SECONDS WHAT COMMAND...: until the command succeeds, no longer than so many seconds of a
-# machine at rest.
+# wait_for SECONDS WHAT COMMAND...: Repeats the command until it succeeds. SECONDS is the timeout on an idle
+# machine.
 wait_for() {
     local deadline=$((SECONDS + $1 * PATIENCE)) what=$2
     shift 2
@@ -178,12 +177,12 @@ wait_for() {
 
 # --- the kernel's log --------------------------------------------------------------------------
 
-# The lines that the kernel logs after mark_kernel_log are printed by kernel_news. The mark is a line of its
-# own in the kernel's log, so a log that has lost it, or that cannot be read, is an error and not silence.
+# mark_kernel_log: Writes a mark to the kernel's log; kernel_news prints the lines after it. A log without the mark
+# is an error.
 mark_kernel_log() {
     KERNEL_LOG_MARK="cairn: mark $((${KERNEL_LOG_MARKS:-0} + 1)) of $$"
     KERNEL_LOG_MARKS=$((${KERNEL_LOG_MARKS:-0} + 1))
-    # The kernel drops lines of programs that write more than ten in five seconds, unless told otherwise.
+    # By default the kernel drops lines of a program that writes more than ten in five seconds.
     echo on > /proc/sys/kernel/printk_devkmsg
     echo "<6>$KERNEL_LOG_MARK" > /dev/kmsg
 }
@@ -197,25 +196,26 @@ kernel_news() {
     printf '%s\n' "${log#*"$KERNEL_LOG_MARK"}" | tail -n +2
 }
 
-# A keep alive that took more than a quarter of KATO (5 s), and less than KATO. A second in which the
-# target's process or a processor of the guest stands still is enough: see the traps in vm-lab.md.
+# Pattern for a keep alive that took between a quarter of KATO (5 s) and KATO. A pause of one second in the target
+# or the guest's processor suffices: see the traps in vm-lab.md.
 SLOW_KEEP_ALIVE='long keepalive RTT \(([0-9]{1,3}|[1-4][0-9]{3}) ms\)'
 
-# The NSIDs, separated by `|`, whose namespaces the scenario adds and removes while a host is connected.
+# NSIDs, separated by `|`, of namespaces that the scenario adds and removes while a host is connected.
 FLEETING_NSIDS=
 
-# Linux reads the list of NSIDs first and each NSID's identifiers afterwards. In between a namespace may go
-# (status 600Bh: Invalid Namespace or Format, with DNR and More), or another may take its NSID.
+# without_fleeting_namespaces: Removes expected lines about such namespaces. Linux reads the list of NSIDs first,
+# and the identifiers of each NSID later: meanwhile a namespace may be removed (status 600Bh: Invalid Namespace or
+# Format, with DNR and More) or replaced.
 without_fleeting_namespaces() {
     local nsid="(${FLEETING_NSIDS:-none})"
     grep -vE "nvme[0-9]+: (Identify Descriptors failed \(nsid=$nsid, status=0x600b\)|identifiers changed for nsid $nsid)\$" ||
         true
 }
 
-# Lines about NVMe that may say something of the target. A slow keep alive on an emulated machine does
-# not. Nor does one that Linux 6.12 makes in the moment in which it quiesces the admin queue to
-# disconnect: it is never sent, ends as cancelled (error 4), and its round trip, from a start that never
-# was, is the age of the machine in disguise (4294798688 ms after two minutes).
+# about_nvme: Selects lines about NVMe that may indicate a fault of the target. Slow keep alives of an emulated
+# machine are excluded, as is a keep alive that Linux 6.12 creates while it quiesces the admin queue to disconnect:
+# it is never sent, ends as cancelled (error 4), and its start time is 0, so its round-trip time is the clock
+# reading (4294798688 ms after two minutes).
 about_nvme() {
     { grep -i nvme || true; } | { grep -vE "$SLOW_KEEP_ALIVE" || true; } | without_fleeting_namespaces | awk '
         { controller = match($0, /nvme[0-9]+:/) ? substr($0, RSTART, RLENGTH) : "" }
@@ -226,7 +226,7 @@ about_nvme() {
         END { for (controller in held) print held[controller] }'
 }
 
-# Slow keep alives pass, but not in silence: what rxe sent again goes along.
+# mention_slow_keep_alives: Prints slow keep alives, with rxe's counters of retransmissions.
 mention_slow_keep_alives() {
     local slow
     slow=$(kernel_news | grep -oE "$SLOW_KEEP_ALIVE") || return 0
@@ -234,12 +234,12 @@ mention_slow_keep_alives() {
         grep -oE '(duplicate_request|out_of_seq_request|completer_retry_err) [0-9]+' | paste -sd ',')"
 }
 
-# Warnings and errors of NVMe since the mark: none are expected of a healthy target.
+# assert_no_nvme_warnings: Checks that the kernel's log has no NVMe warnings or errors since the mark.
 assert_no_nvme_warnings() {
     local all news warnings
     all=$(kernel_news) || fail "the kernel's log could not be read"
     news=$(dmesg --level=emerg,alert,crit,err,warn | about_nvme)
-    # Some of the driver's complaints come at level info.
+    # Some problems are logged by the driver with level info.
     warnings=$(about_nvme <<< "$all" |
         grep -iE 'warn|error|fail|timeout|invalid|bogus|duplicate|unsupported|not (equal|supported|ready)|reconnect|resett' || true)
     [ -z "$warnings" ] || { printf '%s\n' "$warnings"; fail "the kernel's nvme driver complained"; }

@@ -1,18 +1,18 @@
-# Steering by SPDK's names.
+# Control of the target by SPDK's methods.
 
 CONTROL_SOCKET=${CONTROL_SOCKET:-/run/cairn/target.sock}
-# Under systemd nothing is copied from there.
+# This folder is used in place, because nothing is copied from it under systemd.
 SPDK_CLIENT=/cairn/programs/spdk-client
 SPDK_COMMANDS=
 
-# What spdk_rpc runs.
+# spdk_client: Prints the name of the client that spdk_rpc uses.
 spdk_client() {
     [ -d "$SPDK_CLIENT" ] && echo "SPDK's rpc.py" || echo "a stand-in for SPDK's rpc.py: requests that were recorded"
 }
 
-# spdk_rpc METHOD PARAMETERS ARGUMENT...: with these arguments for SPDK's rpc.py if `cargo xtask vm` brought it, once
-# spdk_rpc_run is called; else by what rpc.py sends for them, PARAMETERS as JSON: a request over several lines and
-# without an end, and an answer that is read until it is whole.
+# spdk_rpc METHOD PARAMETERS ARGUMENT...: Queues a command of SPDK's rpc.py with these arguments until spdk_rpc_run,
+# if `cargo xtask vm` provides rpc.py. Otherwise it sends the request of rpc.py, with PARAMETERS as JSON, over
+# several lines, and reads a complete response.
 spdk_rpc() {
     local method=$1 parameters=$2
     shift 2
@@ -43,7 +43,7 @@ sys.exit("result" not in answer)
 ' "$CONTROL_SOCKET" "$method" "$parameters" || fail "$method $parameters"
 }
 
-# One rpc.py runs all of them: to start it takes the guest half a minute.
+# spdk_rpc_run: Runs all queued commands in one rpc.py, whose start takes half a minute in the guest.
 spdk_rpc_run() {
     [ -n "$SPDK_COMMANDS" ] || return 0
     PYTHONPATH=$SPDK_CLIENT python3 -m spdk.spdk_rpc -s "$CONTROL_SOCKET" <<< "$SPDK_COMMANDS" ||

@@ -1,21 +1,21 @@
-# The one under judgement: cairn-target, its life and its logs.
+# Target under test: cairn-target, its start and end, and its logs.
 
 TARGET_LOG=$OUT/target.log
 TARGET_STDOUT=$OUT/target.stdout
 TARGET_PID=
-# By which way it reaches the network, and a command that puts it where that is.
+# Provider of the target, and the command prefix that runs it in its network namespace.
 TARGET_PROVIDER=verbs
 TARGET_PREFIX=()
-# Lines of a config file's [target] section, as KEY=VALUE.
+# Settings of the config file's [target] section, as KEY=VALUE.
 TARGET_SETTINGS=()
 
-# use_soft_target: from here on, a target without any RDMA device, at the far end of the cable.
+# use_soft_target: Selects a target without any RDMA device, at the far end of the cable.
 use_soft_target() {
     TARGET_PROVIDER=soft
     TARGET_PREFIX=(ip netns exec "$SOFT_NETNS")
 }
 
-# setup_fabric: the network for the target that was chosen.
+# setup_fabric: Creates the network for the selected target.
 setup_fabric() {
     case $TARGET_PROVIDER in
     verbs) setup_rxe ;;
@@ -23,12 +23,12 @@ setup_fabric() {
     esac
 }
 
-# start_target [OPTION...]: serves NQN on the fabric's address, and waits until it says so.
+# start_target [OPTION...]: Starts a target of NQN at the fabric's address, and waits until it is ready.
 start_target() {
     launch_target --listen "$FABRIC_ADDR:$PORT" --nqn "$NQN" --provider "$TARGET_PROVIDER" "$@"
 }
 
-# start_target_from FILE: serves what a config file says.
+# start_target_from FILE: Starts a target with a config file.
 start_target_from() { launch_target --config "$1"; }
 
 launch_target() {
@@ -38,8 +38,8 @@ launch_target() {
     await_target
 }
 
-# write_config FILE 'NSID PATH [KEY=VALUE]...'...: the same subsystem as a config file. What
-# TARGET_SETTINGS has goes to its [target] section.
+# write_config FILE 'NSID PATH [KEY=VALUE]...'...: Writes a config file for the subsystem NQN, with TARGET_SETTINGS
+# in its [target] section.
 write_config() {
     local file=$1 nsid path settings setting address
     shift
@@ -64,8 +64,8 @@ write_config() {
     } > "$file"
 }
 
-# write_path_config FILE ADDRESS PORT_ID CONTROLLER_IDS ANA DISK [KEY=VALUE]...: one of two targets that
-# export a disk as one subsystem. The settings are the namespace's.
+# write_path_config FILE ADDRESS PORT_ID CONTROLLER_IDS ANA DISK [KEY=VALUE]...: Writes the config file of one of
+# two targets that export a disk as one subsystem. The settings are for the namespace.
 write_path_config() {
     local file=$1 address=$2 port_id=$3 controller_ids=$4 ana=$5 disk=$6 setting
     shift 6
@@ -95,7 +95,7 @@ assert_target_alive() {
     say "ok: the target is alive"
 }
 
-# Asks it to drain and stop; it must do so in time and call that a success.
+# stop_target: Sends SIGTERM. The target must drain, and exit successfully within the timeout.
 stop_target() {
     local code=0
     kill -TERM "$TARGET_PID"
@@ -105,26 +105,26 @@ stop_target() {
     assert_eq "the target's exit code after SIGTERM" 0 "$code"
 }
 
-# A zombie has ended: bash collects it at `wait`.
+# A zombie has ended; bash collects it with `wait`.
 target_gone() {
     local state
     state=$(ps -o state= -p "$TARGET_PID") || return 0
     [ "${state// /}" = Z ]
 }
 
-# As by a power cut: nothing is drained, nothing is said to the hosts.
+# kill_target: Sends SIGKILL, so the target neither drains nor disconnects its hosts.
 kill_target() {
     kill -KILL "$TARGET_PID"
     wait "$TARGET_PID" 2>/dev/null || true
     TARGET_PID=
 }
 
-# told_to NVME_COMMAND: the line that the target printed to be pasted.
+# told_to NVME_COMMAND: Prints the nvme command line that the target suggested.
 told_to() {
     grep -m 1 -oE "nvme $1 .*" "$TARGET_STDOUT" || fail "the target printed no line for: nvme $1"
 }
 
-# paste_told NVME_COMMAND: runs that line, as a person would who pastes it.
+# paste_told NVME_COMMAND: Runs the nvme command line that the target suggested.
 paste_told() {
     local line
     line=$(told_to "$1")
@@ -134,7 +134,7 @@ paste_told() {
 
 reload_target() { kill -HUP "$TARGET_PID"; }
 
-# For the end of a scenario that failed.
+# abandon_target: Ends the target after a failed scenario.
 abandon_target() {
     if target_alive; then
         kill -TERM "$TARGET_PID"
@@ -143,8 +143,8 @@ abandon_target() {
     fi
 }
 
-# Resident memory in KiB.
+# target_rss_kib: Prints the resident memory in KiB.
 target_rss_kib() { awk '/^VmRSS:/ { print $2 }' "/proc/$TARGET_PID/status"; }
 
-# count_in_target_log PATTERN
+# count_in_target_log PATTERN: Prints the number of matching log lines.
 count_in_target_log() { grep -cE "$1" "$TARGET_LOG" || true; }

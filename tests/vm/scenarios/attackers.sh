@@ -1,14 +1,14 @@
 #!/bin/bash
-# Over verbs, a stranger, a liar and a glutton get nothing, see nothing and take a tenth of a reactor's time at most.
+# Attackers over verbs are not admitted, see no disks, and take at most a tenth of a reactor's time.
 # vm: programs=cairn-target,cairn-initiator,cairn-attacker counted timeout=1800 by-name
 #
-# One host reads without end. Each read's cost is the reactor's processor time, which counts instructions here,
-# over the reads that the kernel has counted: alone and attacked in turns. Fio's start and end are not in it.
-# What the reactor spent beyond that, by the clock, is what an attacker takes of it. Accounts and limits sell commands
-# by the second, and this machine has 500 million instructions a second: a faster one loses less.
+# One host reads continuously. The cost of a read is the reactor's processor time, which counts instructions here,
+# divided by the reads counted by the kernel, alternately without and with an attack. Start and end of fio are
+# excluded. The reactor's other time is the attacker's share. Rate limits are per second, and this machine executes
+# 500 million instructions a second, so a faster machine loses less.
 #
-# The one processor is shared with the attacker, which slows the host whatever the target does. So each attack is also made on
-# another target, of which the host knows nothing: what the host's reads take longer than beside that is the target's part.
+# Target, host and attacker share one processor, so an attack slows the host in any case. Each attack is therefore
+# repeated on another target, which the host does not use: only the difference is due to the target.
 
 # The names are those of tests/src/attacker.rs.
 NQN=nqn.2026-01.org.example:disks
@@ -20,7 +20,7 @@ GLUTTON=nqn.2026-01.org.example:host-glutton
 HOST_ADDR=192.168.77.2
 ATTACKER_ADDR=192.168.77.3
 CONFIG=/tmp/cairn.toml
-# The target that the host does not use.
+# Configuration and port of the target that the host does not use.
 OTHER_CONFIG=/tmp/other.toml
 OTHER_PORT=4430
 
@@ -28,11 +28,12 @@ ROUNDS=${ATTACKERS_ROUNDS:-3}
 READS=${ATTACKERS_READS:-2000}
 KINDS=${ATTACKERS_KINDS:-silent,garbage,wrong-name,wrong-key,reconnect,admin,io}
 DEPTH=${ATTACKERS_DEPTH:-32}
-# Per cent of the reactor's time that an attacker may take: what a reactor loses that hosts keep busy all the time.
-# The same of a read's time, beside one that is attacked by way of another target.
+# Maximum share of the reactor's time for an attacker, in percent, on a busy reactor. Also the maximum increase of a
+# read's time, compared with the attack on the other target.
 MOST=10
 
-# configure FILE: only FRIEND may have namespace 2 and the subsystem PRIVATE. VAULT requires a key.
+# configure FILE: Writes a configuration in which only FRIEND may use namespace 2 and the subsystem PRIVATE, and
+# VAULT requires a key.
 configure() {
     TARGET_SETTINGS=(reactors=1 poll_idle_us=0)
     write_config "$1" "1 null:1GiB" "2 mem:16MiB hosts=[\"$FRIEND\"]"
@@ -61,7 +62,8 @@ export = "mem:16MiB"
 END
 }
 
-# check SUBSYSTEM HOST [OPTION...]: whether our host connects from the attackers' address; what it says is in /tmp/said.
+# check SUBSYSTEM HOST [OPTION...]: Succeeds if cairn-initiator can connect from the attackers' address. Its output
+# is in /tmp/said.
 check() {
     local subsystem=$1 host=$2
     shift 2
@@ -69,7 +71,7 @@ check() {
         --hostnqn "$host" --nr-io-queues 1 "$@" > /tmp/said 2>&1
 }
 
-# admits WHO COMMAND..., refuses WHO WHY COMMAND...
+# admits WHO COMMAND..., refuses WHO WHY COMMAND...: Check that a connection succeeds or fails.
 admits() {
     local who=$1
     shift
@@ -83,23 +85,24 @@ refuses() {
     assert_contains "$who is refused" "$why" "$(< /tmp/said)"
 }
 
-# found_by HOST: the subsystems of disks that discovery shows it.
+# found_by HOST: Prints the NVM subsystems that discovery shows to HOST.
 found_by() {
     nvme_discover -w "$ATTACKER_ADDR" --hostnqn="$1" |
         jq -r '.records[].subnqn | select(endswith(".discovery") | not)' | sort | paste -sd ' '
 }
 
-# nap SECONDS: sleeps without a process, which would be work for the one processor.
+# nap SECONDS: Sleeps without starting a process, which would load the only processor.
 exec {nothing}<> <(:)
 nap() { read -r -t "$1" -u "$nothing" || true; }
 
-# now: reads that the kernel has carried out, and the nanoseconds of the reactor's thread.
+# now: Reads the number of completed reads, and the reactor's processor time in nanoseconds.
 now() {
     read -r READS_DONE _ < "$STAT"
     read -r REACTOR_NS _ < "$REACTOR/schedstat"
 }
 
-# measure KIND: the next reads; as an object in costs.jsonl the kind, reads, the reactor's nanoseconds and those of the clock.
+# measure KIND: Waits for the next READS reads, and appends an object to costs.jsonl: kind, reads, and nanoseconds
+# of the reactor and of the clock.
 measure() {
     local reads ns began
     now
@@ -108,12 +111,12 @@ measure() {
         nap 0.02
         now
     done
-    # By hand: jq would run as long as some thousand reads here.
+    # printf instead of jq, which would take as long as some thousand reads here.
     printf '{"kind": "%s", "reads": %d, "ns": %d, "clock": %d}\n' "$1" $((READS_DONE - reads)) $((REACTOR_NS - ns)) \
         $(((${EPOCHREALTIME/./} - began) * 1000)) >> "$OUT/costs.jsonl"
 }
 
-# attacked KIND PORT NAME: measures under this name beside an attacker of this kind, of the target with this port.
+# attacked KIND PORT NAME: Measures as NAME during an attack of this kind on the target with this port.
 attacked() {
     local said=$OUT/attacker-$3.txt code=0 attacker
     rm -f /tmp/enough "$said"
@@ -121,7 +124,7 @@ attacked() {
         --seconds 120 --until /tmp/enough "$1" > "$said" 2>&1 &
     attacker=$!
     wait_for 30 "the attacker" grep -qx ready "$said"
-    # Beside I/O it has its burst once; what is measured comes after.
+    # An I/O attacker first uses up its burst, which is not measured.
     nap 0.2
     measure "$3"
     touch /tmp/enough
@@ -133,7 +136,7 @@ attacked() {
 
 queue_pairs_are() { [ "$(count_queue_pairs)" -eq "$1" ]; }
 
-# report: medians of the rounds, with a star before each kind that takes too much.
+# report: Prints the medians of all rounds, with a star for each kind above its maximum.
 report() {
     printf '  %-11s %8s %8s %18s %8s %10s\n' attack ns/read "more, %" "of the reactor, %" us/read "slower, %"
     jq -rs --argjson most "$MOST" '

@@ -1,18 +1,18 @@
 #!/bin/bash
-# DH-HMAC-CHAP: the kernel's host against our target, our host against the kernel's target.
+# DH-HMAC-CHAP: the kernel's host with cairn-target, and cairn-initiator with the kernel's target.
 # vm: programs=cairn-target,cairn-initiator timeout=600
 
 CONFIG=/tmp/cairn.toml
-# nvme-cli takes the host's name from here, if none is given.
+# nvme-cli reads the default host NQN from this file.
 HOSTNQN=nqn.2026-11.io.cairn:vm-host
 
-# key NAME: makes a key; its text is in KEY_NAME.
+# key NAME: Creates a key file, and stores its text in KEY_NAME.
 key() {
     cairn-target key generate --output "/tmp/$1.key"
     printf -v "KEY_$1" '%s' "$(cat "/tmp/$1.key")"
 }
 
-# keyed_config HASH GROUP: namespace 1 for the host that has the keys "host" and "ctrl".
+# keyed_config HASH GROUP: Writes a configuration with namespace 1 for a host with the keys "host" and "ctrl".
 keyed_config() {
     write_config "$CONFIG" "1 $disk"
     {
@@ -22,13 +22,13 @@ keyed_config() {
     sed -i "s/^allow_any_host = true$/allowed_hosts = [\"$HOSTNQN\"]\ndhchap_hashes = [\"$1\"]\ndhchap_groups = [\"$2\"]/" "$CONFIG"
 }
 
-# connect_as OPTION...: one I/O queue, so that one exchange more is waited for.
+# connect_as OPTION...: Connects with one I/O queue, whose authentication takes a second exchange.
 connect_as() {
     nvme_connect --hostnqn="$HOSTNQN" --nr-io-queues=1 "$@"
     wait_for 20 "namespace 1" namespace_device 1
 }
 
-# refuses OPTION...: the connect fails, and leaves no controller.
+# refuses OPTION...: Checks that connecting fails and leaves no controller.
 refuses() {
     if nvme_connect --hostnqn="$HOSTNQN" --nr-io-queues=1 "$@" 2> /tmp/refused; then
         fail "connected with: $*"
@@ -36,10 +36,10 @@ refuses() {
     wait_for 20 "the controller to go" no_controllers
 }
 
-# reauthenticate SECRET: has the kernel's host authenticate its live controller with it.
+# reauthenticate SECRET: Makes the kernel's host authenticate its live controller with SECRET.
 reauthenticate() { printf '%s' "$1" > "$(echo /sys/class/nvme/nvme*/dhchap_secret)"; }
 
-# reauthenticated COUNT: whether queues have done so that often: the admin queue and one of I/O.
+# reauthenticated COUNT: Succeeds if COUNT queues have authenticated again, including the admin queue.
 reauthenticated() { [ "$(count_in_target_log 'authenticated again')" -eq "$1" ]; }
 
 read_a_block() { dd if="$(namespace_device 1)" of=/dev/null bs=4k count=4 iflag=direct status=none; }
@@ -129,7 +129,7 @@ for choice in sha256/null sha384/ffdhe2048 sha512/ffdhe8192; do
     say "ok: $choice, both directions"
 done
 for secrets in "$KEY_host" "$KEY_other --dhchap-ctrl-secret $KEY_host"; do
-    # Both words of an option, as they stand.
+    # $secrets consists of an option's value and a further option.
     # shellcheck disable=SC2086
     if ours --dhchap-secret $secrets > /tmp/refused 2>&1; then
         fail "our host accepted a wrong key"

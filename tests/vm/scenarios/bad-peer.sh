@@ -1,23 +1,23 @@
 #!/bin/bash
-# Peers that break the rules, one rule at a time; a host that keeps them notices nothing.
+# Peers break one rule at a time; a host that follows the rules is not affected.
 # vm: programs=cairn-target,cairn-bad-peer timeout=900
 
-# Fewer random capsules than on the machine at hand: each batch may cost a connection here.
+# Number of random capsules, fewer than outside the guest: each batch may cost a connection.
 RANDOM_CAPSULES=1000
 
 warnings() { count_in_target_log 'WARN|ERROR'; }
 
 step "A target, and a well-behaved host with verified I/O"
 setup_rxe
-# One namespace for each of the processes below: a bystander reads what it wrote.
+# Each process below has its own namespace, because a bystander verifies its data.
 start_target --export "$(make_backing_file disk 128M)" --export mem:64M --export mem:64M
 mark_kernel_log
 connect_and_wait 1 2 3
-# At a rate, so that most of the emulated processor is left for the peers.
+# The rate leaves most of the emulated processor to the peers.
 start_verified_io "$(namespace_device 1)" --rate_iops=200,200
 
-# One after the other, in one process each: an emulated processor takes two seconds to start it.
-# bad_peers NAME NSID CASE...: their results are in bad-peer-NAME.log.
+# bad_peers NAME NSID CASE...: Runs the cases in one process, because each start takes two seconds in the guest.
+# Results are in bad-peer-NAME.log.
 bad_peers() {
     local name=$1 nsid=$2
     shift 2
@@ -25,14 +25,14 @@ bad_peers() {
         --random-capsules "$RANDOM_CAPSULES" "$@" > "$OUT/bad-peer-$name.log" 2>&1
 }
 
-# connections_of NAME: how many bad connections these peers made.
+# connections_of NAME: Prints the number of bad connections of these peers.
 connections_of() { sed -n 's/ bad connections$//p' "$OUT/bad-peer-$1.log"; }
 
 step "Bad peers"
 mapfile -t cases < <(cairn-bad-peer --list | awk '{ print $1 }')
 assert_ge "cases" "${#cases[@]}" 8
 before=$(warnings)
-# These two wait for the target's deadlines most of their time: beside the others.
+# Both cases mostly wait for the target's timeouts, so they run in parallel with the others.
 slow=(stops_reading half_open)
 bad_peers slow 3 "${slow[@]}" &
 slow_peers=$!
@@ -47,7 +47,7 @@ wait "$slow_peers" || failed=slow
 show cat "$OUT/bad-peer-quick.log" "$OUT/bad-peer-slow.log"
 [ -z "$failed" ] || fail "a case among the $failed ones did not end as it should"
 assert_target_alive > /dev/null
-# More than a line for each bad connection would be a way to fill disks.
+# With more than one line for each bad connection, peers could fill a disk.
 lines=$(($(warnings) - before))
 bad_connections=$(($(connections_of quick) + $(connections_of slow)))
 [ "$lines" -le "$bad_connections" ] \

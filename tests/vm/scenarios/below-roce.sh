@@ -1,8 +1,8 @@
 #!/bin/bash
-# What protects RoCE from below: IPsec and MACsec carry a verified job and let nothing else in, and so does a filter.
+# RoCE below IPsec, MACsec and a filter: each carries a verified job and blocks all other peers.
 # vm: programs=cairn-target,cairn-initiator timeout=400
 
-# The keys of this test alone: docs/operations/below-roce.md says how to make some.
+# Keys for this test only. docs/operations/below-roce.md describes how to create keys.
 KEY_TO_TARGET=0x$(printf '0123456789abcdef%.0s' 1 2)aabbccdd
 KEY_TO_HOST=0x$(printf 'fedcba9876543210%.0s' 1 2)ddccbbaa
 SECURE_TARGET=192.168.79.1
@@ -17,10 +17,10 @@ launch_target_beside() {
     launch_target --nqn "$NQN" --provider soft --export mem:64M "$@"
 }
 
-# count_frames FILE FILTER
+# count_frames FILE FILTER: Prints the number of matching frames in a capture.
 count_frames() { tcpdump -r "$OUT/$1.pcap" "$2" 2> /dev/null | wc -l; }
 
-# exchange NAME LISTEN FROM: a verified job, and a capture of what leaves by the host's end of the cable.
+# exchange NAME LISTEN FROM: Runs a verified job, and captures the frames sent at the host's end of the cable.
 exchange() {
     local name=$1 listen=$2 from=$3
     tcpdump -q -U -s 64 -Q out -i cable0 -w "$OUT/$name.pcap" 2> "$OUT/$name.tcpdump" &
@@ -37,7 +37,7 @@ exchange() {
     wait "$sniffer" || true
 }
 
-# cannot_connect WHO FROM: no answer comes.
+# cannot_connect WHO FROM: Checks that a connection from FROM fails.
 cannot_connect() {
     if timeout 20 cairn-initiator connect-check -a "$FABRIC_ADDR" -w "$2" -n "$NQN" --provider soft \
         > "$OUT/refused.txt" 2>&1; then
@@ -46,8 +46,8 @@ cannot_connect() {
     say "ok: $1 cannot connect"
 }
 
-# The guest has no /etc/protocols, so UDP is 17.
-# protect COMMAND...: one end's IPsec, for UDP port 4791 between the two: what comes without it is dropped.
+# protect COMMAND...: Configures IPsec at one end for UDP port 4791, so that unprotected packets are dropped. The
+# guest has no /etc/protocols, so UDP is 17.
 protect_host() { protect out in; }
 protect_target() { protect in out in_soft_netns; }
 protect() {
@@ -96,7 +96,7 @@ step "MACsec: all frames of the link"
 mac_of() { cat /sys/class/net/cable0/address; }
 mac_of_target() { in_soft_netns ip -j link show cable1 | jq -r '.[0].address'; }
 key_of() { printf '%032d' "$1"; }
-# secure CARD PEER OWN_KEY PEER_KEY [PREFIX...]
+# secure CARD PEER OWN_KEY PEER_KEY [PREFIX...]: Configures MACsec at one end.
 secure() {
     local card=$1 peer=$2 own=$3 other=$4
     shift 4

@@ -2,27 +2,25 @@
 # The kernel's target and Cairn side by side, by fio over the kernel's host; perftest as the ceiling.
 # vm: programs=cairn-target timeout=3600 live by-name mem=4G
 
-# One boot, one fabric, one host. Each target has a memory-backed null_blk of its own:
-#   nvmet        the kernel's nvmet-rdma, on rxe0
-#   cairn-verbs  cairn-target, provider verbs, on the same rxe0
-#   cairn-soft   cairn-target, provider soft, in a network namespace at the end of a cable; the host
-#                reaches it by rxe1
-#   spdk         SPDK's nvmf_tgt, provider verbs, on the same rxe0; by --spdk DIR. It never sleeps, so it
-#                is stopped while another target has its turn
-# Rounds go through all of them in turn, so that whatever else the machine does meets each alike;
-# ratios are those to the first target in the same round.
+# All targets run in one boot, on one fabric, with one host. Each has its own memory-backed null_blk:
+#   nvmet        nvmet-rdma of the kernel, on rxe0
+#   cairn-verbs  cairn-target with provider verbs, on the same rxe0
+#   cairn-soft   cairn-target with provider soft, in another network namespace; the host uses rxe1
+#   spdk         SPDK's nvmf_tgt, on the same rxe0 (--spdk DIR); stopped while others are measured, as it polls
+# Each round measures all targets, so that other load on the machine affects all alike. Ratios refer to the first
+# target of the same round.
 #
-# What to measure is a matter of variables (cargo xtask vm bench --set NAME=VALUE):
-#   BENCH_ROUNDS, BENCH_SECONDS  how often, and how long a run of fio
+# Variables (cargo xtask vm bench --set NAME=VALUE):
+#   BENCH_ROUNDS, BENCH_SECONDS  number of rounds, and seconds of a run of fio
 #   BENCH_ROWS     only rows with one of these words: 4k,write
-#   BENCH_TARGETS  only these, in this order; one of ours may be there in several variants, with
-#                  settings of its [target] section: nvmet,cairn-verbs,cairn-verbs+poll_idle_us=0
+#   BENCH_TARGETS  only these, in this order; a Cairn target may occur several times with settings
+#                  of [target]: nvmet,cairn-verbs,cairn-verbs+poll_idle_us=0
 ROUNDS=${BENCH_ROUNDS:-9}
 SECONDS_EACH=${BENCH_SECONDS:-4}
 DEFAULT_TARGETS=nvmet,cairn-verbs,cairn-soft
 [ ! -e /cairn/bin/spdk/nvmf_tgt ] || DEFAULT_TARGETS+=,spdk
 IFS=, read -ra TARGETS <<< "${BENCH_TARGETS:-$DEFAULT_TARGETS}"
-# NAME RW BS IODEPTH, the rows of the table.
+# Rows of the table: NAME RW BS IODEPTH.
 ALL_ROWS=(
     "randread-4k-qd1 randread 4k 1"
     "randwrite-4k-qd1 randwrite 4k 1"
@@ -44,7 +42,7 @@ done
 declare -A DEVICE PROCESS
 SPDK_PID=
 
-# start_spdk DISK: SPDK's target, which exports the disk at the address.
+# start_spdk DISK: Starts SPDK's target, which exports DISK at FABRIC_ADDR.
 start_spdk() {
     jq -n --arg disk "$1" --arg nqn "$NQN" --arg address "$FABRIC_ADDR" --arg port "$PORT" '
         def call($method; $params): { method: $method, params: $params };
@@ -58,29 +56,29 @@ start_spdk() {
                 call("nvmf_subsystem_add_listener"; { nqn: $nqn, listen_address: {
                     trtype: "RDMA", adrfam: "IPv4", traddr: $address, trsvcid: $port } })] }] }' \
         > "$OUT/spdk.json"
-    # The guest has no configuration of OpenSSL, and needs none.
+    # OPENSSL_CONF=/dev/null, because the guest has no OpenSSL configuration.
     OPENSSL_CONF=/dev/null LD_LIBRARY_PATH=/cairn/bin/spdk /cairn/bin/spdk/nvmf_tgt --no-huge -s 1024 -m 0x2 \
         --json "$OUT/spdk.json" > "$OUT/spdk.log" 2>&1 &
     SPDK_PID=$!
-    # It may be stopped for longer than any KATO, so there is none.
+    # SPDK may be stopped for longer than any KATO, so keep alive is off.
     wait_for 60 "SPDK's target to accept the host (see spdk.log)" nvme_connect --keep-alive-tmo=0
 }
 
-# Only the target whose turn it is runs.
+# spdk_goes_on TARGET, spdk_stops TARGET: Continue and stop SPDK, which runs only while it is measured.
 spdk_goes_on() { [ "$1" != spdk ] || kill -CONT "$SPDK_PID"; }
 spdk_stops() { [ "$1" != spdk ] || kill -STOP "$SPDK_PID"; }
 
-# serve TARGET INDEX: a target of that kind and with those settings, connected to.
+# serve TARGET INDEX: Starts a target of this kind with its settings, and connects the host.
 serve() {
     local kind=${1%%+*} settings=() config=$OUT/$1.toml
-    # Of the variables that write_config and the others go by.
+    # Variables of start_nvmet, write_config and launch_target.
     NQN=nqn.2026-11.io.cairn:bench$2 FABRIC_ADDR=192.168.77.1 PORT=$((4420 + $2))
     TARGET_PROVIDER=verbs TARGET_PREFIX=()
     case $kind in
     nvmet) start_nvmet "$FABRIC_ADDR" "/dev/nullb$2" ;;
     spdk) start_spdk "/dev/nullb$2" ;;
     cairn-soft)
-        # An address of its own: a process has RoCE's port of it to itself.
+        # The target has its own address, because a process occupies the RoCE port of an address.
         FABRIC_ADDR=192.168.78.$((100 + $2))
         in_soft_netns ip addr add "$FABRIC_ADDR/24" dev cable1
         use_soft_target
@@ -100,9 +98,8 @@ serve() {
     spdk_stops "$1"
 }
 
-# effort TARGET: what its process has cost so far, as JSON, and how often it gave up its core: to
-# sleep, or while it had more to do (a poll that offered it, too). Of the kernel's own only what the
-# machine's processors were idle.
+# effort TARGET: Prints as JSON the processor time of the target's process so far, and the number of voluntary and
+# involuntary context switches. For nvmet, only the idle time of all processors is known.
 effort() {
     local pid=${PROCESS[$1]:-} files=(/proc/stat)
     [ -z "$pid" ] || files+=("/proc/$pid/stat" "/proc/$pid"/task/*/status)
@@ -117,7 +114,7 @@ effort() {
         }'
 }
 
-# measure ROUND TARGET NAME RW BS IODEPTH: one run of fio; its figures as a line of JSON.
+# measure ROUND TARGET NAME RW BS IODEPTH: Runs fio once, and prints the results as a line of JSON.
 measure() {
     local report=$OUT/fio-$2-$3-$1.json before
     spdk_goes_on "$2"
@@ -136,7 +133,7 @@ measure() {
     spdk_stops "$2"
 }
 
-# ceiling TEST: perftest between two processes over rxe0, 128 KiB messages, MiB/s.
+# ceiling TEST: Runs perftest between two processes over rxe0 with 128 KiB messages, and prints MiB/s.
 ceiling() {
     local server
     "$1" -d rxe0 -x "$GID_INDEX" -F -s 131072 -n 400 > "$OUT/$1-server.log" 2>&1 &
@@ -147,7 +144,7 @@ ceiling() {
     awk '$1 == 131072 { print $4 }' "$OUT/$1.log"
 }
 
-# measure_ceilings: of this round, for the rows of that size.
+# measure_ceilings: Runs perftest once for the directions of the 128 KiB rows.
 measure_ceilings() {
     local way
     for way in read write; do
@@ -158,7 +155,7 @@ measure_ceilings() {
     say "perftest, MiB/s: $CEILINGS"
 }
 
-# gid_index DEVICE ADDRESS: of the RoCE v2 GID that has this IPv4 address.
+# gid_index DEVICE ADDRESS: Prints the index of the RoCE v2 GID with this IPv4 address.
 gid_index() {
     local dir=/sys/class/infiniband/$1/ports/1 gid index
     gid=$(printf '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' ${2//./ })
@@ -172,7 +169,7 @@ gid_index() {
     fail "no GID for $2"
 }
 
-# idle_share PID: per cent of a core over five seconds without I/O.
+# idle_share PID: Prints the processor time over five seconds without I/O, in percent of a core.
 idle_share() {
     local before after
     before=$(awk '{ print $14 + $15 }' "/proc/$1/stat")
@@ -181,7 +178,7 @@ idle_share() {
     awk -v ticks=$((after - before)) -v hz="$(getconf CLK_TCK)" 'BEGIN { print ticks * 100 / hz / 5 }'
 }
 
-# The medians of all rounds, as JSON, and as a table for people.
+# report: Writes the medians of all rounds as JSON, and prints them as a table.
 report() {
     jq -s --argjson idle "$IDLE" --argjson ceilings "$CEILINGS" --arg first "${TARGETS[0]}" '
         def median: sort | .[length / 2 | floor];

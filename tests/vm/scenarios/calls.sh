@@ -1,12 +1,12 @@
 #!/bin/bash
-# The system calls that a target by verbs makes for each I/O, by their names.
+# System calls of a verbs target for each I/O, by name.
 # vm: programs=cairn-target timeout=300 by-name
 
 SECONDS_EACH=${CALLS_SECONDS:-5}
 ENTERED=/sys/kernel/tracing/events/raw_syscalls/sys_enter
 COUNT=hist:keys=common_pid,id.syscall:size=4096
 
-# calls_of PROCESS IOS: what its threads have called since counting began, an I/O each.
+# calls_of PROCESS IOS: Prints the number of system calls of the process's threads for each I/O.
 calls_of() {
     awk -v ios="$2" -v threads="$(cd "/proc/$1/task" && echo *)" '
         BEGIN { split(threads, list, " "); for (each in list) ours[list[each]] = 1 }
@@ -23,7 +23,7 @@ calls_of() {
     ' "$ENTERED/hist"
 }
 
-# count DEVICE NAME RW IODEPTH: one run of fio, and what it cost the target in calls.
+# count DEVICE NAME RW IODEPTH: Runs fio once, and prints the target's system calls.
 count() {
     local ios report=$OUT/fio-$2-$3-$4.json
     echo "$COUNT" > "$ENTERED/trigger"

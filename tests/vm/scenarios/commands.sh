@@ -1,27 +1,27 @@
 #!/bin/bash
-# Every I/O command as nvme-cli sends it, with the status that the standard asks for.
+# Every I/O command as sent by nvme-cli, with the status required by the standard.
 # vm: programs=cairn-target disk=128M disk-physical=4096 timeout=240
 
-# nvme_status COMMAND...: the status field that the controller answered, 0 for success.
+# nvme_status COMMAND...: Prints the status field of the completion, 0 for success.
 nvme_status() {
     local said
     if said=$(nvme "$@" 2>&1); then
         echo 0
     else
-        # "NVMe status: ...(0x6080)": bits 0-10 are the status, above them are retry hints.
+        # "NVMe status: ...(0x6080)": bits 0 to 10 are the status, higher bits are retry hints.
         said=$(grep -oE '\(0x[0-9a-f]+\)' <<< "$said" | tail -n 1 | tr -d '()')
         printf '0x%x\n' $((${said:-0xffff} & 0x7ff))
     fi
 }
 
-# assert_status STATUS WHAT COMMAND...
+# assert_status STATUS WHAT COMMAND...: Checks the status of an nvme command.
 assert_status() {
     local expected=$1 what=$2
     shift 2
     assert_eq "$what" "$expected" "$(nvme_status "$@")"
 }
 
-# sha_of DEVICE FIRST_BLOCK BLOCKS (of 4096 bytes)
+# sha_of DEVICE FIRST_BLOCK BLOCKS: Prints the checksum of blocks of 4096 bytes.
 sha_of() { dd if="$1" bs=4096 skip="$2" count="$3" iflag=direct status=none | sha256sum; }
 
 step "A writable namespace and a read-only one"
@@ -78,8 +78,8 @@ stop_target
 
 step "A disk of 512-byte blocks that writes 4096 as one: the host sees and keeps to it"
 modprobe dm_mod
-# A disk that other devices are made of is not exported itself, so all three are devices on it. The second is
-# off by one block, as a partition from sector 63 on is.
+# The target rejects a disk that is part of other devices, so all three namespaces are devices on it. The second one
+# is shifted by one block, like a partition that starts at sector 63.
 dmsetup create plain --noudevsync --table "0 65536 linear /dev/vdb 0"
 dmsetup create shifted --noudevsync --table "0 65536 linear /dev/vdb 65537"
 dmsetup create straight --noudevsync --table "0 65536 linear /dev/vdb 131072"
@@ -88,12 +88,12 @@ write_config /tmp/cairn.toml "1 /dev/mapper/plain" "2 /dev/mapper/shifted" \
     "3 /dev/mapper/straight block_size=4096"
 start_target_from /tmp/cairn.toml
 connect_and_wait 1 2 3
-# promises NSID: NSFEAT's bit 1, NAWUN, NAWUPF, NACWU, NABSN, NABO, NABSPF, all in blocks less one but NABO.
+# promises NSID: Prints NSFEAT bit 1, NAWUN, NAWUPF, NACWU, NABSN, NABO and NABSPF, in blocks minus one except NABO.
 promises() {
     nvme id-ns "$(namespace_device "$1")" -o json |
         jq -c '[(.nsfeat / 2 | floor) % 2, .nawun, .nawupf, .nacwu, .nabsn, .nabo, .nabspf]'
 }
-# limit_of NSID NAME
+# limit_of NSID NAME: Prints a limit of the host's block device from sysfs.
 limit_of() {
     local device
     device=$(namespace_device "$1")

@@ -1,9 +1,9 @@
 #!/bin/bash
-# RDMA devices come after the target's start, are pulled out, an address changes: it listens each time.
+# Listeners follow RDMA devices that appear late, are removed, or change their address.
 # vm: programs=cairn-target timeout=300
 #
-# The kernel's host deletes its controllers when their device goes, so it cannot reconnect by
-# itself here; it connects anew. A second device shows that others are left alone.
+# The kernel's host deletes its controllers when their device is removed, so the scenario connects again. A second
+# device must not be affected.
 
 OTHER_ADDR=192.168.78.1
 
@@ -14,8 +14,8 @@ listens_by() { grep -q "listening.*$FABRIC_ADDR.*$1" "$TARGET_LOG"; }
 step "The target starts on a machine without an RDMA device, and takes the one that comes"
 add_card
 ip addr add "$FABRIC_ADDR/24" dev "$FABRIC_NETDEV"
-# The kernel takes devices from its modules in the reverse order of their loading. Where rdma_cm is older,
-# rdma_rxe's removal waits in ib_uverbs for the target, to which only rdma_cm would report it.
+# The kernel removes a device's clients in reverse loading order. If rdma_cm was loaded first, removal of rdma_rxe
+# waits in ib_uverbs for the target, which only rdma_cm would notify.
 modprobe ib_uverbs
 write_config /tmp/later.toml "1 $(make_backing_file later 64M)"
 start_target_from /tmp/later.toml

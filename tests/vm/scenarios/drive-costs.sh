@@ -1,12 +1,12 @@
 #!/bin/bash
-# Instructions and system calls a read and a write on an NVMe drive: past the block layer and through it, ours and fio's.
+# Instructions and system calls for reads and writes on an NVMe drive, by passthrough and block layer, Cairn and
+# fio.
 # vm: examples=cairn-bench-disk nvme=512 timeout=1500 by-name counted
 #
-# The machine's time goes by instructions, so processor time, user's and kernel's, counts them. A run of each
-# length is made, and the difference counts: what a program does to start is in both. At depth 1 the
-# processor is idle between reads, and that clock says nothing: it jumps then. It does on a machine that is
-# busy with other programs, too: the drive is late. Then the counts of I/Os are small, or below 0, or
-# Linux gives commands up after 30 s of that time, and the run fails.
+# The machine's clock counts instructions, so processor time does too. The result is the difference of a long and a
+# short run, which excludes start-up. At depth 1 the processor idles between reads and the clock jumps, so the
+# result is meaningless. The same happens on a busy machine, where the drive is late: counts of I/Os are then small
+# or negative, or Linux aborts commands after 30 s, and the run fails.
 
 SHORT_MS=${COSTS_SHORT_MS:-200}
 LONG_MS=${COSTS_LONG_MS:-1000}
@@ -14,9 +14,9 @@ NS_PER_INSTRUCTION=2
 ENTERED=/sys/kernel/tracing/events/raw_syscalls/sys_enter
 COUNT=hist:keys=common_pid.execname,id.syscall:size=8192
 
-# Not empty where both look for the ends of a drive's commands.
+# --poll-drives, while both programs poll for completions of the drive.
 POLLED=
-# ours DEVICE RW DEPTH MS, and fio's engine on the same device.
+# ours DEVICE RW DEPTH MS, theirs DEVICE RW DEPTH MS: Run Cairn's benchmark and fio on a device.
 ours() { cairn-bench-disk ${POLLED:+"$POLLED"} --filename "$1" --rw "$2" --iodepth "$3" --runtime-ms "$4"; }
 theirs() {
     local engine="--ioengine=io_uring --direct=1 --registerfiles"
@@ -26,7 +26,7 @@ theirs() {
         --filename="$1" --rw="$2" --bs=4k --iodepth="$3" --runtime="$4ms"
 }
 
-# run WHO DEVICE RW DEPTH MS: its I/Os, and the milliseconds of processor time.
+# run WHO DEVICE RW DEPTH MS: Prints the number of I/Os, and the processor time in milliseconds.
 run() {
     local times
     TIMEFORMAT='%3U %3S'
@@ -35,12 +35,12 @@ run() {
         awk '{ printf "%d %.3f\n", $1, $2 + $3 }'
 }
 
-# calls NAME: system calls counted of programs of this name.
+# calls NAME: Prints the number of system calls of programs with this name.
 calls() {
     awk -v name="$1" '/hitcount/ && index($0, name) { count += $NF } END { print count + 0 }' "$ENTERED/hist"
 }
 
-# count WHO NAME DEVICE RW DEPTH
+# count WHO NAME DEVICE RW DEPTH: Prints instructions and system calls for each I/O.
 count() {
     local who=$1 name=$2 short long few many
     shift 2

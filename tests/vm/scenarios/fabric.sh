@@ -1,15 +1,15 @@
 #!/bin/bash
-# What `fabric` and `doctor` say of a real rdma_rxe, and what they set, is so.
+# `fabric` and `doctor` report and change the state of a real rdma_rxe correctly.
 # vm: programs=cairn-target timeout=240
 
-# doctor_json [OPTION...]: examines, keeps the report, and says the exit code.
+# doctor_json [OPTION...]: Runs `doctor`, stores the report, and prints the exit code.
 doctor_json() {
     local code=0
     cairn-target doctor -o json --interval 0 "$@" > "$OUT/doctor.json" || code=$?
     echo "$code"
 }
 
-# found RULE PATTERN: whether the last report has such a finding.
+# found RULE PATTERN: Checks that the last report has a matching finding.
 found() {
     jq -e --arg rule "$1" --arg pattern "$2" \
         '[.findings[] | select(.rule == $rule and (.what | test($pattern)))] | length > 0' \
@@ -17,7 +17,7 @@ found() {
     say "ok: $1: $2"
 }
 
-# The command that a rule's first finding fixes itself by.
+# fix_of RULE: Prints the command that fixes the rule's first finding.
 fix_of() { jq -r --arg rule "$1" '[.findings[] | select(.rule == $rule)][0].fix[0].command' "$OUT/doctor.json"; }
 
 rping_listens() { rdma resource show cm_id | grep -qi listen; }
@@ -76,7 +76,7 @@ END
 assert_eq "exit code" 2 "$(doctor_json --config "$OUT/partition.toml")"
 found partition 'P_Key 0x8001 is not in its table'
 code=0
-# By options: with a file it would wait for the partition to come.
+# Options instead of a file, with which the target would wait for the partition.
 cairn-target serve --listen "$FABRIC_ADDR" --provider verbs --pkey 0x8001 --export mem:1MiB \
     2> "$OUT/refused.txt" || code=$?
 assert_eq "exit code of the target" 1 "$code"

@@ -1,15 +1,14 @@
 #!/bin/bash
-# A frozen file system and a suspended disk hold one host's I/O: another host notices nothing, and nothing is lost.
+# A frozen file system and a suspended disk hold one host's I/O: no other host is affected, and no data is lost.
 # vm: programs=cairn-target disk=384M timeout=400
 #
-# Both hosts are the kernel's, by names and subsystems of their own. The target has one reactor, which
-# serves both.
+# Both hosts are the kernel's, with different names and subsystems. The target's only reactor serves both.
 
 BYSTANDER_NQN=$NQN-bystander
-# The disk is held for longer than the bystander's KATO.
+# KATO of the bystander, and the longer time for which the disk is held, in seconds.
 KATO_S=5
 HELD_S=10
-# Seconds that a disk may keep a command before the target logs it.
+# Time in seconds after which the target logs a command that is still at the disk.
 DEADLINE_S=3
 MOUNT=/mnt/frozen
 
@@ -48,7 +47,7 @@ block_size = 4096
 END
 }
 
-# connect_as NAME NUMBER NQN [OPTION...]: a host of that name.
+# connect_as NAME NUMBER NQN [OPTION...]: Connects as the host NAME.
 connect_as() {
     local name=$1 number=$2 nqn=$3
     shift 3
@@ -56,15 +55,15 @@ connect_as() {
         --hostid "00000000-0000-4000-8000-00000000000$number" "$@"
 }
 
-# ios_of DEVICE: reads and writes that have ended.
+# ios_of DEVICE: Prints the number of completed reads and writes.
 ios_of() { awk '{ print $1 + $5 }' "/sys/block/${1##*/}/stat"; }
 ios_reach() { [ "$(ios_of "$1")" -ge "$2" ]; }
 writes_of() { awk '{ print $5 }' "/sys/block/${1##*/}/stat"; }
 writes_move() { [ "$(writes_of "$1")" -gt "$2" ]; }
 
-# in_flight DEVICE: writes that have not, and flushes: a job that waits for one has no write under way.
+# in_flight DEVICE: Prints the number of outstanding writes and flushes.
 in_flight() { awk '{ print $2 }' "/sys/block/${1##*/}/inflight"; }
-# Some are under way, and for a second none has ended.
+# writes_wait DEVICE: Succeeds if writes are outstanding and none completes within a second.
 writes_wait() {
     local ended
     ended=$(writes_of "$1")
@@ -72,7 +71,8 @@ writes_wait() {
     [ "$(in_flight "$1")" -ge 1 ] && [ "$(writes_of "$1")" -eq "$ended" ]
 }
 
-# watch_bystander SECONDS: its I/O goes on; the longest time without any, in milliseconds.
+# watch_bystander SECONDS: Checks that the bystander's I/O continues, and prints the longest time without I/O in
+# milliseconds.
 watch_bystander() {
     local end=$((SECONDS + $1)) seen done now last longest=0
     seen=$(ios_of "$bystander")
@@ -88,10 +88,10 @@ watch_bystander() {
     echo "$longest"
 }
 
-# held_is_reported NSID: the target's log names the command that its disk keeps.
+# held_is_reported NSID: Succeeds if the target's log reports a late command of the namespace.
 held_is_reported() { grep "has not answered a command in time" "$TARGET_LOG" | grep -q "nsid=$1 "; }
 
-# hold NSID DEVICE HOLD... -- RELEASE...: the disk under that namespace is held, and released.
+# hold NSID DEVICE HOLD... -- RELEASE...: Holds the disk below the namespace during I/O, and releases it.
 hold() {
     local nsid=$1 device=$2 hold=() gap before writer
     shift 2
@@ -124,12 +124,12 @@ setup_rxe_and_cable
 modprobe -a dm_mod ext4
 dmsetup create below --noudevsync --uuid cairn-below --table "0 393216 linear /dev/vdb 0"
 dmsetup create held --noudevsync --uuid cairn-held --table "0 393216 linear /dev/vdb 393216"
-# There is no udevd to make their nodes.
+# mknodes creates the device nodes, because the guest has no udevd.
 dmsetup mknodes
 mkfs.ext4 -q -F /dev/mapper/below
 mkdir -p "$MOUNT"
 mount /dev/mapper/below "$MOUNT"
-# Its blocks are there, so that a write is submitted, not handed to a worker of the kernel's.
+# All blocks are allocated, so that writes are submitted directly instead of by a kernel worker.
 dd if=/dev/zero of="$MOUNT/disk" bs=1M count=64 oflag=direct status=none
 bystander_file=$(make_backing_file bystander 64M)
 use_soft_target
@@ -144,8 +144,8 @@ on_file=$(namespace_device 1)
 on_dm=$(namespace_device 2)
 bystander=$(NQN=$BYSTANDER_NQN namespace_device 1)
 bystander_ctrl=$(NQN=$BYSTANDER_NQN controllers)
-# One job without an end, whose blocks are verified soon after they are written. One command at a time,
-# else rxe itself may end the connection on a busy machine: docs/vm-lab.md, traps.
+# fio runs until killed, and verifies blocks soon after writing them. The depth is 1, because rxe itself may end the
+# connection on a busy machine otherwise: docs/vm-lab.md, traps.
 fio --name=bystander --filename="$bystander" --ioengine=libaio --direct=1 --rw=randrw --bs=4k \
     --iodepth=1 --size=32m --time_based --runtime=3600 --verify=crc32c --verify_fatal=1 \
     --verify_backlog=64 --eta=never --output="$OUT/fio-bystander.log" &

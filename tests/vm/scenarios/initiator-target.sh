@@ -1,19 +1,19 @@
 #!/bin/bash
-# cairn-initiator uses cairn-target: each by libibverbs over rxe, or by RoCE in user space.
+# cairn-initiator with cairn-target: both by libibverbs over rxe or by RoCE in user space.
 # vm: programs=cairn-target,cairn-initiator timeout=300
 
-# Where the host runs, and by what.
+# Command prefix for the host's network namespace, and the host's provider.
 HOST_PREFIX=()
 HOST_PROVIDER=verbs
 
-# initiator COMMAND ADDR [OPTION...]
+# initiator COMMAND ADDR [OPTION...]: Runs cairn-initiator with the selected provider.
 initiator() {
     local command=$1 address=$2
     shift 2
     "${HOST_PREFIX[@]}" cairn-initiator "$command" --provider "$HOST_PROVIDER" -a "$address" "$@"
 }
 
-# bench NAME ADDR [OPTION...]: a verified job, which must end well.
+# bench NAME ADDR [OPTION...]: Runs a verified job, which must succeed.
 bench() {
     local name=$1 log=$OUT/bench-$1
     shift
@@ -24,7 +24,7 @@ bench() {
     assert_contains "bench $name" ", 0 bad" "$(grep verified "$log.txt")"
 }
 
-# exchange NAME ADDR: discovery, identification, and data of all sizes.
+# exchange NAME ADDR: Tests discovery, identification, and data of all sizes.
 exchange() {
     initiator discover "$2" > "$OUT/$1-discover.txt"
     assert_contains "discovery by $1" "$NQN" "$(cat "$OUT/$1-discover.txt")"
@@ -65,10 +65,10 @@ cairn-initiator bench --provider verbs -a "$FABRIC_ADDR" -n "$NQN" --reconnect-d
     > "$OUT/bench-moved.txt" 2> "$log" &
 BENCH=$!
 packets_are() { [ "$(rxe_packets)" -ge "$1" ]; }
-# Its first connection is not made again: it is to be under way.
+# The host does not repeat a failed first connection, so I/O must run before the MAC changes.
 wait_for 30 "its I/O" packets_are $(($(rxe_packets) + 1000))
 ip -n "$SOFT_NETNS" link set cable1 address 02:00:00:00:77:01
-# Linux does not announce it by itself (arp_notify).
+# Linux does not announce a changed MAC address by default (arp_notify).
 ip neigh replace "$FABRIC_ADDR" lladdr 02:00:00:00:77:01 dev cable0 nud reachable
 has_said() { grep -q "$1" "$log"; }
 wait_for 30 "the host to lose its connection" has_said "connection lost"

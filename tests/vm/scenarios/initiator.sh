@@ -2,7 +2,7 @@
 # cairn-initiator uses the kernel's target: by libibverbs over rxe, and by RoCE in user space.
 # vm: programs=cairn-initiator examples=responder timeout=600
 
-# initiator COMMAND [OPTION...]: by the provider at hand, from where it is at home.
+# initiator COMMAND [OPTION...]: Runs cairn-initiator with the selected provider, in its network namespace.
 initiator() {
     local command=$1
     shift
@@ -13,7 +13,7 @@ initiator() {
     fi
 }
 
-# bench NAME [OPTION...]: a verified job, which must end well.
+# bench NAME [OPTION...]: Runs a verified job, which must succeed.
 bench() {
     local name=$1 log=$OUT/bench-$PROVIDER-$1
     shift
@@ -26,12 +26,12 @@ bench() {
     say "ok: $(grep -oE '(read|write): IOPS=[^,]*, BW=[^ ]*' "$log.txt" | paste -sd ' ')"
 }
 
-# keys FILE: the keys of a JSON document, one path a line; of lists, those of the first element.
+# keys FILE: Prints the keys of a JSON document, one path a line; for lists, those of the first element.
 keys() {
     jq -r '[paths | map(if type == "number" then "0" else . end) | join("/")] | unique | .[]' "$1"
 }
 
-# same WHAT COMMAND FILE FILE: what the command makes of both files is the same.
+# same WHAT COMMAND FILE FILE: Checks that COMMAND prints the same for both files.
 same() {
     diff <($2 "$3") <($2 "$4") || fail "$1 differs as shown above"
     say "ok: $1"
@@ -39,14 +39,15 @@ same() {
 
 values() { jq -S 'del(.cntlid)' "$1"; }
 
-# bits FILE: each part of a field that -H explains, with its value. nvme-cli has temperatures as words alone.
+# bits FILE: Prints each part of a field that -H explains, with its value. Temperatures are excluded, because
+# nvme-cli prints only words.
 bits() {
     awk '/^[a-z0-9]+ *:/ { field = $1 }
         /^ *\[[0-9]+:[0-9]+\] *:/ && $3 ~ /^(0|0x[0-9a-f]+)$/ { print field $1, $3 }' "$1" | sort
 }
 
-# same_bits WHAT FILE FILE COUNT: parts that both programs show, at least so many, have the same value. How they split
-# a field may differ.
+# same_bits WHAT FILE FILE COUNT: Checks that at least COUNT parts are printed by both programs, with equal values.
+# The programs may split a field differently.
 same_bits() {
     local both
     both=$(join <(bits "$2") <(bits "$3"))
@@ -83,7 +84,7 @@ for PROVIDER in verbs soft; do
     for what in discover id-ctrl id-ns smart error; do
         same "the keys of $what" keys "/tmp/$what.nvme" "/tmp/$what.ours"
     done
-    # All but CNTLID, which each connection has its own of.
+    # CNTLID is excluded, because it differs between connections.
     same "Identify Namespace" values /tmp/id-ns.nvme /tmp/id-ns.ours
     same "Identify Controller" values /tmp/id-ctrl.nvme /tmp/id-ctrl.ours
     initiator id-ctrl -n "$NQN" -H > /tmp/id-ctrl-bits.ours

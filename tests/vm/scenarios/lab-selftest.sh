@@ -1,8 +1,8 @@
 #!/bin/bash
-# The judge itself works: the kernel's own target over rxe is discovered, connected, read, written.
+# Check of the lab itself: the kernel's target over rxe is discovered, connected, read and written.
 # vm: timeout=120
 #
-# No part of Cairn runs here. If this fails, look for the fault in the lab.
+# Cairn is not used here. A failure means a fault of the lab.
 
 step "The kernel's own target, nvmet-rdma, on soft-RoCE"
 setup_rxe
@@ -39,7 +39,7 @@ assert_fails "a failing command ends its shell" bash -c \
 
 
 step "Nothing is not a success"
-# fails_in_shell WHAT COMMAND: the line, run as a scenario of its own, fails.
+# fails_in_shell WHAT COMMAND: Checks that COMMAND fails as a scenario.
 fails_in_shell() { assert_fails "$1" bash -c ". $LIB/scenario.sh; begin_scenario; $2; end_scenario"; }
 fails_in_shell "JSON of a program that prints nothing" 'assert_json x ". | true" "$(true)"'
 fails_in_shell "JSON of a program that fails" 'assert_json x ". | true" "$(false)"'
@@ -61,7 +61,8 @@ assert_json "one value that holds" '.a == 1' '{"a": 1}'
 assert_empty "lines of a program that prints none" true
 
 step "Complaints of the kernel's host"
-# passes_beside LINE: whether the kernel's log may have it beside namespaces that come and go at NSIDs 3 and 30.
+# passes_beside LINE: Succeeds if the line is permitted in the kernel's log while namespaces come and go at NSIDs 3
+# and 30.
 passes_beside() {
     LINE=$1 bash -c ". $LIB/scenario.sh; begin_scenario; mark_kernel_log; FLEETING_NSIDS='3|30'
         echo \"<4>\$LINE\" > /dev/kmsg; assert_no_nvme_warnings; end_scenario"

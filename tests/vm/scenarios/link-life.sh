@@ -1,21 +1,21 @@
 #!/bin/bash
-# Ports go down and up, bonds are entered, fail over and are left: hosts carry on or come back, no target restarts.
+# Links go down and up, and interfaces join, fail over in and leave bonds: hosts recover without a target restart.
 # vm: programs=cairn-target,cairn-initiator timeout=400
 #
-# First the target is in user space, in a namespace of its own at the far end of two cables, and the
-# kernel's host is here, its rxe on a bridge of both cables. Then it is the other way round: the target
-# uses rxe by libibverbs, and the host is in user space. It has to be: the kernel's host deletes its
-# controllers when its device goes, and rxe is of the first namespace alone.
+# In the first part the target is in user space in another network namespace, connected by two cables, and the
+# kernel's host is here, its rxe on a bridge of both cables. In the second part the target uses rxe by libibverbs,
+# and the host is in user space, because the kernel's host deletes its controllers when its device is removed, and
+# rxe exists only in the first namespace.
 #
-# What adapters do with a bond (RoCE LAG) is done by hand for rxe: the port's device goes, its netdev is
-# enslaved, and the bond gets a device of its own.
+# Adapters support bonds in hardware (RoCE LAG). For rxe the script does the same: it removes the port's device,
+# adds the interface to the bond, and creates a device on the bond.
 
 TARGET_ADDR=$HOST_ADDR
 TARGET_ADDR6=fd77::2
 SOFT_IP="ip -n $SOFT_NETNS"
 BENCH_LOG=$OUT/bench.log
 
-# lay_switch IP ADDRESS PORT PORT: both cables of one side end in a bridge, which has the address.
+# lay_switch IP ADDRESS PORT PORT: Connects both ports of a side to a bridge with the address.
 lay_switch() {
     local ip=$1 address=$2 port
     shift 2
@@ -27,7 +27,7 @@ lay_switch() {
     $ip addr add "$address/24" dev switch
 }
 
-# enter_bond IP ADDRESS PORT PORT [OPTION...]: the address moves from the first port to a bond of both.
+# enter_bond IP ADDRESS PORT PORT [OPTION...]: Moves the address from the first port to a new bond of both ports.
 enter_bond() {
     local ip=$1 address=$2 ports="$3 $4" port
     $ip addr del "$address/24" dev "$3"
@@ -41,26 +41,28 @@ enter_bond() {
     $ip addr add "$address/24" dev bond0
 }
 
-# leave_bond IP ADDRESS PORT: the address moves back.
+# leave_bond IP ADDRESS PORT: Removes the bond and moves the address back to the port.
 leave_bond() {
     $1 link del bond0
     $1 link set "$3" mtu "$FABRIC_MTU" up
     $1 addr add "$2/24" dev "$3"
 }
 
-# active_port IP: by which the bond sends. active_is IP PORT: it is that one.
+# active_port IP: Prints the bond's active port.
+# active_is IP PORT: Succeeds if PORT is the active port.
 active_port() { $1 -d -j link show bond0 | jq -r '.[0].linkinfo.info_data.active_slave'; }
 active_is() { [ "$(active_port "$1")" = "$2" ]; }
 
-# port_is_up IP PORT: the bond has seen its carrier, so that it may become the active one.
+# port_is_up IP PORT: Succeeds if the bond has detected the port's carrier, so that the port may become active.
 port_is_up() {
     [ "$($1 -d -j link show "$2" | jq -r '.[0].linkinfo.info_slave_data.mii_status')" = UP ]
 }
 
-# switch_uses PORT: the bridge has seen its carrier, and forwards by it.
+# switch_uses PORT: Succeeds if the bridge forwards through the port.
 switch_uses() { bridge link show dev "$1" | grep -q "state forwarding"; }
 
-# What the kernel's host has read and written. io_goes_on: and reads and writes on, and rightly.
+# sectors_done: Prints the sectors read and written by the kernel's host.
+# io_goes_on: Checks that its verified I/O continues.
 sectors_done() { awk '{ print $3 + $7 }' "/sys/block/${DISK##*/}/stat"; }
 sectors_reach() { [ "$(sectors_done)" -ge "$1" ]; }
 io_goes_on() {
@@ -69,7 +71,7 @@ io_goes_on() {
 }
 reconnects() { count_in_kernel_news 'nvme.*[Rr]econnecting'; }
 
-# no_more_reconnects BEFORE: else both logs name the cause.
+# no_more_reconnects BEFORE: Checks the number of reconnects, and prints both logs if it changed.
 no_more_reconnects() {
     if [ "$(reconnects)" != "$1" ]; then
         kernel_news | grep -E 'nvme|rxe|bond0|switch' | grep -v requeuing | tail -n 40
@@ -78,14 +80,14 @@ no_more_reconnects() {
     assert_eq "reconnects" "$1" "$(reconnects)"
 }
 
-# heard TIMES TEXT: the target's log has it that often.
+# heard TIMES TEXT: Succeeds if the target's log has at least TIMES matching lines.
 heard() { [ "$(grep -cE -- "$2" "$TARGET_LOG")" -ge "$1" ]; }
 
-# The host in user space: how often it lost its connection.
+# losses: Prints how often the user-space host lost its connection.
 losses() { grep -c "connection lost" "$BENCH_LOG" || true; }
 has_lost() { [ "$(losses)" -ge "$1" ]; }
 
-# Packets reach rxe's device by hundreds: more than what is sent again to a queue pair that is gone.
+# packets_flow: Succeeds if rxe receives hundreds of packets, more than retransmissions to a closed queue pair.
 packets_flow() {
     local before
     before=$(rxe_packets "$DEVICE")
@@ -93,15 +95,15 @@ packets_flow() {
     [ "$(rxe_packets "$DEVICE")" -ge $((before + 100)) ]
 }
 
-# It has a connection for each one lost, and uses it. That it does is asked because it learns of the end
-# of a queue pair, or of a device that was made anew, only seconds later.
+# is_back: Succeeds if the host has reconnected after each loss and has traffic. It detects the end of a queue pair
+# or device only after some seconds.
 is_back() {
     mend_rxe
     [ "$(grep -c "connected again" "$BENCH_LOG" || true)" -eq "$(losses)" ] && packets_flow
 }
 LOST=0
 
-# bench_survives MORE: it loses its connection so often at least, has it again, and reads and writes on.
+# bench_survives MORE: Checks that the host loses its connection at least MORE times, reconnects, and continues.
 bench_survives() {
     wait_for 60 "the host to lose its connection" has_lost $((LOST + $1))
     wait_for 60 "the host to connect again" is_back
@@ -111,7 +113,7 @@ bench_survives() {
     say "ok: the benchmark goes on; connections lost so far: $LOST, devices made anew: $FIXED"
 }
 
-# discover ADDRESS [OPTION...]: the host in user space asks who is there.
+# discover ADDRESS [OPTION...]: Runs discovery from the user-space host.
 discover() {
     local address=$1
     shift
@@ -119,11 +121,11 @@ discover() {
         --provider soft -a "$address" "$@" > /dev/null
 }
 
-# The queue pair of rxe by which all connections begin and end. If the kernel refuses one of its packets
-# (there is no route; the veth was switched off this instant), it is broken for good.
+# gsi_broke: Succeeds if rxe's GSI queue pair, which all connections need, has failed. It fails permanently if the
+# kernel rejects one of its packets, for example without a route.
 gsi_broke() { [ "$(rdma -j resource show qp | jq -r '.[] | select(.type == "GSI") | .state')" = ERR ]; }
 
-# doctor_names_gsi: that is what the doctor says first, and it has the command that fixes it.
+# doctor_names_gsi: Checks that the doctor reports this first, and with the command that fixes it.
 doctor_names_gsi() {
     local code=0
     cairn-target doctor -o json --interval 0 > "$OUT/doctor.json" || code=$?
@@ -135,7 +137,8 @@ doctor_names_gsi() {
     cairn-target fabric | grep "queue pairs: .*GSI ERR" || fail "fabric does not show it"
 }
 
-# rxe_on NETDEV DEVICE. mend_rxe: makes it anew, if need be; the target finds the new one by itself.
+# rxe_on NETDEV DEVICE: Creates an rxe device.
+# mend_rxe: Creates the device again if its GSI queue pair has failed; the target uses the new one.
 rxe_on() {
     NETDEV=$1 DEVICE=$2
     rdma link add "$DEVICE" type rxe netdev "$NETDEV"
@@ -150,13 +153,13 @@ FIXED=0
 
 step "A target in user space on a port, the kernel's host on a bridge"
 setup_rxe_and_cable
-# Left to itself the module makes a bond0 of its own when it is loaded.
+# By default the module creates its own bond0 when loaded.
 modprobe bonding max_bonds=0
 remove_rxe
 ip link add cable2 type veth peer name cable3 netns "$SOFT_NETNS"
 in_soft_netns ip link set cable3 mtu "$FABRIC_MTU" up
-# A port without the address would answer ARP for it. The kernel's rdma_cm ends connections to an
-# address whose MAC changes (its event is UNREACHABLE, and nvme-rdma says "WR flushed").
+# arp_ignore: a port without the address would answer ARP requests for it. The kernel's rdma_cm ends connections to
+# an address whose MAC changes (event UNREACHABLE; nvme-rdma logs "WR flushed").
 sysctl -qw net.ipv4.conf.all.arp_ignore=1
 in_soft_netns sysctl -qw net.ipv4.conf.all.arp_ignore=1
 ip addr flush dev cable0
@@ -168,8 +171,8 @@ mark_kernel_log
 nvme_connect --reconnect-delay=1
 wait_for 20 "namespace 1" namespace_device 1
 DISK=$(namespace_device 1)
-# One command at a time: rxe (6.12) carries out a registration again when it sends again what was posted
-# before it, finds the region in use, and ends its queue pair.
+# The depth is 1: on a retransmission, rxe (6.12) executes a memory registration again, finds the region in use, and
+# ends its queue pair.
 start_verified_io "$DISK" --iodepth=1
 io_goes_on
 
@@ -241,7 +244,7 @@ ip netns exec "$SOFT_NETNS" cairn-initiator bench --provider soft -a "$TARGET_AD
     --time_based --runtime=3600 --destroy-data --eta=never > "$OUT/bench.txt" 2> "$BENCH_LOG" &
 BENCH=$!
 wait_for 60 "its queues" heard 2 " connected .*subsystem=\"$NQN\""
-# A host whose first connection is lost before it has the answer to Connect ends with an error.
+# The host exits with an error if its first connection is lost before Connect completes.
 wait_for 60 "its reads and writes" packets_flow
 downs=$(count_in_target_log "port 1 is down")
 in_soft_netns ip link set cable1 down
@@ -252,7 +255,7 @@ bench_survives 1
 
 step "The port is set down under I/O, and up again"
 PORT=4421 start_nvmet "$TARGET_ADDR"
-# From an address of its own: the other one's UDP port is taken by the benchmark.
+# The witness has its own address, because the benchmark occupies the UDP port of the other one.
 in_soft_netns ip addr add 192.168.77.3/24 dev switch
 witness=(discover "$TARGET_ADDR" -s 4421 --host-traddr 192.168.77.3)
 "${witness[@]}"
@@ -277,7 +280,7 @@ assert_eq "the active port" cable0 "$(active_port ip)"
 ip link set bond0 type bond active_slave cable2
 assert_eq "the active port" cable2 "$(active_port ip)"
 sleep 2
-# It goes unnoticed, unless the bond drops a packet of rxe at this moment, which ends the queue pair.
+# The host does not notice the failover, unless the bond drops a packet of rxe, which ends the queue pair.
 bench_survives 0
 
 step "It leaves the bond, and enters one whose MAC is that of the port in use"
@@ -295,7 +298,7 @@ before=$(cat /sys/class/net/bond0/address)
 ip link set bond0 type bond active_slave cable2
 [ "$(cat /sys/class/net/bond0/address)" != "$before" ] || fail "the bond kept its MAC"
 wait_for 20 "the listener to hear of it" heard 1 "listener down.*the address has moved to another RDMA device"
-# Queue pairs receive an error, too, unless a packet that the bond dropped has ended them before.
+# Queue pairs receive an error, unless a dropped packet has ended them before.
 bench_survives 1
 grep -oE 'qid=. reason="the (local address moved|transport gave up)' "$TARGET_LOG" | tail -n 2 || true
 

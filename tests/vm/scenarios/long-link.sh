@@ -1,15 +1,15 @@
 #!/bin/bash
-# A link with 100 ms of delay that loses packets: RoCE in user space beside the kernel's NVMe over TCP on it.
+# Link with 100 ms of delay and packet loss: user-space RoCE compared with NVMe over TCP of the kernel.
 # vm: programs=cairn-target,cairn-initiator timeout=900 by-name
 
-# Each job runs by both in turn, on the same link, so whatever else the machine does meets both alike.
+# Each job runs over both transports alternately, so that other load on the machine affects both alike.
 # cargo xtask vm long-link --set NAME=VALUE:
-#   LINK_DELAY, LINK_LOSS  of one way, as netem takes them
-#   LINK_SECONDS           how long a run is
+#   LINK_DELAY, LINK_LOSS  delay and loss in each direction, in the syntax of netem
+#   LINK_SECONDS           seconds of a run
 DELAY=${LINK_DELAY:-50ms}
 LOSS=${LINK_LOSS:-0.1%}
 SECONDS_EACH=${LINK_SECONDS:-15}
-# NAME RW BS IODEPTH
+# Jobs: NAME RW BS IODEPTH.
 JOBS=(
     "randread-4k-qd32 randread 4k 32"
     "randwrite-4k-qd32 randwrite 4k 32"
@@ -19,8 +19,9 @@ JOBS=(
     "write-128k-qd32 write 128k 32"
 )
 
-# impair NETWORK_CARD IFB [PREFIX...]: delay and loss of what comes in by it. netem works on what leaves,
-# hence a detour. It sees packets as they are on the wire: cards here would hand over many as one.
+# impair NETWORK_CARD IFB [PREFIX...]: Delays and drops received packets. netem affects only sent packets, so
+# received ones pass through an IFB device. Offloads are off, because an interface would deliver several packets as
+# one.
 impair() {
     local card=$1 detour=$2
     shift 2
@@ -32,7 +33,7 @@ impair() {
     "$@" tc filter add dev "$card" ingress matchall action mirred egress redirect dev "$detour"
 }
 
-# start_nvmet_tcp: the kernel's target by TCP, in the namespace at the far end of the cable.
+# start_nvmet_tcp: Starts the kernel's TCP target in the namespace at the far end of the cable.
 start_nvmet_tcp() {
     mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
     mkdir "$NVMET/subsystems/$NQN" "$NVMET/subsystems/$NQN/namespaces/1"
@@ -44,11 +45,12 @@ start_nvmet_tcp() {
     echo ipv4 > "$NVMET/ports/1/addr_adrfam"
     echo "$FABRIC_ADDR" > "$NVMET/ports/1/addr_traddr"
     echo 4421 > "$NVMET/ports/1/addr_trsvcid"
-    # Its socket is of the namespace of the process that opens the port; configfs is not mounted there.
+    # The listening socket belongs to the network namespace of the process that opens the port. configfs is not
+    # mounted there.
     nsenter --net="/run/netns/$SOFT_NETNS" ln -s "$NVMET/subsystems/$NQN" "$NVMET/ports/1/subsystems/$NQN"
 }
 
-# by_tcp NAME RW BS IODEPTH: MiB/s.
+# by_tcp NAME RW BS IODEPTH: Prints MiB/s.
 by_tcp() {
     local report=$OUT/tcp-$1.json
     fio --name="$1" --filename="$DISK" --ioengine=libaio --direct=1 --rw="$2" --bs="$3" \
@@ -57,7 +59,7 @@ by_tcp() {
     jq '.jobs[0] | (.read.bw_bytes + .write.bw_bytes) / 1048576' "$report"
 }
 
-# by_roce NAME RW BS IODEPTH: MiB/s.
+# by_roce NAME RW BS IODEPTH: Prints MiB/s.
 by_roce() {
     local report=$OUT/roce-$1.json
     cairn-initiator bench --provider soft -a "$FABRIC_ADDR" -w "$HOST_ADDR" -n "$NQN" --destroy-data \

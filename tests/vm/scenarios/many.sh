@@ -1,15 +1,14 @@
 #!/bin/bash
-# Eight hosts at once, then a hundred connects: memory and queue pairs return to where they were.
+# Eight concurrent hosts, then a hundred connects: memory and queue pairs return to their former level.
 # vm: programs=cairn-target timeout=480 mem=3G
 
 HOSTS=8
 CYCLES=100
-# What an allocator may keep of a hundred connections. One leaked admin queue alone has more.
+# Memory in KiB that an allocator may keep of a hundred connections, less than one leaked admin queue.
 RSS_TOLERANCE_KIB=2048
 
-# connect_host HOST: the kernel is asked without nvme-cli, which reads the sysfs of all controllers first. Beside
-# others it takes one that is made in that moment for its own: it then says "already connected", again and again on
-# a busy machine, and never asks the kernel.
+# connect_host HOST: Connects through /dev/nvme-fabrics. nvme-cli first reads all controllers from sysfs, and may
+# mistake one that another process is creating for its own ("already connected").
 connect_host() {
     local kernel answer host="hostnqn=nqn.2026-11.io.cairn:host$1,hostid=00000000-0000-4000-8000-00000000000$1"
     exec {kernel}<>/dev/nvme-fabrics
@@ -52,7 +51,7 @@ cntlids=$(controllers | while read -r ctrl; do cat "/sys/class/nvme/$ctrl/cntlid
 assert_eq "different controller ids" "$HOSTS" "$cntlids"
 say "$(count_queue_pairs) queue pairs, $(target_rss_kib) KiB resident"
 wait_for 20 "namespace 1" namespace_device 1
-# Let the kernel spread I/O over all of its paths to the disk, where it sees them as such.
+# Linux distributes I/O over all paths, if it detects them as paths to one disk.
 for policy in /sys/class/nvme-subsystem/nvme-subsys*/iopolicy; do
     [ ! -e "$policy" ] || echo round-robin > "$policy"
 done

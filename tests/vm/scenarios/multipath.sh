@@ -1,5 +1,5 @@
 #!/bin/bash
-# Two targets export one disk: Linux sees two paths, and the death of one costs no I/O an error.
+# Two targets export one disk: Linux uses two paths, and the loss of one causes no I/O error.
 # vm: main programs=cairn-target timeout=300
 
 OTHER_ADDR=192.168.77.3
@@ -7,7 +7,7 @@ OTHER_ADDR=192.168.77.3
 one_config() { write_path_config /tmp/one.toml "$FABRIC_ADDR" 1 1-100 "$1" "$disk"; }
 two_config() { write_path_config /tmp/two.toml "$OTHER_ADDR" 2 101-200 "$1" "$disk"; }
 
-# start_path NAME: the target of /tmp/NAME.toml; its process id is in /tmp/NAME.pid.
+# start_path NAME: Starts a target with /tmp/NAME.toml, and writes its process ID to /tmp/NAME.pid.
 start_path() {
     TARGET_LOG=$OUT/target-$1.log
     TARGET_STDOUT=$OUT/target-$1.stdout
@@ -25,7 +25,7 @@ connect_path() {
     nvme connect -t rdma -a "$1" -s "$PORT" -n "$NQN" --reconnect-delay=2 --ctrl-loss-tmo=120
 }
 
-# path_to ADDRESS: the block device of that path, such as nvme0c1n1.
+# path_to ADDRESS: Prints the block device of a path, such as nvme0c1n1.
 path_to() {
     local dir
     for dir in /sys/block/nvme*c*n*; do
@@ -37,16 +37,16 @@ path_to() {
     return 1
 }
 
-# state_is ADDRESS STATE: the ANA state, as the kernel knows it.
+# state_is ADDRESS STATE: Checks the kernel's ANA state of a path.
 state_is() {
     local path
     path=$(path_to "$1") && [ "$(cat "/sys/block/$path/ana_state")" = "$2" ]
 }
 
-# Writes that came by a path so far. Path devices count nothing unless they are asked to.
+# writes_by ADDRESS: Prints the number of writes over a path. Path devices count them only with iostats enabled.
 writes_by() { awk '{ print $5 }' "/sys/block/$(path_to "$1")/stat"; }
 
-# I/O goes by the path to $1 and not by the one to $2.
+# io_goes_by HERE THERE: Succeeds if I/O uses only the path to HERE.
 io_goes_by() {
     local here there
     here=$(writes_by "$1")
@@ -55,7 +55,7 @@ io_goes_by() {
     [ "$(writes_by "$1")" -gt "$here" ] && [ "$(writes_by "$2")" -eq "$there" ]
 }
 
-# live_path ADDRESS: whether the controller of that path is live.
+# live_path ADDRESS: Succeeds if the controller of the path is live.
 live_path() {
     local path
     path=$(path_to "$1") && [ "$(cat "/sys/block/$path/device/state")" = live ]

@@ -1,12 +1,12 @@
 #!/bin/bash
-# Our host by two paths to the kernel's own target: ANA states and lost paths cost no I/O an error.
+# Cairn's host with two paths to the kernel's target: ANA changes and lost paths cause no I/O error.
 # vm: programs=cairn-multipath-load timeout=240
 
 OTHER_ADDR=192.168.77.4
 NVMET=/sys/kernel/config/nvmet
 SAID=$OUT/load.txt
 
-# add_port NUMBER ADDRESS: the subsystem by one more way.
+# add_port NUMBER ADDRESS: Adds a port to the subsystem.
 add_port() {
     mkdir "$NVMET/ports/$1"
     echo rdma > "$NVMET/ports/$1/addr_trtype"
@@ -17,17 +17,17 @@ add_port() {
 }
 
 open_port() { ln -s "$NVMET/subsystems/$NQN" "$NVMET/ports/$1/subsystems/"; }
-# Ends the connections that came by it, too.
+# close_port NUMBER: Removes the subsystem from the port, which ends the port's connections.
 close_port() { rm "$NVMET/ports/$1/subsystems/$NQN"; }
 
 set_ana() { echo "$2" > "$NVMET/ports/$1/ana_groups/1/ana_state"; }
 
-# path_does ADDRESS PATTERN: what was last said of a path.
+# path_does ADDRESS PATTERN: Checks the last output line about a path.
 path_does() { grep "^$1 " "$SAID" | tail -n 1 | grep -qE "$2"; }
 
 load_runs() { kill -0 "$LOAD" 2>/dev/null || fail "the I/O has failed: $(tail -n 5 "$OUT/load.err")"; }
 
-# io_by ADDRESS NOT_BY: I/O goes by the one path alone.
+# io_by ADDRESS NOT_BY: Succeeds if I/O uses only the path to ADDRESS.
 io_by() { load_runs; path_does "$1" ': [1-9]' && path_does "$2" ': 0 '; }
 io_by_both() { load_runs; path_does "$HOST_ADDR" ': [1-9]' && path_does "$OTHER_ADDR" ': [1-9]'; }
 

@@ -1,19 +1,19 @@
 #!/bin/bash
-# Our host does not follow an NSID of the kernel's target to another disk, whatever changed before.
+# Cairn's host never writes to another disk that appears at its NSID, whatever changed before.
 # vm: programs=cairn-initiator timeout=240
 
 SAID=$OUT/bench
 
-# writes DISK: write requests that a disk has completed.
+# writes DISK: Prints the number of completed writes of a disk.
 writes() { awk '{ print $5 }' "/sys/block/$1/stat"; }
 
-# goes_on COUNT: the benchmark runs, and the first disk has more writes than that.
+# goes_on COUNT: Checks that the benchmark runs, and succeeds if the first disk has more than COUNT writes.
 goes_on() {
     kill -0 "$BENCH" 2>/dev/null || fail "the benchmark has ended: $(tail -n 5 "$SAID.log")"
     [ "$(writes nullb0)" -gt "$1" ]
 }
 
-# add_namespace NSID DISK: with a UUID of its own.
+# add_namespace NSID DISK: Adds a namespace, with a new UUID.
 add_namespace() {
     mkdir "$NVMET/subsystems/$NQN/namespaces/$1"
     echo "/dev/$2" > "$NVMET/subsystems/$NQN/namespaces/$1/device_path"
@@ -49,7 +49,7 @@ wait_for 40 "the end of the benchmark" has_ended
 if wait "$BENCH"; then
     fail "the benchmark reports a success"
 fi
-# nvmet answers commands with Internal Path Error while it disables a namespace, and sends the event afterwards.
+# While nvmet disables a namespace, it fails commands with Internal Path Error; the event follows later.
 grep -Eq 'namespace|: Internal Path Error \(3/00h\)\)' "$SAID.txt" "$SAID.log" || fail "the benchmark's error names neither: $(cat "$SAID.txt")"
 [ "$(writes nullb1)" = 0 ] || fail "the other disk has $(writes nullb1) writes"
 say "ok: nothing was written to the other disk"

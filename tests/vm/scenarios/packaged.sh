@@ -1,8 +1,9 @@
 #!/bin/bash
-# The .deb under systemd: apt installs it, SPDK's client builds the export, a reboot and an upgrade keep it, a purge leaves nothing.
+# The .deb under systemd: apt installs it, SPDK's client builds the export, reboot and upgrade keep it, purge
+# removes it.
 # vm: systemd packages spdk-client programs=cairn-target,cairn-initiator disk=256M nvme=512 timeout=900
 #
-# CLIENTS, 20 if not set, is how many add and remove namespaces at once.
+# CLIENTS is the number of clients that concurrently add and remove namespaces, by default 20.
 
 CLIENTS=${CLIENTS:-20}
 CONFIG=/etc/cairn/target.toml
@@ -13,7 +14,7 @@ mkdir -p /etc/nvme
 [ -s /etc/nvme/hostnqn ] || nvme gen-hostnqn > /etc/nvme/hostnqn
 HOST_NQN=$(cat /etc/nvme/hostnqn)
 
-# Everything on the root disk but what apt, the journal and systemd keep for themselves.
+# list_files: Prints all files on the root disk except those of apt, the journal and systemd.
 list_files() {
     find / -xdev \( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache -o -path /var/log \
         -o -path /var/lib/systemd -o -path /srv -o -path /cairn -o -path '/tmp/*' -o -path '/var/tmp/*' \
@@ -36,12 +37,12 @@ connect_host() {
     wait_for 60 "namespace 2" namespace_device 2
 }
 
-# /dev/ng0n1, once no host is connected.
+# drive_name: Prints /dev/ng0n1. No host may be connected.
 drive_name() { compgen -G '/dev/ng*n1'; }
 
 checksum_of() { dd if="$(namespace_device "$1")" bs=1M count=8 iflag=direct status=none | sha256sum; }
 
-# What SPDK's administrators type, and the requests that this makes.
+# build_export: Builds the export with commands of rpc.py, or the requests that they send.
 build_export() {
     local listen path nsid=1
     listen=$(jq -n --arg at "$FABRIC_ADDR" --arg port "$PORT" \
@@ -84,7 +85,7 @@ first_boot() {
     cat "$CONFIG"
     assert_unit "is" is-active active
     assert_unit "starts at boot" is-enabled enabled
-    # A threshold is in tenths.
+    # The threshold is in tenths.
     systemd-analyze security --threshold=20 --no-pager "$UNIT" | tail -1
     assert_eq "the target's user" cairn "$(ps -o user= -p "$(main_pid)")"
 
@@ -100,7 +101,7 @@ first_boot() {
     reboot_guest
 }
 
-# Each client adds a namespace and removes it again.
+# come_and_go: Runs clients that each add a namespace and remove it again.
 come_and_go() {
     local client clients=() nsid
     for client in $(seq "$CLIENTS"); do

@@ -1,16 +1,15 @@
 #!/bin/bash
-# NVMe drives past the block layer: every command, verified I/O, the drive's own errors, a drive that is pulled out.
+# NVMe drives by passthrough: every command, verified I/O, the drive's own errors, and removal of the drive.
 # vm: programs=cairn-target tests=cairn-disk examples=cairn-bench-disk nvme=512,4096,metadata,zoned,read-only timeout=300
 #
-# The drive is QEMU's, with a namespace for each kind. Target and host are one machine: a host that
-# sees a namespace of the same names twice refuses the second, so those that it connects to have a
-# uuid of their own.
+# QEMU emulates the drive, with a namespace of each kind. Target and host are one machine, and Linux rejects a
+# second namespace with the same identifiers, so exported namespaces get other UUIDs.
 
 UUID_OF_1=11111111-1111-4111-8111-111111111111
 UUID_OF_2=22222222-2222-4222-8222-222222222222
 UUID_OF_5=55555555-5555-4555-8555-555555555555
 
-# nvme_status COMMAND...: the status field that the controller answered, 0 for success.
+# nvme_status COMMAND...: Prints the status field of the completion, 0 for success.
 nvme_status() {
     local said
     if said=$(nvme "$@" 2>&1); then
@@ -21,14 +20,14 @@ nvme_status() {
     fi
 }
 
-# refused PATH WORDS: it is not exported, and the log says why.
+# refused PATH WORDS: Checks that the target rejects the path with this reason.
 refused() {
     write_config /tmp/refused.toml "1 $1"
     cairn-target check /tmp/refused.toml > /tmp/refused.log 2>&1 || true
     assert_contains "why $1 is refused" "$2" "$(cat /tmp/refused.log)"
 }
 
-# name_of NSID: 0n1, of /dev/ng0n1 and /dev/nvme0n1. The kernel counts them as it finds them.
+# name_of NSID: Prints 0n1 for /dev/ng0n1 and /dev/nvme0n1. The kernel numbers namespaces in order of detection.
 name_of() {
     local dir
     for dir in /sys/block/nvme0n*; do
@@ -42,7 +41,7 @@ name_of() {
 all_named() { name_of 1 && name_of 2 && name_of 3 && name_of 4 && name_of 5; } > /dev/null
 drive_gone() { ! name_of 1; }
 
-# pull_out: the drive, while a host writes to it.
+# pull_out: Removes the drive while a host writes to it.
 pull_out() {
     local pci writer
     pci=$(readlink -f /sys/class/nvme/nvme0/device)
@@ -59,7 +58,7 @@ pull_out() {
     stop_target
 }
 
-# drive_interrupts: those of its I/O queues so far.
+# drive_interrupts: Prints the number of interrupts of the drive's I/O queues so far.
 drive_interrupts() {
     awk '/nvme[0-9]+q[1-9]/ { for (i = 2; i <= NF && $i ~ /^[0-9]+$/; i++) sum += $i } END { print sum + 0 }' /proc/interrupts
 }
@@ -137,7 +136,7 @@ assert_eq "failures of the drive, of which that is none" 0 "$(count_in_target_lo
 
 step "A namespace whose writes fail: the host gets the drive's status"
 assert_eq "a read" 0 "$(nvme_status read "$broken" -s 0 -c 0 -z 4096 -d /tmp/read)"
-# Write Fault: so says the drive, as its own log line shows.
+# The drive fails the write with Write Fault, which the target logs as the drive's status.
 assert_eq "a write" 0x280 "$(nvme_status write "$broken" -s 0 -c 0 -z 4096 -d /tmp/pattern)"
 assert_contains "the target's log" "the drive's status" "$(cat "$TARGET_LOG")"
 
@@ -165,7 +164,7 @@ show env CAIRN_TEST_POLLED=1 CAIRN_TEST_DRIVES="/dev/ng$(name_of 1),/dev/ng$(nam
     --ignored --exact backend::conformance::drives::drives_past_the_block_layer
 
 step "A process that is stopped while its drive is polled, for longer than a command may take: nothing is reset"
-# Seconds that a command may take from now on. What has not ended by then Linux looks for itself.
+# Timeout of new commands in seconds, after which Linux polls for their completion.
 echo 4 > /sys/module/nvme_core/parameters/io_timeout
 mark_kernel_log
 cairn-bench-disk --poll-drives --filename "/dev/ng$(name_of 1)" --rw randwrite --iodepth 128 --runtime-ms 8000 > "$OUT/stopped.json" &

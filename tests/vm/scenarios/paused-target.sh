@@ -1,23 +1,23 @@
 #!/bin/bash
-# A target is stopped for longer than KATO while another takes over the disk: nothing it had received lands when it goes on.
+# A target stops for longer than KATO while another takes over the disk: nothing it had received is written later.
 # vm: programs=cairn-target disk=48M timeout=240
 #
-# One disk is a block device, where the reactor itself submits each write. The other one is a file on NFS,
-# where threads of the target do.
+# One disk is a block device, to which reactors submit writes. The other is a file on NFS, which threads of the
+# target write.
 
 OTHER_ADDR=192.168.77.3
 DISK=/dev/vdb
-# Without it the disk would have no name of its own.
+# Without a configured UUID, the disk would have no identity.
 UUID='uuid="00000000-0000-4000-8000-00000000fa17"'
-# The folder of the NFS server, and where it is mounted.
+# Folder of the NFS server, and its mount point.
 NFS_FOLDER=/srv/exported
 NFS_MOUNT=/mnt/nfs
 NFS_UUID='uuid="00000000-0000-4000-8000-00000000fa18"'
 KATO_S=5
-# For longer than KATO, and longer than the kernel's host takes to fail over.
+# Stop time in seconds, longer than KATO and than the failover of the kernel's host.
 STOPPED_S=9
 
-# start_path NAME: the target of /tmp/NAME.toml; its process id is in PID_OF.
+# start_path NAME: Starts a target with /tmp/NAME.toml, and stores its process ID in PID_OF.
 declare -A PID_OF
 start_path() {
     TARGET_LOG=$OUT/target-$1.log
@@ -31,7 +31,7 @@ connect_path() {
         --reconnect-delay=1 --ctrl-loss-tmo=120
 }
 
-# state_of ADDRESS: of the controller there.
+# state_of ADDRESS: Prints the state of the controller at ADDRESS.
 state_of() {
     local dir
     for dir in /sys/class/nvme/nvme*; do
@@ -41,7 +41,7 @@ state_of() {
 path_is() { [ "$(state_of "$1")" = "$2" ]; }
 path_is_not() { ! path_is "$@"; }
 
-# copy_disk DISK FILE: all blocks; of a device past the page cache.
+# copy_disk DISK FILE: Copies all blocks, bypassing the page cache for devices.
 copy_disk() {
     case $1 in
     /dev/*) dd if="$1" of="$2" bs=1M iflag=direct status=none ;;
@@ -49,19 +49,20 @@ copy_disk() {
     esac
 }
 
-# blocks_that_differ FILE FILE: of the second one, and how they begin: what a late write brought says so.
+# blocks_that_differ FILE FILE: Prints the numbers of different blocks, and the first bytes in the second file,
+# which identify late writes.
 blocks_that_differ() {
     cmp -l "$1" "$2" | awk '{ print int(($1 - 1) / 4096) }' | uniq | while read -r block; do
         echo "$block ($(dd if="$2" bs=4k skip="$block" count=1 status=none | head -c 8 | tr -c '[:alnum:]' .))"
     done
 }
 
-# bytes_waiting: in the sockets of the target at FABRIC_ADDR.
+# bytes_waiting: Prints the number of bytes in socket buffers of the target at FABRIC_ADDR.
 bytes_waiting() {
     in_soft_netns ss -Hnua "src $FABRIC_ADDR" | awk '{ bytes += $2 } END { print bytes + 0 }'
 }
 
-# write_blocks DEVICE: one write each of the first blocks, in processes of their own, LATE.
+# write_blocks DEVICE: Writes each of the first LATE_BLOCKS blocks in its own process. The process IDs are in LATE.
 LATE_BLOCKS=24
 write_blocks() {
     local block
@@ -72,7 +73,8 @@ write_blocks() {
     done
 }
 
-# stop_and_take_over NAME DISK NSID MIB: target one stops under writes; its successor rewrites the whole disk.
+# stop_and_take_over NAME DISK NSID MIB: Stops target one during writes, and rewrites the whole disk through the
+# other target.
 stop_and_take_over() {
     local name=$1 disk=$2 size=$4m device stale before started write
     device=$(namespace_device "$3")
@@ -88,7 +90,7 @@ stop_and_take_over() {
     kill -STOP "${PID_OF[one]}"
     started=$SECONDS
     say "target one is stopped"
-    # A target that is quick has taken all of fio's writes out of its sockets. These it cannot take.
+    # A fast target may have received all writes of fio before it stopped, but cannot have received these.
     write_blocks "$device"
     wait_for 30 "the host to give it up" path_is_not "$FABRIC_ADDR" live
     before=$(writes_done "$device")
@@ -110,10 +112,10 @@ stop_and_take_over() {
     assert_empty "blocks of $disk that differ" blocks_that_differ /tmp/before /tmp/after
 }
 
-# writes_done DEVICE
+# writes_done DEVICE: Prints the number of completed writes.
 writes_done() { awk '{ print $5 }' "/sys/block/${1##*/}/stat"; }
 writes_reach() { [ "$(writes_done "$1")" -ge "$2" ]; }
-# workers_of PID: a worker without work stays for five seconds.
+# workers_of PID: Prints the number of worker threads. An idle worker ends after five seconds.
 workers_of() { cat "/proc/$1/task"/*/comm | grep -cx worker || true; }
 ana_is_optimized() {
     local dir
@@ -157,7 +159,7 @@ assert_ge "writes that they could hand over by io_submit" "$(cat /proc/sys/fs/ai
 
 step "By either path the host reads what it wrote"
 assert_eq "I/O errors" 0 "$(count_in_kernel_news 'I/O error|I/O Error')"
-# For the keep alive, or for the host's disconnect if that is read first: both wait for it.
+# The reason is either the keep alive timeout or the host's disconnect, depending on which is read first.
 grep "disconnected" "$OUT/target-one.log" | tail -n 2 | cut -c 1-200
 nvme_disconnect
 wait_for 30 "the controllers to go" no_controllers

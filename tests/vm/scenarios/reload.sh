@@ -1,5 +1,5 @@
 #!/bin/bash
-# SIGHUP adds, removes and replaces namespaces under a connected host; SIGTERM drains what is under way.
+# SIGHUP adds, removes and replaces namespaces of a connected host; SIGTERM completes outstanding I/O.
 # vm: programs=cairn-target timeout=240
 
 CONFIG=/tmp/cairn.toml

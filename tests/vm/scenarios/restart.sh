@@ -1,13 +1,14 @@
 #!/bin/bash
-# The target dies by SIGKILL under verified I/O: the host comes back by itself, no byte is lost.
+# The target is killed during verified I/O: the host reconnects, and no data is lost.
 # vm: main programs=cairn-target disk=512M timeout=300
 
-# Flushes that the disk under the exported device has received.
+# disk_flushes: Prints the number of flushes received by the disk below the exported device.
 disk_flushes() { awk '{ print $16 }' /sys/block/vdb/stat; }
 
 serve() { start_target --export "$file" --export /dev/vdb; }
 
-# Writes blocks one by one, each flushed before its number is noted. The last one may be half done.
+# write_acknowledged DEVICE: Writes blocks one at a time, and records each number after its flush. The last one may
+# be incomplete.
 write_acknowledged() {
     local block=0
     : > acknowledged
@@ -55,14 +56,14 @@ flushes=$(disk_flushes)
 write_acknowledged "$(namespace_device 2)" &
 writer=$!
 sleep 4
-# Before the target dies: when a path fails, Linux's multipath (nvme_failover_req) ends a flush that is
-# under way on it as a success, because no bio of it is left to send again.
+# The count is read before the target dies: when a path fails, Linux's multipath (nvme_failover_req) completes an
+# outstanding flush as a success.
 written=$(wc -l < acknowledged)
 kill_target
 flushes=$(($(disk_flushes) - flushes))
 assert_ge "acknowledged blocks" "$written" 1
 assert_ge "flushes that have reached the disk" "$flushes" "$written"
-# Read from the disk itself, past the page cache.
+# The blocks are read from the disk itself, bypassing the page cache.
 for block in $(seq 0 $((written - 1))); do
     cmp -s <(printf 'block %08d' "$block"; cat pattern) \
         <(dd if=/dev/vdb bs=4096 skip="$block" count=1 iflag=direct status=none) ||

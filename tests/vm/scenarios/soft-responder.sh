@@ -1,28 +1,28 @@
 #!/bin/bash
-# rping and perftest, over the kernel's rxe, work against RoCE in user space.
+# rping and perftest over the kernel's rxe work with RoCE in user space.
 # vm: examples=responder timeout=600
 
-# start_responder: the example, at the end of the cable that has no RDMA device.
+# start_responder: Starts the example at the end of the cable without an RDMA device.
 start_responder() {
     ip netns exec "$SOFT_NETNS" responder "$FABRIC_ADDR" > "$OUT/responder.log" 2>&1 &
     RESPONDER=$!
     wait_for 10 "the responder to listen" grep -q ':18515$' "$OUT/responder.log"
 }
 
-# told PATTERN: the output of the responder has it.
+# told PATTERN: Succeeds if the responder's output matches.
 told() { grep -qE "$1" "$OUT/responder.log"; }
 
-# cable_bytes rx|tx: what has come to the host over the cable, and gone.
+# cable_bytes rx|tx: Prints the number of bytes received or sent by the host over the cable.
 cable_bytes() { cat "/sys/class/net/cable0/statistics/$1_bytes"; }
 
-# only_its_exit CODE: rping did all that it was asked for, and failed when it exited. Its thread for
-# CM events may use their channel after the main thread has freed it: rdma-core's commit f3ae6534a of
-# July 2025 mends that. All else that can go wrong, echoes that differ included, has a line of its own.
+# only_its_exit CODE: Succeeds if rping failed only while exiting. Its thread for CM events may use their channel
+# after the main thread has freed it (fixed in rdma-core commit f3ae6534a, July 2025). All other errors print
+# another line.
 only_its_exit() {
     [ "$1" -ne 124 ] && ! grep -qvE '^(client DISCONNECT EVENT\.\.\.|rdma_get_cm_event: .*)$' "$OUT/rping.log"
 }
 
-# pings COUNT BYTES: the echo is compared with what was sent (-V).
+# pings COUNT BYTES: Runs rping, which compares the echo with its data (-V).
 pings() {
     local code tries=0
     until timeout 60 rping -c -a "$FABRIC_ADDR" -C "$1" -S "$2" -V > "$OUT/rping.log" 2>&1; do
@@ -35,7 +35,7 @@ pings() {
     say "ok: rping, $1 times $2 bytes, there and back"
 }
 
-# bandwidth TEST DIRECTION COUNT BYTES: a perftest client; the data has crossed the cable.
+# bandwidth TEST DIRECTION COUNT BYTES: Runs a perftest client, and checks that the data crossed the cable.
 bandwidth() {
     local test=$1 direction=$2 count=$3 bytes=$4 before after
     before=$(cable_bytes "$direction")
@@ -46,7 +46,7 @@ bandwidth() {
     assert_ge "$test of $bytes bytes: bytes on the cable" $((after - before)) $((count * bytes))
 }
 
-# all_tools: in both directions, short messages and those of many packets.
+# all_tools: Runs all programs in both directions, with messages of one and many packets.
 all_tools() {
     start_responder
     pings 20 64

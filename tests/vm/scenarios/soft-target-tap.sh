@@ -1,10 +1,11 @@
 #!/bin/bash
-# The kernel's nvme-rdma over rxe uses a target on the build machine, through its network card.
+# The kernel's nvme-rdma over rxe uses a target on the build machine, through a network card.
 # vm: programs=cairn-target network=tap timeout=600
 #
-# The target's half is tests/vm/beside/soft-target-tap.sh.
+# tests/vm/beside/soft-target-tap.sh starts the target.
 
-# lose_incoming PERCENT: of all that comes in by the card. netem works on what leaves, hence a detour.
+# lose_incoming PERCENT: Drops received packets. netem affects only sent packets, so received ones pass through an
+# IFB device.
 lose_incoming() {
     modprobe -a ifb sch_ingress cls_matchall act_mirred sch_netem
     ip link add detour type ifb

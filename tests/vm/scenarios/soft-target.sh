@@ -1,10 +1,10 @@
 #!/bin/bash
-# The kernel's nvme-rdma over rxe uses a target that has no RDMA device: RoCE in user space.
+# The kernel's nvme-rdma over rxe uses a target without any RDMA device: RoCE in user space.
 # vm: programs=cairn-target timeout=900
 
 use_soft_target
 
-# exchange NAME: connects, checks data of all sizes, and disconnects.
+# exchange NAME: Connects, verifies data of all sizes, and disconnects.
 exchange() {
     mark_kernel_log
     connect_and_wait 1 2
@@ -18,7 +18,7 @@ exchange() {
     nvme_disconnect
     wait_for 20 "the controller to go" no_controllers
     assert_no_nvme_warnings
-    # What rxe had to send again, which explains lost time.
+    # rxe's counters of retransmissions explain long times.
     rdma statistic show link rxe0 > "$OUT/rxe-$1.txt"
 }
 

@@ -1,16 +1,16 @@
 #!/bin/bash
-# 802.1Q tags: the kernel's, for an address of a VLAN interface, and the endpoint's own, and the
-# priority in them. No RDMA device at either end, for rdma_rxe speaks neither RoCE v1 nor from a VLAN
-# interface.
+# 802.1Q tags and their priority, written by the kernel for a VLAN interface or by the endpoint itself.
 # vm: programs=cairn-target,cairn-initiator timeout=300
+#
+# Neither end has an RDMA device, because rdma_rxe supports neither RoCE v1 nor VLAN interfaces.
 
 VID=5
-# Beside the cable's own network.
+# Addresses outside the cable's own network.
 VLAN_TARGET=192.168.78.1
 VLAN_HOST=192.168.78.2
 VLAN_TARGET_V6=fd78::1
 VLAN_HOST_V6=fd78::2
-# The tag's priority is the packet's.
+# The tag's priority is the socket's priority.
 MAP="egress-qos-map 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7"
 
 modprobe 8021q
@@ -26,9 +26,8 @@ in_soft_netns ip link set cable1.$VID up
 in_soft_netns ip addr add "$VLAN_TARGET/24" dev cable1.$VID
 in_soft_netns ip addr add "$VLAN_TARGET_V6/64" dev cable1.$VID nodad
 
-# exchange NAME TOS LISTEN FROM [OPTION...]: of both ends; a verified job, and every RoCE frame on the
-# cable carries the tag, with the ToS's upper three bits as its priority: data, acknowledgements and
-# messages of the connection manager, either way, for the target mirrors what the host asks for.
+# exchange NAME TOS LISTEN FROM [OPTION...]: Runs a verified job, and checks that every RoCE frame in both
+# directions is tagged, with the upper three bits of TOS as priority. The target mirrors the host's class.
 exchange() {
     local name=$1 tos=$2 listen=$3 from=$4 frames tagged="vlan $VID and $ROCE"
     shift 4
@@ -54,7 +53,7 @@ exchange() {
     frames=$(count_frames "$name" "$tagged")
     assert_ge "tagged frames" "$frames" 500
     assert_eq "frames without the tag" 0 "$(count_frames "$name" "$ROCE")"
-    # The tag's first three bits (IEEE 802.1Q, 9.6).
+    # The priority is the tag's first three bits (IEEE 802.1Q, 9.6).
     assert_eq "those of priority $((tos >> 5)), from ToS $tos" "$frames" \
         "$(count_frames "$name" "ether[14] & 0xe0 = $((tos & 0xe0)) and $tagged")"
 }
@@ -64,10 +63,10 @@ launch_target_beside() {
     launch_target --nqn "$NQN" --provider soft --export mem:64M "$@"
 }
 
-# count_frames NAME FILTER
+# count_frames NAME FILTER: Prints the number of matching frames in a capture.
 count_frames() { tcpdump -r "$OUT/$1.pcap" "$2" 2> /dev/null | wc -l; }
 
-# By Linux's own rule for sockets 104 would be priority 2, and 184 priority 4.
+# Linux would derive priority 2 from ToS 104, and 4 from 184, by its default rule for sockets.
 step "RoCE v2 on an address of a VLAN interface: the kernel tags"
 ROCE="udp port 4791"
 exchange v2-kernel 104 "$VLAN_TARGET" "$VLAN_HOST"

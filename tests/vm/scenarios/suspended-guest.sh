@@ -1,35 +1,33 @@
 #!/bin/bash
-# A machine with a target is suspended for longer than KATO while another target takes over the disk: nothing stale lands when it wakes.
+# A machine with a target is suspended for longer than KATO while another target takes over: no stale write follows.
 # vm: programs=cairn-target,cairn-initiator disk=16M network=tap timeout=420
 #
-# Target A is in this guest and serves /dev/vdb. tests/vm/beside/suspended-guest.sh has the host and
-# target B, which serves the file behind /dev/vdb. The guest suspends itself to memory (S3), as with
-# `virsh dompmsuspend`, and the script beside wakes it when all is rewritten, as `virsh dompmwakeup`
-# does. Only CLOCK_BOOTTIME shows that time: the script asserts that CLOCK_MONOTONIC counts less than
-# KATO.
+# Target A is in this guest and exports /dev/vdb. tests/vm/beside/suspended-guest.sh has the host and target B,
+# which exports the file behind /dev/vdb. The guest suspends to memory (S3), as with `virsh dompmsuspend`, and the
+# other script wakes it after the disk is rewritten, as `virsh dompmwakeup` does. Only CLOCK_BOOTTIME includes that
+# time: the script asserts that CLOCK_MONOTONIC counts less than KATO.
 #
-# SIGSTOP, a moment before, is not what the target must notice: it leaves time for writes to come into
-# its sockets, which otherwise takes luck in the moment between the target's and the card's end.
+# The target is stopped by SIGSTOP shortly before, so that writes collect in its sockets.
 #
-# It can fail: a target whose deadlines went by CLOCK_MONOTONIC (Clock::through_suspend) made stale
-# writes right after it woke, and the assertion on them ended the scenario.
+# The test can fail: a target whose timeouts used CLOCK_MONOTONIC (Clock::through_suspend) executed stale writes
+# after it woke.
 
 DISK=/dev/vdb
 KATO_S=8
-# The host wakes this machine when it has rewritten the disk; the RTC would, if that never came.
+# Time in seconds after which the RTC wakes this machine, if the host does not.
 ASLEEP_S_MAX=240
 SHARED=/cairn/out
 SHARES=/sys/bus/virtio/drivers/9pnet_virtio
 
-# The folders of the machine at hand do not survive a suspend: Linux's 9p has no code for that. The
-# scripts move away from them, and the one for files in common is let go before and taken up after it.
+# Linux's 9p does not support suspend, so the scripts are copied away from the shared folders, and the shared output
+# folder is unmounted before and mounted after it.
 if [ "$LIB" != /tmp/vm/lib ]; then
     mkdir -p /tmp/vm /tmp/out
     cp -a /cairn/tests/. /tmp/vm/
     LIB=/tmp/vm/lib OUT=/tmp/out exec bash /tmp/vm/lib/run.sh /tmp/vm/scenarios/suspended-guest.sh
 fi
 
-# share_of FOLDER: the virtio device that has it.
+# share_of FOLDER: Prints the virtio device of a shared folder.
 share_of() {
     local share
     for share in "$SHARES"/virtio*; do
@@ -41,7 +39,7 @@ share_of() {
     return 1
 }
 
-# suspend SECONDS: to memory.
+# suspend SECONDS: Suspends the machine to memory.
 suspend() {
     local share
     share=$(share_of out)
@@ -54,20 +52,20 @@ suspend() {
     mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 out "$SHARED"
 }
 
-# clock NAME: its milliseconds.
+# clock NAME: Prints a clock in milliseconds.
 clock() { python3 -c "import time; print(time.clock_gettime_ns(time.CLOCK_$1) // 1000000)"; }
 
 writes_at_disk() { awk '{ print $5 }' "/sys/block/${DISK##*/}/stat"; }
 writes_reach() { [ "$(writes_at_disk)" -ge "$1" ]; }
 
-# bytes_waiting: in the target's sockets.
+# bytes_waiting: Prints the number of bytes in socket buffers of the target.
 bytes_waiting() { ss -Hnua "src $HOST_ADDR" | awk '{ bytes += $2 } END { print bytes + 0 }'; }
 bytes_wait() { [ "$(bytes_waiting)" -ge 65536 ]; }
 nothing_waits() { [ "$(bytes_waiting)" -eq 0 ]; }
 queues_ended() { grep -c ' disconnected .* qid=' "$TARGET_LOG" || true; }
 has_reacted() { [ "$(queues_ended)" -gt "$ended" ] || ! [ "$(writes_at_disk)" -eq "$before" ]; }
 
-# keep_logs: where the machine at hand finds them.
+# keep_logs: Copies the logs to the shared folder.
 keep_logs() { cp -a "$OUT/." "$SHARED/"; }
 
 step "Target A in this guest, target B and a host on the machine at hand"
@@ -94,10 +92,10 @@ before=$(writes_at_disk)
 ended=$(queues_ended)
 kill -CONT "$TARGET_PID"
 wait_for 20 "the target to read its sockets" nothing_waits
-# The host gave this target up while it was asleep, so its farewell may be in the sockets, too: a queue
-# ends by the one or the other. Not each of them has a line: a peer's lines are limited.
+# The host disconnected while the guest was suspended, so its disconnect may be in the socket buffers too: a queue
+# ends by that or by the timeout. Log lines about a peer are limited, so not every queue has one.
 wait_for 20 "the end of a queue, or a write" has_reacted
-# After this nothing is under way any more.
+# No commands remain after the target has stopped.
 stop_target
 assert_eq "writes that it made since then" 0 $(($(writes_at_disk) - before))
 assert_le "queues that had ended before" "$ended" $(($(queues_ended) - 1))

@@ -1,14 +1,14 @@
 #!/bin/bash
-# Each host gets the traffic class and hop limit that rules say, on every packet, with rxe and without.
+# Each host gets the traffic class and hop limit of the rules on every packet, over rxe and in user space.
 # vm: programs=cairn-target timeout=300
 
 CONFIG=/tmp/tos.toml
 ONE_NQN=nqn.2026-11.io.cairn:one
 OTHER_NQN=nqn.2026-11.io.cairn:other
-# The host that a rule names.
+# NQN of the host that a rule names.
 NAMED=nqn.2026-11.io.cairn:host-named
 
-# configure ADDRESS RULE...: two subsystems of one disk each, so that each host has its own.
+# configure ADDRESS RULE...: Writes a configuration with two subsystems of one disk, one for each host.
 configure() {
     local address=$1 rules='' rule
     shift
@@ -42,7 +42,7 @@ export = "mem:16M"
 END
 }
 
-# reload_config ARGUMENTS OF configure...: and waits until it holds.
+# reload_config ARGUMENT...: Calls configure, reloads the target, and waits until the reload is complete.
 reload_config() {
     local before
     before=$(count_in_target_log "configuration reloaded")
@@ -52,7 +52,8 @@ reload_config() {
     wait_for 20 "the reload" reloaded
 }
 
-# join TARGET FROM: the kernel's host connects from an address. `join_named` is the one with a name.
+# join TARGET FROM: Connects the kernel's host from an address.
+# join_named TARGET FROM: Connects the host with the NQN of a rule.
 join() { NQN=$ONE_NQN FABRIC_ADDR=$1 nvme_connect -w "$2" --tos 96 -i 1; }
 join_named() {
     NQN=$OTHER_NQN FABRIC_ADDR=$1 nvme_connect -w "$2" -i 1 -q "$NAMED" \
@@ -60,7 +61,7 @@ join_named() {
 }
 leave() { nvme disconnect -n "$1" > /dev/null; }
 
-# exchange NQN: data both ways, by packets and by READs.
+# exchange NQN: Transfers data in both directions, with SENDs, READs and WRITEs.
 exchange() {
     local disk
     NQN=$1 wait_for 20 "the disk of $1" namespace_device 1
@@ -70,8 +71,8 @@ exchange() {
 }
 
 CAPTURE=
-# begin_capture NAME PROGRAM...: tcpdump, by a program that puts it where the wire is. (No
-# function: that would be a shell in between, which the signal would go to.)
+# begin_capture NAME PROGRAM...: Starts tcpdump through a program that enters the network namespace. (A function
+# would add a shell, which would receive the signal instead.)
 begin_capture() {
     CAPTURE=$OUT/$1
     shift
@@ -80,15 +81,14 @@ begin_capture() {
     wait_for 20 "tcpdump to listen" grep -q "listening on" "$CAPTURE.tcpdump"
 }
 end_capture() {
-    # What is on its way to the file, on a slow machine. Keep alives never end.
+    # tcpdump may write late on a slow machine. Keep alives continue, so there is no last packet to wait for.
     sleep 3
     kill "$SNIFFER"
     wait "$SNIFFER" || true
 }
 
-# marks FROM TO [KIND]: what packets carry, each combination once: DSCP, hop limit. KIND is "cm"
-# for the connection manager's, "rc" for those of queue pairs; with "qp", those with the number of
-# the queue pair that they go to.
+# marks FROM TO [KIND]: Prints each combination of DSCP and hop limit once. KIND is "cm" for connection management,
+# "rc" for other queue pairs, or "qp" for those with the destination queue pair number.
 marks() {
     tcpdump -n -x -r "$CAPTURE.pcap" "src $1 and dst $2" 2> /dev/null | awk -v kind="${3:-}" '
         function digit(c) { return index("0123456789abcdef", c) - 1 }
@@ -105,10 +105,10 @@ marks() {
         END { packet() }' | sort -u
 }
 
-# assert_marked WHAT MARKS FROM TO [KIND]
+# assert_marked WHAT MARKS FROM TO [KIND]: Checks the output of marks.
 assert_marked() { assert_eq "$1 (DSCP, hop limit)" "$2" "$(marks "${@:3}")"; }
 
-# assert_enough FROM TO: connection messages and data, or the capture has missed them.
+# assert_enough FROM TO: Checks that the capture has enough packets of connections and data.
 assert_enough() {
     local count
     count=$(tcpdump -r "$CAPTURE.pcap" "src $1 and dst $2" 2> /dev/null | wc -l)
@@ -137,7 +137,7 @@ leave "$OTHER_NQN"
 end_capture
 assert_enough "$FABRIC_ADDR" "$HOST_ADDR"
 assert_marked "all packets to the host with a rule" "8 9" "$FABRIC_ADDR" "$HOST_ADDR"
-# Its admin queue until its Connect is known by no name, and mirrors ToS 0; nothing else does.
+# The target does not know the host's name before Connect, so its admin queue first mirrors ToS 0.
 assert_marked "packets to the host with a name" $'0 64\n46 64' "$FABRIC_ADDR" "$SECOND"
 assert_eq "queue pairs with packets in the class mirrored" 1 \
     "$(marks "$FABRIC_ADDR" "$SECOND" qp | grep -c '^0 64')"
@@ -188,9 +188,9 @@ leave "$OTHER_NQN"
 end_capture
 assert_enough "$TARGET" "$FIRST"
 assert_marked "data and acknowledgements to the host with a rule" "8 7" "$TARGET" "$FIRST" rc
-# Linux sends these, in the class that the host asked for.
+# Linux sends connection management packets with the class requested by the host.
 assert_eq "DSCP of the connection manager's" 24 "$(marks "$TARGET" "$FIRST" cm | cut -d ' ' -f 1 | sort -u)"
-# The I/O queue's from its start, the admin queue's never.
+# The class applies to the I/O queue from its start, and never to the admin queue.
 assert_eq "queue pairs in the class mirrored" 1 "$(marks "$TARGET" "$SECOND" qp | grep -c '^0 7')"
 assert_eq "queue pairs in the class of the name" 1 "$(marks "$TARGET" "$SECOND" qp | grep -c '^46 7')"
 assert_eq "queue pairs" 2 "$(marks "$TARGET" "$SECOND" qp | wc -l)"

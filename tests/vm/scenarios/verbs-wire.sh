@@ -22,7 +22,7 @@ step "A target that mirrors its host's traffic class and invalidates a key"
 cairn-fabric-peer answer "$FAR:4421" --invalidate $((0x1234)) > "$OUT/invalidate.log" 2>&1 &
 answer=$!
 wait_for 10 "the listener" grep -q listening "$OUT/invalidate.log"
-# Nobody has that key: the host refuses the message, which shows what it was.
+# No region has this key, so the host rejects the message, which proves that it contained a key.
 assert_fails "the host has no such key" \
     cairn-fabric-peer --traffic-class $((0x44)) ask "$FAR:4421" --from "$NEAR"
 
@@ -32,7 +32,7 @@ assert_contains "the notice" "hop limit 33, not 99" "$news"
 sleep 1
 kill "$answer" "$capture"
 
-# packets FILTER: how many of the capture match.
+# packets FILTER: Prints the number of matching packets in the capture.
 packets() { tcpdump -r "$OUT/wire.pcap" "$1" 2> /dev/null | wc -l; }
 from_host="src $NEAR and not udp[8] = 0x64"
 from_target="src $FAR and not udp[8] = 0x64"

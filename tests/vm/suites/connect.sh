@@ -83,7 +83,7 @@ assert_json "effects-log has something to say" '. | length > 0' "$effects"
 nvme fw-log "/dev/$ctrl" -o json > "$OUT/fw-log.json"
 nvme changed-ns-list-log "/dev/$ctrl" -o json > "$OUT/changed-ns-list.json"
 nvme supported-log-pages "/dev/$ctrl" > "$OUT/supported-log-pages.txt"
-# Asymmetric namespace access is an option of the standard; CMIC bit 3 says whether it is there.
+# ANA is optional; CMIC bit 3 reports whether the target supports it.
 if [ "$(jq '.cmic / 8 | floor % 2' <<< "$id_ctrl")" = 1 ]; then
     assert_json "ana-log: every namespace is optimized" \
         '."ANA DESC LIST " | all(.state == "optimized") and ([.[].nsids // .[].NSIDS] | length > 0)' \
@@ -94,7 +94,7 @@ fi
 
 step "Features"
 for feature in 0x01 0x02 0x04 0x06 0x07 0x08 0x09 0x0a 0x0b 0x0e 0x0f 0x10 0x16 0x81; do
-    # Over fabrics a host identifier (81h) has 128 bits, which the host asks for by EXHID.
+    # Over fabrics the Host Identifier (81h) has 128 bits, which the host must request with EXHID.
     dword11=$([ "$feature" = 0x81 ] && echo 1 || echo 0)
     nvme get-feature "/dev/$ctrl" -f "$feature" -c "$dword11" > /tmp/feature ||
         fail "get-feature $feature"

@@ -1,8 +1,7 @@
-# fio verifies what it wrote: small and large, shallow and deep, one job and four.
+# fio verifies written data, with small and large blocks, low and high depth, one job and four.
 # Sourced by scenarios: run_suite fio
 #
-# A job is as long as its queue takes to go round several times: more data, moved by an emulated
-# processor, shows nothing else.
+# The run time suffices to fill each queue several times. More data would find no further faults.
 
 step "A file with 512-byte blocks, and memory"
 setup_fabric

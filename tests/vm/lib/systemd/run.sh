@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs the scenario under systemd, once in each boot, as a service: BOOT is 1, 2, ...
+# Runs the scenario as a systemd service, once in each boot. BOOT is 1, 2, ...
 exec > /dev/ttyS0 2>&1
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/root LANG=C.UTF-8 BOOT
