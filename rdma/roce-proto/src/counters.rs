@@ -1,5 +1,7 @@
-//! Counters of an endpoint, named as RDMA drivers do in
-//! `/sys/class/infiniband/*/ports/*/hw_counters`.
+//! Counters of an endpoint.
+//!
+//! Names are those of RDMA drivers in `/sys/class/infiniband/*/ports/*/hw_counters`, where a driver
+//! has the counter.
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -8,7 +10,7 @@ macro_rules! counters {
         pub struct Counters { $($(#[$doc])* pub $name: u64,)* }
 
         impl Counters {
-            /// Returns names and values, in the order of the fields.
+            /// Returns names and values in the order of the fields.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -24,9 +26,9 @@ macro_rules! counters {
 counters! {
     /// Packets sent.
     sent_pkts,
-    /// Datagrams sent, each of one or several packets.
+    /// Datagrams sent. A datagram contains one or several packets.
     sent_datagrams,
-    /// Packets received and accepted by this endpoint.
+    /// Packets received and accepted.
     rcvd_pkts,
     /// Bytes sent, transport headers included.
     sent_bytes,
@@ -38,7 +40,7 @@ counters! {
     send_calls,
     /// System calls for receiving.
     rcv_calls,
-    /// System calls without data received.
+    /// System calls for receiving that returned no data.
     rcv_calls_in_vain,
     /// RDMA READ requests received.
     rx_read_requests,
@@ -46,66 +48,66 @@ counters! {
     rx_write_requests,
     /// Atomic requests received.
     rx_atomic_requests,
-    /// Duplicates of executed requests.
+    /// Repeated requests that were executed before.
     duplicate_request,
-    /// Requests received out of sequence: a packet was lost.
+    /// Requests out of sequence, which show that a packet was lost.
     out_of_sequence,
     /// SENDs received while no receive was posted.
     out_of_buffer,
-    /// NAKs received for packets lost on the way to the peer.
+    /// NAKs received for packets that were lost on the way to the peer.
     packet_seq_err,
-    /// Lost READ responses, detected by a later response.
+    /// Losses of READ responses, detected by a later response.
     implied_nak_seq_err,
     /// Expirations of the acknowledgement timer.
     local_ack_timeout_err,
     /// RNR NAKs received.
     rnr_nak_retry_err,
-    /// Queue pairs ended because the peer did not answer.
+    /// Queue pairs broken because the peer did not acknowledge.
     retry_exceeded_err,
-    /// Queue pairs ended because the peer had no receive posted.
+    /// Queue pairs broken because the peer had no receive posted.
     retry_rnr_exceeded_err,
-    /// Requests refused by the peer for a key, range or right.
+    /// Requests that the peer refused because of a key, range or access right.
     req_remote_access_errors,
-    /// Requests that the peer called invalid.
+    /// Requests that the peer refused as invalid.
     req_remote_invalid_request,
-    /// Requests of the peer refused for a key, range or right.
+    /// Requests of the peer that were refused because of a key, range or access right.
     resp_remote_access_errors,
-    /// Invalid requests of the peer.
+    /// Requests of the peer that were refused as invalid.
     resp_remote_invalid_request,
-    /// Messages of the peer longer than their receive.
+    /// Messages of the peer that were longer than the receive.
     resp_local_length_error,
     /// Responses without a matching request.
     bad_resp_err,
-    /// NAKs that would have ended a queue pair, refuted by later acknowledgements.
+    /// Fatal NAKs that a later acknowledgement contradicted.
     refuted_naks,
     /// Packets dropped because of a wrong ICRC.
     rx_icrc_encapsulated,
     /// Packets dropped because they were malformed.
     rx_malformed,
-    /// Packets dropped because queue pair, address or partition matched no connection.
+    /// Packets dropped because their queue pair, addresses or partition match no connection.
     rx_not_ours,
-    /// Packets that the kernel's GRO delivered to another endpoint's socket, passed on to the right
-    /// endpoint.
+    /// Packets that the kernel (GRO) delivered to the socket of another endpoint, and that were
+    /// handed over.
     rx_handed_over,
-    /// Packets not passed on to their endpoint, because its queue was full.
+    /// Packets not handed over to their endpoint, because its queue was full.
     rx_handover_dropped,
-    /// Connection requests ignored because the queue was full, or because more than 500 requests a
-    /// second from their address were refused.
+    /// Connection requests ignored because too many were waiting, or because more than 500 requests
+    /// per second of unproven addresses were refused.
     cm_dropped_requests,
-    /// Connection requests ignored because their address had sent memory keys not given to it.
+    /// Connection requests ignored because their address had sent wrong memory keys.
     cm_held_requests,
-    /// Packets dropped because the socket or link accepted no more.
+    /// Packets dropped because the socket did not accept them.
     send_err,
-    /// Times that super-packets to a peer were disabled for a minute: refused by the system, or
-    /// lost.
+    /// Times that super-packets to a peer were disabled for a minute, because the system refused
+    /// them or the peer did not receive them.
     send_offload_err,
-    /// Packets received with a congestion mark.
+    /// Packets received with the congestion mark (ECN CE).
     np_ecn_marked_roce_packets,
-    /// Congestion notifications sent.
+    /// Congestion notifications (CNP) sent.
     np_cnp_sent,
-    /// Congestion notifications received that reduced the rate of a queue pair.
+    /// Congestion notifications (CNP) that reduced the rate of a queue pair.
     rp_cnp_handled,
-    /// Congestion notifications ignored: more than one in a round trip, no data under way, or
+    /// Congestion notifications (CNP) ignored: more than one per round trip, no data under way, or
     /// congestion control disabled.
     rp_cnp_ignored,
 }

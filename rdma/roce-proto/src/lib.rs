@@ -1,11 +1,11 @@
 //! RoCE protocol as state machines without I/O.
 //!
-//! * [`wire`]: every header as a value, and the ICRC.
+//! * [`wire`]: packet headers as values, and the ICRC.
 //! * [`cm`]: the connection manager.
 //! * [`qp`]: the queue pair of a reliable connection.
 //!
-//! No socket, clock, thread, file or random numbers: `no_std` with an allocator, as
-//! `xtask/tests/no_io.rs` proves.
+//! The crate uses no socket, clock, thread, file or random numbers: it is `no_std` with an
+//! allocator, as `xtask/tests/no_io.rs` proves.
 
 #![no_std]
 #![forbid(unsafe_code)]

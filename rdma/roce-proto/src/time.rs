@@ -1,47 +1,47 @@
-//! Time of the state machines.
+//! Time of the protocol state machines.
 
 use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
 
 use cairn_rdma::allowance::Moment;
 
-/// Point in time, relative to a start chosen by the state machines' owner.
+/// Point in time, relative to a start chosen by the owner of the state machines.
 ///
-/// The standard library's type requires the operating system's clock.
+/// The standard library's type needs the clock of the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 
 impl Instant {
-    /// Start of time.
+    /// Start of the time.
     pub const START: Self = Self(Duration::ZERO);
 
-    /// Creates the point `start` after [`Self::START`].
+    /// Returns the time `start` after [`Self::START`].
     #[must_use]
     pub const fn after(start: Duration) -> Self {
         Self(start)
     }
 
-    /// Time since [`Self::START`].
+    /// Returns the time since [`Self::START`].
     #[must_use]
     pub const fn since_start(self) -> Duration {
         self.0
     }
 
-    /// Time since `earlier`, or zero.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     #[must_use]
     #[inline]
     pub const fn saturating_duration_since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Time since `earlier`, or zero.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     #[must_use]
     #[inline]
     pub const fn duration_since(self, earlier: Self) -> Duration {
         self.saturating_duration_since(earlier)
     }
 
-    /// Subtracts `duration`. Returns `None` before the start.
+    /// Subtracts `duration`. Returns `None` if the result is before the start.
     #[must_use]
     #[inline]
     pub fn checked_sub(self, duration: Duration) -> Option<Self> {

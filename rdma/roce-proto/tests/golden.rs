@@ -1,4 +1,4 @@
-//! Captured traffic of two Linux kernels: every packet is parsed, verified and re-encoded.
+//! Captured traffic of two Linux kernels: each packet is parsed, verified and encoded again.
 
 use cairn_roce_proto::wire::cm::{IpCm, Message, ip_cm};
 use cairn_roce_proto::wire::frame::Frame;

@@ -1,4 +1,4 @@
-//! State of one connection, with its inputs and outputs.
+//! State of one connection, and the inputs and outputs of the connection manager.
 
 use crate::time::Instant;
 use alloc::boxed::Box;
@@ -11,81 +11,81 @@ use crate::wire::cm::ip_cm::CONSUMER_LEN;
 use crate::wire::cm::{CommIds, rej, rep};
 use crate::wire::mad::MAD_LEN;
 
-/// Connection, by its local communication id.
+/// Local communication id, which identifies a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnId(pub(super) u32);
 
-/// Addresses between which messages travel.
+/// Addresses of the two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
     /// Local address.
     pub local: IpAddr,
-    /// Peer's address.
+    /// Address of the peer.
     pub remote: IpAddr,
 }
 
-/// Queue pair parameters of a connection message.
+/// Queue pair parameters that a REQ or REP contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpTerms {
     /// Queue pair number.
     pub qpn: u32,
     /// First PSN that the queue pair expects.
     pub starting_psn: u32,
-    /// Maximum outstanding READs and atomics answered.
+    /// Maximum outstanding READs and atomics that the sender answers.
     pub responder_resources: u8,
-    /// Maximum outstanding READs and atomics sent.
+    /// Maximum outstanding READs and atomics that the sender issues.
     pub initiator_depth: u8,
-    /// Retries of the peer without a posted receive.
+    /// RNR retries that the sender of the message requests from its peer.
     pub rnr_retry_count: u8,
 }
 
 /// Parameters of an outgoing connection request.
 #[derive(Debug, Clone)]
 pub struct Connect {
-    /// Addresses.
+    /// Addresses of the two ends.
     pub path: Path,
-    /// Local port, as stated in the request.
+    /// Local port stated in the REQ.
     pub local_port: u16,
     /// Port of the peer's listener.
     pub remote_port: u16,
-    /// Local queue pair.
+    /// Parameters of the local queue pair.
     pub terms: QpTerms,
-    /// Transport retries of the peer.
+    /// Transport retries requested from the peer.
     pub retry_count: u8,
-    /// Path MTU, as a code.
+    /// Path MTU code (1 is 256 bytes, 5 is 4096).
     pub path_mtu: u8,
-    /// ACK timeout, as a code.
+    /// ACK timeout code (4.096 us * 2^code).
     pub ack_timeout: u8,
-    /// Local partition membership.
+    /// P_Key of the local queue pair.
     pub pkey: PKey,
-    /// Marking of the connection's packets.
+    /// Traffic class and hop limit of the connection's messages.
     pub marked: Marked,
     /// Private data for the peer's consumer.
     pub private_data: [u8; CONSUMER_LEN],
-    /// Timeout of the whole attempt.
+    /// Timeout from the REQ to the REP.
     pub timeout: Duration,
 }
 
 /// Connection request of a peer.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Addresses.
+    /// Addresses of the two ends.
     pub path: Path,
-    /// Listener's address, as stated by the peer.
+    /// Address and port of the listener, as stated in the REQ.
     pub local: SocketAddr,
-    /// Peer's address and port, as stated by the peer.
+    /// Address and port of the peer, as stated in the REQ.
     pub peer: SocketAddr,
-    /// Peer's queue pair.
+    /// Parameters of the peer's queue pair.
     pub terms: QpTerms,
-    /// Transport retries of the local end.
+    /// Transport retries requested from the local end.
     pub retry_count: u8,
-    /// Path MTU, as a code.
+    /// Path MTU code (1 is 256 bytes, 5 is 4096).
     pub path_mtu: u8,
-    /// ACK timeout, as a code.
+    /// ACK timeout code (4.096 us * 2^code).
     pub ack_timeout: u8,
-    /// Peer's partition membership.
+    /// P_Key of the peer's queue pair.
     pub pkey: PKey,
-    /// Traffic class of the connection's packets.
+    /// Traffic class in the REQ.
     pub traffic_class: u8,
     /// Private data for the local consumer.
     pub private_data: [u8; CONSUMER_LEN],
@@ -101,7 +101,7 @@ pub enum CmEvent {
         /// Parameters of the request.
         request: Box<Request>,
     },
-    /// The peer or a timeout ended a request before its answer.
+    /// The peer or a timeout ended a request before the local consumer answered.
     Withdrawn {
         /// Connection of the request.
         id: ConnId,
@@ -110,12 +110,12 @@ pub enum CmEvent {
     Accepted {
         /// Established connection.
         id: ConnId,
-        /// Peer's queue pair.
+        /// Parameters of the peer's queue pair.
         terms: QpTerms,
         /// Private data of the peer's consumer.
         private_data: [u8; rep::PRIVATE_LEN],
     },
-    /// The peer has received the REP.
+    /// The peer has received the REP, so the connection is established.
     Established {
         /// Established connection.
         id: ConnId,
@@ -126,7 +126,8 @@ pub enum CmEvent {
         id: ConnId,
         /// Reject reason (IBTA 12.6.7.2).
         reason: u16,
-        /// Acceptable MTU code, with [`RejReason::InvalidPathMtu`](crate::wire::cm::RejReason).
+        /// Acceptable path MTU code, if the reason is
+        /// [`RejReason::InvalidPathMtu`](crate::wire::cm::RejReason).
         info: u8,
         /// Private data of the peer's consumer.
         private_data: [u8; rej::PRIVATE_LEN],
@@ -143,8 +144,8 @@ pub enum CmEvent {
     },
     /// A message without our communication id suggests that the peer has lost the connection.
     ///
-    /// The connection remains. Its owner probes the peer's queue pair, and disconnects after
-    /// silence.
+    /// The message may be forged, so the connection stays. Its owner probes the peer's queue pair,
+    /// and disconnects if the probes are not answered.
     Questioned {
         /// Connection that the peer may have lost.
         id: ConnId,
@@ -154,11 +155,11 @@ pub enum CmEvent {
 /// Message to send.
 #[derive(Debug, Clone)]
 pub struct Transmit {
-    /// Addresses.
+    /// Addresses of the two ends.
     pub path: Path,
-    /// Marking of the packet.
+    /// Traffic class and hop limit of the packet.
     pub marked: Marked,
-    /// Datagram for QP1.
+    /// Management datagram for QP1 of the peer.
     pub mad: [u8; MAD_LEN],
 }
 
@@ -168,9 +169,8 @@ pub(super) enum State {
     ReqSent,
     ReqReceived,
     RepSent,
-    /// The consumer disconnected after its REP, before the peer's address was proven.
-    ///
-    /// An RTU proves it and is answered by a DREQ.
+    /// The consumer disconnected after the REP and before the RTU. The RTU proves the peer's
+    /// address, and is answered by a DREQ.
     Left,
     Established,
     DreqSent,
@@ -189,7 +189,7 @@ pub(super) struct Connection {
     pub(super) last: Option<Box<[u8; MAD_LEN]>>,
     pub(super) deadline: Option<Instant>,
     pub(super) interval: Duration,
-    /// True until the peer's address is proven; until then, messages are only sent as answers to
+    /// True until the peer's address is proven. Until then, messages are sent only in response to
     /// the peer.
     pub(super) quiet: bool,
     pub(super) gives_up_at: Instant,

@@ -1,12 +1,13 @@
-//! Random identifiers of a connection manager, neither repeated nor predictable.
+//! Random identifiers of a connection manager, which are neither repeated nor predictable.
 //!
-//! Linux hosts refuse reuse of a GUID and queue pair number after a restart as a stale connection
-//! (IBTA 12.9.8.3.1). REQs and REPs expose the GUID, so each number is drawn separately.
+//! After a restart, Linux hosts refuse a GUID and queue pair number seen before as a stale
+//! connection (IBTA 12.9.8.3.1). Each number is drawn separately, because REQs and REPs expose the
+//! GUID.
 
 use alloc::boxed::Box;
 use core::fmt;
 
-/// Generator of a connection manager's identifiers.
+/// Generator of identifiers: GUID and communication ids.
 pub struct Identity {
     draw: Draw,
     guid: u64,
@@ -22,21 +23,21 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Creates a generator on top of `draw`, the operating system's or a simulation's.
+    /// Creates a generator from a source of random numbers.
     #[must_use]
     pub fn new(mut draw: Draw) -> Self {
-        // Locally administered (the U/L bit of an EUI-64).
+        // Bit 1 of the first byte marks a locally administered EUI-64 (U/L bit).
         let guid = draw() | 0x0200_0000_0000_0000;
         Self { draw, guid }
     }
 
-    /// GUID of the channel adapter.
+    /// Returns the GUID of the channel adapter.
     #[must_use]
     pub fn guid(&self) -> u64 {
         self.guid
     }
 
-    /// Draws a communication id other than 0, which means none.
+    /// Returns a new communication id. The id is never 0, which means "no id" in messages.
     pub(super) fn comm_id(&mut self) -> u32 {
         ((self.draw)() as u32).max(1)
     }

@@ -1,4 +1,4 @@
-//! Handling of messages from peers.
+//! Handling of connection messages from peers.
 
 use crate::time::Instant;
 use alloc::boxed::Box;
@@ -22,9 +22,9 @@ use crate::wire::cm::{
 use crate::wire::grh::address_of;
 
 impl Manager {
-    /// Handles a datagram received on QP1 along `path`.
+    /// Handles a datagram received on QP1.
     ///
-    /// `traffic_class` is the datagram's; answers outside of a connection use it.
+    /// `traffic_class` is the datagram's; answers to messages outside of a connection use it.
     pub fn handle_mad(&mut self, now: Instant, path: Path, traffic_class: u8, mad: &[u8]) {
         let marked = Marked {
             traffic_class,
@@ -54,7 +54,7 @@ impl Manager {
                 }
             }
             Message::Lap(lap) => {
-                // No alternate paths on Ethernet (annex A16.4.3).
+                // Refused: Ethernet has no alternate paths (annex A16.4.3).
                 if let Some(id) = self.find(path, lap.ids) {
                     let answer = Message::Apr(Apr {
                         ids: answering(lap.ids),
@@ -84,7 +84,7 @@ impl Manager {
         self.connections[&id].state
     }
 
-    /// Answers a message outside of connections, within the rate limit.
+    /// Answers a message that belongs to no connection, within the rate limit.
     fn reply(&mut self, path: Path, marked: Marked, transaction_id: u64, message: &Message) {
         if !self.waiting.may_answer(path.remote) {
             return;
@@ -96,7 +96,8 @@ impl Manager {
 
     fn handle_req(&mut self, now: Instant, path: Path, transaction_id: u64, req: &Req) {
         if let Some(&id) = self.by_peer.get(&(path.remote, req.local_comm_id)) {
-            // Repeated (IBTA 12.9.8.1): the consumer has not decided yet, or the answer was lost.
+            // Repeated REQ (IBTA 12.9.8.1): the consumer has not decided yet, or the answer was
+            // lost.
             match self.state(id) {
                 State::RepSent => self.repeat(id, now),
                 State::Left => {
@@ -119,8 +120,8 @@ impl Manager {
             qpn: req.local_qpn,
         };
         if let Some(&id) = self.by_qp.get(&remote_qp) {
-            // A queue pair cannot be in two connections: the known one has ended (IBTA 12.9.8.3.1),
-            // if the request really is the peer's.
+            // If the request is genuine, the known connection has ended, because a queue pair
+            // cannot be in two connections (IBTA 12.9.8.3.1).
             self.refuse(path, transaction_id, req, RejReason::StaleConnection);
             if self.state(id) == State::Established {
                 self.question(id, now);
@@ -133,7 +134,7 @@ impl Manager {
         };
         let verdict = self.waiting.verdict(path.remote);
         if verdict == Verdict::Drop || self.connections.len() >= MAX_CONNECTIONS {
-            // An answer would double the flood.
+            // Not answered, because answers would double the traffic of a flood.
             self.dropped_requests += 1;
             return;
         }
@@ -172,7 +173,7 @@ impl Manager {
         is_held
     }
 
-    /// There are no datagram services (IBTA 12.11.2.3).
+    /// Refuses: this manager has no datagram services (IBTA 12.11.2.3).
     fn handle_sidr_req(&mut self, path: Path, marked: Marked, transaction_id: u64, sidr: &SidrReq) {
         let answer = Message::SidrRep(SidrRep {
             request_id: sidr.request_id,
@@ -226,7 +227,7 @@ impl Manager {
                 });
                 self.confirm(id);
             }
-            // The RTU was lost (IBTA 12.9.8.2).
+            // The REP is repeated because the RTU was lost (IBTA 12.9.8.2).
             State::Established if connection.ids.remote == rep.ids.local => self.confirm(id),
             _ => {}
         }
@@ -248,7 +249,7 @@ impl Manager {
         }
     }
 
-    /// Grants the time that the peer requests (IBTA 12.6.6).
+    /// Extends the timeout by the time that the peer requests (IBTA 12.6.6).
     fn handle_mra(&mut self, now: Instant, path: Path, mra: &Mra) {
         let Some(connection) = self.connections.get_mut(&mra.ids.remote) else {
             return;
@@ -266,8 +267,8 @@ impl Manager {
     }
 
     fn handle_rej(&mut self, now: Instant, path: Path, rej: &Rej) {
-        // A REJ of a REQ may carry no id of its sender yet; a REJ that withdraws a REQ carries only
-        // its sender's.
+        // A REJ of a REQ may lack the sender's id. A REJ that withdraws a REQ has only the sender's
+        // id.
         let own = self.by_peer.get(&(path.remote, rej.ids.local)).copied();
         let id = Some(rej.ids.remote).filter(|id| *id != 0).or(own);
         let Some(id) = id else { return };
@@ -284,7 +285,8 @@ impl Manager {
                 private_data: rej.private_data,
             },
             State::ReqReceived if of_peer => CmEvent::Withdrawn { id: ConnId(id) },
-            // From this state on, the peer knows our id unless the REP was lost.
+            // The peer knows our id from the REP. A REJ without our id is either from before the
+            // REP or forged.
             State::RepSent if of_peer && !names_ours => return self.hurry(id, now),
             State::RepSent if of_peer => CmEvent::TimedOut { id: ConnId(id) },
             State::Left if of_peer => return self.forget(id),
@@ -312,7 +314,7 @@ impl Manager {
         let found = self.find(path, dreq.ids);
         let marked = found.map_or(marked, |id| self.connections[&id].marked);
         let ours = found.filter(|id| self.connections[id].local_qpn == dreq.remote_qpn);
-        // A DREP answers unknown connections, too; otherwise the peer would repeat the DREQ (IBTA
+        // DREQs of unknown connections are answered too; otherwise the peer would repeat them (IBTA
         // 12.9.8.4).
         let answer = Message::Drep(Drep {
             ids: answering(dreq.ids),

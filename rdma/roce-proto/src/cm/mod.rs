@@ -1,11 +1,10 @@
 //! Connection manager: both roles of IBTA chapter 12, as a state machine without I/O.
 //!
-//! Inputs are datagrams, calls of the consumer and the time; outputs are datagrams
-//! ([`Manager::poll_transmit`]), events ([`Manager::poll_event`]) and the time of the next call
-//! ([`Manager::poll_timeout`]).
-//!
-//! A message is accepted only from the peer's address and with both random communication ids.
-//! Unconfirmed requests, and answers to unproven addresses, are limited: see `waiting`.
+//! Inputs are datagrams, calls of the consumer, and the time. Outputs are datagrams
+//! ([`Manager::poll_transmit`]), events ([`Manager::poll_event`]), and the time of the next call
+//! ([`Manager::poll_timeout`]). A message is accepted only from the peer's address and with both
+//! random communication ids. Requests from unproven addresses, and answers to them, are limited
+//! (`waiting`).
 
 mod connection;
 mod identity;
@@ -37,40 +36,42 @@ use crate::wire::mad::MAD_LEN;
 
 const MAX_CONNECTIONS: usize = 65_536;
 
-/// First interval of repetitions, doubled each time up to [`MAX_INTERVAL`].
+/// First interval between repetitions of a message, doubled each time up to [`MAX_INTERVAL`].
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
-/// Granted by REQs: code 20, as in Linux.
+/// Response time granted in REQs (code 20, as in Linux), and longest interval between repetitions.
 const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 const DECISION_TIME: Duration = Duration::from_secs(60);
-/// Maximum interval of the two timed repetitions of a REP, which go to proven addresses only.
+/// Longest interval between the two timed repetitions of a REP, which are sent only to proven
+/// addresses.
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);
-/// Twice the packet lifetime assumed by Linux (code 16).
+/// Duration of the TimeWait state: twice the packet lifetime assumed by Linux (code 16).
 const TIME_WAIT: Duration = Duration::from_millis(540);
-/// Shortest interval between questions about a connection, and time for an answer.
+/// Shortest interval between [`CmEvent::Questioned`] events of a connection.
 const QUESTION_INTERVAL: Duration = Duration::from_secs(1);
-/// Announced by REPs, as a code: 0.13 s.
+/// Target ACK delay announced in REPs, as a code: 0.13 s.
 const TARGET_ACK_DELAY: u8 = 15;
-/// Failover Accepted: not supported (IBTA 12.6.8.9).
+/// Value of Failover Accepted in REPs: not supported (IBTA 12.6.8.9).
 const FAILOVER_UNSUPPORTED: u8 = 1;
-/// Placeholder: Ethernet has no LIDs (annex A16.4).
+/// Value of LID fields, because Ethernet has no LIDs (annex A16.4).
 const PERMISSIVE_LID: u16 = 0xffff;
-/// Default hop limit of messages.
+/// Hop limit of messages outside of a connection.
 pub const DEFAULT_HOP_LIMIT: u8 = 64;
 
-/// Connection manager of an address, with all its connections.
+/// Connection manager of one local address.
 #[derive(Debug)]
 pub struct Manager {
     identity: Identity,
-    /// Connections by communication id; ordered, so that timeouts act in a deterministic order.
+    /// Connections by local communication id. The order makes timeouts deterministic.
     connections: BTreeMap<u32, Connection>,
     by_peer: BTreeMap<(IpAddr, u32), u32>,
     /// Established connections by the peer's queue pair.
     ///
-    /// Unconfirmed connections are absent: a forged request must not block the peer's own request.
+    /// Connections that are not confirmed are absent, so that a forged request cannot block the
+    /// peer's own request.
     by_qp: BTreeMap<RemoteQp, u32>,
     waiting: Waiting,
     transmits: VecDeque<Transmit>,
@@ -80,12 +81,12 @@ pub struct Manager {
     held_requests: u64,
 }
 
-/// The connection does not exist, or its state does not permit the call.
+/// Error: the connection does not exist, or its state does not permit the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone;
 
 impl Manager {
-    /// Creates a manager with identifiers of `identity`.
+    /// Creates a manager without connections.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
         Self {
@@ -102,25 +103,25 @@ impl Manager {
         }
     }
 
-    /// Number of connections, including those that begin or end.
+    /// Returns the number of connections, including those that begin or end.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// Number of requests ignored because too many waited.
+    /// Returns the number of requests ignored because too many were waiting.
     #[must_use]
     pub fn dropped_requests(&self) -> u64 {
         self.dropped_requests
     }
 
-    /// Number of requests ignored because their addresses had guessed keys.
+    /// Returns the number of requests ignored because their address had sent wrong keys.
     #[must_use]
     pub fn held_requests(&self) -> u64 {
         self.held_requests
     }
 
-    /// Penalizes the peer's address for a packet with a key not given to it.
+    /// Penalizes the peer's address for a packet with a key that the peer was not given.
     ///
     /// Returns the address if its requests are ignored from now on.
     pub fn penalize(&mut self, now: Instant, id: ConnId) -> Option<IpAddr> {
@@ -194,7 +195,7 @@ impl Manager {
         ConnId(local)
     }
 
-    /// Sets the marking of all further messages of a connection.
+    /// Sets traffic class and hop limit of all further messages of a connection.
     pub fn mark(&mut self, id: ConnId, marked: Marked) {
         if let Some(connection) = self.connections.get_mut(&id.0) {
             connection.marked = marked;
@@ -204,7 +205,7 @@ impl Manager {
     /// Sends a REP. [`CmEvent::Established`] or [`CmEvent::TimedOut`] follows.
     ///
     /// # Errors
-    /// The peer gave up the request.
+    /// The request was withdrawn.
     pub fn accept(
         &mut self,
         now: Instant,
@@ -237,16 +238,16 @@ impl Manager {
         self.waiting.answered(id.0);
         let connection = self.in_state(id, State::RepSent)?;
         if connection.quiet {
-            // Repeated only with the peer's request: the claimed address may be another machine's.
+            // The REP is repeated only when the peer repeats its REQ: the address may be forged.
             connection.deadline = Some(connection.gives_up_at);
         }
         Ok(())
     }
 
-    /// Drops a request without an answer. A real peer sends the request again.
+    /// Drops a request without an answer. The peer, if genuine, repeats the request.
     ///
     /// # Errors
-    /// The peer gave up the request.
+    /// The request was withdrawn.
     pub fn ignore(&mut self, id: ConnId) -> Result<(), Gone> {
         self.in_state(id, State::ReqReceived)?;
         self.dropped_requests += 1;
@@ -254,10 +255,10 @@ impl Manager {
         Ok(())
     }
 
-    /// Sends a REJ with additional information `info`.
+    /// Sends a REJ with additional reject information `info`.
     ///
     /// # Errors
-    /// The peer gave up the request.
+    /// The request was withdrawn.
     pub fn reject(
         &mut self,
         id: ConnId,
@@ -276,7 +277,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Notes that the queue pair has received a packet of its peer.
+    /// Reports that the queue pair has received a packet of its peer.
     ///
     /// The packet replaces a lost RTU (IBTA 12.9.7.1, "communication established"). It does not
     /// prove the peer's address, because queue pair numbers can be guessed.
@@ -292,7 +293,7 @@ impl Manager {
         }
     }
 
-    /// Ends a connection in any state, without further events.
+    /// Ends a connection in any state. No further events follow for it.
     pub fn disconnect(&mut self, now: Instant, id: ConnId) {
         let Some(connection) = self.connections.get_mut(&id.0) else {
             return;
@@ -306,7 +307,7 @@ impl Manager {
             }
             State::Established => self.ask_to_disconnect(id.0, now),
             State::ReqSent => {
-                // Makes the peer abandon the connection (IBTA 12.9.8.3.1).
+                // This REJ makes the peer abandon the connection (IBTA 12.9.8.3.1).
                 let message = rejection(ids, Answered::Other, RejReason::Timeout, &[], &[]);
                 self.send(id.0, &message, None);
                 self.forget(id.0);
@@ -320,23 +321,23 @@ impl Manager {
         }
     }
 
-    /// Takes the next message to send.
+    /// Returns the next message to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
     }
 
-    /// Takes the next event.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<CmEvent> {
         self.events.pop_front()
     }
 
-    /// Time of the next call of [`Manager::handle_timeout`].
+    /// Returns the time of the next call of [`Manager::handle_timeout`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.connections.values().filter_map(|c| c.deadline).min()
     }
 
-    /// Repeats unanswered messages and ends expired connections.
+    /// Repeats unanswered messages, and ends expired connections.
     pub fn handle_timeout(&mut self, now: Instant) {
         let due = self.connections.iter();
         let due: Vec<u32> = due
@@ -462,8 +463,8 @@ impl Manager {
         self.waiting.remove(id);
     }
 
-    /// Reports that the peer may have lost a connection. Rate limited, because the message may be
-    /// forged.
+    /// Reports that the peer may have lost a connection. Reports are rate limited, because the
+    /// message may be forged.
     fn question(&mut self, id: u32, now: Instant) {
         let connection = self.connections.get_mut(&id);
         let connection = connection.expect("callers have looked it up");
@@ -484,7 +485,7 @@ impl Manager {
         connection.deadline = Some(connection.deadline.unwrap_or(until).min(until));
     }
 
-    /// Sends no message: the peer's address is unproven.
+    /// Ends a connection without a message to the peer, whose address is unproven.
     fn time_out(&mut self, id: u32) {
         self.forget(id);
         self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });

@@ -1,10 +1,10 @@
-//! Connection requests that wait for the local consumer, or for proof of the peer's address.
+//! Limits for connection requests that wait for the local consumer, or for proof of the peer's
+//! address.
 //!
-//! A source address can be forged; an RTU with the communication id of the REP proves it. Until
-//! then a request occupies one of few places. A new request replaces the oldest one of the
-//! [`Payer`] with most places in the network with most places: a real peer answers within a round
-//! trip, before enough requests of strangers arrive. Proven addresses have separate places, of
-//! which the address with most loses its oldest.
+//! A source address can be forged. An RTU with the communication id of the REP proves it. Requests
+//! of unproven addresses have few places; a new request replaces the oldest one of the largest
+//! [`Payer`] in the largest network. A genuine peer sends its RTU within a round trip, before a
+//! flood replaces its request. Proven addresses have separate places.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -17,17 +17,17 @@ use core::time::Duration;
 use cairn_rdma::address::{Payer, prefix_of};
 use cairn_rdma::allowance::Allowance;
 
-/// Limit of requests of unproven addresses.
+/// Maximum number of requests of unproven addresses.
 const STRANGERS_MAX: usize = 192;
-/// Limit of undecided requests of an unproven address.
+/// Maximum number of undecided requests of one unproven [`Payer`].
 ///
-/// Undecided requests cannot be replaced before the consumer decides.
+/// An undecided request cannot be replaced, because the consumer still decides about it.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
 const WAITING_MAX: usize = 1024;
 const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;
 const UNDECIDED_MAX: usize = 128;
 const PROVEN_MAX: usize = 4096;
-/// Burst limit and refill interval of the token bucket for answers to unproven addresses.
+/// Burst and refill interval of the token bucket for answers to unproven addresses.
 const ANSWERS_MAX: u32 = 256;
 const ANSWER_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -50,7 +50,7 @@ struct Place {
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     places: Vec<Place>,
-    /// Proven addresses, each with its turn.
+    /// Proven addresses, each with the value of `turn` when it was proven last.
     proven: BTreeMap<IpAddr, u64>,
     networks: BTreeMap<IpAddr, BTreeMap<u64, IpAddr>>,
     turn: u64,
@@ -87,9 +87,9 @@ impl Waiting {
         victim.map_or(Verdict::Drop, |place| Verdict::Evict(place.id))
     }
 
-    /// Considers only decided requests: the oldest of the payer with most places in the network
-    /// with most places (ties: the oldest request). The network of a proven address has that address
-    /// alone.
+    /// Returns the request to replace, among those that the consumer has decided: the oldest one of
+    /// the payer with most requests in the network with most requests. Each proven address counts
+    /// as a network.
     fn victim(&self, is_known: bool) -> Option<&Place> {
         let may_go = |place: &&Place| place.is_known == is_known && place.is_answered;
         let network = |place: &Place| match is_known {
@@ -134,7 +134,8 @@ impl Waiting {
         self.places.retain(|place| place.id != id);
     }
 
-    /// Beyond the limit, forgets the oldest one of the network with most proven addresses.
+    /// Adds a proven address. Beyond the limit, it replaces the oldest address of the network with
+    /// most proven addresses.
     pub(super) fn prove(&mut self, address: IpAddr) {
         let address = address.to_canonical();
         if !self.forget(address) && self.proven.len() >= PROVEN_MAX {
@@ -172,7 +173,7 @@ impl Waiting {
     }
 }
 
-/// /24 for IPv4, /64 for IPv6.
+/// Returns the network of an address: /24 of IPv4, /64 of IPv6.
 fn network_of(address: IpAddr) -> IpAddr {
     prefix_of(address, 24, 64)
 }
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!(waiting.proven.len(), PROVEN_MAX);
     }
 
-    /// An attacker that proves all addresses of an IPv6 /64 displaces no proven host.
+    /// An attacker that proves all addresses of an IPv6 /64 displaces no other host.
     #[test]
     fn a_network_of_proven_addresses_pushes_out_itself() {
         let mut waiting = Waiting::default();

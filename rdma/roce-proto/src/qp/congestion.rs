@@ -1,63 +1,65 @@
 //! Congestion control: a window of packets under way, and a rate limit.
 //!
-//! - The window halves when packets are lost (the receiver's socket buffer overflows) and grows by
-//!   one for each window that arrives. A loss while the round trip is at its minimum is random, and
-//!   costs an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
-//! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015): cut on a notification, recovered by halves,
-//!   then increased until it no longer limits.
+//! - The window halves when packets are lost, and grows by one packet for each window acknowledged.
+//!   A loss while the round trip is at its minimum is random and costs an eighth (as in TCP Veno:
+//!   Fu and Liew, IEEE JSAC 2003).
+//! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015): a notification cuts it; later it recovers
+//!   by halves and then increases, until it no longer limits.
 //!
-//! A notification carries no key and can be forged. The rate is therefore cut at most once a round
-//! trip, and never below half of the rate allowed by window and round trip; real congestion also
-//! shows as loss or queueing, which lower that floor. On a lossless network, the windows of many
-//! queue pairs would still stand in a queue, so a notification also shrinks the window while the
-//! round trip shows a queue of a millisecond.
+//! A notification has no key and can be forged. It therefore cuts the rate at most once per round
+//! trip, and never below half of the rate that window and round trip allow; real congestion also
+//! causes loss or delay, which lower that bound. On a lossless network, the windows of many queue
+//! pairs would form a standing queue, so a notification also shrinks the window while the round
+//! trip shows a queueing delay of a millisecond.
 //!
-//! The rate covers SENDs, WRITEs, returned READ responses, and requested READ data.
+//! The rate limits SENDs, WRITEs, READ responses, and the data of READ requests.
 
 use super::rtt::RoundTrip;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// Initial window in packets, equal to that of rdma_rxe.
+/// Initial window in packets, as in rdma_rxe.
 const INITIAL: u64 = 128;
 const MIN: u64 = 8;
 /// Maximum window in packets.
 const MAX: u64 = 512;
-/// Minimum time between two reductions for loss, unless the round trip is longer.
+/// Minimum time between two reductions of the window, unless the round trip is longer.
 const ONE_LOSS: Duration = Duration::from_millis(2);
-/// Divisor of the window for a random loss, or for a notification with a queue.
+/// Fraction of the window removed after a random loss, or a notification while packets queue: one
+/// eighth.
 const CHANCE: u64 = 8;
-/// Queueing delay from which notifications shrink the window, and lower bound in packets.
+/// Queueing delay above which notifications shrink the window, and the smallest window in packets
+/// that they leave.
 const QUEUE_MAX: Duration = Duration::from_millis(1);
 const NOTICED_MIN: u64 = 32;
 
-/// DCQCN's g: gain of the congestion estimate.
+/// Gain of the congestion estimate (g of DCQCN).
 const GAIN: f64 = 1.0 / 16.0;
-/// Interval at which a rate is raised and the estimate decays.
+/// Interval at which the rate increases and the congestion estimate decays.
 const PERIOD: Duration = Duration::from_micros(300);
-/// Minimum time between obeyed notifications, unless the round trip is longer.
+/// Minimum time between two notifications that have an effect, unless the round trip is longer.
 const ONE_NOTICE: Duration = Duration::from_micros(50);
-/// Fraction of the rate allowed by window and round trip: the lower bound of cuts.
+/// Lower bound of a cut, as a fraction of the rate that window and round trip allow.
 const NOTICED_SHARE: f64 = 0.5;
-/// Periods of fast recovery before the target rate is raised.
+/// Number of periods of fast recovery before the target rate increases.
 const RECOVERY_PERIODS: u32 = 5;
-/// Increase of the target rate per period, in bytes per second: 40 Mbit/s.
+/// Increase of the target rate per period in bytes per second: 40 Mbit/s.
 const RAISE: f64 = 5e6;
-/// Round trip assumed for a queue pair that only answers, and measures none.
+/// Round trip assumed by a queue pair that only responds and therefore measures none.
 const UNMEASURED: Duration = Duration::from_millis(1);
 const VALID_ROUND_TRIPS: u32 = 4;
-/// Lowest rate, in bytes per second: 10 Mbit/s.
+/// Lowest rate in bytes per second: 10 Mbit/s.
 const MIN_RATE: f64 = 1.25e6;
-/// Rate at the first notification, above which the limit is removed, in bytes per second: 100
-/// Gbit/s.
+/// Initial rate at the first notification in bytes per second: 100 Gbit/s. At this rate the limit
+/// is removed.
 const LINE_RATE: f64 = 12.5e9;
-/// Time by which a paced sender may exceed its rate, so that packets leave in batches.
+/// Time by which a sender may run ahead of its rate, so that packets leave in batches.
 const BURST: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]
 pub(super) struct Window {
     packets: u64,
-    /// Packets since the window last grew.
+    /// Packets acknowledged since the window last grew.
     arrived: u64,
     lost_at: Option<Instant>,
 }
@@ -80,16 +82,16 @@ pub(super) struct Measured {
 
 #[derive(Debug)]
 struct Rate {
-    /// In bytes per second.
+    /// Rate in bytes per second.
     current: f64,
-    /// Target of recovery, in bytes per second.
+    /// Rate to which `current` recovers, in bytes per second.
     target: f64,
-    /// DCQCN's alpha, 0 to 1.
+    /// Congestion estimate from 0 to 1 (alpha of DCQCN).
     congestion: f64,
     noticed_at: Option<Instant>,
     raised_at: Instant,
     periods: u32,
-    /// Time at which the bytes sent so far have left at this rate.
+    /// Time at which the last byte sent leaves at this rate.
     busy_until: Instant,
 }
 
@@ -142,7 +144,7 @@ impl Pacer {
         self.rate.is_some()
     }
 
-    /// Whether the next packet with data may leave; otherwise [`Self::held_until`] has the time.
+    /// True if the next packet with data may be sent; otherwise [`Self::held_until`] has the time.
     pub(super) fn admits(&mut self, now: Instant) -> bool {
         self.held_until = self.hold(now);
         self.held_until.is_none()
@@ -177,7 +179,8 @@ impl Pacer {
 
     /// Handles a congestion notification (annex A17.9.3).
     ///
-    /// Returns true if obeyed: notifications only concern packets of the last round trips.
+    /// Returns true if the rate was cut. Notifications have no effect when nothing was sent in the
+    /// last round trips.
     pub(super) fn notified(&mut self, path: &Measured, now: Instant) -> bool {
         let Some(sent_at) = self.sent_at.filter(|_| !self.ignores) else {
             return false;
@@ -207,7 +210,7 @@ impl Pacer {
 }
 
 impl Measured {
-    /// In bytes per second.
+    /// Returns the lowest rate after a cut, in bytes per second.
     fn floor(&self) -> f64 {
         let round_trip = self.round_trip.unwrap_or(UNMEASURED).max(ONE_NOTICE);
         let allowed = self.window as f64 / round_trip.as_secs_f64();
@@ -232,7 +235,7 @@ impl Rate {
             self.congestion *= 1.0 - GAIN;
             self.periods += 1;
             if self.periods > RECOVERY_PERIODS {
-                // Otherwise recovery on a fast link would take minutes.
+                // Hyper increase: with constant steps, recovery on a fast link would take minutes.
                 let growth = f64::from((self.periods - RECOVERY_PERIODS).min(1000));
                 self.target += RAISE * growth;
             }
@@ -303,7 +306,7 @@ mod tests {
         assert!(!pacer.is_active());
     }
 
-    /// The attacker sends 20,000 notifications a second.
+    /// The attacker sends 20,000 notifications per second.
     #[test]
     fn notifications_alone_leave_half_of_the_rate() {
         let mut now = Instant::START;
@@ -350,8 +353,8 @@ mod tests {
         assert!(with * 7.0 < without, "{with} of {without}");
     }
 
-    /// 64 queue pairs share a lossless link of 100 Gbit/s, which marks packets that wait longer
-    /// than 100 us.
+    /// 64 queue pairs share a lossless link of 100 Gbit/s, whose switch marks packets queued for
+    /// more than 100 us.
     #[test]
     fn many_queue_pairs_keep_no_standing_queue_without_loss() {
         const QUEUE_PAIRS: usize = 64;

@@ -1,12 +1,10 @@
-//! Access to registered memory by a queue pair.
-//!
-//! Each access names a key, and the owner of the memory checks key, range and right.
+//! Access of a queue pair to registered memory, by key.
 
 use core::fmt::Debug;
 
 use cairn_rdma::{Access, Sge};
 
-/// The key, range or right is invalid.
+/// Error: the key, range or access right is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused;
 
@@ -14,30 +12,30 @@ pub struct Refused;
 pub trait Memory: Debug {
     /// Checks whether a peer may access `length` bytes at `addr` with `rkey`.
     ///
-    /// An access of 0 bytes is allowed (IBTA 9.7.4.1.5).
+    /// An access of 0 bytes is always permitted (IBTA 9.7.4.1.5).
     ///
     /// # Errors
     /// [`Refused`].
     fn check(&self, rkey: u32, addr: u64, length: u64, access: Access) -> Result<(), Refused>;
 
-    /// Copies bytes out for a peer.
+    /// Copies registered memory to `out`, for a READ of the peer.
     ///
     /// # Errors
-    /// [`Refused`]; then `out` is unchanged.
+    /// [`Refused`]; `out` is then unchanged.
     fn read(&self, rkey: u32, addr: u64, out: &mut [u8], access: Access) -> Result<(), Refused>;
 
-    /// Prefetches bytes read soon by a peer.
+    /// Prefetches registered memory that a later [`Memory::read`] copies.
     fn prefetch(&self, rkey: u32, addr: u64, length: u64, access: Access);
 
-    /// Copies bytes in for a peer.
+    /// Copies `bytes` to registered memory, for a WRITE of the peer.
     ///
     /// # Errors
-    /// [`Refused`]; then none were copied.
+    /// [`Refused`]; no byte was then copied.
     fn write(&self, rkey: u32, addr: u64, bytes: &[u8], access: Access) -> Result<(), Refused>;
 
-    /// Invalidates a remote key on a peer's request (IBTA 9.4.1.1.1).
+    /// Invalidates a remote key, as requested by a SEND with Invalidate (IBTA 9.4.1.1.1).
     ///
-    /// The region's local key stays valid.
+    /// The local key of the region stays valid.
     ///
     /// # Errors
     /// [`Refused`]: no region has the key.
@@ -46,24 +44,24 @@ pub trait Memory: Debug {
     /// True if a region has the remote key.
     fn knows(&self, rkey: u32) -> bool;
 
-    /// Checks access to the local bytes of a work request.
+    /// Checks access to the local ranges of a work request.
     ///
     /// # Errors
     /// [`Refused`].
     fn check_local(&self, sges: &[Sge], access: Access) -> Result<(), Refused>;
 
-    /// Copies a list of ranges from `offset` on into `out`.
+    /// Copies bytes of the ranges, from `offset` in their concatenation, to `out`.
     ///
     /// # Errors
-    /// [`Refused`], also if the list is too short.
+    /// [`Refused`], also if the ranges are too short.
     fn gather(&self, sges: &[Sge], offset: u64, out: &mut [u8]) -> Result<(), Refused>;
 
-    /// Prefetches before [`Memory::gather`].
+    /// Prefetches the bytes that a later [`Memory::gather`] copies.
     fn prefetch_gather(&self, sges: &[Sge], offset: u64, length: u64);
 
-    /// Copies bytes to `offset` of a list of ranges.
+    /// Copies `bytes` to the ranges, from `offset` in their concatenation.
     ///
     /// # Errors
-    /// [`Refused`], also if the list is too short.
+    /// [`Refused`], also if the ranges are too short.
     fn scatter(&self, sges: &[Sge], offset: u64, bytes: &[u8]) -> Result<(), Refused>;
 }

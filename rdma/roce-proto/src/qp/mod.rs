@@ -1,10 +1,9 @@
 //! Queue pair of a reliable connection, as a state machine without I/O.
 //!
-//! Inputs are packets and the time ([`Qp::handle_packet`], [`Qp::handle_timeout`]); outputs are
+//! Inputs are packets and the time ([`Qp::handle_packet`], [`Qp::handle_timeout`]). Outputs are
 //! packets ([`Qp::poll_transmit`]) and the time of the next call ([`Qp::poll_timeout`]). Each call
-//! borrows the endpoint's shared state as a [`Context`].
-//!
-//! Payload is copied once each way, between registered memory and packets.
+//! borrows shared state of the endpoint as a [`Context`]. Payload is copied once in each direction,
+//! between registered memory and packets.
 
 mod answered;
 mod congestion;
@@ -36,7 +35,7 @@ use work::{CompletionQueue, ReceiveQueue};
 pub struct Context<'a> {
     /// Id of the queue pair in completions.
     pub qp: QpId,
-    /// Registered memory.
+    /// Registered memory of the protection domain.
     pub memory: &'a dyn Memory,
     /// Shared receive queue.
     pub receives: &'a mut ReceiveQueue,
@@ -46,46 +45,46 @@ pub struct Context<'a> {
     pub counters: &'a mut Counters,
 }
 
-/// Parameters agreed by the two ends.
+/// Parameters of a queue pair, agreed by the two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpConfig {
-    /// Number of the peer's queue pair.
+    /// Queue pair number of the peer.
     pub dest_qpn: u32,
-    /// P_Key of sent packets; packets of its partition are accepted.
+    /// P_Key of sent packets. Received packets need a P_Key that it accepts.
     pub pkey: PKey,
-    /// Path MTU: payload of a full packet, in bytes.
+    /// Path MTU: maximum payload of a packet in bytes.
     pub mtu: u32,
-    /// PSN of our first request, expected by the peer.
+    /// PSN of the first request that this end sends.
     pub send_psn: u32,
-    /// PSN of the peer's first request.
+    /// PSN of the first request that the peer sends.
     pub receive_psn: u32,
     /// Maximum outstanding work requests.
     pub send_work: u32,
-    /// Maximum outstanding READs of this end.
+    /// Maximum outstanding READs that this end sends.
     pub initiator_depth: u8,
-    /// Maximum outstanding READs and atomics of the peer.
+    /// Maximum outstanding READs and atomics that the peer sends.
     pub responder_resources: u8,
-    /// Retries before a silent peer counts as gone.
+    /// Transport retries before the queue pair breaks.
     pub retry_count: u8,
-    /// Retries before a peer without receives counts as gone; 7 means no limit.
+    /// RNR retries before the queue pair breaks; 7 is unlimited.
     pub rnr_retry_count: u8,
-    /// Peer's wait if no receive is posted here, as a timer code.
+    /// Delay requested from the peer when no receive is posted, as an RNR timer code.
     pub min_rnr_timer: u8,
-    /// Time of a retry. `None`: a silent peer never counts as gone.
+    /// Acknowledgement timeout; with `None`, silence of the peer never breaks the queue pair.
     pub ack_timeout: Option<Duration>,
 }
 
 impl QpConfig {
-    /// `None` means no limit.
+    /// Returns the silence of the peer that breaks the queue pair, or `None` if none does.
     fn patience(&self) -> Option<Duration> {
         Some(self.ack_timeout? * (u32::from(self.retry_count) + 1))
     }
 }
 
-/// True if a packet is the peer's first request, which replaces an RTU that may have been lost (IBTA
-/// 12.9.7.1). `expected_psn` is the PSN that the REP contained.
+/// True if a packet is the peer's first request, which replaces a lost RTU (IBTA 12.9.7.1).
+/// `expected_psn` is the PSN stated in the REP.
 ///
-/// No other packet replaces the RTU: its sender may not have read the REP.
+/// No other packet replaces the RTU, because its sender may not have read the REP.
 #[must_use]
 pub fn is_first_request(packet: &Packet<'_>, pkey: PKey, expected_psn: u32) -> bool {
     let opcode = packet.opcode;
@@ -96,12 +95,12 @@ pub fn is_first_request(packet: &Packet<'_>, pkey: PKey, expected_psn: u32) -> b
     is_request && packet.bth.psn == expected_psn & 0xff_ffff && pkey.accepts(packet.bth.pkey)
 }
 
-/// Result of a packet within a super-packet.
+/// Result of sending a packet within a super-packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Joined {
-    /// The peer has acknowledged the packet.
+    /// The packet was acknowledged.
     Arrived,
-    /// The packet must be sent again.
+    /// The packet was not acknowledged in time.
     Lost,
 }
 
@@ -116,7 +115,7 @@ pub struct Qp {
     broken: bool,
     owes_cnp: bool,
     cnp_sent_at: Option<Instant>,
-    /// Requests sent before a waiting acknowledgement.
+    /// Requests sent ahead of a queued acknowledgement.
     passed: u32,
     dest_qpn: u32,
     pkey: PKey,
@@ -124,13 +123,13 @@ pub struct Qp {
 
 const PASSING: u32 = 32;
 
-/// Minimum interval between congestion notifications of a flow.
+/// Minimum interval between congestion notifications of a queue pair.
 ///
-/// Annex A17.9.3 leaves it open; adapters use this value.
+/// Annex A17.9.3 does not define the interval; adapters use 50 us.
 const CNP_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Qp {
-    /// Creates a queue pair ready to receive. Requests wait for [`Qp::release`].
+    /// Creates a queue pair that receives. It sends no requests before [`Qp::release`].
     #[must_use]
     pub fn new(config: &QpConfig, now: Instant) -> Self {
         Self {
@@ -148,41 +147,41 @@ impl Qp {
         }
     }
 
-    /// Allows requests: the peer is ready.
+    /// Permits requests, because the peer is ready to receive.
     pub fn release(&mut self) {
         self.held = false;
     }
 
-    /// Shortest measured time to an acknowledgement, if any.
+    /// Returns the shortest measured time from a packet to its acknowledgement, if measured.
     #[must_use]
     pub fn round_trip(&self) -> Option<Duration> {
         self.requester.round_trip()
     }
 
-    /// Disables congestion notifications.
+    /// Disables the reaction to congestion notifications.
     pub fn ignore_congestion(&mut self) {
         self.pacer.ignore_notifications();
     }
 
-    /// True until [`Qp::release`] or the peer's first request in sequence.
+    /// True before [`Qp::release`] and before the peer's first request in sequence.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held
     }
 
-    /// True after a failure; outstanding work has been flushed.
+    /// True after a failure. All outstanding work has then completed.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// True if a packet of the peer named an invalid key, range or right.
+    /// True if a packet of the peer had an invalid key, range or access right.
     #[must_use]
     pub fn met_wrong_key(&self) -> bool {
         self.responder.met_wrong_key()
     }
 
-    /// Posts a list of work requests, all or nothing.
+    /// Posts a list of work requests. Either all or none are posted.
     ///
     /// # Errors
     /// [`PostError`].
@@ -199,7 +198,7 @@ impl Qp {
 
     /// Handles a packet addressed to this queue pair.
     ///
-    /// `congested` is true if a router marked the packet (annex A17.9).
+    /// `congested` is true if the packet has a congestion mark (annex A17.9).
     pub fn handle_packet(
         &mut self,
         packet: &Packet<'_>,
@@ -207,7 +206,7 @@ impl Qp {
         now: Instant,
         cx: &mut Context<'_>,
     ) {
-        // Datagrams are silently dropped here (IBTA 9.6.1.2).
+        // A reliable connection silently drops datagrams (IBTA 9.6.1.2).
         if !self.pkey.accepts(packet.bth.pkey) || packet.opcode.is_datagram() {
             cx.counters.rx_not_ours += 1;
             return;
@@ -215,8 +214,8 @@ impl Qp {
         if congested {
             cx.counters.np_ecn_marked_roce_packets += 1;
             let recent = |at| now.saturating_duration_since(at) < CNP_INTERVAL;
-            // Notifications get no notification; otherwise two queue pairs would exchange them
-            // without end.
+            // A notification never causes a notification; otherwise two queue pairs could exchange
+            // them forever.
             let is_notification = packet.opcode == Opcode::Cnp;
             self.owes_cnp |= !is_notification && !self.cnp_sent_at.is_some_and(recent);
         }
@@ -231,7 +230,7 @@ impl Qp {
                 false
             }
             Opcode::Acknowledge => self.requester.handle_acknowledge(packet, now, cx),
-            // This end makes no atomic requests.
+            // A response without a request, because this end sends no atomics.
             Opcode::AtomicAcknowledge => {
                 cx.counters.bad_resp_err += 1;
                 false
@@ -240,8 +239,8 @@ impl Qp {
                 self.requester.handle_read_response(packet, now, cx)
             }
             _ => {
-                // Only a request in sequence replaces a lost RTU (IBTA 12.9.7.1): the sender of
-                // others may not have read the REP.
+                // Only a request in sequence replaces a lost RTU (IBTA 12.9.7.1), because its
+                // sender has read the REP.
                 let was_due = self.responder.handle_request(packet, cx);
                 self.held &= !was_due;
                 was_due
@@ -253,16 +252,17 @@ impl Qp {
         self.break_if_failed(cx);
     }
 
-    /// Probes the peer after an unauthenticated message that denies the queue pair.
+    /// Starts probing the peer after an unauthenticated message which claims that its queue pair is
+    /// gone.
     ///
-    /// Continued silence breaks the queue pair.
+    /// The queue pair breaks if the peer does not answer.
     pub fn question(&mut self, now: Instant) {
         if !self.broken {
             self.question.ask(now);
         }
     }
 
-    /// Notes that the last packet follows another one in a super-packet.
+    /// Records that the last packet was appended to a super-packet.
     pub fn leaves_joined(&mut self, opcode: u8) {
         match Opcode::from_code(opcode) {
             Some(opcode) if opcode.is_send() || opcode.is_write() => self.requester.note_joined(),
@@ -271,13 +271,13 @@ impl Qp {
         }
     }
 
-    /// Takes the result of a packet within a super-packet, once known.
+    /// Returns whether a packet within a super-packet arrived, once this is known.
     pub fn take_fate(&mut self) -> Option<Joined> {
         let fate = self.requester.take_fate();
         fate.or_else(|| self.responder.take_fate())
     }
 
-    /// True if [`Qp::poll_transmit`] may have a packet.
+    /// True if [`Qp::poll_transmit`] may return a packet.
     #[must_use]
     pub fn has_to_send(&self) -> bool {
         self.owes_cnp
@@ -286,7 +286,7 @@ impl Qp {
             || self.responder.has_to_send()
     }
 
-    /// Writes the next packet, without its ICRC, to `out` and returns its length.
+    /// Writes the next packet without its ICRC to `out`, and returns its length in bytes.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -307,7 +307,7 @@ impl Qp {
         if self.question.take_due() {
             return Some(self.emit_probe(out));
         }
-        // An acknowledgement can wait; requests behind it may be urgent.
+        // Requests go before a queued ACK, at most `PASSING` of them.
         let length = if self.responder.can_wait() && self.passed < PASSING {
             let request = self.poll_request(now, out, cx);
             self.passed += 1;
@@ -339,7 +339,7 @@ impl Qp {
         self.requester.poll_transmit(now, out, &mut self.pacer, cx)
     }
 
-    /// BECN, PSN 0, and 16 reserved bytes (annex A17.9.3).
+    /// Writes a congestion notification: BECN, PSN 0, and 16 reserved bytes (annex A17.9.3).
     fn emit_cnp(&self, out: &mut [u8]) -> usize {
         let mut packet = Packet::new(Opcode::Cnp, self.dest_qpn, 0);
         packet.bth.becn = true;
@@ -347,9 +347,8 @@ impl Qp {
         packet.emit(out)
     }
 
-    /// An empty SEND with the PSN of the last acknowledged packet.
-    ///
-    /// The duplicate is acknowledged but not executed (IBTA 9.7.5.1.3).
+    /// Writes a probe: an empty SEND with the PSN of the last acknowledged packet. The peer
+    /// acknowledges this duplicate without executing it (IBTA 9.7.5.1.3).
     fn emit_probe(&self, out: &mut [u8]) -> usize {
         let psn = psn::to_wire(self.requester.last_acknowledged());
         let mut packet = Packet::new(Opcode::SendOnly, self.dest_qpn, psn);
@@ -357,7 +356,7 @@ impl Qp {
         packet.emit(out)
     }
 
-    /// Time of the next call of [`Qp::handle_timeout`].
+    /// Returns the time of the next call of [`Qp::handle_timeout`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timers = [
@@ -368,7 +367,7 @@ impl Qp {
         timers.into_iter().flatten().min()
     }
 
-    /// Handles the timers that have expired.
+    /// Handles the expired timers.
     pub fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_>) {
         self.pacer.release();
         self.requester.handle_timeout(now, cx);
@@ -378,7 +377,7 @@ impl Qp {
         self.break_if_failed(cx);
     }
 
-    /// Ends the queue pair: all outstanding work completes as flushed.
+    /// Ends the queue pair. All outstanding work completes as flushed.
     pub fn flush(&mut self, cx: &mut Context<'_>) {
         self.broken = true;
         self.pacer.release();

@@ -1,12 +1,14 @@
-//! Probes that find out whether a peer still has its queue pair.
+//! Probes that find out whether the peer still has its queue pair.
 //!
-//! They follow an unauthenticated message that denies the queue pair: silence proves it.
+//! They start when an unauthenticated message claims that the queue pair is gone. Unanswered probes
+//! confirm the message.
 
 use crate::time::Instant;
 use core::time::Duration;
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Bounds for the peer's silence; the connection's retry budget applies within them.
+/// Shortest and longest silence of the peer that confirms the loss of the queue pair. The retry
+/// time of the connection applies within these bounds.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 #[derive(Debug)]
@@ -23,7 +25,7 @@ struct Asked {
 }
 
 impl Question {
-    /// `None` means no limit.
+    /// `patience`: retry time of the connection; `None` if unlimited.
     pub(super) fn new(patience: Option<Duration>) -> Self {
         let (least, most) = SILENCE;
         Self {
@@ -60,7 +62,7 @@ impl Question {
         self.asked.map(|asked| asked.next.min(asked.until))
     }
 
-    /// Whether the peer has been silent for too long; schedules the next probe.
+    /// Returns true if the peer was silent for too long; otherwise schedules the next probe.
     pub(super) fn goes_unanswered(&mut self, now: Instant) -> bool {
         let Some(asked) = &mut self.asked else {
             return false;

@@ -1,7 +1,8 @@
-//! Requester: turns work requests into packets, and answers into completions (IBTA 9.7.3 to 9.7.6).
+//! Requester: turns work requests into packets, and responses into completions (IBTA 9.7.3 to
+//! 9.7.6).
 //!
-//! Retransmission is go-back-N from the oldest unacknowledged packet; a READ resumes at the first
-//! missing one. A window limits the data under way, READ data included.
+//! Retransmission is go-back-N from the oldest unacknowledged packet. A READ resumes at the first
+//! missing packet. A window limits the data under way, READ data included.
 
 mod receive;
 mod transmit;
@@ -18,8 +19,8 @@ use super::rtt::RoundTrip;
 use super::{Context, Joined, QpConfig, psn};
 use crate::wire::NakCode;
 
-/// Acknowledgement timeout used in place of an infinite one: code 20 of IBTA 9.7.6.1.3, the longest
-/// accepted from peers.
+/// Acknowledgement timeout used in place of an infinite one: code 20, the longest accepted from
+/// peers (IBTA 9.7.6.1.3).
 const LONGEST_TIMEOUT: Duration = Duration::from_micros(4_294_967);
 /// Maximum message length in bytes (IBTA 9.2.10).
 const MAX_MESSAGE: u64 = 1 << 31;
@@ -31,31 +32,31 @@ pub(super) struct Requester {
     send_work: usize,
     initiator_depth: usize,
     rnr_retry_count: u8,
-    /// `None` means no limit.
+    /// Silence of the peer that breaks the queue pair; `None` if none does.
     patience: Option<Duration>,
 
     queue: VecDeque<Entry>,
-    /// Index of the work to send next, or the queue's length.
+    /// Index of the work to send next; the length of the queue if all is sent.
     cursor: usize,
-    /// Next sequence number, within the work at the cursor.
+    /// Sequence number of the next packet, which belongs to the work at `cursor`.
     next: u64,
     unacked: u64,
     sent: u64,
-    /// First sequence number of the next posted work.
+    /// First sequence number of the work posted next.
     end: u64,
-    /// Sequence number after the last packet with AckReq.
+    /// Sequence number after the last packet sent with AckReq.
     ack_requested: u64,
-    /// Whether a completion or resumed sending awaits an AckReq.
+    /// True if the next pause of sending must request an acknowledgement.
     awaited: bool,
-    /// Ends of READ requests with incomplete responses.
+    /// For each READ request with missing responses, the sequence number after its last response.
     requests: VecDeque<u64>,
-    /// Gap in READ data last requested again.
+    /// Sequence number of the missing READ response that was requested again last.
     refetched: Option<u64>,
 
     round_trip: RoundTrip,
     window: Window,
     refusal: Option<Refusal>,
-    /// First packet sent within a super-packet, until its result is known.
+    /// Sequence number of the first packet sent within a super-packet, until its result is known.
     joined: Option<u64>,
     fate: Option<Joined>,
     deadline: Option<Instant>,
@@ -65,10 +66,11 @@ pub(super) struct Requester {
     broken: bool,
 }
 
-/// NAK that ends the queue pair unless the peer proceeds.
+/// Fatal NAK that is not confirmed yet.
 ///
-/// The NAK may be forged, because its PSN can be guessed. The packet is therefore sent again: a
-/// peer that refused it does not answer or refuses it again, any other peer acknowledges it.
+/// It may be forged, because its PSN can be guessed. The packet is therefore sent again. A peer
+/// that sent the NAK stays silent or sends it again; another peer acknowledges the packet, which
+/// contradicts the NAK.
 #[derive(Debug, Clone, Copy)]
 struct Refusal {
     sequence: u64,
@@ -81,7 +83,7 @@ struct Refusal {
 struct Entry {
     work: SendWork,
     first: u64,
-    /// Number of packets, or of responses for a READ.
+    /// Number of request packets; for a READ, the number of response packets.
     packets: u64,
     length: u32,
     fetched: u64,
@@ -206,7 +208,7 @@ impl Requester {
         self.fail(WorkStatus::RetryExceeded, cx);
     }
 
-    /// Work refused by the peer completes with its error, all other work as flushed.
+    /// Flushes all work; work that the peer has refused completes with its error.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>) {
         if let Some(refusal) = self.refusal.take() {
             return self.believe(refusal, cx);

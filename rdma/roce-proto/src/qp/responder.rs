@@ -1,4 +1,4 @@
-//! Responder of a queue pair: executes the peer's requests and queues answers (IBTA 9.7.4, 9.7.5).
+//! Responder: executes requests of the peer and queues responses (IBTA 9.7.4, 9.7.5).
 
 mod response;
 
@@ -21,22 +21,23 @@ pub(super) struct Responder {
     responder_resources: usize,
     min_rnr_timer: u8,
 
-    /// Sequence number of the next packet in order.
+    /// Sequence number of the next request in order.
     expected: u64,
-    /// Completed messages (IBTA 9.7.7.1).
+    /// Message sequence number: completed messages (IBTA 9.7.7.1).
     msn: u32,
     inbound: Inbound,
-    /// After a NAK for `expected`, none follows until that packet arrives (IBTA 9.7.5.1.2).
+    /// True after a NAK for `expected`. No other NAK is sent until that packet arrives (IBTA
+    /// 9.7.5.1.2).
     nak_sent: bool,
     responses: VecDeque<Response>,
-    /// Answered READs, kept for repeated requests.
+    /// Answered READs, which the peer may repeat.
     reads: AnsweredReads,
-    /// Results of atomics, kept for repeated requests.
+    /// Results of atomics, which the peer may repeat.
     atomics: VecDeque<AtomicResult>,
-    /// True if READ data was sent within super-packets since the last repeated request.
+    /// True if READ data was sent within super-packets since the last repeated READ.
     joined: bool,
     fate: Option<Joined>,
-    /// Refusal that broke the queue pair, repeated with each repeated request.
+    /// NAK that broke the queue pair, sent again for each later request.
     refusal: Option<NakCode>,
     wrong_key: bool,
 }
@@ -103,7 +104,8 @@ impl Responder {
         self.inbound = Inbound::Nothing;
     }
 
-    /// Returns whether the packet was in sequence. A broken queue pair only repeats its refusal.
+    /// Handles a request packet. Returns true if it was in sequence. A broken queue pair only
+    /// repeats its fatal NAK.
     pub(super) fn handle_request(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> bool {
         let sequence = psn::from_wire(packet.bth.psn, self.expected);
         match sequence.cmp(&self.expected) {
@@ -133,8 +135,8 @@ impl Responder {
     fn handle_due(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) {
         let sequence = self.expected;
         self.nak_sent = false;
-        // An unsent NAK for this packet is obsolete. It may have replaced a requested
-        // acknowledgement.
+        // A queued NAK for this packet is obsolete. It may have replaced a requested
+        // acknowledgement, which is then due.
         let retracted = self.waiting_nak();
         if retracted.is_some() {
             self.responses.pop_back();
@@ -160,9 +162,8 @@ impl Responder {
         }
     }
 
-    /// Executes a packet.
-    ///
-    /// Returns whether an acknowledgement is due; data counts as one.
+    /// Executes a request packet. Returns true if an acknowledgement is due, which READs and
+    /// atomics do not need.
     fn carry_out(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<bool, Stop> {
         match packet.opcode {
             opcode if opcode.is_send() => self.take_send(packet, cx)?,
@@ -182,7 +183,7 @@ impl Responder {
         self.responses.back().copied().filter(Response::is_nak)
     }
 
-    /// Checks the length of a packet: first and middle packets are full, and last ones not empty
+    /// Checks the payload length: first and middle packets are full, and last packets are not empty
     /// (IBTA 9.7.4.1.6).
     fn check_length(&self, packet: &Packet<'_>) -> Result<(), Stop> {
         let length = packet.payload.len() as u32;
@@ -202,7 +203,7 @@ impl Responder {
     fn take_send(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<(), Stop> {
         self.check_length(packet)?;
         let (starts, ends) = (packet.opcode.starts_message(), packet.opcode.ends_message());
-        // The key is checked before a receive is consumed or a byte copied.
+        // The key is checked before a receive is consumed or a byte is copied.
         if packet.ieth.is_some_and(|ieth| !cx.memory.knows(ieth.rkey)) {
             return Err(Stop::Refuse(NakCode::RemoteAccess));
         }
@@ -265,7 +266,8 @@ impl Responder {
             _ => return Err(Stop::Refuse(NakCode::InvalidRequest)),
         };
         let length = packet.payload.len() as u32;
-        // Exactly the last packet completes the announced length (IBTA 9.7.4.1.6).
+        // The last packet must complete the announced length, and no earlier one may (IBTA
+        // 9.7.4.1.6).
         let fits = if ends {
             length == remaining
         } else {
@@ -318,7 +320,7 @@ impl Responder {
             return Err(Stop::Refuse(NakCode::InvalidRequest));
         };
         if self.responder_resources == 0 {
-            // The peer has more outstanding requests than agreed (IBTA 9.7.4.1.4).
+            // The peer exceeds the agreed number of outstanding READs (IBTA 9.7.4.1.4).
             return Err(Stop::Refuse(NakCode::InvalidRequest));
         }
         let length = u64::from(reth.dma_len);
@@ -346,9 +348,7 @@ impl Responder {
         }
     }
 
-    /// Executes an atomic.
-    ///
-    /// Atomic among this endpoint's queue pairs only.
+    /// Executes an atomic operation, which is atomic only among the queue pairs of this endpoint.
     fn take_atomic(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<(), Stop> {
         cx.counters.rx_atomic_requests += 1;
         let idle = matches!(self.inbound, Inbound::Nothing) && self.responder_resources > 0;
@@ -383,16 +383,16 @@ impl Responder {
         Ok(())
     }
 
-    /// IBTA 9.7.5.1.3: acknowledges SENDs and WRITEs, reads again, and answers atomics from the
-    /// stored result.
+    /// Handles a repeated request (IBTA 9.7.5.1.3): acknowledges a SEND or WRITE, reads again, or
+    /// returns the stored result of an atomic.
     fn handle_duplicate(&mut self, packet: &Packet<'_>, sequence: u64, cx: &mut Context<'_>) {
         if packet.opcode.is_send() || packet.opcode.is_write() {
             self.acknowledge(self.expected - 1, Syndrome::Ack);
             return;
         }
         let response = if let Some(reth) = packet.reth {
-            // The key of a READ that was never executed may be a guess, and an answer would confirm
-            // it.
+            // Only executed READs are answered: an answer to another READ would confirm a guessed
+            // key.
             let is_known = self.reads.covers(sequence, reth, self.mtu);
             let length = u64::from(reth.dma_len);
             let checked = cx
@@ -412,8 +412,8 @@ impl Responder {
             })
         };
         let Some(response) = response else { return };
-        // The peer went back, so later answers are obsolete. A NAK stays: the network may have made
-        // the copy, and no other NAK follows.
+        // The peer sends again from this request, so later responses are obsolete. A NAK stays,
+        // because this packet may be a copy made by the network, and the NAK is sent only once.
         let nak = self.waiting_nak();
         self.responses
             .retain(|waiting| waiting.sequence() < sequence);
@@ -421,7 +421,8 @@ impl Responder {
         self.responses.extend(nak);
     }
 
-    /// Beyond the agreed number, the oldest response is dropped: a copy of an old packet caused it.
+    /// Queues READ data or an atomic result. Beyond the agreed number, drops the oldest: a copy of
+    /// an old packet has caused it.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();
@@ -432,9 +433,8 @@ impl Responder {
         self.responses.push_back(response);
     }
 
-    /// Queues an acknowledgement in place of an unsent one.
-    ///
-    /// A NAK acknowledges all earlier packets, so it makes an ACK unnecessary.
+    /// Queues an acknowledgement. It replaces a queued one, but an ACK does not replace a NAK,
+    /// which acknowledges all earlier packets too.
     fn acknowledge(&mut self, sequence: u64, syndrome: Syndrome) {
         let acknowledge = Response::Acknowledge {
             sequence,
@@ -461,7 +461,7 @@ impl Responder {
         self.responses.front().is_some_and(is_ack)
     }
 
-    /// `pacer` limits READ data.
+    /// Writes the next response. `pacer` limits READ data.
     pub(super) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -481,8 +481,8 @@ impl Responder {
                     return Some(length);
                 }
                 if response.repeated {
-                    // The peer received the data and invalidated the key after repeating the
-                    // request too early.
+                    // The peer has received the data and invalidated the key, after it had repeated
+                    // the request too early.
                     self.responses.pop_front();
                     return self.poll_transmit(now, out, pacer, cx);
                 }

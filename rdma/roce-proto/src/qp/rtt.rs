@@ -1,8 +1,8 @@
-//! Retransmission timeout, from measured round trips.
+//! Retransmission timeout from measured round trips.
 //!
-//! InfiniBand's fixed timeout is typically half a second. Here packets are sent again when the
-//! measured round trip makes their loss likely (RFC 6298's estimator); the retry counter still
-//! counts the fixed timeout.
+//! The fixed timeout of InfiniBand is typically half a second. This timer instead retransmits when
+//! the measured round trip makes a loss likely (estimator of RFC 6298). The retry limit still
+//! applies to the fixed timeout.
 
 use crate::time::Instant;
 use core::time::Duration;
@@ -13,15 +13,17 @@ const FIRST_TIMEOUT: Duration = Duration::from_millis(100);
 pub(super) struct RoundTrip {
     smoothed: Option<Duration>,
     variation: Duration,
-    /// Shortest round trip since a timeout expired: the path without queueing.
+    /// Shortest round trip since a timeout expired: the delay without queueing.
     least: Duration,
-    /// Doublings since the last measurement.
+    /// Number of doublings of the timeout since the last measurement.
     ///
-    /// Progress does not reset them, or a peer that always answers late would get everything twice
-    /// and never be measured (Karn's rule, RFC 6298 section 5).
+    /// Progress does not reset this number. Otherwise, a peer that always answers late would
+    /// receive each packet twice, and its round trip would never be measured (Karn's rule, RFC 6298
+    /// section 5).
     backoff: u32,
     limit: Duration,
-    /// Timed packet; never one sent twice (Karn's rule).
+    /// Packet whose round trip is measured, and its send time. Never a retransmitted packet (Karn's
+    /// rule).
     sample: Option<(u64, Instant)>,
 }
 
@@ -50,7 +52,8 @@ impl RoundTrip {
         smoothed.saturating_sub(self.least)
     }
 
-    /// True if the round trip exceeds the shortest by a quarter, or no measurement is recent.
+    /// True if packets queue: the round trip exceeds the shortest by more than a quarter, or is not
+    /// measured.
     pub(super) fn is_queued(&self) -> bool {
         match (self.smoothed, self.least()) {
             (Some(smoothed), Some(least)) => smoothed > least + least / 4,
@@ -65,7 +68,7 @@ impl RoundTrip {
         (base * (1 << self.backoff.min(10))).min(self.limit)
     }
 
-    /// Starts a measurement. Called at the first transmission of a packet with AckReq.
+    /// Starts a measurement at the first transmission of a packet with AckReq.
     pub(super) fn sent(&mut self, sequence: u64, now: Instant) {
         if self.sample.is_none() {
             self.sample = Some((sequence, now));

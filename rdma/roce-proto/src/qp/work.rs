@@ -1,4 +1,4 @@
-//! Queues shared by an endpoint's queue pairs: completions and receives.
+//! Completion queue and shared receive queue of an endpoint.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -23,7 +23,7 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// Creates a queue of `limit` completions for `slots` queue pairs.
+    /// Creates a queue for `limit` completions of `slots` queue pairs.
     #[must_use]
     pub fn new(limit: usize, slots: usize) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl CompletionQueue {
     /// Adds a completion.
     ///
     /// # Panics
-    /// If the queue is full: the owner has posted more work than it announced.
+    /// The queue is full: the owner has posted more work than it announced.
     pub fn push(&mut self, completion: Completion) {
         assert!(
             self.queue.len() < self.limit,
@@ -47,20 +47,20 @@ impl CompletionQueue {
         self.queue.push_back(completion);
     }
 
-    /// Takes the oldest completion.
+    /// Removes and returns the oldest completion.
     pub fn pop(&mut self) -> Option<Completion> {
         let completion = self.queue.pop_front()?;
         self.unpolled[completion.qp.slot()] -= 1;
         Some(completion)
     }
 
-    /// True if there are no completions.
+    /// True if there is no completion.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// True if a queue pair has unpolled completions.
+    /// True if there are completions of this queue pair.
     #[must_use]
     pub fn has_of(&self, qp: QpId) -> bool {
         self.unpolled[qp.slot()] > 0
@@ -86,8 +86,8 @@ impl CompletionQueue {
 
 /// Shared receive queue of an endpoint.
 ///
-/// The receive posted last is filled first, with its memory in the cache. (A shared receive queue
-/// guarantees no order: IBTA 10.2.9.)
+/// The receive posted last is used first, because its memory is in the cache. A shared receive
+/// queue guarantees no order (IBTA 10.2.9).
 #[derive(Debug)]
 pub struct ReceiveQueue {
     stack: Vec<RecvWork>,
@@ -104,7 +104,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Adds all receives, or returns false if they exceed the limit.
+    /// Adds all receives, or adds none and returns false if they exceed the limit.
     #[must_use]
     pub fn post(&mut self, works: &[RecvWork]) -> bool {
         let fits = self.stack.len() + works.len() <= self.limit;

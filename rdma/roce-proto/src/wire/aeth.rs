@@ -1,13 +1,13 @@
-//! Acknowledge extended transport header (IBTA 9.3.5, 9.7.5.2).
+//! ACK extended transport header (IBTA 9.3.5, 9.7.5.2).
 
 use core::time::Duration;
 
 use super::{Header, field};
 
-/// Acknowledge extended transport header.
+/// ACK extended transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aeth {
-    /// Syndrome, as received.
+    /// Syndrome as received, which may be a reserved value.
     pub syndrome: u8,
     /// MSN: number of completed messages, modulo 2^24.
     pub msn: u32,
@@ -32,18 +32,18 @@ impl Header for Aeth {
 /// Meaning of a syndrome (IBTA 9.7.5.2.2, table 43).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Syndrome {
-    /// Everything up to this PSN has arrived.
+    /// All packets up to this PSN have arrived.
     ///
-    /// Credits are not used: for a shared receive queue the count is "unlimited" (31).
+    /// The credit count is 31, which means unlimited, as required for a shared receive queue.
     Ack,
-    /// Receiver not ready: retry after this timer code.
+    /// Receiver not ready: send again after the delay of this timer code.
     Rnr(u8),
-    /// Request refused.
+    /// The request was refused.
     Nak(NakCode),
 }
 
 impl Syndrome {
-    /// Code on the wire.
+    /// Returns the syndrome byte.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -53,7 +53,7 @@ impl Syndrome {
         }
     }
 
-    /// Meaning of a code; `None` for reserved ones.
+    /// Returns the meaning of a syndrome byte, or `None` for a reserved value.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         match code >> 5 {
@@ -71,24 +71,24 @@ impl Syndrome {
     }
 }
 
-/// Reason of a refusal (IBTA 9.7.5.2.2, table 44).
+/// NAK code (IBTA 9.7.5.2.2, table 44).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum NakCode {
-    /// Packet missing: retransmit from this PSN.
+    /// A packet is missing: retransmit from this PSN.
     PsnSequence = 0,
-    /// The request is invalid here.
+    /// The responder does not support the request, or the request is malformed.
     InvalidRequest = 1,
-    /// Wrong key, range or right.
+    /// The key, range or access right is invalid.
     RemoteAccess = 2,
-    /// The responder failed.
+    /// The responder failed to execute the request.
     RemoteOperational = 3,
 }
 
-/// Delay of an RNR timer code (IBTA 9.7.5.2.8, table 45).
+/// Returns the delay of an RNR timer code (IBTA 9.7.5.2.8, table 45).
 #[must_use]
 pub fn rnr_delay(code: u8) -> Duration {
-    /// Delays by timer code, in units of 10 us.
+    /// Delays by timer code in units of 10 us.
     const TABLE: [u32; 32] = [
         65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
         1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
@@ -96,13 +96,13 @@ pub fn rnr_delay(code: u8) -> Duration {
     Duration::from_micros(u64::from(TABLE[usize::from(code & 0x1f)]) * 10)
 }
 
-/// ACK timeout of a code; code 0 means none (IBTA 9.7.6.1.3).
+/// Returns the ACK timeout of a code; code 0 means no timeout (IBTA 9.7.6.1.3).
 #[must_use]
 pub fn ack_timeout_of_code(code: u8) -> Option<Duration> {
     (code != 0).then(|| timeout_of_code(code))
 }
 
-/// Time of a code: 4.096 us * 2^code (IBTA 9.7.6.1.3).
+/// Returns the time of a code: 4.096 us * 2^code (IBTA 9.7.6.1.3).
 #[must_use]
 pub fn timeout_of_code(code: u8) -> Duration {
     Duration::from_nanos(4096 << (code & 0x1f))

@@ -5,13 +5,13 @@ use super::{Header, field};
 /// Atomic extended transport header of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AtomicEth {
-    /// VA: address of 8 aligned bytes at the responder.
+    /// VA: address of 8 bytes at the responder, aligned to 8.
     pub va: u64,
     /// R_Key.
     pub rkey: u32,
-    /// SwapDt of a compare-and-swap, AddDt of a fetch-and-add.
+    /// SwapDt of a compare-and-swap; AddDt of a fetch-and-add.
     pub swap_or_add: u64,
-    /// CmpDt.
+    /// CmpDt: value to compare with.
     pub compare: u64,
 }
 
@@ -38,7 +38,7 @@ impl Header for AtomicEth {
 /// Atomic acknowledge extended transport header of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AtomicAckEth {
-    /// OrigRemDt: original value.
+    /// OrigRemDt: value before the operation.
     pub original: u64,
 }
 

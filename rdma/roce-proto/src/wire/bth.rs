@@ -14,19 +14,19 @@ pub fn set_pkey(packet: &mut [u8], pkey: PKey) {
 /// Base transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bth {
-    /// OpCode, as received; may be undefined.
+    /// OpCode as received, which may be unsupported.
     pub opcode: u8,
-    /// SE: requests an event at the receiver.
+    /// SE: the receiver's completion raises an event.
     pub solicited: bool,
-    /// MigReq: 1 for Migrated. Ignored on receipt: rdma_rxe sends 0.
+    /// MigReq: 1 means Migrated. Ignored on receipt, because rdma_rxe sends 0.
     pub mig_req: bool,
-    /// PadCnt: padding up to a multiple of 4 bytes.
+    /// PadCnt: pad bytes that make the payload a multiple of 4 bytes.
     pub pad: u8,
     /// TVer: always 0.
     pub version: u8,
     /// P_Key.
     pub pkey: u16,
-    /// FECN of InfiniBand; reserved in RoCE v2 but carried by CNP.
+    /// FECN of InfiniBand. Reserved in RoCE v2, but CNPs may have it.
     pub fecn: bool,
     /// BECN: set in a CNP (annex A17.9.3).
     pub becn: bool,
@@ -39,7 +39,7 @@ pub struct Bth {
 }
 
 impl Bth {
-    /// Creates a header with default fields, in the default partition.
+    /// Creates a header with default fields and the default partition.
     #[must_use]
     pub const fn new(opcode: u8, dest_qpn: u32, psn: u32) -> Self {
         Self {

@@ -5,9 +5,9 @@ use super::{Header, field};
 /// Datagram extended transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deth {
-    /// Q_Key expected by the destination queue pair.
+    /// Q_Key, which the destination queue pair compares with its own.
     pub qkey: u32,
-    /// SrcQP.
+    /// SrcQP: queue pair number of the sender.
     pub source_qpn: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Ethernet header, optionally with an 802.1Q tag.
+//! Ethernet header with an optional 802.1Q tag.
 
 use super::{Header, field};
 
@@ -11,14 +11,14 @@ pub const ETHERTYPE_ROCE: u16 = 0x8915;
 /// EtherType of an 802.1Q tag.
 pub const ETHERTYPE_VLAN: u16 = 0x8100;
 
-/// 802.1Q tag.
+/// Content of an 802.1Q tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vlan {
     /// PCP: priority.
     pub pcp: u8,
-    /// DEI: the frame may be dropped first.
+    /// DEI: switches drop the frame first under congestion.
     pub dei: bool,
-    /// VID.
+    /// VID: VLAN ID.
     pub vid: u16,
 }
 
@@ -29,14 +29,14 @@ pub struct Ethernet {
     pub destination: [u8; 6],
     /// Source MAC.
     pub source: [u8; 6],
-    /// 802.1Q tag, if present.
+    /// Tag, if present.
     pub vlan: Option<Vlan>,
     /// EtherType of the payload.
     pub ethertype: u16,
 }
 
 impl Ethernet {
-    /// Parses the header and its tag at the front of `bytes`; returns the rest.
+    /// Parses the header and its tag, and returns the bytes behind them.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(14)?;
@@ -55,22 +55,22 @@ impl Ethernet {
         Some((this, rest))
     }
 
-    /// Length on the wire, in bytes.
+    /// Returns the length on the wire in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         if self.vlan.is_some() { 18 } else { 14 }
     }
 
-    /// Always false.
+    /// Returns false: the header is never empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Writes the header and its tag to the front of `out`; returns the rest.
+    /// Writes the header and its tag to the front of `out`, and returns the rest.
     ///
     /// # Panics
-    /// If `out` is too short.
+    /// `out` is too short.
     pub fn emit<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
         let (head, rest) = out.split_at_mut(14);
         field::put(head, 0, &self.destination);
@@ -88,7 +88,7 @@ impl Ethernet {
     }
 }
 
-/// Fields after the 802.1Q EtherType.
+/// Header fields behind the EtherType of an 802.1Q tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
     /// Content of the tag.

@@ -1,4 +1,4 @@
-//! Complete Ethernet frames, as in packet sockets and captures.
+//! Complete Ethernet frames of RoCE, as packet sockets and captures contain them.
 
 use core::net::IpAddr;
 
@@ -10,7 +10,7 @@ use super::ipv4::{self, Ipv4, PROTOCOL_UDP};
 use super::ipv6::{self, Ipv6};
 use super::udp::{ROCE_PORT, Udp};
 
-/// Headers between Ethernet and the BTH.
+/// Headers between the Ethernet header and the BTH.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
     /// RoCE v2 on IPv4.
@@ -26,14 +26,14 @@ pub enum Network {
 pub struct Frame<'a> {
     /// Ethernet header with its optional tag.
     pub ethernet: Ethernet,
-    /// IP and UDP, or the GRH.
+    /// IP and UDP headers, or the GRH.
     pub network: Network,
     /// Bytes from the BTH to the ICRC.
     pub packet: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// Parses a frame. `None` if it is malformed or not RoCE.
+    /// Parses a frame. Returns `None` if it is malformed or not RoCE.
     #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (ethernet, rest) = Ethernet::parse(bytes)?;
@@ -64,7 +64,7 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Length on the wire, in bytes.
+    /// Returns the length on the wire in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         let network = match self.network {
@@ -75,16 +75,16 @@ impl<'a> Frame<'a> {
         self.ethernet.len() + network + self.packet.len()
     }
 
-    /// Always false.
+    /// Returns false: a frame is never empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Writes the frame to the front of `out`; returns its length.
+    /// Writes the frame to the front of `out`, and returns its length in bytes.
     ///
     /// # Panics
-    /// If `out` is too short.
+    /// `out` is too short.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let rest = self.ethernet.emit(out);
         let rest = match &self.network {
@@ -96,7 +96,7 @@ impl<'a> Frame<'a> {
         self.len()
     }
 
-    /// Addresses covered by the ICRC.
+    /// Returns the addresses that the ICRC covers.
     #[must_use]
     pub fn route(&self) -> Route {
         match self.network {
@@ -117,7 +117,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// IPv4 identification fields covered by the ICRC.
+    /// Returns the IPv4 fields that the ICRC covers.
     #[must_use]
     pub fn identity(&self) -> Identity {
         match self.network {

@@ -1,15 +1,15 @@
-//! Global route header, which replaces IP in RoCE v1 (IBTA 8.3).
+//! Global route header (GRH), which replaces IP in RoCE v1 (IBTA 8.3).
 //!
-//! Its layout is that of IPv6; the next header is InfiniBand's.
+//! Its layout is that of IPv6.
 
 use core::net::{IpAddr, Ipv6Addr};
 
 pub use super::ipv6::{Ipv6 as Grh, LEN};
 
-/// Next header value of a BTH (IBTA 8.3.3).
+/// Next-header value that announces a BTH (IBTA 8.3.3).
 pub const NEXT_HEADER_BTH: u8 = 0x1b;
 
-/// GID of an IP address: an IPv6 address, or an IPv4-mapped one (annex A17.4.1).
+/// Returns the GID of an IP address: the IPv6 address, or the IPv4-mapped one (annex A17.4.1).
 #[must_use]
 pub fn gid_of(address: IpAddr) -> Ipv6Addr {
     match address {
@@ -18,7 +18,7 @@ pub fn gid_of(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// IP address of a GID.
+/// Returns the IP address of a GID.
 #[must_use]
 pub fn address_of(gid: Ipv6Addr) -> IpAddr {
     gid.to_ipv4_mapped().map_or(IpAddr::V6(gid), IpAddr::V4)

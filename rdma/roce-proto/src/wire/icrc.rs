@@ -1,13 +1,13 @@
 //! Invariant CRC (IBTA 7.8.1, annexes A16.5.3 and A17.3.1).
 //!
-//! Ethernet's CRC-32 over eight bytes of ones (in place of InfiniBand's local header), the IP and
-//! UDP headers or the GRH, and the packet from the BTH. Fields that a router may change and the
-//! BTH's congestion byte are read as ones. The ICRC follows the packet, low byte first.
+//! The ICRC is the CRC-32 of Ethernet over eight bytes of ones (in place of InfiniBand's local
+//! route header), the IP and UDP headers or the GRH, and the packet from the BTH on. Fields that
+//! routers may change count as ones. The ICRC follows the packet, low byte first.
 //!
 //! It covers the IPv4 identification and the don't-fragment flag, which a UDP socket does not
 //! report. [`Checker`] derives them: a CRC is linear, so the contribution of an unknown 16-bit
-//! field, wound back over the bytes behind it, equals the field. With a non-zero identification,
-//! only the other 16 bits protect the data.
+//! field, divided by x^8 for each byte behind it, equals the field. A packet with an unexpected
+//! identification is therefore protected only by the other 16 bits.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -20,17 +20,17 @@ use super::packet::ICRC_LEN;
 use super::udp::{ROCE_PORT, Udp};
 use super::{Bth, Header};
 
-/// Ones in place of the LRH, then IPv6, UDP and BTH.
+/// Maximum length in bytes of the masked headers: local route header, IPv6, UDP and BTH.
 const MASKED_MAX: usize = LRH_ONES + ipv6::LEN + Udp::LEN + Bth::LEN;
-/// Length of the ones in place of InfiniBand's local route header, in bytes.
+/// Bytes of ones in place of InfiniBand's local route header.
 const LRH_ONES: usize = 8;
 const BTH_CONGESTION: usize = 4;
-/// Bytes of an IPv4 datagram's headers from the identification on.
+/// Length in bytes of IPv4 and UDP headers from the identification on.
 const FROM_ID: usize = ipv4::LEN - 4 + Udp::LEN;
-/// DF bit of a difference wound back to the identification.
+/// Contribution of the DF bit, divided back to the position of the identification.
 const DF_WOUND_BACK: u32 = 0x40 << 16;
 
-/// Addresses of a packet covered by its ICRC.
+/// Addresses that the ICRC of a packet covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
     /// RoCE v2.
@@ -44,25 +44,25 @@ pub enum Route {
     },
     /// RoCE v1.
     Grh {
-        /// GID of the source, as an address.
+        /// Source GID, as an IP address.
         source: IpAddr,
-        /// GID of the destination, as an address.
+        /// Destination GID, as an IP address.
         destination: IpAddr,
     },
 }
 
-/// IPv4 fields visible only to the sender and packet sockets.
+/// IPv4 fields that the ICRC covers and a UDP socket does not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// Identification.
     pub id: u16,
-    /// DF.
+    /// DF: routers must not fragment the packet.
     pub dont_fragment: bool,
 }
 
 impl Identity {
-    /// Identity sent by an unconnected socket with `IP_PMTUDISC_PROBE` in segment `index` of a
-    /// super-packet.
+    /// Returns the fields in segment `index` of a super-packet, sent by an unconnected socket with
+    /// `IP_PMTUDISC_PROBE`.
     #[must_use]
     pub const fn of_segment(index: u16) -> Self {
         Self {
@@ -72,10 +72,11 @@ impl Identity {
     }
 }
 
-/// Computes the ICRC of `transport`, from the BTH to the pad. IPv6 and RoCE v1 ignore `identity`.
+/// Computes the ICRC of `transport`, the bytes from the BTH to the pad. `identity` has no effect
+/// with IPv6 and RoCE v1.
 ///
 /// # Panics
-/// If the BTH is incomplete, or the addresses are of different families.
+/// The BTH is incomplete, or the addresses are of different families.
 #[must_use]
 pub fn icrc(route: &Route, identity: Identity, transport: &[u8]) -> u32 {
     let mut masked = [0xff; MASKED_MAX];
@@ -90,17 +91,17 @@ pub fn icrc(route: &Route, identity: Identity, transport: &[u8]) -> u32 {
     crc.finalize()
 }
 
-/// Appends the ICRC to `packet[..length]`; returns the new length.
+/// Writes the ICRC behind `packet[..length]`, and returns the new length in bytes.
 ///
 /// # Panics
-/// If `packet` has no room for it.
+/// `packet` has no room for the ICRC.
 pub fn seal(route: &Route, identity: Identity, packet: &mut [u8], length: usize) -> usize {
     let crc = icrc(route, identity, &packet[..length]);
     packet[length..length + ICRC_LEN].copy_from_slice(&crc.to_le_bytes());
     length + ICRC_LEN
 }
 
-/// Returns the bytes before the ICRC if the ICRC is correct.
+/// Returns the bytes before the ICRC, or `None` if the ICRC is wrong.
 #[must_use]
 pub fn open<'a>(route: &Route, identity: Identity, packet: &'a [u8]) -> Option<&'a [u8]> {
     let (transport, found) = split(packet)?;
@@ -112,7 +113,7 @@ fn split(packet: &[u8]) -> Option<(&[u8], u32)> {
     (transport.len() >= Bth::LEN).then_some((transport, u32::from_le_bytes(*found)))
 }
 
-/// Returns the length of the masked headers.
+/// Writes the masked headers below the BTH, and returns their length in bytes.
 fn write_route(route: &Route, identity: Identity, length: usize, out: &mut [u8]) -> usize {
     let ipv6 = |source, destination, next_header, payload_len: usize| Ipv6 {
         traffic_class: 0,
@@ -170,11 +171,11 @@ fn write_route(route: &Route, identity: Identity, length: usize, out: &mut [u8])
     end + Udp::LEN
 }
 
-/// Verifier for packets whose IPv4 identification is invisible to the receiver.
+/// Verifier for packets whose IPv4 identification is unknown.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// Factors x^(-8n), by packet length, for the n bytes from the identification on; 0 if not
-    /// computed yet.
+    /// Factors x^(-8n) by packet length, where n is the number of bytes from the identification to
+    /// the end; 0 if not computed yet.
     rewind: Vec<u32>,
 }
 
@@ -190,9 +191,8 @@ impl Checker {
         }
     }
 
-    /// Returns the bytes before a correct ICRC, whatever the identification.
-    ///
-    /// Tries `guess` first.
+    /// Returns the bytes before the ICRC if the ICRC is correct with any identification, and tries
+    /// `guess` first.
     #[must_use]
     pub fn open<'a>(&mut self, route: &Route, guess: u16, packet: &'a [u8]) -> Option<&'a [u8]> {
         let (transport, found) = split(packet).filter(|_| packet.len() <= Self::MAX_LEN)?;
@@ -211,7 +211,7 @@ impl Checker {
             return None;
         }
         let factor = self.rewind_factor(transport.len());
-        // The difference of the identification, and possibly of DF, from the guess.
+        // Must be the difference of the identification, and possibly of DF, from the guess.
         let wound_back = multiply(difference, factor);
         matches!(wound_back & 0xffff_0000, 0 | DF_WOUND_BACK).then_some(transport)
     }
@@ -225,10 +225,10 @@ impl Checker {
     }
 }
 
-// Polynomials over GF(2) modulo CRC-32's, reflected: bit 31 is x^0, bit 0 is x^31. Appending a zero
-// byte to a message multiplies its CRC (without the inversions) by x^8.
+// Polynomials over GF(2) modulo that of CRC-32, reflected: bit 31 is x^0, bit 0 is x^31. A zero
+// byte behind a message multiplies its CRC (without the inversions) by x^8.
 
-/// Reflected polynomial of CRC-32 without x^32.
+/// Reflected polynomial of CRC-32 without the term x^32.
 const POLYNOMIAL: u32 = 0xedb8_8320;
 const ONE: u32 = 1 << 31;
 
@@ -236,7 +236,8 @@ const fn times_x(a: u32) -> u32 {
     a >> 1 ^ if a & 1 == 1 { POLYNOMIAL } else { 0 }
 }
 
-/// The polynomial has an x^0, so its reflection has bit 31 set, unlike `a >> 1`.
+/// Divides by x. An `a` with x^0 first needs the polynomial added, whose own x^0 the shift would
+/// lose: the `| 1` is its x^32.
 const fn over_x(a: u32) -> u32 {
     if a & ONE == 0 {
         a << 1
@@ -258,7 +259,7 @@ const fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// Returns x^(-8 * `bytes`).
+/// Returns x^(-8 * `bytes`), the factor that removes `bytes` bytes behind a field.
 fn inverse_power(bytes: usize) -> u32 {
     let mut factor = ONE;
     for _ in 0..8 * bytes {
@@ -321,7 +322,7 @@ mod tests {
         seal(&route(), Identity::of_segment(0), &mut bytes, length);
         for bit in 0..bytes.len() * 8 {
             if bit / 8 == BTH_CONGESTION {
-                continue; // Not covered: routers may change it.
+                continue; // The ICRC does not cover this byte, because routers may change it.
             }
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(checker.open(&route(), 0, &bytes), None, "bit {bit}");

@@ -5,7 +5,7 @@ use super::{Header, field};
 /// Invalidate extended transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ieth {
-    /// R_Key to invalidate.
+    /// R_Key to be invalidated by the receiver.
     pub rkey: u32,
 }
 

@@ -2,15 +2,15 @@
 
 use super::{Header, field};
 
-/// Immediate data: four bytes for the receiver's completion.
+/// Immediate data: four bytes that the receiver's completion contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImmDt {
-    /// Value, as a big-endian number.
+    /// Immediate data as a big-endian number.
     pub value: u32,
 }
 
 impl ImmDt {
-    /// Creates immediate data.
+    /// Creates immediate data from a number.
     #[must_use]
     pub const fn new(value: u32) -> Self {
         Self { value }

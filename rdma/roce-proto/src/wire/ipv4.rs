@@ -31,9 +31,10 @@ pub struct Ipv4 {
 }
 
 impl Ipv4 {
-    /// Parses the header at the front of `bytes`; the returned rest ends with the packet.
+    /// Parses the header, and returns the rest of the packet.
     ///
-    /// `None` if it is not IPv4, is damaged, has options, or is a fragment.
+    /// Returns `None` if the header is not IPv4, has a wrong checksum or options, or belongs to a
+    /// fragment.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let b = bytes.get(..LEN)?;
@@ -55,10 +56,10 @@ impl Ipv4 {
         Some((this, payload))
     }
 
-    /// Writes the header with its checksum to the front of `out`; returns the rest.
+    /// Writes the header with its checksum to the front of `out`, and returns the rest.
     ///
     /// # Panics
-    /// If `out` is too short.
+    /// `out` is too short.
     pub fn emit<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
         let (b, rest) = out.split_at_mut(LEN);
         self.write(b);
@@ -67,7 +68,7 @@ impl Ipv4 {
         rest
     }
 
-    /// Writes changeable fields as ones (annex A17.3.1).
+    /// Writes the header with ones in the fields that routers may change (annex A17.3.1).
     pub(crate) fn write_masked(&self, out: &mut [u8]) {
         self.write(out);
         out[1] = 0xff;
@@ -90,7 +91,7 @@ impl Ipv4 {
     }
 }
 
-/// Internet checksum (RFC 1071) of an even number of bytes; 0 for a valid header.
+/// Returns the Internet checksum (RFC 1071) of an even number of bytes; 0 for a valid header.
 fn checksum(bytes: &[u8]) -> u16 {
     let sum: u32 = bytes
         .chunks_exact(2)

@@ -9,7 +9,7 @@ pub const LEN: usize = 40;
 
 /// IPv6 header.
 ///
-/// With [`NEXT_HEADER_BTH`](super::grh::NEXT_HEADER_BTH) also the global route header of RoCE v1.
+/// With [`NEXT_HEADER_BTH`](super::grh::NEXT_HEADER_BTH) it is the global route header of RoCE v1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv6 {
     /// Traffic class: DSCP and ECN.
@@ -29,9 +29,9 @@ pub struct Ipv6 {
 }
 
 impl Ipv6 {
-    /// Parses the header at the front of `bytes`; the returned rest ends with the packet.
+    /// Parses the header, and returns the rest of the packet.
     ///
-    /// `None` if it is not version 6, or is truncated.
+    /// Returns `None` if the version is not 6, or the packet is truncated.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (b, rest) = bytes.split_at_checked(LEN)?;
@@ -52,10 +52,10 @@ impl Ipv6 {
         Some((this, payload))
     }
 
-    /// Writes the header to the front of `out`; returns the rest.
+    /// Writes the header to the front of `out`, and returns the rest.
     ///
     /// # Panics
-    /// If `out` is too short.
+    /// `out` is too short.
     pub fn emit<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
         let (b, rest) = out.split_at_mut(LEN);
         let first = 6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label & 0xf_ffff;
@@ -68,7 +68,8 @@ impl Ipv6 {
         rest
     }
 
-    /// Writes changeable fields as ones (IBTA 7.8.1, annex A17.3.1).
+    /// Writes the header with ones in the fields that routers may change (IBTA 7.8.1, annex
+    /// A17.3.1).
     pub(crate) fn write_masked(&self, out: &mut [u8]) {
         let masked = Self {
             traffic_class: 0xff,

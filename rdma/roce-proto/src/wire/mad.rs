@@ -1,14 +1,14 @@
-//! Management datagrams of the connection manager (IBTA 13.4.3).
+//! Management datagrams (MAD) of the connection manager (IBTA 13.4.3).
 
 use super::{Header, field};
 
-/// Length of a datagram, in bytes.
+/// Length of a MAD in bytes.
 pub const MAD_LEN: usize = 256;
-/// Length of a datagram without its header, in bytes.
+/// Length of a MAD without its header in bytes.
 pub const MAD_BODY_LEN: usize = MAD_LEN - MadHeader::LEN;
 /// Q_Key of QP1 (IBTA 3.5.3).
 pub const GSI_QKEY: u32 = 0x8001_0000;
-/// Queue pair number of the general services interface.
+/// Queue pair number of the general services interface, QP1.
 pub const GSI_QPN: u32 = 1;
 /// Management class of communication management (IBTA 16.7).
 pub const CLASS_CM: u8 = 0x07;
@@ -26,7 +26,7 @@ pub struct MadHeader {
     pub class: u8,
     /// ClassVersion.
     pub class_version: u8,
-    /// R and Method.
+    /// R bit and Method.
     pub method: u8,
     /// Status.
     pub status: u16,
@@ -39,7 +39,7 @@ pub struct MadHeader {
 }
 
 impl MadHeader {
-    /// Creates the header of a connection message.
+    /// Returns the header of a connection message.
     #[must_use]
     pub const fn cm(attribute: u16, transaction_id: u64) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl MadHeader {
         }
     }
 
-    /// True if it is the header of a supported connection message.
+    /// True if the header is that of a connection message in a supported version.
     #[must_use]
     pub const fn is_cm(&self) -> bool {
         self.base_version == BASE_VERSION

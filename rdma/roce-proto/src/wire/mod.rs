@@ -1,7 +1,7 @@
 //! Wire formats, one file for each header.
 //!
-//! Parsing is bounds-checked and never panics. Reserved bits are ignored on receipt and sent as
-//! zero (IBTA 5.2).
+//! Parsers check lengths and never panic. Reserved bits are ignored on receipt and sent as zero
+//! (IBTA 5.2).
 
 pub mod aeth;
 pub mod atomiceth;
@@ -43,17 +43,17 @@ pub trait Header: Sized {
     /// Writes the header to exactly [`Self::LEN`] bytes.
     fn write(&self, out: &mut [u8]);
 
-    /// Parses the header at the front of `bytes` and returns the rest; `None` if `bytes` is too
-    /// short.
+    /// Parses the header at the front of `bytes`, and returns the rest. Returns `None` if `bytes`
+    /// is too short.
     fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(Self::LEN)?;
         Some((Self::read(head), rest))
     }
 
-    /// Writes the header to the front of `out` and returns the rest.
+    /// Writes the header to the front of `out`, and returns the rest.
     ///
     /// # Panics
-    /// If `out` is too short, which is a bug of the caller.
+    /// `out` is too short.
     fn emit<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
         let (head, rest) = out.split_at_mut(Self::LEN);
         self.write(head);
@@ -61,7 +61,7 @@ pub trait Header: Sized {
     }
 }
 
-/// Big-endian fields of a slice whose length was checked.
+/// Access to big-endian fields of a slice with a checked length.
 pub(crate) mod field {
     pub(crate) fn u16(bytes: &[u8], at: usize) -> u16 {
         u16::from_be_bytes([bytes[at], bytes[at + 1]])

@@ -1,17 +1,17 @@
-//! BTH opcodes (IBTA 9.2, table 38; RoCE v2 annex A17 for CNP).
+//! Opcodes of the BTH (IBTA 9.2, table 38; annex A17 for CNP).
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $value:literal,)*) => {
-        /// Operation code of a packet: the BTH's first byte.
+        /// Opcode of a packet: the first byte of the BTH.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Opcode { $($(#[$doc])* $name = $value,)* }
 
         impl Opcode {
-            /// Every opcode supported here.
+            /// Supported opcodes.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// Returns the opcode of a code, if supported.
+            /// Returns the opcode with this code, or `None` if it is not supported.
             #[must_use]
             pub fn from_code(code: u8) -> Option<Self> {
                 match code { $($value => Some(Self::$name),)* _ => None }
@@ -76,7 +76,7 @@ opcodes! {
 }
 
 impl Opcode {
-    /// Code on the wire.
+    /// Returns the code on the wire.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
@@ -136,7 +136,7 @@ impl Opcode {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
     }
 
-    /// True for all but the later packets of a SEND or WRITE.
+    /// True for single and first packets, and for all packets that are neither SEND nor WRITE.
     #[must_use]
     pub const fn starts_message(self) -> bool {
         !matches!(
@@ -151,7 +151,7 @@ impl Opcode {
         )
     }
 
-    /// True for all but the earlier packets of a SEND or WRITE.
+    /// True for single and last packets, and for all packets that are neither SEND nor WRITE.
     #[must_use]
     pub const fn ends_message(self) -> bool {
         !matches!(
@@ -166,13 +166,13 @@ impl Opcode {
         matches!(self, Self::UdSendOnly | Self::UdSendOnlyImm)
     }
 
-    /// True if a [`Deth`](super::Deth) follows.
+    /// True if a [`Deth`](super::Deth) follows the BTH.
     #[must_use]
     pub const fn has_deth(self) -> bool {
         self.is_datagram()
     }
 
-    /// True if a [`Reth`](super::Reth) follows.
+    /// True if the packet has a [`Reth`](super::Reth).
     #[must_use]
     pub const fn has_reth(self) -> bool {
         matches!(
@@ -181,25 +181,25 @@ impl Opcode {
         )
     }
 
-    /// True if an [`Aeth`](super::Aeth) follows.
+    /// True if the packet has an [`Aeth`](super::Aeth).
     #[must_use]
     pub const fn has_aeth(self) -> bool {
         self.is_response() && !matches!(self, Self::ReadResponseMiddle)
     }
 
-    /// True if an [`AtomicEth`](super::AtomicEth) follows.
+    /// True if the packet has an [`AtomicEth`](super::AtomicEth).
     #[must_use]
     pub const fn has_atomic_eth(self) -> bool {
         self.is_atomic()
     }
 
-    /// True if an [`AtomicAckEth`](super::AtomicAckEth) follows.
+    /// True if the packet has an [`AtomicAckEth`](super::AtomicAckEth).
     #[must_use]
     pub const fn has_atomic_ack_eth(self) -> bool {
         matches!(self, Self::AtomicAcknowledge)
     }
 
-    /// True if [`ImmDt`](super::ImmDt) follows.
+    /// True if the packet has an [`ImmDt`](super::ImmDt).
     #[must_use]
     pub const fn has_immdt(self) -> bool {
         matches!(
@@ -212,7 +212,7 @@ impl Opcode {
         )
     }
 
-    /// True if an [`Ieth`](super::Ieth) follows.
+    /// True if the packet has an [`Ieth`](super::Ieth).
     #[must_use]
     pub const fn has_ieth(self) -> bool {
         matches!(self, Self::SendLastInv | Self::SendOnlyInv)

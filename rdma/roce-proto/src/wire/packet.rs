@@ -1,4 +1,4 @@
-//! Transport packet: BTH, the headers of its opcode, payload and pad.
+//! Transport packet: BTH, extended headers, payload and pad.
 
 use super::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Header, Ieth, ImmDt, Opcode, Reth, Syndrome,
@@ -7,19 +7,19 @@ use super::{
 /// Length of the ICRC, in bytes.
 pub const ICRC_LEN: usize = 4;
 
-/// Maximum length of headers, pad and ICRC: an RDMA WRITE with immediate data.
+/// Maximum length in bytes of headers, pad and ICRC.
 pub const MAX_OVERHEAD: usize = Bth::LEN + AtomicEth::LEN + 4 + ICRC_LEN;
 
-/// Packet between the UDP header (or GRH) and the ICRC.
+/// Bytes between the UDP header (or GRH) and the ICRC, parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// Base header, in which `opcode` equals [`Packet::opcode`].
     pub bth: Bth,
-    /// Operation code.
+    /// Opcode.
     pub opcode: Opcode,
     /// Header of datagrams.
     pub deth: Option<Deth>,
-    /// Header of a WRITE's first packet and of READ requests.
+    /// Header of READ requests and of the first packet of a WRITE.
     pub reth: Option<Reth>,
     /// Header of responses.
     pub aeth: Option<Aeth>,
@@ -27,32 +27,32 @@ pub struct Packet<'a> {
     pub atomic: Option<AtomicEth>,
     /// Header of atomic responses.
     pub atomic_ack: Option<AtomicAckEth>,
-    /// Header of last packets with immediate data.
+    /// Immediate data of a last packet.
     pub immediate: Option<ImmDt>,
-    /// Header of last packets that invalidate a key.
+    /// Header of last packets with a key to invalidate.
     pub ieth: Option<Ieth>,
     /// Payload without the pad.
     pub payload: &'a [u8],
 }
 
-/// Reason why bytes cannot be parsed as a packet.
+/// Reason why bytes are no packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
-    /// Shorter than required by headers and pad.
+    /// Fewer bytes than the headers and the pad need.
     Short,
-    /// TVer is not 0 (IBTA 9.6.1.1).
+    /// Transport version (TVer) other than 0 (IBTA 9.6.1.1).
     Version,
     /// Unsupported opcode.
     Opcode(u8),
 }
 
 impl<'a> Packet<'a> {
-    /// Creates a packet with only a base header.
+    /// Creates a packet that has only a BTH.
     #[must_use]
     pub const fn new(opcode: Opcode, dest_qpn: u32, psn: u32) -> Self {
         let mut bth = Bth::new(opcode.code(), dest_qpn, psn);
-        // MigReq is set (Migrated), because there is no alternate path (IBTA 17.2.8.1.1); adapters
-        // process other packets slowly.
+        // MigReq means Migrated, because there is no alternate path (IBTA 17.2.8.1.1). Adapters
+        // process packets without it slowly.
         bth.mig_req = !opcode.is_datagram();
         Self {
             bth,
@@ -68,7 +68,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Changes the opcode.
+    /// Sets the opcode, also in the BTH.
     pub const fn set_opcode(&mut self, opcode: Opcode) {
         self.opcode = opcode;
         self.bth.opcode = opcode.code();
@@ -77,7 +77,7 @@ impl<'a> Packet<'a> {
     /// Parses the bytes before the ICRC.
     ///
     /// # Errors
-    /// [`Malformed`]: drop the packet without an answer.
+    /// [`Malformed`]. Drop such a packet without an answer.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (bth, mut rest) = Bth::parse(bytes).ok_or(Malformed::Short)?;
         if bth.version != 0 {
@@ -101,10 +101,10 @@ impl<'a> Packet<'a> {
         Ok(Self { payload, ..this })
     }
 
-    /// Writes headers, payload and pad to the front of `out`; returns their length.
+    /// Writes headers, payload and pad to the front of `out`, and returns their length in bytes.
     ///
     /// # Panics
-    /// If `out` is too short.
+    /// `out` is too short.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let pad = pad_of(self.payload.len());
         let headers = self.emit_headers(self.payload.len(), out);
@@ -114,10 +114,11 @@ impl<'a> Packet<'a> {
         end + pad
     }
 
-    /// Writes the headers for an appended payload of `payload_len` bytes; returns their length.
+    /// Writes the headers of a packet with `payload_len` bytes of payload, and returns their length
+    /// in bytes.
     ///
     /// # Panics
-    /// If `out` is too short.
+    /// `out` is too short.
     pub fn emit_headers(&self, payload_len: usize, out: &mut [u8]) -> usize {
         let room = out.len();
         let bth = Bth {
@@ -135,14 +136,14 @@ impl<'a> Packet<'a> {
         room - rest.len()
     }
 
-    /// Syndrome of the AETH; `None` if absent or reserved.
+    /// Returns the syndrome of the AETH, or `None` if the AETH is absent or the syndrome reserved.
     #[must_use]
     pub fn syndrome(&self) -> Option<Syndrome> {
         Syndrome::from_code(self.aeth?.syndrome)
     }
 }
 
-/// Number of pad bytes for a payload (IBTA 9.2.1: PadCnt).
+/// Returns the number of pad bytes behind a payload (PadCnt, IBTA 9.2.1).
 #[must_use]
 pub const fn pad_of(payload_len: usize) -> usize {
     payload_len.wrapping_neg() & 3

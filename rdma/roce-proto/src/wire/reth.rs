@@ -2,7 +2,7 @@
 
 use super::{Header, field};
 
-/// RDMA extended transport header: range of the responder's memory.
+/// RDMA extended transport header: a range of the responder's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reth {
     /// VA: virtual address at the responder.

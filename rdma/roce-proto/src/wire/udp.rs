@@ -4,16 +4,16 @@ use super::{Header, field};
 
 pub use cairn_rdma::address::ROCE_PORT;
 
-/// A UDP header.
+/// UDP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Udp {
-    /// Source port, which spreads flows over paths.
+    /// Source port, by which routers spread flows over paths.
     pub source: u16,
     /// Destination port.
     pub destination: u16,
     /// Length of header and payload, in bytes.
     pub length: u16,
-    /// Checksum; 0 for none: the ICRC suffices.
+    /// Checksum; 0 means none, because the ICRC protects the packet.
     pub checksum: u16,
 }
 

@@ -34,7 +34,7 @@ fn deliver(pair: &mut Pair, message: &Message) {
     pair.run(Duration::from_millis(1), |_| false);
 }
 
-/// Number of the target's events after request and establishment, all of them questions.
+/// Asserts that all later events of the target are questions, and returns their number.
 fn questions(pair: &Pair) -> usize {
     let events = &pair.events[TARGET][2..];
     let asks = |event: &CmEvent| matches!(event, CmEvent::Questioned { .. });
@@ -42,9 +42,8 @@ fn questions(pair: &Pair) -> usize {
     events.len()
 }
 
-/// The REQ comes from a restarted peer or is forged.
-///
-/// Only an unanswered probe ends the connection.
+/// The second REQ comes from a restarted peer or is forged; only unanswered probes may end the
+/// connection.
 #[test]
 fn a_request_for_a_queue_pair_in_use_ends_nothing() {
     let (mut pair, id, req) = established(4);
@@ -100,9 +99,8 @@ fn a_rejection_without_our_number_ends_nothing() {
     assert!(matches!(last, Some(CmEvent::Disconnected { .. })));
 }
 
-/// A REJ before the confirmation makes the target repeat its REP.
-///
-/// A host that gave up costs a second.
+/// A REJ before the RTU makes the target repeat its REP. If the host has given up, the request ends
+/// after a second.
 #[test]
 fn a_rejection_before_the_confirmation_is_asked_about() {
     for is_there in [false, true] {
@@ -144,8 +142,7 @@ fn a_rejection_before_the_confirmation_is_asked_about() {
     }
 }
 
-/// An attacker requests a connection from the host's address for the number of the host's next
-/// queue pair.
+/// An attacker sends a REQ from the host's address, with the number of the host's next queue pair.
 #[test]
 fn a_claimed_queue_pair_refuses_no_peer() {
     for accepts in [false, true] {

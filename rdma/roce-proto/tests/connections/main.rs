@@ -1,4 +1,4 @@
-//! Two connection managers over an unreliable network, and answers to invalid messages.
+//! Two connection managers over an unreliable network, and their answers to invalid messages.
 
 mod floods;
 mod forged;
@@ -79,7 +79,7 @@ impl Pair {
         }
     }
 
-    /// Delivers packets and expires timers until none is left within `limit`, or until `ready`.
+    /// Delivers packets and expires timers until `ready` returns true, or `limit` has passed.
     fn run(&mut self, limit: Duration, ready: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + limit;
         loop {
@@ -116,7 +116,7 @@ impl Pair {
         }
     }
 
-    /// Returns the id of the request at the target.
+    /// Connects from the host, and returns the id of the request at the target.
     fn ask(&mut self, qpn: u32) -> ConnId {
         self.managers[HOST].connect(self.now, &wish(qpn));
         self.run(Duration::from_secs(1), |pair| pair.request().is_some());
@@ -198,7 +198,7 @@ fn connections_come_and_go() {
         assert_eq!(pair.managers[TARGET].poll_timeout(), None);
         let counts = [pair.events[HOST].len(), pair.events[TARGET].len()];
         let mut expected = [1, 2];
-        expected[1 - leaver] += 1; // Disconnected
+        expected[1 - leaver] += 1; // counts the event Disconnected
         assert_eq!(counts, expected, "{:?}", pair.events);
     });
 }
@@ -295,13 +295,13 @@ fn there_are_no_datagram_services() {
     assert!(answers.is_empty() && events.is_empty() && more.is_empty());
 }
 
-/// Annex A16.4.3.
 #[test]
 fn there_is_no_automatic_path_migration() {
     let mut pair = Pair::new(6, FAIR);
     pair.managers[HOST].connect(pair.now, &wish(5));
     let req = pair.managers[HOST].poll_transmit().unwrap().mad;
-    // Alternate path of a REQ (IBTA 12.6.5, table 106), behind the MAD header.
+    // The alternate path of the REQ (IBTA 12.6.5, table 106) is zero. It is at offset 96 behind the
+    // MAD header.
     assert_eq!(req[24 + 96..24 + 140], [0; 44]);
     pair.managers[TARGET].handle_mad(pair.now, path(TARGET), 0, &req);
     assert!(pair.run(Duration::ZERO, |pair| pair.request().is_some()));
@@ -334,7 +334,6 @@ fn there_is_no_automatic_path_migration() {
     assert_eq!(apr.status, STATUS_UNSUPPORTED);
 }
 
-/// An invalid P_Key is refused at once.
 #[test]
 fn a_request_says_which_partition_it_is_of() {
     for pkey in [0xffff, 0x7fff, 0x8001, 0x0001] {
@@ -373,7 +372,7 @@ fn an_address_that_was_not_proven_is_answered_once() {
     }
 }
 
-/// With `leaves`, the target disconnects after its REP.
+/// If `leaves` is true, the target disconnects after its REP.
 fn answered_once(leaves: bool) {
     let mut pair = Pair::new(8, FAIR);
     let (id, now) = (pair.ask(5), pair.now);
@@ -418,7 +417,6 @@ fn a_target_that_leaves_at_once_says_so() {
     assert_eq!(pair.managers.each_ref().map(Manager::connections), [0, 0]);
 }
 
-/// Refusals included.
 #[test]
 fn all_messages_of_a_connection_carry_its_marking() {
     let ours = Marked {

@@ -1,4 +1,4 @@
-//! Handling of acknowledgements, READ data and timeouts.
+//! Handling of acknowledgements, READ responses and timeouts.
 
 use crate::time::Instant;
 
@@ -8,15 +8,15 @@ use super::{Context, Entry, Joined, Refusal, Requester, is_read, psn};
 use crate::wire::aeth::rnr_delay;
 use crate::wire::{NakCode, Packet, Syndrome};
 
-/// RNR retry count that means no limit (IBTA 9.7.5.2.8).
+/// RNR retry count that means unlimited retries (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOR_EVER: u8 = 7;
-/// Timeouts of silence that confirm a fatal NAK.
-///
-/// The packet is sent again at once and after the first.
+/// Number of acknowledgement timeouts after which a fatal NAK is confirmed. The packet is sent
+/// again at once and after the first timeout.
 const DOUBT_TIMEOUTS: u32 = 3;
 
 impl Requester {
-    /// Returns true if it is for a packet under way or the last acknowledged one.
+    /// Handles an acknowledgement. Returns true if its PSN is that of an outstanding packet or the
+    /// last acknowledged one.
     pub(in crate::qp) fn handle_acknowledge(
         &mut self,
         packet: &Packet<'_>,
@@ -35,7 +35,7 @@ impl Requester {
         let is_present = sequence >= self.last_acknowledged();
         match syndrome {
             Syndrome::Ack => self.account(sequence + 1, now, cx),
-            // A NAK acknowledges all earlier packets (IBTA 9.7.5.1.4).
+            // A NAK for an acknowledged packet is obsolete.
             Syndrome::Rnr(_) | Syndrome::Nak(_) if sequence < self.unacked => {}
             Syndrome::Rnr(timer) => {
                 self.account(sequence, now, cx);
@@ -78,9 +78,9 @@ impl Requester {
         self.retry(now, cx);
     }
 
-    /// Sends all unacknowledged packets again, to check a fatal NAK.
+    /// Sends all unacknowledged packets again, to confirm or contradict a fatal NAK.
     ///
-    /// Meanwhile further fatal NAKs are ignored, because forged ones could delay the decision.
+    /// Further fatal NAKs are ignored meanwhile, because forged ones could delay the decision.
     fn doubt(&mut self, sequence: u64, code: NakCode, now: Instant) {
         if self.refusal.is_none() {
             self.refusal = Some(Refusal {
@@ -105,7 +105,7 @@ impl Requester {
         if self.broken {
             return;
         }
-        // READ data of earlier work never arrived.
+        // A READ before the refused work lacks data, so its failure comes first.
         if self.unacked != sequence {
             return self.give_up(cx);
         }
@@ -123,7 +123,7 @@ impl Requester {
         self.fail(status, cx);
     }
 
-    /// Returns whether the data belongs to a READ under way.
+    /// Handles a READ response. Returns true if it belongs to an outstanding READ.
     pub(in crate::qp) fn handle_read_response(
         &mut self,
         packet: &Packet<'_>,
@@ -169,7 +169,8 @@ impl Requester {
         self.account(sequence + 1, now, cx);
     }
 
-    /// Acknowledges all work before the READ of a response, which may reveal a gap.
+    /// Acknowledges all work before the READ of a response. A missing response of earlier READs is
+    /// a gap.
     fn account_before(
         &mut self,
         packet: &Packet<'_>,
@@ -184,7 +185,7 @@ impl Requester {
 
     fn fetch_of(&self, sequence: u64, cx: &mut Context<'_>) -> Option<usize> {
         if self.broken || sequence < self.unacked {
-            return None; // a second copy
+            return None; // a duplicate
         }
         let index = self.queue.iter().position(|entry| sequence < entry.end());
         let found = index.filter(|&index| sequence < self.sent && is_read(&self.queue[index].work));
@@ -194,7 +195,8 @@ impl Requester {
 
     /// Completes work before `sequence`.
     ///
-    /// Requests missing READ data again: a later response implies its loss (IBTA 9.7.5.1.5).
+    /// Missing READ responses before `sequence` are requested again, because a later response
+    /// implies their loss (IBTA 9.7.5.1.5).
     fn account(&mut self, sequence: u64, now: Instant, cx: &mut Context<'_>) {
         let mut accounted = sequence;
         let before = self.queue.iter().take_while(|entry| entry.first < sequence);
@@ -243,11 +245,11 @@ impl Requester {
                     .push_send(cx.qp, work, WorkStatus::Success, byte_len);
             }
             self.queue.pop_front();
-            // A rewound cursor may point at completed work.
+            // After a retransmission, `cursor` may be at completed work.
             self.cursor = self.cursor.saturating_sub(1);
         }
         if self.queue.is_empty() {
-            // Restarts at the front of the ring, to keep its cache footprint small.
+            // Resets the ring to its front, to use few cache lines.
             self.queue.clear();
         }
         if self.next < accounted {
@@ -264,7 +266,7 @@ impl Requester {
         self.deadline = waiting.then(|| now + self.round_trip.timeout());
     }
 
-    /// Sends again from the oldest unacknowledged packet, if retries are left.
+    /// Retransmits from the oldest unacknowledged packet, unless the peer was silent for too long.
     fn retry(&mut self, now: Instant, cx: &mut Context<'_>) {
         if self.joined.take().is_some() {
             self.fate = Some(Joined::Lost);
@@ -294,8 +296,8 @@ impl Requester {
             return;
         }
         if self.ack_requested <= self.unacked && self.next == self.sent {
-            // No acknowledgement was requested: the last packet is sent again with AckReq, and the
-            // peer acknowledges it or sends a NAK (IBTA 9.7.5.1.2, 9.7.5.1.3).
+            // No acknowledgement was requested, so none is lost. The last packet is sent again with
+            // AckReq, and the peer answers it with an ACK or NAK (IBTA 9.7.5.1.2, 9.7.5.1.3).
             self.rewind(self.sent - 1, now);
         } else {
             cx.counters.local_ack_timeout_err += 1;

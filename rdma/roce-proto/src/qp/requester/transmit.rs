@@ -8,9 +8,9 @@ use super::{Context, Requester, is_read, psn};
 use crate::qp::congestion::Pacer;
 use crate::wire::{Ieth, Opcode, Packet, Reth};
 
-/// Packets between requests for an acknowledgement, so that the window moves in time.
+/// Number of packets between requests for an acknowledgement, so that the window advances in time.
 const ACK_EVERY: u64 = 32;
-/// Response packets per READ request.
+/// Maximum number of response packets per READ request.
 const READ_PACKETS: u64 = 64;
 
 impl Requester {
@@ -26,7 +26,7 @@ impl Requester {
         }
         let entry = self.queue.get(self.cursor)?;
         if let Some(status) = entry.fault {
-            // Earlier work may still succeed.
+            // The fault is reported only after all earlier work has completed.
             if self.cursor == 0 {
                 self.fail(status, cx);
             }
@@ -58,14 +58,15 @@ impl Requester {
         depth && sequence < self.unacked + self.window.packets()
     }
 
-    /// Long READs are split: the window also limits incoming data.
+    /// Writes a READ request for up to [`READ_PACKETS`] packets, so that the window also limits
+    /// incoming data.
     ///
-    /// Returns (packet length, bytes requested).
+    /// Returns the length of the packet, and the requested data, in bytes.
     fn emit_read(&mut self, now: Instant, out: &mut [u8]) -> (usize, u32) {
         let sequence = self.next;
         let entry = &self.queue[self.cursor];
-        // Split as before: a responder recognizes repeated requests by their packets (IBTA
-        // 9.7.5.1.3).
+        // A repeated request covers the same packets as before, because responders recognize it by
+        // them (IBTA 9.7.5.1.3).
         let part = (sequence - entry.first) / READ_PACKETS + 1;
         let end = entry.end().min(entry.first + part * READ_PACKETS);
         let (count, mtu) = (end - sequence, u64::from(self.mtu));
@@ -145,8 +146,8 @@ impl Requester {
         Some(end + pad)
     }
 
-    /// Returns whether a packet requests an acknowledgement: at regular intervals, and where
-    /// sending pauses while work awaits its completion. Each acknowledgement costs a packet (IBTA
+    /// True if a packet must request an acknowledgement: at regular intervals, and when sending
+    /// pauses while work awaits its completion. Fewer requests save packets of the peer (IBTA
     /// 9.7.5.1).
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
@@ -160,7 +161,8 @@ impl Requester {
         pauses || sequence + 1 >= self.ack_requested + ACK_EVERY
     }
 
-    /// Silence means loss only from now on.
+    /// Records a requested acknowledgement, and starts the acknowledgement timer if no earlier
+    /// request is outstanding.
     fn note_ack_requested(&mut self, end: u64, now: Instant) {
         if self.ack_requested <= self.unacked {
             self.deadline = Some(now + self.round_trip.timeout());

@@ -1,4 +1,4 @@
-//! Queued answers: acknowledgements, READ data, and results of atomics.
+//! Queued responses: acknowledgements, READ data, and results of atomics.
 
 use cairn_rdma::Access;
 
@@ -45,7 +45,7 @@ impl Response {
         syndrome != Syndrome::Ack
     }
 
-    /// First packet answered.
+    /// Returns the sequence number of the first request packet that is answered.
     pub(super) fn sequence(&self) -> u64 {
         match self {
             Self::Acknowledge { sequence, .. } => *sequence,
@@ -56,7 +56,7 @@ impl Response {
 }
 
 impl ReadResponse {
-    /// Writes the next packet directly from the region.
+    /// Writes the next response packet. Its payload is copied directly from the region.
     pub(super) fn emit(
         &mut self,
         dest_qpn: u32,

@@ -1,12 +1,12 @@
-//! RTU and DREP, which contain only the communication ids (IBTA 12.6.9, 12.6.11).
+//! RTU and DREP, which contain only communication ids (IBTA 12.6.9, 12.6.11).
 
 use super::{Body, CommIds};
 use crate::wire::field;
 
-/// Bytes of private data.
+/// Length of the private data in bytes.
 pub const PRIVATE_LEN: usize = 224;
 
-/// Message without further fields.
+/// Message that contains only communication ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bare<const ATTRIBUTE: u16> {
     /// Communication IDs.
@@ -15,9 +15,9 @@ pub struct Bare<const ATTRIBUTE: u16> {
     pub private_data: [u8; PRIVATE_LEN],
 }
 
-/// Ready to use.
+/// RTU: the sender of the REQ is ready to use the connection.
 pub type Rtu = Bare<0x14>;
-/// Reply to request for communication release.
+/// DREP: reply to a DREQ.
 pub type Drep = Bare<0x16>;
 
 impl<const ATTRIBUTE: u16> Bare<ATTRIBUTE> {

@@ -3,15 +3,15 @@
 use super::{Body, CommIds};
 use crate::wire::field;
 
-/// Bytes of private data.
+/// Length of the private data in bytes.
 pub const PRIVATE_LEN: usize = 220;
 
-/// Request for communication release.
+/// DREQ: request to end a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dreq {
     /// Communication IDs.
     pub ids: CommIds,
-    /// Remote QPN: the receiver's.
+    /// Remote QPN: queue pair number of the receiver.
     pub remote_qpn: u32,
     /// Private data.
     pub private_data: [u8; PRIVATE_LEN],

@@ -1,4 +1,4 @@
-//! RDMA IP connection management: IP addresses and ports in a REQ (IBTA annex A11.3).
+//! RDMA IP CM header: IP addresses and ports in a REQ (IBTA annex A11.3).
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -8,19 +8,19 @@ use crate::wire::grh::gid_of;
 
 /// Length of the header in bytes.
 pub const LEN: usize = 36;
-/// Bytes of private data left to the consumer.
+/// Private data of the REQ that remains for the consumer, in bytes.
 pub const CONSUMER_LEN: usize = PRIVATE_LEN - LEN;
 
-/// Service id prefix of TCP ports: 0x0000000001, then the protocol.
+/// Service ids of TCP ports: prefix 0x0000000001, then the protocol number 6, then the port.
 const SERVICE_TCP: u64 = 0x0000_0000_0106_0000;
 
-/// Service id of a TCP port (annex A11.2).
+/// Returns the service id of a TCP port (annex A11.2).
 #[must_use]
 pub const fn service_id(port: u16) -> u64 {
     SERVICE_TCP | port as u64
 }
 
-/// TCP port of a service id; `None` for other services.
+/// Returns the TCP port of a service id, or `None` for another service.
 #[must_use]
 pub const fn port_of(service_id: u64) -> Option<u16> {
     if service_id & !0xffff == SERVICE_TCP {
@@ -30,17 +30,17 @@ pub const fn port_of(service_id: u64) -> Option<u16> {
     }
 }
 
-/// Header in a REQ's private data.
+/// RDMA IP CM header at the start of a REQ's private data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IpCm {
     /// Source IP address and port.
     pub source: SocketAddr,
-    /// Destination IP address, of the same family; the service id has the port.
+    /// Destination IP address, of the same family. Its port is in the service id.
     pub destination: IpAddr,
 }
 
 impl IpCm {
-    /// Parses the header. `None` for another version, or without an IP address.
+    /// Parses the header. Returns `None` for another version or another address family.
     #[must_use]
     pub fn read(private_data: &[u8; PRIVATE_LEN]) -> Option<Self> {
         let b = private_data;
@@ -57,7 +57,7 @@ impl IpCm {
         })
     }
 
-    /// Writes the header.
+    /// Writes the header to the private data.
     pub fn write(&self, private_data: &mut [u8; PRIVATE_LEN]) {
         private_data[0] = 0;
         private_data[1] = if self.source.is_ipv4() { 0x40 } else { 0x60 };
@@ -65,7 +65,7 @@ impl IpCm {
         for (at, address) in [(4, self.source.ip()), (20, self.destination)] {
             let mut bytes = gid_of(address).octets();
             if address.is_ipv4() {
-                // Only the last four bytes are used.
+                // An IPv4 address occupies the last four bytes of its field.
                 bytes[..12].fill(0);
             }
             field::put(private_data, at, &bytes);

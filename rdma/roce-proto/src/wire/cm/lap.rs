@@ -1,6 +1,5 @@
-//! LAP and APR: alternate paths (IBTA 12.8.1, 12.8.2), which Ethernet does not have.
-//!
-//! A LAP is parsed only to be refused.
+//! LAP and APR (IBTA 12.8.1, 12.8.2). A LAP is parsed only to be refused, because Ethernet has no
+//! alternate paths.
 
 use super::{Body, CommIds};
 use crate::wire::field;
@@ -9,12 +8,12 @@ use crate::wire::field;
 pub const PATH_LEN: usize = 224;
 /// Length of an APR's additional information, in bytes.
 pub const INFO_LEN: usize = 72;
-/// Length of an APR's private data, in bytes.
+/// Length of the private data of an APR in bytes.
 pub const APR_PRIVATE_LEN: usize = 148;
 /// AP Status: alternate paths are not supported (IBTA 12.8.2.1).
 pub const STATUS_UNSUPPORTED: u8 = 2;
 
-/// Load alternate path.
+/// LAP: request to load an alternate path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lap {
     /// Communication IDs.
@@ -39,7 +38,7 @@ impl Lap {
     }
 }
 
-/// Alternate path response.
+/// APR: response to a LAP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Apr {
     /// Communication IDs.

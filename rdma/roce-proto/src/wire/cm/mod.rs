@@ -1,4 +1,4 @@
-//! Connection messages (IBTA 12.6), and the IP CM header in a REQ's private data (A11).
+//! Connection messages (IBTA 12.6), and the RDMA IP CM header in a REQ's private data (annex A11).
 
 pub mod bare;
 pub mod dreq;
@@ -23,15 +23,15 @@ pub use sidr::{SidrRep, SidrReq};
 use super::mad::{MAD_BODY_LEN, MAD_LEN, MadHeader};
 use super::{Header, field};
 
-/// Message body: 232 bytes after the MAD header.
+/// Body of a message: 232 bytes after the MAD header.
 pub type Body = [u8; MAD_BODY_LEN];
 
-/// Communication ids of both ends, at the start of each message except the REQ.
+/// Communication ids of both ends, which each message except the REQ contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CommIds {
-    /// Local Communication ID of the sender; 0 if it has none.
+    /// Local Communication ID, that of the sender; 0 if it has none.
     pub local: u32,
-    /// Remote Communication ID: the receiver's.
+    /// Remote Communication ID, that of the receiver.
     pub remote: u32,
 }
 
@@ -49,7 +49,7 @@ impl CommIds {
     }
 }
 
-/// Message answered by a MRA or REJ (IBTA 12.6.6.2, 12.6.7.1).
+/// Message that an MRA or REJ answers (IBTA 12.6.6.2, 12.6.7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Answered {
@@ -75,11 +75,11 @@ macro_rules! messages {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Connection message.
         #[derive(Debug, Clone, PartialEq, Eq)]
-        #[allow(clippy::large_enum_variant)] // made and consumed on the spot, never stored
+        #[allow(clippy::large_enum_variant)] // the value is consumed at once and never stored
         pub enum Message { $($(#[$doc])* $name($name),)* }
 
         impl Message {
-            /// Parses a datagram. `None` if it is too short or not a supported message.
+            /// Parses a datagram. Returns `None` if it is too short or no supported message.
             #[must_use]
             pub fn parse(mad: &[u8]) -> Option<(MadHeader, Self)> {
                 let (header, rest) = MadHeader::parse(mad)?;
@@ -92,7 +92,7 @@ macro_rules! messages {
                 Some((header, message))
             }
 
-            /// Writes the message into a datagram.
+            /// Writes the message to a datagram.
             #[must_use]
             pub fn emit(&self, transaction_id: u64) -> [u8; MAD_LEN] {
                 let mut mad = [0; MAD_LEN];
@@ -131,7 +131,7 @@ messages! {
     SidrRep,
 }
 
-/// Pads private data with zeros, or truncates it, to `N` bytes.
+/// Returns `bytes` truncated, or padded with zeros, to `N` bytes.
 #[must_use]
 pub fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut data = [0; N];

@@ -3,17 +3,17 @@
 use super::{Answered, Body, CommIds};
 use crate::wire::field;
 
-/// Bytes of private data.
+/// Length of the private data in bytes.
 pub const PRIVATE_LEN: usize = 222;
 
-/// Message receipt acknowledgement: the sender needs more time.
+/// MRA: the sender needs more time to answer a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mra {
     /// Communication IDs.
     pub ids: CommIds,
-    /// Message MRAed.
+    /// Message MRAed: the message to be answered.
     pub answered: Answered,
-    /// Service Timeout, as a timeout code.
+    /// Service Timeout code (4.096 us * 2^code).
     pub service_timeout: u8,
     /// Private data.
     pub private_data: [u8; PRIVATE_LEN],

@@ -3,17 +3,17 @@
 use super::{Answered, Body, CommIds};
 use crate::wire::field;
 
-/// Bytes of private data.
+/// Length of the private data in bytes.
 pub const PRIVATE_LEN: usize = 148;
-/// Bytes of additional reject information.
+/// Length of the additional reject information in bytes.
 pub const ARI_LEN: usize = 72;
 
-/// Reject.
+/// REJ: refusal of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rej {
     /// Communication IDs.
     pub ids: CommIds,
-    /// Message REJected.
+    /// Message REJected: the message that is answered.
     pub answered: Answered,
     /// Reject Info Length.
     pub info_len: u8,
@@ -25,7 +25,7 @@ pub struct Rej {
     pub private_data: [u8; PRIVATE_LEN],
 }
 
-/// Reject reasons sent or handled here (IBTA 12.6.7.2, table 109).
+/// Reject reasons sent or handled by this crate (IBTA 12.6.7.2, table 109).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum RejReason {
@@ -33,17 +33,18 @@ pub enum RejReason {
     NoResources = 3,
     /// The peer did not answer in time.
     Timeout = 4,
-    /// Unsupported kind of request.
+    /// The request is not supported.
     UnsupportedRequest = 5,
-    /// No listener on the service id.
+    /// No listener has the service id.
     InvalidServiceId = 8,
     /// The transport type is not a reliable connection.
     InvalidTransportType = 9,
-    /// The queue pair is connected, or was until recently.
+    /// The queue pair of the request is connected, or was recently.
     StaleConnection = 10,
-    /// Packets do not fit the path; the info contains the acceptable MTU.
+    /// The path does not support the requested MTU; the additional information has the acceptable
+    /// one.
     InvalidPathMtu = 26,
-    /// The consumer refused.
+    /// The consumer refused the request.
     Consumer = 28,
 }
 

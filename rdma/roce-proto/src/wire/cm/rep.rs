@@ -3,10 +3,10 @@
 use super::{Body, CommIds};
 use crate::wire::field;
 
-/// Bytes of private data.
+/// Length of the private data in bytes.
 pub const PRIVATE_LEN: usize = 196;
 
-/// Reply to request for communication.
+/// REP: acceptance of a connection request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rep {
     /// Communication IDs.
@@ -17,13 +17,13 @@ pub struct Rep {
     pub local_qpn: u32,
     /// Starting PSN: the first PSN that the sender expects.
     pub starting_psn: u32,
-    /// Responder Resources.
+    /// Responder Resources: maximum outstanding READs and atomics that the sender answers.
     pub responder_resources: u8,
-    /// Initiator Depth.
+    /// Initiator Depth: maximum outstanding READs and atomics that the sender issues.
     pub initiator_depth: u8,
-    /// Target ACK Delay, as a timeout code.
+    /// Target ACK Delay code (4.096 us * 2^code).
     pub target_ack_delay: u8,
-    /// Failover Accepted: 0 accepted, 1 not supported, 2 refused.
+    /// Failover Accepted: 0 is accepted, 1 not supported, 2 refused.
     pub failover: u8,
     /// End-To-End Flow Control.
     pub flow_control: bool,

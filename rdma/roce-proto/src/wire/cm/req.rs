@@ -5,10 +5,10 @@ use core::net::Ipv6Addr;
 use super::Body;
 use crate::wire::field;
 
-/// Bytes of private data.
+/// Length of the private data in bytes.
 pub const PRIVATE_LEN: usize = 92;
 
-/// Request for communication. Omits the alternate path, which is never set on Ethernet.
+/// REQ: connection request, without the alternate path, which RoCE does not use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Req {
     /// Local Communication ID.
@@ -23,9 +23,9 @@ pub struct Req {
     pub local_qpn: u32,
     /// Responder Resources: maximum outstanding READs and atomics that the sender answers.
     pub responder_resources: u8,
-    /// Initiator Depth: maximum outstanding READs and atomics of the sender.
+    /// Initiator Depth: maximum outstanding READs and atomics that the sender issues.
     pub initiator_depth: u8,
-    /// Remote CM Response Timeout, as a timeout code.
+    /// Remote CM Response Timeout code (4.096 us * 2^code).
     pub remote_response_timeout: u8,
     /// Transport Service Type: 0 is a reliable connection.
     pub transport_type: u8,
@@ -33,13 +33,13 @@ pub struct Req {
     pub flow_control: bool,
     /// Starting PSN: the first PSN that the sender expects.
     pub starting_psn: u32,
-    /// Local CM Response Timeout, as a timeout code.
+    /// Local CM Response Timeout code (4.096 us * 2^code).
     pub local_response_timeout: u8,
     /// Retry Count.
     pub retry_count: u8,
     /// Partition Key.
     pub pkey: u16,
-    /// Path Packet Payload MTU, as a code.
+    /// Path Packet Payload MTU code (1 is 256 bytes, 5 is 4096).
     pub path_mtu: u8,
     /// RNR Retry Count.
     pub rnr_retry_count: u8,
@@ -64,7 +64,7 @@ pub struct Path {
     pub remote_gid: Ipv6Addr,
     /// Primary Flow Label.
     pub flow_label: u32,
-    /// Primary Packet Rate, as a code.
+    /// Primary Packet Rate code.
     pub rate: u8,
     /// Primary Traffic Class.
     pub traffic_class: u8,
@@ -74,7 +74,7 @@ pub struct Path {
     pub sl: u8,
     /// Primary Subnet Local.
     pub subnet_local: bool,
-    /// Primary Local ACK Timeout, as a timeout code.
+    /// Primary Local ACK Timeout code (4.096 us * 2^code).
     pub local_ack_timeout: u8,
 }
 

@@ -1,4 +1,4 @@
-//! SIDR REQ and SIDR REP, which resolve the queue pair of a datagram service (IBTA 12.11).
+//! SIDR REQ and SIDR REP, which look up the queue pair of a datagram service (IBTA 12.11).
 
 use super::Body;
 use crate::wire::field;
@@ -9,10 +9,10 @@ pub const REQ_PRIVATE_LEN: usize = 216;
 pub const REP_PRIVATE_LEN: usize = 136;
 /// Length of a SIDR REP's additional information, in bytes.
 pub const INFO_LEN: usize = 72;
-/// Status: no such service (IBTA 12.11.2.3).
+/// Status of a SIDR REP: the service does not exist (IBTA 12.11.2.3).
 pub const STATUS_NO_SERVICE: u8 = 1;
 
-/// Service ID resolution request.
+/// SIDR REQ: request for the queue pair of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SidrReq {
     /// RequestID.
@@ -45,7 +45,7 @@ impl SidrReq {
     }
 }
 
-/// Service ID resolution response.
+/// SIDR REP: response to a SIDR REQ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SidrRep {
     /// RequestID.
