@@ -6,8 +6,8 @@
 //! namespace anew. After a report, log page 04h (changed namespaces) is read first, which re-arms the event.
 //!
 //! The target may still execute a write whose connection broke
-//! ([`multipath`](nvme_proto::host::multipath#a-write-in-doubt)). Other writes of its blocks wait until this is no
-//! longer possible.
+//! ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome)). Other writes of its blocks wait until this
+//! is no longer possible.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

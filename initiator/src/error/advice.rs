@@ -18,7 +18,7 @@ const CALLER: Caller = Caller {
     target: "cairn-target",
 };
 
-/// Remedy for a failed command, starting with a colon; empty if there is none.
+/// Remedy for a failed command, starting with a colon; empty if unknown.
 pub(super) fn on_status(command: &str, status: Status, result: u64) -> &'static str {
     if command != "Connect" {
         return "";

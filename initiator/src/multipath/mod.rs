@@ -3,11 +3,11 @@
 //! A [`Multipath`] is polled like a [`Controller`] and gives each command exactly one result. Path selection and
 //! failover follow Linux's native multipath ([`nvme_proto::host::multipath`]):
 //!
-//! - Paths in ANA Optimized state are used, by [`Policy`]. If there are none, paths in ANA Non-Optimized state are
+//! - Paths in ANA Optimized state are used, by [`Policy`]. Without any, paths in ANA Non-Optimized state are
 //!   used. Paths in other states are never used.
 //! - A command is sent on another path if it fails with a path related status or its connection breaks. After a broken
 //!   connection the target may still execute a write. That write and other writes of its blocks therefore wait before
-//!   they are sent ([details](nvme_proto::host::multipath#a-write-in-doubt)).
+//!   they are sent ([details](nvme_proto::host::multipath#writes-with-unknown-outcome)).
 //! - Without a usable path, commands wait within [`Recovery::ctrl_loss_tmo`] and [`Recovery::fast_io_fail_tmo`].
 //!   Afterwards they end in [`HostError::NoPath`].
 //!

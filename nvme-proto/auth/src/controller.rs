@@ -9,7 +9,7 @@ use crate::message::{FAILURE_BYTES, Message};
 use crate::response::{Asked, Role};
 use crate::{Authenticated, Group, Hash, Names, Policy, Random, Reason, Secrets};
 
-/// Authentication of a queue. After a failure, the connection must be closed.
+/// Authentication of one queue by the controller. After a failure, close the connection.
 #[derive(Debug)]
 pub struct Authentication {
     names: Names,
@@ -57,9 +57,9 @@ impl core::fmt::Debug for State {
     }
 }
 
-/// Error: the buffer of an Authentication Receive is too short for any message.
+/// Error: the buffer of an Authentication Receive is too short for every message.
 ///
-/// The response is Invalid Field in Command.
+/// Complete the command with Invalid Field in Command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooShort;
 
@@ -76,7 +76,7 @@ impl Authentication {
         }
     }
 
-    /// Result, if the authentication ended. After a failure, the connection must be closed.
+    /// Result, once the authentication has ended. After a failure, close the connection.
     #[must_use]
     pub fn outcome(&self) -> Option<Result<Authenticated, Reason>> {
         match &self.state {
@@ -87,7 +87,8 @@ impl Authentication {
 
     /// Processes the data of an Authentication Send.
     ///
-    /// The command always succeeds; the next Authentication Receive returns any error.
+    /// The Authentication Send itself succeeds even for an invalid message; the next Authentication Receive returns the
+    /// failure.
     pub fn send(&mut self, data: &[u8]) {
         let (transaction, message) = Message::parse(data);
         let state = core::mem::replace(&mut self.state, State::Negotiating);
@@ -114,10 +115,10 @@ impl Authentication {
 
     /// Returns the data of an Authentication Receive with a buffer of `bytes` bytes.
     ///
-    /// `seqnum` must not be 0, and must differ between challenges.
+    /// `seqnum` must not be 0 and must differ for each challenge.
     ///
     /// # Errors
-    /// The buffer is too short for any message.
+    /// The buffer is too short for every message.
     pub fn receive(
         &mut self,
         bytes: usize,
@@ -136,7 +137,7 @@ impl Authentication {
             }
             State::Succeeding(hash, group, response) => {
                 let message = Message::Success1 {
-                    // Linux requires HL even without a response.
+                    // Linux requires a nonzero HL even without a response.
                     hash_len: hash.bytes() as u8,
                     response: response.as_ref().map(|bytes| &bytes[..]),
                 };
@@ -168,7 +169,7 @@ impl Authentication {
         (message, State::Ended(Err(reason)))
     }
 
-    /// Selects the best hash and group that both ends accept.
+    /// Selects hash and group: the first of this end's policy that the host offers.
     fn negotiate(&self, message: &Message<'_>) -> Result<State, Reason> {
         let Message::Negotiate {
             without_channel,

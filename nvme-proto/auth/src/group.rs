@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::Random;
 use crate::primes::{FFDHE2048, FFDHE3072, FFDHE4096, FFDHE6144, FFDHE8192};
 
-/// Bits of a private key: more than twice the strength of the largest group (RFC 7919, 5.2).
+/// Size of private keys in bits, at least twice the strength of the largest group (RFC 7919, 5.2).
 const EXPONENT_BITS: u32 = 512;
 
 /// Diffie-Hellman group (figure 448; RFC 7919).
@@ -34,7 +34,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// Groups, strongest last.
+    /// All groups, weakest first.
     pub const ALL: [Self; 6] = [
         Self::Null,
         Self::Ffdhe2048,
@@ -44,19 +44,19 @@ impl Group {
         Self::Ffdhe8192,
     ];
 
-    /// Group with a wire identifier.
+    /// Group with this wire identifier.
     #[must_use]
     pub fn of(id: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|group| *group as u8 == id)
     }
 
-    /// Length of a public key in bytes, or 0.
+    /// Length of a public key in bytes; 0 for [`Group::Null`].
     #[must_use]
     pub fn key_len(self) -> usize {
         self.prime().map_or(0, |prime| prime.len() / 2)
     }
 
-    /// Prime in hexadecimal digits.
+    /// Prime in hexadecimal.
     fn prime(self) -> Option<&'static str> {
         match self {
             Self::Null => None,
@@ -94,7 +94,7 @@ impl FromStr for Group {
     }
 }
 
-/// Private key for a single exchange.
+/// Private key for one key exchange.
 pub(crate) struct Exchange {
     field: BoxedMontyParams,
     prime: BoxedUint,
@@ -107,7 +107,7 @@ impl Exchange {
         group.prime()?;
         let mut bytes = Zeroizing::new(vec![0; EXPONENT_BITS as usize / 8]);
         random(&mut bytes);
-        // Sets the top bit, so that no key is small.
+        // The set top bit excludes small keys.
         bytes[0] |= 0x80;
         Self::of(group, &bytes)
     }
@@ -131,16 +131,15 @@ impl Exchange {
             .retrieve()
     }
 
-    /// Public key: g to the power of the private key, with the length of the prime.
+    /// Returns the public key: g to the power of the private key, padded to the length of the prime.
     pub(crate) fn public_key(&self) -> Vec<u8> {
         let two = BoxedUint::from(2u8).widen(self.prime.bits_precision());
         self.power(two).to_be_bytes().into_vec()
     }
 
-    /// Shared secret with the length of the prime.
+    /// Returns the shared secret, padded to the length of the prime.
     ///
-    /// `None` if the peer's public key is not between 2 and p - 2, for which the result would be
-    /// predictable.
+    /// Returns `None` for a public key outside 2 to p - 2, which would make the secret predictable.
     pub(crate) fn common(&self, public_key: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let bits = self.prime.bits_precision();
         if public_key.len() * 8 > bits as usize {
@@ -149,7 +148,7 @@ impl Exchange {
         let key = BoxedUint::from_be_slice(public_key, bits).ok()?;
         let one = BoxedUint::one_with_precision(bits);
         let last = self.prime.wrapping_sub(&one);
-        // Public keys need no comparison in constant time.
+        // Public keys are not secret, so the comparison need not take constant time.
         if key <= one || key >= last {
             return None;
         }
@@ -197,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Rejects the public keys 0, 1, p - 1 and p.
+    /// The invalid public keys are 0, 1, p - 1 and p.
     #[test]
     fn keys_without_a_secret_are_refused() {
         let exchange = Exchange::of(Group::Ffdhe2048, &[0x81; 64]).unwrap();

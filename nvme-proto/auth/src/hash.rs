@@ -10,7 +10,7 @@ use hmac::{Mac, SimpleHmac};
 use sha2::{Sha256, Sha384, Sha512};
 use zeroize::Zeroizing;
 
-/// Hash function (figure 447).
+/// Hash function of the HMAC (figure 447).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Hash {
@@ -23,10 +23,10 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// Hash functions, strongest last.
+    /// All hash functions, weakest first.
     pub const ALL: [Self; 3] = [Self::Sha256, Self::Sha384, Self::Sha512];
 
-    /// Hash function with a wire identifier.
+    /// Hash function with this wire identifier.
     #[must_use]
     pub fn of(id: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|hash| *hash as u8 == id)
@@ -50,7 +50,7 @@ impl Hash {
         })
     }
 
-    /// HMAC of the concatenated parts.
+    /// Returns the HMAC of the concatenated parts.
     pub(crate) fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Zeroizing<Vec<u8>> {
         Zeroizing::new(match self {
             Self::Sha256 => hmac::<Sha256>(key, parts),

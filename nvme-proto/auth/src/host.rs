@@ -1,4 +1,4 @@
-//! Host side of the authentication, in these steps:
+//! Host side of the authentication. The caller runs these steps:
 //!
 //! 1. Authentication Send of [`Negotiating::message`];
 //! 2. Authentication Receive, and [`Negotiating::challenged`] with its data;
@@ -18,16 +18,16 @@ use crate::message::Message;
 use crate::response::{Asked, Role};
 use crate::{Authenticated, Group, Hash, Names, Policy, Random, Reason, Secrets};
 
-/// Failed authentication.
+/// Error of a failed authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// Reason of the failure.
     pub reason: Reason,
-    /// AUTH_Failure2 to send before disconnecting, unless the controller reported the failure.
+    /// AUTH_Failure2 to send before disconnecting; `None` if the controller reported the failure.
     pub message: Option<Vec<u8>>,
 }
 
-/// State after AUTH_Negotiate.
+/// Authentication before the controller's challenge.
 #[derive(Debug)]
 pub struct Negotiating {
     names: Names,
@@ -36,14 +36,14 @@ pub struct Negotiating {
     transaction: u16,
 }
 
-/// State after DH-HMAC-CHAP_Reply.
+/// Authentication before the controller's result.
 pub struct Replied {
-    /// Message to send.
+    /// DH-HMAC-CHAP_Reply to send.
     pub message: Vec<u8>,
     hash: Hash,
     group: Group,
     transaction: u16,
-    /// Expected response of the controller, if required.
+    /// Expected response of the controller, if it must authenticate.
     expected: Option<Zeroizing<Vec<u8>>>,
 }
 
@@ -65,8 +65,8 @@ pub struct Success {
 impl Negotiating {
     /// Starts an authentication.
     ///
-    /// `transaction` (T_ID) must differ between the queues of an association. With
-    /// [`Secrets::controller`], the controller must authenticate too.
+    /// `transaction` (T_ID) must be unique in the association. With [`Secrets::controller`], the controller must
+    /// authenticate too.
     #[must_use]
     pub fn new(names: Names, secrets: Secrets, policy: Policy, transaction: u16) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Negotiating {
         }
     }
 
-    /// AUTH_Negotiate.
+    /// AUTH_Negotiate to send.
     #[must_use]
     pub fn message(&self) -> Vec<u8> {
         Message::negotiate(&self.policy).encode(self.transaction)
@@ -85,10 +85,10 @@ impl Negotiating {
 
     /// Processes the controller's challenge.
     ///
-    /// `seqnum` must not be 0, and must differ between challenges of this host.
+    /// `seqnum` must not be 0 and must differ for each challenge of this host.
     ///
     /// # Errors
-    /// The controller reports a failure, or selects parameters outside the policy.
+    /// The controller reported a failure, or selected a hash or group outside the policy.
     pub fn challenged(
         self,
         data: &[u8],
@@ -165,10 +165,10 @@ impl Negotiating {
 }
 
 impl Replied {
-    /// Processes the controller's result.
+    /// Processes the controller's result (DH-HMAC-CHAP_Success1).
     ///
     /// # Errors
-    /// The controller reports a failure, or a required response is wrong or missing.
+    /// The controller reported a failure, or its required response is wrong or missing.
     pub fn answered(self, data: &[u8]) -> Result<Success, Failure> {
         let message = received(data, self.transaction)?;
         let Message::Success1 { response, .. } = message else {

@@ -1,18 +1,17 @@
 //! DH-HMAC-CHAP (Base 2.0, section 8.13.5; TP 8006) without I/O.
 //!
-//! A host proves possession of a secret, and may require a proof from the controller.
+//! The host proves possession of a secret, and may require a proof from the controller.
 //!
-//! - [`Secret`]: shared secret, in text form `DHHC-1:...`.
-//! - [`Hash`](enum@Hash), [`Group`], [`Policy`]: accepted parameters.
-//! - [`controller`], [`host`]: both ends.
-//! - [`message`]: wire format.
+//! - [`Secret`]: shared secret, with text form `DHHC-1:...`.
+//! - [`Hash`](enum@Hash), [`Group`], [`Policy`]: parameters accepted by one end.
+//! - [`controller`], [`host`]: state machines of both ends.
+//! - [`message`]: wire format of messages.
 //!
-//! The caller supplies random numbers. Functions that parse peer input take slices and never panic.
-//! Secrets and derived values are overwritten when dropped, compared in constant time, and never
-//! printed by `Debug`.
+//! The caller supplies random numbers. Parsers of peer input never panic. Secrets and derived values are overwritten
+//! when dropped, compared in constant time, and hidden from `Debug`.
 //!
-//! A step with a large group takes milliseconds of processor time, so callers with other work need
-//! a separate thread.
+//! With a large group, a step takes several milliseconds of CPU time: latency-critical callers should use a separate
+//! thread.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -38,10 +37,10 @@ pub use secret::{Secret, SecretError};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Callback that fills a slice with random bytes unpredictable for a peer.
+/// Callback that fills a slice with random bytes that a peer cannot predict.
 pub type Random<'a> = &'a mut dyn FnMut(&mut [u8]);
 
-/// Accepted parameters, most preferred first.
+/// Parameters accepted by one end, in order of preference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// Hash functions.
@@ -51,7 +50,7 @@ pub struct Policy {
 }
 
 impl Default for Policy {
-    /// Every parameter, strongest first.
+    /// Returns all hash functions and groups, strongest first.
     fn default() -> Self {
         Self {
             hashes: Hash::ALL.iter().rev().copied().collect(),
@@ -60,7 +59,7 @@ impl Default for Policy {
     }
 }
 
-/// NQNs of both ends, as inputs of each response.
+/// NQNs of both ends, which are inputs of every response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     /// HOSTNQN.
@@ -74,17 +73,17 @@ pub struct Names {
 pub struct Secrets {
     /// Secret of the host.
     pub host: Secret,
-    /// Secret of the controller, if the host requires its authentication.
+    /// Secret of the controller, if the host requires the controller to authenticate.
     pub controller: Option<Secret>,
 }
 
 /// Result of a successful authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Authenticated {
-    /// Hash function of the responses.
+    /// Negotiated hash function.
     pub hash: Hash,
-    /// Diffie-Hellman group.
+    /// Negotiated Diffie-Hellman group.
     pub group: Group,
-    /// Whether the controller authenticated too.
+    /// True if the controller authenticated too.
     pub mutual: bool,
 }

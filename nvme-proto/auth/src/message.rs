@@ -8,13 +8,13 @@ use crate::{Group, Hash, Policy};
 
 /// SECP of Authentication Send and Authentication Receive.
 pub const SECP: u8 = 0xe9;
-/// SPSP0 and SPSP1 of both commands.
+/// SPSP0 and SPSP1 of Authentication Send and Authentication Receive.
 pub const SPSP: u8 = 1;
 
-/// AUTH_TYPE values.
+/// Values of AUTH_TYPE: common messages, and DH-HMAC-CHAP messages.
 const COMMON: u8 = 0;
 const DH_HMAC_CHAP: u8 = 1;
-/// Protocol identifier in AUTH_Negotiate.
+/// Identifier of DH-HMAC-CHAP in AUTH_Negotiate.
 const PROTOCOL: u8 = 1;
 
 const NEGOTIATE: u8 = 0x00;
@@ -25,29 +25,29 @@ const SUCCESS2: u8 = 0x04;
 const FAILURE2: u8 = 0xf0;
 const FAILURE1: u8 = 0xf1;
 
-/// Bytes of a descriptor in AUTH_Negotiate, of its header, and of its hash list.
+/// Sizes in bytes in AUTH_Negotiate: a protocol descriptor, its fixed header, and its hash list.
 const DESCRIPTOR: usize = 64;
 const LISTS: usize = 4;
 const GROUPS: usize = 30;
-/// Bytes before values of variable length.
+/// Length of the fixed part of Challenge, Reply and Success1 in bytes.
 const FIXED: usize = 16;
 pub(crate) const FAILURE_BYTES: usize = 8;
-/// Bytes of the longest message, DH-HMAC-CHAP_Reply.
+/// Maximum length of a message in bytes (DH-HMAC-CHAP_Reply).
 pub const MESSAGE_BYTES_MAX: usize = FIXED + 2 * 64 + 1024;
 
-/// Reason of a failed authentication (figure 450).
+/// Reason code of a failed authentication (figure 450).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reason {
     /// A response is wrong, or no secret is configured.
     AuthenticationFailed = 1,
-    /// No common protocol.
+    /// The ends have no protocol in common.
     ProtocolNotUsable = 2,
-    /// A secure channel is required or unavailable.
+    /// One end requires a secure channel that the other does not offer.
     SecureChannelMismatch = 3,
-    /// No common hash function.
+    /// The ends have no hash function in common.
     HashNotUsable = 4,
-    /// No common Diffie-Hellman group.
+    /// The ends have no Diffie-Hellman group in common.
     GroupNotUsable = 5,
     /// A field of a message is invalid.
     IncorrectPayload = 6,
@@ -86,15 +86,15 @@ impl fmt::Display for Reason {
 /// Parsed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// AUTH_Negotiate, without unknown identifiers.
+    /// AUTH_Negotiate; unknown hash and group identifiers are omitted.
     Negotiate {
-        /// SC_C is 0: no secure channel.
+        /// True if SC_C is 0 (no secure channel).
         without_channel: bool,
-        /// Whether DH-HMAC-CHAP is offered.
+        /// True if DH-HMAC-CHAP is offered.
         has_protocol: bool,
-        /// Hash functions.
+        /// Offered hash functions.
         hashes: Vec<Hash>,
-        /// Diffie-Hellman groups.
+        /// Offered Diffie-Hellman groups.
         groups: Vec<Group>,
     },
     /// DH-HMAC-CHAP_Challenge.
@@ -105,41 +105,41 @@ pub enum Message<'a> {
         group: u8,
         /// SEQNUM.
         seqnum: u32,
-        /// CVAL, of HL bytes.
+        /// CVAL (challenge value).
         challenge: &'a [u8],
-        /// DHVAL.
+        /// DHVAL (public key); empty without a group.
         public_key: &'a [u8],
     },
     /// DH-HMAC-CHAP_Reply.
     Reply {
-        /// RVAL, of HL bytes.
+        /// RVAL (response value).
         response: &'a [u8],
-        /// CVAL, if CVALID is set.
+        /// CVAL (challenge of the host), if CVALID is set.
         challenge: Option<&'a [u8]>,
         /// SEQNUM.
         seqnum: u32,
-        /// DHVAL.
+        /// DHVAL (public key); empty without a group.
         public_key: &'a [u8],
     },
     /// DH-HMAC-CHAP_Success1.
     Success1 {
-        /// HL.
+        /// HL: length of the hash in bytes.
         hash_len: u8,
-        /// RVAL, if RVALID is set.
+        /// RVAL (response of the controller), if RVALID is set.
         response: Option<&'a [u8]>,
     },
     /// DH-HMAC-CHAP_Success2.
     Success2,
-    /// AUTH_Failure1 of the controller.
+    /// AUTH_Failure1, sent by the controller.
     Failure1(Reason),
-    /// AUTH_Failure2 of the host.
+    /// AUTH_Failure2, sent by the host.
     Failure2(Reason),
 }
 
 impl<'a> Message<'a> {
-    /// Parses a message and its transaction (T_ID), if complete.
+    /// Parses a message. Also returns its transaction (T_ID) if the bytes include one.
     ///
-    /// Ignores bytes after the message, because Authentication Receive returns the whole buffer.
+    /// Bytes after the message are ignored, because Authentication Receive returns its whole buffer.
     pub fn parse(bytes: &'a [u8]) -> (Option<u16>, Result<Self, Reason>) {
         let transaction = bytes.get(4..6).and_then(|bytes| bytes.try_into().ok());
         let transaction = transaction.map(u16::from_le_bytes);
@@ -157,7 +157,7 @@ impl<'a> Message<'a> {
         (transaction, message.ok_or(Reason::IncorrectPayload))
     }
 
-    /// Encodes the message.
+    /// Encodes the message with this transaction (T_ID).
     #[must_use]
     pub fn encode(&self, transaction: u16) -> Vec<u8> {
         let (kind, id) = match self {
@@ -207,7 +207,7 @@ impl<'a> Message<'a> {
             }
             Self::Success2 => bytes.resize(FIXED, 0),
             Self::Failure1(reason) | Self::Failure2(reason) => {
-                // RC is 1 for an authentication failure, and RCE is the reason.
+                // RC 1 is "authentication failure"; RCE is the reason.
                 bytes.extend([1, *reason as u8]);
             }
         }
@@ -224,7 +224,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Encodes SC_C, NAPD, and one descriptor.
+/// Appends SC_C, NAPD and one protocol descriptor.
 fn encode_lists(bytes: &mut Vec<u8>, hashes: &[Hash], groups: &[Group]) {
     let at = bytes.len() + 2;
     bytes.extend([0, 1]);
@@ -259,7 +259,7 @@ fn parse_negotiate(bytes: &[u8]) -> Option<Message<'_>> {
     })
 }
 
-/// Returns HL, DHVLEN, SEQNUM, and the bytes after the fixed part.
+/// Parses the fixed part: returns HL, DHVLEN, SEQNUM and the remaining bytes.
 fn parse_values(bytes: &[u8]) -> Option<(usize, usize, u32, &[u8])> {
     let (fixed, values) = bytes.split_first_chunk::<FIXED>()?;
     let hash_len = usize::from(fixed[6]);
@@ -290,7 +290,7 @@ fn parse_reply(bytes: &[u8]) -> Option<Message<'_>> {
     let (challenge, rest) = rest.split_at_checked(hash_len)?;
     let challenge = match bytes[8] {
         0 => None,
-        // SEQNUM 0 with a challenge requires a secure channel.
+        // A challenge with SEQNUM 0 requires a secure channel, which is not supported.
         1 if seqnum != 0 => Some(challenge),
         _ => return None,
     };

@@ -1,4 +1,4 @@
-//! Primes of the groups in hexadecimal digits (RFC 7919, appendix A).
+//! Primes of the groups in hexadecimal (RFC 7919, appendix A).
 
 pub(super) const FFDHE2048: &str = "\
     FFFFFFFFFFFFFFFFADF85458A2BB4A9AAFDC5620273D3CF1D8B9C583CE2D3695A9E13641146433FB\

@@ -1,4 +1,4 @@
-//! Responses to challenges (Base 2.0, section 8.13.5.5).
+//! Computation of responses (Base 2.0, section 8.13.5.5).
 
 use alloc::vec::Vec;
 use zeroize::Zeroizing;
@@ -20,16 +20,16 @@ impl Role {
     }
 }
 
-/// Inputs of a response except the secret.
+/// Inputs of a response, except the secret.
 pub(crate) struct Asked<'a> {
     pub(crate) hash: Hash,
     pub(crate) role: Role,
     pub(crate) challenge: &'a [u8],
-    /// Shared secret of the key exchange, if any.
+    /// Shared secret of the Diffie-Hellman exchange, if any.
     pub(crate) common: Option<&'a [u8]>,
     pub(crate) seqnum: u32,
     pub(crate) transaction: u16,
-    /// NQNs of the responding end and its peer.
+    /// NQN of the responding end, and NQN of its peer.
     pub(crate) own: &'a str,
     pub(crate) other: &'a str,
 }
@@ -45,7 +45,7 @@ impl Asked<'_> {
             challenge,
             &self.seqnum.to_le_bytes(),
             &self.transaction.to_le_bytes(),
-            // SC_C is 0: no secure channel.
+            // SC_C is 0 (no secure channel).
             &[0],
             self.role.label(),
             self.own.as_bytes(),

@@ -1,4 +1,4 @@
-//! Secrets in text form: `DHHC-1:HH:BASE64:`.
+//! Shared secrets and their text form `DHHC-1:HH:BASE64:`.
 
 use core::fmt;
 use core::str::FromStr;
@@ -14,42 +14,42 @@ use zeroize::Zeroizing;
 use crate::{Hash, Random};
 
 const PREFIX: &str = "DHHC-1:";
-/// Input of each key transformation.
+/// Constant hashed into each derived key (section 8.13.5.7).
 const LABEL: &[u8] = b"NVMe-over-Fabrics";
 /// Valid key lengths in bytes.
 const LENGTHS: [usize; 3] = [32, 48, 64];
-/// Bytes of the CRC-32.
+/// Length of the CRC-32 in bytes.
 const CRC_BYTES: usize = 4;
 
 /// Shared secret (Base 2.0, section 8.13.5.8).
 #[derive(Clone)]
 pub struct Secret {
     key: Zeroizing<Vec<u8>>,
-    /// Hash function that derives the key for an NQN.
+    /// Hash function that derives a key for each NQN; `None` uses the secret itself.
     transformation: Option<Hash>,
 }
 
-/// Error in the text form of a secret, never containing part of the secret.
+/// Error in the text form of a secret. Never contains a part of the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// The prefix is missing.
+    /// The prefix `DHHC-1:` is missing.
     #[error("a secret begins with DHHC-1: and looks like DHHC-1:01:BASE64:")]
     Form,
-    /// The transformation is invalid.
+    /// The number of the transformation is invalid.
     #[error(
         "the two digits behind DHHC-1: are 00 (none), 01 (SHA-256), 02 (SHA-384) or 03 (SHA-512)"
     )]
     Transformation,
-    /// The third part is not base64.
+    /// The third part is not valid base64.
     #[error("the third part of the secret is not base64")]
     Base64,
-    /// The length is invalid.
+    /// The length in bytes is invalid.
     #[error(
         "the secret has {0} bytes; a valid one has 32, 48 or 64, and 4 of a CRC-32: check \
              that it was copied completely"
     )]
     Length(usize),
-    /// The CRC does not match.
+    /// The CRC-32 does not match.
     #[error(
         "the secret's CRC-32 does not match: check that it was copied completely and without \
              an error"
@@ -58,9 +58,9 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// Generates a secret of 32, 48 or 64 bytes, rounding `bytes` up.
+    /// Generates a secret of 32, 48 or 64 bytes, at least `bytes` if possible.
     ///
-    /// Without a transformation, the key is valid for any NQN.
+    /// Without a transformation, the same key serves every NQN.
     #[must_use]
     pub fn generate(bytes: usize, transformation: Option<Hash>, random: Random<'_>) -> Self {
         let length = LENGTHS.into_iter().find(|length| bytes <= *length);
@@ -72,7 +72,7 @@ impl Secret {
         }
     }
 
-    /// Text form, which is secret too.
+    /// Text form; keep it secret.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
         let crc = crc32fast::hash(&self.key).to_le_bytes();
@@ -82,19 +82,19 @@ impl Secret {
         Zeroizing::new(format!("{PREFIX}{id:02}:{}:", *base64))
     }
 
-    /// Length of the key in bytes.
+    /// Length of the secret in bytes.
     #[must_use]
     pub fn key_len(&self) -> usize {
         self.key.len()
     }
 
-    /// Hash function that derives the key for an NQN.
+    /// Hash function that derives a key for each NQN, if any.
     #[must_use]
     pub fn transformation(&self) -> Option<Hash> {
         self.transformation
     }
 
-    /// Derives the key of the end with this NQN (section 8.13.5.7).
+    /// Returns the key of the end with this NQN (section 8.13.5.7).
     pub(crate) fn transformed(&self, nqn: &str) -> Zeroizing<Vec<u8>> {
         match self.transformation {
             None => self.key.clone(),
@@ -146,7 +146,7 @@ impl fmt::Debug for Secret {
 mod tests {
     use super::*;
 
-    /// Encoding of the bytes 0 to 31 by Python's base64 and zlib.
+    /// Text form of the bytes 0 to 31, computed with Python's base64 and zlib.
     const TEXT: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 
     #[test]

@@ -1,4 +1,4 @@
-//! Authentication with and without attacks.
+//! Complete authentications, with and without attacks.
 
 use cairn_sim::Random as Seeded;
 use nvme_auth::controller::Authentication;
@@ -16,7 +16,7 @@ fn names() -> Names {
     }
 }
 
-/// Byte sequence of `vectors.py`.
+/// Generator of "random" bytes that equals that of `vectors.py`.
 fn counter(seed: u8) -> impl FnMut(&mut [u8]) {
     let mut state = seed;
     move |bytes| {
@@ -27,7 +27,7 @@ fn counter(seed: u8) -> impl FnMut(&mut [u8]) {
     }
 }
 
-/// Secret of consecutive bytes from `first` on.
+/// Returns a secret of consecutive bytes starting at `first`.
 fn secret(first: u8, length: usize, transformation: Option<Hash>) -> Secret {
     Secret::generate(length, transformation, &mut |bytes| {
         for (byte, value) in bytes.iter_mut().zip(first..) {
@@ -43,7 +43,7 @@ fn secrets(length: usize, transformation: Option<Hash>) -> Secrets {
     }
 }
 
-/// Messages after AUTH_Negotiate, and the results of both ends.
+/// Messages after AUTH_Negotiate, and results of both ends.
 struct Exchange {
     messages: Vec<Vec<u8>>,
     host: Result<Authenticated, Failure>,
@@ -101,7 +101,7 @@ fn only(hash: Hash, group: Group) -> Policy {
     }
 }
 
-/// Each hash, group and transformation gives the messages computed by Python.
+/// `vectors.txt` was computed by an independent implementation in Python.
 #[test]
 fn messages_are_those_computed_apart() {
     for line in include_str!("vectors.txt").lines() {
@@ -241,11 +241,11 @@ fn replies_cannot_be_replayed() {
     assert_eq!(controller.outcome(), Some(Err(failed)));
 }
 
-/// Reflection of the controller's own challenge yields no valid reply.
+/// An attacker sends the controller's own challenge back to it as the host's challenge.
 #[test]
 fn a_reflected_challenge_is_no_reply() {
     let policy = only(Hash::Sha256, Group::Null);
-    // Worst case: one secret for both directions.
+    // The attack is most promising if both ends have the same secret.
     let same = Secrets {
         host: secret(0, 32, None),
         controller: Some(secret(0, 32, None)),
@@ -267,7 +267,6 @@ fn a_reflected_challenge_is_no_reply() {
     assert_eq!(exchange.controller, Some(Err(Reason::AuthenticationFailed)));
 }
 
-/// Modified messages cause neither a panic nor a wrong success.
 #[test]
 fn no_changed_message_succeeds() {
     let policy = || only(Hash::Sha384, Group::Ffdhe2048);
@@ -297,7 +296,7 @@ fn no_changed_message_succeeds() {
             },
         );
         let succeeded = exchange.host.is_ok() && matches!(exchange.controller, Some(Ok(_)));
-        // Reserved fields, and identifiers after the list, may have any value.
+        // A changed reserved field, or a changed identifier after the end of its list, has no effect.
         let is_of_no_account = target != 2 && exchange.messages.len() == 5;
         assert!(!is_changed || !succeeded || is_of_no_account, "seed {seed}");
     }

@@ -1,4 +1,4 @@
-//! Authentication commands of a queue, with messages from the driver, which holds the secrets.
+//! Authentication commands of a queue. The driver holds the secrets and computes the messages.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -11,27 +11,27 @@ use crate::wire::{FabricsType, Sqe};
 use super::bring_up::Step;
 use super::{Action, Association, Cause, Payload, Phase};
 
-/// SECP, SPSP0 and SPSP1 of both commands (Base, 6.1 and 6.2).
+/// SECP, SPSP0 and SPSP1 of Authentication Send and Receive (Base, 6.1 and 6.2).
 const SECP: u8 = 0xe9;
 const SPSP: u8 = 0x01;
 
 /// Driver's response to [`Action::Authenticate`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthenticationStep {
-    /// Send this message with Authentication Send.
+    /// Message to send by Authentication Send.
     Send(Box<[u8]>),
-    /// Send Authentication Receive with a buffer of this many bytes.
+    /// Buffer size in bytes of the Authentication Receive to send.
     Receive(u32),
-    /// Success at host and controller.
+    /// Both ends have authenticated as required.
     Done,
-    /// Failure with a reason.
+    /// The authentication failed, with the reason.
     Failed(&'static str),
 }
 
 impl Association {
     /// Continues the authentication reported by [`Action::Authenticate`].
     ///
-    /// Has no effect if the queue was lost.
+    /// Has no effect if the queue was lost meanwhile.
     pub fn authenticate(&mut self, next: AuthenticationStep, now: Duration) {
         let Some(qid) = self.authenticating() else {
             return;
@@ -54,7 +54,7 @@ impl Association {
         }
     }
 
-    /// True during authentication or reauthentication.
+    /// True if a queue is being authenticated.
     #[must_use]
     pub fn is_authenticating(&self) -> bool {
         self.authenticating().is_some()

@@ -1,4 +1,4 @@
-//! Steps from a new association to an enabled controller, in Linux's order.
+//! Bring-up of an association: from connecting to an enabled controller, in Linux's order.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -20,46 +20,46 @@ use crate::wire::{AdminOpcode, Cqe, Sqe};
 use super::teardown::Teardown;
 use super::{Action, Association, Cause, Payload, Phase, QueueSpec, Report, State};
 
-/// Entries of the admin queue: the required minimum, as in Linux.
+/// Entries of the admin queue: the minimum of the specification, as in Linux.
 pub const ADMIN_ENTRIES: u16 = 32;
-/// Upper bound of in-capsule data in bytes, regardless of IOCCSZ.
+/// Maximum in-capsule data in bytes, even if IOCCSZ allows more.
 pub const IN_CAPSULE_BYTES_MAX: usize = 16 * 1024;
 
 /// Unit of IOCCSZ and IORCSZ in bytes (Base, 5.17.2.1).
 const CAPSULE_UNIT: usize = 16;
 /// Unit of CAP.TO and CRTO in milliseconds.
 const READY_UNIT_MS: u64 = 500;
-/// Interval between reads of CSTS.
+/// Interval between reads of CSTS while waiting for RDY.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-/// Step name of a live association in a [`Cause`].
+/// Name of the reauthentication step in a [`Cause`].
 const REAUTHENTICATION: &str = "reauthentication";
-/// log2 of the bytes of an SQE and a CQE.
+/// Base-2 logarithms of the SQE and CQE sizes in bytes.
 const IOSQES: u8 = SQE_BYTES.trailing_zeros() as u8;
 const IOCQES: u8 = CQE_BYTES.trailing_zeros() as u8;
 
-/// Step of the bring-up, in execution order.
+/// Step of the bring-up, in order of execution.
 ///
-/// The steps up to [`Step::Authenticate`] repeat for each I/O queue after [`Step::QueueCount`].
+/// After [`Step::QueueCount`], the first three steps are repeated for each I/O queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Link(u16),
     Connect(u16),
     Authenticate(u16),
     Capabilities,
-    /// Property Set CC without EN.
+    /// Writes CC without EN.
     Configure,
-    /// Reads CAP again, because setting CC.CSS may change it (Base, 3.1.3.1).
+    /// Reads CAP again, because CC.CSS may change CAP (Base, 3.1.3.1).
     CapabilitiesAgain,
-    /// Reads CRTO if CAP.CRMS reports support.
+    /// Reads CRTO, if CAP.CRMS announces it.
     ReadyTimeouts,
     Enable,
     /// Reads CSTS until RDY is set.
     Ready,
     Version,
     Identify,
-    /// Number of Queues.
+    /// Sets the feature Number of Queues.
     QueueCount,
-    /// Asynchronous Event Configuration.
+    /// Sets the feature Asynchronous Event Configuration.
     Events,
 }
 
@@ -168,7 +168,7 @@ impl Association {
         }
     }
 
-    /// Stores the result of a step and returns the next step, `None` after the last one.
+    /// Stores the result of a step and returns the next step; `None` after the last one.
     fn learn(
         &mut self,
         step: Step,
@@ -241,7 +241,7 @@ impl Association {
         }
     }
 
-    /// Returns the step after a successful Connect.
+    /// Checks the result of Connect and returns the next step.
     fn after_connect_command(&mut self, qid: u16, cqe: &Cqe) -> Result<Option<Step>, Cause> {
         let result = ConnectResult(cqe.dw0.get());
         if result.ascr() {
@@ -264,7 +264,7 @@ impl Association {
         Ok(self.after_connect(qid))
     }
 
-    /// Returns the step after Connect and authentication of a queue.
+    /// Returns the next step after a queue was connected and authenticated.
     pub(super) fn after_connect(&self, qid: u16) -> Option<Step> {
         if qid == 0 {
             Some(Step::Capabilities)
@@ -280,7 +280,7 @@ impl Association {
         }
     }
 
-    /// Returns the first step of the next I/O queue, or the step after the last queue.
+    /// Returns the first step of the next I/O queue, or the step after all queues.
     fn after_queue(&self, qid: u16) -> Option<Step> {
         if qid < self.io_queues.count {
             return Some(Step::Link(qid + 1));
@@ -300,7 +300,7 @@ impl Association {
     fn link(&mut self, qid: u16, now: Duration) {
         self.open.insert(qid);
         self.step_due = Some(now + self.settings.step_timeout);
-        // HRQSIZE counts entries; HSQSIZE is 0-based (RDMA, figure 5).
+        // HRQSIZE is 1-based, HSQSIZE is 0-based (RDMA, figure 5).
         let (sqsize, capsule_bytes, cntlid) = if qid == 0 {
             (ADMIN_ENTRIES - 1, SQE_BYTES, CNTLID_NONE)
         } else {
@@ -359,7 +359,7 @@ impl Association {
         self.get_property(PropertySize::Four, offset::CSTS, now);
     }
 
-    /// Schedules the next read of CSTS, or fails after the deadline.
+    /// Schedules the next read of CSTS. Fails after the deadline.
     pub(super) fn look_again(&mut self, now: Duration) -> Result<(), Cause> {
         if now >= self.reached_by {
             return Err(self.overdue());
@@ -368,7 +368,7 @@ impl Association {
         Ok(())
     }
 
-    /// Returns the cause for an overdue step.
+    /// Returns the cause of failure if the current step exceeded its deadline.
     pub(super) fn overdue(&self) -> Cause {
         match self.phase {
             Phase::BringUp(Step::Link(qid)) => Cause::NotConnected { qid },
@@ -386,20 +386,20 @@ impl Association {
         }
     }
 
-    /// Longest time between CC.EN and CSTS.RDY (Base, 3.1.3.1 and 3.1.3.21).
+    /// Maximum time from setting CC.EN until CSTS.RDY is set (Base, 3.1.3.1 and 3.1.3.21).
     pub(super) fn ready_timeout(&self) -> Duration {
         let units = u64::from(self.cap.to()).max(self.crwmt.into());
-        // A TO of 0 counts as half a second, as in Linux.
+        // One unit is added, so that a TO of 0 allows half a second, as in Linux.
         Duration::from_millis((units + 1) * READY_UNIT_MS)
     }
 
-    /// Events to enable, a subset of OAES.
+    /// Events to enable: the requested ones that OAES offers.
     pub(super) fn enabled_events(&self) -> AsyncEventConfig {
         let offered = self.identity.as_ref().map_or(0, |id| id.oaes.get());
         AsyncEventConfig(offered & self.settings.events.0)
     }
 
-    /// Checks the requirements for a controller over RDMA, as in Linux.
+    /// Checks that Identify Controller meets the requirements of a Linux host over RDMA.
     fn check_usable(&self, identity: &IdentifyController) -> Result<(), Cause> {
         let discovery = self.settings.subnqn.is_discovery()
             || identity.cntrltype == IdentifyController::CNTRLTYPE_DISCOVERY;
@@ -420,14 +420,14 @@ impl Association {
         }))
     }
 
-    /// Computes the size of I/O queues.
+    /// Computes size and capsule length of I/O queues.
     ///
-    /// The requested entries, CAP.MQES and MAXCMD limit SQSIZE; IOCCSZ limits the capsule.
+    /// SQSIZE is limited by the settings, CAP.MQES and MAXCMD; the capsule length by IOCCSZ.
     fn shape(&self, identity: &IdentifyController) -> IoQueues {
         let least = 1 + u16::from(self.settings.spare_entry);
         let asked = self.settings.queue_entries.saturating_sub(1).max(least);
         let mut sqsize = asked.min(self.cap.mqes().max(1));
-        // MAXCMD of 0 violates the specification and means no limit.
+        // A MAXCMD of 0 violates the specification and is treated as no limit.
         if let Some(most) = identity.maxcmd.get().checked_sub(1) {
             sqsize = sqsize.min(most.max(1));
         }
@@ -446,7 +446,7 @@ impl Association {
     }
 }
 
-/// CC without EN; CSS selects all I/O command sets if required by CAP.
+/// Returns CC without EN. CSS is 110b if the controller has I/O command sets (CAP.CSS bit 6).
 fn configuration(cap: Cap) -> Cc {
     let css = if cap.css() & Cap::CSS_IOCS != 0 {
         Cc::CSS_IOCS

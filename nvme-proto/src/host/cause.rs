@@ -1,45 +1,45 @@
-//! Reasons for the failure or end of an association.
+//! Reasons why an association failed or ended.
 
 use core::fmt;
 
 use crate::wire::Status;
 use crate::wire::fabrics::ConnectInvalidParameter;
 
-/// Reason for the failure of an association. The driver adds the fabric's error.
+/// Reason why an association failed or ended. The driver knows the fabric's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The connection of this queue could not be established.
+    /// The connection of the queue could not be established.
     NotConnected {
         /// QID.
         qid: u16,
     },
-    /// The connection of this queue ended.
+    /// The connection of the queue ended.
     QueueLost {
         /// QID.
         qid: u16,
     },
-    /// The connection of this queue ended during authentication.
+    /// The connection of the queue ended during authentication.
     ///
-    /// A controller that rejects the host may close the connection before sending its reason.
+    /// A controller that rejects the host may disconnect before its reason arrives.
     LostAuthenticating {
         /// QID.
         qid: u16,
     },
     /// A command of the association failed.
     Status {
-        /// Command name of the specification.
+        /// Command name from the specification.
         command: &'static str,
         /// Status of the completion.
         status: Status,
-        /// Result of the completion; for Connect, the invalid parameter.
+        /// Result in DW0 and DW1; for Connect, the invalid parameter.
         result: u64,
     },
-    /// A response or controller state was overdue.
+    /// A response or a state of the controller did not arrive in time.
     TooSlow {
-        /// Name of the response or state.
+        /// Name of the missing response or state.
         what: &'static str,
     },
-    /// A command stayed unanswered after an Abort.
+    /// A command got no response, even after an Abort.
     CommandTimeout {
         /// QID of the command's queue.
         qid: u16,
@@ -48,17 +48,17 @@ pub enum Cause {
     },
     /// CSTS.CFS is set: the controller reports a fatal error.
     Fatal,
-    /// Authentication failed at the host or controller.
+    /// Authentication failed at either end; the text is the reason.
     NotAuthenticated(&'static str),
-    /// The controller does not meet the requirements of this host.
+    /// The controller does not meet a requirement of this host, described by the text.
     Unusable(&'static str),
 }
 
 impl Cause {
-    /// True if a new association cannot succeed: DNR is set, or a secret is wrong.
+    /// True if another attempt cannot succeed: the controller set DNR, or authentication failed.
     ///
-    /// A refused CNTLID is not final. Only an I/O queue's Connect names one, and its controller can
-    /// end at any time after the admin queue's Connect. nvmet sets DNR in that case.
+    /// An invalid CNTLID is not final even with DNR, as set by nvmet: the controller created by the admin queue may
+    /// have ended before an I/O queue's Connect named it, and a new attempt creates a new one.
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Status { status, result, .. } => {

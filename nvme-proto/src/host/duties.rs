@@ -1,4 +1,4 @@
-//! Periodic work of a host: Keep Alive, Asynchronous Event Requests, and Aborts of slow commands.
+//! Periodic work of a host: Keep Alive, Asynchronous Event Requests, and Aborts of overdue commands.
 
 use core::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::wire::{AdminOpcode, Cqe, Sqe};
 use super::bring_up::command;
 use super::{Action, Association, Cause, Duty, Notice, OwnCommand, Payload, Phase, Report};
 
-/// Maximum of outstanding Aborts, regardless of ACL.
+/// Maximum number of Aborts in flight, even if ACL allows more.
 pub(super) const ABORTS_MAX: u8 = 4;
 
 /// Keep alive timer of the host (Base, 3.9).
@@ -17,12 +17,12 @@ pub(super) const ABORTS_MAX: u8 = 4;
 pub(super) struct KeepAlive {
     kato: Option<Duration>,
     interval: Duration,
-    /// CTRATT.TBKAS: any command restarts the controller's timer.
+    /// True if any command restarts the controller's timer (CTRATT.TBKAS).
     traffic_based: bool,
     /// True if a command completed since the last check.
     traffic: bool,
     due: Duration,
-    /// Send time of the outstanding Keep Alive.
+    /// Time at which the Keep Alive in flight was sent.
     sent: Option<Duration>,
 }
 
@@ -51,8 +51,8 @@ impl Association {
             .identity
             .as_ref()
             .is_some_and(|id| Ctratt(id.ctratt.get()).tbkas());
-        // With traffic-based keep alive, a silent interval may follow one whose only traffic was at
-        // its start. Half the interval covers both intervals.
+        // With traffic-based keep alive, an interval counts as active if its only traffic was at its start, so two
+        // intervals may pass without traffic. Together they are half of KATO.
         let interval = kato / if traffic_based { 4 } else { 2 };
         self.keep_alive = KeepAlive {
             kato: (!kato.is_zero()).then_some(kato),
@@ -67,15 +67,15 @@ impl Association {
         }
     }
 
-    /// Records a completed user command for traffic-based keep alive.
+    /// Records a completed user command, for traffic-based keep alive.
     pub fn note_traffic(&mut self) {
         self.keep_alive.traffic = true;
     }
 
-    /// Handles an overdue user command on `qid`.
+    /// Handles a user command on `qid` that exceeded its timeout.
     ///
-    /// Returns true after sending an Abort, if the controller accepts one now. With `last`, an
-    /// earlier Abort had no effect, and the controller counts as lost.
+    /// Sends an Abort and returns true, or returns false if ACL allows none now. With `last`, the command was already
+    /// aborted without effect, so the controller counts as lost.
     pub fn command_timed_out(&mut self, qid: u16, cid: u16, last: bool, now: Duration) -> bool {
         if self.phase != Phase::Live {
             return false;

@@ -1,15 +1,13 @@
-//! Host side of one association with a controller, without I/O.
+//! Host side of an association with one controller, without I/O.
 //!
-//! An [`Association`] receives events (queues connected or lost, responses to its own commands,
-//! time) and returns [`Action`]s for its driver. It follows the order of a Linux host: admin queue,
-//! properties, Identify, I/O queues, asynchronous events. A live association keeps the controller
-//! alive; after a loss it reconnects according to [`Recovery`].
+//! [`Association`] is a state machine: the driver passes events (connections, responses, time) to it and carries out
+//! its [`Action`]s. It brings the controller up in the order of Linux, sends Keep Alives, and reconnects after a loss
+//! as configured by [`Recovery`].
 //!
-//! User commands do not pass through this module. Their driver calls [`Association::state`] to learn when they
-//! may be sent, [`Association::command_timed_out`] for overdue ones, and [`requeue::is_safe`] for
-//! those that may be sent again.
+//! User commands are sent by the driver itself. The driver asks [`Association::state`] whether they may be sent,
+//! reports overdue ones by [`Association::command_timed_out`], and repeats those allowed by [`requeue::is_safe`].
 //!
-//! An invalid response of a controller never panics; it ends the association with a [`Cause`].
+//! Invalid responses never panic; they end the association with a [`Cause`].
 
 mod authentication;
 mod bring_up;
@@ -44,41 +42,40 @@ pub use cause::Cause;
 pub use notice::{Notice, all_notices};
 pub use settings::{Recovery, Settings};
 
-/// Maximum of outstanding commands of the association itself.
+/// Maximum number of the association's own commands in flight on the admin queue.
 ///
-/// One step, one Keep Alive, one Asynchronous Event Request and the Aborts, all on the admin queue
-/// except Connect and authentication of an I/O queue, where one command is outstanding in addition
-/// to the depth.
+/// They are one step, one Keep Alive, one Asynchronous Event Request and the Aborts. On an I/O queue, one own command
+/// (Connect or authentication) may be in flight in addition to [`QueueSpec::depth`].
 pub const OWN_COMMANDS: u16 = 3 + duties::ABORTS_MAX as u16;
 
-/// Request to the driver. Actions are carried out in order.
+/// Request to the driver. Carry actions out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Connect a queue. [`Association::queue_connected`] or [`Association::queue_lost`] follows.
+    /// Connects a queue. Then call [`Association::queue_connected`] or [`Association::queue_lost`].
     Connect(QueueSpec),
-    /// Send a command; the driver sets CID, PSDT and the data pointer.
+    /// Sends a command. The driver fills in CID, PSDT and data pointer.
     ///
-    /// [`Association::completed`] follows unless the queue is lost.
+    /// On the response, call [`Association::completed`].
     Send(OwnCommand),
-    /// Close the connection of this queue.
+    /// Closes the connection of a queue.
     ///
-    /// [`Association::queue_closed`] follows once no peer can access the memory of its commands.
+    /// Call [`Association::queue_closed`] once the controller can no longer access memory of the queue's commands.
     Disconnect {
         /// QID.
         qid: u16,
     },
-    /// Produce the next authentication message of a queue.
+    /// Requests the next authentication message of a queue.
     ///
-    /// The driver calls [`Association::authenticate`].
+    /// Call [`Association::authenticate`] with the message.
     Authenticate {
         /// QID.
         qid: u16,
-        /// Data of the last [`AuthenticationStep::Receive`].
+        /// Data received for the last [`AuthenticationStep::Receive`].
         ///
-        /// `None` starts an authentication, and discards one of another queue.
+        /// `None` starts a new authentication.
         answer: Option<Box<[u8]>>,
     },
-    /// Report to the user.
+    /// Reports an event to the user.
     Report(Report),
 }
 
@@ -87,10 +84,9 @@ pub enum Action {
 pub struct QueueSpec {
     /// QID.
     pub qid: u16,
-    /// Maximum of outstanding user commands.
+    /// Maximum number of user commands in flight.
     ///
-    /// SQSIZE (one less than the entries; Base, 3.3.1.5), or one less with
-    /// [`Settings::spare_entry`].
+    /// Equals SQSIZE, because one entry is never used (Base, 3.3.1.5). With [`Settings::spare_entry`], it is one less.
     pub depth: u16,
     /// Maximum size of a command capsule in bytes.
     pub capsule_bytes: usize,
@@ -103,7 +99,7 @@ pub struct QueueSpec {
 pub struct OwnCommand {
     /// QID.
     pub qid: u16,
-    /// Purpose, returned to [`Association::completed`].
+    /// Purpose of the command, returned to [`Association::completed`].
     pub duty: Duty,
     /// Submission queue entry.
     pub sqe: Sqe,
@@ -116,16 +112,16 @@ pub struct OwnCommand {
 pub enum Payload {
     /// No data.
     None,
-    /// This many bytes from the controller.
+    /// Data from the controller; the length in bytes.
     ToHost(u32),
-    /// Bytes to the controller.
+    /// Data to the controller.
     FromHost(Box<[u8]>),
 }
 
 /// Purpose of an [`OwnCommand`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duty {
-    /// Step of bring-up, reauthentication or teardown with this serial number.
+    /// Step of bring-up, reauthentication or teardown, with its serial number.
     Step(u32),
     /// Keep Alive.
     KeepAlive,
@@ -135,47 +131,47 @@ pub enum Duty {
     Abort,
 }
 
-/// Report to the user of an association.
+/// Event of an association for its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
     /// The controller accepts commands.
     Live {
-        /// Reconnection attempts; 0 the first time.
+        /// Attempts to reconnect; 0 after the first connection and after a reset.
         tries: u32,
     },
-    /// The controller is lost. Reconnection follows if [`Recovery`] allows, else [`Report::Gone`].
+    /// The controller is lost. It is reconnected as [`Recovery`] allows; otherwise [`Report::Gone`] follows.
     Lost(Cause),
-    /// A reconnection attempt failed.
+    /// An attempt to reconnect failed.
     TryFailed {
-        /// Attempts.
+        /// Number of attempts so far.
         tries: u32,
-        /// Reason.
+        /// Reason of the failure.
         cause: Cause,
     },
-    /// `fast_io_fail_tmo` expired: commands no longer wait for the controller.
+    /// `fast_io_fail_tmo` expired: commands must fail instead of waiting for the controller.
     FailFast,
-    /// The association ended; `None` on the user's request.
+    /// The association has ended; `None` if requested by the user.
     Gone(Option<Cause>),
-    /// The controller reported an event.
+    /// The controller reported an asynchronous event.
     Notice(Notice),
-    /// Every queue reauthenticated.
+    /// All queues have authenticated again.
     Reauthenticated,
-    /// The controller does not support reauthentication; the association continues.
+    /// Reauthentication is not possible; the association continues.
     NotReauthenticated(Cause),
 }
 
 /// State of an association, named as in Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// First bring-up.
+    /// The first bring-up is in progress.
     Connecting,
-    /// Accepts commands.
+    /// The controller accepts commands.
     Live,
-    /// A requested reset is in progress, including the bring-up.
+    /// A requested reset is in progress, including the following bring-up.
     Resetting,
-    /// The host waits for, or makes, an attempt to reconnect.
+    /// The controller is lost; the host waits for the next attempt to reconnect, or attempts it.
     Reconnecting {
-        /// Attempts so far, including the current attempt.
+        /// Number of attempts, including the current one.
         tries: u32,
     },
     /// A shutdown is in progress.
@@ -184,22 +180,22 @@ pub enum State {
     Gone,
 }
 
-/// Association of a host with one controller; see the [module](self).
+/// Association of a host with one controller ([module](self)).
 ///
-/// `now` is the time since a fixed origin, which is the same in every call.
+/// All methods expect `now` as time since the same fixed origin.
 #[derive(Debug)]
 pub struct Association {
     settings: Settings,
     phase: Phase,
     going_up: State,
-    /// QIDs of the requested connections not yet closed.
+    /// QIDs of connections requested and not yet closed.
     open: BTreeSet<u16>,
-    /// Subset of `open` released by [`Self::release_queue`].
+    /// QIDs in `open` that were released by [`Self::release_queue`].
     released: BTreeSet<u16>,
-    /// Serial number of the last step, and deadline of its response.
+    /// Serial number of the last step, and time limit of its response.
     serial: u32,
     step_due: Option<Duration>,
-    /// Time of the next read of CSTS, and deadline for its expected value.
+    /// Time of the next read of CSTS, and time limit of its expected value.
     look_at: Option<Duration>,
     reached_by: Duration,
     cntlid: u16,
@@ -211,7 +207,7 @@ pub struct Association {
     io_queues: IoQueues,
     keep_alive: KeepAlive,
     aborts: Aborts,
-    /// True if the admin queue authenticated.
+    /// True if the controller required authentication of the admin queue.
     authenticated: bool,
     renewal: Renewal,
     loss: Option<Loss>,
@@ -224,7 +220,7 @@ enum Phase {
     BringUp(Step),
     Live,
     TearingDown(Teardown),
-    /// The host waits until all connections are closed.
+    /// All connections are being closed.
     Closing(Next),
     Waiting {
         until: Duration,
@@ -232,7 +228,7 @@ enum Phase {
     Gone,
 }
 
-/// Continuation after all connections are closed.
+/// Next phase after all connections are closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     BringUp,
@@ -241,7 +237,7 @@ enum Next {
 }
 
 impl Association {
-    /// Creates an association; [`begin`](Self::begin) starts it.
+    /// Creates an association. Call [`begin`](Self::begin) to start it.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -270,19 +266,19 @@ impl Association {
         }
     }
 
-    /// Starts to connect. Repeated calls have no effect.
+    /// Starts to connect. Further calls have no effect.
     pub fn begin(&mut self, now: Duration) {
         if self.phase == Phase::New {
             self.start_bring_up(now);
         }
     }
 
-    /// Returns the oldest pending action.
+    /// Removes and returns the oldest action.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// Time of the next [`tick`](Self::tick) without another event.
+    /// Time at which [`tick`](Self::tick) must be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         let phase = match self.phase {
@@ -302,7 +298,7 @@ impl Association {
         .min()
     }
 
-    /// Performs the work due at `now`.
+    /// Performs all work due at `now`.
     pub fn tick(&mut self, now: Duration) {
         self.check_fail_fast(now);
         self.check_loss(now);
@@ -320,19 +316,18 @@ impl Association {
         }
     }
 
-    /// Continues after a connection was established.
+    /// Continues after the connection of a queue was established.
     ///
-    /// CRQSIZE in the target's reply is ignored: the target must provide one receive for each
-    /// command within SQSIZE.
+    /// CRQSIZE in the target's reply is not needed: the target must have a receive for each command within SQSIZE.
     pub fn queue_connected(&mut self, qid: u16, now: Duration) {
         if self.phase == Phase::BringUp(Step::Link(qid)) {
             self.step(Step::Connect(qid), now);
         }
     }
 
-    /// Handles a connection that failed or ended.
+    /// Handles a connection that could not be established or has ended.
     ///
-    /// [`Self::queue_closed`] follows after [`Action::Disconnect`].
+    /// After the following [`Action::Disconnect`], call [`Self::queue_closed`].
     pub fn queue_lost(&mut self, qid: u16, now: Duration) {
         if self.open.contains(&qid) && !self.released.contains(&qid) {
             self.lost(qid, now);
@@ -349,13 +344,13 @@ impl Association {
             _ => Cause::QueueLost { qid },
         };
         match self.phase {
-            // A controller may close its I/O queues first during a reset or shutdown.
+            // During a reset or shutdown, a controller may close its I/O queues first.
             Phase::TearingDown(_) if qid != 0 => {}
             _ => self.fail(cause, now),
         }
     }
 
-    /// Handles a closed connection, through which no peer can access memory any more.
+    /// Handles a closed connection: the controller can no longer access memory of its commands.
     pub fn queue_closed(&mut self, qid: u16, now: Duration) {
         if !self.open.remove(&qid) {
             return;
@@ -369,16 +364,16 @@ impl Association {
         }
     }
 
-    /// Handles the response to a command of the association.
+    /// Handles the response to an own command.
     ///
-    /// `data` has the length requested by [`Payload::ToHost`].
+    /// `data` has the length in [`Payload::ToHost`].
     pub fn completed(&mut self, duty: Duty, cqe: &Cqe, data: &[u8], now: Duration) {
         match duty {
             Duty::Step(serial) if serial == self.serial && self.step_due.is_some() => {
                 self.step_due = None;
                 self.step_answered(cqe, data, now);
             }
-            // Late response to an abandoned step.
+            // The step was abandoned before its response.
             Duty::Step(_) => {}
             Duty::KeepAlive => self.kept_alive(cqe, now),
             Duty::EventRequest => self.event_came(cqe),
@@ -386,14 +381,14 @@ impl Association {
         }
     }
 
-    /// Closes one I/O queue; the association continues without it.
+    /// Closes an I/O queue permanently; the association continues.
     pub fn release_queue(&mut self, qid: u16) {
         if qid != 0 && self.open.contains(&qid) && self.released.insert(qid) {
             self.actions.push_back(Action::Disconnect { qid });
         }
     }
 
-    /// Closes all connections without notice to the controller.
+    /// Closes all connections without a shutdown of the controller.
     pub fn disconnect(&mut self, now: Duration) {
         match self.phase {
             Phase::Gone | Phase::Closing(Next::Gone(_)) => {}
@@ -401,7 +396,7 @@ impl Association {
         }
     }
 
-    /// Ends the association after its adapter was removed with all connections.
+    /// Ends the association after the removal of the RDMA device, which ended all connections.
     pub fn device_removed(&mut self, now: Duration) {
         let qid = self.open.first().copied().unwrap_or(0);
         self.open.clear();
@@ -423,37 +418,37 @@ impl Association {
         }
     }
 
-    /// CNTLID, valid once connected.
+    /// CNTLID; 0 before the first connection.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.cntlid
     }
 
-    /// CAP, read when the controller was enabled.
+    /// Value of CAP when the controller was enabled.
     #[must_use]
     pub fn cap(&self) -> Cap {
         self.cap
     }
 
-    /// VS, read when the controller was enabled.
+    /// Value of VS when the controller was enabled.
     #[must_use]
     pub fn vs(&self) -> Vs {
         self.vs
     }
 
-    /// Identify Controller, read when the controller was enabled.
+    /// Identify Controller data from the last time the controller was enabled.
     #[must_use]
     pub fn identity(&self) -> Option<&IdentifyController> {
         self.identity.as_deref()
     }
 
-    /// Number of I/O queues granted by the controller, with QIDs from 1.
+    /// Number of I/O queues granted by the controller; QIDs start at 1.
     #[must_use]
     pub fn io_queues(&self) -> u16 {
         self.io_queues.count
     }
 
-    /// Closes all connections after a failure, then recovers according to [`Recovery`].
+    /// Closes all connections after a failure. Then reconnects as [`Recovery`] allows.
     pub(crate) fn fail(&mut self, cause: Cause, now: Duration) {
         match self.phase {
             Phase::BringUp(_) | Phase::Live => self.close(Next::Recover(cause), now),
@@ -472,7 +467,7 @@ impl Association {
         self.keep_alive = KeepAlive::default();
         self.aborts = Aborts::default();
         self.renewal = Renewal::default();
-        // Reported first, because outstanding commands end with this reason.
+        // The loss is reported before connections close, because the driver ends commands with this cause.
         if let Next::Recover(cause) = next {
             self.note_loss(cause, now);
         }

@@ -1,30 +1,30 @@
-//! Asynchronous events at a host (Base, 5.2.1).
+//! Asynchronous events received by a host (Base, 5.2.1).
 
 use crate::wire::aen::AsyncEvent;
 use crate::wire::feature::AsyncEventConfig;
 
-/// Event reported by the controller.
+/// Asynchronous event reported by the controller.
 ///
-/// Reading its log page without RAE re-arms an event.
+/// The controller reports an event of the same type again only after its log page was read without RAE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Namespaces changed; log page 04h lists them.
+    /// Namespaces changed (log page 04h).
     NamespacesChanged,
     /// ANA states changed (log page 0Ch).
     AnaChanged,
     /// The discovery log changed (log page 70h).
     DiscoveryChanged,
-    /// The controller activates firmware and may pause.
+    /// The controller activates firmware and may pause (log page 03h).
     FirmwareActivation,
-    /// The controller had an error (log page 01h).
+    /// The controller had an error; the event contains the log page.
     Error(AsyncEvent),
-    /// The health of the medium degraded (log page 02h).
+    /// The health of the NVM subsystem changed; the event contains the log page.
     Health(AsyncEvent),
-    /// An unknown event.
+    /// Event of another type.
     Other(AsyncEvent),
 }
 
-/// Events handled by this host, as in Linux.
+/// Events handled by this host, the same as in Linux.
 #[must_use]
 pub fn all_notices() -> AsyncEventConfig {
     AsyncEventConfig(0)

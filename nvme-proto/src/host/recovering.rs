@@ -7,16 +7,16 @@ use super::{Association, Cause, Next, Phase, Report, State};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
     since: Duration,
-    /// Reconnection attempts, including the current one.
+    /// Number of attempts to reconnect, including the current one.
     pub(super) tries: u32,
-    /// True once `fast_io_fail_tmo` expired: commands fail at once.
+    /// True if `fast_io_fail_tmo` has expired.
     failed_fast: bool,
-    /// Reason of the loss or the last failed attempt.
+    /// Cause of the loss, or of the last failed attempt.
     cause: Cause,
 }
 
 impl Association {
-    /// Records a loss or a failed reconnection attempt, and reports it.
+    /// Records and reports a loss or a failed attempt to reconnect.
     pub(super) fn note_loss(&mut self, cause: Cause, now: Duration) {
         if self.going_up == State::Connecting {
             return;
@@ -37,7 +37,7 @@ impl Association {
         }
     }
 
-    /// Schedules the next attempt, or gives up, once all connections are closed.
+    /// Schedules the next attempt or ends the association. Called after all connections are closed.
     pub(super) fn recover(&mut self, cause: Cause, now: Duration) {
         let recovery = self.settings.recovery;
         match self.loss {
@@ -64,20 +64,20 @@ impl Association {
         self.start_bring_up(now);
     }
 
-    /// Ends an attempt that exceeds `ctrl_loss_tmo`.
+    /// Fails an attempt in progress when `ctrl_loss_tmo` expires.
     pub(super) fn check_loss(&mut self, now: Duration) {
         if self.try_ends_at().is_some_and(|end| now >= end) {
             self.fail(self.overdue(), now);
         }
     }
 
-    /// Deadline of the current attempt.
+    /// Time at which the attempt in progress must fail.
     pub(super) fn try_ends_at(&self) -> Option<Duration> {
         let is_try = matches!(self.phase, Phase::BringUp(_));
         self.give_up_at().filter(|_| is_try)
     }
 
-    /// Time of `ctrl_loss_tmo`, after which the controller counts as gone.
+    /// Time at which `ctrl_loss_tmo` expires.
     fn give_up_at(&self) -> Option<Duration> {
         let tmo = self.settings.recovery.ctrl_loss_tmo?;
         Some(self.loss?.since + tmo)
@@ -94,7 +94,7 @@ impl Association {
         }
     }
 
-    /// True if commands no longer wait for the controller (`fast_io_fail_tmo`).
+    /// True if `fast_io_fail_tmo` has expired: commands must fail instead of waiting.
     #[must_use]
     pub fn fails_fast(&self) -> bool {
         self.loss.is_some_and(|loss| loss.failed_fast)

@@ -1,5 +1,4 @@
-//! Reauthentication of the queues of a live association, one after the other (Base, 8.13.5.6). User
-//! commands continue.
+//! Reauthentication of a live association, one queue after the other, while user commands continue (Base, 8.13.5.6).
 
 use core::time::Duration;
 
@@ -7,7 +6,7 @@ use super::{Association, Cause, Phase, Report};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Renewal {
-    /// QID of the authenticating queue.
+    /// QID of the queue being authenticated.
     qid: Option<u16>,
     due: Option<Duration>,
 }
@@ -23,11 +22,11 @@ impl Renewal {
 }
 
 impl Association {
-    /// Starts to reauthenticate every queue, and returns whether it started.
+    /// Starts to authenticate every queue again; returns true if started.
     ///
-    /// Returns false if the controller is not live or reauthentication is in progress.
-    /// [`Report::Reauthenticated`] or [`Report::NotReauthenticated`] follows. If the host fails,
-    /// the controller closes the connection and is lost.
+    /// Returns false if the controller is not live or a reauthentication is in progress. [`Report::Reauthenticated`] or
+    /// [`Report::NotReauthenticated`] follows. If the controller rejects the host, it closes the connection, and the
+    /// association is lost.
     pub fn reauthenticate(&mut self) -> bool {
         if self.phase != Phase::Live || self.renewal.qid.is_some() {
             return false;
@@ -37,12 +36,12 @@ impl Association {
         true
     }
 
-    /// Sets whether the controller must authenticate, from the next connection on.
+    /// Sets whether the controller must authenticate, starting with the next connection.
     pub fn set_expects_proof(&mut self, expects_proof: bool) {
         self.settings.expects_proof = expects_proof;
     }
 
-    /// Schedules the next reauthentication, if the admin queue authenticated.
+    /// Schedules the first reauthentication, if the controller required authentication.
     pub(super) fn begin_renewals(&mut self, now: Duration) {
         let interval = self.settings.reauthenticate_every;
         self.renewal = Renewal {
@@ -57,7 +56,7 @@ impl Association {
         }
     }
 
-    /// Continues with the queue after `qid`, or completes.
+    /// Continues with the next queue after `qid`, or reports success.
     pub(super) fn renewed(&mut self, qid: u16, now: Duration) {
         let open = self.open.range(qid + 1..);
         let next = open.copied().find(|qid| !self.released.contains(qid));
@@ -67,12 +66,12 @@ impl Association {
         }
     }
 
-    /// Ends an unsupported reauthentication. The association continues.
+    /// Reports that reauthentication is not possible. The association continues.
     pub(super) fn not_renewed(&mut self, cause: Cause, now: Duration) {
         self.end_renewal(Report::NotReauthenticated(cause), now);
     }
 
-    /// Skips a closed queue.
+    /// Skips a queue that was closed.
     pub(super) fn leave_out_of_renewal(&mut self, qid: u16, now: Duration) {
         if self.renewal.qid == Some(qid) {
             self.step_due = None;

@@ -1,22 +1,22 @@
-//! Commands that may be repeated after an unknown outcome.
+//! Commands that may be sent again.
 
 use core::time::Duration;
 
 use crate::wire::identify::IdentifyController;
 use crate::wire::{NvmOpcode, Sqe, Status};
 
-/// Maximum of retries after failures reported by a controller, as in Linux.
+/// Maximum number of retries of a command that failed with a status, as in Linux.
 pub const RETRIES_MAX: u8 = 5;
-/// Unit of the CRDTs of Identify Controller, in milliseconds.
+/// Unit of CRDT1 to CRDT3 in milliseconds.
 const CRDT_UNIT_MS: u64 = 100;
 
-/// True if a failed command may be repeated: DNR is clear and repetition is safe.
+/// True if a failed command may be sent again: DNR is not set, and repetition is safe.
 #[must_use]
 pub fn may_pass(status: Status, sqe: &Sqe) -> bool {
     !status.is_success() && !status.dnr() && is_safe(sqe)
 }
 
-/// Delay before repeating a failed command: the CRDT selected by CRD.
+/// Delay before a failed command is sent again: the CRDT selected by CRD in `status`.
 #[must_use]
 pub fn pause(status: Status, controller: &IdentifyController) -> Duration {
     let units = match status.crd() {
@@ -28,12 +28,12 @@ pub fn pause(status: Status, controller: &IdentifyController) -> Duration {
     Duration::from_millis(u64::from(units) * CRDT_UNIT_MS)
 }
 
-/// True if executing the command twice has the same effect as once.
+/// True if executing the command twice has the same effect as executing it once.
 ///
-/// Precondition: no other command writes to the same blocks between both executions.
+/// Holds only if no other command changes the same blocks in between.
 ///
-/// Reservations change access rights, Copy may read its own output, and vendor commands have
-/// unknown effects. A command that invalidates a memory key cannot use that key again.
+/// Not safe: reservation commands, Copy (may read its own output), vendor specific commands, and commands whose
+/// response invalidates a memory key.
 #[must_use]
 pub fn is_safe(sqe: &Sqe) -> bool {
     let idempotent = matches!(

@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::wire::Nqn;
 use crate::wire::feature::AsyncEventConfig;
 
-/// Identity, subsystem and parameters of an association.
+/// Settings of an association.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// SUBNQN of the subsystem.
@@ -14,51 +14,51 @@ pub struct Settings {
     pub hostnqn: Nqn,
     /// HOSTID.
     pub hostid: [u8; 16],
-    /// I/O queues to request; 0 for administration only.
+    /// Number of I/O queues to request; 0 connects only the admin queue.
     pub io_queues: u16,
-    /// Entries of each I/O submission queue, 1-based; the controller may require fewer.
+    /// Entries of each I/O submission queue; reduced to the controller's limits.
     pub queue_entries: u16,
-    /// Reserves one entry of each I/O queue for reauthentication.
+    /// True to reserve an entry of each I/O queue for reauthentication commands.
     ///
-    /// The entry is not part of [`QueueSpec::depth`](super::QueueSpec::depth).
+    /// [`QueueSpec::depth`](super::QueueSpec::depth) excludes the reserved entry.
     pub spare_entry: bool,
-    /// KATO: keep alive timeout in milliseconds; 0 disables it.
+    /// Keep alive timeout (KATO) in milliseconds; 0 disables it.
     pub kato_ms: u32,
-    /// Whether to request the end of SQ flow control.
+    /// True to request that SQ flow control be disabled.
     pub disable_sq_flow_control: bool,
-    /// Whether the subsystem's controller must authenticate to this host.
+    /// True if the controller must authenticate to this host.
     ///
-    /// A controller that does not request the host's authentication cannot authenticate itself.
+    /// Then a controller that does not require the host to authenticate is refused.
     pub expects_proof: bool,
-    /// Interval of reauthentication; `None` for never.
+    /// Interval of periodic reauthentication.
     pub reauthenticate_every: Option<Duration>,
-    /// Events to enable if supported (OAES).
+    /// Asynchronous events to enable if offered in OAES.
     pub events: AsyncEventConfig,
-    /// Timeout of each bring-up step.
+    /// Time limit of each bring-up step.
     pub step_timeout: Duration,
-    /// Policy after the loss of the controller.
+    /// Reconnection after a loss of the controller.
     pub recovery: Recovery,
 }
 
-/// Reconnection policy, in the terms of nvme-cli.
+/// Reconnection parameters of nvme-cli.
 ///
-/// A controller that was never live is not retried.
+/// They apply only to a controller that was live before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// `--ctrl-loss-tmo`: time from loss to the end of the association.
+    /// `--ctrl-loss-tmo`: time after a loss at which reconnecting ends.
     ///
-    /// `None` for no limit; zero for no attempt to reconnect.
+    /// `None` means no limit, zero no reconnection.
     pub ctrl_loss_tmo: Option<Duration>,
-    /// `--reconnect-delay`: delay before each attempt.
+    /// `--reconnect-delay`: delay before each attempt to reconnect.
     pub reconnect_delay: Duration,
-    /// `--fast_io_fail_tmo`: maximum wait of commands for a lost controller.
+    /// `--fast_io_fail_tmo`: time after a loss at which waiting commands fail.
     ///
-    /// `None` for no limit.
+    /// `None` means no limit.
     pub fast_io_fail_tmo: Option<Duration>,
 }
 
 impl Default for Recovery {
-    /// Returns the defaults of Linux: an attempt every 10 s for 10 minutes, while commands wait.
+    /// Returns the defaults of Linux: an attempt every 10 s for 600 s, while commands wait.
     fn default() -> Self {
         Self {
             ctrl_loss_tmo: Some(Duration::from_secs(600)),
@@ -69,17 +69,16 @@ impl Default for Recovery {
 }
 
 impl Recovery {
-    /// No reconnection.
+    /// No attempts to reconnect.
     pub const NONE: Self = Self {
         ctrl_loss_tmo: Some(Duration::ZERO),
         reconnect_delay: Duration::from_secs(10),
         fast_io_fail_tmo: None,
     };
 
-    /// True if another attempt may follow `tries` failed ones.
+    /// True if another attempt may follow after `tries` failed ones.
     ///
-    /// As in Linux, the number of delays within `ctrl_loss_tmo` limits attempts; so does the
-    /// timeout itself.
+    /// As in Linux, the maximum number of attempts is `ctrl_loss_tmo` divided by the delay, rounded up.
     pub(super) fn allows(&self, tries: u32) -> bool {
         let Some(loss) = self.ctrl_loss_tmo else {
             return true;
@@ -88,7 +87,7 @@ impl Recovery {
         u128::from(tries) < loss.as_millis().div_ceil(delay_ms)
     }
 
-    /// Delay before each attempt, at least 1 ms to protect the target.
+    /// Delay before each attempt; at least 1 ms, to limit the load of the target.
     pub(super) fn delay(&self) -> Duration {
         self.reconnect_delay.max(Duration::from_millis(1))
     }

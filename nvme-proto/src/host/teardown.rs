@@ -1,7 +1,7 @@
 //! Shutdown and reset of a controller.
 //!
-//! Both close the I/O queues, set CC, and wait for CSTS before they close the admin queue (Base,
-//! 3.6.2 and 3.7.2).
+//! I/O queues are closed first. Then CC is written and CSTS is polled before the admin queue is closed (Base, 3.6.2 and
+//! 3.7.2).
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::wire::property::{Cc, Csts};
 
 use super::{Action, Association, Cause, KeepAlive, Next, Phase, Renewal, State};
 
-/// Minimum wait for a shutdown, as in Linux, regardless of RTD3E.
+/// Minimum time allowed for a shutdown, as in Linux, if RTD3E is less.
 const SHUTDOWN_MIN: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +29,12 @@ enum Goal {
 enum Stage {
     Queues,
     Configuration,
-    /// CSTS is polled.
+    /// CSTS is read until it has the expected value.
     Status,
 }
 
 impl Teardown {
-    /// Command name in a [`Cause`](super::Cause).
+    /// Name of the teardown commands in a [`Cause`](super::Cause).
     pub(super) const COMMAND: &'static str = "Property Set (CC) or Get (CSTS)";
 
     pub(super) fn is_reset(self) -> bool {
@@ -56,7 +56,7 @@ impl Association {
     pub fn shutdown(&mut self, now: Duration) {
         match self.phase {
             Phase::Live => self.leave(Goal::Shutdown, now),
-            // A controller in reset is idle.
+            // A controller that is not live needs no shutdown: its connections are closed.
             Phase::Closing(Next::Gone(_)) | Phase::Gone => {}
             Phase::TearingDown(teardown) if !teardown.is_reset() => {}
             _ => self.close(Next::Gone(None), now),
@@ -65,7 +65,7 @@ impl Association {
 
     /// Resets the controller (CC.EN) and brings it up again.
     ///
-    /// The driver repeats or returns outstanding user commands.
+    /// The driver ends or repeats the user commands in flight.
     pub fn reset(&mut self, now: Duration) {
         if self.phase == Phase::Live {
             self.going_up = State::Resetting;
@@ -102,7 +102,7 @@ impl Association {
         self.set_cc(cc, now);
     }
 
-    /// Handles the completed write of CC, or a value of CSTS.
+    /// Handles the response to the write of CC or to a read of CSTS.
     pub(super) fn left(&mut self, teardown: Teardown, cqe: &Cqe, now: Duration) {
         let goal = teardown.goal;
         if teardown.stage == Stage::Configuration {
@@ -112,7 +112,7 @@ impl Association {
         }
         let csts = Csts(cqe.dw0.get());
         let next = match goal {
-            // SHST completes even if the cache flush failed, which CFS reports.
+            // After a failed cache flush, CFS is set together with SHST 10b, so CFS is checked first.
             Goal::Shutdown if csts.cfs() => return self.fail(Cause::Fatal, now),
             Goal::Shutdown if csts.shst() == Csts::SHST_COMPLETE => Next::Gone(None),
             Goal::Reset if !csts.rdy() => Next::BringUp,

@@ -1,14 +1,14 @@
 //! Result of an Asynchronous Event Request (Base, 5.2.1).
 
 bitfields! {
-    /// DW0 of the completion.
+    /// DW0 of the completion: the reported event.
     pub struct AsyncEvent(u32);
     fields {
-        /// Event type, one of the `TYPE_` constants.
+        /// Event type (a `TYPE_` constant).
         aet with_aet: u8 = 0..=2;
-        /// Event information, which depends on the type.
+        /// Event information; meaning depends on the type.
         aei with_aei: u8 = 8..=15;
-        /// Log page with details. Reading the page re-arms the event.
+        /// LID of the log page with details; reading the page re-arms the event.
         lid with_lid: u8 = 16..=23;
     }
 }

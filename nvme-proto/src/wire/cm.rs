@@ -1,14 +1,14 @@
 //! Private data of RDMA connection requests, replies and rejects (RDMA, 7).
 //!
-//! The connection manager pads private data with zeroes, so every parser accepts longer slices. The
-//! 36-byte header of the RDMA IP CM service is not parsed here.
+//! Parsers accept longer slices, because the connection manager pads private data with zeroes. The 36-byte header of
+//! the RDMA IP CM service must already be removed.
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// RECFMT of the structures.
+/// Value of RECFMT in all structures.
 pub const RECFMT: u16 = 0;
-/// CNTLID in requests for an admin queue (before NVMe 2.0a), or if unknown.
+/// CNTLID in a request for an admin queue.
 pub const CNTLID_NONE: u16 = 0;
 
 codes! {
@@ -33,15 +33,15 @@ impl core::error::Error for RejectStatus {}
 )]
 #[repr(C)]
 pub struct RequestData {
-    /// RECFMT: [`RECFMT`].
+    /// RECFMT; 0.
     pub recfmt: U16,
     /// QID of the connection; 0 for the admin queue.
     pub qid: U16,
-    /// Receives posted by the host, 1-based.
+    /// HRQSIZE: number of receives posted by the host, 1-based.
     pub hrqsize: U16,
-    /// Maximum of outstanding sends of the host, 0-based.
+    /// HSQSIZE: maximum number of sends in flight from the host, 0-based.
     pub hsqsize: U16,
-    /// CNTLID, for an I/O queue.
+    /// CNTLID of the controller, for an I/O queue.
     pub cntlid: U16,
     /// Reserved.
     pub reserved: [u8; 22],
@@ -65,7 +65,7 @@ impl RequestData {
     /// Parses the request at the start of `private_data`.
     ///
     /// # Errors
-    /// The status for the reject.
+    /// The reason with which to reject the connection.
     pub fn parse(private_data: &[u8]) -> Result<Self, RejectStatus> {
         let (request, _) =
             Self::read_from_prefix(private_data).map_err(|_| RejectStatus::INVALID_LENGTH)?;
@@ -82,9 +82,9 @@ impl RequestData {
 )]
 #[repr(C)]
 pub struct ReplyData {
-    /// RECFMT: [`RECFMT`].
+    /// RECFMT; 0.
     pub recfmt: U16,
-    /// Receives posted by the controller, 1-based.
+    /// CRQSIZE: number of receives posted by the controller, 1-based.
     pub crqsize: U16,
     /// Reserved.
     pub reserved: [u8; 28],
@@ -105,7 +105,7 @@ impl ReplyData {
     /// Parses the reply at the start of `private_data`.
     ///
     /// # Errors
-    /// The length or the record format is invalid.
+    /// The length or RECFMT is invalid.
     pub fn parse(private_data: &[u8]) -> Result<Self, RejectStatus> {
         let (reply, _) =
             Self::read_from_prefix(private_data).map_err(|_| RejectStatus::INVALID_LENGTH)?;
@@ -122,9 +122,9 @@ impl ReplyData {
 )]
 #[repr(C)]
 pub struct RejectData {
-    /// RECFMT: [`RECFMT`].
+    /// RECFMT; 0.
     pub recfmt: U16,
-    /// A [`RejectStatus`].
+    /// STS: a [`RejectStatus`].
     pub sts: U16,
 }
 assert_size!(RejectData = 4);
@@ -142,7 +142,7 @@ impl RejectData {
     /// Parses the reject at the start of `private_data`.
     ///
     /// # Errors
-    /// The length or the record format is invalid.
+    /// The length or RECFMT is invalid.
     pub fn parse(private_data: &[u8]) -> Result<Self, RejectStatus> {
         let (reject, _) =
             Self::read_from_prefix(private_data).map_err(|_| RejectStatus::INVALID_LENGTH)?;

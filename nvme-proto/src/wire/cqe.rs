@@ -1,14 +1,13 @@
 //! Completion queue entry (Base, 3.3.3.2; Fabrics responses: 3.3.3.2.1).
 //!
-//! A Fabrics response capsule is a CQE with a result in its first 8 bytes, reserved SQID and phase
-//! tag 0.
+//! Over Fabrics, bytes 0 to 7 contain the result, SQID is reserved, and the phase tag is 0.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::status::Status;
 
-/// Bytes of a completion queue entry.
+/// Size of a completion queue entry in bytes.
 pub const CQE_BYTES: usize = 16;
 
 /// Completion queue entry.
@@ -17,11 +16,11 @@ pub const CQE_BYTES: usize = 16;
 )]
 #[repr(C)]
 pub struct Cqe {
-    /// Result of the command.
+    /// Lower half of the result.
     pub dw0: U32,
-    /// Upper half of an 8-byte result (Property Get).
+    /// Upper half of an 8-byte result, as of Property Get.
     pub dw1: U32,
-    /// Submission queue head, FFFFh without SQ flow control.
+    /// SQHD: submission queue head; FFFFh without SQ flow control.
     pub sqhd: U16,
     /// SQID; reserved over Fabrics.
     pub sqid: U16,
@@ -33,10 +32,10 @@ pub struct Cqe {
 assert_size!(Cqe = CQE_BYTES);
 
 impl Cqe {
-    /// SQHD of a queue without SQ flow control (Base, 6.3: DISSQFC).
+    /// Value of SQHD without SQ flow control (Base, 6.3, DISSQFC).
     pub const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
 
-    /// Creates a Fabrics response.
+    /// Creates a Fabrics response with an 8-byte result.
     #[must_use]
     pub fn new(cid: u16, sqhd: u16, status: Status, result: u64) -> Self {
         Self {

@@ -1,7 +1,7 @@
-//! Fabrics commands (Base, 6): Connect, Disconnect, properties, authentication.
+//! Fabrics commands (Base, 6): Connect, Disconnect, properties and authentication.
 //!
-//! Each is an SQE with opcode 7Fh, and with FCTYPE in byte 4. Each type has the 64 bytes of an
-//! [`Sqe`] and converts to and from it.
+//! Each command is an SQE with opcode 7Fh and FCTYPE in byte 4. The types have 64 bytes and convert from and to
+//! [`Sqe`].
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -12,16 +12,16 @@ use super::sqe::{FabricsType, OPCODE_FABRICS, Sqe};
 
 /// RECFMT of Connect and Disconnect.
 pub const RECFMT: u16 = 0;
-/// Bytes of Connect data.
+/// Size of Connect data in bytes.
 pub const CONNECT_DATA_BYTES: usize = 1024;
-/// CNTLID in Connect data for any controller of the dynamic model.
+/// CNTLID in Connect data that requests any controller (dynamic model).
 pub const CNTLID_DYNAMIC: u16 = 0xffff;
-/// CNTLID in Connect data for any controller of the static model.
+/// CNTLID in Connect data that requests any controller (static model).
 pub const CNTLID_STATIC_ANY: u16 = 0xfffe;
 /// Largest CNTLID (Base, 5.17.2.1).
 pub const CNTLID_MAX: u16 = 0xffef;
 
-/// Implements FCTYPE and the conversions from and to [`Sqe`] for a Fabrics command.
+/// Defines FCTYPE of a Fabrics command, and its conversions from and to [`Sqe`].
 macro_rules! fabrics_command {
     ($name:ident = $fctype:ident) => {
         assert_size!($name = 64);
@@ -63,17 +63,17 @@ pub struct ConnectCommand {
     pub reserved5: [u8; 19],
     /// Location of the [`ConnectData`].
     pub sgl1: SglDescriptor,
-    /// RECFMT: [`RECFMT`].
+    /// RECFMT; 0.
     pub recfmt: U16,
-    /// QID: 0 for the admin queue, which creates a controller.
+    /// QID; 0 for the admin queue, whose Connect creates the controller.
     pub qid: U16,
-    /// Entries of the submission queue, 0-based.
+    /// SQSIZE: entries of the submission queue, 0-based.
     pub sqsize: U16,
-    /// Connect attributes, a [`Cattr`].
+    /// CATTR: a [`Cattr`].
     pub cattr: u8,
     /// Reserved.
     pub reserved47: u8,
-    /// KATO of the admin queue in milliseconds; 0 disables the timer.
+    /// KATO in milliseconds, for the admin queue; 0 disables the timer.
     pub kato: U32,
     /// Reserved.
     pub reserved52: [u8; 12],
@@ -81,16 +81,16 @@ pub struct ConnectCommand {
 fabrics_command!(ConnectCommand = CONNECT);
 
 bitfields! {
-    /// CATTR: attributes of a Connect.
+    /// CATTR: attributes of Connect.
     pub struct Cattr(u8);
     fields {
-        /// Priority class for weighted round robin.
+        /// Priority class, for weighted round robin arbitration.
         priority with_priority: u8 = 0..=1;
     }
     flags {
-        /// Disables SQ flow control: SQHD is FFFFh in every response.
+        /// DISSQFC: disables SQ flow control, so that SQHD is FFFFh in every response.
         dissqfc with_dissqfc = 2;
-        /// The host may delete I/O queues by Disconnect.
+        /// The host supports deletion of I/O queues by Disconnect.
         io_queue_deletion with_io_queue_deletion = 3;
     }
 }
@@ -103,13 +103,13 @@ bitfields! {
 pub struct ConnectData {
     /// HOSTID: 128-bit host identifier.
     pub hostid: [u8; 16],
-    /// CNTLID; [`CNTLID_DYNAMIC`] or [`CNTLID_STATIC_ANY`] for a new controller.
+    /// CNTLID of the controller; for the admin queue [`CNTLID_DYNAMIC`] or [`CNTLID_STATIC_ANY`].
     pub cntlid: U16,
     /// Reserved.
     pub reserved18: [u8; 238],
-    /// NVM subsystem.
+    /// SUBNQN of the subsystem.
     pub subnqn: [u8; NQN_FIELD_BYTES],
-    /// Host.
+    /// HOSTNQN of the host.
     pub hostnqn: [u8; NQN_FIELD_BYTES],
     /// Reserved.
     pub reserved768: [u8; 256],
@@ -124,44 +124,44 @@ bitfields! {
         cntlid with_cntlid: u16 = 0..=15;
     }
     flags {
-        /// AUTHREQ.ATR: authentication is required on this queue.
+        /// AUTHREQ.ATR: the queue requires authentication.
         atr with_atr = 17;
-        /// AUTHREQ.ASCR: authentication over a secure channel is required.
+        /// AUTHREQ.ASCR: the queue requires authentication over a secure channel.
         ascr with_ascr = 18;
     }
 }
 
 bitfields! {
-    /// DW0 with Connect Invalid Parameters.
+    /// DW0 of a Connect that fails with Connect Invalid Parameters.
     pub struct ConnectInvalidParameter(u32);
     fields {
-        /// Byte offset of the invalid parameter.
+        /// IPO: byte offset of the invalid parameter.
         ipo with_ipo: u16 = 0..=15;
     }
     flags {
-        /// IATTR: the offset is in the data, not in the SQE.
+        /// IATTR: true if the offset is in the Connect data, false if in the SQE.
         in_data with_in_data = 16;
     }
 }
 
 impl ConnectInvalidParameter {
-    /// RECFMT of the SQE.
+    /// RECFMT in the SQE is invalid.
     pub const RECFMT: Self = Self::in_sqe(core::mem::offset_of!(ConnectCommand, recfmt));
-    /// QID of the SQE.
+    /// QID in the SQE is invalid.
     pub const QID: Self = Self::in_sqe(core::mem::offset_of!(ConnectCommand, qid));
-    /// SQSIZE of the SQE.
+    /// SQSIZE in the SQE is invalid.
     pub const SQSIZE: Self = Self::in_sqe(core::mem::offset_of!(ConnectCommand, sqsize));
-    /// CATTR of the SQE.
+    /// CATTR in the SQE is invalid.
     pub const CATTR: Self = Self::in_sqe(core::mem::offset_of!(ConnectCommand, cattr));
-    /// KATO of the SQE.
+    /// KATO in the SQE is invalid.
     pub const KATO: Self = Self::in_sqe(core::mem::offset_of!(ConnectCommand, kato));
-    /// HOSTID of the data.
+    /// HOSTID in the Connect data is invalid.
     pub const HOSTID: Self = Self::of_data(core::mem::offset_of!(ConnectData, hostid));
-    /// CNTLID of the data.
+    /// CNTLID in the Connect data is invalid.
     pub const CNTLID: Self = Self::of_data(core::mem::offset_of!(ConnectData, cntlid));
-    /// SUBNQN of the data.
+    /// SUBNQN in the Connect data is invalid.
     pub const SUBNQN: Self = Self::of_data(core::mem::offset_of!(ConnectData, subnqn));
-    /// HOSTNQN of the data.
+    /// HOSTNQN in the Connect data is invalid.
     pub const HOSTNQN: Self = Self::of_data(core::mem::offset_of!(ConnectData, hostnqn));
 
     const fn in_sqe(offset: usize) -> Self {
@@ -189,9 +189,9 @@ pub struct DisconnectCommand {
     pub fctype: u8,
     /// Reserved.
     pub reserved5: [u8; 19],
-    /// No data.
+    /// Unused; the command has no data.
     pub sgl1: SglDescriptor,
-    /// RECFMT: [`RECFMT`].
+    /// RECFMT; 0.
     pub recfmt: U16,
     /// Reserved.
     pub reserved42: [u8; 22],
@@ -208,7 +208,7 @@ pub enum PropertySize {
 }
 
 impl PropertySize {
-    /// Decodes bits 2:0 of ATTRIB, ignoring others; `None` for a reserved value.
+    /// Decodes ATTRIB bits 2:0; `None` for a reserved value. Other bits are ignored.
     #[must_use]
     pub const fn from_attrib(attrib: u8) -> Option<Self> {
         match attrib & 0b111 {
@@ -218,7 +218,7 @@ impl PropertySize {
         }
     }
 
-    /// Value for ATTRIB.
+    /// Returns the value of ATTRIB.
     #[must_use]
     pub const fn to_attrib(self) -> u8 {
         match self {
@@ -244,11 +244,11 @@ pub struct PropertyGetCommand {
     pub fctype: u8,
     /// Reserved.
     pub reserved5: [u8; 35],
-    /// A [`PropertySize`].
+    /// ATTRIB: a [`PropertySize`].
     pub attrib: u8,
     /// Reserved.
     pub reserved41: [u8; 3],
-    /// Offset of the property ([`super::property::offset`]).
+    /// OFST: offset of the property ([`super::property::offset`]).
     pub ofst: U32,
     /// Reserved.
     pub reserved48: [u8; 16],
@@ -282,13 +282,13 @@ pub struct PropertySetCommand {
     pub fctype: u8,
     /// Reserved.
     pub reserved5: [u8; 35],
-    /// A [`PropertySize`].
+    /// ATTRIB: a [`PropertySize`].
     pub attrib: u8,
     /// Reserved.
     pub reserved41: [u8; 3],
-    /// Offset of the property ([`super::property::offset`]).
+    /// OFST: offset of the property ([`super::property::offset`]).
     pub ofst: U32,
-    /// New value; a 4-byte property uses the lower half.
+    /// New value; for a 4-byte property, the upper half is reserved.
     pub value: U64,
     /// Reserved.
     pub reserved56: [u8; 8],
@@ -319,11 +319,11 @@ pub struct AuthenticationCommand {
     pub flags: u8,
     /// CID.
     pub cid: U16,
-    /// FCTYPE: 05h to send, 06h to receive.
+    /// FCTYPE: 05h (Send) or 06h (Receive).
     pub fctype: u8,
     /// Reserved.
     pub reserved5: [u8; 19],
-    /// Message, or buffer for a message.
+    /// Data pointer of the message or of the receive buffer.
     pub sgl1: SglDescriptor,
     /// Reserved.
     pub reserved40: u8,
@@ -331,9 +331,9 @@ pub struct AuthenticationCommand {
     pub spsp0: u8,
     /// SPSP1: 01h.
     pub spsp1: u8,
-    /// NVMe (E9h).
+    /// SECP: E9h (NVMe).
     pub secp: u8,
-    /// TL or AL: bytes of the message or buffer.
+    /// TL or AL: length of the message or receive buffer in bytes.
     pub length: U32,
     /// Reserved.
     pub reserved48: [u8; 16],
@@ -371,7 +371,7 @@ mod tests {
     use super::*;
     use crate::wire::property::offset;
 
-    /// The offsets equal those of a Linux target.
+    /// The expected offsets are those of the Linux target.
     #[test]
     fn invalid_parameter_offsets() {
         assert_eq!(ConnectInvalidParameter::RECFMT.0, 40);

@@ -1,4 +1,4 @@
-//! Features (Base, 5.27).
+//! Features and their values (Base, 5.27).
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -31,9 +31,9 @@ bitfields! {
     /// CDW10 of Get Features.
     pub struct GetFeaturesCdw10(u32);
     fields {
-        /// A [`Feature`].
+        /// FID: a [`Feature`].
         fid with_fid: u8 = 0..=7;
-        /// A [`Select`].
+        /// SEL: a [`Select`].
         sel with_sel: u8 = 8..=10;
     }
 }
@@ -42,11 +42,11 @@ bitfields! {
     /// CDW10 of Set Features.
     pub struct SetFeaturesCdw10(u32);
     fields {
-        /// A [`Feature`].
+        /// FID: a [`Feature`].
         fid with_fid: u8 = 0..=7;
     }
     flags {
-        /// Save across resets.
+        /// Saves the value, so that it survives resets.
         sv with_sv = 31;
     }
 }
@@ -61,14 +61,14 @@ codes! {
 }
 
 bitfields! {
-    /// Supported capabilities in DW0 of Get Features (Base, figure 195).
+    /// Capabilities of a feature, in DW0 of Get Features (Base, figure 195).
     pub struct SupportedCapabilities(u32);
     flags {
-        /// Saveable.
+        /// The value can be saved.
         saveable with_saveable = 0;
-        /// Namespace specific.
+        /// The value is specific to a namespace.
         namespace_specific with_namespace_specific = 1;
-        /// Changeable.
+        /// The value can be changed.
         changeable with_changeable = 2;
     }
 }
@@ -77,7 +77,7 @@ bitfields! {
     /// Arbitration (FID 01h).
     pub struct Arbitration(u32);
     fields {
-        /// Burst, 2^n commands; 111b for no limit.
+        /// Arbitration burst is 2^AB commands; 111b means no limit.
         ab with_ab: u8 = 0..=2;
         /// Weight of low priority, 0-based.
         lpw with_lpw: u8 = 8..=15;
@@ -92,7 +92,7 @@ bitfields! {
     /// Power Management (FID 02h).
     pub struct PowerManagement(u32);
     fields {
-        /// Power state.
+        /// Power state to enter.
         ps with_ps: u8 = 0..=4;
         /// Workload hint.
         wh with_wh: u8 = 5..=7;
@@ -107,20 +107,20 @@ bitfields! {
         tmpth with_tmpth: u16 = 0..=15;
         /// TMPSEL: 0 composite, 1 to 8 a sensor, Fh all.
         tmpsel with_tmpsel: u8 = 16..=19;
-        /// THSEL: 00b over, 01b under.
+        /// THSEL: 00b over, 01b under temperature.
         thsel with_thsel: u8 = 20..=21;
     }
 }
 
 bitfields! {
-    /// Error Recovery of a namespace (FID 05h).
+    /// Error Recovery (FID 05h).
     pub struct ErrorRecovery(u32);
     fields {
-        /// Time limited error recovery, in units of 100 ms; 0 for no limit.
+        /// Time limit of error recovery in units of 100 ms; 0 means no limit.
         tler with_tler: u16 = 0..=15;
     }
     flags {
-        /// Reads of deallocated or unwritten blocks fail.
+        /// Reads of deallocated or unwritten blocks fail if set.
         dulbe with_dulbe = 16;
     }
 }
@@ -129,18 +129,18 @@ bitfields! {
     /// Volatile Write Cache (FID 06h).
     pub struct VolatileWriteCache(u32);
     flags {
-        /// Enables the cache.
+        /// The volatile write cache is enabled.
         wce with_wce = 0;
     }
 }
 
 bitfields! {
-    /// Number of Queues (FID 07h): requested in CDW11, granted in DW0.
+    /// Number of Queues (FID 07h). CDW11 requests numbers, DW0 returns the granted ones.
     pub struct NumberOfQueues(u32);
     fields {
-        /// NSQR or NSQA: I/O submission queues, 0-based.
+        /// Number of I/O submission queues (NSQR or NSQA), 0-based.
         nsq with_nsq: u16 = 0..=15;
-        /// NCQR or NCQA: I/O completion queues, 0-based.
+        /// Number of I/O completion queues (NCQR or NCQA), 0-based.
         ncq with_ncq: u16 = 16..=31;
     }
 }
@@ -149,9 +149,9 @@ bitfields! {
     /// Interrupt Coalescing (FID 08h).
     pub struct InterruptCoalescing(u32);
     fields {
-        /// Threshold in completions, 0-based.
+        /// Aggregation threshold in completions, 0-based.
         thr with_thr: u8 = 0..=7;
-        /// Aggregation time, in units of 100 microseconds.
+        /// Aggregation time in units of 100 us.
         time with_time: u8 = 8..=15;
     }
 }
@@ -160,11 +160,11 @@ bitfields! {
     /// Interrupt Vector Configuration (FID 09h).
     pub struct InterruptVector(u32);
     fields {
-        /// Vector.
+        /// Interrupt vector.
         iv with_iv: u16 = 0..=15;
     }
     flags {
-        /// Coalescing disable.
+        /// Coalescing is disabled for the vector.
         cd with_cd = 16;
     }
 }
@@ -173,7 +173,7 @@ bitfields! {
     /// Write Atomicity Normal (FID 0Ah).
     pub struct WriteAtomicity(u32);
     flags {
-        /// Disable normal; AWUN and NAWUN do not apply.
+        /// AWUN and NAWUN do not apply if set.
         dn with_dn = 0;
     }
 }
@@ -181,10 +181,10 @@ bitfields! {
 bitfields! {
     /// Asynchronous Event Configuration (FID 0Bh).
     ///
-    /// OAES of Identify Controller has the same bits from 8 on.
+    /// Bits 8 to 31 equal those of OAES in Identify Controller.
     pub struct AsyncEventConfig(u32);
     fields {
-        /// SMART / Health critical warnings, as in that log.
+        /// Critical warnings to report, with the bits of the SMART log.
         smart with_smart: u8 = 0..=7;
     }
     flags {
@@ -213,9 +213,9 @@ bitfields! {
     /// Host Controlled Thermal Management (FID 10h).
     pub struct HostThermalManagement(u32);
     fields {
-        /// Heavy throttling, in kelvin.
+        /// Temperature of heavy throttling, in kelvin.
         tmt2 with_tmt2: u16 = 0..=15;
-        /// Light throttling, in kelvin.
+        /// Temperature of light throttling, in kelvin.
         tmt1 with_tmt1: u16 = 16..=31;
     }
 }
@@ -224,13 +224,13 @@ bitfields! {
     /// Host Identifier (FID 81h).
     pub struct HostIdentifier(u32);
     flags {
-        /// The identifier has 128 bits, as required over Fabrics.
+        /// The identifier has 128 bits; required over Fabrics.
         exhid with_exhid = 0;
     }
 }
 
 codes! {
-    /// WPS: write protection state (Base, 8.12).
+    /// WPS: write protection state of a namespace (Base, 8.12).
     pub struct WriteProtectionState(u8);
     0x0 NONE "No Write Protect";
     0x1 PROTECTED "Write Protect";
@@ -242,7 +242,7 @@ bitfields! {
     /// Namespace Write Protection Config (FID 84h).
     pub struct WriteProtection(u32);
     fields {
-        /// A [`WriteProtectionState`].
+        /// WPS: a [`WriteProtectionState`].
         wps with_wps: u8 = 0..=2;
     }
 }
@@ -253,9 +253,9 @@ bitfields! {
 )]
 #[repr(C)]
 pub struct Timestamp {
-    /// Milliseconds since 1970-01-01 00:00 UTC or the last reset, little-endian.
+    /// Milliseconds since 1970-01-01 00:00 UTC, or since the last reset; 48 bits, little-endian.
     pub milliseconds: [u8; 6],
-    /// Bit 0: the count may have stopped. Bits 3:1: origin.
+    /// Bit 0: counting may have stopped. Bits 3:1: origin of the count.
     pub attributes: u8,
     /// Reserved.
     pub reserved7: u8,
@@ -263,9 +263,9 @@ pub struct Timestamp {
 assert_size!(Timestamp = 8);
 
 impl Timestamp {
-    /// Origin: 0 at the last reset.
+    /// Origin: the count was 0 at the last reset.
     pub const ORIGIN_RESET: u8 = 0b000;
-    /// Origin: set by the host.
+    /// Origin: the count was set by the host.
     pub const ORIGIN_HOST: u8 = 0b001;
 
     /// Creates a timestamp from the lower 48 bits of `milliseconds`.
@@ -280,7 +280,7 @@ impl Timestamp {
         }
     }
 
-    /// Milliseconds.
+    /// Returns the count in milliseconds.
     #[must_use]
     pub fn get(&self) -> u64 {
         let mut bytes = [0; 8];
@@ -288,7 +288,7 @@ impl Timestamp {
         u64::from_le_bytes(bytes)
     }
 
-    /// Origin.
+    /// Returns the origin (an `ORIGIN_` constant).
     #[must_use]
     pub const fn origin(&self) -> u8 {
         self.attributes >> 1 & 0b111
@@ -301,15 +301,15 @@ impl Timestamp {
 )]
 #[repr(C)]
 pub struct HostBehavior {
-    /// ACRE: 1 if the host respects CRD.
+    /// ACRE: 1 if the host respects command retry delays (CRD).
     pub acre: u8,
-    /// 1 if the host supports extended telemetry data area 4.
+    /// ETDAS: 1 if the host supports telemetry data area 4.
     pub etdas: u8,
-    /// 1 if the host supports extended LBA formats.
+    /// LBAFEE: 1 if the host supports extended LBA formats.
     pub lbafee: u8,
     /// Reserved.
     pub reserved3: u8,
-    /// Copy descriptor formats enabled by the host.
+    /// CDFE: copy descriptor formats enabled by the host.
     pub cdfe: U16,
     /// Reserved.
     pub reserved6: [u8; 506],

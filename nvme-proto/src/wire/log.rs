@@ -1,4 +1,4 @@
-//! Log pages (Base, 5.16).
+//! Log pages and Get Log Page (Base, 5.16).
 
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::nqn::NQN_FIELD_BYTES;
 
 codes! {
-    /// LID (Base, figure 202).
+    /// LID: log page identifier (Base, figure 202).
     pub struct LogPage(u8);
     0x00 SUPPORTED_LOG_PAGES "Supported Log Pages";
     0x01 ERROR_INFORMATION "Error Information";
@@ -24,15 +24,15 @@ bitfields! {
     /// CDW10 of Get Log Page.
     pub struct GetLogCdw10(u32);
     fields {
-        /// A [`LogPage`].
+        /// LID: a [`LogPage`].
         lid with_lid: u8 = 0..=7;
-        /// Log specific field.
+        /// LSP: log specific field.
         lsp with_lsp: u8 = 8..=14;
-        /// Lower half of the number of dwords, 0-based.
+        /// NUMDL: lower half of the number of dwords, which is 0-based.
         numdl with_numdl: u16 = 16..=31;
     }
     flags {
-        /// Retain the asynchronous event.
+        /// RAE: reading the page does not re-arm its asynchronous event.
         rae with_rae = 15;
     }
 }
@@ -41,9 +41,9 @@ bitfields! {
     /// CDW11 of Get Log Page.
     pub struct GetLogCdw11(u32);
     fields {
-        /// Upper half of the number of dwords.
+        /// NUMDU: upper half of the number of dwords.
         numdu with_numdu: u16 = 0..=15;
-        /// Log specific identifier.
+        /// LSI: log specific identifier.
         lsi with_lsi: u16 = 16..=31;
     }
 }
@@ -54,16 +54,16 @@ bitfields! {
     fields {
         /// UUID index.
         uuid_index with_uuid_index: u8 = 0..=6;
-        /// I/O command set, for some log pages.
+        /// CSI: I/O command set, for some log pages.
         csi with_csi: u8 = 24..=31;
     }
     flags {
-        /// The offset is an entry index.
+        /// OT: the offset is the index of an entry instead of bytes.
         ot with_ot = 23;
     }
 }
 
-/// Bytes requested by Get Log Page, up to 16 GiB.
+/// Number of bytes requested by Get Log Page, at most 16 GiB.
 #[must_use]
 pub const fn get_log_bytes(cdw10: GetLogCdw10, cdw11: GetLogCdw11) -> u64 {
     let numd = (cdw11.numdu() as u64) << 16 | cdw10.numdl() as u64;
@@ -85,40 +85,40 @@ bitfields! {
     /// Entry of the Supported Log Pages log.
     pub struct SupportedLogPage(u32);
     fields {
-        /// LID specific parameter.
+        /// Parameter whose meaning depends on the log page.
         parameter with_parameter: u16 = 16..=31;
     }
     flags {
-        /// The page is supported.
+        /// The log page is supported.
         lsupp with_lsupp = 0;
-        /// The offset may be an index.
+        /// The offset of Get Log Page may be an index.
         ios with_ios = 1;
     }
 }
 
-/// Entry of the Error Information log (LID 01h; Base, figure 205), newest first.
+/// Entry of the Error Information log, newest first (LID 01h; Base, figure 205).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct ErrorEntry {
-    /// Error count, unique for the life of the controller; 0 in an invalid entry.
+    /// Error count, unique for the lifetime of the controller; 0 in an unused entry.
     pub error_count: U64,
-    /// Queue of the command, or FFFFh.
+    /// SQID of the failed command; FFFFh if no command failed.
     pub sqid: U16,
-    /// Command, or FFFFh.
+    /// CID of the failed command; FFFFh if no command failed.
     pub cid: U16,
-    /// Status field of the completion, with the phase tag in bit 0.
+    /// Status field of the completion with phase tag in bit 0.
     pub status: U16,
-    /// Byte (7:0) and bit (10:8) of the invalid SQE field, or FFFFh.
+    /// Location of the invalid SQE field: byte in bits 7:0, bit in bits 10:8; FFFFh if none.
     pub parameter_error_location: U16,
-    /// First affected LBA, if any.
+    /// First LBA with an error, if applicable.
     pub lba: U64,
-    /// NSID, if any.
+    /// NSID of the command, if applicable.
     pub nsid: U32,
     /// Vendor specific log page with details, or 0.
     pub vendor_log_page: u8,
-    /// Transport.
+    /// Transport type.
     pub trtype: u8,
     /// Reserved.
     pub reserved30: [u8; 2],
@@ -132,7 +132,7 @@ pub struct ErrorEntry {
 assert_size!(ErrorEntry = 64);
 
 impl ErrorEntry {
-    /// SQID, CID and location of an error without a command.
+    /// SQID, CID and parameter location of an error that no command caused.
     pub const NOT_OF_A_COMMAND: u16 = 0xffff;
 }
 
@@ -142,7 +142,7 @@ impl ErrorEntry {
 )]
 #[repr(C)]
 pub struct SmartLog {
-    /// Critical warnings.
+    /// Critical warnings (bit mask).
     pub critical_warning: u8,
     /// Composite temperature, in kelvin.
     pub composite_temperature: U16,
@@ -150,7 +150,7 @@ pub struct SmartLog {
     pub avsp: u8,
     /// Available spare threshold, in percent.
     pub avspt: u8,
-    /// Percentage used; may exceed 100.
+    /// Percentage of the endurance used; may exceed 100.
     pub pused: u8,
     /// Endurance group critical warnings.
     pub endurance_group_warning: u8,
@@ -160,31 +160,31 @@ pub struct SmartLog {
     pub data_units_read: U128,
     /// Data units written, in units of 512,000 bytes, rounded up.
     pub data_units_written: U128,
-    /// Completed Read and Compare commands.
+    /// Number of completed Read and Compare commands.
     pub host_read_commands: U128,
-    /// Completed Write commands.
+    /// Number of completed Write commands.
     pub host_write_commands: U128,
-    /// Time with an I/O command outstanding, in minutes.
+    /// Time with I/O commands in flight, in minutes.
     pub controller_busy_time: U128,
-    /// Power cycles.
+    /// Number of power cycles.
     pub power_cycles: U128,
-    /// Power on, in hours.
+    /// Power-on time, in hours.
     pub power_on_hours: U128,
-    /// Unexpected power losses.
+    /// Number of power losses without shutdown.
     pub unsafe_shutdowns: U128,
-    /// Media and data integrity errors.
+    /// Number of media and data integrity errors.
     pub media_errors: U128,
-    /// Error Information log entries so far.
+    /// Number of Error Information log entries over the lifetime of the controller.
     pub error_log_entries: U128,
     /// Time above the warning temperature, in minutes.
     pub warning_temperature_time: U32,
     /// Time above the critical temperature, in minutes.
     pub critical_temperature_time: U32,
-    /// Temperature sensors, in kelvin, or 0.
+    /// Temperatures of the sensors, in kelvin; 0 if not implemented.
     pub temperature_sensors: [U16; 8],
-    /// Transitions to thermal management temperature 1.
+    /// Number of transitions to thermal management temperature 1.
     pub thermal1_transitions: U32,
-    /// Transitions to thermal management temperature 2.
+    /// Number of transitions to thermal management temperature 2.
     pub thermal2_transitions: U32,
     /// Time at thermal management temperature 1, in seconds.
     pub thermal1_time: U32,
@@ -201,11 +201,11 @@ assert_size!(SmartLog = 512);
 )]
 #[repr(C)]
 pub struct FirmwareSlotLog {
-    /// Active slot in bits 2:0, slot after the next reset in bits 6:4.
+    /// Active slot in bits 2:0; slot to activate at the next reset in bits 6:4.
     pub afi: u8,
     /// Reserved.
     pub reserved1: [u8; 7],
-    /// Revisions of the slots, ASCII or 0.
+    /// Firmware revisions of slots 1 to 7, ASCII; 0 if empty.
     pub frs: [[u8; 8]; 7],
     /// Reserved.
     pub reserved64: [u8; 448],
@@ -231,38 +231,38 @@ bitfields! {
     /// Effects of a command (Base, figure 211).
     pub struct CommandEffects(u32);
     fields {
-        /// 000b no restriction, 001b one command for each namespace, 010b one in total.
+        /// CSE: 000b no restriction, 001b one command at a time per namespace, 010b one at a time in total.
         cse with_cse: u8 = 16..=18;
     }
     flags {
         /// The command is supported.
         csupp with_csupp = 0;
-        /// Logical block content changes.
+        /// The content of logical blocks may change.
         lbcc with_lbcc = 1;
-        /// Namespace capabilities change.
+        /// The capabilities of a namespace may change.
         ncc with_ncc = 2;
-        /// Namespace inventory changes.
+        /// The set of namespaces may change.
         nic with_nic = 3;
-        /// Controller capabilities change.
+        /// The capabilities of the controller may change.
         ccc with_ccc = 4;
         /// UUID selection is supported.
         uuid_selection with_uuid_selection = 19;
-        /// CSP: namespace scope.
+        /// CSP: the command affects one namespace.
         namespace_scope with_namespace_scope = 20;
-        /// CSP: controller scope.
+        /// CSP: the command affects one controller.
         controller_scope with_controller_scope = 21;
     }
 }
 
 bitfields! {
-    /// Entry of log page 12h (Base, figure 257).
+    /// Entry of the Feature Identifiers Effects log (LID 12h; Base, figure 257).
     pub struct FeatureEffects(u32);
     flags {
         /// The feature is supported.
         fsupp with_fsupp = 0;
-        /// FSP: namespace scope.
+        /// FSP: the feature applies to one namespace.
         namespace_scope with_namespace_scope = 20;
-        /// FSP: controller scope.
+        /// FSP: the feature applies to one controller.
         controller_scope with_controller_scope = 21;
     }
 }
@@ -273,7 +273,7 @@ bitfields! {
 )]
 #[repr(C)]
 pub struct AnaLogHeader {
-    /// Change count, with wraparound past 0.
+    /// Change count; wraps around.
     pub chgcnt: U64,
     /// Number of group descriptors.
     pub ngrps: U16,
@@ -286,7 +286,7 @@ bitfields! {
     /// LSP of Get Log Page for the ANA log.
     pub struct AnaLsp(u8);
     flags {
-        /// Return groups only.
+        /// RGO: returns groups without their NSIDs.
         rgo with_rgo = 0;
     }
 }
@@ -297,9 +297,9 @@ bitfields! {
 )]
 #[repr(C)]
 pub struct AnaGroup {
-    /// Group number.
+    /// ANA group identifier.
     pub agid: U32,
-    /// Number of NSIDs.
+    /// Number of NSIDs that follow the descriptor.
     pub nnsids: U32,
     /// Change count of the group.
     pub chgcnt: U64,
@@ -326,11 +326,11 @@ codes! {
 )]
 #[repr(C)]
 pub struct DiscoveryLogHeader {
-    /// Generation counter, which changes with the log.
+    /// Generation counter, incremented with each change of the log.
     pub genctr: U64,
     /// Number of entries.
     pub numrec: U64,
-    /// RECFMT: 0.
+    /// RECFMT; 0.
     pub recfmt: U16,
     /// Reserved.
     pub reserved18: [u8; 1006],
@@ -343,34 +343,34 @@ assert_size!(DiscoveryLogHeader = 1024);
 )]
 #[repr(C)]
 pub struct DiscoveryEntry {
-    /// Transport, a [`TransportType`].
+    /// TRTYPE: a [`TransportType`].
     pub trtype: u8,
-    /// Address family, an [`AddressFamily`].
+    /// ADRFAM: an [`AddressFamily`].
     pub adrfam: u8,
-    /// A [`SubsystemType`].
+    /// SUBTYPE: a [`SubsystemType`].
     pub subtype: u8,
-    /// Secure channel in bits 1:0 (01b required, 10b not required); bit 2: SQ flow control may be
-    /// disabled.
+    /// TREQ: secure channel in bits 1:0 (01b required, 10b not required); support for disabling SQ flow control in bit
+    /// 2.
     pub treq: u8,
-    /// Port of the subsystem.
+    /// PORTID: identifier of the subsystem port.
     pub portid: U16,
-    /// Controller, or FFFFh for the dynamic model.
+    /// CNTLID; FFFFh for the dynamic controller model.
     pub cntlid: U16,
-    /// Maximum entries of an admin submission queue, at least 32.
+    /// Maximum number of entries of an admin submission queue, at least 32.
     pub asqsz: U16,
-    /// An [`Eflags`].
+    /// EFLAGS: an [`Eflags`].
     pub eflags: U16,
     /// Reserved.
     pub reserved12: [u8; 20],
-    /// Transport service, ASCII padded with spaces; a port number for RDMA.
+    /// TRSVCID: transport service, ASCII padded with spaces; a port number for RDMA.
     pub trsvcid: [u8; 32],
     /// Reserved.
     pub reserved64: [u8; 192],
-    /// NVM subsystem.
+    /// SUBNQN of the subsystem.
     pub subnqn: [u8; NQN_FIELD_BYTES],
-    /// Transport address, ASCII padded with spaces.
+    /// TRADDR: transport address, ASCII padded with spaces.
     pub traddr: [u8; 256],
-    /// An [`RdmaTsas`] for RDMA.
+    /// TSAS: for RDMA, an [`RdmaTsas`].
     pub tsas: [u8; 256],
 }
 assert_size!(DiscoveryEntry = 1024);
@@ -403,17 +403,17 @@ codes! {
 }
 
 bitfields! {
-    /// EFLAGS.
+    /// EFLAGS: flags of a discovery log entry.
     pub struct Eflags(u16);
     flags {
-        /// Other ports of this discovery subsystem return identical data.
+        /// All ports of the discovery subsystem return the same log.
         dupretinfo with_dupretinfo = 0;
         /// Explicit persistent discovery connections are supported.
         epcsd with_epcsd = 1;
     }
 }
 
-/// TSAS of an RDMA entry (RDMA, figure 9).
+/// TSAS of an RDMA entry: transport specific address subtype (RDMA, figure 9).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -423,11 +423,11 @@ pub struct RdmaTsas {
     pub qptype: u8,
     /// RDMA_PRTYPE: an [`RdmaProvider`].
     pub prtype: u8,
-    /// RDMA_CMS: 1 RDMA_IP_CM.
+    /// RDMA_CMS: 1 for RDMA_IP_CM.
     pub cms: u8,
     /// Reserved.
     pub reserved3: [u8; 5],
-    /// RDMA_PKEY: P_Key, or 0.
+    /// RDMA_PKEY: P_Key; 0 if not applicable.
     pub pkey: U16,
     /// Reserved.
     pub reserved10: [u8; 246],
@@ -435,9 +435,9 @@ pub struct RdmaTsas {
 assert_size!(RdmaTsas = 256);
 
 impl RdmaTsas {
-    /// Reliable connected.
+    /// RDMA_QPTYPE: reliable connected.
     pub const QPTYPE_CONNECTED: u8 = 1;
-    /// RDMA_IP_CM.
+    /// RDMA_CMS: RDMA_IP_CM.
     pub const CMS_RDMA_IP_CM: u8 = 1;
 }
 

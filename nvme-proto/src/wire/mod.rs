@@ -1,19 +1,18 @@
-//! Structures of NVMe and NVMe over Fabrics.
+//! Wire structures of NVMe and NVMe over Fabrics.
 //!
-//! Fields have the specification's mnemonics. Structures are plain bytes without padding, alignment
-//! or invalid bit patterns: any slice of the right length is valid ([`FromBytes`]) and is sent
-//! unchanged ([`IntoBytes`]), including unknown bits. Sizes are asserted at compile time.
+//! Fields have the mnemonics of the specification. Every byte sequence of the right length is a valid structure
+//! ([`FromBytes`]), and structures are sent unchanged ([`IntoBytes`]), including reserved bits. Sizes are asserted at
+//! compile time.
 
-/// Asserts the size of a structure at compile time.
 macro_rules! assert_size {
     ($($name:ty = $bytes:expr),+ $(,)?) => {
         $(const _: () = assert!(core::mem::size_of::<$name>() == $bytes);)+
     };
 }
 
-/// Declares an integer with named bit fields, each with a getter and a `with_` setter.
+/// Declares an integer type with named bit fields, each with a getter and a `with_` method that returns a changed copy.
 ///
-/// Unnamed bits are preserved.
+/// Unnamed bits keep their values.
 macro_rules! bitfields {
     (
         $(#[$meta:meta])*
@@ -36,7 +35,7 @@ macro_rules! bitfields {
                 pub const fn $field(self) -> $ftype {
                     ((self.0 >> $low) & ($repr::MAX >> ($repr::BITS - 1 - ($high - $low)))) as $ftype
                 }
-                /// Returns a copy with this field set, truncated to its bits.
+                /// Returns a copy with this field set to `value`, truncated to the width of the field.
                 #[must_use]
                 pub const fn $with_field(self, value: $ftype) -> Self {
                     let mask = $repr::MAX >> ($repr::BITS - 1 - ($high - $low));
@@ -59,7 +58,7 @@ macro_rules! bitfields {
     };
 }
 
-/// Declares an integer with named values, which prints as its name.
+/// Declares an integer type with named values.
 macro_rules! codes {
     (
         $(#[$meta:meta])*
@@ -76,7 +75,7 @@ macro_rules! codes {
                 pub const $code: Self = Self($value);
             )+
 
-            /// Name in the specification, if defined.
+            /// Name in the specification; `None` for an undefined value.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
@@ -124,5 +123,5 @@ pub use status::Status;
 pub use zerocopy::little_endian::{U16, U32, U64, U128};
 pub use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// NSID for all namespaces (Base, 3.2.1.2).
+/// NSID that means all namespaces (Base, 3.2.1.2).
 pub const NSID_ALL: u32 = 0xffff_ffff;

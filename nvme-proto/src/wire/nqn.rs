@@ -3,59 +3,58 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Maximum bytes of an NQN without the NUL.
+/// Maximum length of an NQN in bytes, without the terminating NUL.
 pub const NQN_BYTES_MAX: usize = 223;
 /// Size of an NQN field in bytes.
 pub const NQN_FIELD_BYTES: usize = 256;
-/// Well-known NQN of discovery subsystems.
+/// Well-known NQN of the discovery subsystem.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
 const PREFIX: &str = "nqn.";
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
-/// NVMe qualified name: UTF-8 of at most [`NQN_BYTES_MAX`] bytes without NUL.
+/// NVMe qualified name: UTF-8 text of at most [`NQN_BYTES_MAX`] bytes without NUL.
 ///
-/// Peers may use any such name, since some hosts and subsystems use an empty name or another
-/// format. [`Nqn::irregularity`] reports format violations.
+/// Any such text is accepted, even if empty, because some peers violate the NQN format. [`Nqn::irregularity`] checks
+/// the format.
 ///
-/// Names compare bytewise. `Display` and `Debug` escape control characters, because a peer's name
-/// could control a terminal or split a log line. [`Nqn::raw`] returns unescaped text.
+/// Names are compared bytewise. `Display` and `Debug` escape control characters, because a name from a peer must not
+/// control a terminal or split a log line. [`Nqn::raw`] returns the unescaped text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nqn {
     bytes: [u8; NQN_BYTES_MAX],
     len: u8,
 }
 
-/// Error in a field or text.
+/// Error in an NQN field or text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NqnError {
-    /// More than [`NQN_BYTES_MAX`] bytes, or no NUL in the field.
+    /// The name exceeds [`NQN_BYTES_MAX`] bytes, or its field has no NUL.
     TooLong,
-    /// Not UTF-8.
+    /// The field is not UTF-8.
     NotUtf8,
     /// The text contains a NUL.
     Nul,
 }
 
-/// Violation of the NQN format.
+/// Violation of the NQN format (Base, 4.5).
 ///
-/// Valid formats: `nqn.yyyy-mm.reverse.domain:unique`, `nqn.2014-08.org.nvmexpress:uuid:UUID`, and
-/// [`DISCOVERY_NQN`].
+/// Valid formats are `nqn.yyyy-mm.reverse.domain:unique`, `nqn.2014-08.org.nvmexpress:uuid:UUID` and [`DISCOVERY_NQN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Irregularity {
-    /// Empty name.
+    /// The name is empty.
     Empty,
-    /// Control character.
+    /// The name contains a control character.
     ControlCharacter,
-    /// No prefix `nqn.`.
+    /// The prefix `nqn.` is missing.
     Prefix,
-    /// No `yyyy-mm.` after the prefix.
+    /// The date `yyyy-mm.` after the prefix is missing.
     Date,
-    /// No reverse domain name before the colon.
+    /// The reverse domain name before the colon is missing.
     Domain,
-    /// No colon, or nothing after the colon.
+    /// The colon, or the text after it, is missing.
     UserString,
-    /// No UUID after `nqn.2014-08.org.nvmexpress:uuid:`.
+    /// The UUID after `nqn.2014-08.org.nvmexpress:uuid:` is missing or invalid.
     Uuid,
 }
 
@@ -79,7 +78,7 @@ impl Nqn {
         })
     }
 
-    /// Reads an NQN from a NUL-terminated field.
+    /// Decodes a NUL-terminated NQN field.
     ///
     /// # Errors
     /// The field has no NUL within the maximum length, or is not UTF-8.
@@ -91,7 +90,7 @@ impl Nqn {
         Self::parse(core::str::from_utf8(&field[..len]).map_err(|_| NqnError::NotUtf8)?)
     }
 
-    /// Encodes a field padded with NUL.
+    /// Encodes the name as a field padded with NUL.
     #[must_use]
     pub fn encode(&self) -> [u8; NQN_FIELD_BYTES] {
         let mut field = [0; NQN_FIELD_BYTES];
@@ -99,13 +98,13 @@ impl Nqn {
         field
     }
 
-    /// Well-known discovery NQN.
+    /// Returns the well-known discovery NQN.
     #[must_use]
     pub fn discovery() -> Self {
         Self::parse(DISCOVERY_NQN).expect("the well-known discovery NQN is short enough")
     }
 
-    /// True for the well-known discovery NQN.
+    /// True if the name is the well-known discovery NQN.
     #[must_use]
     pub fn is_discovery(&self) -> bool {
         self.raw() == DISCOVERY_NQN
@@ -117,25 +116,25 @@ impl Nqn {
         self.len == 0
     }
 
-    /// Unescaped text for comparing, hashing and sending.
+    /// Unescaped text, for comparing, hashing and sending.
     ///
-    /// Use `Display` for output, because the text may contain control characters.
+    /// Use `Display` for output: the text may contain control characters.
     #[must_use]
     pub fn raw(&self) -> &str {
         core::str::from_utf8(&self.bytes[..usize::from(self.len)])
             .expect("an Nqn is UTF-8 from its construction on")
     }
 
-    /// First format violation, if any.
+    /// Returns the first violation of the NQN format, if any.
     #[must_use]
     pub fn irregularity(&self) -> Option<Irregularity> {
         check(self.raw()).err()
     }
 }
 
-/// Peer text with non-printable characters escaped as in Rust.
+/// Formats text from a peer with unprintable characters escaped as in Rust literals.
 ///
-/// Backslashes are escaped, so different texts have different output.
+/// Backslashes are escaped too, so different texts have different output.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a str);
 
@@ -151,7 +150,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Text as a quoted TOML string.
+/// Formats text as a quoted TOML string.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a str);
 
@@ -200,7 +199,7 @@ fn check(name: &str) -> Result<(), Irregularity> {
     }
 }
 
-/// Returns the text after `yyyy-mm.`.
+/// Returns the text after a valid `yyyy-mm.`.
 fn strip_date(text: &str) -> Option<&str> {
     let (date, rest) = text.split_once('.')?;
     let (year, month) = date.split_once('-')?;

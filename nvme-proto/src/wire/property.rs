@@ -23,25 +23,25 @@ bitfields! {
     /// CAP: Controller Capabilities (Base, 3.1.3.1).
     pub struct Cap(u64);
     fields {
-        /// Entries of the largest I/O queue, 0-based.
+        /// MQES: maximum number of entries of an I/O queue, 0-based.
         mqes with_mqes: u16 = 0..=15;
-        /// Arbitration mechanisms besides round robin.
+        /// AMS: arbitration mechanisms in addition to round robin.
         ams with_ams: u8 = 17..=18;
-        /// Longest time between CC.EN and CSTS.RDY, in units of 500 ms.
+        /// TO: maximum time between setting CC.EN and CSTS.RDY, in units of 500 ms.
         to with_to: u8 = 24..=31;
-        /// I/O command sets; bit 0: NVM, bit 6: sets of CNS 1Ch.
+        /// CSS: supported I/O command sets; bit 0 NVM, bit 6 those of CNS 1Ch.
         css with_css: u8 = 37..=44;
-        /// Smallest host page, 2^(12 + MPSMIN) bytes.
+        /// MPSMIN: minimum host page size of 2^(12 + MPSMIN) bytes.
         mpsmin with_mpsmin: u8 = 48..=51;
-        /// Largest host page, 2^(12 + MPSMAX) bytes.
+        /// MPSMAX: maximum host page size of 2^(12 + MPSMAX) bytes.
         mpsmax with_mpsmax: u8 = 52..=55;
     }
     flags {
-        /// I/O queues must be physically contiguous; 1 over Fabrics.
+        /// CQR: I/O queues must be physically contiguous; 1 over Fabrics.
         cqr with_cqr = 16;
         /// NVM Subsystem Reset is supported.
         nssrs with_nssrs = 36;
-        /// CRMS.CRWMS: Controller Ready With Media is supported, and CRTO is valid.
+        /// CRMS.CRWMS: Controller Ready With Media is supported; CRTO is valid.
         crwms with_crwms = 59;
         /// CRMS.CRIMS: Controller Ready Independent of Media is supported.
         crims with_crims = 60;
@@ -49,11 +49,11 @@ bitfields! {
 }
 
 impl Cap {
-    /// CSS: NVM command set.
+    /// CAP.CSS bit 0: NVM command set.
     pub const CSS_NVM: u8 = 1 << 0;
-    /// CSS: I/O command sets of Identify CNS 1Ch.
+    /// CAP.CSS bit 6: I/O command sets listed by Identify CNS 1Ch.
     pub const CSS_IOCS: u8 = 1 << 6;
-    /// CSS: no I/O command set.
+    /// CAP.CSS bit 7: no I/O command set.
     pub const CSS_ADMIN_ONLY: u8 = 1 << 7;
 }
 
@@ -83,39 +83,39 @@ bitfields! {
     /// CC: Controller Configuration (Base, 3.1.3.5).
     pub struct Cc(u32);
     fields {
-        /// Selected I/O command sets: 000b NVM, 110b all sets of CNS 1Ch, 111b none.
+        /// CSS: selected I/O command sets; 000b NVM, 110b all sets of CNS 1Ch, 111b none.
         css with_css: u8 = 4..=6;
-        /// Host page, 2^(12 + MPS) bytes.
+        /// MPS: host page size of 2^(12 + MPS) bytes.
         mps with_mps: u8 = 7..=10;
-        /// Selected arbitration mechanism.
+        /// AMS: selected arbitration mechanism.
         ams with_ams: u8 = 11..=13;
-        /// Shutdown notification; 01b normal, 10b abrupt.
+        /// SHN: shutdown notification (an `SHN_` constant).
         shn with_shn: u8 = 14..=15;
-        /// I/O SQ entries are 2^IOSQES bytes.
+        /// IOSQES: I/O submission queue entries have 2^IOSQES bytes.
         iosqes with_iosqes: u8 = 16..=19;
-        /// I/O CQ entries are 2^IOCQES bytes.
+        /// IOCQES: I/O completion queue entries have 2^IOCQES bytes.
         iocqes with_iocqes: u8 = 20..=23;
     }
     flags {
-        /// Enable.
+        /// Enables the controller; clearing it resets the controller.
         en with_en = 0;
-        /// Ready independent of media.
+        /// CRIME: the controller becomes ready independent of its media.
         crime with_crime = 24;
     }
 }
 
 impl Cc {
-    /// CSS: NVM command set.
+    /// CC.CSS: NVM command set.
     pub const CSS_NVM: u8 = 0b000;
-    /// CSS: all supported I/O command sets.
+    /// CC.CSS: all supported I/O command sets.
     pub const CSS_IOCS: u8 = 0b110;
-    /// CSS: admin commands only.
+    /// CC.CSS: no I/O command set.
     pub const CSS_ADMIN_ONLY: u8 = 0b111;
-    /// SHN: no notification.
+    /// CC.SHN: no notification.
     pub const SHN_NONE: u8 = 0b00;
-    /// SHN: normal shutdown.
+    /// CC.SHN: normal shutdown.
     pub const SHN_NORMAL: u8 = 0b01;
-    /// SHN: abrupt shutdown.
+    /// CC.SHN: abrupt shutdown.
     pub const SHN_ABRUPT: u8 = 0b10;
 }
 
@@ -123,27 +123,27 @@ bitfields! {
     /// CSTS: Controller Status (Base, 3.1.3.6).
     pub struct Csts(u32);
     fields {
-        /// Shutdown status, a `SHST_` constant.
+        /// SHST: shutdown status (an `SHST_` constant).
         shst with_shst: u8 = 2..=3;
     }
     flags {
-        /// Ready for commands.
+        /// RDY: the controller is ready for commands.
         rdy with_rdy = 0;
-        /// Fatal error until a reset.
+        /// CFS: the controller has a fatal error until it is reset.
         cfs with_cfs = 1;
-        /// The NVM subsystem was reset.
+        /// NSSRO: the NVM subsystem was reset.
         nssro with_nssro = 4;
-        /// Processing paused.
+        /// PP: processing of commands is paused.
         pp with_pp = 5;
     }
 }
 
 impl Csts {
-    /// SHST: normal operation.
+    /// CSTS.SHST: no shutdown requested.
     pub const SHST_NORMAL: u8 = 0b00;
-    /// SHST: shutdown in progress.
+    /// CSTS.SHST: shutdown in progress.
     pub const SHST_OCCURRING: u8 = 0b01;
-    /// SHST: shutdown complete.
+    /// CSTS.SHST: shutdown complete.
     pub const SHST_COMPLETE: u8 = 0b10;
 }
 
@@ -151,9 +151,9 @@ bitfields! {
     /// CRTO: Controller Ready Timeouts (Base, 3.1.3.21).
     pub struct Crto(u32);
     fields {
-        /// Timeout until the controller is ready with media, in units of 500 ms.
+        /// CRWMT: maximum time until the controller is ready with media, in units of 500 ms.
         crwmt with_crwmt: u16 = 0..=15;
-        /// Timeout until the controller is ready independent of media, in units of 500 ms.
+        /// CRIMT: maximum time until the controller is ready independent of media, in units of 500 ms.
         crimt with_crimt: u16 = 16..=31;
     }
 }
@@ -162,7 +162,7 @@ bitfields! {
 mod tests {
     use super::*;
 
-    /// The values are from tests/captures.
+    /// The values are from the recordings in tests/captures.
     #[test]
     fn values_of_the_captures() {
         let cap = Cap(0x0000_0820_0f00_007f);

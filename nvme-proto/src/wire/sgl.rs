@@ -1,17 +1,17 @@
-//! SGL descriptors: location of a command's data (Base, 4.1.2).
+//! SGL descriptors, which locate a command's data (Base, 4.1.2).
 //!
-//! A Fabrics command has one descriptor (SGL1): over RDMA (RDMA, 3) a keyed data block of host
-//! memory, or a data block at an offset of the in-capsule data.
+//! A Fabrics command has one descriptor (SGL1). Over RDMA (RDMA, 3) it is a keyed data block in host memory, or a data
+//! block at an offset in the capsule.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::status::Status;
 
-/// Bytes of an SGL descriptor.
+/// Size of an SGL descriptor in bytes.
 pub const SGL_DESCRIPTOR_BYTES: usize = 16;
 
 codes! {
-    /// SGL descriptor type, in the upper half of the last byte.
+    /// SGL descriptor type, in bits 7:4 of the last byte.
     pub struct SglType(u8);
     0x0 DATA_BLOCK "SGL Data Block";
     0x1 BIT_BUCKET "SGL Bit Bucket";
@@ -22,14 +22,14 @@ codes! {
     0xf VENDOR_SPECIFIC "Vendor Specific";
 }
 
-/// Subtype 0h: memory address.
+/// Subtype 0h: the address is a memory address.
 pub const SUBTYPE_ADDRESS: u8 = 0x0;
-/// Subtype 1h: capsule offset from the end of the SQE.
+/// Subtype 1h: the address is an offset in the capsule, from the end of the SQE.
 pub const SUBTYPE_OFFSET: u8 = 0x1;
-/// Subtype Fh of a keyed descriptor: the response invalidates the key (RDMA, 3.2.1).
+/// Subtype Fh of a keyed descriptor: the response must invalidate the key (RDMA, 3.2.1).
 pub const SUBTYPE_INVALIDATE: u8 = 0xf;
 
-/// Descriptor before interpretation.
+/// Descriptor as received, not validated.
 #[derive(
     Clone,
     Copy,
@@ -47,55 +47,55 @@ pub const SUBTYPE_INVALIDATE: u8 = 0xf;
 pub struct SglDescriptor(pub [u8; SGL_DESCRIPTOR_BYTES]);
 assert_size!(SglDescriptor = SGL_DESCRIPTOR_BYTES);
 
-/// Descriptor with a valid type and subtype.
+/// Valid descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sgl {
     /// Data in the command capsule.
     InCapsule {
-        /// Offset from the end of the SQE and ICDOFF, in bytes.
+        /// Offset in bytes from the end of the SQE plus ICDOFF.
         offset: u64,
         /// Length in bytes.
         length: u32,
     },
-    /// Data block with a memory address, unused by RDMA.
+    /// Data at a memory address; not used with RDMA.
     Address {
         /// Memory address.
         address: u64,
         /// Length in bytes.
         length: u32,
     },
-    /// Host memory, accessed by RDMA READ or WRITE.
+    /// Data in host memory, accessed by RDMA READ or WRITE.
     Keyed {
         /// Virtual address.
         address: u64,
-        /// Length in bytes (24 bits on the wire).
+        /// Length in bytes, below 2^24.
         length: u32,
         /// Remote key.
         rkey: u32,
-        /// Whether the response must invalidate `rkey`.
+        /// True if the response must invalidate `rkey`.
         invalidate: bool,
     },
-    /// Controller data discarded by the host.
+    /// Data of the controller that the host discards.
     BitBucket {
         /// Length in bytes.
         length: u32,
     },
     /// List of descriptors in the capsule.
     Segment {
-        /// Offset from the end of the SQE, in bytes.
+        /// Offset in bytes from the end of the SQE.
         offset: u64,
         /// Length of the list in bytes.
         length: u32,
-        /// True for a Last Segment descriptor: the list contains no further segment descriptor.
+        /// True for a Last Segment descriptor, whose list contains no further segments.
         last: bool,
     },
 }
 
 impl Sgl {
-    /// Maximum length of a keyed descriptor.
+    /// Maximum length of a keyed descriptor in bytes.
     pub const KEYED_LENGTH_MAX: u32 = 0x00ff_ffff;
 
-    /// Bytes of data, or of descriptors for a segment.
+    /// Length in bytes of the data, or of the descriptor list of a segment.
     #[must_use]
     pub const fn length(&self) -> u32 {
         match *self {
@@ -109,7 +109,7 @@ impl Sgl {
 }
 
 impl SglDescriptor {
-    /// Creates a keyed data block.
+    /// Creates a keyed data block descriptor.
     ///
     /// # Panics
     /// If `length` exceeds [`Sgl::KEYED_LENGTH_MAX`].
@@ -132,19 +132,19 @@ impl SglDescriptor {
         Self(bytes)
     }
 
-    /// Keyed descriptor without data, all zeroes.
+    /// Creates a keyed descriptor for a command without data (all zeroes).
     #[must_use]
     pub fn none() -> Self {
         Self::keyed(0, 0, 0, false)
     }
 
-    /// Creates an in-capsule data block.
+    /// Creates a descriptor of in-capsule data.
     #[must_use]
     pub fn in_capsule(offset: u64, length: u32) -> Self {
         Self::unkeyed(SglType::DATA_BLOCK, SUBTYPE_OFFSET, offset, length)
     }
 
-    /// Creates a last segment in the capsule.
+    /// Creates a Last Segment descriptor with an offset in the capsule.
     #[must_use]
     pub fn last_segment(offset: u64, length: u32) -> Self {
         Self::unkeyed(SglType::LAST_SEGMENT, SUBTYPE_OFFSET, offset, length)
@@ -164,14 +164,13 @@ impl SglDescriptor {
         self.0[15] & 0xf
     }
 
-    /// Interprets the descriptor.
+    /// Validates the descriptor.
     ///
-    /// Reserved bytes of an unkeyed descriptor are ignored, because Linux reuses SQEs and leaves
-    /// key bytes there.
+    /// Reserved bytes of unkeyed descriptors are ignored, because Linux leaves bytes of old keys there.
     ///
     /// # Errors
-    /// SGL Descriptor Type Invalid for a type or subtype undefined for Fabrics over RDMA.
-    // Inlined to keep the result in registers.
+    /// SGL Descriptor Type Invalid, for a type or subtype not defined for Fabrics over RDMA.
+    // Inlining keeps the result in registers.
     #[inline(always)]
     pub fn parse(&self) -> Result<Sgl, Status> {
         const INVALID: Status = Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr();
@@ -204,7 +203,7 @@ impl SglDescriptor {
         }
     }
 
-    /// Key to invalidate with the response, even of a failed command.
+    /// Returns the key that the response must invalidate, also if the command fails.
     #[must_use]
     #[inline]
     pub fn invalidate_rkey(&self) -> Option<u32> {
@@ -243,7 +242,7 @@ impl SglDescriptor {
 
 impl From<Sgl> for SglDescriptor {
     /// # Panics
-    /// If a keyed descriptor's length exceeds [`Sgl::KEYED_LENGTH_MAX`].
+    /// If a keyed descriptor is longer than [`Sgl::KEYED_LENGTH_MAX`].
     fn from(sgl: Sgl) -> Self {
         match sgl {
             Sgl::InCapsule { offset, length } => Self::in_capsule(offset, length),

@@ -1,6 +1,6 @@
-//! Submission queue entry (Base, 3.3.3.1; Fabrics: 3.3.3.1.1).
+//! Submission queue entries (Base, 3.3.3.1; Fabrics: 3.3.3.1.1).
 //!
-//! A command capsule is an SQE with optional in-capsule data ([`Sqe::split_capsule`]).
+//! A command capsule is an SQE, optionally followed by in-capsule data ([`Sqe::split_capsule`]).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::sgl::SglDescriptor;
 use super::status::Status;
 
-/// Bytes of a submission queue entry.
+/// Size of a submission queue entry in bytes.
 pub const SQE_BYTES: usize = 64;
 
 codes! {
@@ -72,7 +72,7 @@ codes! {
 /// Opcode of Fabrics commands.
 pub const OPCODE_FABRICS: u8 = 0x7f;
 
-/// Submission queue entry in the common format.
+/// Submission queue entry in the common command format.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -82,9 +82,9 @@ pub struct Sqe {
     pub opc: u8,
     /// FUSE in bits 1:0, PSDT in bits 7:6.
     pub flags: u8,
-    /// Command identifier, unique among a queue's outstanding commands.
+    /// Command identifier, unique among the commands in flight of a queue.
     pub cid: U16,
-    /// Namespace, 0 for none, or FFFFFFFFh for all. The first byte of a Fabrics command is FCTYPE.
+    /// NSID; 0 if unused, FFFFFFFFh for all namespaces. In Fabrics commands, the first byte is FCTYPE.
     pub nsid: U32,
     /// Command specific.
     pub cdw2: U32,
@@ -92,7 +92,7 @@ pub struct Sqe {
     pub cdw3: U32,
     /// Metadata pointer.
     pub mptr: U64,
-    /// Data pointer; over Fabrics SGL descriptor 1.
+    /// Data pointer; over Fabrics, SGL descriptor 1.
     pub dptr: SglDescriptor,
     /// Command specific.
     pub cdw10: U32,
@@ -109,12 +109,12 @@ pub struct Sqe {
 }
 assert_size!(Sqe = SQE_BYTES);
 
-/// PSDT: type of DPTR (Base, figure 87).
+/// PSDT: format of the data pointer (Base, figure 87).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Psdt {
-    /// 00b: PRPs, unsupported by Fabrics.
+    /// 00b: PRPs, not allowed over Fabrics.
     Prp,
-    /// 01b: SGL; MPTR is the address of contiguous metadata.
+    /// 01b: SGL; MPTR is the address of a contiguous metadata buffer.
     Sgl,
     /// 10b: SGL; MPTR is the address of an SGL segment.
     SglMetadataSgl,
@@ -123,24 +123,24 @@ pub enum Psdt {
 }
 
 impl Sqe {
-    /// PSDT bits required for Fabrics.
+    /// Value of `flags` with PSDT 01b, for Fabrics.
     pub const FLAGS_SGL: u8 = 0b01 << 6;
 
     /// Splits a command capsule into SQE and in-capsule data.
     ///
-    /// Returns `None` if it is shorter than an SQE.
+    /// Returns `None` if the capsule is shorter than an SQE.
     #[must_use]
     pub fn split_capsule(capsule: &[u8]) -> Option<(&Self, &[u8])> {
         Self::ref_from_prefix(capsule).ok()
     }
 
-    /// FUSE: 0, or 1 and 2 for the halves of a fused command.
+    /// FUSE: 0 for a normal command, 1 and 2 for the first and second of a fused pair.
     #[must_use]
     pub const fn fuse(&self) -> u8 {
         self.flags & 0b11
     }
 
-    /// PSDT.
+    /// Format of the data pointer.
     #[must_use]
     pub const fn psdt(&self) -> Psdt {
         match self.flags >> 6 {
@@ -151,13 +151,13 @@ impl Sqe {
         }
     }
 
-    /// Reserved bits 5:2 of the flags.
+    /// Reserved bits 5:2 of `flags`, not shifted.
     #[must_use]
     pub const fn reserved_flags(&self) -> u8 {
         self.flags & 0b0011_1100
     }
 
-    /// Checks the flags for Fabrics: not fused, an SGL, no reserved bit (Base, figure 87).
+    /// Checks `flags` for Fabrics: not fused, SGL, reserved bits 0 (Base, figure 87).
     ///
     /// # Errors
     /// Invalid Field in Command.
@@ -170,19 +170,19 @@ impl Sqe {
         }
     }
 
-    /// True for a Fabrics command.
+    /// True if the command is a Fabrics command.
     #[must_use]
     pub const fn is_fabrics(&self) -> bool {
         self.opc == OPCODE_FABRICS
     }
 
-    /// FCTYPE, valid only if [`Self::is_fabrics`].
+    /// FCTYPE of a Fabrics command; meaningless for others.
     #[must_use]
     pub fn fctype(&self) -> FabricsType {
         FabricsType(self.nsid.get() as u8)
     }
 
-    /// CDW10 and CDW11 as one number, the SLBA of NVM commands.
+    /// CDW10 and CDW11 as a 64-bit number, the SLBA of NVM commands.
     #[must_use]
     pub fn cdw10_11(&self) -> u64 {
         u64::from(self.cdw10.get()) | u64::from(self.cdw11.get()) << 32

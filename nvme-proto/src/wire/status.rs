@@ -2,9 +2,9 @@
 
 use core::fmt;
 
-/// Status field without the phase tag.
+/// Status field of a completion without the phase tag.
 ///
-/// Bits: SC (7:0), SCT (10:8), CRD (12:11), M (13) and DNR (14).
+/// SC is in bits 7:0, SCT in bits 10:8, CRD in bits 12:11, M in bit 13, DNR in bit 14.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(u16);
 
@@ -25,10 +25,9 @@ const MORE: u16 = 1 << 13;
 const DNR: u16 = 1 << 14;
 const ALL_BITS: u16 = 0x7fff;
 
-/// Declares the codes of each status code type.
+/// Declares constants and names of the status codes.
 ///
-/// The text of values 1/80h to 1/82h has both meanings, because two command sets define them
-/// differently.
+/// The values 180h to 182h have different meanings in different command sets; their names contain both.
 macro_rules! status_codes {
     ($($sct:literal { $($sc:literal $name:ident $text:literal $(or $alias:ident)*;)+ })+) => {
         impl Status {
@@ -41,7 +40,7 @@ macro_rules! status_codes {
                 )*
             )+)+
 
-            /// Name in the specification, if defined.
+            /// Name in the specification; `None` for an undefined code.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match (self.sct(), self.sc()) {
@@ -170,31 +169,31 @@ status_codes! {
 }
 
 impl Status {
-    /// Creates a status without DNR, M and CRD.
+    /// Creates a status with CRD, M and DNR 0.
     #[must_use]
     pub const fn new(sct: u8, sc: u8) -> Self {
         Self(((sct & 7) as u16) << 8 | sc as u16)
     }
 
-    /// Extracts the status from a completion's status field.
+    /// Creates a status from the status field of a CQE, removing the phase tag.
     #[must_use]
     pub const fn from_field(field: u16) -> Self {
         Self(field >> 1)
     }
 
-    /// Encodes a completion's status field.
+    /// Returns the status field of a CQE with the given phase tag.
     #[must_use]
     pub const fn to_field(self, phase: bool) -> u16 {
         self.0 << 1 | phase as u16
     }
 
-    /// Creates a status from the 15 bits printed by Linux.
+    /// Creates a status from the 15-bit number printed by Linux.
     #[must_use]
     pub const fn from_bits(bits: u16) -> Self {
         Self(bits & ALL_BITS)
     }
 
-    /// Status as the 15 bits printed by Linux.
+    /// Returns the status as the 15-bit number printed by Linux.
     #[must_use]
     pub const fn bits(self) -> u16 {
         self.0
@@ -212,19 +211,19 @@ impl Status {
         self.0 as u8
     }
 
-    /// CRD: index of the CRDT, or 0.
+    /// CRD: 1 to 3 selects CRDT1 to CRDT3 as retry delay; 0 means no delay.
     #[must_use]
     pub const fn crd(self) -> u8 {
         (self.0 >> CRD_SHIFT) as u8 & 3
     }
 
-    /// M: the Error Information log has more.
+    /// M: the Error Information log contains more information.
     #[must_use]
     pub const fn more(self) -> bool {
         self.0 & MORE != 0
     }
 
-    /// DNR: a retry fails again.
+    /// DNR: a retry of the command is expected to fail again.
     #[must_use]
     pub const fn dnr(self) -> bool {
         self.0 & DNR != 0
@@ -248,7 +247,7 @@ impl Status {
         Self(self.0 & !(3 << CRD_SHIFT) | ((crd & 3) as u16) << CRD_SHIFT)
     }
 
-    /// SCT and SC.
+    /// Returns SCT and SC only, with CRD, M and DNR 0.
     #[must_use]
     pub const fn code(self) -> Self {
         Self(self.0 & SC_SCT_MASK)

@@ -7,7 +7,7 @@ use crate::wire::{FromBytes, U32};
 
 const ANAS_MASK: u8 = 0x0f;
 
-/// Log page with validated structure.
+/// ANA log page with valid structure.
 #[derive(Clone, Copy, Debug)]
 pub struct AnaLog<'a> {
     chgcnt: u64,
@@ -15,14 +15,14 @@ pub struct AnaLog<'a> {
     groups: &'a [u8],
 }
 
-/// Group descriptor of the log page.
+/// ANA group descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnaEntry<'a> {
     /// ANAGRPID.
     pub anagrpid: u32,
-    /// ANA state of the group.
+    /// ANA state of all namespaces in the group.
     pub state: AnaState,
-    /// CHGCNT of the group; 0 if not maintained.
+    /// Change count of the group; 0 if not supported by the controller.
     pub chgcnt: u64,
     nsids: &'a [U32],
 }
@@ -37,11 +37,11 @@ impl AnaEntry<'_> {
 /// Error in the structure of the log page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnaLogError {
-    /// The page ends before its last group.
+    /// The page ends before the end of its last group.
     Short,
-    /// A group has number 0.
+    /// A group has identifier 0.
     NoGroup,
-    /// Undefined ANA state (Base, figure 225).
+    /// The ANA state is undefined (Base, figure 225).
     UnknownState(u8),
 }
 
@@ -58,10 +58,10 @@ impl fmt::Display for AnaLogError {
 impl core::error::Error for AnaLogError {}
 
 impl<'a> AnaLog<'a> {
-    /// Validates the page. Bytes after the last group are ignored.
+    /// Validates the structure of the page. Ignores bytes after the last group.
     ///
     /// # Errors
-    /// The page is truncated, or has an invalid group number or state.
+    /// The page is truncated, or contains an invalid group identifier or ANA state.
     pub fn parse(page: &'a [u8]) -> Result<Self, AnaLogError> {
         let (head, groups) =
             AnaLogHeader::read_from_prefix(page).map_err(|_| AnaLogError::Short)?;
@@ -93,7 +93,7 @@ impl<'a> AnaLog<'a> {
         })
     }
 
-    /// State of the namespace's group, if listed.
+    /// ANA state of a namespace; `None` if the page does not list it.
     #[must_use]
     pub fn state_of(&self, nsid: u32) -> Option<AnaState> {
         let mut groups = self.groups();

@@ -1,7 +1,7 @@
-//! Write barriers for unanswered commands of a lost path.
+//! Delay of writes after unanswered commands of a lost path.
 //!
-//! The target of the lost path may still execute such a command for some time, during which
-//! commands that change the same blocks must wait.
+//! The target of a lost path may still execute unanswered commands for some time. Commands that change the same blocks
+//! must wait until then.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -10,16 +10,16 @@ use core::time::Duration;
 use crate::wire::identify::{Ctratt, IdentifyController};
 use crate::wire::{NSID_ALL, NvmOpcode, Sqe};
 
-/// Estimated KATO for an association without a keep alive timer.
+/// KATO assumed for an association without keep alive.
 const KATO_NONE: Duration = Duration::from_secs(5);
-/// Assumed CQT if none is reported.
+/// CQT assumed if the controller reports none.
 const CQT_NONE: Duration = Duration::from_secs(1);
 const EVERYTHING: Range<u64> = 0..u64::MAX;
 
-/// Time during which a controller may execute commands after its connection ended.
+/// Maximum time for which a controller executes commands after their connection has closed.
 ///
-/// KATO rounded up to KAS, doubled if traffic restarts the timer (CTRATT.TBKAS: one check in each
-/// interval), plus CQT. Precondition: the controller respects its keep alive timer.
+/// The sum of KATO, rounded up to KAS, and CQT. With CTRATT.TBKAS, KATO is doubled, because the controller may check
+/// for traffic only once per interval. Valid only for a controller that enforces its keep alive timer.
 #[must_use]
 pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration {
     let unit_ms = u64::from(controller.kas.get().max(1)) * 100;
@@ -38,9 +38,9 @@ pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration 
     kato + cqt
 }
 
-/// Returns the blocks that a command may change, if any.
+/// Returns the blocks that a command may change; `None` if it changes none.
 ///
-/// The range covers all blocks if the SQE does not list them.
+/// The range is the whole namespace if the SQE does not contain the blocks.
 fn changed_blocks(sqe: &Sqe) -> Option<Range<u64>> {
     match NvmOpcode(sqe.opc) {
         NvmOpcode::FLUSH
@@ -68,17 +68,17 @@ struct Doubt {
     until: Duration,
 }
 
-/// Blocks that commands of lost paths may change, with expiry times.
+/// Block ranges that commands of lost paths may still change, with expiry times.
 #[derive(Debug)]
 pub struct Doubts {
-    /// Never grows beyond its initial capacity.
+    /// At most its initial capacity, so that it never reallocates.
     list: Vec<Doubt>,
 }
 
 impl Doubts {
-    /// Creates a list with a capacity of `most`.
+    /// Creates an empty list for at most `most` ranges.
     ///
-    /// A full list merges all entries into one for all blocks.
+    /// When full, it merges all ranges into one that covers all blocks of all namespaces.
     ///
     /// # Panics
     /// If `most` is 0.
@@ -90,7 +90,7 @@ impl Doubts {
         }
     }
 
-    /// Records an unanswered command, which its target may execute until `until`.
+    /// Records an unanswered command, which the target may execute until `until`.
     pub fn add(&mut self, sqe: &Sqe, until: Duration) {
         let Some(blocks) = changed_blocks(sqe) else {
             return;
@@ -103,7 +103,7 @@ impl Doubts {
         });
     }
 
-    /// Moves the entries of `others` into this list.
+    /// Moves all ranges of `others` into this list.
     pub fn take(&mut self, others: &mut Self) {
         for doubt in others.list.drain(..) {
             self.put(doubt);
@@ -120,7 +120,7 @@ impl Doubts {
         self.list.push(doubt);
     }
 
-    /// True if the command changes blocks that a lost command may still change, and must wait.
+    /// True if the command must wait, because it changes blocks that a recorded command may still change.
     #[must_use]
     pub fn hold(&self, sqe: &Sqe) -> bool {
         !self.list.is_empty()
@@ -132,18 +132,18 @@ impl Doubts {
             })
     }
 
-    /// Removes expired entries.
+    /// Removes ranges whose time has passed.
     pub fn expire(&mut self, now: Duration) {
         self.list.retain(|doubt| now < doubt.until);
     }
 
-    /// Time of the next [`expire`](Self::expire).
+    /// Time at which the next range expires.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         self.list.iter().map(|doubt| doubt.until).min()
     }
 
-    /// True if the list has no entries.
+    /// True if no range is recorded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()

@@ -1,24 +1,21 @@
-//! Paths to one namespace: path selection and failover.
+//! Path selection and failover for a namespace with several controllers.
 //!
-//! [`PathSet`] tracks each path's link, ANA state and outstanding commands and selects a path as
-//! Linux does. [`judge`] and [`judge_loss`] decide on failed commands. [`AnaLog`] parses log page
-//! 0Ch.
+//! [`PathSet`] tracks link, ANA state and commands in flight of each path, and selects paths as Linux does. [`judge`]
+//! and [`judge_loss`] decide on failed commands. [`AnaLog`] parses log page 0Ch.
 //!
 //! # Writes with unknown outcome
 //!
-//! An unanswered write of a lost path may have been executed fully, in part or not at all, or may
-//! still be queued in the target. As in Linux, a command that is safe to repeat
-//! ([`requeue::is_safe`](super::requeue::is_safe)) goes to another path, and any other returns to
-//! its caller.
+//! When a path is lost, its unanswered writes may have been executed completely, partly or not at all, or may still be
+//! executed. As in Linux, commands that may be repeated ([`requeue::is_safe`](super::requeue::is_safe)) are sent on
+//! another path, and others return to the caller.
 //!
-//! A paused target executes its copy when it continues, perhaps after later writes to the same
-//! blocks. A target executes nothing after its keep alive timer and CQT have expired. [`Doubts`]
-//! therefore delay commands that change the same blocks by [`time_in_doubt`]. The delay starts when
-//! the lost connection closes: from then on nothing restarts the target's timer, whereas commands
-//! may have arrived after the last response.
+//! A target that was paused executes such a write when it continues, possibly over newer data. After keep alive timeout
+//! and CQT, the target must no longer execute it. Therefore [`Doubts`] delays commands that change the same blocks by
+//! [`time_in_doubt`]. The delay starts when the lost connection closes, because until then the target may have received
+//! further commands.
 //!
-//! Not covered are a target that executes commands after its timer expired, and a write that stays
-//! in its disk for longer than CQT.
+//! The delay does not protect from a target that ignores its timer, or from a write that stays in a disk for longer
+//! than CQT.
 
 mod ana_log;
 mod doubt;
@@ -33,15 +30,15 @@ pub use ana_log::{AnaEntry, AnaLog, AnaLogError};
 pub use doubt::{Doubts, time_in_doubt};
 pub use verdict::{FAILOVERS_MAX, Verdict, judge, judge_loss};
 
-/// Policy for equally good paths, named as in Linux.
+/// Policy among paths with equal ANA state, named as in Linux.
 ///
-/// `numa` (the adapter nearest to the processor) has no use with one polling thread.
+/// Linux's `numa` policy is not supported: with one polling thread, no path is nearer than another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Selects the paths one after the other.
+    /// Uses the paths in rotation.
     #[default]
     RoundRobin,
-    /// The path with the fewest outstanding commands.
+    /// Uses the path with the fewest commands in flight.
     QueueDepth,
 }
 
@@ -52,30 +49,30 @@ pub enum Link {
     Live,
     /// The controller is lost and may return.
     Reconnecting,
-    /// The controller is lost, or has no access to the namespace.
+    /// The controller is lost permanently or has no access to the namespace.
     Lost,
 }
 
-/// Result of path selection.
+/// Result of a path selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Send the command on this path.
+    /// Send the command on the path with this index.
     Path(usize),
-    /// Wait for a path.
+    /// Keep the command until a path becomes usable.
     Wait,
-    /// Fail the command: no path can become usable.
+    /// Fail the command: no path is expected to become usable.
     Fail,
 }
 
-/// Maximum duration of ANA Change in units of ANATT, as in Linux; the controller is then reset.
+/// Maximum duration of ANA Change in units of ANATT, as in Linux. Afterwards the controller must be reset.
 const CHANGE_LASTS_ANATT: u32 = 2;
 
 #[derive(Clone, Copy, Debug)]
 struct Path {
     link: Link,
-    /// `None` if unknown, or if a command failed because of the state.
+    /// ANA state; `None` if unknown, or if a command failed because of it.
     ana: Option<AnaState>,
-    /// True once `fast_io_fail_tmo` expired for commands that wait for this path.
+    /// True if `fast_io_fail_tmo` expired: no command waits for this path.
     fails_fast: bool,
     outstanding: u32,
     change_until: Option<Duration>,
@@ -92,8 +89,7 @@ impl Path {
 
     fn gives_hope(&self) -> bool {
         match self.link {
-            // Persistent loss lasts as long as the association (Base, 8.1.3.4). Linux waits for
-            // ever.
+            // ANA Persistent Loss lasts as long as the association (Base, 8.1.3.4). Linux waits without limit instead.
             Link::Live => self.ana != Some(AnaState::PERSISTENT_LOSS),
             Link::Reconnecting => !self.fails_fast,
             Link::Lost => false,
@@ -106,7 +102,7 @@ impl Path {
 pub struct PathSet {
     paths: Vec<Path>,
     policy: Policy,
-    /// Index of the path selected last.
+    /// Index of the last selected path.
     last: usize,
 }
 
@@ -120,7 +116,7 @@ impl PathSet {
         }
     }
 
-    /// Adds a path in state [`Link::Reconnecting`] and returns its index.
+    /// Adds a path in link state [`Link::Reconnecting`]; returns its index.
     pub fn add(&mut self) -> usize {
         self.paths.push(Path {
             link: Link::Reconnecting,
@@ -132,7 +128,7 @@ impl PathSet {
         self.paths.len() - 1
     }
 
-    /// Sets the link state; each reconnection requires a new read of the ANA state.
+    /// Sets the link state. Changing it discards the ANA state.
     pub fn set_link(&mut self, path: usize, link: Link) {
         let path = &mut self.paths[path];
         if link != Link::Live || path.link != Link::Live {
@@ -142,12 +138,12 @@ impl PathSet {
         path.fails_fast &= link == Link::Reconnecting;
     }
 
-    /// Marks a path for which no command waits.
+    /// Marks a reconnecting path for which commands must not wait any longer.
     pub fn set_fails_fast(&mut self, path: usize) {
         self.paths[path].fails_fast = true;
     }
 
-    /// Sets the ANA state; `anatt` is the controller's ANATT.
+    /// Sets the ANA state of a path. `anatt` is ANATT of its controller.
     pub fn set_ana(&mut self, path: usize, state: AnaState, anatt: Duration, now: Duration) {
         let path = &mut self.paths[path];
         path.ana = Some(state);
@@ -158,7 +154,7 @@ impl PathSet {
         };
     }
 
-    /// Excludes a path after an ANA error until its ANA state is read again.
+    /// Discards the ANA state of a path; the path is not usable until [`Self::set_ana`].
     pub fn doubt_ana(&mut self, path: usize) {
         self.paths[path].ana = None;
     }
@@ -187,22 +183,22 @@ impl PathSet {
         self.paths[path].outstanding
     }
 
-    /// Counts a sent command.
+    /// Counts a command sent on a path.
     pub fn begin(&mut self, path: usize) {
         self.paths[path].outstanding += 1;
     }
 
-    /// Counts a completed command.
+    /// Counts a command that ended on a path.
     pub fn end(&mut self, path: usize) {
         self.paths[path].outstanding -= 1;
     }
 
-    /// Selects the path for the next command among those with room.
+    /// Selects the path for the next command. `has_room` returns true for paths that can take one.
     pub fn choose(&mut self, has_room: impl Fn(usize) -> bool) -> Choice {
         let best = self
             .choose_among(AnaState::OPTIMIZED, &has_room)
             .or_else(|| {
-                // A non-optimized path remains ineligible while an optimized one is full.
+                // If an optimized path exists but is full, the command waits for it.
                 let better = self.paths.iter().any(|path| path.is(AnaState::OPTIMIZED));
                 (!better).then(|| self.choose_among(AnaState::NON_OPTIMIZED, &has_room))?
             });
@@ -218,7 +214,7 @@ impl PathSet {
 
     fn choose_among(&self, state: AnaState, has_room: &impl Fn(usize) -> bool) -> Option<usize> {
         let count = self.paths.len();
-        // The last selected path comes last.
+        // Rotation starts after the last selected path.
         let mut in_turn = (1..=count)
             .map(|step| (self.last + step) % count)
             .filter(|&path| self.paths[path].is(state) && has_room(path));
@@ -228,13 +224,13 @@ impl PathSet {
         }
     }
 
-    /// Time of the next [`tick`](Self::tick).
+    /// Time at which [`tick`](Self::tick) must be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         self.paths.iter().filter_map(|path| path.change_until).min()
     }
 
-    /// Returns a path whose controller must be reset because ANA Change exceeded its deadline.
+    /// Returns a path whose ANA Change has lasted too long; its controller must be reset.
     pub fn tick(&mut self, now: Duration) -> Option<usize> {
         let overdue = |path: &Path| path.change_until.is_some_and(|until| until <= now);
         let index = self.paths.iter().position(overdue)?;

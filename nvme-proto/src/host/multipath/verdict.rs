@@ -1,32 +1,31 @@
-//! Next step of a command that failed on a path.
+//! Decision about a command that failed on a path.
 
 use crate::host::requeue;
 use crate::wire::Sqe;
 use crate::wire::status::{SCT_PATH, Status};
 
-/// Maximum of failovers for reasons other than ANA states and loss, as in Linux.
+/// Maximum number of failovers of a command, as in Linux. Failovers by ANA state or loss of a path are not counted.
 pub const FAILOVERS_MAX: u8 = requeue::RETRIES_MAX;
 
 /// Next step of a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Return the completion to the caller.
+    /// Return the error to the caller.
     Caller,
     /// Send the command on another path.
     Elsewhere {
-        /// Whether the path's ANA state must be read again, because it caused the failure.
+        /// True if the path's ANA state caused the failure and must be read again.
         doubt_ana: bool,
     },
-    /// Send the command on any path after [`requeue::pause`].
+    /// Send the command again on any path after [`requeue::pause`].
     Again,
 }
 
-/// Decides on a failed command.
+/// Decides about a command that failed with `status`.
 ///
-/// `failovers` counts earlier failovers for reasons other than ANA states and loss. After a
-/// path-related status (SCT 3h) or an abort by queue deletion, another path may succeed, because
-/// the namespace is not the cause. DNR applies to every path. As in Linux, other failures may be
-/// temporary.
+/// `failovers` is the number of earlier failovers, except by ANA state or loss. A path related status (SCT 3h) and
+/// Command Aborted due to SQ Deletion concern only this path. With DNR the command fails on every path. Other statuses
+/// may be temporary, as in Linux.
 #[must_use]
 pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     let code = status.code();
@@ -51,7 +50,7 @@ pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     }
 }
 
-/// Decides on a command of unknown outcome after the loss of its queue.
+/// Decides about a command whose connection was lost before its response.
 #[must_use]
 pub fn judge_loss(sqe: &Sqe) -> Verdict {
     if requeue::is_safe(sqe) {

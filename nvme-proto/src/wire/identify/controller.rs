@@ -1,4 +1,4 @@
-//! Identify Controller (CNS 01h, and CNS 06h for the NVM command set).
+//! Identify Controller (CNS 01h), and its NVM command set part (CNS 06h).
 
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -8,7 +8,7 @@ use crate::wire::nqn::NQN_FIELD_BYTES;
 
 /// Identify Controller (CNS 01h; Base, figure 275).
 ///
-/// Reserved bytes are preserved for later revisions.
+/// Reserved bytes are kept unchanged, because later revisions use them.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -24,13 +24,13 @@ pub struct IdentifyController {
     pub mn: [u8; 40],
     /// Firmware revision, ASCII padded with spaces.
     pub fr: [u8; 8],
-    /// Recommended arbitration burst, 2^n commands.
+    /// Recommended arbitration burst of 2^RAB commands.
     pub rab: u8,
     /// OUI.
     pub ieee: [u8; 3],
     /// Multi-path and namespace sharing, a [`Cmic`].
     pub cmic: u8,
-    /// The largest transfer is 2^MDTS pages of CAP.MPSMIN; 0 for no limit.
+    /// Maximum transfer of 2^MDTS pages of CAP.MPSMIN; 0 means no limit.
     pub mdts: u8,
     /// Controller identifier.
     pub cntlid: U16,
@@ -52,11 +52,11 @@ pub struct IdentifyController {
     pub cntrltype: u8,
     /// FRU globally unique identifier.
     pub fguid: [u8; 16],
-    /// Delay of a retry with CRD 1, in units of 100 ms.
+    /// Retry delay for CRD 1, in units of 100 ms.
     pub crdt1: U16,
-    /// Delay of a retry with CRD 2, in units of 100 ms.
+    /// Retry delay for CRD 2, in units of 100 ms.
     pub crdt2: U16,
-    /// Delay of a retry with CRD 3, in units of 100 ms.
+    /// Retry delay for CRD 3, in units of 100 ms.
     pub crdt3: U16,
     /// Reserved.
     pub reserved134: [u8; 119],
@@ -68,31 +68,31 @@ pub struct IdentifyController {
     pub mec: u8,
     /// Optional admin commands.
     pub oacs: U16,
-    /// Maximum of outstanding Aborts, 0-based.
+    /// Maximum number of Aborts in flight, 0-based.
     pub acl: u8,
-    /// Maximum of outstanding Asynchronous Event Requests, 0-based.
+    /// Maximum number of Asynchronous Event Requests in flight, 0-based.
     pub aerl: u8,
-    /// Firmware slots in bits 3:1; bit 0: slot 1 is read-only.
+    /// Number of firmware slots in bits 3:1; slot 1 is read-only if bit 0 is set.
     pub frmw: u8,
     /// Log page attributes, an [`Lpa`].
     pub lpa: u8,
-    /// Entries of the Error Information log, 0-based.
+    /// Number of entries of the Error Information log, 0-based.
     pub elpe: u8,
-    /// Power states, 0-based.
+    /// Number of power states, 0-based.
     pub npss: u8,
     /// Admin vendor specific command configuration.
     pub avscc: u8,
     /// Autonomous power state transition attributes.
     pub apsta: u8,
-    /// Warning temperature, in kelvin.
+    /// Warning threshold of the composite temperature, in kelvin.
     pub wctemp: U16,
-    /// Critical temperature, in kelvin.
+    /// Critical threshold of the composite temperature, in kelvin.
     pub cctemp: U16,
     /// Maximum time of firmware activation, in units of 100 ms.
     pub mtfa: U16,
-    /// Preferred host memory buffer, in units of 4 KiB.
+    /// Preferred size of the host memory buffer, in units of 4 KiB.
     pub hmpre: U32,
-    /// Minimum host memory buffer, in units of 4 KiB.
+    /// Minimum size of the host memory buffer, in units of 4 KiB.
     pub hmmin: U32,
     /// Total NVM capacity, in bytes.
     pub tnvmcap: U128,
@@ -100,13 +100,13 @@ pub struct IdentifyController {
     pub unvmcap: U128,
     /// Replay protected memory block support.
     pub rpmbs: U32,
-    /// Extended device self-test time, in minutes.
+    /// Duration of the extended device self-test, in minutes.
     pub edstt: U16,
     /// Device self-test options.
     pub dsto: u8,
     /// Firmware update granularity, in units of 4 KiB.
     pub fwug: u8,
-    /// Granularity of KATO, in units of 100 ms; 0 without keep alive.
+    /// Granularity of the keep alive timer, in units of 100 ms; 0 if not supported.
     pub kas: U16,
     /// Host controlled thermal management attributes.
     pub hctma: U16,
@@ -116,9 +116,9 @@ pub struct IdentifyController {
     pub mxtmt: U16,
     /// Sanitize capabilities.
     pub sanicap: U32,
-    /// Minimum descriptor of the host memory buffer, in units of 4 KiB.
+    /// Minimum size of a host memory buffer descriptor entry, in units of 4 KiB.
     pub hmminds: U32,
-    /// Maximum descriptors of the host memory buffer.
+    /// Maximum number of host memory buffer descriptor entries.
     pub hmmaxd: U16,
     /// Largest NVM set identifier.
     pub nsetidmax: U16,
@@ -132,7 +132,7 @@ pub struct IdentifyController {
     pub anagrpmax: U32,
     /// Number of ANA group identifiers.
     pub nanagrpid: U32,
-    /// Persistent event log size, in units of 64 KiB.
+    /// Size of the persistent event log, in units of 64 KiB.
     pub pels: U32,
     /// Domain identifier.
     pub domainid: U16,
@@ -144,7 +144,7 @@ pub struct IdentifyController {
     pub reserved384: [u8; 2],
     /// Command quiesce time in milliseconds (Base 2.1); 0 if not reported.
     ///
-    /// Commands may execute for this time after keep alive expiry.
+    /// The controller may execute commands for this time after the keep alive timer has expired.
     pub cqt: U16,
     /// Reserved.
     pub reserved388: [u8; 124],
@@ -152,7 +152,7 @@ pub struct IdentifyController {
     pub sqes: u8,
     /// CQ entry sizes, 2^n bytes: required in bits 3:0, maximum in 7:4.
     pub cqes: u8,
-    /// Recommended maximum of outstanding commands on a queue.
+    /// Recommended maximum number of commands in flight on a queue.
     pub maxcmd: U16,
     /// Largest NSID.
     pub nn: U32,
@@ -178,7 +178,7 @@ pub struct IdentifyController {
     pub cdfs: U16,
     /// SGL support, an [`Sgls`].
     pub sgls: U32,
-    /// Maximum number of namespaces; 0 if NN is the maximum.
+    /// Maximum number of namespaces; 0 means NN.
     pub mnan: U32,
     /// Maximum namespace attachments of a domain.
     pub maxdna: U128,
@@ -190,16 +190,15 @@ pub struct IdentifyController {
     pub subnqn: [u8; NQN_FIELD_BYTES],
     /// Reserved.
     pub reserved1024: [u8; 768],
-    /// Largest I/O command capsule, in units of 16 bytes. Only Fabrics uses the fields from here to
-    /// DCTYPE.
+    /// Largest I/O command capsule, in units of 16 bytes. The fields from here to DCTYPE are defined for Fabrics only.
     pub ioccsz: U32,
     /// Largest I/O response capsule, in units of 16 bytes.
     pub iorcsz: U32,
-    /// In-capsule data offset after the SQE, in units of 16 bytes.
+    /// Offset of in-capsule data after the SQE, in units of 16 bytes.
     pub icdoff: U16,
-    /// Bit 0: static controller model.
+    /// Bit 0: 0 for the dynamic, 1 for the static controller model.
     pub fcatt: u8,
-    /// Maximum SGL data blocks of a command; 0 for no limit.
+    /// Maximum number of SGL data block descriptors of a command; 0 means no limit.
     pub msdbd: u8,
     /// Optional Fabrics commands; bit 0: Disconnect.
     pub ofcs: U16,
@@ -207,7 +206,7 @@ pub struct IdentifyController {
     pub dctype: u8,
     /// Reserved.
     pub reserved1807: [u8; 241],
-    /// PSD0 to PSD31: power state descriptors.
+    /// Power state descriptors PSD0 to PSD31.
     pub psd: [PowerState; 32],
     /// Vendor specific.
     pub vendor: [u8; 1024],
@@ -221,11 +220,11 @@ impl IdentifyController {
     pub const CNTRLTYPE_DISCOVERY: u8 = 2;
     /// CNTRLTYPE of an administrative controller.
     pub const CNTRLTYPE_ADMIN: u8 = 3;
-    /// SQES of 64-byte entries.
+    /// SQES for entries of 64 bytes, both required and maximum.
     pub const SQES_64: u8 = 0x66;
-    /// CQES of 16-byte entries.
+    /// CQES for entries of 16 bytes, both required and maximum.
     pub const CQES_16: u8 = 0x44;
-    /// OFCS: Disconnect.
+    /// OFCS bit 0: Disconnect is supported.
     pub const OFCS_DISCONNECT: u16 = 1 << 0;
 }
 
@@ -235,11 +234,11 @@ impl IdentifyController {
 )]
 #[repr(C)]
 pub struct PowerState {
-    /// Maximum power, in centiwatts unless MXPS is set.
+    /// Maximum power, in units of 10 mW, or 0.1 mW if MXPS is set.
     pub mp: U16,
     /// Reserved.
     pub reserved2: u8,
-    /// Bit 0, MXPS: MP is in units of 0.1 mW. Bit 1, NOPS: no I/O is processed.
+    /// Bit 0 (MXPS): unit of MP. Bit 1 (NOPS): the controller processes no I/O in this state.
     pub flags: u8,
     /// Entry latency, in microseconds.
     pub enlat: U32,
@@ -247,64 +246,64 @@ pub struct PowerState {
     pub exlat: U32,
     /// Relative throughput and latency (RRT, RRL, RWT, RWL).
     pub relative: [u8; 4],
-    /// Idle and active power.
+    /// Idle power and active power.
     pub rest: [u8; 16],
 }
 assert_size!(PowerState = 32);
 
 bitfields! {
-    /// CMIC.
+    /// CMIC: sharing of the NVM subsystem.
     pub struct Cmic(u8);
     flags {
-        /// Several ports.
+        /// The subsystem may have several ports.
         multi_port with_multi_port = 0;
-        /// Several controllers.
+        /// The subsystem may have several controllers.
         multi_controller with_multi_controller = 1;
-        /// SR-IOV virtual function.
+        /// The controller is an SR-IOV virtual function.
         sriov with_sriov = 2;
-        /// ANA reporting.
+        /// The subsystem supports ANA reporting.
         ana with_ana = 3;
     }
 }
 
 bitfields! {
-    /// CTRATT.
+    /// CTRATT: controller attributes.
     pub struct Ctratt(u32);
     flags {
-        /// 128-bit host identifier.
+        /// 128-bit host identifiers are supported.
         host_id_128 with_host_id_128 = 0;
-        /// Traffic based keep alive: any command restarts the timer.
+        /// TBKAS: any command restarts the keep alive timer.
         tbkas with_tbkas = 6;
-        /// Namespace granularity.
+        /// Namespace granularity is reported.
         namespace_granularity with_namespace_granularity = 7;
-        /// UUID list.
+        /// The UUID list is supported.
         uuid_list with_uuid_list = 9;
-        /// Extended LBA formats.
+        /// Extended LBA formats are supported.
         elbas with_elbas = 15;
     }
 }
 
 bitfields! {
-    /// LPA.
+    /// LPA: supported log pages.
     pub struct Lpa(u8);
     flags {
-        /// SMART / Health log by namespace.
+        /// The SMART log is available per namespace.
         smart_per_namespace with_smart_per_namespace = 0;
-        /// Commands Supported and Effects log.
+        /// The Commands Supported and Effects log is supported.
         command_effects with_command_effects = 1;
-        /// Extended data: 32-bit NUMD and offset in Get Log Page.
+        /// Get Log Page supports NUMD and offset of 32 bits.
         extended_data with_extended_data = 2;
-        /// Telemetry logs.
+        /// Telemetry logs are supported.
         telemetry with_telemetry = 3;
-        /// Persistent Event log.
+        /// The Persistent Event log is supported.
         persistent_event with_persistent_event = 4;
-        /// Log pages 00h, 12h and 13h.
+        /// Log pages 00h, 12h and 13h are supported.
         supported_pages with_supported_pages = 5;
     }
 }
 
 bitfields! {
-    /// ANACAP.
+    /// ANACAP: ANA states reported by the controller.
     pub struct Anacap(u8);
     flags {
         /// ANA Optimized.
@@ -325,7 +324,7 @@ bitfields! {
 }
 
 bitfields! {
-    /// ONCS.
+    /// ONCS: optional NVM commands.
     pub struct Oncs(u16);
     flags {
         /// Compare.
@@ -336,7 +335,7 @@ bitfields! {
         dataset_management with_dataset_management = 2;
         /// Write Zeroes.
         write_zeroes with_write_zeroes = 3;
-        /// Save and Select fields of Set and Get Features.
+        /// The fields Save (Set Features) and Select (Get Features) are supported.
         save_select with_save_select = 4;
         /// Reservations.
         reservations with_reservations = 5;
@@ -350,10 +349,10 @@ bitfields! {
 }
 
 bitfields! {
-    /// VWC.
+    /// VWC: volatile write cache.
     pub struct Vwc(u8);
     fields {
-        /// A `FLUSH_ALL_` constant.
+        /// Meaning of NSID FFFFFFFFh in Flush (a `FLUSH_ALL_` constant).
         flush_all with_flush_all: u8 = 1..=2;
     }
     flags {
@@ -370,20 +369,20 @@ impl Vwc {
 }
 
 bitfields! {
-    /// SGLS.
+    /// SGLS: SGL support.
     pub struct Sgls(u32);
     fields {
-        /// 00b no SGLs, 01b without alignment requirement, 10b with 4-byte alignment.
+        /// 00b: no SGLs; 01b: without alignment requirement; 10b: with 4-byte alignment.
         supported with_supported: u8 = 0..=1;
     }
     flags {
-        /// Keyed SGL data block descriptors.
+        /// Keyed SGL data block descriptors are supported.
         keyed with_keyed = 2;
-        /// SGL bit bucket descriptors.
+        /// SGL bit bucket descriptors are supported.
         bit_bucket with_bit_bucket = 16;
-        /// Data blocks with an offset, for in-capsule data.
+        /// Data block descriptors with an offset are supported, for in-capsule data.
         in_capsule_offset with_in_capsule_offset = 20;
-        /// Transport SGL data block descriptors.
+        /// Transport SGL data block descriptors are supported.
         transport with_transport = 21;
     }
 }
@@ -394,24 +393,24 @@ bitfields! {
 )]
 #[repr(C)]
 pub struct IdentifyControllerNvm {
-    /// Verify size limit, 2^VSL pages of CAP.MPSMIN; 0 for no limit.
+    /// Maximum size of Verify, 2^VSL pages of CAP.MPSMIN; 0 means no limit.
     pub vsl: u8,
-    /// Write Zeroes size limit, 2^WZSL pages of CAP.MPSMIN; 0 for no limit.
+    /// Maximum size of Write Zeroes, 2^WZSL pages of CAP.MPSMIN; 0 means no limit.
     pub wzsl: u8,
-    /// Write Uncorrectable size limit, 2^WUSL pages of CAP.MPSMIN; 0 for no limit.
+    /// Maximum size of Write Uncorrectable, 2^WUSL pages of CAP.MPSMIN; 0 means no limit.
     pub wusl: u8,
-    /// Maximum ranges of a Dataset Management; 0 for no limit.
+    /// Maximum number of ranges of Dataset Management; 0 means no limit.
     pub dmrl: u8,
-    /// Maximum blocks of one range; 0 for no limit.
+    /// Maximum number of logical blocks of a range; 0 means no limit.
     pub dmrsl: U32,
-    /// Maximum blocks of all ranges of a command; 0 for no limit.
+    /// Maximum number of logical blocks of all ranges of a command; 0 means no limit.
     pub dmsl: U64,
     /// Reserved.
     pub reserved16: [u8; 4080],
 }
 assert_size!(IdentifyControllerNvm = IDENTIFY_BYTES);
 
-/// Encodes text as ASCII padded with spaces (SN, MN, FR), truncated to the field.
+/// Encodes text as an ASCII field padded with spaces (SN, MN, FR). Truncates text that is too long.
 ///
 /// Characters outside 20h to 7Eh become `?` (Base, 1.5).
 #[must_use]

@@ -1,13 +1,13 @@
-//! Lists of namespaces, and of the identifiers of one namespace (CNS 02h and 03h).
+//! Namespace lists (CNS 02h) and namespace identification descriptors (CNS 03h).
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::IDENTIFY_BYTES;
 
-/// NSIDs in ascending order; 0 ends a list that is not full.
+/// List of NSIDs in ascending order. Unused entries are 0.
 ///
-/// For CNS 02h, 07h and 10h (Base, 4.4.2), and log page 04h.
+/// Used by CNS 02h, 07h and 10h (Base, 4.4.2), and by log page 04h.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -22,7 +22,7 @@ assert_size!(NamespaceList = IDENTIFY_BYTES);
 pub const NAMESPACE_LIST_MAX: usize = 1024;
 
 impl NamespaceList {
-    /// Creates a list of up to [`NAMESPACE_LIST_MAX`] NSIDs.
+    /// Creates a list of the first [`NAMESPACE_LIST_MAX`] NSIDs.
     #[must_use]
     pub fn new(nsids: impl IntoIterator<Item = u32>) -> Self {
         let mut list = Self {
@@ -34,7 +34,7 @@ impl NamespaceList {
         list
     }
 
-    /// NSIDs before the first 0.
+    /// NSIDs before the first unused entry.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.nsids
             .iter()
@@ -54,7 +54,7 @@ pub enum NamespaceDescriptor<'a> {
     Uuid([u8; 16]),
     /// NIDT 4h: I/O command set.
     Csi(u8),
-    /// Unknown type, or invalid length.
+    /// Descriptor of unknown type or invalid length.
     Other {
         /// NIDT.
         nidt: u8,
@@ -63,7 +63,7 @@ pub enum NamespaceDescriptor<'a> {
     },
 }
 
-/// Bytes before the identifier.
+/// Length of a descriptor before its identifier, in bytes.
 const DESCRIPTOR_HEADER_BYTES: usize = 4;
 
 impl NamespaceDescriptor<'_> {
@@ -73,9 +73,9 @@ impl NamespaceDescriptor<'_> {
         DESCRIPTOR_HEADER_BYTES + self.nid().len()
     }
 
-    /// Writes the descriptor to `out` and returns the remainder.
+    /// Writes the descriptor to the start of `out`; returns the rest of `out`.
     ///
-    /// Returns `None` without writing if the descriptor does not fit.
+    /// Returns `None` and writes nothing if the descriptor does not fit.
     pub fn write<'o>(&self, out: &'o mut [u8]) -> Option<&'o mut [u8]> {
         let nid = self.nid();
         let (head, rest) = out.split_at_mut_checked(self.encoded_len())?;
@@ -104,7 +104,7 @@ impl NamespaceDescriptor<'_> {
     }
 }
 
-/// Descriptors of a list (CNS 03h), up to the first of length 0.
+/// Parses a descriptor list (CNS 03h). The list ends at a descriptor of length 0.
 pub fn namespace_descriptors(list: &[u8]) -> impl Iterator<Item = NamespaceDescriptor<'_>> {
     let mut rest = list;
     core::iter::from_fn(move || {

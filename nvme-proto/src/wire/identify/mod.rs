@@ -1,4 +1,4 @@
-//! Identify data (Base, 5.17; NVM, 4.1.5).
+//! Identify command and its data structures (Base, 5.17; NVM, 4.1.5).
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -17,11 +17,11 @@ pub use namespace::{
     Nsfeat,
 };
 
-/// Bytes of every Identify data structure.
+/// Size of every Identify data structure in bytes.
 pub const IDENTIFY_BYTES: usize = 4096;
 
 codes! {
-    /// CNS (Base, figure 273).
+    /// CNS: type of data structure (Base, figure 273).
     pub struct Cns(u8);
     0x00 NAMESPACE "Identify Namespace";
     0x01 CONTROLLER "Identify Controller";
@@ -45,9 +45,9 @@ bitfields! {
     /// CDW10 of Identify.
     pub struct IdentifyCdw10(u32);
     fields {
-        /// A [`Cns`].
+        /// CNS: a [`Cns`].
         cns with_cns: u8 = 0..=7;
-        /// Controller identifier, for some CNS values.
+        /// CNTID: controller identifier, for some values of CNS.
         cntid with_cntid: u16 = 16..=31;
     }
 }
@@ -56,20 +56,20 @@ bitfields! {
     /// CDW11 of Identify.
     pub struct IdentifyCdw11(u32);
     fields {
-        /// CNS specific identifier.
+        /// Identifier whose meaning depends on CNS.
         cnssid with_cnssid: u16 = 0..=15;
-        /// I/O command set, for some CNS values.
+        /// CSI: I/O command set, for some values of CNS.
         csi with_csi: u8 = 24..=31;
     }
 }
 
-/// Combinations of I/O command sets (CNS 1Ch; Base, figure 290).
+/// I/O command set combinations (CNS 1Ch; Base, figure 290).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct IoCommandSets {
-    /// Bit mask of CSI values by combination; 0 if unused.
+    /// Bit mask of CSI values for each combination; 0 if unused.
     pub combinations: [U64; 512],
 }
 assert_size!(IoCommandSets = IDENTIFY_BYTES);

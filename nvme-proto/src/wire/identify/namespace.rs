@@ -19,7 +19,7 @@ pub struct IdentifyNamespace {
     pub nuse: U64,
     /// Features, an [`Nsfeat`].
     pub nsfeat: u8,
-    /// LBA formats, 0-based.
+    /// Number of LBA formats, 0-based.
     pub nlbaf: u8,
     /// Index of the LBA format in bits 3:0 and 6:5.
     pub flbas: u8,
@@ -67,29 +67,29 @@ pub struct IdentifyNamespace {
     pub mssrl: U16,
     /// Maximum copy length, in logical blocks.
     pub mcl: U32,
-    /// Maximum source ranges of Copy, 0-based.
+    /// Maximum number of source ranges of Copy, 0-based.
     pub msrc: u8,
     /// Reserved.
     pub reserved81: u8,
-    /// LBA formats with unique attributes.
+    /// Number of LBA formats with unique attributes.
     pub nulbaf: u8,
     /// Reserved.
     pub reserved83: [u8; 9],
-    /// ANA group.
+    /// ANA group identifier; 0 if in no group.
     pub anagrpid: U32,
     /// Reserved.
     pub reserved96: [u8; 3],
     /// Bit 0: write protected.
     pub nsattr: u8,
-    /// NVM set.
+    /// NVM set identifier.
     pub nvmsetid: U16,
-    /// Endurance group.
+    /// Endurance group identifier.
     pub endgid: U16,
-    /// Globally unique identifier, big-endian, or 0.
+    /// NGUID, big-endian; 0 if none.
     pub nguid: [u8; 16],
-    /// IEEE extended unique identifier, big-endian, or 0.
+    /// EUI-64, big-endian; 0 if none.
     pub eui64: [u8; 8],
-    /// LBAF0 to LBAF63: LBA formats.
+    /// LBA formats LBAF0 to LBAF63.
     pub lbaf: [LbaFormat; 64],
     /// Vendor specific.
     pub vendor: [u8; 3712],
@@ -97,12 +97,12 @@ pub struct IdentifyNamespace {
 assert_size!(IdentifyNamespace = IDENTIFY_BYTES);
 
 impl IdentifyNamespace {
-    /// NMIC: several controllers may attach the namespace.
+    /// NMIC bit 0: several controllers may attach the namespace.
     pub const NMIC_SHARED: u8 = 1 << 0;
-    /// NSATTR: write protected.
+    /// NSATTR bit 0: the namespace is write protected.
     pub const NSATTR_WRITE_PROTECTED: u8 = 1 << 0;
 
-    /// Index of the LBA format, decoded from FLBAS.
+    /// Index of the current LBA format, decoded from FLBAS.
     #[must_use]
     pub const fn lba_format_index(&self) -> usize {
         let index = if self.nlbaf < 16 {
@@ -113,7 +113,7 @@ impl IdentifyNamespace {
         index as usize
     }
 
-    /// LBA format, if the index is valid.
+    /// Current LBA format; `None` if its index exceeds NLBAF.
     #[must_use]
     pub fn lba_format(&self) -> Option<LbaFormat> {
         let index = self.lba_format_index();
@@ -131,22 +131,22 @@ impl IdentifyNamespace {
 pub struct LbaFormat {
     /// Metadata bytes per logical block.
     pub ms: U16,
-    /// Log2 of the bytes of a logical block.
+    /// Base-2 logarithm of the logical block size in bytes.
     pub lbads: u8,
-    /// Relative performance in bits 1:0; 0 is best.
+    /// Relative performance in bits 1:0, 0 best to 3 worst.
     pub rp: u8,
 }
 assert_size!(LbaFormat = 4);
 
 bitfields! {
-    /// NSFEAT.
+    /// NSFEAT: namespace features.
     pub struct Nsfeat(u8);
     flags {
-        /// NCAP may be less than NSZE.
+        /// Thin provisioning is supported: NCAP may be less than NSZE.
         thinp with_thinp = 0;
-        /// NAWUN, NAWUPF and NACWU are valid.
+        /// NAWUN, NAWUPF and NACWU apply to the namespace.
         nsabp with_nsabp = 1;
-        /// Reads of deallocated blocks may fail, if enabled by the host.
+        /// Reads of deallocated blocks fail if the host has enabled that (DULBE).
         dae with_dae = 2;
         /// NGUID and EUI64 are never reused.
         uidreuse with_uidreuse = 3;
@@ -156,16 +156,16 @@ bitfields! {
 }
 
 bitfields! {
-    /// DLFEAT: deallocated blocks.
+    /// DLFEAT: behavior of deallocated blocks.
     pub struct Dlfeat(u8);
     fields {
-        /// Value of deallocated blocks: 0 unknown, 1 all 00h, 2 all FFh.
+        /// Value read from deallocated blocks: 0 not reported, 1 all bytes 00h, 2 all bytes FFh.
         read with_read: u8 = 0..=2;
     }
     flags {
-        /// Write Zeroes supports DEAC.
+        /// Write Zeroes supports deallocation (DEAC).
         write_zeroes_deallocate with_write_zeroes_deallocate = 3;
-        /// The guard field is the CRC of the returned value.
+        /// The guard of a deallocated block is the CRC of the value read.
         guard_crc with_guard_crc = 4;
     }
 }
@@ -182,7 +182,7 @@ pub struct IdentifyNamespaceNvm {
     pub pic: u8,
     /// Reserved.
     pub reserved9: [u8; 3],
-    /// ELBAF0 to ELBAF63: extended LBA formats.
+    /// Extended LBA formats ELBAF0 to ELBAF63.
     pub elbaf: [U32; 64],
     /// Reserved.
     pub reserved268: [u8; 3828],
@@ -203,17 +203,17 @@ pub struct IdentifyNamespaceIndependent {
     pub rescap: u8,
     /// Format progress indicator.
     pub fpi: u8,
-    /// ANA group.
+    /// ANA group identifier; 0 if in no group.
     pub anagrpid: U32,
     /// Bit 0: write protected.
     pub nsattr: u8,
     /// Reserved.
     pub reserved9: u8,
-    /// NVM set.
+    /// NVM set identifier.
     pub nvmsetid: U16,
-    /// Endurance group.
+    /// Endurance group identifier.
     pub endgid: U16,
-    /// Bit 0: ready.
+    /// Bit 0: the namespace is ready.
     pub nstat: u8,
     /// Reserved.
     pub reserved15: [u8; 4081],
@@ -221,7 +221,7 @@ pub struct IdentifyNamespaceIndependent {
 assert_size!(IdentifyNamespaceIndependent = IDENTIFY_BYTES);
 
 impl IdentifyNamespaceIndependent {
-    /// NSTAT: ready.
+    /// NSTAT bit 0: the namespace is ready.
     pub const NSTAT_READY: u8 = 1 << 0;
 }
 
