@@ -1,7 +1,7 @@
-//! Regenerates `rdma/verbs/src/sys/bindings.rs` from rdma-core's headers.
+//! `cargo xtask bindings`: generates `rdma/verbs/src/sys/bindings.rs` from rdma-core's headers.
 //!
-//! The result is checked in, so building Cairn needs neither headers nor libclang. Run this only to
-//! add a function, and read the diff.
+//! The file is checked in, so that building Cairn requires neither headers nor libclang. This
+//! command is needed only to add functions.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 const OUTPUT: &str = "rdma/verbs/src/sys/bindings.rs";
 const WRAPPER: &str = "rdma/verbs/src/sys/wrapper.h";
 
-/// Functions called by the provider; all other declarations are omitted.
+/// Functions called by the provider. All other declarations are omitted.
 const FUNCTIONS: [&str; 2] = [
     "ibv_(get_device_list|free_device_list|get_device_name|get_device_guid|open_device\
      |close_device|query_device|query_port|query_gid|query_pkey|alloc_pd|dealloc_pd|reg_mr\
@@ -23,7 +23,7 @@ const FUNCTIONS: [&str; 2] = [
      |get_cm_event|ack_cm_event|event_str|migrate_id|notify|set_option|init_qp_attr)",
 ];
 
-/// Types needed by the provider that no listed function uses.
+/// Types used by the provider, but by none of these functions.
 const TYPES: &str = "ibv_(access_flags|send_flags|wc_flags\
                      |qp_attr_mask|srq_attr_mask|device_cap_flags)";
 
@@ -46,9 +46,9 @@ pub(crate) fn run() -> Result<()> {
         bindgen.args(["--allowlist-function", function]);
     }
     bindgen.args(["--allowlist-type", TYPES, "--allowlist-var", VARIABLES]);
-    // Locks inside C objects: libc declares the types.
+    // libc declares the types of locks inside C objects.
     bindgen.args(["--opaque-type", "pthread_(mutex|cond)_t"]);
-    // C may return values unknown to the headers, so they must be plain numbers.
+    // Enums become integers, because C may return values that the headers do not define.
     bindgen.args(["--default-enum-style", "consts", "--no-prepend-enum-name"]);
     bindgen.args([
         "--no-doc-comments",

@@ -1,11 +1,11 @@
-//! Cache shared by all clones, and the tools in it.
+//! Cache shared by all clones, with tools built on demand.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// Cache folder: `$CAIRN_CACHE`, or `cairn` in the user's cache folder.
+/// Returns the cache folder: `$CAIRN_CACHE`, or `cairn` in the user's cache folder.
 pub(crate) fn folder() -> Result<PathBuf> {
     let user_cache = || {
         std::env::var_os("XDG_CACHE_HOME")
@@ -22,16 +22,16 @@ pub(crate) fn folder() -> Result<PathBuf> {
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    /// Dependencies compiled with optimization; for others it would cost more time than it saves.
+    /// Dependencies to optimise. For others, compiling takes longer than optimised code saves.
     pub(crate) busy: &'static [&'static str],
 }
 
-/// Tool installed by the user, in any version.
+/// Returns the tool installed by the user, in any version.
 pub(crate) fn installed_tool(tool: &Tool) -> Option<PathBuf> {
     succeeds(Command::new(tool.name).arg("--version")).then(|| tool.name.into())
 }
 
-/// Tool in the cache, built on first use.
+/// Returns the tool in the cache, which is built on first use.
 pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
     let Tool {
         name,
@@ -60,7 +60,7 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
                 .map(|package| format!("--config=profile.dev.package.{package}.opt-level=2")),
         )
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
-        // Outside the workspace, whose settings do not apply to the tool.
+        // The command runs outside the workspace, whose settings do not apply to the tool.
         .current_dir(Path::new("/"))
         .status()
         .context("cannot run cargo install")?;
@@ -72,7 +72,7 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// True if the command succeeds. Its output is discarded.
+/// Runs a command without output. Returns true if it succeeds.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
@@ -82,7 +82,7 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// FNV-1a over the parts of a recipe. Unlike std's hashers, it is stable across compilers.
+/// FNV-1a hash of the parts of a recipe. Unlike std's hashers, it is the same for all compilers.
 pub(crate) fn fingerprint(recipe: &[&str]) -> u64 {
     let bytes = recipe.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

@@ -1,7 +1,7 @@
 //! `cargo xtask compiled`: cache of compiled dependencies across clones, for CI.
 //!
-//! Packages of the workspace are excluded, so each run compiles and checks them. Cargo rebuilds
-//! files from another compiler, flags or features.
+//! Packages of the workspace are excluded, so each run compiles and checks them. cargo compiles
+//! files of another compiler, or with other flags or features, again.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::cache::{fingerprint, folder};
 use crate::vm::process;
 use crate::vm::tree::Tree;
 
-/// Files with crates, versions, profiles and flags, which determine the compiled output.
+/// Files that determine the compiled output: crates, versions, profiles and flags.
 const RECIPE: [&str; 5] = [
     ".cargo/config.toml",
     "Cargo.lock",
@@ -26,8 +26,10 @@ const RECIPE: [&str; 5] = [
 
 const NOTES: &str = ".fingerprint";
 
-/// Folders of compiled output. Fingerprints are last, so that cargo finds none of an incomplete
-/// file if extraction stops halfway.
+/// Folders of compiled output.
+///
+/// Fingerprints are last in the archive, so that cargo ignores an archive that was extracted only
+/// partly.
 const FOLDERS: [&str; 3] = ["build", "deps", NOTES];
 
 const DEPTH: usize = 4;
@@ -67,9 +69,9 @@ fn archive(tree: &Tree) -> Result<PathBuf> {
     recipe.push(process::output(Command::new("rustc").arg("-vV"))?);
     let mut nightly = Command::new("rustup");
     nightly.args(["run", "nightly", "rustc", "-vV"]);
-    // Without nightly Rust, none of its output exists.
+    // Without nightly Rust, the cache has no output of it.
     recipe.push(process::output(&mut nightly).unwrap_or_default());
-    // Cargo rebuilds a crate whose sources have moved.
+    // cargo compiles a crate again if the path of its sources has changed.
     let home = ["CARGO_HOME", "HOME"].map(|name| std::env::var(name).unwrap_or_default());
     recipe.extend(home);
     let recipe: Vec<&str> = recipe.iter().map(String::as_str).collect();
@@ -89,14 +91,15 @@ fn take(archive: &Path, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes the archive under a temporary name, then replaces earlier ones. Prints nothing: the last
-/// line of CI is the total of the tests.
+/// Writes the archive under a temporary name, then replaces earlier ones.
+///
+/// Nothing is printed, because the last line of CI output must be the test total.
 fn keep(archive: &Path, tree: &Tree) -> Result<()> {
     let dir = archive.parent().context("the archive is in a folder")?;
     fs::create_dir_all(dir)?;
     let partial = tempfile::NamedTempFile::new_in(dir)?;
     let mut tar = Command::new("tar");
-    // The format stores times in nanoseconds, which cargo compares.
+    // The POSIX format stores times in nanoseconds, which cargo compares.
     tar.args(["--format=posix", "-C"])
         .arg(tree.build())
         .arg("-cf");
@@ -143,7 +146,7 @@ fn own_names(workspace: &Path) -> Result<HashSet<String>> {
     Ok(names)
 }
 
-/// Files and folders of dependencies, relative to cargo's output.
+/// Returns the files and folders of dependencies, relative to cargo's output folder.
 fn others(output: &Path, own: &HashSet<String>) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let places = places(output, DEPTH);
@@ -164,7 +167,7 @@ fn others(output: &Path, own: &HashSet<String>) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Folders that contain cargo's output of one profile.
+/// Returns the folders with cargo's output of one profile.
 fn places(folder: &Path, depth: usize) -> Vec<PathBuf> {
     if folder.join(NOTES).exists() {
         return vec![folder.to_owned()];
@@ -179,13 +182,13 @@ fn places(folder: &Path, depth: usize) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Crate in a name such as `libserde_json-0123456789abcdef.rlib`, or package in
+/// Returns the crate in a name such as `libserde_json-0123456789abcdef.rlib`, or the package in
 /// `serde-json-0123456789abcdef`.
 fn crate_of(file: &str) -> Option<String> {
     let stem = file.split('.').next()?;
     let (name, hash) = stem.rsplit_once('-')?;
     let is_hash = hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-    // Only libraries have an extension.
+    // Names of libraries have the prefix "lib"; of all files, only libraries have an extension.
     let library = file.ends_with("lib") || file.ends_with(".rmeta") || file.ends_with(".so");
     let name = if library {
         name.strip_prefix("lib").unwrap_or(name)

@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: libFuzzer runs on parsers and state machines.
 //!
-//! The programs are in `fuzz/`, their targets in `tests/fuzzed`. Skipped without nightly Rust or
-//! cargo-fuzz.
+//! The programs are in `fuzz/`, the tested functions in `tests/fuzzed`. Without nightly Rust or
+//! cargo-fuzz, the command is skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const CARGO_FUZZ: Tool = Tool {
     busy: &[],
 };
 
-/// Output folder for programs and found inputs, kept between runs.
+/// Folder of programs and found inputs, which is kept between runs.
 const OUTPUT: &str = "build/fuzz";
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz");
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     compile_fast: bool,
 }
 
-/// Runs each target, also after a failure.
+/// Runs all targets, even after a failure.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let targets = targets()?;
     let targets: Vec<String> = match &args.target {
@@ -47,11 +47,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(one) => bail!("there is no target {one}: there are {}", targets.join(", ")),
     };
     let Some(cargo_fuzz) = tool() else {
-        // Format of nextest for a skipped test.
+        // nextest reports skipped tests in this format.
         println!("SKIP [        ] fuzz: nightly Rust or cargo-fuzz cannot be installed here");
         return Ok(ExitCode::SUCCESS);
     };
-    // rustup selects the nightly cargo that the tool calls.
+    // rustup selects the nightly cargo, which cargo-fuzz calls.
     let build = format!(
         "run nightly {} build --fuzz-dir {SOURCES} --target-dir {OUTPUT}",
         cargo_fuzz.display()
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     let mut failed = Vec::new();
-    // Two at a time: the time limit is wall-clock time.
+    // Two targets run at a time, because the time limit is wall-clock time.
     for pair in targets.chunks(2) {
         println!("\n==> {}, {} s", pair.join(" and "), args.seconds);
         let results = thread::scope(|scope| {

@@ -1,7 +1,8 @@
 //! `cargo xtask miri`: tests under Miri, an interpreter that detects undefined behaviour.
 //!
-//! Covers unsafe code and parsers of peer input. Miri is some hundred times slower and supports few
-//! system calls, so each crate has a list of tests. Skipped without nightly Rust.
+//! The tests cover unsafe code and parsers of peer input. Miri is hundreds of times slower and
+//! supports few system calls, so each crate has a list of tests. Without nightly Rust, the command
+//! is skipped.
 
 use std::process::ExitCode;
 
@@ -12,13 +13,13 @@ use crate::test::step::Step;
 
 const OUTPUT: &str = "build/miri";
 
-/// Cases of each property test; without Miri, hundreds are tried.
+/// Number of cases of each property test; hundreds without Miri.
 const CASES: &str = "2";
 
 struct Part {
     package: &'static str,
     programs: &'static str,
-    /// Name prefixes of tests, and `--skip` for tests that take too long.
+    /// Name prefixes of tests to run, or `--skip` with tests that take too long.
     tests: &'static str,
 }
 
@@ -26,30 +27,30 @@ const PARTS: [Part; 3] = [
     Part {
         package: "cairn-rdma",
         programs: "--lib",
-        // Other tests wait, use system calls or start processes.
+        // The other tests wait, use system calls or start processes.
         tests: "address:: entropy:: loopback:: memory:: partition:: work::",
     },
     Part {
         package: "cairn-roce-proto",
         programs: "--lib --test arbitrary",
-        // Hundreds of peers, and checksums of every bit.
+        // The skipped tests simulate hundreds of peers, or compute checksums for every bit.
         tests: "--skip a_flood --skip of_many_networks --skip a_claimed_address --skip debts_and_debtors \
                 --skip proven_addresses --skip the_longest_ago --skip qp::congestion:: --skip wire::icrc::tests::a",
     },
     Part {
         package: "nvme-proto",
         programs: "--lib",
-        // The skipped tests try every length at every place, every code, and thousands of choices:
-        // too much for Miri.
+        // The skipped tests try every length at every offset, every code, or thousands of
+        // combinations.
         tests: "--skip any_window_shows --skip field_keeps_every_bit \
                 --skip the_choice_is_always",
     },
 ];
 
-/// Runs each part, also after a failure.
+/// Runs all parts, even after a failure.
 pub(crate) fn run() -> Result<ExitCode> {
     if !nightly::has_components(&["miri", "rust-src"]) {
-        // Format of nextest for a skipped test.
+        // nextest reports skipped tests in this format.
         println!("SKIP [        ] miri: nightly Rust or Miri cannot be installed here");
         return Ok(ExitCode::SUCCESS);
     }
@@ -74,7 +75,8 @@ fn examine(part: &Part) -> Result<bool> {
     );
     let outcome = Step::program("miri", "rustup", &arguments)
         .with_env("PROPTEST_CASES", CASES)
-        // Isolation is off: recorded inputs are files, and random numbers come from the system.
+        // Isolation is off, because recorded inputs are files, and random numbers come from the
+        // system.
         .with_env("MIRIFLAGS", "-Zmiri-disable-isolation")
         .run("")?;
     Ok(outcome.success)

@@ -1,6 +1,5 @@
-//! `cargo xtask msrv`: check with the oldest Rust promised in Cargo.toml.
-//!
-//! Libraries, programs and examples are checked.
+//! `cargo xtask msrv`: check of libraries, programs and examples with the minimum Rust version of
+//! Cargo.toml.
 
 use std::process::{Command, ExitCode};
 
@@ -9,15 +8,16 @@ use anyhow::{Context, Result};
 use crate::cache::succeeds;
 use crate::test::step::Step;
 
-/// Separate output folder, to keep the default compiler's output.
+/// Separate output folder, which preserves the default compiler's output.
 const OUTPUT: &str = "build/msrv";
 
-/// Installs the promised Rust if missing and checks the workspace. Tests are excluded: developers
-/// use the newest Rust.
+/// Installs the minimum Rust version if missing, and checks the workspace.
+///
+/// Tests are excluded, because developers use the newest Rust.
 pub(crate) fn run() -> Result<ExitCode> {
     let version = promised()?;
     if !has(&version) && !install(&version) {
-        // Format of nextest for a skipped test.
+        // nextest reports skipped tests in this format.
         println!("SKIP [        ] msrv: rustup cannot install Rust {version} here");
         return Ok(ExitCode::SUCCESS);
     }
@@ -32,7 +32,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     })
 }
 
-/// `rust-version` of the workspace with a patch level, as rustup names tool chains.
+/// Returns `rust-version` of the workspace with a patch level, as in names of rustup toolchains.
 fn promised() -> Result<String> {
     let version = env!("CARGO_PKG_RUST_VERSION");
     match version.split('.').count() {

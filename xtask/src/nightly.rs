@@ -1,21 +1,20 @@
-//! Nightly Rust, installed by rustup, for tasks that stable Rust does not support.
+//! Nightly Rust, installed by rustup.
 
 use std::process::Command;
 
 use crate::cache::succeeds;
 
-/// Installs nightly Rust if it is missing, and returns whether it is available.
+/// Returns true if nightly Rust is available. It is installed if missing.
 pub(crate) fn is_there() -> bool {
     has("rustc")
         || (install(["toolchain", "install", "nightly", "--profile", "minimal"]) && has("rustc"))
 }
 
-/// Installs these components of nightly Rust if they are missing, and returns whether all are
-/// available. A component is a program or a folder of sources.
+/// Returns true if these components of nightly Rust are available. Missing ones are installed.
 pub(crate) fn has_components(components: &[&str]) -> bool {
     is_there()
         && components.iter().all(|component| {
-            // Succeeds for an installed component without contacting the server.
+            // This succeeds for an installed component without contacting the server.
             install(["component", "add", "--toolchain", "nightly", component])
         })
 }

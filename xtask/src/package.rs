@@ -1,8 +1,8 @@
-//! Packages: .deb, .rpm, tar.gz and OCI image archive, built from one file tree.
+//! `cargo xtask package`: .deb, .rpm, tar.gz and OCI image archive from one file tree.
 //!
 //! Order, owner and time of files are fixed, so the same sources and tools give the same bytes.
-//! Without cargo-generate-rpm there is no .rpm; without Debian 11's glibc the packages require this
-//! machine's.
+//! Without cargo-generate-rpm there is no .rpm. Without the glibc of Debian 11, the packages
+//! require the glibc of this machine.
 
 mod assets;
 mod deb;
@@ -20,7 +20,7 @@ use anyhow::{Context, Result, ensure};
 
 use stage::Staged;
 
-/// Compression program of `tar`, without a timestamp.
+/// Compression option of `tar`, without a timestamp.
 const GZIP: &str = "--use-compress-program=gzip -n";
 
 /// Command-line arguments.
@@ -57,7 +57,7 @@ struct About {
     architecture: &'static str,
     /// Time of the last commit in seconds since 1970.
     time: String,
-    /// Oldest glibc that the programs support.
+    /// Minimum glibc version of the programs.
     glibc: String,
 }
 
@@ -134,7 +134,7 @@ fn do_it(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Output of a command without the last newline.
+/// Runs a command. Returns its output without the last newline.
 fn said(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", output.status);

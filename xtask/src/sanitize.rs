@@ -1,5 +1,5 @@
 //! `cargo xtask sanitize`: tests with ThreadSanitizer (data races) or AddressSanitizer
-//! (out-of-bounds accesses). Skipped without nightly Rust.
+//! (out-of-bounds accesses). Without nightly Rust, the command is skipped.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -10,7 +10,7 @@ use crate::cache::succeeds;
 use crate::nightly;
 use crate::test::step::Step;
 
-/// Explicit platform: without one, procedural macros would be sanitized too.
+/// Explicit target platform, without which procedural macros would be sanitised too.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 const ENGINE: &str = concat!(
@@ -49,13 +49,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let name = args.sanitizer.name();
     if !nightly::has_components(components) {
-        // Format of nextest for a skipped test.
+        // nextest reports skipped tests in this format.
         println!("SKIP [        ] sanitize {name}: nightly Rust cannot be installed here");
         return Ok(ExitCode::SUCCESS);
     }
     let clean = match args.sanitizer {
         Sanitizer::Thread => threads()?,
-        // Runs the second even if the first fails.
+        // The second call runs even if the first one fails.
         Sanitizer::Address => addresses()? & engine()?,
     };
     if clean {
@@ -81,17 +81,19 @@ impl Sanitizer {
         );
         Step::program("sanitize", "rustup", &arguments)
             .with_env("RUSTFLAGS", &format!("-Zsanitizer={name}"))
-            // Sufficient for the line numbers of a report, in half the compile time.
+            // Line tables suffice for reports, and halve the compile time.
             .with_env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
             .with_env("CARGO_INCREMENTAL", "0")
     }
 }
 
-/// Tests threads. The standard library is recompiled, because the sanitizer cannot see
-/// synchronization in the precompiled one.
+/// Tests threads.
+///
+/// The standard library is compiled with the sanitizer, which would not detect synchronisation in
+/// the precompiled one.
 fn threads() -> Result<bool> {
     let tests = "test -Zbuild-std -p cairn-threads --lib";
-    // The tests run once, so optimization would cost more time than it saves.
+    // The tests run once, so optimising would take longer than it saves.
     let quickly =
         OPTIMISED.map(|package| format!("--config=profile.dev.package.{package}.opt-level=0"));
     let step = Sanitizer::Thread
@@ -100,13 +102,15 @@ fn threads() -> Result<bool> {
     Ok(step.run("")?.success)
 }
 
-/// Tests memory regions and verbs that need no device.
+/// Tests memory regions, and verbs functions that need no device.
 fn addresses() -> Result<bool> {
     let tests = "test -p cairn-rdma -p cairn-verbs --lib";
     Ok(Sanitizer::Address.cargo(tests).run("")?.success)
 }
 
-/// Tests the engine, loaded by fio. fio is not sanitized, so the runtime library is preloaded.
+/// Tests the engine in fio.
+///
+/// fio is not sanitised, so the sanitizer's runtime library is preloaded.
 fn engine() -> Result<bool> {
     let Some(library) = preloaded() else {
         println!("SKIP [        ] sanitize address: gcc has no libasan here, or fio is missing");
@@ -118,8 +122,8 @@ fn engine() -> Result<bool> {
     if !built.success {
         return Ok(false);
     }
-    // The whole workspace, whose ordinary tests share the compiled output. The excluded test loads
-    // the engine without fio.
+    // The whole workspace is built, which shares compiled output with ordinary tests. The skipped
+    // test loads the engine without fio.
     let tests = Step::cargo(
         "sanitize",
         "test --workspace --test jobs --locked -- --skip a_program_that_is_no_such_fio",
@@ -133,7 +137,7 @@ fn engine() -> Result<bool> {
     Ok(outcome.success)
 }
 
-/// gcc's runtime library of the sanitizer; Rust links its own only into programs.
+/// Returns gcc's runtime library of the sanitizer, because Rust links its own only into programs.
 fn preloaded() -> Option<String> {
     if !succeeds(Command::new("fio").arg("--version")) {
         return None;

@@ -1,7 +1,7 @@
 //! `cargo xtask soak`: random fault injection for a given time.
 //!
-//! Runs the rounds of `tests/tests/soak`, the test of many connects, and the simulation with more
-//! seeds.
+//! The command runs the rounds of `tests/tests/soak`, the test of many connects, and the simulation
+//! with more seeds.
 
 use std::process::ExitCode;
 
@@ -11,9 +11,9 @@ use crate::stops;
 use crate::test::step::Step;
 
 const SIMULATED: &str = "10000";
-/// Number of connects, which exceeds the number of controller IDs.
+/// Number of connects, more than there are controller IDs.
 const CONNECTS: &str = "70000";
-/// Time limit in seconds for runs limited by number of rounds.
+/// Time limit in seconds if only the number of rounds is limited.
 const A_YEAR: u64 = 365 * 24 * 60 * 60;
 
 /// Command-line arguments.
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     short: bool,
 }
 
-/// Runs all steps, also after a failure.
+/// Runs all steps, even after a failure.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let seconds = (args.hours * 60 + args.minutes) * 60 + args.seconds;
     let seconds = match (seconds, args.rounds) {
@@ -63,8 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn steps(args: &Args, seconds: u64) -> Result<Vec<Step>> {
-    // Built for the workspace instead of a package, so that dependencies have the features of other
-    // tests.
+    // The whole workspace is built, so that dependencies have the features of other tests.
     let soak = |name, test: &str| {
         let arguments = format!(
             "test --workspace --test soak --locked -- --ignored --exact --nocapture {test}"

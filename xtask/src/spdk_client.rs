@@ -1,4 +1,4 @@
-//! SPDK's own client (rpc.py and spdkcli) in a fixed version, from the Python package registry.
+//! Client of SPDK (rpc.py and spdkcli) in a fixed version, from the Python package registry.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::cache;
 
-/// Registry files with name, version and SHA-256, which pip checks. SPDK's spdkcli imports the
-/// other packages.
+/// Files of the registry: name, version, and SHA-256, which pip checks. spdkcli imports the other
+/// two packages.
 const WHEELS: [(&str, &str, &str); 3] = [
     (
         "spdk",
@@ -28,7 +28,7 @@ const WHEELS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Path of the client in a folder with SPDK's package.
+/// Path of the client within SPDK's package.
 pub(crate) const CLIENT: &str = "spdk/rpc/client.py";
 
 pub(crate) const PROGRAMS: [(&str, &str); 2] = [("python3", "python3"), ("pip3", "python3-pip")];
@@ -41,8 +41,8 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the folder for `PYTHONPATH`, downloading it on first use. The error is one line with the
-/// packages to install.
+/// Returns the folder for `PYTHONPATH`, downloaded on first use. The error names the packages to
+/// install in one line.
 pub(crate) fn fetch() -> Result<PathBuf> {
     let folder = cache::folder()?.join(format!("tools/spdk-client-{}", versions()));
     if folder.join(CLIENT).is_file() {
@@ -56,7 +56,7 @@ pub(crate) fn fetch() -> Result<PathBuf> {
     fs::create_dir_all(parent)
         .with_context(|| format!("cannot make the folder {}", parent.display()))?;
     eprintln!("fetching SPDK's client into {}", folder.display());
-    // Renamed when complete, so that parallel downloads do not conflict.
+    // The complete folder is renamed, so that parallel downloads do not conflict.
     let temporary = tempfile::tempdir_in(parent).context("cannot make a folder in the cache")?;
     let unpacked = temporary.path().join("unpacked");
     download(temporary.path())?;
@@ -72,7 +72,7 @@ pub(crate) fn fetch() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Name of the client's folder: the versions of all its files.
+/// Returns the suffix of the folder: the versions of all files.
 fn versions() -> String {
     WHEELS.map(|(_, version, _)| version).join("-")
 }
@@ -112,7 +112,7 @@ fn download(into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Last error line in pip's output.
+/// Returns the last error line in pip's output.
 fn error_of(said: &str) -> &str {
     let mut errors = said.lines().rev().filter(|line| line.starts_with("ERROR"));
     errors.next().unwrap_or("pip does not say why")

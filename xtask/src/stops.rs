@@ -1,11 +1,9 @@
 //! `cargo xtask stops`: tests under SIGSTOP and SIGCONT, to find those that pass only on a fast
 //! machine.
 //!
-//! Each test's process is stopped for 60 ms and continued for 20 ms until it ends. cargo and
-//! nextest start tests through this program as their runner ([`run_stopped`]).
-//!
-//! `cargo xtask soak --stops` stops random processes of a tree instead, for milliseconds or for
-//! longer than the keep alive timeout.
+//! Each test process is stopped for 60 ms and continued for 20 ms until it ends. cargo and nextest
+//! start tests through this program as their runner ([`run_stopped`]). `cargo xtask soak --stops`
+//! instead stops random processes of a tree, for milliseconds or for longer than KATO.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,11 +16,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::test::step::Step;
 
-/// Stop and run times of a test's process. A reactor treats a gap of more than 50 ms as a stop.
+/// Stop and run times of a test process. A reactor handles a gap of more than 50 ms as a stop.
 const STOPPED: Duration = Duration::from_millis(60);
 const RUNNING: Duration = Duration::from_millis(20);
 
-/// Maximum of short stops, and of the rare long ones, which exceed a KATO of one second.
+/// Maximum length of short stops, and of the rare long ones, which exceed a KATO of one second.
 const SHORT_STOP_MS: u64 = 250;
 const LONG_STOP_MS: u64 = 3000;
 /// Number of long stops among 256.
@@ -64,9 +62,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Adds this program to the step as the runner of its tests.
+/// Makes this program the runner of the step's tests.
 pub(crate) fn with_runner(step: Step, options: &str) -> Result<Step> {
-    // Variable with the runner that cargo and nextest use on this platform.
+    // cargo and nextest read the runner from this variable.
     let variable = format!(
         "CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER",
         std::env::consts::ARCH.to_uppercase()
@@ -106,7 +104,7 @@ fn stop_steadily(child: &mut Child) -> Result<ExitStatus> {
     }
 }
 
-/// Stops one random process of the child's tree at a time.
+/// Stops one random process of the child's tree at a time, until the child ends.
 fn stop_at_random(child: &mut Child) -> Result<ExitStatus> {
     let mut random = fastrand::Rng::new();
     loop {

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: checks required for every change.
 //!
-//! Each step is a program with an exit code, and runs even after a failure. Scenarios of the
+//! Each step is a program with an exit code. All steps run, even after a failure. Scenarios of the
 //! virtual machine run in parallel.
 
 mod failures;
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     times.save();
     let skipped = skips.report(&done, extent)?;
     print_table(&done, skipped.recorded, started.elapsed());
-    // `.ci/run` repeats these lines at its end.
+    // `.ci/run` repeats these lines at the end of its output.
     for skip in &skipped.untested {
         println!("not tested here: {skip}");
     }

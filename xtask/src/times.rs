@@ -1,13 +1,13 @@
-//! Durations of earlier steps and scenarios, for estimates of the remaining time.
+//! Durations of earlier steps and scenarios, which estimate the remaining time.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Assumed duration of a step that has not run yet, in seconds.
+/// Assumed duration in seconds of a step that never ran.
 const UNKNOWN_S: f32 = 60.0;
 
-/// Durations on a machine with two cores and a fresh clone.
+/// Durations in seconds on a machine with two cores and a fresh clone.
 const FRESH_S: [(&str, f32); 2] = [("tests", 540.0), ("real kernel", 600.0)];
 
 /// Durations in seconds by name, stored in cargo's output folder.
@@ -23,7 +23,7 @@ fn read(path: &Path) -> BTreeMap<String, f32> {
 }
 
 impl Times {
-    /// Reads the durations of earlier runs. All are unknown if the file is missing.
+    /// Reads the durations of earlier runs. A missing file is empty.
     pub(crate) fn open(path: PathBuf) -> Self {
         Self {
             known: read(&path),
@@ -54,7 +54,7 @@ impl Times {
     }
 }
 
-/// Formats the remaining time, for example "about 7 min left".
+/// Formats the remaining time, as in "about 7 min left".
 pub(crate) fn left(left: Duration) -> String {
     match left.as_secs() {
         0..60 => "less than a minute left".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// Crates for programs only: command lines, reports and signals.
+/// Crates that only programs may use: command lines, reports and signals.
 const OF_PROGRAMS: [&str; 5] = [
     "clap",
     "hdrhistogram",
@@ -11,7 +11,7 @@ const OF_PROGRAMS: [&str; 5] = [
     "tokio",
 ];
 
-/// Names of all crates that a package is built from.
+/// Returns the names of all crates that a package is built from.
 fn crates_of(package: &str) -> Vec<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--edges", "normal", "--prefix", "none"])
@@ -63,7 +63,7 @@ fn the_protocol_stands_alone() {
     }
 }
 
-/// Commands name a block device instead of raw NSIDs unless a program enables the feature "raw".
+/// The feature "raw" permits commands with a raw NSID; without it, commands name a block device.
 #[test]
 fn no_program_sends_bare_commands() {
     for program in ["cairn-initiator-cli", "cairn-fio", "cairn-bench"] {

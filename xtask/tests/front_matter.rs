@@ -1,4 +1,4 @@
-//! References of the README and of the documents exist.
+//! References in the README and the documents must exist.
 
 use std::path::Path;
 

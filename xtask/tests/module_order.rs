@@ -1,7 +1,7 @@
-//! Module dependencies in each crate are acyclic.
+//! Module dependencies of each crate must be acyclic.
 //!
-//! docs/architecture.md lists an order in which each module uses only earlier ones; this test
-//! compares it with the sources.
+//! docs/architecture.md lists the modules in an order in which each uses only earlier ones; this
+//! test compares it with the sources.
 
 mod common;
 
@@ -10,12 +10,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const ARCHITECTURE: &str = include_str!("../../docs/architecture.md");
-/// Heading of the table.
+/// Heading above the table of modules.
 const SECTION: &str = "## The order of modules";
 
-/// Pairs that use each other, with the reason.
+/// Folder and two modules that use each other.
 const EXCEPTIONS: [(&str, &str, &str); 2] = [
-    // A job is set by keys, and each key sets part of a job.
+    // A job is set by keys, and each key sets a part of a job.
     ("initiator/bench/src", "job", "keys"),
     // The trait `Device` opens endpoints, and an endpoint keeps its device open.
     ("rdma/verbs/src", "device", "endpoint"),
@@ -25,7 +25,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Crates with the module order in the page.
+/// Returns the crates with their documented module order.
 fn documented() -> Vec<(String, Vec<String>)> {
     let (_, section) = ARCHITECTURE.split_once(SECTION).expect("the section");
     let section = section.split("\n## ").next().unwrap();
@@ -40,7 +40,7 @@ fn documented() -> Vec<(String, Vec<String>)> {
         .collect()
 }
 
-/// Source without comments and without its test module.
+/// Returns the source without comments and its test module.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let lines = text.lines().map(|line| line.split("//").next().unwrap());
@@ -52,7 +52,7 @@ fn word(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// Names in the folder of the row that `super::` reaches from a file at this depth.
+/// Returns the names that `super::` reaches in the crate's folder, from a file at this depth.
 fn names_after_super(code: &str, depth: usize, is_root_of_folder: bool) -> BTreeSet<String> {
     let ups = if is_root_of_folder { depth } else { depth + 1 };
     let mut names = names_after(code, &"super::".repeat(ups));
@@ -60,11 +60,11 @@ fn names_after_super(code: &str, depth: usize, is_root_of_folder: bool) -> BTree
     names
 }
 
-/// Names after a path, including groups.
+/// Returns the names after a path, including those in groups.
 fn names_after(code: &str, path: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (at, _) in code.match_indices(path) {
-        // The end of a longer path.
+        // This match is the end of a longer path.
         if code[..at].ends_with("::") {
             continue;
         }
@@ -92,7 +92,7 @@ fn names_after(code: &str, path: &str) -> BTreeSet<String> {
     names
 }
 
-/// Path of a folder's modules: `crate::server::` for `target/src/server`.
+/// Returns the path of a folder's modules, such as `crate::server::` for `target/src/server`.
 fn path_in_crate(folder: &Path) -> String {
     let names = folder.components().map(|name| name.as_os_str().to_str());
     let below = names.skip_while(|name| *name != Some("src")).skip(1);
@@ -100,7 +100,7 @@ fn path_in_crate(folder: &Path) -> String {
     format!("crate::{}", below.collect::<String>())
 }
 
-/// Dependencies of each module within the folder.
+/// Returns the modules within the folder that each module uses.
 fn uses(folder: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let path = path_in_crate(folder);

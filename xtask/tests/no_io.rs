@@ -1,6 +1,6 @@
-//! nvme-proto, nvme-auth and cairn-roce-proto need neither `std` nor an operating system.
+//! nvme-proto, nvme-auth and cairn-roce-proto must need neither `std` nor an operating system.
 //!
-//! The test needs no installed target without `std`; see `no-std-proof`.
+//! The test requires no installed target without `std`; see `no-std-proof`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -55,11 +55,11 @@ fn links_without_std_and_calls_nothing_outside() {
     );
 }
 
-/// Builds the static library. Compilation succeeds only without `std`.
+/// Builds the static library, which compiles only without `std`.
 fn build_proof() -> PathBuf {
     let ours = Path::new(env!("CARGO_MANIFEST_DIR"));
     let proof = ours.join("no-std-proof");
-    // The locked versions are already downloaded, so the build needs no network.
+    // The locked versions are already downloaded, so the build requires no network.
     std::fs::copy(ours.join("../Cargo.lock"), proof.join("Cargo.lock")).expect("a lock file");
     let target_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-std-proof");
     let output = Command::new(env!("CARGO"))
@@ -84,7 +84,7 @@ struct Symbol {
     defined: bool,
 }
 
-/// Symbol tables of an archive. `nm` would read the embedded bitcode instead.
+/// Returns the symbols of an archive. nm would read the embedded bitcode instead.
 fn symbols(archive: &Path) -> Vec<Symbol> {
     let output = Command::new("readelf")
         .args(["--symbols", "--wide"])
@@ -102,7 +102,7 @@ fn symbols(archive: &Path) -> Vec<Symbol> {
         .collect()
 }
 
-/// Parses number, value, size, type, binding, visibility, section and name.
+/// Parses a line of number, value, size, type, binding, visibility, section and name.
 fn symbol(line: &str) -> Option<Symbol> {
     let mut words = line.split_whitespace();
     words.next()?.strip_suffix(':')?.parse::<u32>().ok()?;

@@ -1,5 +1,6 @@
-//! Packages install, run, and are removed completely. The programs are a debug build, which does
-//! not affect the packaging.
+//! Packages must install, run, and be removed completely.
+//!
+//! The programs are a debug build, which does not affect the packaging.
 
 #[path = "common/packages.rs"]
 mod packages;
@@ -11,10 +12,9 @@ use std::time::{Duration, Instant};
 
 use packages::{files, has, named, run, text, unpack_image, workspace};
 
-/// Builds the packages into a folder.
 fn make(out: &Path) {
-    // A test is among the targets, so that cargo selects the dependency features of the tests and
-    // reuses compiled dependencies.
+    // The build includes a test, so that dependencies have the features of the tests and are
+    // reused.
     let build = [
         "build",
         "-q",
@@ -70,12 +70,12 @@ fn packages_have_what_they_promise_and_go_without_a_trace() {
     installs(&main, &folder.path().join("root"));
 }
 
-/// Checks that this user may call chroot; the error is the reason why not.
+/// Checks that this user may call chroot. The error is the reason why not.
 fn may_chroot() -> Result<(), String> {
     observed(Command::new("chroot").args(["/", "true"]))
 }
 
-/// Runs a command; the error has its status and the first line of stderr that names an error.
+/// Runs a command. The error has its exit status and the first error line of stderr.
 fn observed(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(|error| error.to_string())?;
     if output.status.success() {
@@ -130,7 +130,7 @@ fn installs(deb: &Path, root: &Path) {
     fs::copy(deb, root.join("cairn.deb")).unwrap();
     let chroot = |args: &[&str]| run(Command::new("chroot").arg(root).args(args));
     let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--yes"];
-    // Required packages are in the root, which has no lists: apt downloads nothing.
+    // Required packages are in the root, and apt has no package lists, so nothing is downloaded.
     chroot(&[&apt[..], &["install", "/cairn.deb"]].concat());
     fs::remove_file(root.join("cairn.deb")).unwrap();
     for program in ["cairn-target", "cairn-initiator"] {
@@ -152,7 +152,7 @@ fn installs(deb: &Path, root: &Path) {
     let installed = fs::read_to_string(root.join("etc/passwd")).unwrap();
     assert!(installed.contains("\ncairn:"), "{installed}");
     can_be_changed(root, &config);
-    // The folder exists as systemd creates it for the unit, and contains an audit log.
+    // systemd creates this folder for the unit. It contains an audit log.
     let logs = root.join("var/log/cairn");
     fs::create_dir(&logs).unwrap();
     fs::write(logs.join("audit.log"), "{}\n").unwrap();
@@ -182,12 +182,13 @@ fn installs(deb: &Path, root: &Path) {
     );
 }
 
-/// Checks that a target of the package's user can change a configuration file of root through the control socket.
+/// Checks that a target with the package's user can change a configuration file through the control
+/// socket.
 fn can_be_changed(root: &Path, config: &Path) {
     let text = "[control]\nsocket = \"/run/cairn/target.sock\"\n[[subsystem]]\n\
                 nqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n";
     fs::write(config, text).unwrap();
-    // The folder exists as systemd creates it for the unit.
+    // systemd creates this folder for the unit.
     let folder = ["install", "-d", "-o", "cairn", "-g", "cairn", "/run/cairn"];
     run(Command::new("chroot").arg(root).args(folder));
     let script = "mount -t proc proc \"$0/proc\" && exec chroot --userspec=cairn:cairn \"$0\" \
@@ -238,7 +239,8 @@ fn a_purge_removes_each_folder_that_the_unit_has_systemd_make_but_keeps_its_data
         for name in values.flat_map(str::split_whitespace) {
             let folder = format!("{above}/{name}");
             let is_removed = removed.split_whitespace().any(|word| word == folder);
-            // The folder may contain the administrator's data, so it is removed only if empty.
+            // The state folder may contain the administrator's data, so only an empty one is
+            // removed.
             let is_state = key == "StateDirectory=";
             assert_eq!(is_removed, !is_state, "{key}{name}: {folder}");
             let is_emptied = script.contains(&format!("rmdir {folder}"));
@@ -259,7 +261,7 @@ fn the_unit_allows_the_system_calls_of_the_program() {
         .filter(|calls| !calls.starts_with(['~', '@']))
         .flat_map(str::split_whitespace)
         .collect();
-    // Calls of @resources and @privileged, which the unit excludes.
+    // These calls belong to @resources and @privileged, which the unit excludes as groups.
     for call in ["setpriority", "sched_setaffinity", "prlimit64", "fchown"] {
         assert!(allowed.contains(&call), "{call} is not among {allowed:?}");
     }
@@ -277,7 +279,7 @@ fn the_unit_is_rated_safe() {
     run(analyze.arg(unit));
 }
 
-/// A release of Debian from which a clean root can be made.
+/// Debian release from which a clean root can be created.
 struct Release {
     name: String,
     /// Files of apt sources; empty for mmdebstrap's default mirror.
@@ -285,8 +287,8 @@ struct Release {
 }
 
 impl Release {
-    /// Returns Debian stable, or this machine's release from its mirrors: the first whose packages mmdebstrap finds. The
-    /// error has the reason for each.
+    /// Returns the first release whose packages mmdebstrap finds: Debian stable, or this machine's
+    /// release from its mirrors. The error has the reason for each.
     fn choose() -> Result<Self, String> {
         let stable = Self {
             name: "stable".to_owned(),
@@ -305,7 +307,7 @@ impl Release {
         Err(reasons.join("; "))
     }
 
-    /// Release of this machine, with its own mirrors.
+    /// Returns the release of this machine, with its mirrors.
     fn of_machine() -> Option<Self> {
         let about = fs::read_to_string("/etc/os-release").unwrap_or_default();
         let mut lines = about.lines();
@@ -324,7 +326,7 @@ impl Release {
         })
     }
 
-    /// Command without its last arguments: the path of the root, and `sources`.
+    /// Returns the command without its last arguments: the path of the root, and `sources`.
     fn mmdebstrap(&self) -> Command {
         let mut command = Command::new("mmdebstrap");
         command.args([

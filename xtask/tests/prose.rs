@@ -1,12 +1,10 @@
-//! Sentence shapes that make a reader stop, counted in comments and pages per 10,000 words.
+//! Number of hard-to-read sentence shapes in comments and pages, per 10,000 words.
 //!
-//! Well-written Rust projects have 6 to 11 of these shapes in 10,000 words. The bounds below hold
-//! the tree at its present count, and are lowered with each rewrite until they reach the goals: 12
-//! for the tree, 30 for each file, 150,000 words. The count is a thermometer: a sentence that has
-//! none of the shapes and still needs two readings is wrong.
+//! Well-written Rust projects have 6 to 11. The maxima below hold the present count, and are
+//! lowered with each rewrite until they reach the goals: 12 for the tree, 30 for each file, 150,000
+//! words. A sentence without these shapes may still be hard to read.
 //!
-//! `cargo nextest run -p xtask --test prose --no-capture` prints the count of each shape and the
-//! worst files.
+//! `cargo nextest run -p xtask --test prose --no-capture` prints the counts and the worst files.
 
 mod common;
 
@@ -17,16 +15,16 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Maximum shapes per 10,000 words of the tree. The goal is 12.
+/// Maximum number of shapes per 10,000 words of the tree. The goal is 12.
 const TREE_MAX: f64 = 4.0;
-/// Maximum shapes per 10,000 words of one file. A file of few words may have one shape.
+/// Maximum number of shapes per 10,000 words of a file. A short file may have one shape.
 const FILE_MAX: f64 = 30.0;
-/// Maximum number of files past [`FILE_MAX`]. Fewer are better.
+/// Maximum number of files above [`FILE_MAX`].
 const FILES_MAX: usize = 6;
-/// Maximum words of comments and pages. The goal is 150,000.
+/// Maximum number of words in comments and pages. The goal is 150,000.
 const WORDS_MAX: usize = 208_000;
 
-/// Paragraph or list item.
+/// Paragraph or list item, with its first line number.
 struct Block {
     line: usize,
     text: String,
@@ -35,18 +33,18 @@ struct Block {
 struct Shape {
     name: &'static str,
     pattern: Regex,
-    /// Contexts that make the match harmless.
+    /// Contexts in which a match is harmless.
     exceptions: &'static [Exception],
 }
 
 enum Exception {
-    /// Text before the match.
+    /// The match follows this text.
     After(&'static str),
-    /// Begin of the match.
+    /// The match begins with this text.
     Begins(&'static str),
-    /// The match is followed by this text.
+    /// This text follows the match.
     Before(&'static str),
-    /// The sentence is a question that this verb follows.
+    /// This verb follows the match in a question.
     Question,
 }
 
@@ -98,11 +96,13 @@ static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new("`[^`]*`").unwrap());
 static LINK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\[([^\]]*)\]\([^)]*\)").unwrap());
 static LIST_ITEM: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^\s*([-*+]|\d+\.)\s|^\s*\|").unwrap());
-/// Code in a comment, which is not read.
+/// Comments that contain code, which are ignored.
 static COMMENTED_CODE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^(TODO|cargo|fn |let |use |assert|#\[)").unwrap());
 
-/// Name of the first shape in the sentence. `is_rust` also counts fragments that depend on code.
+/// Returns the name of the first shape in the sentence.
+///
+/// If `is_rust` is true, fragments that depend on code count too.
 fn shape_of(sentence: &str, is_rust: bool) -> Option<&'static str> {
     let has_shape = |shape: &Shape| {
         shape.pattern.find_iter(sentence).any(|found| {
@@ -127,7 +127,7 @@ fn shape_of(sentence: &str, is_rust: bool) -> Option<&'static str> {
         .or(is_orphan.then_some("fragment without its noun"))
 }
 
-/// Splits at punctuation followed by white space and a capital letter or markup.
+/// Splits text at punctuation followed by white space and a capital letter or markup.
 fn sentences(text: &str) -> Vec<&str> {
     let mut all = Vec::new();
     let mut begin = 0;
@@ -145,7 +145,8 @@ fn sentences(text: &str) -> Vec<&str> {
     all
 }
 
-/// Comments of a Rust file: runs of lines of one kind, divided by empty comment lines.
+/// Returns the comments of a Rust file: consecutive lines of one kind, divided at empty comment
+/// lines.
 fn comments(source: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut last_kind = None;
@@ -172,7 +173,7 @@ fn comments(source: &str) -> Vec<Block> {
     blocks
 }
 
-/// Paragraphs, list items and table rows of a page.
+/// Returns the paragraphs, list items and table rows of a page.
 fn paragraphs(page: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let (mut fenced, mut is_open) = (false, false);

@@ -1,7 +1,7 @@
-//! Tests that pages name exist: packages, test programs and filters.
+//! Tests named by pages must exist: packages, test programs and filters.
 //!
-//! A filter of a test is checked as nextest does, as a part of `module::function`. The modules and
-//! functions are read from the sources, so nothing is built.
+//! A filter must match a part of `module::function`, as in nextest. Modules and functions are read
+//! from the sources, so nothing is built.
 
 #[path = "common/mod.rs"]
 mod sources;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use regex::Regex;
 
-/// References in the pages; fewer mean that this test reads them wrongly.
+/// Minimum number of references in the pages. Fewer mean that this test misses some.
 const SEEN_MIN: usize = 200;
 
 fn root() -> PathBuf {
@@ -23,7 +23,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Folders of the packages by name.
+/// Returns the folders of the packages by name.
 fn packages() -> BTreeMap<String, PathBuf> {
     let name = Regex::new(r#"(?m)^name = "([^"]+)""#).unwrap();
     let manifests = sources::files_below(&root(), "Cargo.toml").into_iter();
@@ -36,7 +36,7 @@ fn packages() -> BTreeMap<String, PathBuf> {
         .collect()
 }
 
-/// Sources of tests: module path and text of each file.
+/// Module path and text of each source file.
 type Files = Vec<(String, String)>;
 
 /// Reads files, whose module paths begin below `base`.
@@ -51,7 +51,7 @@ fn load(paths: &[PathBuf], base: &Path) -> Files {
     paths.iter().map(load).collect()
 }
 
-/// Sources of a package's library, whose suites are also run by its test programs.
+/// Returns the sources of a package's library, whose suites test programs also run.
 fn library(package: &Path) -> Files {
     let folder = package.join("src");
     match folder.is_dir() {
@@ -60,7 +60,7 @@ fn library(package: &Path) -> Files {
     }
 }
 
-/// Sources of a test program; none if there is no such program.
+/// Returns the sources of a test program, or nothing if it does not exist.
 fn program(package: &Path, name: &str) -> Files {
     let tests = package.join("tests");
     let (folder, file) = (tests.join(name), tests.join(format!("{name}.rs")));
@@ -74,7 +74,7 @@ fn program(package: &Path, name: &str) -> Files {
     files
 }
 
-/// Names of a package's test programs.
+/// Returns the names of a package's test programs.
 fn programs(package: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(package.join("tests")).into_iter().flatten();
     let paths = entries.map(|entry| entry.unwrap().path().with_extension(""));
@@ -83,7 +83,7 @@ fn programs(package: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// Checks whether a text defines a function, a module or a macro's test whose name ends with
+/// Returns true if a text defines a function, a module or a macro's test whose name ends with
 /// `part`.
 fn defines(text: &str, part: &str) -> bool {
     text.match_indices(part).any(|(at, _)| {
@@ -95,7 +95,7 @@ fn defines(text: &str, part: &str) -> bool {
     })
 }
 
-/// Checks whether a filter of nextest selects a test of a file.
+/// Returns true if a filter of nextest selects a test of a file.
 fn selects(filter: &str, (module, text): &(String, String)) -> bool {
     if module.contains(filter) {
         return true;
@@ -105,7 +105,7 @@ fn selects(filter: &str, (module, text): &(String, String)) -> bool {
     modules.split("::").all(is_inside) && defines(text, name)
 }
 
-/// Packages, test programs and filters of a reference.
+/// Packages, test programs and filters named by a page.
 #[derive(Default)]
 struct Reference {
     packages: Vec<String>,
@@ -135,7 +135,7 @@ impl Reference {
         reference
     }
 
-    /// First error.
+    /// Checks the reference, and returns the first error.
     fn check(&self, packages: &BTreeMap<String, PathBuf>) -> Result<(), String> {
         let mut files = Files::new();
         for package in &self.packages {
@@ -161,11 +161,12 @@ impl Reference {
     }
 }
 
-/// Test references in a page: commands in code, and cells with a test program of `cairn-tests`.
+/// Returns the test references in a page: commands in code, and cells with a test program of
+/// `cairn-tests`.
 fn references(text: &str, programs: &BTreeSet<String>) -> Vec<String> {
     let environment = Regex::new(r"^(\w+=\S*(\([^)]*\)\S*)? )+").unwrap();
     let mut found = Vec::new();
-    // Whole lines are commands of code blocks; between backticks is code.
+    // Both whole lines (commands of code blocks) and text between backticks may be code.
     let code = text
         .lines()
         .flat_map(|line| line.split('`').skip(1).step_by(2));
@@ -185,7 +186,7 @@ fn references(text: &str, programs: &BTreeSet<String>) -> Vec<String> {
         } else if let Some((program, _)) = span.split_once(' ')
             && is_code
             && programs.contains(program)
-            // Ceph's own command has the name of a program.
+            // `ceph` is a test program and also a command of Ceph.
             && !text.contains("ceph osd")
         {
             found.push(format!("--test {span}"));

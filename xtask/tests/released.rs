@@ -1,5 +1,7 @@
-//! Released packages run on supported systems: with Debian 11's glibc, in a container, and after
-//! unpacking by rpm. They are built once for all tests.
+//! Released packages must run on supported systems: with Debian 11's glibc, in a container, and
+//! after unpacking by rpm.
+//!
+//! They are built once for all tests.
 
 #[path = "common/packages.rs"]
 mod packages;
@@ -11,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 
 use packages::{files, has, named, run, text, unpack_image, workspace};
 
-/// Oldest glibc that the programs may require, from Debian 11.
+/// Latest glibc version that the programs may require, from Debian 11.
 const OLDEST_GLIBC: [u32; 2] = [2, 31];
 
 #[test]
@@ -38,7 +40,7 @@ fn packages_run_where_they_say() {
     image_serves(&named(&out, "", ".oci.tar"), &tree, folder.path());
 }
 
-/// Runs the archive's programs in a root with only that release's libraries.
+/// Runs the archive's programs in a root with only Debian 11's libraries.
 fn runs_on_debian_11(said: &str, archive: &Path, folder: &Path) {
     let line = said
         .lines()
@@ -100,7 +102,7 @@ fn rpm_has_the_same_files(package: &Path, tree: &Path, folder: &Path) {
     }
 }
 
-/// Container that is stopped on drop.
+/// Running container, which is stopped on drop.
 struct Container(Child);
 
 impl Drop for Container {
@@ -118,7 +120,7 @@ fn name_of_container() -> String {
     format!("cairn-{}", std::process::id())
 }
 
-/// Checks that the image under runc, with a read-only root, serves a host outside.
+/// Checks that the image serves a host outside its container, under runc with a read-only root.
 fn image_serves(image: &Path, tree: &Path, folder: &Path) {
     if !has("runc") {
         return cairn_skips::skip("packages: runc is not there");
@@ -127,7 +129,7 @@ fn image_serves(image: &Path, tree: &Path, folder: &Path) {
     let (root, entrypoint, _) = unpack_image(image, &bundle);
     fs::rename(root, bundle.join("rootfs")).unwrap();
     run(Command::new("runc").arg("spec").current_dir(&bundle));
-    // Address derived from the process, so that parallel tests differ.
+    // Addresses depend on the process ID, so that parallel tests differ.
     let id = std::process::id();
     let address = |last: u32| format!("127.{}.{}.{last}", 64 + id / 256 % 64, id % 256);
     let (target, host) = (address(1), address(2));

@@ -1,6 +1,6 @@
-//! References of docs/walk.md and docs/roce/walk.md to files and functions exist.
+//! References of docs/walk.md and docs/roce/walk.md to files and functions must exist.
 //!
-//! Each walk along the I/O path goes forward: it never returns to an earlier file.
+//! A walk along the I/O path never returns to an earlier file.
 
 use std::fs;
 use std::path::Path;
@@ -13,12 +13,11 @@ const ROOMS: [&str; 8] = [
     "mod", "receive", "plan", "buffers", "fetch", "disk", "respond", "sent",
 ];
 
-/// Words in backticks.
 fn code_words(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// File and functions of each step in a section.
+/// Returns file and functions of each step in a section.
 fn steps(section: &str) -> Vec<(&'static str, Vec<&'static str>)> {
     let (_, text) = WALK.split_once(section).expect("the section");
     let text = text.split("\n## ").next().unwrap();
@@ -61,7 +60,7 @@ fn each_walk_goes_forward_and_its_functions_exist() {
 #[test]
 fn every_name_on_the_page_exists() {
     let (mut files, mut names) = (Vec::new(), Vec::new());
-    // Diagrams are between fences.
+    // Text between fences is a diagram.
     for text in WALK.split("```").step_by(2) {
         for word in code_words(text) {
             match word.ends_with(".rs") || word.contains('/') {

@@ -1,7 +1,7 @@
 //! Words to avoid in pages, help texts, log lines, errors and comments.
 //!
 //! CONTRIBUTING.md has the rules, and docs/architecture.md a glossary of preferred words. Text in
-//! backticks or double quotes is a name or quotation and is ignored.
+//! backticks or double quotes is ignored.
 
 mod common;
 
@@ -43,7 +43,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Words to avoid in this text, matched as whole words in any case.
+/// Returns the words to avoid in a text, matched as whole words in any case.
 fn found(text: &str) -> Vec<(&'static str, &'static str)> {
     let text = text.to_lowercase();
     let boundary = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != '_');
@@ -58,7 +58,7 @@ fn found(text: &str) -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
-/// Lines of a page without backticks and fences.
+/// Returns the numbered lines of a page without fenced blocks and text in backticks.
 fn prose(page: &str) -> Vec<(usize, String)> {
     let mut fenced = false;
     let mut lines = Vec::new();
@@ -73,7 +73,8 @@ fn prose(page: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// Text printed by programs: string literals, and doc comments used as help by clap.
+/// Returns the numbered lines of text printed by programs: string literals, and doc comments that
+/// clap prints as help.
 fn printed(source: &str) -> Vec<(usize, String)> {
     let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let has_help = source.contains("clap::");
@@ -86,7 +87,7 @@ fn printed(source: &str) -> Vec<(usize, String)> {
                 lines.push((at + 1, help.to_owned()));
             }
         } else if !trimmed.starts_with("//") {
-            // A backslash at the end continues the literal on the next line.
+            // A backslash at the end of a line continues the literal.
             let begins = usize::from(!is_open);
             let inside: Vec<&str> = line.split('"').skip(begins).step_by(2).collect();
             let quotes = line.matches('"').count();
@@ -97,11 +98,11 @@ fn printed(source: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// Comments, including those after code, without quoted text.
+/// Returns the numbered comments, including those after code, without quoted text.
 fn comments(source: &str) -> Vec<(usize, String)> {
     let comment = |line: &str| {
         let ends = line.match_indices("//").map(|(at, _)| at);
-        // A comment starts after an even number of quotes, outside literals.
+        // Before a comment, the number of quotes is even.
         let outside = |at: &usize| line[..*at].matches('"').count().is_multiple_of(2);
         let text = line[ends.into_iter().find(outside)?..].to_owned();
         let unquoted: Vec<&str> = text.split(['`', '"']).step_by(2).collect();
@@ -113,7 +114,7 @@ fn comments(source: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// Pages below a folder except decisions, which are records of their time.
+/// Returns the pages below a folder, except decisions, which are records of their time.
 fn pages(folder: &Path) -> Vec<PathBuf> {
     let mut all = common::files_below(folder, ".md");
     all.retain(|page| !page.starts_with(folder.join("decisions")));
@@ -126,7 +127,7 @@ fn check(files: &[PathBuf], lines: impl Fn(&str) -> Vec<(usize, String)>) {
         let text = fs::read_to_string(file).unwrap();
         let name = file.strip_prefix(root()).unwrap().display().to_string();
         for (at, line) in lines(&text) {
-            // Key of systemd units.
+            // `Wants=` is a key of systemd units.
             let line = line.replace("Wants=", "");
             for (word, instead) in found(&line) {
                 wrong.push(format!("{name}:{at}: \"{word}\": {instead}"));
@@ -164,7 +165,7 @@ fn programs_print_plain_english() {
 #[test]
 fn comments_are_in_plain_english() {
     let mut files = common::rust_files(&root());
-    // This file has the list.
+    // This file contains the words themselves.
     files.retain(|file| !file.ends_with("xtask/tests/words.rs"));
     assert!(files.len() > 400, "only {} files are found", files.len());
     check(&files, comments);

@@ -1,11 +1,9 @@
-//! Proof that the protocol crates have no I/O: a static library of these crates, their
+//! Proof that the protocol crates perform no I/O: a static library of these crates, their
 //! dependencies, `core` and `alloc`.
 //!
 //! The library does not compile if a crate uses `std`, which has its own panic handler. Undefined
-//! symbols of the archive are all possible calls to an operating system; `tests/no_io.rs` checks
-//! them.
-//!
-//! The only unsafe code is the required allocator, which always fails.
+//! symbols of the archive are the only possible calls to an operating system; `tests/no_io.rs`
+//! checks them. The only unsafe code is the required allocator, which always fails.
 
 #![no_std]
 

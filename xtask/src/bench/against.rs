@@ -1,6 +1,6 @@
 //! `cargo xtask bench against DIR`: comparison with another build of Cairn.
 //!
-//! The builds alternate on this machine, each with a separate target and host.
+//! The builds are measured alternately on this machine, each with its own target and host.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -19,7 +19,7 @@ const GROUP: &str = "this build and the other";
 
 const RATIO: &str = "of the other";
 
-/// Outstanding commands on many queue pairs.
+/// Total number of outstanding commands on many queue pairs.
 const SPREAD_DEPTH: &str = "128";
 
 /// Command-line arguments.
@@ -42,7 +42,7 @@ pub(super) struct Args {
     no_build: bool,
 }
 
-/// Sample of a row: name, and I/Os per second.
+/// Name of a row, and its I/Os per second.
 type Rate = (String, f64);
 
 #[derive(Deserialize)]
@@ -137,7 +137,6 @@ fn metrics(ours: f64, theirs: f64) -> Vec<Metric> {
     ]
 }
 
-/// Measures 4 KiB random reads on many queue pairs.
 fn many_queue_pairs(stage: &Stage) -> Result<Vec<Rate>> {
     let file = stage.folder.join("scale.json");
     let mut scale = Command::new(stage.programs.join("cairn-scale"));

@@ -1,14 +1,14 @@
-//! Cell of the matrix: providers, backend and workload of a measurement.
+//! Cell of the benchmark matrix: provider, backend and workload.
 
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Result, bail, ensure};
 
-/// Commands that fit in a queue of 128 entries; one entry stays empty (NVMe Base 2.0, 3.3.1.2.1).
+/// Maximum queue depth. A queue of 128 entries holds 127 commands (NVMe Base 2.0, 3.3.1.2.1).
 const DEPTH_MAX: u32 = 127;
 
-/// Maximum of queue pairs, each with a thread of the host.
+/// Maximum number of queue pairs. The host has a thread for each.
 const QUEUE_PAIRS_MAX: u32 = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) struct Cell {
     pub(super) backend: Backend,
     pub(super) workload: Workload,
     pub(super) size: Size,
-    /// Outstanding commands on each queue pair.
+    /// Number of outstanding commands on each queue pair.
     pub(super) depth: Depth,
     pub(super) queue_pairs: QueuePairs,
 }
@@ -35,7 +35,7 @@ impl Cell {
         }
     }
 
-    /// Words by which `--only` selects the cell.
+    /// Returns the words by which `--only` selects the cell.
     pub(super) fn words(&self) -> [String; 6] {
         [
             self.provider.to_string(),
@@ -48,7 +48,7 @@ impl Cell {
     }
 }
 
-/// Declares an enum that is parsed and printed as words.
+/// Declares an enum whose variants are parsed and printed as words.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident, $what:literal: $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)*) => {
         $(#[$doc])*
@@ -77,31 +77,30 @@ macro_rules! words {
 words! {
     /// Transport of the data.
     Provider, "provider":
-    /// RoCE in user space over the loopback interface, with two processes.
+    /// User-space RoCE over the loopback interface, between two processes.
     Soft = "soft",
-    /// Loopback provider in one process, without network and packets.
+    /// Loopback provider in one process, without network or packets.
     Loopback = "loopback",
-    /// RDMA device, with two processes.
+    /// RDMA device, between two processes.
     Verbs = "verbs",
 }
 
 words! {
-    /// Disk exported by the target.
+    /// Disk type exported by the target.
     Backend, "backend":
-    /// Null disk: reads return zeroes.
+    /// Disk whose reads return zeroes.
     Null = "null",
-    /// Memory disk.
     Mem = "mem",
-    /// File, accessed by io_uring and direct I/O.
+    /// File accessed by io_uring with direct I/O.
     File = "file",
 }
 
 words! {
-    /// Workload of the host.
+    /// I/O pattern of the host.
     Workload, "workload":
     RandRead = "randread",
     RandWrite = "randwrite",
-    /// Seven reads for every three writes.
+    /// 70 % reads and 30 % writes.
     Mixed = "mixed",
 }
 
@@ -114,13 +113,11 @@ impl Workload {
         }
     }
 
-    /// True if the workload writes to the disk.
     pub(super) fn writes(self) -> bool {
         self != Self::RandRead
     }
 }
 
-/// Bytes of each command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size(pub(super) u32);
 
@@ -155,7 +152,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// Declares a number within a range, printed with a word.
+/// Declares a number with a maximum, printed after a word.
 macro_rules! counts {
     ($(#[$doc:meta])* $name:ident, $word:literal, $what:literal, $max:expr) => {
         $(#[$doc])*
@@ -187,12 +184,11 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Outstanding commands on each queue pair.
     Depth, "qd", "queue depth", DEPTH_MAX
 }
 
 counts! {
-    /// Queue pairs, each with a thread of the host.
+    /// Number of queue pairs. The host has a thread for each.
     QueuePairs, "qp", "number of queue pairs", QUEUE_PAIRS_MAX
 }
 

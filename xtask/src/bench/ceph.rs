@@ -1,6 +1,7 @@
-//! `cargo xtask bench ceph`: the Ceph image backend compared with fio's rbd engine.
+//! `cargo xtask bench ceph`: comparison of the Ceph image backend with fio's rbd engine.
 //!
-//! Both alternate on one image of a cluster with one monitor and one OSD on this machine.
+//! Both are measured alternately on one image of a cluster with one monitor and one OSD on this
+//! machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -115,7 +116,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     };
     let folder = programs::results().join(&run);
     create_dir(&folder)?;
-    // Outside the results folder, because socket paths must be short.
+    // The cluster has a temporary folder, because paths of its sockets must be short.
     let scratch = Scratch::new()?;
     let stage = Stage::new(&scratch.0, programs, args.seconds)?;
     let results = measure(args, &rows, &stage, &run)?;
@@ -135,7 +136,7 @@ fn require_fio() -> Result<()> {
     bail!("this fio has no rbd engine: Debian's has one");
 }
 
-/// Measures all rows with both programs in rounds. The starting program alternates.
+/// Measures all rows with both programs in rounds. The first program alternates.
 fn measure(args: &Args, rows: &[Row], stage: &Stage, run: &str) -> Result<Results> {
     let machine = Machine::here(Path::new(programs::WORKSPACE));
     let mut results = Results::begin(run, machine);
@@ -185,12 +186,13 @@ impl Sample {
     }
 }
 
-/// Processor time of all children that have ended.
+/// Returns the processor time of all child processes that have ended.
 fn cpu_of_children() -> Result<Duration> {
-    /// Unit of these counters, independent of the kernel's timer.
+    /// Unit of cutime and cstime in /proc.
     const TICK: Duration = Duration::from_millis(10);
     let stat = fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
-    // proc_pid_stat(5): the name is field 2, in parentheses; cutime and cstime are 16 and 17.
+    // The name, field 2, is in parentheses; cutime and cstime are fields 16 and 17
+    // (proc_pid_stat(5)).
     let (_, fields) = stat
         .rsplit_once(')')
         .context("no name in /proc/self/stat")?;
@@ -229,7 +231,8 @@ impl Stage {
         cluster.image(IMAGE, &format!("{IMAGE_MIB}M"))?;
         let conf = folder.join("client.conf");
         let text = fs::read_to_string(cluster.conf())?;
-        // fio sets neither option. A cache would acknowledge writes that no OSD has received.
+        // A librbd cache would acknowledge writes that no OSD has received. fio sets neither
+        // option.
         let client = "[client]\nrbd cache = false\nrbd disable zero copy writes = true\n";
         fs::write(&conf, format!("{text}{client}"))?;
         let stage = Self {
@@ -242,7 +245,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Writes the whole image, since reads of unwritten objects access no disk.
+    /// Writes the whole image, because reads of unwritten objects access no disk.
     fn fill(&self) -> Result<()> {
         let mut fio = self.fio_on_image("write", 1024, 8);
         fio.arg(format!("--size={IMAGE_MIB}m"));
@@ -285,7 +288,6 @@ impl Stage {
     }
 }
 
-/// Temporary folder, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {

@@ -46,7 +46,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Loads results by path, or by name of the run.
 fn load(run: &Path) -> Result<Results> {
     let named = programs::results().join(run);
     Results::load(if !run.exists() && named.exists() {

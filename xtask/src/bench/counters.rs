@@ -1,10 +1,10 @@
-//! Counters of the target's RoCE endpoints, logged when the target ends.
+//! Counters of the target's RoCE endpoints, which the target logs when it ends.
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Counters(Vec<(String, u64)>);
 
 impl Counters {
-    /// Sums the counters of all devices in a target's log.
+    /// Returns the sums over all devices in a target's log.
     pub(super) fn of_log(log: &str) -> Self {
         let lines = log
             .lines()
@@ -23,13 +23,13 @@ impl Counters {
         Self(counters)
     }
 
-    /// Value of a counter. The log omits counters that are 0.
+    /// Returns a counter. The log omits those that are 0.
     pub(super) fn get(&self, name: &str) -> u64 {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map_or(0, |(_, value)| *value)
     }
 
-    /// True without counters, as for RDMA devices.
+    /// Returns true without counters, as for RDMA devices.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CpuTime {
     pub(super) on_cpu: Duration,
-    /// Time runnable but waiting for a processor, which shows other load on the machine.
+    /// Time in which the process waited for a processor, which indicates other load.
     pub(super) waited: Duration,
 }
 
@@ -25,8 +25,8 @@ impl CpuTime {
         tasks.filter_map(of_task).sum()
     }
 
-    /// Parses the first two of three numbers, in nanoseconds: time on the processor and time
-    /// waiting (Documentation/scheduler/sched-stats.rst).
+    /// Parses the first two of three numbers in nanoseconds: time on a processor, and time waiting
+    /// for one (Documentation/scheduler/sched-stats.rst).
     fn parse(schedstat: &str) -> Option<Self> {
         let mut numbers = schedstat.split_whitespace();
         let mut next = || Some(Duration::from_nanos(numbers.next()?.parse().ok()?));
@@ -51,7 +51,6 @@ impl Add for CpuTime {
 impl Sub for CpuTime {
     type Output = Self;
 
-    /// Difference to an earlier time. Threads that ended in between are not counted.
     fn sub(self, earlier: Self) -> Self {
         Self {
             on_cpu: self.on_cpu.saturating_sub(earlier.on_cpu),

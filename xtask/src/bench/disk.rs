@@ -1,5 +1,4 @@
-//! Benchmark of the disk backend without a network, compared with fio's io_uring engine on the same
-//! disk.
+//! Benchmark of the disk backend without a network, and of fio's io_uring engine on the same disk.
 
 use std::process::Command;
 
@@ -14,7 +13,7 @@ use crate::results::Metric;
 
 pub(super) const GROUP: &str = "disk";
 
-/// Bytes of each operation.
+/// Length of each operation in bytes.
 const BYTES: u32 = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +23,7 @@ pub(super) struct DiskRow {
 }
 
 impl DiskRow {
-    /// Reads and writes at three depths.
+    /// Returns rows for reads and writes at three depths.
     pub(super) fn all() -> Vec<Self> {
         let workloads = [Workload::RandRead, Workload::RandWrite];
         let row = |workload| [1, 32, 128].map(|depth| Self { workload, depth });

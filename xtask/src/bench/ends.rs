@@ -1,4 +1,4 @@
-//! Target and host of a measurement, each a process pinned to a core, started anew for each sample.
+//! Target and host processes, pinned to cores and started again for each sample.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -22,32 +22,32 @@ use super::report::Report;
 use super::sample::Sample;
 use crate::vm::tree::create_dir;
 
-/// Maximum time for a target to start listening.
+/// Timeout for a target to start listening.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Size of disks that are not files.
+/// Size of null and memory disks.
 const DISK: &str = "256MiB";
 
 pub(super) struct Stage {
     pub(super) programs: PathBuf,
-    /// Folder for configurations, logs and the exported file.
+    /// Folder of configurations, logs and the exported file.
     pub(super) folder: PathBuf,
     pub(super) addresses: (IpAddr, IpAddr),
     pub(super) neighbour: IpAddr,
     /// Cores of the target's reactor and of the host.
     pub(super) cores: (usize, usize),
     pub(super) seconds: f64,
-    /// Disk for rows without a network, instead of a file in `folder`.
+    /// Disk for the rows without a network; by default a file in `folder`.
     pub(super) own_disk: Option<PathBuf>,
-    /// Counters of a target while its memory disk is filled, excluded from samples.
+    /// Counters caused by filling a memory disk, which are subtracted from samples.
     pub(super) filling: Counters,
 }
 
 impl Stage {
     /// Creates the environment in a new folder.
     ///
-    /// `device` is the address of an RDMA device. Without it, loopback addresses unique to this run
-    /// are used, because user-space RoCE has one UDP port for each address.
+    /// `device` is the address of an RDMA device. Without it, loopback addresses unique to this
+    /// process are used, because user-space RoCE occupies a UDP port of each address.
     pub(super) fn new(
         programs: PathBuf,
         folder: &Path,
@@ -55,7 +55,7 @@ impl Stage {
         seconds: f64,
     ) -> Result<Self> {
         create_dir(folder)?;
-        // The path appears in the target's configuration.
+        // The target's configuration needs an absolute path.
         let folder = folder.canonicalize()?;
         let [.., high, low] = std::process::id().to_be_bytes();
         let own = |last| IpAddr::V4(Ipv4Addr::new(127, high, low, last));
@@ -98,7 +98,6 @@ impl Stage {
         Ok(())
     }
 
-    /// Removes files that are not results.
     pub(super) fn clear(&self) {
         for file in ["disk.img", "target.toml", "target.log"] {
             let _ = fs::remove_file(self.folder.join(file));
@@ -112,7 +111,8 @@ impl Stage {
         self.watched(cell, |_| Ok(()))
     }
 
-    /// Measures one sample of a cell with two processes, while `watch` observes the target.
+    /// Takes one sample with two processes, while `watch` observes the target with the given
+    /// process ID.
     pub(super) fn watched(
         &self,
         cell: &Cell,
@@ -144,7 +144,7 @@ impl Stage {
         })
     }
 
-    /// Measures one sample of a cell while another host on the same core runs `neighbour`.
+    /// Takes one sample while a second host on the same core runs `neighbour`.
     pub(super) fn with_neighbour(&self, cell: &Cell, neighbour: &Cell) -> Result<Report> {
         let target = Target::start(self, cell)?;
         self.fill(cell)?;
@@ -158,8 +158,8 @@ impl Stage {
         Ok(report)
     }
 
-    /// Runs both ends in one process on the host's core; the reactor pins itself to the target's
-    /// core.
+    /// Runs target and host in one process on the host's core. The reactor pins itself to the
+    /// target's core.
     fn measure_in_one_process(&self, cell: &Cell) -> Result<Sample> {
         let program = self.programs.join("cairn-bench-loopback");
         let mut command = programs::pinned(self.cores.1, program);
@@ -195,7 +195,7 @@ impl Stage {
             .collect()
     }
 
-    /// Writes the whole memory disk, since reads of an unwritten one hit one page of zeroes, and
+    /// Writes the whole memory disk: reads of an unwritten one access a single zero page, and
     /// writes wait for page allocation.
     fn fill(&self, cell: &Cell) -> Result<()> {
         let keys = ["--rw=write", "--destroy-data", "--bs=1m", "--iodepth=4"];
@@ -207,7 +207,6 @@ impl Stage {
         programs::report(self.host(cell, self.addresses.1).args(keys))
     }
 
-    /// Host command with this address, without a job.
     fn host(&self, cell: &Cell, address: IpAddr) -> Command {
         let mut command = programs::pinned(self.cores.1, self.programs.join("cairn-initiator"));
         command
@@ -219,7 +218,7 @@ impl Stage {
         command
     }
 
-    /// File exported by a `file` backend, filled so that reads access the disk.
+    /// Returns the path of the exported file, which is filled so that reads access the disk.
     fn disk_image(&self) -> PathBuf {
         self.folder.join("disk.img")
     }
@@ -228,7 +227,6 @@ impl Stage {
         self.own_disk.clone().unwrap_or_else(|| self.disk_image())
     }
 
-    /// Value of `export` in the target's configuration.
     fn export(&self, cell: &Cell) -> String {
         match cell.backend {
             Backend::Null => format!("null:{DISK}"),
@@ -250,7 +248,6 @@ impl Stage {
     }
 }
 
-/// Running target, killed on drop.
 struct Target {
     child: Child,
     log: PathBuf,
@@ -263,7 +260,7 @@ impl Target {
             .with_context(|| format!("cannot write {}", configuration.display()))?;
         let log = stage.folder.join("target.log");
         let errors = fs::File::create(&log)?;
-        // The process is not pinned: the reactor pins itself, and other threads must not use its
+        // The process is not pinned: the reactor pins itself, and other threads must not run on its
         // core.
         let mut child = Command::new(stage.programs.join("cairn-target"))
             .args(["serve", "--config"])
@@ -281,7 +278,7 @@ impl Target {
 
     fn wait_until_ready(&self, stdout: impl std::io::Read + Send + 'static) -> Result<()> {
         let (sender, ready) = channel();
-        // Reads all output, so that the target never blocks on stdout.
+        // This thread reads all output, so that the target never blocks on the pipe.
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if line == "ready" {
@@ -320,7 +317,6 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Normally the target has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

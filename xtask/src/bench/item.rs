@@ -1,4 +1,4 @@
-//! Items of a run: cells of the matrix, and additional measurements.
+//! Items of a run: matrix cells, and additional measurements.
 
 use super::cell::Cell;
 use super::disk::{self, DiskRow};
@@ -20,7 +20,6 @@ impl Item {
         }
     }
 
-    /// Name of the item's row; `all` for the link, which has several rows.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Cell(cell) => cell.name(),
@@ -33,7 +32,7 @@ impl Item {
         format!("{}: {}", self.group(), self.name())
     }
 
-    /// Words by which `--only` selects the item.
+    /// Returns the words by which `--only` selects the item.
     pub(super) fn words(&self) -> Vec<String> {
         match self {
             Self::Cell(cell) => cell.words().into(),

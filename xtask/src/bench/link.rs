@@ -1,4 +1,4 @@
-//! Raw link without storage, to separate network and disk costs.
+//! Benchmark of RDMA operations without storage, to separate costs of network and disk.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ pub(super) const GROUP: &str = "raw link";
 pub(super) fn measure(programs: &Path, seconds: f64) -> Result<Vec<(String, Vec<Metric>)>> {
     let program = programs.join("examples/loopback_speed");
     let output = std::process::Command::new(&program)
-        // The program measures thirteen rows.
+        // The program measures thirteen rows, so each gets a part of the time.
         .arg(format!("{:.2}", seconds / 4.0))
         .stdin(Stdio::null())
         .output()
@@ -30,10 +30,10 @@ pub(super) fn measure(programs: &Path, seconds: f64) -> Result<Vec<(String, Vec<
     Ok(rows)
 }
 
-/// Parses a row.
+/// Parses a row such as `READ 4096 B x 32   345678   1.42   92.6`.
 ///
-/// `READ 4096 B x 32   345678   1.42   92.6` has the rate per second, GB/s, and microseconds for
-/// each operation. `UDP` rows use plain sockets: a capsule one way, 4 KiB back.
+/// The last three columns are operations per second, GB/s, and microseconds for each operation.
+/// `UDP` rows use plain sockets: a capsule in one direction, 4 KiB in the other.
 fn row(line: &str) -> Option<(String, Vec<Metric>)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [

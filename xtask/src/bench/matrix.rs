@@ -40,8 +40,9 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Items in the order of the table rows; only the product of the dimensions given on the
-    /// command line, if any.
+    /// Returns the items in table order.
+    ///
+    /// If dimensions are given on the command line, the items are the product of these.
     pub(super) fn items(&self) -> Result<Vec<Item>> {
         let dimensions = [
             &self.depth,
@@ -66,7 +67,7 @@ impl Choice {
         self.filter(&items)
     }
 
-    /// Product of the given dimensions, with one default value for each other dimension.
+    /// Returns the product of the given dimensions, with one default value for each other one.
     fn block(&self) -> Result<Block> {
         Ok(Block {
             providers: values(&self.provider, &[Provider::Soft])?,
@@ -102,7 +103,7 @@ fn vocabulary(items: &[Item]) -> Vec<String> {
     all
 }
 
-/// Distinct values given for a dimension, or `otherwise` without any.
+/// Parses the distinct values of a dimension, or returns `otherwise` if none is given.
 fn values<T>(given: &[String], otherwise: &[T]) -> Result<Vec<T>>
 where
     T: FromStr<Err = anyhow::Error> + Clone + PartialEq,
@@ -130,7 +131,7 @@ struct Block {
 }
 
 impl Block {
-    /// Block over user-space RoCE with one queue pair.
+    /// Returns a block over user-space RoCE with one queue pair.
     fn soft(backend: Backend, workloads: &[Workload], kib: &[u32], depths: &[u32]) -> Self {
         Self {
             providers: vec![Provider::Soft],
@@ -166,7 +167,7 @@ impl Block {
     }
 }
 
-/// Cells that show the effect of a change.
+/// Returns the few cells that are most sensitive to changes.
 fn quick() -> Vec<Block> {
     vec![
         Block::soft(Backend::Mem, &[RandRead], &[4], &[1, 32, 127]),
@@ -177,7 +178,6 @@ fn quick() -> Vec<Block> {
     ]
 }
 
-/// Cells on the results page.
 fn usual() -> Vec<Block> {
     let no_network = Block {
         providers: vec![Provider::Loopback],

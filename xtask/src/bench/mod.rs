@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: performance of target and host on this machine (docs/performance.md).
 //!
-//! Cells of a matrix are measured in rounds, so that a slowdown of the machine affects all alike.
+//! The cells of a matrix are measured in rounds, so that a slow phase of the machine affects all
+//! alike.
 
 mod against;
 mod beside;
@@ -209,14 +210,14 @@ fn sample(item: &Item, stage: &Stage) -> Result<Vec<(String, Vec<Metric>)>> {
     })
 }
 
-/// Progress bar with the current item and the remaining time; hidden without a terminal.
+/// Returns a progress bar, which is hidden without a terminal.
 fn progress(samples: u64) -> ProgressBar {
     let template = "[{bar:30}] {pos}/{len}, {eta} left  {wide_msg}";
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");
     ProgressBar::new(samples).with_style(style.progress_chars("=> "))
 }
 
-/// Reads the results back and checks that every item has every sample.
+/// Reads the saved results and checks that every item has every sample.
 fn check_complete(folder: &Path, items: &[Item], repeat: u32) -> Result<()> {
     let results = Results::load(folder)?;
     for item in items {
@@ -240,8 +241,7 @@ fn check_complete(folder: &Path, items: &[Item], repeat: u32) -> Result<()> {
     Ok(())
 }
 
-/// Takes one sample of `ours` and one of `theirs`; even rounds begin with `ours`, odd rounds with
-/// `theirs`.
+/// Takes one sample of `ours` and one of `theirs`. The order alternates between rounds.
 fn in_turns<A, B>(
     round: u32,
     ours: impl FnOnce() -> Result<A>,
@@ -256,7 +256,6 @@ fn in_turns<A, B>(
     }
 }
 
-/// Current time as a folder name.
 fn now() -> Result<String> {
     let output = std::process::Command::new("date")
         .args(["-u", "+%Y-%m-%dT%H%M%SZ"])
@@ -265,7 +264,7 @@ fn now() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Validates a name, which must not leave its folder.
+/// Validates a folder name, which must not leave its parent.
 fn name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
     if text.is_empty() || text.starts_with('.') || !text.chars().all(fits) {

@@ -1,4 +1,4 @@
-//! Second host that keeps a target busy while the first one is measured.
+//! Second host, which loads a target while the first one is measured.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -7,18 +7,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-/// Start-up time of the second host before the first one starts.
+/// Delay between the starts of the second and the first host.
 const HEAD_START: Duration = Duration::from_secs(2);
 
-/// Start-up time of the first host in addition to its job, in seconds.
+/// Time in seconds that the first host needs in addition to its job.
 const START_OF_THE_FIRST_S: f64 = 4.0;
 
-/// Running time in seconds that covers a job of `seconds`.
+/// Returns the run time in seconds of a second host during a job of `seconds`.
 pub(super) fn covering(seconds: f64) -> f64 {
     HEAD_START.as_secs_f64() + seconds + START_OF_THE_FIRST_S
 }
 
-/// Running second host, killed on drop.
 pub(super) struct Neighbour(Child);
 
 impl Neighbour {
@@ -33,7 +32,7 @@ impl Neighbour {
         Ok(Self(child))
     }
 
-    /// Checks that the host is still running, waits for its end, and returns its output.
+    /// Checks that the host is still running, then waits for its end and returns its output.
     pub(super) fn outlasted(mut self) -> Result<String> {
         let ended = self.0.try_wait()?;
         let mut said = String::new();
@@ -57,7 +56,6 @@ impl Neighbour {
 
 impl Drop for Neighbour {
     fn drop(&mut self) {
-        // Normally the host has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! Measured programs, and their files.
+//! Programs and files of the benchmarks.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -117,11 +117,11 @@ fn output() -> PathBuf {
     workspace.join(folder)
 }
 
-/// Writes the whole exported file, since reads of holes access no disk.
+/// Writes the whole file, because reads of holes access no disk.
 pub(super) fn write_image(path: &Path) -> Result<()> {
     let write = || {
         let mut file = File::create(path)?;
-        // Random data, which a disk cannot compress or deduplicate.
+        // A disk cannot compress or deduplicate random data.
         let mut random = fastrand::Rng::with_seed(0);
         let mut piece = vec![0; 1 << 20];
         for _ in 0..IMAGE_MIB {

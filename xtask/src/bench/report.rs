@@ -1,4 +1,4 @@
-//! Reports in fio's JSON format, as written by all load generators.
+//! Reports in fio's JSON format, which all load generators write.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl Report {
         ensure!(ios > 0.0, "nothing was done");
         ensure!(job.job_runtime > 0.0, "no time has passed");
         let runtime = Duration::from_secs_f64(job.job_runtime / 1e3);
-        // For mixed jobs, the percentiles of the more frequent reads.
+        // Mixed jobs report the percentiles of reads, which are more frequent.
         let percentiles = job.read.clat_ns.percentile.or(job.write.clat_ns.percentile);
         Ok(Self {
             ios,
@@ -86,7 +86,7 @@ impl Report {
 pub(super) mod tests {
     use super::*;
 
-    /// Job of one second with 70 % reads.
+    /// Report of a one-second job with 70 % reads.
     pub(crate) const REPORT: &str = r#"{"jobs": [{"error": 0, "job_runtime": 1000,
         "usr_cpu": 50.0, "sys_cpu": 25.0,
         "read": {"total_ios": 700, "iops": 700.0, "bw_bytes": 2867200, "clat_ns": {"max": 50000,

@@ -1,16 +1,15 @@
-//! File lists of packages in the formats of the packaging tools.
+//! File lists of packages, in the formats of the packaging tools.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-/// Files of a tree, sorted.
 pub(super) struct Assets(Vec<Asset>);
 
 struct Asset {
     from: PathBuf,
-    /// Path relative to the root.
+    /// Path in the installed system, relative to its root.
     to: PathBuf,
 }
 
@@ -21,7 +20,7 @@ impl Assets {
         Ok(Self(assets))
     }
 
-    /// File list for cargo-deb, one line of TOML for each file.
+    /// Returns the file list for cargo-deb: a line of TOML for each file.
     pub(super) fn of_deb(&self) -> String {
         let line = |asset: &Asset| {
             let (from, to) = (asset.from.display(), asset.to.display());

@@ -13,7 +13,7 @@ use crate::cache::{Tool, cached_tool, installed_tool};
 const TOOL: Tool = Tool {
     name: "cargo-deb",
     version: "3.8.0",
-    // Crate for checksums; `xz` compresses.
+    // md-5 computes checksums; `xz` compresses in its own process.
     busy: &["md-5"],
 };
 
@@ -22,7 +22,6 @@ pub(super) struct Package {
     depends: &'static str,
     recommends: &'static str,
     description: &'static str,
-    /// Folder with maintainer scripts.
     scripts: Option<&'static str>,
 }
 
@@ -73,7 +72,7 @@ pub(super) fn write(tree: &Path, package: &Package, about: &About, out: &Path) -
     Ok(file)
 }
 
-/// A separate manifest, because no manifest of the workspace covers all programs.
+/// Returns a manifest for cargo-deb, because no manifest of the workspace covers all programs.
 fn manifest(tree: &Path, package: &Package, about: &About) -> Result<String> {
     let depends = package.depends.replace("GLIBC", &about.glibc);
     let depends = depends.replace("VERSION", &about.version);

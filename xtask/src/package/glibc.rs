@@ -1,5 +1,5 @@
-//! Linking with the glibc of the oldest supported release, so that programs run with it and all
-//! later ones.
+//! Linking with the glibc of the oldest supported release, so that programs run with all later
+//! ones.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -17,7 +17,7 @@ const MIRROR: &str = "http://deb.debian.org/debian";
 
 const PACKAGES: &str = "libc6-dev,libgcc-s1";
 
-/// Debian's library folder below `/lib` and `/usr/lib`.
+/// Name of Debian's library folder below `/lib` and `/usr/lib`.
 const TRIPLET: &str = if cfg!(target_arch = "aarch64") {
     "aarch64-linux-gnu"
 } else {
@@ -33,33 +33,35 @@ const LIBRARIES: [(&str, &str); 5] = [
     ("libm.so", "libm.so.6"),
 ];
 
-/// Builds the programs with that glibc, or with this machine's if unavailable; returns their
-/// folder.
+/// Builds the programs with the old glibc, or with this machine's if that is unavailable. Returns
+/// their folder.
 pub(super) fn build(profile: &str) -> Result<PathBuf> {
     let old = root().and_then(|root| link_folder(&root));
     match &old {
         Ok(folder) => println!("linked with the glibc in {}", folder.display()),
         Err(error) => println!("linked with this machine's glibc: {error:#}"),
     }
-    // Dependencies are shared with other builds, and programs of other builds are preserved.
+    // Compiled dependencies are shared with other builds, but programs have their own folder.
     let built = std::env::current_dir()?.join("build");
     let programs = built.join("package-programs");
-    // Package names would select different features of dependencies for each package.
+    // No package is named, because cargo would select other features of dependencies for it.
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--locked", "--profile", profile]);
     cargo.args(["--bin", "cairn-target", "--bin", "cairn-initiator", "--lib"]);
     cargo.env("CARGO_BUILD_BUILD_DIR", &built);
     cargo.env("CARGO_TARGET_DIR", &programs);
     if let Ok(folder) = &old {
-        // Linker flags would rebuild all dependencies; the wrapper affects only the workspace.
+        // Linker flags would cause all dependencies to be compiled again. The wrapper affects only
+        // workspace crates.
         cargo.env("RUSTC_WORKSPACE_WRAPPER", compiler(&programs, folder)?);
     }
     do_it(&mut cargo)?;
     Ok(programs.join(if profile == "dev" { "debug" } else { profile }))
 }
 
-/// Creates a compiler wrapper that links programs and the fio library with the files in
-/// `libraries`. Build scripts are excluded, because they run here.
+/// Writes a compiler wrapper that links programs and the fio library with the files in `libraries`.
+///
+/// Build scripts are excluded, because they run on this machine.
 fn compiler(folder: &Path, libraries: &Path) -> Result<PathBuf> {
     let libraries = libraries.display();
     let script = format!(
@@ -73,7 +75,7 @@ fn compiler(folder: &Path, libraries: &Path) -> Result<PathBuf> {
     );
     fs::create_dir_all(folder)?;
     let path = folder.join("compile-for-old-glibc");
-    // Renamed, so that a running process keeps the old file.
+    // The new file replaces the old one, so that a running process keeps its own.
     let new = path.with_extension(format!("new-{}", std::process::id()));
     fs::write(&new, script)?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;
@@ -81,7 +83,7 @@ fn compiler(folder: &Path, libraries: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Root folder with the release's libraries, in which programs can run.
+/// Returns a root folder with the release's libraries, in which programs can run.
 fn root() -> Result<PathBuf> {
     let root = cache::folder()?.join(format!("glibc-{RELEASE}"));
     if root.is_dir() {
@@ -89,7 +91,7 @@ fn root() -> Result<PathBuf> {
     }
     let new = root.with_extension(format!("new-{}", std::process::id()));
     let made = extract(&new).and_then(|()| match fs::rename(&new, &root) {
-        // A parallel build has created the folder already; this copy is removed.
+        // Renaming fails if another process has created the folder meanwhile.
         Err(_) if root.is_dir() => Ok(()),
         renamed => Ok(renamed?),
     });
@@ -119,7 +121,8 @@ fn extract(to: &Path) -> Result<()> {
     unpacked
 }
 
-/// Folder with copies of the linker's files, because links in the root refer to absolute paths.
+/// Returns a folder with copies of the linker's files, because links in the root contain absolute
+/// paths.
 fn link_folder(root: &Path) -> Result<PathBuf> {
     let folder = root.join("link");
     if folder.is_dir() {
@@ -146,7 +149,7 @@ fn link_folder(root: &Path) -> Result<PathBuf> {
     let script = format!("GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( {loader} ) )\n");
     fs::write(new.join("libc.so"), script)?;
     if fs::rename(&new, &folder).is_err() {
-        // A parallel build has created the folder already; this copy is removed.
+        // Another process has created the folder meanwhile.
         fs::remove_dir_all(&new)?;
     }
     Ok(folder)

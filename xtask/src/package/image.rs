@@ -29,7 +29,7 @@ pub(super) fn write(staged: &Staged, about: &About, out: &Path) -> Result<PathBu
             "Entrypoint": ["/usr/bin/cairn-target"],
             "Cmd": ["serve", "--config", "/etc/cairn/target.toml"],
             "User": "65532:65532",
-            // The folder of the control socket's folder, for users other than root.
+            // Users other than root have their control socket in a folder below XDG_RUNTIME_DIR.
             "Env": ["PATH=/usr/bin", "XDG_RUNTIME_DIR=/run"],
             "StopSignal": "SIGTERM",
         },
@@ -92,7 +92,8 @@ fn fill(tree: &Path, root: &Path) -> Result<()> {
     for folder in ["etc/cairn", "run/cairn", "tmp"] {
         fs::create_dir_all(root.join(folder))?;
     }
-    // The archive gives all to root, and the target is another user, or one that `--user` names.
+    // All files belong to root, but the target runs as another user, who must write to these
+    // folders.
     for folder in ["run/cairn", "tmp"] {
         fs::set_permissions(root.join(folder), fs::Permissions::from_mode(0o1777))?;
     }

@@ -91,7 +91,7 @@ impl Staged {
     }
 }
 
-/// Oldest glibc with all symbols used by the programs.
+/// Returns the oldest glibc version that has all symbols used by the programs.
 pub(super) fn oldest_glibc(staged: &Staged) -> Result<String> {
     let mut newest = vec![2, 17];
     for name in PROGRAMS {
@@ -141,8 +141,8 @@ fn describe(program: &Path, name: &str, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a program into `folder` of a tree without its symbols, which go to an equal path below
-/// `usr/lib/debug`, where gdb finds them.
+/// Copies a program to `folder` of a tree without its symbols, which go below `usr/lib/debug`,
+/// where gdb finds them.
 fn strip(from: &Path, tree: &Path, folder: &str, debug: &Path) -> Result<()> {
     let name = from.file_name().context("a program has a name")?;
     let to = &tree.join(folder).join(name);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// Classes of shapes and texts. A media query changes the colours, so one file serves both modes.
+/// Style sheet. A media query changes the colours, so one file serves both modes.
 const STYLE: &str = "\
 text{font:14px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#1f2328}
 .bold{font-weight:600}.small{font-size:12px}.dim{fill:#59636e}.on{fill:#fff}
@@ -23,13 +23,13 @@ text{fill:#e6edf3}.dim{fill:#9198a1}
 }
 ";
 
-/// SVG under construction; coordinates grow to the right and down.
+/// SVG under construction. Coordinates grow to the right and down, in pixels.
 pub(super) struct Canvas {
     svg: String,
 }
 
 impl Canvas {
-    /// Creates an empty page. The description is for screen readers.
+    /// Creates an empty page. Screen readers use the description.
     pub(super) fn new(width: u32, height: u32, title: &str, description: &str) -> Self {
         let mut svg = String::new();
         let _ = write!(
@@ -78,7 +78,7 @@ impl Canvas {
         );
     }
 
-    /// Adds a line with an arrow tip at its end.
+    /// Adds a line with one arrow tip.
     pub(super) fn arrow(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
         let _ = writeln!(
             self.svg,
@@ -87,7 +87,7 @@ impl Canvas {
         );
     }
 
-    /// Adds a line with arrow tips at both ends.
+    /// Adds a line with two arrow tips.
     pub(super) fn arrows(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
         let _ = writeln!(
             self.svg,

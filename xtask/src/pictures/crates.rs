@@ -2,12 +2,11 @@
 
 use super::canvas::Canvas;
 
-/// Crate in the picture: package, folder, purpose, column and row.
 struct Node {
     package: &'static str,
     folder: &'static str,
     what: &'static str,
-    /// Horizontal position, in units of half a box.
+    /// Horizontal position in units of half a box.
     column: u32,
     row: u32,
 }
@@ -27,7 +26,7 @@ const fn node(
     }
 }
 
-/// A crate is in a row above its dependencies.
+/// Crates in the picture. Each is in a row above its dependencies.
 const NODES: [Node; 17] = [
     node(
         "cairn-initiator-cli",
@@ -73,7 +72,8 @@ const NODES: [Node; 17] = [
     node("nvme-proto", "nvme-proto", "NVMe without I/O", (0, 5)),
 ];
 
-/// Dependent crate and dependency. Direct dependencies that are also indirect are omitted.
+/// Pairs of a crate and a direct dependency. Direct dependencies that are also indirect are
+/// omitted.
 const EDGES: [(&str, &str); 24] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),
@@ -133,7 +133,7 @@ pub(super) fn draw() -> String {
         let (Some(user), Some(used)) = (find(user), find(used)) else {
             continue;
         };
-        // A line starts on the side towards its end.
+        // A line starts on the side that faces its end.
         let lean = f64::from(used.column) - f64::from(user.column);
         let from = (
             user.x() + WIDTH / 2.0 + lean.clamp(-4.0, 4.0) * 18.0,
@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// Crates without dependents, omitted from the picture.
+    /// Crates without dependents, which the picture omits.
     const ABOVE: [&str; 9] = [
         "cairn-sim",
         "cairn-benches",
@@ -190,7 +190,7 @@ mod tests {
 
     type Uses = BTreeMap<String, BTreeSet<String>>;
 
-    /// Dependencies between crates of the workspace, from cargo.
+    /// Returns the dependencies between workspace crates, from `cargo metadata`.
     fn uses() -> Uses {
         let output = Command::new(env!("CARGO"))
             .args(["metadata", "--no-deps", "--offline", "--format-version=1"])

@@ -1,4 +1,4 @@
-//! Chart of current results compared with other programs.
+//! Chart of current results in relation to other programs.
 
 use super::canvas::Canvas;
 use crate::results::{Results, Row};
@@ -38,10 +38,9 @@ const PANELS: [Panel; 4] = [
 ];
 
 const WIDTH: u32 = 960;
-/// Left end of the bars, and width of a ratio of 1.
+/// Left end of the bars, and width of a ratio of 1, in pixels.
 const LEFT: f64 = 200.0;
 const ONE: f64 = 300.0;
-/// Maximum ratio for range marks.
 const MOST: f64 = 1.65;
 const ROW: f64 = 24.0;
 
@@ -129,7 +128,7 @@ fn draw_panel(canvas: &mut Canvas, panel: &Panel, results: &Results, top: f64) -
     y + 28.0
 }
 
-/// `randread 4k qd32` in words.
+/// Returns the words for a name such as `randread 4k qd32`.
 fn workload(name: &str) -> String {
     name.replace("randread", "random read")
         .replace("randwrite", "random write")

@@ -1,9 +1,9 @@
-//! Comparison of two runs, with the statistical significance of differences.
+//! Comparison of two runs, with the significance of differences.
 //!
-//! Each ratio of medians has a 95 % bootstrap interval, computed exactly: for an odd number n of
-//! draws with replacement from n sorted samples, the median is at most the k-th sample if more than
-//! half of the draws are among the first k. A noise floor widens the interval, because two runs of
-//! one program differ by more than their samples.
+//! Each ratio of medians has a 95 % bootstrap interval, which is computed exactly: for an odd
+//! number n of draws with replacement from n sorted samples, the median is at most the k-th sample
+//! if more than half of the draws are among the first k. A noise floor widens the interval, because
+//! runs of one program differ by more than their samples.
 
 use super::figure::number;
 use super::table::Grid;
@@ -26,9 +26,9 @@ pub(crate) struct Change {
     metric: String,
     before: f64,
     after: f64,
-    /// Ratio of the medians, after divided by before.
+    /// Median after the change divided by the median before.
     pub(crate) ratio: f64,
-    /// 95 % interval of the ratio, including noise between runs.
+    /// 95 % interval of the ratio, widened by the noise between runs.
     pub(crate) bounds: (f64, f64),
     pub(crate) verdict: Verdict,
 }
@@ -120,7 +120,7 @@ impl Change {
     }
 }
 
-/// Ratio; two zeroes have the ratio 1.
+/// Returns the ratio; 1 for two zeroes.
 fn quotient(after: f64, before: f64) -> f64 {
     if after == before { 1.0 } else { after / before }
 }
@@ -136,7 +136,6 @@ fn interval(before: &Metric, after: &Metric) -> (f64, f64) {
     (past_tail(ratios.iter()), past_tail(ratios.iter().rev()))
 }
 
-/// First ratio outside the tail of the distribution.
 fn past_tail<'a>(mut ratios: impl Iterator<Item = &'a (f64, f64)>) -> f64 {
     let mut sum = 0.0;
     let found = ratios.find(|(_, chance)| {
@@ -146,11 +145,11 @@ fn past_tail<'a>(mut ratios: impl Iterator<Item = &'a (f64, f64)>) -> f64 {
     found.expect("chances add up to one").0
 }
 
-/// Samples, each with the probability of being the median of a resample.
+/// Returns each sample with the probability that it is the median of a resample.
 fn medians(metric: &Metric) -> Vec<(f64, f64)> {
     let sorted = metric.sorted();
     let n = sorted.len();
-    // An even number of draws has no middle, so one draw less is used.
+    // An even number of draws has no middle one, so there is one draw less.
     let draws = if n.is_multiple_of(2) { n - 1 } else { n };
     let mut below = 0.0;
     let of_sample = |(at, sample): (usize, f64)| {
@@ -162,7 +161,7 @@ fn medians(metric: &Metric) -> Vec<(f64, f64)> {
     sorted.into_iter().enumerate().map(of_sample).collect()
 }
 
-/// Probability of at least `least` successes in `draws`.
+/// Returns the probability of at least `least` successes in `draws`.
 fn at_least(least: usize, draws: usize, chance: f64) -> f64 {
     let mut ways = 1.0;
     let mut sum = 0.0;
@@ -233,12 +232,11 @@ mod tests {
             let chances = medians(&metric);
             let sum: f64 = chances.iter().map(|(_, chance)| chance).sum();
             assert!((sum - 1.0).abs() < 1e-9, "{chances:?}");
-            // Symmetric for samples in either order.
+            // The distribution is symmetric.
             let (first, last) = (chances[0].1, chances[chances.len() - 1].1);
             assert!((first - last).abs() < 1e-9, "{chances:?}");
         }
-        // Computed by hand: at least two of three draws, each with probability 1/3, succeed with
-        // 7/27.
+        // At least two of three draws with probability 1/3 succeed with probability 7/27.
         assert!((at_least(2, 3, 1.0 / 3.0) - 7.0 / 27.0).abs() < 1e-9);
     }
 

@@ -1,24 +1,24 @@
-//! Metric with its samples.
+//! Metric and its samples.
 
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Better {
-    /// Higher values are better: rates.
+    /// Higher values are better, as for rates.
     Higher,
-    /// Lower values are better: times and costs.
+    /// Lower values are better, as for times and costs.
     Lower,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Metric {
-    /// Name in the column head: `IOPS`, `p99`, ...
+    /// Column head: `IOPS`, `p99`, ...
     pub(crate) name: String,
     /// Unit: `1/s`, `us`, ...; empty for plain numbers.
     pub(crate) unit: String,
     pub(crate) better: Better,
-    /// Samples in order of measurement; never empty.
+    /// Samples in order of measurement. At least one exists.
     pub(crate) samples: Vec<f64>,
 }
 
@@ -39,7 +39,7 @@ impl Metric {
         }
     }
 
-    /// Median sample; the lower one of two for an even number.
+    /// Returns the median, or the lower one of two.
     pub(crate) fn median(&self) -> f64 {
         let sorted = self.sorted();
         sorted[(sorted.len() - 1) / 2]
@@ -60,7 +60,8 @@ impl Metric {
     }
 }
 
-/// Formats a number: whole with groups of three digits, or three significant digits if small.
+/// Formats a number: whole with groups of three digits, or with three significant digits if below
+/// 1000.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
     if size < 1000.0 {

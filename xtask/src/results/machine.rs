@@ -1,4 +1,4 @@
-//! Machine of a measurement.
+//! Properties of the machine of a run.
 
 use std::fs;
 use std::path::Path;
@@ -12,16 +12,15 @@ pub(crate) struct Machine {
     pub(crate) cores: usize,
     pub(crate) memory_mib: u64,
     pub(crate) kernel: String,
-    /// Commit of the source tree; a `+` marks uncommitted changes.
+    /// Commit of the source tree, with a `+` for uncommitted changes.
     pub(crate) commit: String,
-    /// Load average over one minute at the start of the run.
+    /// Load average over one minute, at the start and at the end of the run.
     pub(crate) load_before: f64,
-    /// Load average over one minute at the end of the run.
     pub(crate) load_after: f64,
 }
 
 impl Machine {
-    /// Reads the properties of this machine, and the commit of the source tree at `workspace`.
+    /// Reads the properties of this machine, and the commit of the tree at `workspace`.
     pub(crate) fn here(workspace: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let load = load();
@@ -42,7 +41,6 @@ impl Machine {
         self.load_after = load();
     }
 
-    /// Summary in one line.
     pub(crate) fn summary(&self) -> String {
         format!(
             "{} cores of {}, {} MiB, Linux {}; commit {}; load {:.2} before, {:.2} after",
@@ -57,7 +55,7 @@ impl Machine {
     }
 }
 
-/// Value of the first `name : value` line.
+/// Returns the value of the first `name : value` line.
 fn field(text: &str, name: &str) -> Option<String> {
     let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
     let (_, value) = pairs.find(|(key, _)| key.trim() == name)?;

@@ -1,4 +1,4 @@
-//! Reference values: published results or goals, for comparison with measured ones.
+//! Reference values for results: published results or goals.
 
 use serde::{Deserialize, Serialize};
 
@@ -54,7 +54,7 @@ impl Mark {
         }
     }
 
-    /// Median divided by the upper and the lower end of the range.
+    /// Returns the ratios of the median to both ends of the range.
     pub(super) fn ratio(&self, metric: &Metric) -> String {
         let median = metric.median();
         let (low, high) = (median / self.high, median / self.low);

@@ -1,7 +1,7 @@
 //! Results of a benchmark, saved as JSON, tables and plots, and compared with other runs.
 //!
-//! A [`Row`] describes a workload, a [`Metric`] one quantity with all samples. Rows of a group
-//! share a table.
+//! A [`Row`] is a workload, a [`Metric`] one quantity with all samples. Rows of a group share a
+//! table.
 
 mod comparison;
 mod figure;
@@ -45,7 +45,7 @@ pub(crate) struct Row {
     pub(crate) group: String,
     /// Name of the workload. Group and name identify the row in other runs.
     pub(crate) name: String,
-    /// Metrics; the first is the main one.
+    /// Metrics. The first one is the main metric.
     pub(crate) metrics: Vec<Metric>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mark: Option<Mark>,
@@ -64,7 +64,7 @@ impl Results {
         }
     }
 
-    /// Groups in order of appearance.
+    /// Returns the groups in order of appearance.
     pub(crate) fn groups(&self) -> Vec<&str> {
         let mut groups: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -84,7 +84,6 @@ impl Results {
         rows.find(|row| row.group == group && row.name == name)
     }
 
-    /// Adds samples to an existing row or a new one.
     pub(crate) fn record(&mut self, group: &str, name: &str, sample: Vec<Metric>) {
         let known = self
             .rows
@@ -101,7 +100,7 @@ impl Results {
         }
     }
 
-    /// Reads a document, or the document in a folder.
+    /// Reads a document, given its path or its folder.
     pub(crate) fn load(path: &Path) -> Result<Self> {
         let file = if path.is_dir() {
             path.join(DOCUMENT)

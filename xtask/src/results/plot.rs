@@ -36,7 +36,6 @@ impl Point {
     }
 }
 
-/// Draws curves over a logarithmic x axis, each point with its range.
 pub(crate) fn curves(
     path: &Path,
     title: &str,

@@ -1,6 +1,6 @@
-//! Failures collected from a step's output, to be repeated at the end of the run.
+//! Failures in a step's output, repeated at the end of the run.
 
-/// Maximum of repeated lines for each step.
+/// Maximum number of repeated lines for each step.
 const LINES_MAX: usize = 20;
 
 #[derive(Default)]
@@ -26,8 +26,8 @@ impl Failures {
     }
 }
 
-/// True for a line that reports a failure: of nextest (`FAIL [   0.1s] ...`, `TIMEOUT [...`), of
-/// cargo test, of a scenario (`FAILED: ...` or its row in the table), or of the compiler.
+/// Returns true for a line that reports a failure: of nextest (`FAIL [   0.1s] ...`, `TIMEOUT
+/// [...`), cargo test, a scenario (`FAILED: ...` or its row in the table), or the compiler.
 fn is_failure(line: &str) -> bool {
     let test = ["FAIL [", "TIMEOUT [", "SIGABRT [", "SIGSEGV ["];
     let other = ["FAIL  ", "FAILED: ", "error: ", "error["];

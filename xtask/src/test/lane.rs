@@ -10,7 +10,7 @@ use super::step::{Outcome, Step};
 use crate::times::{self, Times};
 
 pub(super) struct Lane {
-    /// Prefix of output lines if several lanes run.
+    /// Prefix of output lines if there are several lanes.
     pub(super) name: &'static str,
     pub(super) steps: Vec<Step>,
 }
@@ -66,7 +66,7 @@ fn expected<'a>(steps: impl IntoIterator<Item = &'a Step>, times: &Times) -> Dur
     steps.into_iter().map(|step| times.of(step.name)).sum()
 }
 
-/// Records the remaining time of a lane, and returns the longest remaining time of all lanes.
+/// Records the remaining time of a lane, and returns the longest one of all lanes.
 fn time_left(ends: &Mutex<Vec<Instant>>, lane: usize, lane_left: Duration) -> Duration {
     let now = Instant::now();
     let mut ends = ends.lock().expect("a lane does not panic");

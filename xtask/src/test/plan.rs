@@ -7,42 +7,44 @@ use super::skips::Skips;
 use super::step::Step;
 use super::tools::Tools;
 
-/// Variable that turns a missing tshark into a failure, set after installation.
+/// Variable that makes a missing tshark an error; set after its installation.
 const TSHARK_VARIABLE: &str = "CAIRN_TSHARK";
-/// Variable that turns a missing fio into a failure.
+/// Variable that makes a missing fio an error.
 const FIO_VARIABLE: &str = "CAIRN_FIO";
-/// Variable that turns missing FUSE mounts into a failure; only root can mount faulty disks.
+/// Variable that makes failed FUSE mounts an error. Only root can mount faulty disks.
 const FUSE_VARIABLE: &str = "CAIRN_FUSE";
 
 const SPDK_VARIABLE: &str = "SPDK_PYTHON";
 
-/// Variable with the share of the simulations' seeds that a step runs.
+/// Variable that selects the share of the simulations' seeds that a step runs.
 const SEEDS_VARIABLE: &str = "CAIRN_SEEDS_SHARE";
 
-/// Tests with a share of their seeds in each of the two runs. A planted bug is found by a quarter.
+/// Filter for tests whose seeds are divided between two steps.
+///
+/// Tests of planted bugs are excluded, because a quarter of the seeds finds each bug.
 const SEEDED_TESTS: &str = "(binary(simulation) | (package(cairn-roce-proto) & binary(connections))) \
      & not test(planted)";
 
-/// Filter of a quick run, without tests that take more than a few seconds.
+/// Filter of a quick run, which excludes tests of more than a few seconds.
 const LONG_TESTS: &str = "not (binary(simulation) and package(cairn-tests)) \
      and not binary(faults) and not binary(multipath) and not binary(namespaces) \
      and not binary(scale) and not binary(jobs) and not binary(quick)";
 
-/// Tests that run Ceph: end to end, the backend suite, and librbd.
+/// Filter for tests that run Ceph: end to end, backend suite, and librbd.
 ///
-/// The packages are those of the step "tests", so nothing is rebuilt.
+/// The packages equal those of the step "tests", so that nothing is compiled again.
 const CEPH_TESTS: &str = "(package(cairn-tests) & binary(ceph)) | (package(cairn-rbd) & binary(images)) \
      | (package(cairn-disk) & test(an_image_of_ceph))";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// No packages; a few minutes.
+    /// A few minutes, without packages.
     Quick,
-    /// Every unit, property, simulation and end-to-end test, and scenarios of main promises.
+    /// Every unit, property, simulation and end-to-end test, and the main scenarios.
     Main,
-    /// Steps omitted by [`Main`](Self::Main).
+    /// Steps that [`Main`](Self::Main) omits.
     Rest,
-    /// Steps of `Main` and `Rest`.
+    /// Steps of `Main` and of `Rest`.
     All,
 }
 
@@ -69,7 +71,8 @@ pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> R
     }
     let mut scenarios = Vec::new();
     if vm && extent != Extent::Quick {
-        // Runs without cargo, whose lock would wait for builds of the other lane.
+        // The command runs without cargo, whose lock would make it wait for builds of the other
+        // lane.
         let arguments = match extent {
             Extent::Main => "vm --keep-going --beside --main",
             Extent::Rest => "vm --keep-going --beside --others",
@@ -94,7 +97,7 @@ fn quick_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
         Step::cargo("tests, quick", "nextest run --workspace --locked").with_arguments([
             "--filterset",
             LONG_TESTS,
-            // Omits a line for each test excluded by the filter.
+            // Without this option, nextest prints a line for each test excluded by the filter.
             "--status-level",
             "slow",
         ])
@@ -135,20 +138,20 @@ fn main_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
     ]
 }
 
-/// One thread more than cores, because many tests wait for timers.
+/// Returns one more than the number of cores, because many tests wait for timers.
 fn test_threads() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from) + 1
 }
 
 fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
-    // The longest counts take many minutes and are run manually.
+    // The longest count takes many minutes and is run manually.
     let without_the_longest = if tools.nextest {
         ["--filterset", "not test(over_soft_roce_attackers)"]
     } else {
         ["--skip", "over_soft_roce_attackers"]
     };
-    // The workspace is built instead of a package, so that dependencies have the features of the
-    // step "tests" and are not rebuilt.
+    // The whole workspace is built, so that dependencies have the features of the step "tests" and
+    // are not compiled again.
     let (soft, costs, packages) = if tools.nextest {
         (
             "nextest run --workspace --test end_to_end --test bad_peer_loopback \
@@ -168,8 +171,8 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         )
     };
     Ok(vec![
-        // Steps with separate output folders come first: the other lane uses cargo's default folder
-        // meanwhile.
+        // Steps with their own output folders come first, because the other lane uses cargo's
+        // default folder meanwhile.
         own_chore("dependencies", "dependencies")?,
         own_chore("msrv", "msrv")?,
         Step::cargo(
@@ -183,7 +186,6 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         Step::cargo("costs", costs).with_arguments(without_the_longest),
         skips.note(spdk_tests(tools)),
         skips.note(Step::cargo("packages", packages)),
-        // A few rounds of `cargo xtask soak`.
         own_chore("soak, short", "soak --short --seconds 40")?
             .with_env(FUSE_VARIABLE, fuse_demand()),
         // Each target runs for 15 seconds. Full optimization would add minutes of compile time.
@@ -192,7 +194,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         own_chore("miri", "miri")?,
         skips.note(own_chore("sanitize, addr.", "sanitize address")?),
         own_chore("sanitize, thr.", "sanitize thread")?,
-        // Tests the benchmark itself, which checks its own results.
+        // This step tests the benchmark itself, which checks its results.
         own_chore(
             "benchmark",
             "bench --debug --out build/bench/smoke --rw randread,mixed --depth 4 --repeat 1 \
@@ -201,7 +203,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
     ])
 }
 
-/// The simulations with the seeds that the step "tests" leaves out.
+/// Runs the simulations with the seeds that the step "tests" omits.
 fn seeded_tests(tools: &Tools) -> Step {
     const NAME: &str = "more seeds";
     let step = if tools.nextest {
@@ -229,7 +231,7 @@ fn ceph_tests(tools: &Tools) -> Step {
         )
         .with_arguments(["--filterset", CEPH_TESTS]);
     }
-    // Parts of the names of those tests.
+    // cargo test selects tests by parts of their names.
     Step::cargo(
         NAME,
         "test --workspace --lib --test ceph --test images --locked --no-fail-fast -- \
@@ -252,7 +254,7 @@ fn spdk_tests(tools: &Tools) -> Step {
     };
     match &tools.spdk_client {
         Some(folder) => step.with_env(SPDK_VARIABLE, &folder.to_string_lossy()),
-        // Each of these tests records a skip.
+        // Without Ceph, each of these tests records a skip.
         None => step,
     }
 }
@@ -262,7 +264,7 @@ fn own_chore(name: &'static str, arguments: &str) -> Result<Step> {
     Ok(Step::program(name, program, arguments))
 }
 
-/// Value of [`FUSE_VARIABLE`]: required if FUSE is available.
+/// Returns the value of [`FUSE_VARIABLE`]: required if FUSE mounts are possible.
 fn fuse_demand() -> &'static str {
     let root = rustix::process::geteuid().is_root();
     if root && std::path::Path::new("/dev/fuse").exists() {

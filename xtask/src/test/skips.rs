@@ -1,4 +1,4 @@
-//! Skipped tests. Each one is reported, and must be listed as allowed.
+//! Skipped tests, which are reported and must be listed as allowed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,18 +13,18 @@ use crate::vm::tree::Tree;
 /// Variable with the path of the skip file; see `tests/skips`.
 const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 
-/// Reason of an allowed skip.
+/// Reason for which a skip is allowed.
 #[derive(Clone, Copy)]
 enum Reason {
-    /// The test is run by another step or command.
+    /// Another step or command runs the test.
     RunsElsewhere(&'static str),
-    /// The machine lacks this; the promise is untested on such machines.
+    /// Some machines lack a requirement, so the test cannot run there.
     Lacks(&'static str),
 }
 
 use Reason::{Lacks, RunsElsewhere};
 
-/// Allowed skips: part of the test's name or record, and the reason.
+/// Allowed skips: a part of the test's name or record, and the reason.
 const ALLOWED: [(&str, Reason); 29] = [
     (
         "cairn-tests::ceph",
@@ -42,12 +42,12 @@ const ALLOWED: [(&str, Reason); 29] = [
         "packages_run_where_they_say",
         RunsElsewhere("`cargo xtask test --all` runs it"),
     ),
-    // Name in the output of cargo test.
+    // cargo test prints this part.
     (
         "a real Ceph",
         RunsElsewhere("`cargo xtask test` runs them in a step of their own, and installs Ceph"),
     ),
-    // Packages of programs that are missing.
+    // The skip records name the packages of missing programs.
     (
         "ceph-mon ceph-osd ceph-common",
         Lacks("machines without Ceph, which `cargo xtask test` installs where it can"),
@@ -78,7 +78,7 @@ const ALLOWED: [(&str, Reason); 29] = [
         "drives_past_the_block_layer",
         RunsElsewhere("`cargo xtask vm passthrough` runs it, on drives that it may erase"),
     ),
-    // Name in the output of cargo test.
+    // cargo test prints this part.
     (
         "erases the drives",
         RunsElsewhere("`cargo xtask vm passthrough` runs it, on drives that it may erase"),
@@ -91,7 +91,7 @@ const ALLOWED: [(&str, Reason); 29] = [
         "soak rounds",
         RunsElsewhere("`cargo xtask soak` runs them, and `test --all` a few"),
     ),
-    // Name in the output of cargo test.
+    // cargo test prints this part.
     (
         "rounds, it takes as long as it is given",
         RunsElsewhere("`cargo xtask soak` runs them, and `test --all` a few"),
@@ -132,7 +132,7 @@ const ALLOWED: [(&str, Reason); 29] = [
         "sanitize address: gcc has no libasan",
         Lacks("machines without fio, or without gcc's sanitizers"),
     ),
-    // Name in the output of cargo test.
+    // cargo test prints this part.
     (
         ", Miri ",
         RunsElsewhere("only `cargo xtask miri` leaves it out"),
@@ -156,11 +156,11 @@ const ALLOWED: [(&str, Reason); 29] = [
 ];
 
 pub(super) struct Skipped {
-    /// Tests that recorded a skip and then passed.
+    /// Number of tests that recorded a skip and then passed.
     pub(super) recorded: u32,
     /// Number of skips that `ALLOWED` does not list.
     pub(super) unknown: u32,
-    /// Skips because of this machine, with what such machines lack.
+    /// Requirements that this machine lacks, each with its skips.
     pub(super) untested: Vec<String>,
 }
 
@@ -169,7 +169,6 @@ pub(super) struct Skips {
 }
 
 impl Skips {
-    /// Creates an empty skip file.
     pub(super) fn collect() -> Result<Self> {
         let path = Tree::locate()?.skips()?;
         fs::write(&path, "").with_context(|| format!("cannot write {}", path.display()))?;
@@ -214,7 +213,7 @@ impl Skips {
     }
 }
 
-/// Name of a skipped test in a line: `SKIP [   ] BINARY TEST` of nextest, and `test NAME ...
+/// Returns the skipped test in a line: `SKIP [   ] BINARY TEST` of nextest, or `test NAME ...
 /// ignored, REASON` of cargo test.
 pub(super) fn of_line(line: &str) -> Option<String> {
     let line = line.trim();
@@ -237,13 +236,13 @@ mod tests {
 
     use super::*;
 
-    /// Name of the marked test: the first function after the attribute.
+    /// Returns the first function name after an attribute.
     fn name_of(after: &str) -> &str {
         let function = after.split("fn ").nth(1).unwrap();
         function.split('(').next().unwrap()
     }
 
-    /// Every ignored test is listed as allowed, which a test run would detect only after minutes.
+    /// A test run would detect an ignored test that is not listed only after minutes.
     #[test]
     fn each_ignored_test_may_be_skipped() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -10,7 +10,7 @@ use super::failures::Failures;
 use super::skips;
 use super::tally::{Tally, without_escapes};
 
-/// Working directory of steps, independent of the caller's.
+/// Working directory of steps.
 pub(super) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 pub(crate) struct Step {
@@ -43,7 +43,7 @@ impl Step {
         Self { name, command }
     }
 
-    /// Adds arguments that may contain spaces.
+    /// Appends arguments that may contain spaces.
     pub(crate) fn with_arguments<const N: usize>(mut self, arguments: [&str; N]) -> Self {
         self.command.args(arguments);
         self
@@ -54,7 +54,7 @@ impl Step {
         self
     }
 
-    /// Command line in shell syntax.
+    /// Returns the command line in shell syntax.
     pub(crate) fn command_line(&self) -> String {
         let environment = self.command.get_envs().filter_map(|(name, value)| {
             Some(format!("{}={:?}", name.to_str()?, value?.to_str()?))
@@ -71,7 +71,7 @@ impl Step {
             .join(" ")
     }
 
-    /// Runs the step to completion. Each output line is shown after `prefix`.
+    /// Runs the program to its end, and shows each output line after `prefix`.
     pub(crate) fn run(mut self, prefix: &str) -> Result<Outcome> {
         let (reader, writer) = pipe().context("cannot make a pipe")?;
         self.command
@@ -82,7 +82,7 @@ impl Step {
             .command
             .spawn()
             .with_context(|| format!("cannot run {}", self.command_line()))?;
-        // The command holds the pipe's write end, which must be closed for reading to end.
+        // The command owns write ends of the pipe, which must be closed for reading to end.
         drop(self.command);
         let mut tally = Tally::default();
         let mut skipped = Vec::new();
@@ -91,7 +91,7 @@ impl Step {
             let line = line.context("cannot read what the step prints")?;
             let line = String::from_utf8_lossy(&line);
             println!("{prefix}{line}");
-            // Nextest indents the output of a failed test, including its summary line.
+            // nextest indents the output of a failed test, which may contain a summary line.
             if !line.starts_with("    test result:") {
                 tally = tally + Tally::of_line(&line);
             }
@@ -109,7 +109,10 @@ impl Step {
 }
 
 impl Outcome {
-    /// Counts for the total. A failed step counts as a failure even if no test failed.
+    /// Returns the counts for the total.
+    ///
+    /// A failed step counts as a failure even if no test failed, and a step without counts as one
+    /// test.
     pub(super) fn counted(&self) -> Tally {
         let counted = self.tally.passed + self.tally.failed > 0;
         match (self.success, self.tally) {
@@ -120,7 +123,7 @@ impl Outcome {
     }
 }
 
-/// Cargo executable that started this program.
+/// Returns the cargo executable that started this program.
 pub(super) fn cargo() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }

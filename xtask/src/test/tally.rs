@@ -1,4 +1,4 @@
-//! Test counts from the summary lines of test runners.
+//! Test counts in summary lines of test runners.
 
 use std::fmt;
 use std::ops::Add;
@@ -11,11 +11,10 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts in a summary line, otherwise zero.
+    /// Returns the counts in a summary line, or zero for another line.
     ///
-    /// Summary lines are `test result: ok. 7 passed; 0 failed; ...` of cargo test,
-    /// `Summary [ 1.2s] 7 tests run: 7 passed, 0 skipped` of nextest, and `7 passed, 0 failed` of
-    /// this program.
+    /// Summary lines are `test result: ok. 7 passed; 0 failed; ...` of cargo test, `Summary [ 1.2s]
+    /// 7 tests run: 7 passed, 0 skipped` of nextest, and `7 passed, 0 failed` of this program.
     pub(super) fn of_line(line: &str) -> Self {
         let line = without_escapes(line);
         let line = line.trim();
@@ -49,7 +48,6 @@ impl Tally {
     }
 }
 
-/// Removes colour escapes from a line.
 pub(super) fn without_escapes(line: &str) -> String {
     let mut parts = line.split("\x1b[");
     let mut plain = parts.next().unwrap_or("").to_owned();

@@ -12,28 +12,29 @@ use crate::cache::{Tool, cached_tool, succeeds};
 use crate::spdk_client;
 use crate::vm::host;
 
-/// Fixed version of cargo-deny, so that a new release does not fail earlier commits.
+/// cargo-deny in a fixed version, so that a new release does not fail earlier commits.
 const CARGO_DENY: Tool = Tool {
     name: "cargo-deny",
     version: "0.20.2",
     busy: &[],
 };
 
-/// Packages for tests, each with a program of the same name: tshark reads captures, fio loads the
+/// Packages for tests. Each has a program of its name: tshark dissects captures, fio loads the
 /// engine.
 const PACKAGES_OF_TESTS: [&str; 2] = ["tshark", "fio"];
-/// Packages for longer runs: valgrind counts instructions, rpm and runc test the built packages.
+/// Packages for longer runs: valgrind counts instructions, rpm and runc test the packages.
 const PACKAGES_OF_REST: [&str; 3] = ["valgrind", "rpm", "runc"];
 
 pub(super) struct Tools {
-    /// Whether cargo-nextest is installed. `cargo test` is the slower alternative.
+    /// True if cargo-nextest is installed; otherwise `cargo test` runs the tests more slowly.
     pub(super) nextest: bool,
-    /// Folder of SPDK's own client, if available.
+    /// Folder of SPDK's client, if available.
     pub(super) spdk_client: Option<PathBuf>,
 }
 
-/// Finds required tools and installs missing ones, all here, because two lanes cannot install at
-/// the same time.
+/// Finds required tools and installs missing ones.
+///
+/// All are installed here, because two lanes cannot install at the same time.
 pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     require_component("fmt", "rustfmt")?;
     if extent.has_rest() {
@@ -50,7 +51,7 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     if extent != Extent::Quick
         && let Err(error) = host::require_programs(&host::CEPH)
     {
-        // Tests of Ceph record a skip each.
+        // Each test with Ceph records a skip.
         eprintln!("without Ceph, whose tests will be skipped: {error:#}");
     }
     if extent.has_rest() && !spdk_client::has_pip() {
@@ -59,7 +60,7 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     }
     let spdk_client = extent.has_rest().then(spdk_client::fetch);
     if let Some(Err(error)) = &spdk_client {
-        // Tests with SPDK's client record a skip each.
+        // Each test with SPDK's client records a skip.
         eprintln!("without SPDK's client, whose tests will be skipped: {error:#}");
     }
     Ok(Tools {
@@ -85,7 +86,7 @@ fn require_component(subcommand: &str, component: &str) -> Result<()> {
 
 /// `cargo xtask dependencies`: checks licences, sources, duplicates and known vulnerabilities.
 ///
-/// Vulnerabilities require access to the RustSec database.
+/// The check for vulnerabilities requires access to the RustSec database.
 pub(crate) fn check_dependencies() -> Result<ExitCode> {
     let deny = cached_tool(&CARGO_DENY)?;
     let has_advisories = succeeds(
@@ -96,7 +97,7 @@ pub(crate) fn check_dependencies() -> Result<ExitCode> {
     let arguments = if has_advisories {
         "--locked --workspace check bans licenses sources advisories"
     } else {
-        // Format of nextest for a skipped test.
+        // nextest reports skipped tests in this format.
         println!("SKIP [        ] dependencies: the advisories of RustSec cannot be fetched here");
         "--locked --workspace check bans licenses sources"
     };

@@ -1,7 +1,7 @@
 //! Cached layers of the lab.
 //!
-//! A layer is a folder named by the hash of its recipe, built under a temporary name and renamed
-//! when complete, so parallel builds do not conflict.
+//! A layer is a folder named by the hash of its recipe. It is built under a temporary name and then
+//! renamed, so parallel builds do not conflict.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::process::Log;
 use super::tree::create_dir;
 use crate::cache::{fingerprint, folder};
 
-/// Age after the last use at which a new layer replaces this one.
+/// Time without use after which a layer is removed when another one of its name is built.
 const KEEP_UNUSED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 pub(crate) struct Cache {
@@ -27,7 +27,7 @@ impl Cache {
         Ok(Self { dir })
     }
 
-    /// Returns the folder of a layer, which `build` fills if the recipe is new.
+    /// Returns the folder of a layer. `build` fills it if the recipe is new.
     pub(crate) fn layer(
         &self,
         name: &str,
@@ -81,7 +81,7 @@ impl Cache {
     }
 }
 
-/// True if the layer was used recently or its time is unknown.
+/// Returns true if the layer was used recently, or if its time is unknown.
 fn in_use(layer: &fs::DirEntry) -> bool {
     let used = layer
         .metadata()

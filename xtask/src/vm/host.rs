@@ -1,4 +1,4 @@
-//! This machine: distribution, package sources, and tools for the lab.
+//! Build machine of the lab: distribution, package sources, and tools.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::process;
 
-/// Tools of the lab with their packages. Only builds by an ordinary user need the last two.
+/// Tools of the lab, each with its package. Only builds by an ordinary user require the last two.
 const TOOLS: [(&str, &str); 9] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("mmdebstrap", "mmdebstrap"),
@@ -31,7 +31,7 @@ pub(crate) const CEPH: [(&str, &str); 3] = [
 pub(crate) struct Host {
     /// `ID` in os-release: `debian`, `ubuntu`, or a derivative.
     id: String,
-    /// Codename of the release; the guest uses the same, and thus the libc of the programs.
+    /// Codename of the release. The guest has the same one, and thus a libc that fits the programs.
     pub(crate) suite: String,
     root: bool,
 }
@@ -87,7 +87,7 @@ impl Host {
             .collect()
     }
 
-    /// Installs packages as root; otherwise fails with the command to run.
+    /// Installs packages as root. For another user, the error contains the command to run.
     fn install(&self, missing: &[&str]) -> Result<()> {
         let packages = missing.join(" ");
         if !self.root {
@@ -112,7 +112,7 @@ impl Host {
         Ok(())
     }
 
-    /// Updates the package lists, as root. apt only warns about unreachable sources.
+    /// Updates the package lists as root. apt only warns about unreachable sources.
     pub(crate) fn refresh_package_lists(&self) -> Result<()> {
         if self.root {
             let mut apt = process::command("apt-get");
@@ -124,7 +124,7 @@ impl Host {
         Ok(())
     }
 
-    /// Kernel packages with the modules for the lab, the best first.
+    /// Returns the names of kernel packages with the lab's modules, preferred ones first.
     pub(crate) fn kernel_packages(&self) -> &'static [&'static str] {
         match self.id.as_str() {
             "ubuntu" => &["linux-image-generic"],
@@ -132,8 +132,8 @@ impl Host {
         }
     }
 
-    /// Package sources of this machine for its release, as lines of a sources.list; the guest is
-    /// installed from them.
+    /// Returns this machine's package sources for its release, as lines of a sources.list. The
+    /// guest is installed from them.
     pub(crate) fn package_sources(&self) -> Result<Vec<String>> {
         let mut apt = process::command("apt-get");
         apt.args([
@@ -159,7 +159,7 @@ impl Host {
         Ok(lines)
     }
 
-    /// Command that runs as root, or with fakeroot to preserve file ownership.
+    /// Returns a command that runs as root, or under fakeroot, which simulates file ownership.
     pub(crate) fn rooted(&self, program: &str) -> Command {
         if self.root {
             return process::command(program);
@@ -170,8 +170,8 @@ impl Host {
     }
 }
 
-/// Installs missing programs, whose packages have the same names, and optionally missing tools of
-/// the lab.
+/// Installs missing programs, whose packages have their names, and missing tools of the lab if
+/// `lab` is true.
 pub(crate) fn require(programs: &[&str], lab: bool) -> Result<()> {
     let mut missing: Vec<&str> = programs
         .iter()

@@ -1,7 +1,7 @@
-//! Private network shared by the guest and programs on this machine.
+//! Private network for the guest and programs on this machine.
 //!
-//! A network namespace has a tap connected to the guest's card. QEMU and the other programs run in
-//! it, and in a process namespace that ends with this process, so nothing remains.
+//! A network namespace has a tap interface connected to the guest's card. QEMU and the other
+//! programs run in it, and in a process namespace that ends with this process, so nothing remains.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,7 +27,8 @@ pub(crate) fn card() -> [String; 4] {
     ]
 }
 
-/// Runs the command in the namespace, together with the script `beside` of `tests/vm/beside`.
+/// Returns a command that runs QEMU in the namespace, together with the script `beside` of
+/// `tests/vm/beside`.
 pub(crate) fn enclose(
     qemu: &Command,
     tree: &Tree,
@@ -48,7 +49,7 @@ pub(crate) fn enclose(
     Ok(enclosed)
 }
 
-/// Returns the options for entering a namespace, or an error with the required privileges.
+/// Returns the options for entering a namespace. The error names the required privileges.
 pub(crate) fn way_in() -> Result<&'static [&'static str]> {
     let mut errors = String::new();
     for way in WAYS {

@@ -36,7 +36,7 @@ use tree::Tree;
 
 use crate::times::Times;
 
-/// File that a guest creates in the scenario's folder after booting.
+/// File that a guest creates in the scenario's folder once it has booted.
 const BEGUN: &str = "begun";
 
 /// Maximum number of boots for a scenario.
@@ -146,7 +146,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 struct Progress {
     report: Report,
     times: Times,
-    /// Expected time of the remaining scenarios, run sequentially.
+    /// Expected time of the remaining scenarios, run one after the other.
     left: Duration,
 }
 
@@ -173,7 +173,7 @@ impl Progress {
     }
 }
 
-/// Builds the lab, which mostly waits for packages and disk, while the compiler builds the
+/// Prepares the lab, which mostly waits for downloads and the disk, while the compiler builds the
 /// programs.
 fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario], with_booted: bool) -> Result<Lab> {
     thread::scope(|scope| {
@@ -229,8 +229,10 @@ fn judge(
     Ok(verdict)
 }
 
-/// Runs the machine, and boots again if it dies before the scenario starts: on a busy machine an
-/// emulated kernel sometimes fails to boot.
+/// Runs the machine.
+///
+/// It boots again if it dies before the scenario starts, because an emulated kernel sometimes fails
+/// to boot on a busy machine.
 fn boot_until_begun(tree: &Tree, lab: &Lab, boot: &Boot<'_>, console: Console) -> Result<End> {
     for attempt in 1.. {
         let booted = lab.booted.as_deref();

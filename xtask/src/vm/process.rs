@@ -1,4 +1,4 @@
-//! Execution of other programs, whose output is shown only on failure.
+//! Execution of other programs. Their output is shown only on failure.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -6,10 +6,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// Lines of a log to show after a failure.
+/// Number of log lines shown after a failure.
 const TAIL_LINES: usize = 20;
 
-/// Command whose PATH includes the sbin folders, which an ordinary user's PATH often lacks.
+/// Returns a command whose PATH includes the sbin folders, which an ordinary user's PATH often
+/// lacks.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", search_path());
@@ -33,7 +34,7 @@ impl Log {
         Ok(Self { path })
     }
 
-    /// Runs a command to completion. An error quotes the end of its output.
+    /// Runs a command to its end. An error contains the last lines of its output.
     pub(crate) fn run(&self, command: &mut Command) -> Result<()> {
         let out = OpenOptions::new().append(true).open(&self.path)?;
         let status = command
@@ -53,7 +54,6 @@ impl Log {
     }
 }
 
-/// Runs a command and returns its output, if it succeeded.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command
         .output()
@@ -70,7 +70,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Last lines of a text file, indented; empty if the file does not exist.
+/// Returns the last lines of a text file, indented, or nothing if the file does not exist.
 pub(crate) fn tail(path: &Path, lines: usize) -> Result<String> {
     let Ok(bytes) = std::fs::read(path) else {
         return Ok(String::new());

@@ -22,15 +22,15 @@ pub(crate) const QEMU_LOG: &str = "qemu.log";
 
 const SETTINGS: &str = "settings";
 
-/// Time for booting and collecting logs in addition to the scenario's time limit.
+/// Time in seconds for booting and collecting logs, in addition to the scenario's limit.
 const GRACE_S: u64 = 60;
 
 pub(crate) struct Boot<'a> {
-    /// Name of the script; empty for a shell at the console.
+    /// Name of the scenario; empty for a shell at the console.
     pub(crate) scenario: &'a str,
     pub(crate) options: &'a Options,
     pub(crate) variables: &'a [Variable],
-    /// Time limit of the scenario, measured in the guest.
+    /// Time limit of the scenario in seconds, measured in the guest.
     pub(crate) timeout_s: u64,
     /// Folder shared with the guest as `/cairn/out`.
     pub(crate) out_dir: PathBuf,
@@ -55,7 +55,7 @@ impl Boot<'_> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Console {
-    /// Log file only.
+    /// The console goes only to the log file.
     Quiet,
     Live,
     Terminal,
@@ -63,7 +63,7 @@ pub(crate) enum Console {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The guest shut down or panicked.
+    /// The guest powered off or panicked.
     PoweredOff,
     TimedOut,
 }
@@ -151,7 +151,7 @@ fn follow_console(
     thread::spawn(move || {
         let mut bytes = [0; 4096];
         while let Ok(length @ 1..) = from.read(&mut bytes) {
-            // The log omits carriage returns.
+            // The log has no carriage returns.
             let text: Vec<u8> = bytes[..length]
                 .iter()
                 .copied()

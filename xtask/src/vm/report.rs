@@ -1,4 +1,4 @@
-//! Output for users: a line at the start of a scenario, failures, and the final table.
+//! Output for users: a line at the start of each scenario, failures, and the final table.
 
 use std::fs;
 use std::path::Path;
@@ -11,15 +11,15 @@ use super::qemu::{CONSOLE_LOG, Console, End, QEMU_LOG};
 use crate::times;
 
 const EXIT_CODE: &str = "exit-code";
-/// Exit code of `timeout` for a scenario that reached its time limit.
+/// Exit code of timeout(1) for a scenario that reached its time limit.
 const EXIT_TIMEOUT: &str = "124";
-/// Console lines to show after a failure.
+/// Number of console lines shown after a failure.
 const TAIL_LINES: usize = 40;
 
 pub(crate) enum Verdict {
     Pass,
     Fail(String),
-    /// Not run, because an earlier scenario failed.
+    /// The scenario did not run, because an earlier one failed.
     Skipped,
 }
 
@@ -75,7 +75,6 @@ impl Report {
         self.rows.push((name.to_owned(), verdict, took));
     }
 
-    /// True if any scenario failed.
     pub(crate) fn failed(&self) -> bool {
         self.rows
             .iter()

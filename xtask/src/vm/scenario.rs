@@ -1,4 +1,4 @@
-//! Scenarios: shell scripts whose header states purpose and required machine.
+//! Scenarios: shell scripts whose header states their purpose and the required machine.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,23 +7,21 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Script in `tests/vm/scenarios`.
 pub(crate) struct Scenario {
-    /// Name of the script without `.sh`.
     pub(crate) name: String,
     /// First comment line of the script.
     pub(crate) summary: String,
     pub(crate) options: Options,
     programs: Vec<Program>,
-    /// Whether the scenario installs packages of this workspace from its folder.
+    /// True if the scenario installs packages of this workspace.
     pub(crate) packages: bool,
-    /// Whether the scenario runs SPDK's own client.
+    /// True if the scenario runs SPDK's client.
     pub(crate) spdk_client: bool,
-    /// Whether the console is shown on the terminal.
+    /// True if the console is shown on the terminal.
     pub(crate) live: bool,
-    /// Whether the scenario runs only by name: it measures, without pass or fail.
+    /// True if the scenario runs only by name, because it measures and cannot fail.
     by_name: bool,
-    /// Whether the scenario covers a main promise, and runs with every test run.
+    /// True if the scenario is part of every test run.
     main: bool,
 }
 
@@ -50,7 +48,6 @@ pub(crate) enum NvmeNamespace {
     Blocks(u32),
     Metadata,
     Zoned,
-    /// Read-only namespace.
     ReadOnly,
 }
 
@@ -67,7 +64,6 @@ impl NvmeNamespace {
     }
 }
 
-/// Setting of a scenario, passed as an environment variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     name: String,
@@ -75,7 +71,7 @@ pub(crate) struct Variable {
 }
 
 impl Variable {
-    /// Parses `NAME=VALUE`. Guests read it with a shell, which restricts both parts.
+    /// Parses `NAME=VALUE`. A shell in the guest evaluates it, which restricts both parts.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let (name, value) = text
             .split_once('=')
@@ -105,20 +101,20 @@ impl fmt::Display for Variable {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Memory size in QEMU syntax.
+    /// Memory size in QEMU's syntax.
     pub(crate) mem: String,
-    /// Size of an empty second disk, `/dev/vdb`.
+    /// Size of an empty second disk, `/dev/vdb`, in QEMU's syntax.
     pub(crate) disk: Option<String>,
-    /// Physical block size of the second disk in bytes; its logical blocks have 512 bytes.
+    /// Physical block size of the second disk in bytes. Its logical blocks have 512 bytes.
     pub(crate) disk_physical: u32,
-    /// Namespaces of an NVMe drive, from NSID 1 on; the drive is omitted if empty.
+    /// Namespaces of an NVMe drive, starting with NSID 1. Without any, there is no drive.
     pub(crate) nvme: Vec<NvmeNamespace>,
     pub(crate) network: Network,
     /// Time limit of the scenario in seconds.
     pub(crate) timeout_s: u64,
-    /// Whether systemd is process 1, and the machine may reboot.
+    /// True if systemd is process 1. The machine may then reboot.
     pub(crate) systemd: bool,
-    /// Whether the clock counts instructions, on one processor.
+    /// True if the clock counts instructions, on one processor.
     pub(crate) counted: bool,
 }
 
@@ -136,7 +132,7 @@ impl Options {
         }
     }
 
-    /// True if the default machine is sufficient; the time limit is ignored.
+    /// Returns true if the default machine is sufficient. The time limit is ignored.
     pub(crate) fn are_plain(&self) -> bool {
         let timeout_s = self.timeout_s;
         *self
@@ -149,17 +145,15 @@ impl Options {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
-    /// No network card.
     None,
-    /// Card connected to a tap in a network namespace of this machine.
+    /// Card connected to a tap interface in a network namespace of this machine.
     Tap {
-        /// Script in `tests/vm/beside` that runs in the namespace, with the scenario's name.
+        /// Name of the script in `tests/vm/beside` that runs in the namespace.
         beside: String,
     },
 }
 
 impl Scenario {
-    /// Reads every script of a folder, sorted by name.
     pub(crate) fn load_all(dir: &Path) -> Result<Vec<Self>> {
         let mut all = Vec::new();
         let entries = fs::read_dir(dir).with_context(|| format!("no folder {}", dir.display()))?;
@@ -180,7 +174,7 @@ impl Scenario {
         Ok(all)
     }
 
-    /// Scenario without a script, for a bare `--shell`.
+    /// Returns a scenario without a script, for `--shell` without a name.
     pub(crate) fn plain() -> Self {
         Self::parse(String::new(), "# A plain machine").expect("a header without options is valid")
     }
@@ -253,17 +247,16 @@ impl Scenario {
     }
 }
 
-/// Scenarios to run without names on the command line.
+/// Scenarios to run if the command line has no names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// All scenarios except those that only measure.
     All,
     Main,
     /// All scenarios of `All` except those of `Main`.
     Others,
 }
 
-/// Returns the named scenarios in the given order; without names, the scenarios of `share`.
+/// Returns the named scenarios in the given order, or those of `share` without names.
 pub(crate) fn choose<'a>(
     known: &'a [Scenario],
     names: &[String],
@@ -312,8 +305,10 @@ impl Profile {
         }
     }
 
-    /// Cargo arguments. With profile `dev` a test is among the targets, so that dependencies have
-    /// the features of the tests and are reused.
+    /// Returns arguments for cargo.
+    ///
+    /// With profile `dev` they include a test, so that dependencies have the features of the tests
+    /// and are reused.
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Dev => &["--profile", "dev", "--test", "words"],

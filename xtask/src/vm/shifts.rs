@@ -13,7 +13,7 @@ use super::scenario::Scenario;
 /// Time over which idle processors are measured before a second machine starts.
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// Required idle time, as a fraction of one processor.
+/// Idle time required for a second machine, as a fraction of one processor.
 const IDLE_LEAST: f64 = 0.7;
 
 /// Scenarios that have not started.
@@ -32,7 +32,7 @@ impl<'a> Waiting<'a> {
         self.lock().pop_front()
     }
 
-    /// Removes all scenarios, so that none starts any more.
+    /// Removes all scenarios, so that no further one starts.
     fn clear(&self) {
         self.lock().clear();
     }
@@ -67,7 +67,7 @@ pub(crate) fn run(
     })
 }
 
-/// Waits for an idle processor. Returns false if no scenario is waiting by then.
+/// Waits for an idle processor. Returns false if no scenario is left by then.
 fn wait_for_idle(waiting: &Waiting<'_>) -> Result<bool> {
     while !waiting.is_empty() {
         let before = Ticks::now()?;
@@ -79,7 +79,7 @@ fn wait_for_idle(waiting: &Waiting<'_>) -> Result<bool> {
     Ok(false)
 }
 
-/// Time of all processors in ticks (proc(5), /proc/stat).
+/// Sums over all processors in ticks (proc(5), /proc/stat).
 struct Ticks {
     idle: u64,
     all: u64,
@@ -94,8 +94,8 @@ impl Ticks {
 
     fn of(stat: &str) -> Option<Self> {
         let line = stat.lines().next()?.strip_prefix("cpu ")?;
-        // user, nice, system, idle, iowait, irq, softirq, steal; guest times are part of the first
-        // two.
+        // Fields: user, nice, system, idle, iowait, irq, softirq, steal. Guest times are part of
+        // the first two.
         let ticks = line.split_whitespace().take(8);
         let ticks: Vec<u64> = ticks.map_while(|word| word.parse().ok()).collect();
         let of_one = |line: &&str| {
@@ -109,7 +109,7 @@ impl Ticks {
         })
     }
 
-    /// Average number of idle processors since `before`.
+    /// Returns the average number of idle processors since `before`.
     fn idle_since(&self, before: &Self) -> f64 {
         let idle = self.idle.saturating_sub(before.idle) as f64;
         let all = self.all.saturating_sub(before.all).max(1) as f64;

@@ -1,4 +1,4 @@
-//! SPDK target for the guest, from a build tree, with libraries that the guest may lack.
+//! SPDK target for the guest, from a build tree, with the libraries that the guest lacks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ The guest's processor is a Nehalem, so SPDK has to be built for x86-64-v2:
   ./configure --with-rdma --target-arch=x86-64-v2 --disable-tests --disable-unit-tests --disable-examples
   make -j";
 
-/// Libraries taken from the guest: libc, and rdma-core, which must match the guest's kernel.
+/// Libraries of the guest: libc, and rdma-core, which must fit the guest's kernel.
 const OF_THE_GUEST: [&str; 7] = [
     "ld-linux",
     "libc.",
@@ -55,7 +55,8 @@ pub(super) fn stage(build_tree: &Path, programs: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Folder of SPDK's Python package: the given one, or the cached one if a scenario needs it.
+/// Returns the folder of SPDK's Python package: the given one, or the cached one if a scenario
+/// requires it.
 pub(super) fn client(given: Option<&Path>, scenarios: &[&Scenario]) -> Option<PathBuf> {
     if let Some(folder) = given {
         return Some(folder.to_path_buf());
@@ -64,7 +65,7 @@ pub(super) fn client(given: Option<&Path>, scenarios: &[&Scenario]) -> Option<Pa
     match spdk_client::fetch() {
         Ok(folder) => Some(folder),
         Err(error) => {
-            // Format of nextest for a skipped test.
+            // nextest reports skipped tests in this format.
             println!(
                 "SKIP [        ] vm {}: SPDK's client, in whose place recorded requests are sent: {error:#}",
                 scenario.name
@@ -74,7 +75,7 @@ pub(super) fn client(given: Option<&Path>, scenarios: &[&Scenario]) -> Option<Pa
     }
 }
 
-/// Copies SPDK's Python package to the shared programs, or removes that of an earlier run.
+/// Copies SPDK's Python package to the shared programs, and removes that of an earlier run.
 pub(super) fn stage_client(package: Option<&Path>, programs: &Path) -> Result<()> {
     let folder = programs.join("spdk-client");
     if folder.exists() {
@@ -99,7 +100,7 @@ pub(super) fn stage_client(package: Option<&Path>, programs: &Path) -> Result<()
     .map(drop)
 }
 
-/// Library file in a line of ldd output, if the guest needs a copy.
+/// Returns the library file in a line of ldd's output, if the guest lacks it.
 fn library(line: &str) -> Option<&str> {
     let (name, rest) = line.trim().split_once(" => ")?;
     let own = OF_THE_GUEST.iter().any(|prefix| name.starts_with(prefix));

@@ -37,7 +37,7 @@ impl Tree {
         &self.build
     }
 
-    /// Scripts, shared with the guest read-only.
+    /// Returns the folder of scripts, which is shared with the guest read-only.
     pub(crate) fn vm_tests(&self) -> PathBuf {
         self.workspace.join("tests/vm")
     }
@@ -46,7 +46,7 @@ impl Tree {
         self.vm_tests().join("scenarios")
     }
 
-    /// Programs of this workspace, shared with the guest read-only.
+    /// Returns the folder of programs, which is shared with the guest read-only.
     pub(crate) fn programs(&self) -> PathBuf {
         self.build.join("vm/.programs")
     }
@@ -55,9 +55,9 @@ impl Tree {
         self.build.join(profile.folder())
     }
 
-    /// Creates two versions of the packages from built programs, the second newer than the first.
+    /// Creates two versions of the packages from built programs, the second one newer.
     pub(crate) fn make_packages(&self, profile: Profile, out: &Path) -> Result<()> {
-        // Packages use paths relative to the workspace.
+        // The package task requires the workspace as working directory.
         std::env::set_current_dir(&self.workspace).context("cannot enter the workspace")?;
         for (folder, version_suffix) in [("first", ""), ("second", "+second")] {
             package::run(&package::Args {
@@ -82,7 +82,7 @@ impl Tree {
         Ok(build.join("xtask-skips.txt"))
     }
 
-    /// Creates an empty output folder for a scenario, shared with the guest read-write.
+    /// Creates an empty output folder for a scenario, which is shared with the guest read-write.
     pub(crate) fn fresh_out_dir(&self, scenario: &str) -> Result<PathBuf> {
         let dir = self.build.join("vm").join(scenario);
         if dir.exists() {
@@ -110,8 +110,9 @@ impl Tree {
         self.stage_others(&others, profile, no_build)
     }
 
-    /// Builds unit tests of libraries. The whole workspace is built, so that dependencies have the
-    /// features of other builds.
+    /// Builds unit tests of libraries.
+    ///
+    /// The whole workspace is built, so that dependencies have the features of other builds.
     fn stage_tests(&self, tests: &BTreeSet<&Program>) -> Result<()> {
         if tests.is_empty() {
             return Ok(());
@@ -177,7 +178,7 @@ fn cargo(workspace: &Path) -> Command {
     cargo
 }
 
-/// Test executable of a package's library, from cargo's messages.
+/// Returns the test executable of a package's library, from a message of cargo.
 fn test_program(messages: &str, package: &str) -> Option<String> {
     let library = package.replace('-', "_");
     messages.lines().find_map(|message| {
@@ -190,7 +191,6 @@ fn test_program(messages: &str, package: &str) -> Option<String> {
     })
 }
 
-/// Creates a folder and its parents; the error contains the path.
 pub(crate) fn create_dir(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make the folder {}", dir.display()))
 }

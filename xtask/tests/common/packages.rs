@@ -1,5 +1,3 @@
-//! Helpers for package tests.
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +25,7 @@ pub(crate) fn has(tool: &str) -> bool {
     found.is_ok_and(|output| output.status.success())
 }
 
-/// File whose name contains `start` and ends with `end`.
+/// Returns the path that contains `start` and ends with `end`.
 pub(crate) fn named(out: &Path, start: &str, end: &str) -> PathBuf {
     let mut all = fs::read_dir(out)
         .unwrap()
@@ -39,7 +37,7 @@ pub(crate) fn named(out: &Path, start: &str, end: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("no {start}*{end}"))
 }
 
-/// Files below a root, without data of the package manager.
+/// Returns the files below a root, without data of the package manager.
 pub(crate) fn files(root: &Path) -> BTreeSet<String> {
     let find = "find . -path ./proc -prune -o -path ./sys -prune -o -path ./dev -prune -o \
                 -path ./var/lib/dpkg -prune -o -path ./var/lib/apt -prune -o -path ./var/log -prune -o -path './etc/*-' -prune \
@@ -48,7 +46,8 @@ pub(crate) fn files(root: &Path) -> BTreeSet<String> {
     text(&found).lines().map(str::to_owned).collect()
 }
 
-/// Unpacks an OCI image; returns the root folder of its layer, its program and its user (`UID:GID`).
+/// Unpacks an OCI image. Returns the root folder of its layer, its program, and its user
+/// (`UID:GID`).
 pub(crate) fn unpack_image(image: &Path, folder: &Path) -> (PathBuf, String, String) {
     let layout = folder.join("layout");
     fs::create_dir_all(&layout).unwrap();

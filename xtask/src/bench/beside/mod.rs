@@ -1,7 +1,7 @@
-//! `cargo xtask bench beside`: Cairn over user-space RoCE compared with SPDK over NVMe/TCP.
+//! `cargo xtask bench beside`: comparison of Cairn over user-space RoCE with SPDK over NVMe/TCP.
 //!
-//! They alternate on this machine, each with a target on one core, a host on the other, and a
-//! memory disk.
+//! Both are measured alternately on this machine, with the target on one core, the host on the
+//! other, and a memory disk.
 
 mod reader;
 mod spdk;
@@ -48,7 +48,7 @@ pub(super) struct Args {
     no_build: bool,
 }
 
-/// Workload for both programs, and the goal as a fraction of SPDK's rate.
+/// Workload for both programs. `reach` is the goal as a fraction of SPDK's rate.
 struct Row {
     cell: Cell,
     reach: f64,
@@ -92,7 +92,7 @@ pub(super) fn cells() -> impl Iterator<Item = Cell> {
     ROWS.iter().map(|row| row.cell)
 }
 
-/// Runs the comparison, or prints instructions if no build tree is given.
+/// Runs the comparison, or prints build instructions if no SPDK tree is given.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let Some(folder) = &args.spdk else {
         println!("{}", spdk::HOW_TO_BUILD);

@@ -1,4 +1,4 @@
-//! Latency of a 4 KiB reader, with and without a writer of large blocks on the same target.
+//! Latency of 4 KiB reads, with and without a writer of large blocks on the same target.
 
 use anyhow::{Context, Result};
 
@@ -12,10 +12,10 @@ use crate::results::{Mark, Metric, Results};
 
 const GROUP: &str = "4k random reads at depth 1, beside 128k random writes at depth 32";
 
-/// Main metric: the reader's p99 with the writer, divided by its p99 without.
+/// Main metric: p99 of the reads with the writer, divided by p99 without.
 const TIMES: &str = "p99, of that alone";
 
-/// Goal: maximum of the metric `TIMES`.
+/// Goal: maximum of that ratio.
 const MARK: f64 = 3.0;
 
 const READER: Row = Row::new(RandRead, 4, 1, MARK);
@@ -28,7 +28,7 @@ struct Seen {
     max_us: f64,
 }
 
-/// Takes one sample of both programs, without and with the writer.
+/// Takes one sample of each program, without and with the writer.
 pub(super) fn measure(
     stage: &Stage,
     spdk: &Spdk,

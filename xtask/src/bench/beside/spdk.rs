@@ -1,4 +1,4 @@
-//! SPDK's NVMe/TCP target and benchmark, from a build tree.
+//! NVMe/TCP target and benchmark of SPDK, from a build tree.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -27,7 +27,7 @@ It takes about ten minutes and 3 GB. No huge pages and no device are needed.";
 const NQN: &str = "nqn.2026-01.org.example:spdk";
 const PORT: u16 = 4420;
 const DISK_MIB: u32 = 256;
-/// Memory of each of the two processes in MiB.
+/// Memory of each SPDK process in MiB.
 const MEMORY_MIB: u32 = 1024;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -36,7 +36,7 @@ pub(super) struct Spdk {
 }
 
 pub(super) struct Job {
-    /// Value of `-w`.
+    /// I/O pattern, as for `-w` of spdk_nvme_perf.
     pub(super) rw: String,
     pub(super) bytes: u32,
     pub(super) depth: u32,
@@ -71,7 +71,8 @@ impl Spdk {
         text.map_or("unknown version".to_owned(), |text| text.trim().to_owned())
     }
 
-    /// Takes one sample with a new target, because an idle SPDK target also occupies its core.
+    /// Takes one sample with a new target. An idle SPDK target also polls, so it ends with the
+    /// sample.
     pub(super) fn measure(
         &self,
         job: &Job,
@@ -84,7 +85,7 @@ impl Spdk {
         Sample::read(&said).with_context(|| format!("the output of spdk_nvme_perf:\n{said}"))
     }
 
-    /// Takes one sample while another host runs on the same core.
+    /// Takes one sample while a second host runs `neighbour` on the same core.
     pub(super) fn with_neighbour(
         &self,
         job: &Job,
@@ -102,7 +103,7 @@ impl Spdk {
 
     fn serve(&self, target_core: usize, host_core: usize, folder: &Path) -> Result<Target> {
         let target = self.start(target_core, folder)?;
-        // An unwritten disk may map all blocks to one page.
+        // The disk is written first, because unwritten blocks may share one page.
         let fill = Job {
             rw: "write".to_owned(),
             bytes: 1 << 20,
@@ -198,7 +199,7 @@ fn configured() -> serde_json::Value {
 }
 
 impl Sample {
-    /// Parses the line of totals and the percentiles after it.
+    /// Parses the "Total" line and the percentiles below it.
     fn read(text: &str) -> Result<Self> {
         let total = text.lines().find_map(|line| {
             let (head, figures) = line.split_once(':')?;
@@ -228,7 +229,6 @@ impl Sample {
     }
 }
 
-/// Running target, killed on drop.
 struct Target {
     child: Child,
 }
@@ -244,7 +244,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Normally the target has ended already.
+        // The target has usually ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

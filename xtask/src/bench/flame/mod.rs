@@ -16,10 +16,10 @@ use super::programs;
 use picture::Picture;
 use stacks::Tree;
 
-/// Samples per second of processor time, not a divisor of the kernel's 1000 Hz timers.
+/// Samples per second, not a divisor of the kernel's 1000 Hz timer.
 const RATE_HZ: u32 = 997;
 
-/// Bytes of stack in each sample, enough for the deepest calls of a reactor.
+/// Bytes of stack in each sample, enough for a reactor's deepest calls.
 const STACK_BYTES: u32 = 16_384;
 
 const THREADS: &str = "reactor";
@@ -100,7 +100,7 @@ impl Args {
     }
 }
 
-/// Records samples of a process for most of the run.
+/// Samples a process for most of the run.
 fn record(pid: u32, seconds: f64, data: &Path) -> Result<()> {
     let status = Command::new("perf")
         .args(["record", "--quiet", "-e", "cpu-clock"])

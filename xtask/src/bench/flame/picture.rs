@@ -1,4 +1,6 @@
-//! Flame graph: each frame is a box above its caller, as wide as its share of the samples.
+//! Flame graph as SVG.
+//!
+//! Each function is a box above its caller, as wide as its share of the samples.
 
 use std::fmt::Write;
 
@@ -9,7 +11,7 @@ const ROW: f64 = 17.0;
 const MARGIN: f64 = 10.0;
 const HEAD: f64 = 34.0;
 const LETTER: f64 = 6.6;
-/// Minimum width of a box; narrower ones are omitted.
+/// Minimum width of a box in pixels. Narrower ones are omitted.
 const NARROWEST: f64 = 0.6;
 
 pub(super) struct Picture<'a> {
@@ -48,7 +50,7 @@ impl<'a> Picture<'a> {
             width,
             level,
         });
-        // Sorted by name, so that two graphs can be compared by eye.
+        // Functions are sorted by name, so that two graphs can be compared by eye.
         let mut called: Vec<&Frame> = frame.called.iter().collect();
         called.sort_by(|a, b| a.name.cmp(&b.name));
         let mut x = x;
@@ -86,7 +88,6 @@ impl<'a> Picture<'a> {
         let name = escaped(&frame.name);
         let kernel = if frame.is_kernel { ", kernel" } else { "" };
         let box_height = ROW - 1.0;
-        // Writing to a string cannot fail.
         let _ = writeln!(
             svg,
             "<g><title>{name}{kernel}: {percent:.1} %, {} samples</title>\
@@ -99,7 +100,7 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// End of the name, which is its most specific part, within the available width.
+/// Returns as much of the name's end, its most specific part, as fits.
 fn label(frame: &Frame, x: f64, y: f64, width: f64) -> String {
     let room = ((width - 6.0) / LETTER).max(0.0) as usize;
     if room < 4 {
@@ -120,7 +121,8 @@ fn label(frame: &Frame, x: f64, y: f64, width: f64) -> String {
     )
 }
 
-/// Warm colours for user space, cool ones for the kernel. A function has a constant shade.
+/// Returns a warm colour for user space and a cool one for the kernel. Each function has a constant
+/// shade.
 fn colour(frame: &Frame) -> String {
     let hash = frame.name.bytes().fold(7_u32, |hash, byte| {
         hash.wrapping_mul(31).wrapping_add(byte.into())

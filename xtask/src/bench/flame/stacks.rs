@@ -1,4 +1,4 @@
-//! Stack samples of perf, folded into a call tree.
+//! Stack samples of perf, merged into a call tree.
 
 #[derive(Debug, Default)]
 pub(super) struct Tree {
@@ -9,7 +9,7 @@ pub(super) struct Tree {
 pub(super) struct Frame {
     pub(super) name: String,
     pub(super) is_kernel: bool,
-    /// Samples in the function and its callees.
+    /// Number of samples in the function and its callees.
     pub(super) samples: u64,
     pub(super) called: Vec<Frame>,
 }
@@ -17,8 +17,8 @@ pub(super) struct Frame {
 impl Tree {
     /// Parses the output of `perf script -F comm,ip,sym`.
     ///
-    /// Each sample is the thread's name, one line for each frame from the innermost, and an empty
-    /// line.
+    /// A sample has a line with the thread's name, a line for each frame from the innermost
+    /// outwards, and an empty line.
     pub(super) fn of_script(text: &str, thread: &str) -> Self {
         let mut tree = Self::default();
         thread.clone_into(&mut tree.root.name);
@@ -32,7 +32,7 @@ impl Tree {
                 continue;
             }
             frames.reverse();
-            // Frames of thread start-up are omitted.
+            // Frames of the thread's start-up are omitted.
             let start = frames.iter().rposition(|(name, _)| is_start(name));
             tree.add(&frames[start.map_or(0, |at| at + 1)..]);
         }
@@ -61,7 +61,7 @@ impl Tree {
         }
     }
 
-    /// Functions with most samples of their own, one per line.
+    /// Returns the functions with most samples outside their callees, one per line.
     pub(super) fn hottest(&self, count: usize) -> String {
         let mut own: Vec<(&str, u64)> = Vec::new();
         let mut left = vec![&self.root];
@@ -83,7 +83,7 @@ impl Tree {
     }
 }
 
-/// Parses `ffffffff81677d8b name` into the function, and whether it belongs to the kernel.
+/// Parses `ffffffff81677d8b name`. Returns the function, and true for a kernel address.
 fn frame(line: &str) -> Option<(String, bool)> {
     let (address, name) = line.trim().split_once(' ')?;
     let address = u64::from_str_radix(address, 16).ok()?;
