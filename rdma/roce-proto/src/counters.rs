@@ -92,7 +92,7 @@ counters! {
     /// Packets not handed over to their endpoint, because its queue was full.
     rx_handover_dropped,
     /// Connection requests ignored because too many were waiting, or because more than 500 requests
-    /// per second of unproven addresses were refused.
+    /// per second from their address were refused.
     cm_dropped_requests,
     /// Connection requests ignored because their address had sent wrong memory keys.
     cm_held_requests,

@@ -1,7 +1,7 @@
 //! Speed of RoCE without storage: two threads, each with an endpoint, over the loopback interface.
 //!
-//! `cargo run --release -p cairn-roce --example loopback_speed [SECONDS]`: seconds of each
-//! measurement.
+//! `cargo run --release -p cairn-roce --example loopback_speed [SECONDS]`, where SECONDS is the
+//! time of each measurement.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn open(device: &Arc<dyn Device>) -> (Box<dyn Endpoint>, Region) {
     )
 }
 
-/// Returns the rate with `depth` outstanding requests.
+/// Returns operations per second with `depth` outstanding requests of `length` bytes.
 fn measure(
     end: &mut dyn Endpoint,
     qp: QpId,
@@ -80,7 +80,8 @@ fn measure(
     (rate, rate * length as f64 / 1e9)
 }
 
-/// Plain UDP: datagrams of a capsule's and a block's length between two polling threads.
+/// Exchanges UDP datagrams of a capsule's and a block's length between two polling threads, for
+/// comparison.
 ///
 /// Returns exchanges per second.
 fn there_and_back(time: Duration) -> std::io::Result<f64> {

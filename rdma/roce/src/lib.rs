@@ -1,10 +1,10 @@
 //! RoCE in user space: RDMA without an RDMA device or kernel module.
 //!
 //! * [`phy`]: sending and receiving of packets.
-//! * [`memory`]: registered memory, by its keys.
+//! * [`memory`]: registered memory by its keys.
 //! * [`soft`]: the provider, its devices and endpoints.
 //!
-//! The protocol, without I/O, is in `cairn-roce-proto`.
+//! The protocol is in `cairn-roce-proto`.
 
 pub mod memory;
 pub mod phy;

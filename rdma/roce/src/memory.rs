@@ -1,10 +1,9 @@
-//! Registered memory for packets: every access names a key and is checked.
+//! Registered memory of one protection domain, accessed by key.
 //!
-//! A region has a local key, for work requests of this end, and a random remote key only if peers
-//! have access. A local key encodes the region's index and is never sent: no packet can access or
-//! invalidate memory registered only for this end.
-//!
-//! Each [`Regions`] is a protection domain: its keys are valid only for queue pairs of its readers.
+//! Each region has a local key, for work requests of this end, and a random remote key if peers
+//! have access. A local key contains the index of the region and is never sent, so packets cannot
+//! access memory registered only for this end. Keys are valid only for queue pairs whose [`View`]
+//! belongs to the domain ([`Regions`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +13,11 @@ use cairn_roce_proto::qp::memory::{Memory, Refused};
 
 use cairn_rdma::entropy::Entropy;
 
-/// Regions per protection domain.
+/// Maximum regions of a protection domain.
 pub const MAX_REGIONS: usize = 8 << 10;
 
-/// The others count, so that a key is not reused soon.
+/// Bits of a local key that are the index. The other bits count registrations, so that a key is not
+/// reused soon.
 const INDEX_BITS: u32 = MAX_REGIONS.trailing_zeros();
 
 const FIRST_ENTRIES: usize = 16;
@@ -29,14 +29,14 @@ struct Region {
     mapping: Arc<Mapping>,
     access: Access,
     live: AtomicBool,
-    /// True until the remote key is invalidated or the region is deregistered.
+    /// True while the remote key is valid: neither invalidated by the peer nor deregistered.
     open: AtomicBool,
 }
 
 /// Keys of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keys {
-    /// Local key, for this end's work requests.
+    /// Local key, for work requests of this end.
     pub lkey: u32,
     /// Remote key, if peers have access.
     pub rkey: Option<u32>,
@@ -48,25 +48,25 @@ struct Table {
     local: Vec<Option<Arc<Region>>>,
     /// Regions by the low bits of their remote keys.
     ///
-    /// The length is a power of two and at most half of the entries are used, so that a random key
-    /// with a free entry is found soon.
+    /// The length is a power of two, and at most half of the entries are used, so that few random
+    /// keys are drawn until one has a free entry.
     remote: Vec<Option<Arc<Region>>>,
     remotes: usize,
     registered: u32,
 }
 
-/// Regions of a protection domain, for registration.
+/// Regions of a protection domain.
 #[derive(Debug)]
 pub struct Regions {
-    /// Lets readers detect a stale copy with one load.
+    /// Number of changes to `table`, by which a view detects that its copy is stale.
     version: AtomicU64,
     table: Mutex<Arc<Table>>,
     entropy: Entropy,
 }
 
-/// View of a domain's regions for a reader.
+/// Copy of a domain's regions for one endpoint.
 ///
-/// An invalidated key is refused at once; a new key is found after [`View::refresh`].
+/// An invalidated key is refused at once. A new key is found after [`View::refresh`].
 #[derive(Debug)]
 pub struct View {
     regions: Arc<Regions>,
@@ -81,7 +81,7 @@ impl Default for Regions {
 }
 
 impl Regions {
-    /// Creates an empty domain; `entropy` generates the remote keys.
+    /// Creates a domain without regions. `entropy` generates the remote keys.
     #[must_use]
     pub fn new(entropy: Entropy) -> Self {
         let table = Table {
@@ -97,15 +97,15 @@ impl Regions {
 }
 
 impl Regions {
-    /// Consistent after any panic: a changed copy replaces the table in one step.
+    /// A poisoned lock is harmless: a change replaces the table in one step.
     fn table(&self) -> MutexGuard<'_, Arc<Table>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers all of `mapping` and returns its keys.
+    /// Registers the whole `mapping` and returns its keys.
     ///
     /// # Errors
-    /// [`MAX_REGIONS`] are registered.
+    /// The domain has [`MAX_REGIONS`] regions.
     pub fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Keys, FabricError> {
         let mut table = self.table();
         let mut next = Table::clone(&table);
@@ -133,7 +133,7 @@ impl Regions {
         Ok(Keys { lkey, rkey })
     }
 
-    /// Invalidates the keys of a region and removes it.
+    /// Removes a region and invalidates its keys.
     pub fn deregister(&self, lkey: u32) {
         let mut table = self.table();
         let mut next = Table::clone(&table);
@@ -153,7 +153,7 @@ impl Regions {
         }
     }
 
-    /// Returns a view for a reader.
+    /// Returns a view of the regions.
     #[must_use]
     pub fn reader(self: &Arc<Self>) -> View {
         View {
@@ -206,7 +206,7 @@ const fn index_of(lkey: u32) -> usize {
 }
 
 impl Region {
-    /// If the access is permitted, returns the mapping and the offset of `addr`.
+    /// Returns the mapping and the offset of `addr`, if the region permits the access.
     fn locate(&self, addr: u64, length: u64, access: Access) -> Result<(&Mapping, usize), Refused> {
         let fine = self.access.contains(access) && self.mapping.contains(addr, length);
         if !fine {
@@ -217,7 +217,7 @@ impl Region {
 }
 
 impl View {
-    /// Adopts new regions. Costs one load if nothing has changed.
+    /// Copies the regions again if they have changed. Costs one atomic load otherwise.
     pub fn refresh(&mut self) {
         if self.regions.version.load(Ordering::Acquire) != self.version {
             *self = self.regions.reader();
@@ -241,7 +241,8 @@ impl View {
     }
 }
 
-// Other threads may read data copied by `write` and `scatter` only after [`Mapping::fence`].
+// `write` and `scatter` may bypass the caches: call [`Mapping::fence`] before other threads read
+// the data.
 impl Memory for View {
     fn knows(&self, rkey: u32) -> bool {
         self.remote(rkey).is_ok()

@@ -1,4 +1,4 @@
-//! Conversion between the system's clock and the time of the state machines.
+//! Conversion between the system clock and the time of the state machines.
 
 use std::time::Instant as System;
 

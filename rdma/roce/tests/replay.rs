@@ -1,5 +1,5 @@
-//! Replays a captured Linux host to our queue pair, whose acknowledgements equal those of the
-//! captured target.
+//! Replays captured packets of a Linux host to a queue pair of Cairn, whose acknowledgements must
+//! equal those of the captured target.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ fn connections(packets: &[Packet<'_>]) -> Vec<Connection> {
     connections
 }
 
-/// Returns the acknowledgements, and the bytes of the messages.
+/// Returns the acknowledgements, and the number of bytes in messages.
 fn play(packets: &[Packet<'_>], connection: &Connection, mtu: u32) -> (Vec<Acknowledged>, usize) {
     let config = QpConfig {
         dest_qpn: connection.host_qpn,
@@ -121,7 +121,7 @@ fn play(packets: &[Packet<'_>], connection: &Connection, mtu: u32) -> (Vec<Ackno
     (answers, messages)
 }
 
-/// PSN, syndrome, MSN.
+/// PSN, syndrome and MSN.
 type Acknowledged = (u32, u8, u32);
 
 fn acknowledged(packet: &Packet<'_>) -> Acknowledged {

@@ -1,5 +1,5 @@
-//! Responder without an RDMA device for rdma-core's `rping` and perftest's `ib_send_bw`,
-//! `ib_write_bw` and `ib_read_bw`, run with `-R`, over a kernel's RoCE or hardware.
+//! Responder for rdma-core's `rping` and perftest's `ib_send_bw`, `ib_write_bw` and `ib_read_bw`
+//! (with `-R`), without an RDMA device at this end.
 //!
 //! ```text
 //! cargo run --release -p cairn-roce --example responder -- 192.0.2.1
@@ -8,8 +8,8 @@
 //! ib_write_bw -R -F 192.0.2.1
 //! ```
 //!
-//! It listens on the tools' default ports, prints one line for each event, and serves every peer
-//! until it is killed.
+//! The responder listens on the default ports of the tools, prints one line for each event, and
+//! runs until it is killed.
 
 mod perftest;
 mod rping;
@@ -114,9 +114,8 @@ impl Responder {
         }
     }
 
-    /// Accepts every request.
-    ///
-    /// The port selects rping or perftest, whose first connection is the control channel.
+    /// Accepts each request. The port distinguishes rping from perftest; the first connection of
+    /// perftest is its control connection.
     fn answer(&mut self, request: ConnRequest) {
         let peer = request.peer.ip();
         let controlled = self.conversations.values().any(|known| {
@@ -145,7 +144,7 @@ impl Responder {
             _ => None,
         };
         let Some(connection) = self.conversations.get_mut(&qp) else {
-            return Ok(()); // flushed after the disconnect
+            return Ok(()); // the work was flushed after a disconnect
         };
         if !completion.status.is_success() {
             println!("{}: {:?}", connection.peer, completion.status);

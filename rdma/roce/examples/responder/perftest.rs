@@ -1,18 +1,17 @@
 //! Server side of perftest's bandwidth tests with `-R`.
 //!
-//! A client opens a control connection, then those of its traffic. On the control connection,
-//! client and server alternate with messages of equal length: versions, settings, the path MTU,
-//! readiness, results. The server echoes each message; one names the other side's memory, a C
-//! structure of 56 bytes with big-endian fields.
-//!
-//! A server is passive in a test of WRITE or READ, and provides receives in a test of SEND.
+//! A client opens a control connection, and then data connections. On the control connection, both
+//! ends alternate with messages of equal length: versions, settings, path MTU, readiness, results.
+//! The server echoes each message. One of the messages describes memory, in a C structure of 56
+//! bytes with big-endian fields. In tests of WRITE and READ the server is passive; in a test of
+//! SEND it posts receives.
 
 use cairn_rdma::RemoteBuffer;
 
 use crate::station::Step;
 
-/// LID, outstanding READs, queue pair number, PSN, key (4 bytes each), 4 unused bytes, address (8),
-/// GID (16), SRQ number, GID index (4 each).
+/// Length in bytes of the description of memory: LID, outstanding READs, queue pair number, PSN,
+/// key (4 each), unused (4), address (8), GID (16), SRQ number, GID index (4 each).
 const DESTINATION_BYTES: usize = 56;
 const DESTINATION_QPN: usize = 8;
 const DESTINATION_RKEY: usize = 16;
@@ -26,7 +25,8 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Clients may read and write the `window`. `number` is only displayed.
+    /// Creates a conversation. Clients may access `window`, and display `number` as the queue pair
+    /// number.
     pub(crate) fn new(window: RemoteBuffer, number: u32) -> Self {
         Self {
             window,

@@ -1,8 +1,9 @@
 //! Server side of `rping`.
 //!
-//! The client names its data, and the server READs it and confirms; the client names the
-//! destination of the echo, and the server WRITEs it and confirms. The client's messages have 16
-//! bytes, big-endian: address (8), key (4), length (4). The server's have no relevant content.
+//! The client sends the location of its data, and the server READs the data and confirms. The
+//! client then sends the destination of the echo, and the server WRITEs the data there and
+//! confirms. A message of the client has 16 bytes, big-endian: address (8), key (4), length (4).
+//! Messages of the server have no content.
 
 use cairn_rdma::{CompletionKind, RemoteBuffer};
 
@@ -54,7 +55,7 @@ impl Rping {
                 self.turn = Turn::Source;
                 self.pings += 1;
                 self.bytes += u64::from(self.length);
-                // The answer follows the echo in order.
+                // The answer arrives after the WRITE, because a queue pair executes in order.
                 Ok(Step::WriteAndSay {
                     buffer,
                     length: self.length.min(length),

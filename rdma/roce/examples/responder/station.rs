@@ -1,6 +1,6 @@
 //! Endpoint, receives and memory of all connections.
 //!
-//! Peers can access only the window, which contains no secrets; messages are in the private region.
+//! Peers can access only the window, which contains no secrets. Messages are in the private region.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use cairn_rdma::{
     Mapping, Operation, PostError, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
 };
 
-/// Maximum of unprocessed messages, and their length: `ib_send_bw` sends 64 KiB by default.
+/// Number and length in bytes of receives. `ib_send_bw` sends 64 KiB by default.
 const RECEIVES: usize = 128;
 const RECEIVE_BYTES: usize = 128 << 10;
 
 const CONNECTIONS: usize = 64;
 
-/// Scratch memory of a connection: data in transit, then the message being sent.
+/// Scratch memory of a connection in bytes: data of READs and WRITEs, then the message to send.
 const DATA_BYTES: usize = 64 << 10;
 const SAID_BYTES: usize = 4 << 10;
 const SCRATCH_BYTES: usize = DATA_BYTES + SAID_BYTES;
@@ -26,13 +26,13 @@ const READS: u8 = 128;
 
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Wait for the peer.
+    /// Wait for the next message.
     Wait,
     /// Send a message.
     Say(Vec<u8>),
-    /// Read the peer's bytes.
+    /// READ the buffer of the peer.
     Read { buffer: RemoteBuffer, length: u32 },
-    /// Write these bytes back, followed by a message.
+    /// WRITE the scratch data to the buffer, and send a message.
     WriteAndSay {
         buffer: RemoteBuffer,
         length: u32,
@@ -108,7 +108,7 @@ impl Station {
         self.endpoint.poll_events(events);
     }
 
-    /// Reposts the receive.
+    /// Returns the message of a completed receive, and posts the receive again.
     pub(crate) fn take_message(&mut self, completion: &Completion) -> Result<Vec<u8>, PostError> {
         let slot = completion.id as usize;
         let mut message = vec![0; completion.byte_len as usize];
@@ -165,7 +165,7 @@ impl Station {
         self.endpoint.post_receives(&[work])
     }
 
-    /// Stores a message for sending; each connection has one at a time.
+    /// Writes a message to the scratch memory. A connection sends one message at a time.
     fn write_down(&self, qp: QpId, message: &[u8]) -> Sge {
         let message = &message[..message.len().min(SAID_BYTES)];
         let at = scratch(qp) + DATA_BYTES;

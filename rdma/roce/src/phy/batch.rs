@@ -1,11 +1,10 @@
 //! Batch of outgoing packets, combined into super-packets.
 //!
-//! A pass through the network stack costs far more than a packet, so packets of equal size to one
-//! destination travel together ("segmentation offload", udp(7)); the last may be shorter. The
-//! segments' IPv4 identifications count from 0, which the ICRC covers.
-//!
-//! Groups contain packets of several queue pairs, in the order of each ([`Place`]). A group is a
-//! list of pieces, not necessarily adjacent in memory.
+//! A pass through the network stack costs much more than a packet. Packets of equal size to one
+//! destination are therefore passed to the kernel together ("segmentation offload", udp(7)); the
+//! last one may be shorter. The kernel numbers the IPv4 identifications of the segments from 0, and
+//! the ICRC covers them. A super-packet contains packets of several queue pairs, in the order of
+//! each queue pair ([`Place`]).
 
 use std::net::SocketAddr;
 
@@ -15,32 +14,32 @@ use cairn_roce_proto::wire::icrc::{self, Identity, Route};
 use cairn_roce_proto::wire::packet::ICRC_LEN;
 
 const BYTES: usize = 256 << 10;
-/// Maximum packet length in bytes: the largest MTU and all headers.
+/// Maximum length of a packet in bytes: the largest MTU, and all headers.
 pub const PACKET: usize = 4096 + 64;
 pub(super) const GROUPS: usize = 64;
 pub(super) const PIECES: usize = 1024;
-/// `UDP_MAX_SEGMENTS` of older kernels.
+/// Maximum number of segments: `UDP_MAX_SEGMENTS` of older kernels.
 const MAX_SEGMENTS: u16 = 64;
 const MAX_BYTES: usize = 65_000;
-/// Bytes after which complete super-packets leave, while they are in the cache.
+/// Bytes at which complete super-packets are sent, because they are still in the cache.
 const ENOUGH: usize = 60_000;
-/// A WRITE's first packet is longer by its RETH.
+/// Bytes by which the first packet of a WRITE is longer than the next ones, because of its RETH.
 const FIRST_HAS_MORE: usize = 16;
 const SPARE: usize = 3;
 
-/// Position of a queue pair's last packet; the next one must not precede it.
+/// Position of a queue pair's last packet in the batch, which later packets must not precede.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Place {
     batch: u64,
     group: usize,
 }
 
-/// Whether other queue pairs have packets for this batch.
+/// Whether other queue pairs also add packets to this batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// No other queue pair has one.
+    /// Only this queue pair adds packets.
     Alone,
-    /// At least one other queue pair has some.
+    /// Other queue pairs add packets too.
     Others,
 }
 
@@ -50,7 +49,7 @@ pub(super) struct Group {
     pub(super) segment: usize,
     pub(super) length: usize,
     pub(super) count: u16,
-    /// True if the last packet was shorter, so that nothing may follow.
+    /// True if the last packet was shorter than the others, so that none may follow it.
     closed: bool,
     route: Route,
     first: usize,
@@ -77,7 +76,7 @@ pub(super) struct Batch {
 impl Batch {
     pub(super) fn new() -> Self {
         Self {
-            // Differs from the batch number of a queue pair that has not sent.
+            // Batch 0 means that a queue pair has not sent yet.
             number: 1,
             bytes: vec![0; BYTES].into(),
             since: 0,
@@ -101,14 +100,14 @@ impl Batch {
         &mut self.bytes[self.used..self.used + PACKET]
     }
 
-    /// Opcode of the packet in [`Self::room`].
     pub(super) fn opcode(&self) -> u8 {
         self.bytes[self.used]
     }
 
-    /// Seals the first `length` bytes of [`Self::room`] with their ICRC.
+    /// Adds the first `length` bytes of [`Self::room`], with their ICRC, to a super-packet.
     ///
-    /// Without `joins`, the packet gets its own group. Returns whether it follows another one.
+    /// If `joins` is `None`, the packet starts a new group. Returns true if it follows another
+    /// packet.
     pub(super) fn add(
         &mut self,
         flow: &Flow,
@@ -134,9 +133,9 @@ impl Batch {
         is_joined
     }
 
-    /// Whether the waiting packets should leave first.
+    /// True if the complete super-packets should be sent before this packet is added.
     ///
-    /// A packet shorter than the last ends a message, and is not worth a call.
+    /// A packet shorter than its predecessors ends a message, which is sent as a whole.
     pub(super) fn is_due(
         &self,
         flow: &Flow,
@@ -174,8 +173,8 @@ impl Batch {
         let found = found.map(|at| from + at);
         found.or_else(|| {
             let last = self.groups.last()?;
-            // A packet of another queue pair may follow with the last packet's length, unless only
-            // first packets have that length.
+            // A shorter packet closes the group. This is worth it if no other queue pair sends, or
+            // if the group's length is that of first packets of WRITEs.
             let shorter = last.segment.checked_sub(sealed)?;
             let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;
             (ends && open(last)).then_some(self.groups.len() - 1)
@@ -228,7 +227,7 @@ impl Batch {
         &self.groups
     }
 
-    /// Returns the bytes by piece. No packet is split.
+    /// Returns the bytes of a group in pieces. A packet is never split.
     pub(super) fn pieces(&self, group: &Group) -> impl Iterator<Item = &[u8]> {
         let first = Some(&self.pieces[group.first]);
         let pieces = std::iter::successors(first, |piece| piece.next.map(|at| &self.pieces[at]));
@@ -245,7 +244,7 @@ impl Batch {
         })
     }
 
-    /// A packet under construction stays in place.
+    /// Empties the batch. A packet under construction stays in its place.
     pub(super) fn clear(&mut self) {
         self.number += 1;
         self.since = self.used;

@@ -1,10 +1,9 @@
-//! Capture of an endpoint's packets in a pcapng file with nanosecond timestamps.
+//! Capture of an endpoint's packets in a pcapng file with timestamps in nanoseconds.
 //!
-//! A UDP socket reports no headers below the BTH. In the reconstructed ones, addresses and ports
-//! are right; MAC addresses and the IPv4 identification of received packets are not. For RoCE v1
-//! neither the flow label nor a VLAN tag is shown.
-//!
-//! Received packets are written only after their ICRC has been verified.
+//! A UDP socket does not report the headers below the BTH, so they are reconstructed. IP addresses
+//! and ports are right; MAC addresses, and the IPv4 identification of received packets, are not.
+//! RoCE v1 packets lack flow label and VLAN tag. Received packets are written after their ICRC was
+//! verified.
 
 use std::fmt;
 use std::fs::{File, OpenOptions, Permissions};
@@ -28,7 +27,7 @@ use cairn_roce_proto::wire::ipv4::{self, Ipv4, PROTOCOL_UDP};
 use cairn_roce_proto::wire::ipv6::Ipv6;
 use cairn_roce_proto::wire::udp::{ROCE_PORT, Udp};
 
-/// Ethernet, IPv6, UDP.
+/// Maximum length of the reconstructed headers in bytes: Ethernet, IPv6, UDP.
 const HEADERS: usize = 14 + 40 + 8;
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -60,23 +59,24 @@ struct Ends {
 }
 
 impl Capture {
-    /// Creates a file of at most `limit_bytes`, readable only by its owner.
+    /// Creates a file of at most `limit_bytes` that only its owner can read.
     ///
-    /// An existing file is replaced only if it belongs to this user: a capture contains data, and
-    /// other users may be able to create links at its path.
+    /// An existing file is replaced only if it belongs to this user: captured packets contain data,
+    /// and other users may be able to create links at the path.
     ///
     /// # Errors
     /// The file cannot be written, or belongs to another user.
     pub fn create(path: &Path, limit_bytes: u64) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(1 << 20, own_file(path)?);
-        // Section header: byte order, version 1.0, length unknown.
+        // Section header block: byte order, version 1.0, unknown length.
         let mut section = Vec::new();
         section.extend(0x1a2b_3c4d_u32.to_le_bytes());
         section.extend(1_u16.to_le_bytes());
         section.extend(0_u16.to_le_bytes());
         section.extend(u64::MAX.to_le_bytes());
         write_block(&mut file, 0x0a0d_0d0a, &section)?;
-        // Interface: Ethernet, no limit, if_tsresol (option 9) 10^-9.
+        // Interface description block: Ethernet, no length limit, and a timestamp resolution of
+        // 10^-9 s (option 9).
         let mut interface = Vec::new();
         interface.extend(1_u16.to_le_bytes());
         interface.extend(0_u16.to_le_bytes());
@@ -109,7 +109,7 @@ impl Capture {
         self.write(&ends, macs, received.index, received.bytes);
     }
 
-    /// Writes a sent packet; `id` is its IPv4 identification.
+    /// Writes a sent packet with the IPv4 identification `id`.
     pub fn sent(&self, version: Version, flow: &Flow, id: u16, packet: &[u8]) {
         let ends = Ends {
             version,
@@ -125,7 +125,7 @@ impl Capture {
     /// Writes buffered packets to the file.
     pub fn flush(&self) {
         let mut sink = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        // A full disk must not stop the traffic.
+        // Write errors are ignored: a full disk must not stop the traffic.
         let _ = sink.file.flush();
     }
 
@@ -135,7 +135,7 @@ impl Capture {
             return;
         }
         if packet.len() > PACKET {
-            return; // longer than any packet of our peers
+            return; // no packet of a peer is so long
         }
         let length = frame(ends, macs, id, packet).emit(&mut bytes);
         let now = SystemTime::now()
@@ -152,7 +152,7 @@ impl Capture {
         block.resize(block.len().next_multiple_of(4), 0);
         let mut sink = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(left) = sink.left_bytes.checked_sub(block.len() as u64 + 12) else {
-            // Errors are ignored as in `flush`.
+            // Write errors are ignored: a full disk must not stop the traffic.
             let _ = sink.file.flush();
             if !self.is_full.swap(true, Ordering::Relaxed) {
                 // Cause: the size limit, once for each file; needs no rate limit.
@@ -163,7 +163,7 @@ impl Capture {
             return;
         };
         sink.left_bytes = left;
-        // Enhanced packet block. Errors are ignored as in `flush`.
+        // Enhanced packet block. Write errors are ignored: a full disk must not stop the traffic.
         let _ = write_block(&mut sink.file, 6, &block);
     }
 }
@@ -177,7 +177,7 @@ impl Drop for Capture {
 fn own_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
-    // O_NONBLOCK: an open of a pipe must not wait for its reader.
+    // With O_NONBLOCK, the open of a named pipe does not wait for a reader.
     let file = options
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)
@@ -186,7 +186,7 @@ fn own_file(path: &Path) -> io::Result<File> {
             _ => error,
         })?;
     let found = file.metadata()?;
-    // SAFETY: takes no arguments and cannot fail.
+    // SAFETY: geteuid takes no arguments and cannot fail.
     let user = unsafe { libc::geteuid() };
     if !found.is_file() || found.uid() != user || found.nlink() != 1 {
         return Err(io::Error::other(

@@ -1,4 +1,4 @@
-//! Reasons why an address cannot be used, with remedies.
+//! Explanations, with remedies, why the soft provider cannot use an address.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,7 +11,8 @@ use super::Network;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
 impl Network {
-    /// Explains an error of [`Network::first_inlet`] or [`Network::next_inlet`].
+    /// Converts an error of [`Network::first_inlet`] or [`Network::next_inlet`] to an error with a
+    /// remedy.
     #[must_use]
     pub fn explain(&self, address: IpAddr, error: io::Error) -> FabricError {
         match (self, error.kind()) {

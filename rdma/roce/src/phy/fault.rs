@@ -1,6 +1,4 @@
-//! Fault injection into received packets, determined by a seed.
-//!
-//! `BadInlet` wraps an inlet without such code.
+//! Faults injected into received packets, determined by a seed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,18 +8,18 @@ use std::sync::{Mutex, PoisonError};
 use super::receive::Receiver;
 use super::{Inlet, Version};
 
-/// Fault rates, in packets per thousand.
+/// Fault rates in packets per thousand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FaultOptions {
-    /// Packets lost.
+    /// Rate of lost packets.
     pub loss_per_mille: u16,
-    /// Packets delivered twice.
+    /// Rate of duplicated packets.
     pub duplication_per_mille: u16,
-    /// Packets in which one bit is flipped.
+    /// Rate of packets with one flipped bit.
     pub corruption_per_mille: u16,
-    /// Packets delivered late, after their successor.
+    /// Rate of packets delivered after their successor.
     pub reordering_per_mille: u16,
-    /// Seed of the faults.
+    /// Seed of the random faults.
     pub seed: u64,
 }
 
@@ -51,7 +49,8 @@ struct State {
 }
 
 impl BadInlet {
-    /// Wraps the inlet with index `turn` at its address.
+    /// Wraps an inlet. `turn` is its index at the address, and makes the faults differ between
+    /// inlets.
     #[must_use]
     pub fn new(inlet: Inlet, options: FaultOptions, turn: u32) -> Self {
         let seed = options.seed ^ u64::from(turn) << 32;
@@ -67,7 +66,7 @@ impl BadInlet {
         }
     }
 
-    /// Wrapped inlet.
+    /// Returns the wrapped inlet.
     #[must_use]
     pub fn inlet(&self) -> &Inlet {
         &self.inlet

@@ -1,6 +1,6 @@
-//! Sending of RoCE v1 packets: Ethernet frames with a GRH and an optional tag.
+//! Sending of RoCE v1 packets: Ethernet frames with a GRH and an optional VLAN tag.
 //!
-//! Why `unsafe` here: `sendmmsg` takes pointers, created anew for each call.
+//! Why `unsafe` here: `sendmmsg` takes pointers, which are created anew for each call.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -21,7 +21,7 @@ use cairn_roce_proto::wire::grh::{self, Grh, NEXT_HEADER_BTH, gid_of};
 const BATCH: usize = 64;
 const HEADERS: usize = Tag::LEN + grh::LEN;
 
-/// Frames of a sender, on the interface of its flows.
+/// Sender of frames on one interface.
 pub struct Frames {
     vlan: Option<u16>,
     neighbours: Option<Neighbours>,
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Frames {
 }
 
 impl Frames {
-    /// With `vlan`, all frames have a tag with this VID.
+    /// Creates a sender. With a `vlan`, each frame has a tag with this VID.
     #[must_use]
     pub fn new(vlan: Option<u16>) -> Self {
         Self {
@@ -47,19 +47,19 @@ impl Frames {
         }
     }
 
-    /// Sends some of these packets, from the first on, through one socket.
+    /// Sends the first of these packets through one socket, at most as many as a batch takes.
     ///
-    /// Returns the number handled, and how many of those were lost because their peer's MAC address
-    /// is unknown.
+    /// Returns the number of handled packets, and how many of them were lost because the MAC
+    /// address of their peer is unknown.
     ///
     /// # Errors
-    /// An error of the socket, about the first packet.
+    /// The socket returned an error for the first packet.
     pub fn send<'a>(
         &mut self,
         fd: RawFd,
         packets: impl Iterator<Item = (&'a Flow, &'a [u8])>,
     ) -> io::Result<(usize, u64)> {
-        // SAFETY: all zeros (null pointers and lengths of 0) is a valid value of both types.
+        // SAFETY: zeros, which are null pointers and lengths of 0, are valid values of both types.
         let (mut vectors, mut headers): ([[iovec; 2]; BATCH], [mmsghdr; BATCH]) =
             unsafe { (zeroed(), zeroed()) };
         let now = Instant::now();
@@ -88,7 +88,7 @@ impl Frames {
         if count == 0 {
             return Ok((1, 1));
         }
-        // SAFETY: each header points at live buffers of the stated lengths, which sending only
+        // SAFETY: each header points to live buffers of the stated lengths, which sending only
         // reads.
         let sent = unsafe {
             let flags = libc::MSG_DONTWAIT;
@@ -115,7 +115,7 @@ impl Frames {
 fn write_headers(vlan: Option<u16>, flow: &Flow, length: usize) -> [u8; HEADERS] {
     let tag = Tag {
         vlan: Vlan {
-            // Class selectors are priorities (RFC 2474, 4.2.2).
+            // The class selector in the top three bits is the priority (RFC 2474, 4.2.2).
             pcp: flow.traffic_class >> 5,
             dei: false,
             vid: vlan.unwrap_or(0),

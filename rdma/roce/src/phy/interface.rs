@@ -1,7 +1,7 @@
 //! Network interface of an address.
 //!
-//! Why `unsafe` here: `getifaddrs` returns a linked list of C structures, and an ioctl returns an
-//! interface's MTU.
+//! Why `unsafe` here: `getifaddrs` returns a linked list of C structures, and an ioctl returns the
+//! MTU of an interface.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use super::socket::{check, from_storage};
 
-/// Bytes by which an interface's MTU must exceed a path MTU.
+/// Difference in bytes between the MTU of an interface and the path MTU.
 ///
-/// Both ends must agree, so the number is that of rdma_rxe.
+/// The number is that of rdma_rxe, because both ends must agree.
 const OVERHEAD: u32 = 80;
 
-/// Network interface, of a port or a VLAN.
+/// Network interface of a port or of a VLAN.
 #[derive(Debug, Clone)]
 pub struct Interface {
     name: CString,
@@ -27,7 +27,8 @@ pub struct Interface {
     pub is_loopback: bool,
 }
 
-/// Returns the path MTU code (1 is 256, 5 is 4096) that fits the interface of this address.
+/// Returns the largest path MTU code (1 is 256 bytes, 5 is 4096) that fits the interface with this
+/// address.
 ///
 /// # Errors
 /// No interface has the address.
@@ -39,10 +40,10 @@ pub fn path_mtu_code(address: IpAddr) -> io::Result<u8> {
         .unwrap_or(1))
 }
 
-/// Cache of path MTUs.
+/// Cache of path MTUs by local address.
 ///
 /// A lookup takes longer than the rest of a connection request, so each address is looked up at
-/// most once a second.
+/// most once per second.
 #[derive(Debug, Default)]
 pub struct PathMtus {
     known: Vec<(IpAddr, Instant, u8)>,
@@ -52,7 +53,7 @@ impl PathMtus {
     const AGE: Duration = Duration::from_secs(1);
     const MOST: usize = 64;
 
-    /// Returns the code of an address, from `look_up` if it is not cached.
+    /// Returns the path MTU code of an address, from `look_up` if none is cached.
     pub fn of(
         &mut self,
         address: IpAddr,
@@ -73,7 +74,7 @@ impl PathMtus {
     }
 }
 
-/// Payload of a path MTU code, in bytes (IBTA 12.6.5.7).
+/// Returns the payload in bytes of a path MTU code (IBTA 12.6.5.7).
 #[must_use]
 pub const fn mtu_of_code(code: u8) -> u32 {
     128 << code
@@ -85,7 +86,7 @@ impl Interface {
     /// # Errors
     /// No interface has the address.
     pub fn of(address: IpAddr) -> io::Result<Self> {
-        // Every 127.x.y.z belongs to the loopback interface, which lists only one address.
+        // The loopback interface has all addresses 127.x.y.z and lists only 127.0.0.1.
         let wanted = match address {
             IpAddr::V4(v4) if v4.is_loopback() => Ipv4Addr::LOCALHOST.into(),
             other => other,
@@ -96,12 +97,12 @@ impl Interface {
 
     fn find(wanted: IpAddr) -> io::Result<Option<Self>> {
         let mut list = std::ptr::null_mut();
-        // SAFETY: the list is returned in `list`, and freed below.
+        // SAFETY: the result is written to `list`, which is freed below.
         check(unsafe { libc::getifaddrs(&raw mut list) })?;
         let mut found = None;
         let mut next = list;
-        // SAFETY: the list and the data it points to live until it is freed. An address is read by
-        // its family: IP addresses only.
+        // SAFETY: the list and its data live until the list is freed. Each address is read as the
+        // structure of its family, and only for IP.
         unsafe {
             while let Some(entry) = next.as_ref() {
                 next = entry.ifa_next;
@@ -132,7 +133,7 @@ impl Interface {
 
     fn mtu(&self) -> io::Result<u32> {
         let any = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        // SAFETY: all zeros is a value of this plain structure.
+        // SAFETY: zeros are a valid value of this plain structure.
         let mut request: libc::ifreq = unsafe { zeroed() };
         for (to, from) in request.ifr_name[..libc::IFNAMSIZ - 1]
             .iter_mut()
@@ -140,7 +141,7 @@ impl Interface {
         {
             *to = *from as libc::c_char;
         }
-        // SAFETY: the request is complete, and its result is an MTU.
+        // SAFETY: the request is complete, and the ioctl writes an MTU to it.
         let mtu = unsafe {
             check(libc::ioctl(
                 any.as_raw_fd(),

@@ -29,36 +29,36 @@ use packet::PacketSocket;
 use socket::{FlowKey, Socket};
 use wire::{Tap, Wire};
 
-/// Network used by endpoints.
+/// Network through which endpoints send and receive.
 #[derive(Debug, Clone, Default)]
 pub enum Network {
-    /// System network through UDP sockets: RoCE v2.
+    /// UDP sockets of the system: RoCE v2.
     #[default]
     System,
-    /// System network through packet sockets: RoCE v1.
+    /// Packet sockets of the system: RoCE v1.
     Ethernet {
-        /// VID to write and require, on an interface that is not a VLAN's.
+        /// VID of the tag that frames have, on an interface that is not a VLAN interface.
         ///
         /// On a VLAN interface the kernel writes the tag.
         vlan: Option<u16>,
     },
-    /// Network in memory.
+    /// Network in memory, for simulations.
     Wire(Wire),
-    /// Another network with fault injection, for tests.
+    /// Network with injected faults, for tests.
     Bad(Box<Network>, FaultOptions),
 }
 
 /// RoCE version of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// Ethernet and a GRH (IBTA annex A16).
+    /// RoCE v1: Ethernet and GRH (IBTA annex A16).
     V1,
-    /// IP and UDP (IBTA annex A17).
+    /// RoCE v2: IP and UDP (IBTA annex A17).
     V2,
 }
 
 impl Version {
-    /// Returns the fields covered by the ICRC; v1 ignores the port.
+    /// Returns the addresses that the ICRC covers. RoCE v1 ignores the source port.
     #[must_use]
     pub fn route(self, source: SocketAddr, destination: IpAddr) -> Route {
         let (source, source_port) = (source.ip().to_canonical(), source.port());
@@ -77,23 +77,24 @@ impl Version {
     }
 }
 
-/// Receiving end of connection management or of an endpoint.
+/// Receiving socket of connection management or of an endpoint.
 #[derive(Debug)]
 pub enum Inlet {
     /// UDP socket.
     Socket(Socket),
     /// Packet socket.
     Packets(PacketSocket),
-    /// Connection to a network in memory.
+    /// Receiver of a network in memory.
     Tap(Tap),
-    /// Another inlet with fault injection.
+    /// Inlet with injected faults.
     Bad(Box<BadInlet>),
 }
 
 impl Network {
-    /// Opens the first inlet of an address, to which others may be added.
+    /// Opens the first inlet of an address, for connection management.
     ///
-    /// The `qpn_low_bits` low bits of a queue pair number do not select an inlet.
+    /// Further inlets are selected by the bits of a queue pair number above the `qpn_low_bits`
+    /// lowest.
     ///
     /// # Errors
     /// The address is not local, or another process uses its port.
@@ -102,7 +103,7 @@ impl Network {
             Self::System => {
                 let socket = Socket::bind_receiver(SocketAddr::new(address, ROCE_PORT), false)?;
                 socket.share()?;
-                // Queue pair of connection management (IBTA 3.9.5).
+                // The queue pair of connection management is QP1 (IBTA 3.9.5).
                 socket.admit(&[GSI_QPN], &[])?;
                 Ok(Inlet::Socket(socket))
             }
@@ -119,8 +120,8 @@ impl Network {
         }
     }
 
-    /// Opens a further inlet: number `turn` gets the queue pairs whose numbers, without the low
-    /// bits, equal `turn`.
+    /// Opens a further inlet, which receives packets of queue pairs whose number, shifted right by
+    /// `qpn_low_bits`, is `turn`.
     ///
     /// # Errors
     /// The system refuses.
@@ -152,7 +153,8 @@ impl Network {
         }
     }
 
-    /// Returns the path MTU code (1 is 256, 5 is 4096) that fits the interface of `address`.
+    /// Returns the largest path MTU code (1 is 256 bytes, 5 is 4096) that fits the interface of
+    /// `address`.
     ///
     /// # Errors
     /// No interface has the address.
@@ -163,7 +165,7 @@ impl Network {
         }
     }
 
-    /// Returns the RoCE version with its tag.
+    /// Returns the RoCE version and the VLAN setting.
     #[must_use]
     pub fn roce(&self) -> Roce {
         match self.good() {
@@ -172,8 +174,8 @@ impl Network {
         }
     }
 
-    /// Returns this network if it has that RoCE version; otherwise the system's, with the same
-    /// faults.
+    /// Returns this network if it has this RoCE version, or else the system's network for the
+    /// version. Injected faults stay.
     #[must_use]
     pub fn with(&self, roce: Roce) -> Self {
         match (self, roce) {
@@ -184,7 +186,7 @@ impl Network {
         }
     }
 
-    /// Returns the RoCE version of this network.
+    /// Returns the RoCE version.
     #[must_use]
     pub fn version(&self) -> Version {
         match self.roce() {
@@ -193,7 +195,7 @@ impl Network {
         }
     }
 
-    /// True if its owner drives it, without a thread.
+    /// True if the owner drives the network by calls, so that no thread is started.
     #[must_use]
     pub fn is_moved_by_hand(&self) -> bool {
         matches!(self.good(), Self::Wire(_))
@@ -201,7 +203,7 @@ impl Network {
 }
 
 impl Inlet {
-    /// Descriptor that is readable when packets have arrived, if any.
+    /// Returns the descriptor that is readable when packets have arrived, if there is one.
     #[must_use]
     pub fn fd(&self) -> Option<RawFd> {
         match self {
@@ -212,10 +214,10 @@ impl Inlet {
         }
     }
 
-    /// Makes the kernel drop packets for queue pairs not in the sorted `numbers`, except those of
-    /// `flows`.
+    /// Makes the kernel drop packets whose queue pair number is not in the sorted `numbers`, unless
+    /// they belong to one of `flows`.
     ///
-    /// Returns whether the network has such filters.
+    /// Returns true if the network has such filters.
     ///
     /// # Errors
     /// The system refuses.
@@ -228,21 +230,21 @@ impl Inlet {
         }
     }
 
-    /// Makes the kernel deliver these flows at the sockets with these numbers, and other packets by
-    /// queue pair number.
+    /// Makes the kernel deliver each of these flows to the socket with its index. Other packets are
+    /// delivered by queue pair number.
     ///
     /// # Errors
     /// The system refuses.
     pub fn steer(&self, flows: &[(FlowKey, u32)], qpn_low_bits: u32) -> io::Result<()> {
         match self {
             Self::Socket(socket) => socket.spread(flows, qpn_low_bits),
-            // The kernel does not join frames.
+            // Not needed: the kernel does not combine received frames.
             Self::Packets(_) | Self::Tap(_) => Ok(()),
             Self::Bad(bad) => bad.inlet().steer(flows, qpn_low_bits),
         }
     }
 
-    /// True if packets for several inlets of an address may arrive here as one datagram.
+    /// True if the kernel may combine packets for several inlets into one datagram (GRO).
     #[must_use]
     pub fn has_joined_packets(&self) -> bool {
         match self {
@@ -252,9 +254,9 @@ impl Inlet {
         }
     }
 
-    /// Sets the traffic class and matching priority of packets sent here.
+    /// Sets the traffic class, and the matching priority, of packets sent through this inlet.
     ///
-    /// No effect in memory, where each packet has a class.
+    /// Has no effect in memory, where each packet has its class.
     ///
     /// # Errors
     /// The system refuses.

@@ -1,7 +1,8 @@
 //! MAC addresses of peers, for RoCE v1.
 //!
 //! GIDs of RoCE v1 are IP addresses (annex A16.3, as in Linux), so the kernel's neighbour table has
-//! them. Nothing here waits: the kernel queries an unknown address, and the frame is lost.
+//! their MAC addresses. Lookups do not wait: the frame is lost while the kernel resolves an unknown
+//! address.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,23 +13,24 @@ use cairn_rdma::netlink::{Message, Netlink, attribute, attributes, find, u16_at}
 
 use super::interface::Interface;
 
-/// Ethernet address.
+/// MAC address.
 pub type Mac = [u8; 6];
 
-/// A peer may move.
+/// Time after which a MAC address is looked up again, because a peer may move.
 const CACHED_FOR: Duration = Duration::from_secs(5);
 const MAX_KNOWN: usize = 4096;
-/// RFC 863, "discard": a datagram only makes the kernel resolve the MAC address.
+/// Port of the discard protocol (RFC 863). A datagram to it makes the kernel resolve the MAC
+/// address.
 const DISCARD_PORT: u16 = 9;
 
-/// `NDA_DST` and `NDA_LLADDR` (linux/neighbour.h).
+/// Attributes (linux/neighbour.h).
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
-/// Size of struct ndmsg in bytes.
+/// Size of `struct ndmsg` in bytes.
 const NDMSG_LEN: usize = 12;
 
-/// Neighbours on a network interface.
+/// Cache of MAC addresses on one interface.
 #[derive(Debug)]
 pub struct Neighbours {
     interface: Interface,
@@ -37,7 +39,7 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Creates an empty cache for an interface.
+    /// Creates an empty cache.
     ///
     /// # Errors
     /// The system refuses a netlink socket.
@@ -49,13 +51,13 @@ impl Neighbours {
         })
     }
 
-    /// Interface of the neighbours.
+    /// Returns the interface.
     #[must_use]
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// Returns the MAC address of a peer, if known.
+    /// Returns the MAC address of a peer, or `None` if it is unknown; the kernel then resolves it.
     pub fn mac_of(&mut self, address: IpAddr, now: Instant) -> Option<Mac> {
         if self.interface.is_loopback {
             return Some([0; 6]);
@@ -71,7 +73,8 @@ impl Neighbours {
         }
         let found = self.query_kernel(address);
         if found.is_none() {
-            // Frames sent by packet sockets do not refresh the kernel's entry.
+            // The kernel must be asked, because frames sent by packet sockets do not refresh its
+            // entry.
             solicit(address);
         }
         let mac = found.or(before.map(|(mac, _)| mac))?;
@@ -89,21 +92,20 @@ impl Neighbours {
     }
 }
 
-/// Makes the kernel resolve an address, without waiting.
+/// Makes the kernel resolve the MAC address of an IP address. Does not wait.
 pub fn solicit(address: IpAddr) {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    // On failure the peer stays unknown, and connecting fails with that reason.
+    // After a failure the peer stays unknown, and the connection attempt reports it.
     if let Ok(socket) = UdpSocket::bind((any, 0)) {
         let _ = socket.send_to(&[], (address, DISCARD_PORT));
     }
 }
 
-/// MAC address in a link-local GID (annex A16.3.1: EUI-64, as RFC 4291, appendix A).
-///
-/// GIDs of RFC 7217 contain none.
+/// Returns the MAC address that a link-local GID contains (annex A16.3.1: EUI-64 of RFC 4291,
+/// appendix A). GIDs of RFC 7217 contain none.
 fn mac_of_link_local(address: IpAddr) -> Option<Mac> {
     let IpAddr::V6(v6) = address else { return None };
     let [.., a, b, c, 0xff, 0xfe, d, e, f] = v6.octets() else {
@@ -117,7 +119,7 @@ fn request(address: IpAddr, index: u32) -> Vec<u8> {
         IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
         IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
     };
-    // ndmsg: family, index, state, flags, type.
+    // Fields of `struct ndmsg`: family, index, state, flags, type.
     let mut body = Vec::with_capacity(NDMSG_LEN + 4 + bytes.len());
     body.extend([family as u8, 0, 0, 0]);
     body.extend(index.to_ne_bytes());
@@ -159,7 +161,7 @@ mod tests {
         attribute(&mut answer.body, NDA_LLADDR, &[2, 0, 0, 0, 0, 9]);
         assert_eq!(parse_answer(&answer), Some([2, 0, 0, 0, 0, 9]));
         let whole = answer.body.clone();
-        // The last attribute has two bytes of padding.
+        // The last attribute ends with two bytes of padding, which may be missing.
         for length in 0..whole.len() - 2 {
             answer.body = whole[..length].to_vec();
             assert_eq!(parse_answer(&answer), None, "{length} bytes");
@@ -168,7 +170,7 @@ mod tests {
         answer.body[8] = 0x20; // NUD_FAILED
         assert_eq!(parse_answer(&answer), None);
         answer.body[8] = 0x04;
-        answer.body[NDMSG_LEN] = 0; // an attribute without length
+        answer.body[NDMSG_LEN] = 0; // an attribute of length 0
         assert_eq!(parse_answer(&answer), None);
     }
 

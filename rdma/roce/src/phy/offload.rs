@@ -1,9 +1,8 @@
-//! Detection of peers that super-packets do not reach; packets to them leave separately.
+//! Detection of peers to which super-packets cannot be sent.
 //!
-//! The system refuses to split super-packets on some paths (udp(7)). An adapter that splits them
-//! may keep the IPv4 identification constant, although each ICRC is made for a counting one; the
-//! peer then drops all packets but the first. Paths may change, so super-packets are tried again
-//! after a while.
+//! The system refuses super-packets on some paths (udp(7)). Some adapters split super-packets
+//! without counting the IPv4 identification, which the ICRC covers; the peer then drops all packets
+//! except the first. Because paths may change, super-packets are tried again later.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -11,9 +10,9 @@ use std::time::{Duration, Instant};
 use cairn_roce_proto::qp::Joined;
 
 const PAUSE: Duration = Duration::from_secs(60);
-/// Consecutive losses after which joining is disabled.
+/// Number of consecutive losses after which super-packets to the peer are disabled.
 const LOSSES_MAX: u32 = 8;
-/// The oldest listed peer is removed first.
+/// Maximum number of listed peers; a new peer replaces the oldest.
 const PEERS_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -52,13 +51,15 @@ impl Offload {
         self.is_on && until.is_none()
     }
 
-    /// Returns true if joining is disabled from now on.
+    /// Handles a refusal by the system. Returns true if super-packets to the peer are disabled from
+    /// now on.
     pub(super) fn refuse(&mut self, address: IpAddr) -> bool {
         let until = Some(Instant::now() + PAUSE);
         std::mem::replace(&mut self.peer(address).until, until).is_none()
     }
 
-    /// Returns true if joining is disabled from now on.
+    /// Handles the result of a super-packet. Returns true if super-packets to the peer are disabled
+    /// from now on.
     pub(super) fn judge(&mut self, address: IpAddr, fate: Joined) -> bool {
         if address.is_ipv6() {
             return false;

@@ -1,20 +1,15 @@
-//! Sockets from which an endpoint's queue pairs send.
+//! Sockets from which the queue pairs of an endpoint send.
 //!
-//! Routers spread flows over paths, and adapters over queues, by the UDP source port, the flow
-//! label of RoCE v2 (annex A17.3); each port needs a socket. But packets of one flow travel
-//! together at the price of one ([`super::batch`]): queue pairs to the same endpoint of a peer
-//! therefore share a flow.
+//! Routers and adapters spread flows by the UDP source port (annex A17.3), and each port needs a
+//! socket. Packets of one flow can be sent as a super-packet ([`super::batch`]), so queue pairs to
+//! one endpoint of a peer share a flow. Flows to different peers may share a port.
 //!
-//! A peer's kernel delivers a super-packet to the endpoint of its first packet, so a flow leads to
-//! one endpoint of a peer. Flows to other peers may use the same port.
+//! A flow has one traffic class. A VLAN interface derives the PCP from the priority of the socket,
+//! and Linux changes this priority for messages that carry their own class (`service_level` in
+//! `socket.rs`). Sockets are opened while connecting, and kept. If no socket can be opened, queue
+//! pairs share a socket of another class: a wrong PCP is better than no connection.
 //!
-//! A flow also has one traffic class: a VLAN's interface chooses the PCP by the socket's priority,
-//! which Linux changes for a message that names its class (`service_level` in `socket.rs`).
-//!
-//! Sockets are opened while connecting, and kept. If no more can be opened, queue pairs share those
-//! of another class: a wrong PCP is better than no connection.
-//!
-//! In RoCE v1 the GRH has the flow label, and sockets differ only by priority.
+//! In RoCE v1 the flow label is in the GRH, and sockets differ only by priority.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,24 +22,24 @@ use super::socket::{Socket, service_level};
 use cairn_rdma::entropy::Entropy;
 
 const MAX_SOCKETS: usize = 256;
-/// Lowest source port, as of rdma_rxe and most adapters.
+/// Lowest source port, as in rdma_rxe and most adapters.
 const FIRST_PORT: u16 = 0xc000;
 const TRIES: u32 = 100;
 
-/// Sending socket and flow of a queue pair.
+/// Socket and flow from which a queue pair sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outlet {
-    /// Socket; -1 for a network in memory.
+    /// Descriptor of the socket; -1 for a network in memory.
     pub fd: RawFd,
-    /// Flow label: the UDP source port in RoCE v2.
+    /// UDP source port in RoCE v2; flow label in RoCE v1.
     pub flow: u16,
-    /// True if the socket has the requested traffic class.
+    /// True if the traffic class of the socket is the requested one.
     pub is_of_class: bool,
     place: Option<(usize, Destination)>,
 }
 
 impl Outlet {
-    /// Placeholder before sending.
+    /// Placeholder until a socket is chosen.
     pub const UNDECIDED: Self = Self {
         fd: -1,
         flow: 0,
@@ -53,7 +48,7 @@ impl Outlet {
     };
 }
 
-/// Destination of a flow: an endpoint of a peer.
+/// Destination of a flow: one endpoint of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Destination {
     /// Address of the peer.
@@ -62,7 +57,7 @@ pub struct Destination {
     pub endpoint: u32,
 }
 
-/// Sockets of an endpoint.
+/// Sending sockets of an endpoint.
 #[derive(Debug)]
 pub struct Outlets {
     network: Network,
@@ -101,10 +96,10 @@ impl Outlets {
         }
     }
 
-    /// Returns an outlet with this destination and traffic class.
+    /// Returns an outlet for this destination and traffic class.
     ///
     /// # Errors
-    /// The system refuses a socket, and no socket can be shared.
+    /// The system refuses a new socket, and no open one can be shared.
     pub fn take(&mut self, destination: Destination, traffic_class: u8) -> io::Result<Outlet> {
         if matches!(self.network.good(), Network::Ethernet { .. }) {
             return Ok(Outlet {
@@ -129,10 +124,10 @@ impl Outlets {
         })
     }
 
-    /// Returns an outlet with another traffic class for a queue pair.
+    /// Returns an outlet of another traffic class in place of `outlet`.
     ///
     /// # Errors
-    /// As [`Outlets::take`]; then the queue pair keeps its outlet.
+    /// As for [`Outlets::take`]. The queue pair then keeps `outlet`.
     pub fn retake(&mut self, outlet: Outlet, traffic_class: u8) -> io::Result<Outlet> {
         match outlet.place {
             None => Ok(Outlet {

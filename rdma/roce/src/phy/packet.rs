@@ -1,12 +1,12 @@
-//! Packet sockets for RoCE v1: Ethernet frames of type 0x8915 that begin with a GRH (IBTA annex
-//! A16).
+//! Packet sockets for RoCE v1: Ethernet frames of type 0x8915 with a GRH (IBTA annex A16).
 //!
-//! On a VLAN's interface the kernel writes and strips the 802.1Q tag: the VID is the VLAN's, and
-//! the PCP follows from the socket's priority and the VLAN's `egress-qos-map`.
+//! On a VLAN interface the kernel writes and removes the 802.1Q tag: the VID is that of the
+//! interface, and the PCP follows from the priority of the socket and the interface's
+//! `egress-qos-map`.
 //!
-//! On other interfaces a tag can be configured: with VID 0, only for the priority (802.1Q, 9.6), or
-//! with another VID. The kernel strips tags before it looks for sockets of this frame type, so such
-//! a socket receives all types, and its filter selects.
+//! On other interfaces a tag can be configured: VID 0 for the priority only (802.1Q, 9.6), or
+//! another VID. The kernel removes such tags before it looks for sockets of this frame type. The
+//! socket therefore receives all types, and a filter selects.
 //!
 //! Why `unsafe` here: our dependencies have no safe wrapper of packet sockets. Each call passes
 //! pointers to live values.
@@ -29,38 +29,38 @@ use super::socket::{
 use cairn_roce_proto::wire::ethernet::ETHERTYPE_ROCE;
 use cairn_roce_proto::wire::grh::{self, NEXT_HEADER_BTH, gid_of};
 
-/// Offsets of a frame's metadata in a filter (linux/filter.h: SKF_AD_OFF, and _PROTOCOL, _PKTTYPE,
-/// _IFINDEX, _VLAN_TAG, _VLAN_TAG_PRESENT).
+/// Offsets at which a filter reads metadata of a frame (linux/filter.h: SKF_AD_OFF plus _PROTOCOL,
+/// _PKTTYPE, _IFINDEX, _VLAN_TAG, _VLAN_TAG_PRESENT).
 const ABOUT: u32 = -0x1000_i32 as u32;
 const ABOUT_TYPE: u32 = ABOUT;
 const ABOUT_KIND: u32 = ABOUT + 4;
 const ABOUT_INTERFACE: u32 = ABOUT + 8;
 const ABOUT_TAG: u32 = ABOUT + 44;
 const ABOUT_TAG_PRESENT: u32 = ABOUT + 48;
-/// Frames of all types (linux/if_ether.h: ETH_P_ALL).
+/// Protocol number that selects frames of all types (linux/if_ether.h: ETH_P_ALL).
 const ALL_TYPES: u16 = 3;
-/// Excludes frames sent by this machine (linux/if_packet.h).
+/// Option that excludes frames sent by this machine (linux/if_packet.h).
 const PACKET_IGNORE_OUTGOING: c_int = 23;
 const GRH_NEXT_HEADER: u32 = 6;
 const GRH_DESTINATION: u32 = 24;
-/// The destination queue pair number ends this word.
+/// Offset of the word whose low 24 bits are the destination queue pair number.
 const DEST_QPN: u32 = grh::LEN as u32 + 4;
 
 /// Packet socket bound to an interface.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
-    /// All tests except those of queue pair numbers.
+    /// Filter without the test of queue pair numbers.
     tests: Vec<libc::sock_filter>,
-    /// Held by a device's first socket.
+    /// Claim of the address, held by the first socket of a device.
     _claim: Option<UnixDatagram>,
 }
 
 impl PacketSocket {
-    /// Binds a socket for `address`, with a tag of this VID if given, for queue pairs whose
-    /// numbers, without the `qpn_low_bits` low bits, equal `turn`.
+    /// Binds a socket that receives packets for `address`, in frames with a tag if `vlan` is set.
     ///
-    /// The first socket, number 0, claims the address.
+    /// The socket receives packets of queue pairs whose number, shifted right by `qpn_low_bits`, is
+    /// `turn`. Socket 0 claims the address.
     ///
     /// # Errors
     /// The address is not local, another process has claimed it, or the process lacks
@@ -83,7 +83,7 @@ impl PacketSocket {
         let tests = program(tests);
         attach(fd.as_raw_fd(), libc::SO_ATTACH_FILTER, &and_pass(&tests))?;
         grow_receive_buffer(fd.as_raw_fd())?;
-        // Connection management also sends through this socket.
+        // The send buffer matters too, because connection management sends through this socket.
         grow_send_buffer(fd.as_raw_fd())?;
         let mut frame_type = ETHERTYPE_ROCE;
         if vlan.is_some() {
@@ -102,13 +102,13 @@ impl PacketSocket {
         })
     }
 
-    /// Opens a socket that only sends, with this traffic class's priority for qdiscs and a VLAN's
-    /// `egress-qos-map`.
+    /// Opens a socket that only sends. Its priority is that of the traffic class, for qdiscs and
+    /// the `egress-qos-map` of a VLAN interface.
     ///
     /// # Errors
     /// The process lacks `CAP_NET_RAW`.
     pub fn sender(traffic_class: u8) -> io::Result<Self> {
-        // The socket only sends: it has protocol 0, and its filter drops all packets.
+        // Protocol 0 and the filter keep the socket from receiving packets.
         let fd = open()?;
         attach(fd.as_raw_fd(), libc::SO_ATTACH_FILTER, &NOTHING)?;
         grow_send_buffer(fd.as_raw_fd())?;
@@ -121,7 +121,7 @@ impl PacketSocket {
         Ok(this)
     }
 
-    /// Restricts received packets to these queue pairs, in sorted order.
+    /// Drops received packets whose queue pair number is not in the sorted `numbers`.
     ///
     /// # Errors
     /// The system refuses.
@@ -130,7 +130,7 @@ impl PacketSocket {
         exchange(self.raw(), &narrow, &and_pass(&self.tests))
     }
 
-    /// Sets the priority of this traffic class. The GRH contains the class.
+    /// Sets the priority of this traffic class. The class itself is in the GRH of each packet.
     ///
     /// # Errors
     /// The system refuses.
@@ -138,7 +138,7 @@ impl PacketSocket {
         set_priority(self.raw(), traffic_class)
     }
 
-    /// Descriptor.
+    /// Returns the descriptor.
     #[must_use]
     pub fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
@@ -147,20 +147,21 @@ impl PacketSocket {
 
 fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: no pointers are passed.
+    // SAFETY: the call passes no pointers.
     let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
     // SAFETY: the new descriptor has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Claims an address by an abstract Unix socket name: packet sockets do not exclude each other.
+/// Claims an address by the name of an abstract Unix socket, because packet sockets do not exclude
+/// each other.
 fn claim(address: IpAddr) -> io::Result<UnixDatagram> {
     let name = format!("cairn-roce-v1-{address}");
     UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)
 }
 
 pub(super) fn link_address(index: u32, mac: Mac, frame_type: u16) -> sockaddr_ll {
-    // SAFETY: all zeros is a value of this plain structure.
+    // SAFETY: zeros are a valid value of this plain structure.
     let mut address: sockaddr_ll = unsafe { zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = frame_type.to_be();
@@ -170,7 +171,7 @@ pub(super) fn link_address(index: u32, mac: Mac, frame_type: u16) -> sockaddr_ll
     address
 }
 
-/// Statements that compute a value, and the required value.
+/// Filter statements that compute a value, and the value required to pass.
 type Test = (Vec<libc::sock_filter>, u32);
 
 fn load(size: u32, at: u32) -> libc::sock_filter {
@@ -181,7 +182,8 @@ fn compute(what: u32, k: u32) -> libc::sock_filter {
     statement(libc::BPF_ALU | what | libc::BPF_K, k)
 }
 
-/// Tests that the frame is for this machine, and not on one of the interface's VLANs.
+/// Returns tests that a frame is for this machine, and not for a VLAN interface on top of
+/// `interface`.
 fn frame_tests(interface: &Interface, vlan: Option<u16>) -> Vec<Test> {
     let about = |what| vec![load(libc::BPF_W, what)];
     let mut tests = vec![
@@ -215,7 +217,8 @@ fn packet_tests(address: IpAddr, turn: u32, qpn_low_bits: u32) -> Vec<Test> {
     tests
 }
 
-/// Passes a packet if all tests succeed; lacks its last statement.
+/// Returns a filter that continues if all tests succeed, and drops the packet if not. The final
+/// verdict is missing.
 fn program(tests: Vec<Test>) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
     for (value, wanted) in tests {

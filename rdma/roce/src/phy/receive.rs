@@ -1,6 +1,7 @@
 //! Batched receiving of packets.
 //!
-//! Why `unsafe` here: `recvmmsg` fills buffers through pointers, created anew for each call.
+//! Why `unsafe` here: `recvmmsg` writes to buffers through pointers, which are created anew for
+//! each call.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -17,12 +18,12 @@ use super::{Inlet, Version};
 use cairn_roce_proto::wire::grh::{self, Grh, address_of};
 use cairn_roce_proto::wire::icrc::Route;
 
-/// Datagrams, or super-packets of one flow, per call.
+/// Maximum number of datagrams per call. Each may contain several packets of one flow (GRO).
 pub const BATCH: usize = 16;
-/// Largest datagram, also with GRO, in bytes.
+/// Maximum length of a datagram in bytes, also with GRO.
 const BUFFER: usize = 65_536;
-/// Approximate bytes per call: processed while in the cache, and acknowledged before more are
-/// received.
+/// Approximate bytes per call, so that data is processed while in the cache, and acknowledged
+/// before more is received.
 pub const ENOUGH: usize = 128 << 10;
 /// ECN codepoint "congestion experienced" (RFC 3168, 5).
 const ECN_CE: u8 = 3;
@@ -53,23 +54,23 @@ struct Info {
     headers: Option<Headers>,
 }
 
-/// Header fields below the BTH, shared by a datagram's packets.
+/// Fields of the headers below the BTH, common to all packets of a datagram.
 #[derive(Debug, Clone, Copy)]
 pub struct Headers {
     /// RoCE version.
     pub version: Version,
-    /// Source address, and source port of v2.
+    /// Source address, and source port of RoCE v2.
     pub source: SocketAddr,
     /// Destination address.
     pub local: IpAddr,
-    /// Type of service, or traffic class.
+    /// Type of service (IPv4) or traffic class.
     pub traffic_class: u8,
-    /// Fields covered by the ICRC.
+    /// Addresses covered by the ICRC.
     pub route: Route,
 }
 
 impl Headers {
-    /// True if a router marked the packet. Only IP has marks (annex A17.9).
+    /// True if a router has marked the packet for congestion. Only IP has such marks (annex A17.9).
     #[must_use]
     pub fn is_congested(&self) -> bool {
         self.version == Version::V2 && self.traffic_class & ECN_CE == ECN_CE
@@ -101,12 +102,12 @@ impl Info {
     }
 }
 
-/// Received packet and its reported headers.
+/// Received packet, with fields of the headers below it.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
     /// Headers below the BTH.
     pub headers: &'a Headers,
-    /// Index in the super-packet, usually equal to the IPv4 identification.
+    /// Index of the packet in its datagram, which normally is its IPv4 identification.
     pub index: u16,
     /// Bytes from the BTH to the ICRC.
     pub bytes: &'a [u8],
@@ -125,12 +126,12 @@ impl Default for Receiver {
 }
 
 impl Receiver {
-    /// Creates empty buffers.
+    /// Creates a receiver with empty buffers.
     #[must_use]
     pub fn new() -> Self {
         Self {
             bytes: vec![0; BATCH * BUFFER].into(),
-            // SAFETY: all zeros is a value of this plain structure.
+            // SAFETY: zeros are a valid value of this plain structure.
             names: vec![unsafe { zeroed::<sockaddr_storage>() }; BATCH].into(),
             controls: vec![Control([0; 128]); BATCH].into(),
             infos: [Info::UNKNOWN; BATCH],
@@ -139,10 +140,10 @@ impl Receiver {
         }
     }
 
-    /// Receives datagrams of one or several packets; returns their number.
+    /// Receives datagrams and returns their number. A datagram contains one or several packets.
     ///
     /// # Errors
-    /// An error of the socket; an empty socket is not an error.
+    /// The socket returned an error. An empty socket is no error.
     pub fn receive(&mut self, inlet: &Inlet) -> io::Result<usize> {
         let asked = self.asked;
         let count = match inlet {
@@ -226,7 +227,7 @@ impl Receiver {
         fd: RawFd,
         read_headers: impl Fn(&msghdr, &sockaddr_storage, &[u8]) -> Info,
     ) -> io::Result<usize> {
-        // SAFETY: all zeros (null pointers and lengths of 0) is a valid value of both types.
+        // SAFETY: zeros, which are null pointers and lengths of 0, are valid values of both types.
         let (mut vectors, mut headers): ([iovec; BATCH], [mmsghdr; BATCH]) =
             unsafe { (zeroed(), zeroed()) };
         let buffers = self.bytes.chunks_exact_mut(BUFFER);
@@ -243,8 +244,8 @@ impl Receiver {
             header.msg_control = self.controls[index].0.as_mut_ptr().cast();
             header.msg_controllen = size_of::<Control>();
         }
-        // SAFETY: each header points at buffers of the stated lengths, all live for this call and
-        // not borrowed elsewhere.
+        // SAFETY: each header points to live buffers of the stated lengths, which are not borrowed
+        // elsewhere.
         let result = unsafe {
             libc::recvmmsg(
                 fd,
@@ -268,7 +269,7 @@ impl Receiver {
         Ok(count)
     }
 
-    /// Packets of a datagram of the last [`Receiver::receive`].
+    /// Returns the packets of a datagram received by the last [`Receiver::receive`].
     pub fn packets(&self, datagram: usize) -> impl Iterator<Item = Received<'_>> {
         let info = &self.infos[datagram];
         let bytes = &self.bytes[datagram * BUFFER + info.header..][..info.length];
@@ -302,8 +303,8 @@ fn read_grh(bytes: &[u8]) -> Info {
 
 fn read_control(header: &msghdr) -> Info {
     let mut info = Info::UNKNOWN;
-    // SAFETY: the kernel has written control messages within the buffer of the header, and the
-    // macros stay within it. Payloads are read unaligned, with the types of these messages.
+    // SAFETY: the kernel has written control messages in the buffer of the header, and the CMSG
+    // macros stay in it. Payloads are read unaligned, as the type of their message.
     unsafe {
         let mut message: *const cmsghdr = libc::CMSG_FIRSTHDR(header);
         while !message.is_null() {

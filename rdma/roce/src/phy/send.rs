@@ -1,6 +1,6 @@
 //! Batched sending of packets ([`super::batch`]).
 //!
-//! Why `unsafe` here: `sendmmsg` takes pointers, created anew for each call.
+//! Why `unsafe` here: `sendmmsg` takes pointers, which are created anew for each call.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
@@ -21,36 +21,36 @@ use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::qp::Joined;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
-/// ECN bits of a traffic class (RFC 3168, 5).
+/// ECN bits of the traffic class (RFC 3168, 5).
 pub const ECN: u8 = 3;
 
-/// Wait of a flush for the adapter, in milliseconds.
+/// Maximum time in milliseconds for which a flush waits for room in the socket.
 const MAX_WAITS: u32 = 5;
 
-/// Addresses and marking of a connection's packets.
+/// Addresses and header fields of a connection's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
-    /// Socket with the source port; -1 for a network in memory.
+    /// Descriptor of the sending socket; -1 for a network in memory.
     pub fd: RawFd,
-    /// Source port, or flow label of v1.
+    /// UDP source port in RoCE v2; flow label in RoCE v1.
     pub source_port: u16,
     /// Local address.
     pub local: IpAddr,
-    /// Peer's address.
+    /// Address of the peer.
     pub remote: IpAddr,
-    /// Type of service, or traffic class.
+    /// Type of service (IPv4) or traffic class.
     pub traffic_class: u8,
-    /// True if the socket has this class; otherwise each message carries it, and Linux derives the
-    /// priority.
+    /// True if the socket has this traffic class. If false, each message carries the class, and
+    /// Linux derives the priority from it.
     pub is_of_class: bool,
-    /// Time to live, or hop limit.
+    /// Time to live (IPv4) or hop limit.
     pub hop_limit: u8,
 }
 
 impl Flow {
-    /// Returns the flow for a packet without ECN.
+    /// Returns the flow for packets without ECN.
     ///
-    /// The message carries its traffic class, because the socket's class has ECN bits.
+    /// Its messages carry their traffic class, because the class of the socket has ECN bits.
     #[must_use]
     pub fn not_ecn_capable(&self) -> Self {
         Self {
@@ -105,7 +105,7 @@ impl std::fmt::Debug for Sender {
 impl Sender {
     /// Creates an empty sender.
     ///
-    /// `capture` records sent packets; with `offload`, packets leave in super-packets if supported.
+    /// `capture` records the packets. `offload` permits super-packets.
     #[must_use]
     pub fn new(network: &Network, capture: Option<Arc<Capture>>, offload: bool) -> Self {
         let exit = match network.good() {
@@ -117,7 +117,7 @@ impl Sender {
         Self {
             batch: Batch::new(),
             controls: Box::new([Control([0; 128]); GROUPS]),
-            // SAFETY: all zeros is a value of this plain structure.
+            // SAFETY: zeros are a valid value of this plain structure.
             names: Box::new([unsafe { zeroed() }; GROUPS]),
             offload: Offload::new(offload && !matches!(exit, Exit::Frames(_))),
             exit,
@@ -127,7 +127,7 @@ impl Sender {
         }
     }
 
-    /// Adds the statistics since the last call.
+    /// Adds the statistics since the last call to `counters`.
     pub fn report(&mut self, counters: &mut Counters) {
         let Tally {
             calls,
@@ -141,7 +141,7 @@ impl Sender {
         counters.send_offload_err += unjoined;
     }
 
-    /// Returns the buffer for the next packet, completed by [`Sender::commit`].
+    /// Returns the buffer for the next packet, which [`Sender::commit`] adds.
     pub fn packet(&mut self) -> &mut [u8] {
         self.batch.rewind();
         if self.batch.is_full() {
@@ -150,19 +150,19 @@ impl Sender {
         self.batch.room()
     }
 
-    /// Opcode of the packet in [`Sender::packet`].
+    /// Returns the opcode of the packet in [`Sender::packet`].
     #[must_use]
     pub fn opcode(&self) -> u8 {
         self.batch.opcode()
     }
 
-    /// Records whether a packet of a super-packet arrived.
+    /// Records whether a packet within a super-packet arrived.
     pub fn judge(&mut self, remote: IpAddr, fate: Joined) {
         self.tally.unjoined += u64::from(self.offload.judge(remote, fate));
     }
 
-    /// Seals the first `length` bytes of [`Sender::packet`] and queues them behind the queue pair's
-    /// last packet.
+    /// Adds the first `length` bytes of [`Sender::packet`], with their ICRC, behind the last packet
+    /// of the queue pair.
     ///
     /// Returns true if the packet follows another one in a super-packet.
     pub fn commit(
@@ -179,13 +179,13 @@ impl Sender {
         self.batch.add(flow, self.version, length, place, joins)
     }
 
-    /// True if no packet waits.
+    /// True if no packet is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.batch.is_empty()
     }
 
-    /// Sends the queued packets. Packets refused by the system are lost.
+    /// Sends the queued packets. A packet that the system refuses is lost.
     pub fn flush(&mut self) {
         self.leave();
         self.batch.rewind();
@@ -297,7 +297,8 @@ impl Sender {
             let remote = SocketAddr::new(group.flow.remote, ROCE_PORT);
             let (name, length) = to_storage(remote);
             self.names[index] = name;
-            // SAFETY: all zeros (null pointers and lengths of 0) is a valid value of the type.
+            // SAFETY: zeros, which are null pointers and lengths of 0, are a valid value of the
+            // type.
             let mut header: msghdr = unsafe { zeroed() };
             header.msg_name = (&raw mut self.names[index]).cast();
             header.msg_namelen = length;
@@ -309,8 +310,8 @@ impl Sender {
                 msg_len: 0,
             });
         }
-        // SAFETY: the first `to - from` headers were written, and each points at live buffers, and
-        // at written vectors, of the stated lengths; the system only reads the buffers.
+        // SAFETY: the first `to - from` headers were written, and each points to live buffers and
+        // written vectors of the stated lengths. The system only reads the buffers.
         let sent = unsafe {
             let count = (to - from) as u32;
             libc::sendmmsg(fd, headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT)
@@ -325,7 +326,7 @@ fn wait_writable(fd: RawFd) {
         events: libc::POLLOUT,
         revents: 0,
     };
-    // SAFETY: one live structure, and a count of one.
+    // SAFETY: `polled` is a live structure, and the count is one.
     unsafe { libc::poll(&raw mut polled, 1, 1) };
 }
 
@@ -379,7 +380,7 @@ struct ControlWriter<'a> {
 
 impl ControlWriter<'_> {
     fn put<T>(&mut self, level: c_int, kind: c_int, value: T) {
-        // SAFETY: pure arithmetic.
+        // SAFETY: the macros only compute.
         let (space, length) = unsafe {
             let size = size_of::<T>() as socklen_t;
             (
@@ -391,7 +392,7 @@ impl ControlWriter<'_> {
             self.used + space <= size_of::<Control>(),
             "there is room for all four"
         );
-        // SAFETY: the message lies within the control buffer, by the assertion above, and its start
+        // SAFETY: the message is inside the control buffer, by the assertion above, and its start
         // is aligned.
         unsafe {
             let message: *mut cmsghdr = self.header.msg_control.byte_add(self.used).cast();

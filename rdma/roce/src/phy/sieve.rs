@@ -1,6 +1,7 @@
-//! Kernel filters by destination queue pair number: other packets cause no wake-up.
+//! Kernel filters by destination queue pair number, so that other packets cause no wake-up.
 //!
-//! A filter is a binary tree with lists as leaves: about twenty comparisons for a thousand numbers.
+//! A filter is a binary tree of comparisons with lists as leaves: about twenty comparisons for a
+//! thousand numbers.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -9,12 +10,10 @@ use super::socket::{NOTHING, attach, statement};
 
 const LEAF: usize = 16;
 
-/// Replaces a socket's filter.
-///
-/// If the kernel lacks memory for both or for the narrow filter, the wide one applies.
+/// Replaces the filter of a socket by `narrow`, or by `wide` if the kernel lacks memory.
 ///
 /// # Errors
-/// The system refuses both.
+/// The system refuses both filters.
 pub(super) fn exchange(
     fd: RawFd,
     narrow: &[libc::sock_filter],
@@ -27,9 +26,8 @@ pub(super) fn exchange(
     Ok(())
 }
 
-/// Passes these queue pairs, whose number is in the low 24 bits of the word at `at`.
-///
-/// `numbers` is sorted.
+/// Returns a filter that passes these queue pairs. Their number is in the low 24 bits of the word
+/// at offset `at`; `numbers` is sorted.
 pub(super) fn by_number(at: u32, numbers: &[u32]) -> Vec<libc::sock_filter> {
     debug_assert!(numbers.is_sorted());
     let mut program = vec![
@@ -46,7 +44,7 @@ fn tree(numbers: &[u32]) -> Vec<libc::sock_filter> {
     }
     let (low, high) = numbers.split_at(numbers.len() / 2);
     let left = tree(low);
-    // A conditional jump covers at most 255 statements.
+    // A conditional jump skips at most 255 statements, so a long jump is needed.
     let over = statement(libc::BPF_JMP | libc::BPF_JA, left.len() as u32);
     let mut program = vec![compare(libc::BPF_JGE, high[0], 0, 1), over];
     program.extend(left);
@@ -67,7 +65,8 @@ fn leaf(numbers: &[u32]) -> Vec<libc::sock_filter> {
 
 pub(super) const PASS: libc::sock_filter = statement(libc::BPF_RET | libc::BPF_K, u32::MAX);
 
-/// Skips `if_so` statements if the comparison holds, otherwise `if_not`.
+/// Returns a statement that skips `if_so` statements if the comparison holds, and `if_not`
+/// otherwise.
 pub(super) fn compare(what: u32, k: u32, if_so: u8, if_not: u8) -> libc::sock_filter {
     libc::sock_filter {
         jt: if_so,
@@ -83,7 +82,7 @@ mod tests {
     use super::super::socket::Socket;
     use super::*;
 
-    /// Returns the numbers of the received packets.
+    /// Sends packets to these queue pair numbers, and returns the numbers received.
     fn pass(receiver: &Socket, sender: &UdpSocket, sent: &[u32]) -> Vec<u32> {
         let to = receiver.local_addr().unwrap();
         let mut passed = Vec::new();
@@ -133,7 +132,7 @@ mod tests {
     #[test]
     fn a_filter_of_all_queue_pairs_fits() {
         let numbers: Vec<u32> = (0..1200).collect();
-        // Limit of the kernel (linux/bpf_common.h: BPF_MAXINSNS).
+        // Half of the kernel's limit (linux/bpf_common.h: BPF_MAXINSNS).
         assert!(by_number(12, &numbers).len() < 4096 / 2);
     }
 }

@@ -1,7 +1,7 @@
-//! UDP sockets for RoCE.
+//! UDP sockets for RoCE v2.
 //!
 //! Why `unsafe` here: our dependencies have no safe wrapper of batches with control messages
-//! (`recvmmsg`, `sendmmsg`), segmentation offload and reuseport filters. Every call passes pointers
+//! (`recvmmsg`, `sendmmsg`), segmentation offload and reuseport filters. Each call passes pointers
 //! to live values.
 
 use std::io;
@@ -13,17 +13,17 @@ use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
 use super::sieve::{PASS, by_number, compare, exchange};
 
-/// Requested bytes; the system may grant less.
+/// Buffer sizes in bytes requested from the system, which may grant less.
 pub(crate) const RECEIVE_BUFFER: c_int = 8 << 20;
 const SEND_BUFFER: c_int = 4 << 20;
-/// The destination queue pair number ends this word; a socket's filter also receives the UDP
-/// header.
+/// Offset of the word whose low 24 bits are the destination queue pair number. A socket filter
+/// reads from the UDP header on.
 const DEST_QPN: u32 = 8 + 4;
 
-/// Offset of the network header in a filter's loads (linux/filter.h: SKF_NET_OFF).
+/// Offset at which a filter reads the network header (linux/filter.h: SKF_NET_OFF).
 const NETWORK: u32 = -0x10_0000_i32 as u32;
 
-/// Source of a UDP flow.
+/// Source address and port of a UDP flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowKey {
     /// Source address.
@@ -33,15 +33,16 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// Returns statements that yield `value` for the flow's packets, and otherwise continue.
+    /// Returns filter statements that return `value` for packets of the flow, and continue for
+    /// others.
     ///
-    /// IP options or extension headers, which RoCE does not use, hide the port.
+    /// Packets with IP options or extension headers, which RoCE does not use, are not recognized.
     fn returns(&self, value: u32) -> Vec<libc::sock_filter> {
         let words = |octets: &[u8]| -> Vec<u32> {
             let words = octets.as_chunks::<4>().0.iter();
             words.map(|word| u32::from_be_bytes(*word)).collect()
         };
-        // Offset of the source address, and length of the header.
+        // Offset of the source address, length of the header, and words of the address.
         let (at, length, address) = match self.address {
             IpAddr::V4(v4) => (12, 20, words(&v4.octets())),
             IpAddr::V6(v6) => (8, 40, words(&v6.octets())),
@@ -61,8 +62,8 @@ impl FlowKey {
     }
 }
 
-/// Non-blocking UDP socket, never connected: the IPv4 identification is then 0 with the
-/// don't-fragment flag, as the ICRC requires.
+/// Non-blocking UDP socket that is never connected: Linux then sends IPv4 identification 0 and the
+/// don't-fragment flag, on which the ICRC relies.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
@@ -70,7 +71,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Binds a socket that receives RoCE.
+    /// Binds a socket that receives RoCE packets. With `share`, other sockets may have its address.
     ///
     /// # Errors
     /// The address is not local, or in use.
@@ -86,8 +87,8 @@ impl Socket {
         } else {
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1)?;
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &1)?;
-            // UDP checksum 0 is sent over IPv6, too (annex A17.3), which the system drops without
-            // this option.
+            // RoCE packets have UDP checksum 0 over IPv6 too (annex A17.3), which Linux drops
+            // without this option.
             this.set(libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, &1)?;
         }
         grow_receive_buffer(this.raw())?;
@@ -95,7 +96,7 @@ impl Socket {
         Ok(this)
     }
 
-    /// Binds a socket that only sends; its port is a flow's source port.
+    /// Binds a socket that only sends. Its port is the source port of a flow.
     ///
     /// # Errors
     /// The port is in use.
@@ -114,13 +115,13 @@ impl Socket {
             libc::AF_INET6
         };
         let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        // SAFETY: no pointers are passed.
+        // SAFETY: the call passes no pointers.
         let fd = check(unsafe { libc::socket(family, kind, 0) })?;
         // SAFETY: the new descriptor has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let this = Self { fd, is_ipv4 };
-        // Never fragment, and ignore ICMP messages about the path, which any machine can send. (The
-        // identification of an IPv4 packet also becomes 0.)
+        // Packets are never fragmented, and ICMP messages about the path MTU are ignored, because
+        // any machine can send them. This option also makes the IPv4 identification 0.
         if is_ipv4 {
             let level = libc::IP_PMTUDISC_PROBE;
             this.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &level)?;
@@ -140,9 +141,9 @@ impl Socket {
         Ok(())
     }
 
-    /// Lets further sockets bind to the same address.
+    /// Permits further sockets of this process to bind to the address.
     ///
-    /// Called after an exclusive bind, so that no other process joins.
+    /// Called after an exclusive bind, so that no other process has the address.
     ///
     /// # Errors
     /// The system refuses.
@@ -150,10 +151,10 @@ impl Socket {
         self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, &1)
     }
 
-    /// Distributes packets over the sockets that share this address.
+    /// Distributes received packets over the sockets that share this address.
     ///
-    /// Socket number `n`, in order of binding, gets the queue pairs whose numbers, without the
-    /// `low_bits` low bits, equal `n`, and its `flows`.
+    /// Socket `n`, in the order of binding, receives packets of queue pairs whose number, shifted
+    /// right by `low_bits`, is `n`, and packets of its `flows`.
     ///
     /// # Errors
     /// The system refuses.
@@ -162,7 +163,7 @@ impl Socket {
         for (flow, turn) in flows {
             program.extend(flow.returns(*turn));
         }
-        // The filter gets the payload: the BTH, whose second word ends in DestQP.
+        // This filter reads from the BTH on, whose second word ends with DestQP.
         program.extend([
             statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 4),
             statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0x00ff_ffff),
@@ -172,7 +173,8 @@ impl Socket {
         attach(self.raw(), libc::SO_ATTACH_REUSEPORT_CBPF, &program)
     }
 
-    /// Restricts received packets to these queue pairs, in sorted order, and flows.
+    /// Drops received packets whose queue pair number is not in the sorted `numbers`, unless they
+    /// belong to one of `flows`.
     ///
     /// # Errors
     /// The system refuses.
@@ -193,7 +195,7 @@ impl Socket {
         } else {
             self.set(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class)?;
         }
-        // Setting the class changes the priority in Linux.
+        // The priority is set last, because Linux changes it with the class.
         set_priority(self.raw(), traffic_class)
     }
 
@@ -201,18 +203,18 @@ impl Socket {
         set(self.raw(), level, option, value)
     }
 
-    /// Descriptor.
+    /// Returns the descriptor.
     #[must_use]
     pub fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
-    /// Local address.
+    /// Returns the local address.
     ///
     /// # Errors
     /// The system refuses.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        // SAFETY: all zeros is a value of this plain structure.
+        // SAFETY: zeros are a valid value of this plain structure.
         let mut storage: sockaddr_storage = unsafe { zeroed() };
         let mut length = size_of_val(&storage) as socklen_t;
         let address = (&raw mut storage).cast();
@@ -222,17 +224,19 @@ impl Socket {
     }
 }
 
-/// Priority by which a VLAN's `egress-qos-map` chooses the PCP.
+/// Returns the socket priority of a traffic class: its top three bits, from which a VLAN's
+/// `egress-qos-map` chooses the PCP.
 ///
-/// Linux's own rule (ip(7), `rt_tos2priority`) evaluates bits that now belong to DSCP: ToS 96
-/// becomes priority 0.
+/// Linux's own rule (ip(7), `rt_tos2priority`) uses bits that now belong to DSCP, and gives ToS 96
+/// priority 0.
 pub(super) const fn service_level(traffic_class: u8) -> u8 {
     traffic_class >> 5
 }
 
 const HIGHEST_UNPRIVILEGED: c_int = 6;
 
-/// Priority 7 requires privileges; without them, the next lower one.
+/// Sets the socket priority of a traffic class. Priority 7 needs privileges; without them, priority
+/// 6 is set.
 pub(super) fn set_priority(fd: RawFd, traffic_class: u8) -> io::Result<()> {
     let level = c_int::from(service_level(traffic_class));
     let set_to = |priority: c_int| set(fd, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority);
@@ -261,7 +265,7 @@ pub(super) fn attach(fd: RawFd, option: c_int, program: &[libc::sock_filter]) ->
 pub(super) fn set<T>(fd: RawFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     let length = size_of::<T>() as socklen_t;
     let value = std::ptr::from_ref(value).cast();
-    // SAFETY: `value` points at `length` bytes of the option's type.
+    // SAFETY: `value` points to `length` bytes of the option's type.
     check(unsafe { libc::setsockopt(fd, level, option, value, length) })?;
     Ok(())
 }
@@ -272,7 +276,7 @@ pub(super) fn grow_receive_buffer(fd: RawFd) -> io::Result<()> {
         .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, size))
 }
 
-/// Sets the send buffer size, beyond the system's limit if permitted.
+/// Sets the size of the send buffer, beyond the limit of the system if permitted.
 pub(super) fn grow_send_buffer(fd: RawFd) -> io::Result<()> {
     let size = &SEND_BUFFER;
     set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, size)
@@ -288,7 +292,7 @@ pub(super) fn check(result: c_int) -> io::Result<c_int> {
 }
 
 pub(super) fn to_storage(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
-    // SAFETY: all zeros is a valid value of this plain structure.
+    // SAFETY: zeros are a valid value of this plain structure.
     let mut storage: sockaddr_storage = unsafe { zeroed() };
     let length = match address {
         SocketAddr::V4(v4) => {
@@ -314,7 +318,7 @@ pub(super) fn to_storage(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
                 },
                 sin6_scope_id: v6.scope_id(),
             };
-            // SAFETY: as above.
+            // SAFETY: the storage is large enough and aligned for any address.
             unsafe { (&raw mut storage).cast::<sockaddr_in6>().write(value) };
             size_of::<sockaddr_in6>()
         }
@@ -345,16 +349,16 @@ pub(super) fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// Returns the local address from which the system reaches `remote`.
+/// Returns the local address from which the system sends to `remote`.
 ///
 /// # Errors
-/// There is no route.
+/// The system has no route.
 pub fn source_for(remote: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
-    // Connecting a datagram socket sends nothing; it only looks up the route.
+    // The connect of a UDP socket sends nothing; it looks up the route.
     let socket = std::net::UdpSocket::bind((any, 0))?;
     socket.connect(remote)?;
     Ok(socket.local_addr()?.ip())
@@ -387,7 +391,7 @@ mod tests {
         ];
         for (address, level, of_class) in cases {
             let socket = Socket::bind_sender(SocketAddr::new(address, 0)).unwrap();
-            // The class includes the ECN bits: 98 is ToS 96, ECN-capable.
+            // Classes include the ECN bits: 98 is ToS 96 with ECT(0).
             for (class, priority) in [(98, 3), (0, 0), (104, 3), (184, 5), (32, 1)] {
                 socket.set_class(class).unwrap();
                 let is = option(&socket, level, of_class);

@@ -1,7 +1,7 @@
 //! Network in memory, for endpoints isolated from the system's network.
 //!
-//! Sent packets arrive when the owner delivers them: a simulation controls delay, duplication,
-//! corruption and loss.
+//! A sent packet arrives when the owner delivers it. A simulation can therefore delay, duplicate,
+//! corrupt or lose packets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cairn_roce_proto::wire::{Bth, Header};
 
-/// Packet in transit.
+/// Packet under way in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// Source address and UDP port.
     pub source: SocketAddr,
-    /// Destination address, at RoCE's port.
+    /// Destination address. The destination port is RoCE's.
     pub destination: IpAddr,
-    /// Type of service, or traffic class.
+    /// Type of service (IPv4) or traffic class.
     pub traffic_class: u8,
     /// IPv4 identification.
     pub id: u16,
@@ -25,7 +25,7 @@ pub struct Frame {
     pub bytes: Vec<u8>,
 }
 
-/// Network in memory. Clones share the state.
+/// Network in memory, shared by its clones.
 #[derive(Debug, Clone)]
 pub struct Wire {
     path_mtu: u8,
@@ -38,14 +38,15 @@ struct State {
     sockets: BTreeMap<IpAddr, Sockets>,
 }
 
-/// Distribute packets as [`spread`](super::socket::Socket::spread) does.
+/// Sockets of one address, selected by queue pair number as in
+/// [`spread`](super::socket::Socket::spread).
 #[derive(Debug)]
 struct Sockets {
     qpn_low_bits: u32,
     arrived: Vec<VecDeque<Frame>>,
 }
 
-/// Socket of the network.
+/// Receiving socket of a network in memory.
 #[derive(Debug)]
 pub struct Tap {
     wire: Wire,
@@ -54,7 +55,7 @@ pub struct Tap {
 }
 
 impl Wire {
-    /// `path_mtu` is a code (1 is 256, 5 is 4096).
+    /// Creates a network. `path_mtu` is a code (1 is 256 bytes, 5 is 4096).
     #[must_use]
     pub fn new(path_mtu: u8) -> Self {
         Self {
@@ -67,19 +68,19 @@ impl Wire {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Path MTU, as a code.
+    /// Returns the path MTU code (1 is 256 bytes, 5 is 4096).
     #[must_use]
     pub fn path_mtu(&self) -> u8 {
         self.path_mtu
     }
 
-    /// Takes the oldest sent packet.
+    /// Removes and returns the oldest sent packet.
     #[must_use]
     pub fn take_sent(&self) -> Option<Frame> {
         self.lock().sent.pop_front()
     }
 
-    /// Delivers a packet if a socket is bound to its destination.
+    /// Delivers a packet, or drops it if no socket has its destination address.
     pub fn deliver(&self, frame: Frame) {
         let mut state = self.lock();
         let Some(sockets) = state.sockets.get_mut(&frame.destination) else {
@@ -94,7 +95,8 @@ impl Wire {
         }
     }
 
-    /// The bits of a queue pair number above the lowest `qpn_low_bits` select a socket.
+    /// Adds a socket at an address. It is selected by the bits of a queue pair number above the
+    /// `qpn_low_bits` lowest.
     ///
     /// # Errors
     /// `is_first` is wrong for the address.
@@ -135,7 +137,7 @@ impl Tap {
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        // A device's first socket outlives the others and releases the address.
+        // Socket 0 outlives the other sockets of its address.
         if self.turn == 0 {
             self.wire.lock().sockets.remove(&self.address);
         }

@@ -1,4 +1,4 @@
-//! Device of one local address: sockets, memory and connection manager.
+//! Soft device: one local address with its sockets, memory and connection manager.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,7 +21,8 @@ use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::time::Instant;
 
-/// Maximum endpoints: all values of the top bits, except one for connection management.
+/// Maximum number of endpoints. Each has a value of the top bits of queue pair numbers; one value
+/// belongs to connection management.
 const MAX_ENDPOINTS: usize = (1 << INDEX_BITS) - 1;
 pub(super) const INDEX_SHIFT: u32 = 24 - INDEX_BITS;
 
@@ -32,11 +33,10 @@ pub(super) struct SoftDevice {
     pub(super) options: SoftOptions,
     regions: Arc<Regions>,
     pub(super) manager: Arc<ConnectionManager>,
-    /// `None` in a simulation.
+    /// Thread of the connection manager; `None` in a simulation.
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// In the order of binding, without the first.
-    ///
-    /// The kernel selects them by index, so they stay.
+    /// Inlets of endpoints, in the order of binding. Never removed, because the kernel selects them
+    /// by index.
     inlets: Mutex<Vec<Slot>>,
     counted: Mutex<Counted>,
     path_mtus: Mutex<PathMtus>,
@@ -44,7 +44,7 @@ pub(super) struct SoftDevice {
     pub(super) flows: Flows,
 }
 
-/// As last published by the endpoints.
+/// Counters published by the endpoints.
 #[derive(Default)]
 struct Counted {
     open: HashMap<u32, Counters>,
@@ -69,7 +69,7 @@ impl fmt::Debug for SoftDevice {
     }
 }
 
-/// Includes the RoCE version if it differs from the provider's.
+/// Returns the name of the device. It contains the RoCE version if this is not the provider's.
 fn name(address: IpAddr, roce: Roce, usual: Roce) -> String {
     match roce {
         _ if roce == usual => format!("soft-{address}"),
@@ -126,7 +126,7 @@ impl SoftDevice {
         self.options.network.roce()
     }
 
-    /// Returns a code at most one second old.
+    /// Returns the path MTU code of a local address, at most one second old.
     pub(super) fn path_mtu_code(&self, address: IpAddr) -> io::Result<u8> {
         let now = self.options.clock.now();
         let look_up = || self.options.network.path_mtu_code(address);
@@ -174,8 +174,8 @@ impl SoftDevice {
         Ok(inlets[index].take(index))
     }
 
-    /// Returns the inlets whose endpoints have not read them lately, without that of endpoint
-    /// `own`, on networks that join packets for several inlets.
+    /// Returns the inlets of other endpoints that were not read lately and on which the kernel
+    /// combines packets (GRO). `own` is the calling endpoint.
     pub(super) fn unread_inlets(&self, own: u32, now: Instant) -> Vec<Arc<Inlet>> {
         let inlets = lock(&self.inlets);
         let all = inlets.iter().zip(1..);
@@ -226,7 +226,7 @@ impl Drop for SoftDevice {
         self.manager.stop();
         let thread = lock(&self.thread).take();
         if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
-            // The thread ends without a panic, or has logged it.
+            // The thread has logged its panic, if any.
             let _ = thread.join();
         }
     }
@@ -310,7 +310,7 @@ fn register(
     Ok(Region::new(mapping, lkey, rkey, Box::new(registration)))
 }
 
-/// Registration of a region; dropping it invalidates the keys.
+/// Registration of a region. Drop invalidates the keys.
 struct Registration {
     regions: Arc<Regions>,
     lkey: u32,

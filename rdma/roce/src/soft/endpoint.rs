@@ -1,4 +1,4 @@
-//! Endpoint: the queue pairs of one reactor, with a socket for receiving.
+//! Endpoint: the queue pairs of one reactor, and the socket on which they receive.
 
 mod connect;
 mod data_path;
@@ -35,9 +35,9 @@ use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue};
 use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::icrc::Checker;
 
-/// Rounds after which a busy endpoint publishes its counters.
+/// Number of polls after which a busy endpoint publishes its counters.
 const PUBLISH_EVERY: u32 = 4096;
-/// Maximum outstanding READs and atomics in each direction of a queue pair.
+/// Maximum outstanding READs and atomics of a queue pair, in each direction.
 const MAX_DEPTH: u8 = 128;
 
 pub(super) struct SoftEndpoint {
@@ -59,12 +59,12 @@ pub(super) struct SoftEndpoint {
     counters: Counters,
     rounds: u32,
 
-    /// `None` while its packets are being handled.
+    /// `None` while received packets are handled.
     receiver: Option<Box<Receiver>>,
     checker: Checker,
     sender: Sender,
     handed: Packets,
-    /// Receivers to wake, as a bit set.
+    /// Bit set of the receivers to wake, because packets were handed over to them.
     handed_to: u64,
     mixed: VecDeque<FlowKey>,
     ready: VecDeque<u16>,
@@ -73,7 +73,7 @@ pub(super) struct SoftEndpoint {
 }
 
 impl SoftEndpoint {
-    /// `as_device`: the device as visible outside.
+    /// Opens an endpoint. `as_device` is the device returned to the caller.
     pub(super) fn open(
         device: Arc<SoftDevice>,
         as_device: Arc<dyn Device>,
@@ -99,7 +99,7 @@ impl SoftEndpoint {
         let mut receiver = Box::new(Receiver::new());
         let admitted = admit(&inlet, &[], &[])?;
         device.relays.open(index, &wake);
-        // Discards packets for the socket's previous owner.
+        // Discards packets for an earlier endpoint with this socket.
         while matches!(receiver.receive(&inlet), Ok(1..)) {}
         Ok(Self {
             wait_fds: inlet.fd().into_iter().chain([wake.fd()]).collect(),
@@ -265,7 +265,7 @@ impl Endpoint for SoftEndpoint {
     }
 
     fn disconnect(&mut self, id: QpId) {
-        // The NAK of a peer's packet must leave before the DREQ.
+        // A NAK for the peer's last packet must be sent before the DREQ.
         let broken = self.slots.get(id).map(|entry| entry.phase) == Some(Phase::Broken);
         if broken {
             self.transmit(self.clock.now());
@@ -317,7 +317,8 @@ impl SoftEndpoint {
         self.receive_handed(now);
         self.end_disconnected();
         self.run_timers(now);
-        // The acknowledgement then travels with the owner's answer.
+        // Acknowledgements wait while there are completions, because responses of the owner can
+        // carry them.
         if self.completions.is_empty() {
             self.transmit(now);
         }
@@ -327,7 +328,7 @@ impl SoftEndpoint {
         }
     }
 
-    /// Posts work of a half-open connection, which gets its queue pair now.
+    /// Posts work on a half-open connection, and creates its queue pair.
     #[cold]
     fn post_early(&mut self, id: QpId, chain: &[SendWork]) -> Result<(), PostError> {
         let entry = self.slots.get(id);
@@ -368,9 +369,8 @@ impl SoftEndpoint {
         }
     }
 
-    /// Removes replaced timers.
-    ///
-    /// At most one timer of each queue pair stays: no allocation.
+    /// Removes replaced timers. At most one timer per queue pair remains, so that the heap does not
+    /// grow.
     fn forget_old_timers(&mut self) {
         let slots = &mut self.slots;
         self.timers.retain(|Reverse((at, slot))| {

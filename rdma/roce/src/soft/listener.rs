@@ -1,4 +1,4 @@
-//! Listeners, and requests that wait for an answer.
+//! Listeners, and connection requests that wait for an answer.
 
 use std::any::Any;
 use std::fmt;
@@ -34,9 +34,7 @@ impl fmt::Debug for ListenerState {
 }
 
 impl ListenerState {
-    /// Logs a request of a wrong partition.
-    ///
-    /// The REJ gives an attacker no hint.
+    /// Logs a request with a wrong P_Key. The REJ itself gives an attacker no hint.
     fn log_partition(&self, request: &Request, now: Instant) {
         let (own, other) = (self.pkey, request.pkey);
         let payer = Payer::stranger(request.peer.ip());
@@ -147,7 +145,7 @@ pub(super) fn deliver(
         manager.reject(id, RejReason::UnsupportedRequest, &[], &[]);
         return listening.log_partition(&request, shared.options.clock.now());
     }
-    // The info contains the largest MTU that fits (IBTA 12.6.7.2, reason 26).
+    // The additional information of reason 26 is the largest acceptable MTU code (IBTA 12.6.7.2).
     let fits = device.path_mtu_code(request.path.local).unwrap_or(1);
     if request.path_mtu > fits {
         manager.reject(id, RejReason::InvalidPathMtu, &[fits], &[]);
@@ -155,7 +153,7 @@ pub(super) fn deliver(
     }
     if listening.waiting.fetch_add(1, Ordering::Relaxed) >= listening.backlog {
         listening.waiting.fetch_sub(1, Ordering::Relaxed);
-        // Without a refusal, the host's next request can succeed.
+        // The host repeats an ignored request, which may then succeed; a REJ would end its attempt.
         manager.ignore(id);
         return;
     }

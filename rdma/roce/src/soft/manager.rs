@@ -1,10 +1,9 @@
-//! Connection management of a device: the state machine of [`cairn_roce_proto::cm`], its socket,
-//! and its thread.
+//! Connection management of a device: the state machine of [`cairn_roce_proto::cm`], its socket and
+//! its thread.
 //!
-//! The thread reads the socket and runs the timers. Endpoints call under a lock.
-//!
-//! After a panic under the lock, the next thread that takes it discards the state: all connections
-//! of the device end. Listeners continue on the same socket.
+//! The thread reads the socket and runs the timers; endpoints call under a lock. After a panic
+//! under the lock, the next caller replaces the state: all connections of the device end, and
+//! listeners continue on the same socket.
 
 use std::collections::HashMap;
 use std::io;
@@ -40,7 +39,8 @@ use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 
-/// The kernel doubles the requested size, and counts at least 512 bytes per datagram.
+/// Maximum number of datagrams in the receive buffer: the kernel doubles the requested size, and
+/// counts at least 512 bytes per datagram.
 pub(super) const DATAGRAMS_MAX: usize = 2 * RECEIVE_BUFFER as usize / 512;
 
 const TURN: u32 = 0;
@@ -48,7 +48,7 @@ const TURN: u32 = 0;
 #[derive(Debug)]
 pub(super) struct ConnectionEvent {
     pub(super) qp: QpId,
-    /// `None` after a panic that lost the connection.
+    /// `None` if the connection was lost by a panic.
     pub(super) event: Option<CmEvent>,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Inbox {
     pub(super) wake: Arc<Wake>,
 }
 
-/// Shared by the device's endpoints.
+/// Connection manager, shared by the endpoints of a device.
 #[derive(Debug)]
 pub(super) struct ConnectionManager {
     clock: ProtoClock,
@@ -91,7 +91,7 @@ struct Inner {
     owners: HashMap<ConnId, Owner>,
     requests: Vec<(ConnId, Box<Request>)>,
     sender: Sender,
-    /// PSN of the next datagram; receivers ignore it.
+    /// PSN of the next message; receivers ignore it.
     psn: u32,
     class: Option<u8>,
     capture: Option<Arc<Capture>>,
@@ -142,11 +142,12 @@ impl ConnectionManager {
         })
     }
 
-    /// A panic in the middle of a change replaces the state.
+    /// Locks the state. A panic during a change has made it inconsistent, so it is then replaced.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
-            // Created first: if this panics, the lock stays poisoned.
+            // All parts are created before the lock is cleared: if one panics, the lock stays
+            // poisoned.
             let manager = Manager::new(Identity::new(self.entropy.to_draw()));
             let receiver = Receiver::new();
             let sender = Sender::new(&self.network, state.inner.capture.clone(), false);
@@ -201,7 +202,7 @@ impl ConnectionManager {
     }
 
     pub(super) fn reject(&self, id: ConnId, reason: RejReason, info: &[u8], private_data: &[u8]) {
-        // A peer that gave up needs no refusal.
+        // Fails if the request was withdrawn, which needs no REJ.
         let _ = self.with(|inner, _| inner.manager.reject(id, reason, info, private_data));
     }
 
@@ -237,7 +238,6 @@ impl ConnectionManager {
         }
     }
 
-    /// Clock of the device's connection management and endpoints.
     pub(super) fn clock(&self) -> ProtoClock {
         self.clock.clone()
     }
@@ -255,9 +255,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Handles all messages that have arrived, because the manager's thread may be delayed.
-    ///
-    /// Requests still go to their listeners.
+    /// Handles all messages that have arrived, on the calling thread. New requests still go to the
+    /// listeners.
     pub(super) fn drain(&self) {
         let mut handled = 0;
         while handled < DATAGRAMS_MAX {
@@ -269,7 +268,7 @@ impl ConnectionManager {
             match received {
                 Ok(0) => break,
                 Ok(count) => handled += count,
-                // A socket reports an error once, and may have datagrams behind it.
+                // Datagrams may follow the error, which the socket reports only once.
                 Err(_) => handled += 1,
             }
         }
@@ -304,7 +303,7 @@ impl ConnectionManager {
         let (deadline, requests) = {
             let mut state = self.state();
             let now = self.clock.now();
-            // A socket reports an error only once.
+            // An error is ignored, because the socket reports it only once.
             let _ = state.receive(now);
             state.inner.manager.handle_timeout(now);
             state.inner.dispatch();
@@ -316,7 +315,7 @@ impl ConnectionManager {
             return Rest::Until(deadline.map(|at| self.clock.to_system(at)));
         }
         for (id, request) in requests {
-            // A listener keeps the device alive.
+            // Without the device there is no listener, because each listener holds its device.
             match device.upgrade() {
                 Some(device) => listener::deliver(shared, &device, id, request),
                 None => self.reject(id, RejReason::InvalidServiceId, &[], &[]),
@@ -335,7 +334,7 @@ pub(super) enum Rest {
 impl State {
     /// Replaces all state that a panic may have left inconsistent.
     ///
-    /// Owners and counters are consistent, because each change is one step.
+    /// Owners and counters are kept: each of their changes is a single step.
     fn renew(&mut self, manager: Manager, sender: Sender, receiver: Receiver) {
         let Self {
             inner,
@@ -352,7 +351,7 @@ impl State {
         }
     }
 
-    /// Returns the number of datagrams.
+    /// Receives and handles datagrams, and returns their number.
     fn receive(&mut self, now: Instant) -> io::Result<usize> {
         let Self {
             inner,
@@ -379,7 +378,8 @@ impl State {
 impl Inner {
     /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3); ignores others.
     ///
-    /// As with rdma_cm, in the default partition: the REQ names the connection's.
+    /// The packet must have the default P_Key, as with rdma_cm. The P_Key of the connection is in
+    /// the REQ.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self
@@ -419,7 +419,7 @@ impl Inner {
         }
     }
 
-    /// Passes events to the endpoints, and keeps requests for the listeners.
+    /// Passes events to the endpoints; requests are kept for the listeners.
     fn dispatch(&mut self) {
         while let Some(event) = self.manager.poll_event() {
             let id = match &event {
@@ -457,7 +457,7 @@ impl Inner {
     fn transmit(&mut self) {
         let fd = self.inlet.fd().unwrap_or(-1);
         while let Some(Transmit { path, marked, mad }) = self.manager.poll_transmit() {
-            // Receivers ignore congestion marks on these messages.
+            // Without ECN, because receivers ignore congestion marks on these messages.
             let traffic_class = marked.traffic_class & !ECN;
             let flow = Flow {
                 fd,
@@ -484,7 +484,7 @@ impl Inner {
         self.sender.report(&mut self.counters);
     }
 
-    /// Returns true if the socket has a known class.
+    /// Sets the traffic class of the socket. Returns true if the class of the socket is then known.
     fn set_class(&mut self, traffic_class: u8) -> bool {
         if self.class != Some(traffic_class) {
             self.sender.flush();

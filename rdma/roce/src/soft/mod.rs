@@ -1,8 +1,8 @@
 //! Provider `soft`: RoCE v2 over UDP sockets, and RoCE v1 over packet sockets.
 //!
-//! Each local IP address is a device for each RoCE version in use, and exclusively uses UDP port
-//! 4791 or the frames of RoCE v1. Connection management has one socket and thread; each endpoint
-//! reads its own. The kernel selects the socket by the top bits of a queue pair number.
+//! Each local IP address is one device per RoCE version, which exclusively uses UDP port 4791 or
+//! the RoCE v1 frames of the address. Connection management has one socket and one thread. Each
+//! endpoint has its own socket, which the kernel selects by the top bits of the queue pair number.
 
 mod device;
 mod endpoint;
@@ -35,18 +35,19 @@ use manager::Rest;
 
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
 
-/// Options of a provider.
+/// Options of the provider.
 #[derive(Debug, Clone)]
 pub struct SoftOptions {
-    /// Capture file for sent and received packets.
+    /// Capture file for sent and received packets, if any.
     pub capture: Option<Arc<Capture>>,
-    /// True if congestion notifications reduce the rate.
+    /// True if congestion notifications reduce the sending rate.
     pub congestion_control: bool,
-    /// True if a flow's packets leave in super-packets, split by the system or the adapter.
+    /// True if packets of a flow are sent as super-packets, which the system or the adapter splits.
     pub segmentation_offload: bool,
-    /// Network to use. For one in memory no thread is started: its owner calls [`Soft::step`].
+    /// Network through which packets are sent. A network in memory has no thread: its owner calls
+    /// [`Soft::step`].
     pub network: Network,
-    /// Clock.
+    /// Clock of timers.
     pub clock: Clock,
     /// Source of unpredictable numbers.
     pub entropy: Entropy,
@@ -75,7 +76,7 @@ impl SoftOptions {
     }
 }
 
-/// Provider of user-space RoCE. Clones share the state.
+/// Provider of RoCE in user space. Clones share the state.
 #[derive(Debug, Clone)]
 pub struct Soft {
     shared: Arc<Shared>,
@@ -90,8 +91,8 @@ struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Consistent after any panic: each change is one step, and connection management starts with a
-    // new state.
+    // A poisoned lock is harmless: each change is a single step, and connection management replaces
+    // its state after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -102,7 +103,7 @@ impl Default for Soft {
 }
 
 impl Soft {
-    /// Creates a provider. Devices are opened on demand.
+    /// Creates a provider. Devices are opened when they are needed.
     #[must_use]
     pub fn new(options: SoftOptions) -> Self {
         Self {
@@ -117,7 +118,7 @@ impl Soft {
 }
 
 impl Soft {
-    /// Returns the names of the open devices with their counters.
+    /// Returns the counters of each open device, with its name.
     #[must_use]
     pub fn counters(&self) -> Vec<(String, Counters)> {
         let devices: Vec<_> = lock(&self.shared.devices)
@@ -128,7 +129,7 @@ impl Soft {
         devices.into_iter().map(counted).collect()
     }
 
-    /// Number of connections of all open devices, including those that begin or end.
+    /// Returns the number of connections of all open devices, including those that begin or end.
     #[must_use]
     pub fn connections(&self) -> usize {
         let devices: Vec<_> = lock(&self.shared.devices)
@@ -141,14 +142,15 @@ impl Soft {
             .sum()
     }
 
-    /// Runs due connection management, on networks without a thread.
+    /// Runs connection management that is due, on networks without a thread.
     ///
     /// Returns the time of the next call.
     #[must_use]
     pub fn step(&self) -> Option<Instant> {
         let devices: Vec<_> = lock(&self.shared.devices).values().cloned().collect();
         let step = |weak: Weak<SoftDevice>| {
-            // A turn may release the last reference to a device.
+            // The manager is held separately, because a turn may release the last reference to the
+            // device.
             let manager = Arc::clone(&weak.upgrade()?.manager);
             loop {
                 if let Rest::Until(deadline) = manager.turn(&self.shared, &weak) {
@@ -265,8 +267,8 @@ impl Provider for Soft {
             call: "looking up the route",
             source,
         })?;
-        // Another process of this machine uses its address's port, so another loopback address is
-        // needed.
+        // Another process of this machine uses the port of this address, so the connection needs
+        // another loopback address.
         let same_machine = local == remote.ip() || local.is_loopback();
         if !same_machine || local.is_ipv6() {
             return Ok(self.shared.device_at(local, roce)?);

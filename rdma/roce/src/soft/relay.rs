@@ -1,11 +1,10 @@
-//! Relays for packets that arrive at one receiver's socket and belong to another one.
+//! Relays for packets that arrive at the socket of another receiver.
 //!
-//! The kernel joins packets of one UDP flow (GRO), and selects the socket by the first packet's
-//! queue pair. An adapter may send from one port for all its queue pairs, or from one of 2^14
-//! chosen by a hash. Packets beyond a relay's limit are lost.
-//!
-//! Packets of a queue pair must not overtake each other: from the first handed-over packet on, a
-//! flow arrives at only one socket ([`Flows`]).
+//! The kernel combines packets of one UDP flow (GRO), and selects the socket by the queue pair of
+//! the first packet. Adapters may send from one port for all their queue pairs, or from one of 2^14
+//! chosen by a hash. Packets of a queue pair must not overtake each other: after the first packet
+//! is handed over, the flow arrives at only one socket ([`Flows`]). Packets beyond the limit of a
+//! relay are lost.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,14 +23,13 @@ use crate::phy::Inlet;
 use crate::phy::receive::{Headers, Received};
 use crate::phy::socket::FlowKey;
 
-/// Limits of a relay.
 const BYTES_MAX: usize = 1 << 20;
 const PACKETS_MAX: usize = 4096;
-/// The oldest directed flow is replaced.
+/// Maximum number of flows bound to a socket; a new flow replaces the oldest.
 pub(super) const FLOWS_MAX: usize = 32;
 
-/// Time after which an endpoint reads the sockets of others for their connection messages. Shorter
-/// than a pause that reactors notice, and long enough that an endpoint in use has read its own.
+/// Time without a read after which other endpoints read a socket for its connection messages. An
+/// endpoint in use has read its socket by then.
 const LATE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
@@ -64,16 +62,16 @@ impl Packets {
     }
 }
 
-/// The first relay belongs to connection management.
+/// One relay per receiver, by index. Relay 0 is that of connection management.
 #[derive(Debug)]
 pub(super) struct Relays([Relay; 1 << INDEX_BITS]);
 
 #[derive(Debug, Default)]
 struct Relay {
     queue: Mutex<Queue>,
-    /// True if the queue has packets; changed under the queue's lock.
+    /// True if the queue has packets. Changed under the lock of the queue.
     has_packets: AtomicBool,
-    /// Start of the last read that left the receiver's socket empty, in nanoseconds of the device's
+    /// Start of the last read that emptied the receiver's socket, in nanoseconds of the device's
     /// clock.
     read_at_ns: AtomicU64,
 }
@@ -86,7 +84,7 @@ struct Queue {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handed {
-    /// The receiver with this index must be woken.
+    /// The packet was queued, and the receiver with this index must be woken.
     To(u32),
     Dropped,
     NotOurs,
@@ -145,7 +143,7 @@ impl Relays {
         self.0[turn as usize].has_packets.load(Ordering::Acquire)
     }
 
-    /// Notes that a receiver has read everything that had arrived at its socket by `now`.
+    /// Records that a receiver has read all packets that had arrived by `now`.
     #[inline]
     pub(super) fn note_read(&self, turn: u32, now: Instant) {
         let now_ns = now.since_start().as_nanos() as u64;
@@ -153,7 +151,7 @@ impl Relays {
         relay.read_at_ns.store(now_ns, Ordering::Release);
     }
 
-    /// True if messages may have waited at a receiver's socket for [`LATE`].
+    /// True if the receiver has not emptied its socket for [`LATE`].
     pub(super) fn is_late(&self, turn: u32, now: Instant) -> bool {
         let relay = &self.0[turn as usize];
         let read_at = Duration::from_nanos(relay.read_at_ns.load(Ordering::Acquire));
@@ -168,18 +166,17 @@ impl Relays {
     }
 }
 
-/// Flows for several receivers, each with the index of the socket where it arrives.
+/// Flows with packets for several receivers, each with the index of the socket that receives it.
 ///
-/// That receiver hands packets over in the order of the wire.
+/// The receiver at this socket hands packets over in the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Flows(Mutex<VecDeque<(FlowKey, u32)>>);
 
 impl Flows {
-    /// Directs a flow to the socket `turn`, unless it has one.
-    ///
-    /// Returns whether the kernel does so.
+    /// Binds a flow to socket `turn`, unless it is bound already. Returns true if the kernel
+    /// delivers it there.
     pub(super) fn adopt(&self, flow: FlowKey, turn: u32, inlet: &Inlet) -> bool {
-        // Peers' connection management, whose packets are rare.
+        // Flows of peers' connection management are not bound, because their packets are rare.
         if flow.port == ROCE_PORT {
             return false;
         }
@@ -211,8 +208,8 @@ impl Flows {
     }
 }
 
-/// Lets the kernel direct the flows to their sockets; returns whether it does. On failure, packets
-/// may arrive out of order.
+/// Makes the kernel deliver the flows to their sockets. If it fails, packets may arrive out of
+/// order.
 fn steer(inlet: &Inlet, flows: &[(FlowKey, u32)]) -> bool {
     inlet.steer(flows, INDEX_SHIFT).is_ok()
 }

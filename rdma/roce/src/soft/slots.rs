@@ -1,8 +1,8 @@
 //! Queue pairs of an endpoint, and allocation of their numbers.
 //!
-//! A queue pair number has 24 bits: the endpoint's index, by which the kernel selects its socket,
-//! and 18 random bits, which an attacker cannot guess. The low 10 bits are unique among the current
-//! queue pairs, and index the table of slots.
+//! A queue pair number has 24 bits: the index of the endpoint, by which the kernel selects the
+//! socket, and 18 random bits, which an attacker cannot guess. The low 10 bits are unique among the
+//! current queue pairs of the endpoint, and index a table of slots.
 
 use std::collections::VecDeque;
 
@@ -24,16 +24,16 @@ const GENERATION_BITS: u32 = 24 - INDEX_BITS - SLOT_BITS;
 const NUMBERS: usize = SLOTS << GENERATION_BITS;
 const NO_SLOT: u16 = u16::MAX;
 const PROMISED: u16 = u16::MAX - 1;
-/// Numbers drawn at a time, so that the kernel's filter changes once per this many connections.
+/// Numbers drawn at a time: the kernel's filter changes once per this many connections.
 const DRAWN: usize = 64;
-/// Ended queue pairs whose numbers stay in the filter, because GRO may merge their peers' last
-/// packets with others.
+/// Maximum number of ended queue pairs that the kernel's filter still passes: GRO may combine last
+/// packets of their peers with packets for other queue pairs.
 const ENDED: usize = 64;
 
-/// Numbers used so far by the endpoints of one index.
+/// Numbers used by the endpoints of one index.
 ///
-/// A peer must not mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale"): a number is
-/// reused only after half of them.
+/// A number is reused after half of all numbers were used, because a peer must not mistake a new
+/// queue pair for an old one (IBTA 12.9.8.3.1, "stale").
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     had: Vec<u64>,
@@ -59,10 +59,10 @@ impl Numbers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Connecting,
-    /// Our REP waits for the RTU or the peer's first request: the connection is half open.
+    /// Half open: the REP is sent, and neither the RTU nor a request has arrived.
     Accepted,
     Established,
-    /// The queue pair has ended; the owner has the event, or gets it next.
+    /// The queue pair has failed or was disconnected, and the owner receives the event.
     Broken,
     Closing,
 }
@@ -77,18 +77,18 @@ pub(super) struct Entry {
     pub(super) flow: Flow,
     /// Parameters of the peer's queue pair, once known.
     pub(super) theirs: Option<QpTerms>,
-    /// Outlet of the flow, from the same time as the queue pair.
+    /// Socket and flow, from the creation of the queue pair on.
     pub(super) outlet: Option<Outlet>,
     pub(super) place: Place,
-    /// Queue pair. A request that we have accepted gets it when the peer has proven its address, or
-    /// when the owner posts work.
+    /// Queue pair. A passive end creates it when the peer has proven its address, or when the owner
+    /// posts work.
     pub(super) qp: Option<Qp>,
     pub(super) queued: bool,
     pub(super) timer_at: Option<Instant>,
-    /// Request to repeat with a smaller path MTU if the peer rejects it.
+    /// REQ to send again if the peer rejects its path MTU.
     pub(super) connect_request: Option<Box<Connect>>,
     pub(super) pkey: PKey,
-    /// Agreed codes.
+    /// Agreed path MTU and ACK timeout, as codes.
     pub(super) path_mtu: u8,
     pub(super) ack_timeout: u8,
 }
@@ -104,20 +104,21 @@ pub(super) struct Slots {
     ended: VecDeque<u32>,
     turn: usize,
     slots: Vec<Slot>,
-    /// Slots by the low bits of a queue pair number.
+    /// Index of the slot by the low bits of the queue pair number.
     by_number: Vec<u16>,
 }
 
 #[derive(Debug)]
 struct Slot {
     generation: u16,
-    /// True until the owner has polled the slot's last `Closed` event.
+    /// True until the owner has polled the `Closed` event of the last queue pair.
     unheard: bool,
     entry: Option<Entry>,
 }
 
 impl Slots {
-    /// Creates the slots. If numbers must be `admitted` by a filter, many are drawn at once.
+    /// Creates the slots. `admitted` is true if a kernel filter passes only known numbers; many are
+    /// then drawn at once.
     pub(super) fn new(
         index: u32,
         limit: u16,
@@ -144,15 +145,16 @@ impl Slots {
         }
     }
 
-    /// `admit` gets all numbers that packets may name, sorted.
+    /// Returns a free id and its queue pair number. `admit` receives all numbers that packets may
+    /// have, sorted.
     ///
     /// # Errors
-    /// No slot is free, or the error of `admit`.
+    /// No slot is free, or `admit` fails.
     pub(super) fn vacancy(
         &mut self,
         admit: impl FnOnce(&[u32]) -> Result<(), FabricError>,
     ) -> Result<(QpId, u32), FabricError> {
-        // An id is not reused soon.
+        // The search starts behind the last slot, so that an id is not reused soon.
         let order = (self.turn..self.limit).chain(0..self.turn);
         let is_free = |&at: &usize| self.slots[at].entry.is_none() && !self.slots[at].unheard;
         let free = { order }.find(is_free);
@@ -187,7 +189,7 @@ impl Slots {
         Some(number)
     }
 
-    /// All numbers that packets may name, sorted.
+    /// Returns all numbers that received packets may have, sorted.
     pub(super) fn all_numbers(&self) -> Vec<u32> {
         let entries = self.slots.iter().filter_map(|slot| slot.entry.as_ref());
         let mut all: Vec<u32> = entries.map(|entry| entry.qpn).collect();

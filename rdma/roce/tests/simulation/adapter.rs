@@ -1,11 +1,10 @@
-//! One queue pair against an adapter, or against an attacker with its address; the test sends the
-//! packets of both.
+//! One queue pair whose peer, an adapter or an attacker, is played by the test.
 
 use super::*;
 use cairn_roce_proto::qp::Joined;
 use cairn_roce_proto::wire::Deth;
 
-/// Fields evaluated by an adapter.
+/// Packet fields that an adapter evaluates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     opcode: Opcode,
@@ -70,7 +69,7 @@ fn notification() -> Packet<'static> {
     packet
 }
 
-/// Plays a peer whose switch marks all packets for a while.
+/// Delivers 50 congestion notifications at intervals of 50 us.
 fn congest(end: &mut End, now: &mut Instant) {
     for _ in 0..50 {
         *now += Duration::from_micros(50);
@@ -79,9 +78,7 @@ fn congest(end: &mut End, now: &mut Instant) {
     assert!(end.counters.rp_cnp_handled > 20, "{:?}", end.counters);
 }
 
-/// An attacker does not know the PSN.
-///
-/// IBTA 12.9.7.1.
+/// An attacker does not know the PSN of the first request (IBTA 12.9.7.1).
 #[test]
 fn only_the_request_that_is_due_stands_for_the_rtu() {
     let now = Instant::START;
@@ -108,7 +105,8 @@ fn only_the_request_that_is_due_stands_for_the_rtu() {
     assert!(!end.qp.is_held());
 }
 
-/// The copy arrives in the same round as a request that reveals a gap: there is one NAK per gap.
+/// The copy and a request that reveals a gap arrive before a response is sent. One NAK is sent per
+/// gap.
 #[test]
 fn a_copy_of_a_request_takes_no_nak_back() {
     let now = Instant::START;
@@ -136,7 +134,7 @@ fn a_copy_of_a_request_takes_no_nak_back() {
     }
 }
 
-/// In the same round as its successor: no NAK is sent.
+/// The late packet and its successor arrive before a response is sent, so no NAK is sent.
 #[test]
 fn a_packet_that_was_only_late_is_not_asked_for() {
     let now = Instant::START;
@@ -171,7 +169,6 @@ fn a_notification_is_answered_by_nothing() {
     assert_eq!(opcodes, [Opcode::Cnp, Opcode::Acknowledge]);
 }
 
-/// IBTA 9.6.1.2.
 #[test]
 fn a_datagram_breaks_no_connection() {
     let now = Instant::START;
@@ -255,7 +252,7 @@ fn notifications_slow_requests_for_reads() {
     assert!(end.qp.poll_timeout().is_some());
 }
 
-/// Infinite timeout (IBTA 9.7.6.1.3): packets are repeated at bounded intervals.
+/// An infinite timeout (IBTA 9.7.6.1.3) still repeats packets, at bounded intervals.
 #[test]
 fn an_infinite_ack_timeout_has_no_end() {
     let start = Instant::START;
@@ -328,9 +325,8 @@ fn a_forged_nak_ends_no_queue_pair() {
     }
 }
 
-/// An adapter that has refused a packet is silent afterwards; Cairn refuses it again.
-///
-/// The work fails soon, with the status of the NAK.
+/// After a fatal NAK, an adapter is silent, and Cairn sends the NAK again. In both cases the work
+/// fails with the NAK's status.
 #[test]
 fn a_nak_of_the_peer_is_believed() {
     let config = configs(&mut Random::new(1))[0];
@@ -365,8 +361,8 @@ fn a_nak_of_the_peer_is_believed() {
     }
 }
 
-/// An adapter splits super-packets without changing the identification: the first packet is
-/// accepted.
+/// The adapter splits super-packets without counting the identification, so the peer accepts only
+/// the first packet.
 #[test]
 fn the_fate_of_joined_packets_is_reported() {
     let now = Instant::START;

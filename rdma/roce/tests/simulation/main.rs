@@ -1,4 +1,4 @@
-//! Two queue pairs over an unreliable network: faults cost time, never data.
+//! Two queue pairs over an unreliable network: faults may delay data, but not change it.
 //!
 //! A failing seed prints the command that replays it.
 
@@ -30,7 +30,7 @@ use cairn_sim::network::{Datagram, Network, Weather};
 use cairn_sim::seeds::for_each_seed;
 
 const MAX_LEN: u64 = 20_000;
-/// Limit of receives, and of work requests, at one time.
+/// Number of receives, and of outstanding work requests.
 const SLOTS: u64 = 8;
 const OPERATIONS: u64 = 30;
 const RECEIVES: u64 = 0;
@@ -52,7 +52,7 @@ struct End {
     expected: VecDeque<Expected>,
     messages: VecDeque<Vec<u8>>,
     receive_slots: Vec<u64>,
-    /// Completed WRITEs: slot at the peer, and expected content.
+    /// Slot at the peer, and expected content, of completed WRITEs.
     written: Vec<(u64, Vec<u8>)>,
 }
 
@@ -227,7 +227,7 @@ fn begin(ends: &mut [End; 2], from: usize, random: &mut Random) {
             Operation::Read(ends[to].remote(there))
         }
     };
-    // Without signaled work, free space would never be noticed.
+    // Some work must be signaled: only completions free space in the queue.
     expected.signaled = expected.fetch || id % 4 == 1 || random.chance(500);
     let work = SendWork {
         id,

@@ -1,5 +1,5 @@
-//! One queue pair against a peer whose packets the test sends: no answers, late answers, another
-//! partition, attacks.
+//! One queue pair whose peer is played by the test: missing and late answers, another partition,
+//! attacks.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn silence_is_noticed() {
     assert_eq!(statuses.collect::<Vec<_>>(), expected);
 }
 
-/// At the end, one packet finds out that it has arrived.
+/// The last packet is sent again with AckReq to learn that all have arrived.
 #[test]
 fn unsignaled_work_asks_seldom_and_in_the_end() {
     let mut now = Instant::START;
@@ -100,7 +100,6 @@ fn a_late_peer_is_not_sent_everything_twice() {
     assert!(late <= 2, "{late} of 10 were sent twice");
 }
 
-/// IBTA 10.9.3.
 #[test]
 fn packets_are_of_the_queue_pairs_partition() {
     let now = Instant::START;
@@ -153,7 +152,7 @@ fn packets_are_of_the_queue_pairs_partition() {
     }
 }
 
-/// A peer repeats a READ whose data are under way, and then invalidates the key.
+/// The peer repeats a READ whose data is under way, and then invalidates the key.
 #[test]
 fn a_read_repeated_before_its_key_is_invalidated() {
     let now = Instant::START;
@@ -190,7 +189,7 @@ fn a_read_repeated_before_its_key_is_invalidated() {
     assert_eq!(answers, expected);
 }
 
-/// Neither by the local key of memory registered only for this end nor by a guess.
+/// An attacker tries the local key of memory without remote access, and guessed keys.
 #[test]
 fn a_peer_cannot_invalidate_what_it_was_not_given() {
     let now = Instant::START;
@@ -219,7 +218,8 @@ fn a_peer_cannot_invalidate_what_it_was_not_given() {
     }
 }
 
-/// With an old PSN and a valid key; otherwise an attacker could test keys at no cost.
+/// READs with an old PSN and a valid key: an answer would let an attacker test keys without
+/// breaking the queue pair.
 #[test]
 fn only_reads_that_were_made_are_repeated() {
     let now = Instant::START;
@@ -319,7 +319,7 @@ fn a_repeated_atomic_is_carried_out_once() {
     }
 }
 
-/// A message with immediate data completes a receive; the data are not reported.
+/// A message with immediate data completes a receive, but its immediate data is not reported.
 #[test]
 fn immediate_data_takes_a_receive() {
     let now = Instant::START;

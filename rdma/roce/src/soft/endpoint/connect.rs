@@ -1,4 +1,4 @@
-//! Connections of an endpoint: connecting, accepting, and events.
+//! Connection set-up and connection events of an endpoint.
 
 use cairn_roce_proto::time::Instant;
 use std::net::{IpAddr, SocketAddr};
@@ -25,14 +25,15 @@ use cairn_roce_proto::wire::aeth::ack_timeout_of_code;
 use cairn_roce_proto::wire::cm::{RejReason, padded};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
-/// Code of our REQs (0.54 s as in Linux), and range accepted from peers, 67 ms to 4.3 s.
+/// ACK timeout code sent in REQs (0.54 s, as in Linux), and codes accepted from peers (67 ms to 4.3
+/// s).
 const ACK_TIMEOUT: u8 = 17;
 const ACK_TIMEOUTS: (u8, u8) = (14, 20);
-/// Retry count without limit; our own count ends connections.
+/// RNR retry count sent to peers: unlimited. This end applies its own limit.
 const RNR_RETRY_FOR_EVER: u8 = 7;
-/// ECN codepoint "capable transport" (RFC 3168, 5): routers may mark instead of drop.
+/// ECN codepoint ECT(0) (RFC 3168, 5): routers may mark packets instead of dropping them.
 const ECN_CAPABLE: u8 = 2;
-/// Source ports in requests of active ends have no meaning on the wire.
+/// Lowest source port stated in REQs, which has no effect on the wire.
 const ACTIVE_PORTS: u16 = 0xc000;
 
 impl SoftEndpoint {
@@ -64,8 +65,8 @@ impl SoftEndpoint {
             qpn,
             options: *options,
             terms,
-            // Anyone can request connections in the name of any address, so a request takes neither
-            // a queue pair nor a socket.
+            // A request creates no queue pair and no socket yet, because its source address may be
+            // forged.
             flow: flow(Outlet::UNDECIDED, request.path, marked),
             theirs: Some(theirs),
             outlet: None,
@@ -109,7 +110,7 @@ impl SoftEndpoint {
         let terms = self.terms(qpn, &options.qp);
         let path = Path { local, remote };
         let marked = marked(&options.qp, 0);
-        // The source port is chosen once the peer's endpoint is known.
+        // The source port is chosen when the peer's endpoint is known.
         let flow = flow(Outlet::UNDECIDED, path, marked);
         let connect_request = Connect {
             path,
@@ -189,7 +190,8 @@ impl SoftEndpoint {
         })
     }
 
-    /// Creates the queue pair and its flow, unless they exist. The peer's queue pair is known.
+    /// Creates the queue pair and its flow, unless they exist. The parameters of the peer's queue
+    /// pair must be known.
     pub(super) fn begin(&mut self, id: QpId, now: Instant) -> Result<(), FabricError> {
         let entry = self.slots.get(id).expect("callers have looked it up");
         if entry.qp.is_some() {
@@ -220,7 +222,8 @@ impl SoftEndpoint {
         };
         let mut qp = Qp::new(&config, now);
         let network = &self.device.options.network;
-        // Routers cannot have marked packets without ECN.
+        // Notifications are ignored if packets are sent without ECN, because routers cannot have
+        // marked them.
         if !self.device.options.congestion_control || network.version() == Version::V1 {
             qp.ignore_congestion();
         }
@@ -228,7 +231,7 @@ impl SoftEndpoint {
         Ok(())
     }
 
-    /// Completes a connection whose peer has proven that it has our answer.
+    /// Completes a connection after the peer has proven that it received the REP.
     pub(super) fn prove(&mut self, id: QpId, now: Instant) {
         self.complete(id, PrivateData::new(&[]), now);
     }
@@ -341,7 +344,8 @@ impl SoftEndpoint {
         }
     }
 
-    /// After reading earlier packets, such as acknowledgements of our last work.
+    /// Ends connections whose DREQ has arrived. Called after earlier packets were handled, such as
+    /// acknowledgements of outstanding work.
     pub(super) fn end_disconnected(&mut self) {
         while let Some(id) = self.disconnected.pop() {
             let up = |phase| matches!(phase, Phase::Accepted | Phase::Established);
@@ -359,7 +363,7 @@ impl SoftEndpoint {
         }
     }
 
-    /// The connection is established at the peer.
+    /// Closes a connection that the peer considers established.
     fn give_up(&mut self, id: QpId) {
         let entry = self.slots.get(id).expect("callers have looked it up");
         if let Some(conn) = entry.conn {
@@ -368,7 +372,7 @@ impl SoftEndpoint {
         self.close(id);
     }
 
-    /// Without the ECN bits.
+    /// Returns the marking of a queue pair's packets, without ECN bits.
     pub(super) fn flow_marked(&mut self, id: QpId) -> Option<Marked> {
         let flow = self.slots.get(id)?.flow;
         Some(Marked {
@@ -426,7 +430,7 @@ impl SoftEndpoint {
         self.close_if_drained(id);
     }
 
-    /// Returns false if impossible.
+    /// Sends the REQ again with a smaller path MTU. Returns false if `path_mtu` is not smaller.
     fn retry_with_smaller_mtu(&mut self, id: QpId, path_mtu: u8) -> bool {
         let entry = self.slots.get(id).expect("callers have looked it up");
         let smaller = (1..entry.path_mtu).contains(&path_mtu);
@@ -444,7 +448,7 @@ impl SoftEndpoint {
     }
 }
 
-/// Returns the ACK timeout code for a peer's code; 0 is infinite.
+/// Returns the ACK timeout code to use for the code in the peer's message; 0 is infinite.
 fn accepted_timeout(asked: u8) -> u8 {
     match asked {
         0 => 0,
@@ -452,7 +456,8 @@ fn accepted_timeout(asked: u8) -> u8 {
     }
 }
 
-/// `asked`: class to copy by default.
+/// Returns the marking from the options. `asked` is the traffic class of the peer's request, the
+/// default.
 fn marked(options: &QpOptions, asked: u8) -> Marked {
     Marked {
         traffic_class: options.traffic_class.unwrap_or(asked),
@@ -460,7 +465,7 @@ fn marked(options: &QpOptions, asked: u8) -> Marked {
     }
 }
 
-/// Includes the ECN bits.
+/// Returns the traffic class with ECN bits.
 fn class_of(marked: Marked) -> u8 {
     marked.traffic_class & !ECN | ECN_CAPABLE
 }

@@ -1,4 +1,4 @@
-//! Data path: received packets, timers, sent packets.
+//! Data path of an endpoint: received packets, timers, and sent packets.
 
 use cairn_roce_proto::time::Instant;
 use std::cmp::Reverse;
@@ -14,11 +14,10 @@ use crate::phy::socket::FlowKey;
 use cairn_roce_proto::qp::is_first_request;
 use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
 
-/// Packets of a queue pair before the next one's turn.
-///
-/// A datagram has 15 of the largest packets.
+/// Maximum number of packets that a queue pair sends before the next one: four super-packets of 15
+/// full packets.
 const BURST: usize = 60;
-/// Batches received before answers are sent.
+/// Maximum number of received batches before responses are sent.
 const BATCHES: usize = 4;
 
 impl SoftEndpoint {
@@ -26,7 +25,7 @@ impl SoftEndpoint {
         let mut receiver = self.receiver.take().expect("it is put back below");
         let before = self.counters.rcvd_bytes;
         for _ in 0..BATCHES {
-            // A socket reports an error (from ICMP) only once.
+            // An error (from ICMP) is ignored, because the socket reports it only once.
             let count = receiver.receive(&self.inlet).unwrap_or(0);
             self.counters.rcv_calls += 1;
             if count == 0 {
@@ -34,7 +33,7 @@ impl SoftEndpoint {
                 break;
             }
             self.counters.rcvd_datagrams += count as u64;
-            // The connection event must come before the first packet.
+            // A connection's event must be handled before its first packet.
             self.take_connection_events(now);
             for datagram in 0..count {
                 for received in receiver.packets(datagram) {
@@ -58,7 +57,7 @@ impl SoftEndpoint {
             self.counters.rx_malformed += 1;
             return;
         };
-        // Packets must go from the peer's address to ours (annex A17.9.2).
+        // Packets must come from the peer's address and be sent to ours (annex A17.9.2).
         let headers = received.headers;
         let found = self.slots.by_qpn(bth.dest_qpn);
         let known = found.filter(|(_, entry)| {
@@ -107,14 +106,14 @@ impl SoftEndpoint {
         if sends && !std::mem::replace(&mut entry.queued, true) {
             self.ready.push_back(id.slot() as u16);
         }
-        // Otherwise done when the queue pair sends.
+        // If the queue pair has packets to send, this is done after sending.
         if broken || !sends {
             self.after_activity(id);
         }
     }
 
-    /// Handles a packet for a half-open connection. The peer's first request completes the
-    /// connection; any other packet changes nothing.
+    /// Handles a packet of a half-open connection. Only the peer's first request completes the
+    /// connection; other packets have no effect.
     #[cold]
     fn handle_early(&mut self, id: QpId, received: &Received<'_>, now: Instant) {
         let Some(entry) = self.slots.get(id) else {
@@ -144,8 +143,8 @@ impl SoftEndpoint {
         self.handle(received, now);
     }
 
-    /// Hands a packet over to the receiver of its queue pair. Returns false if that is here, or does
-    /// not take the packet.
+    /// Hands a packet over to the receiver of its queue pair. Returns false if the packet was not
+    /// handed over.
     pub(super) fn pass_on(&mut self, received: &Received<'_>) -> bool {
         match self.device.relays.hand_over(self.index, received) {
             Handed::To(turn) => {
@@ -159,7 +158,8 @@ impl SoftEndpoint {
         false
     }
 
-    /// Hands a packet of this socket over, and directs its flow to this socket from now on.
+    /// Hands over a packet that arrived at this endpoint's socket, and binds its flow to this
+    /// socket.
     fn hand_over(&mut self, received: &Received<'_>) {
         if !self.pass_on(received) {
             return;
@@ -178,12 +178,12 @@ impl SoftEndpoint {
             }
             self.mixed.push_back(flow);
             let numbers = self.slots.all_numbers();
-            // The wide filter passes the flow as well.
+            // If this fails, the wide filter applies, which passes the flow too.
             let _ = admit(&self.inlet, &numbers, self.mixed.make_contiguous());
         }
     }
 
-    /// Wakes the receivers that were handed packets.
+    /// Wakes the receivers to which packets were handed over.
     pub(super) fn wake_others(&mut self) {
         while self.handed_to != 0 {
             let turn = self.handed_to.trailing_zeros();
@@ -254,7 +254,8 @@ impl SoftEndpoint {
                 cx.counters.sent_bytes += length as u64;
                 let (place, opcode) = (&mut entry.place, self.sender.opcode());
                 let is_joined = if opcode == Opcode::Cnp.code() {
-                    // Routers must not mark notifications of marks (annex A17.9.3).
+                    // Congestion notifications are sent without ECN, because routers must not mark
+                    // them (annex A17.9.3).
                     let flow = entry.flow.not_ecn_capable();
                     self.sender.commit(&flow, length, place, Sharing::Alone)
                 } else {
@@ -276,7 +277,7 @@ impl SoftEndpoint {
         self.sender.report(&mut self.counters);
     }
 
-    /// Called after each change of a queue pair.
+    /// Updates timers and events of a queue pair. Called after each change of the queue pair.
     pub(super) fn after_activity(&mut self, id: QpId) {
         let Some(entry) = self.slots.get(id) else {
             return;

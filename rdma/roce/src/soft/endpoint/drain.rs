@@ -1,8 +1,8 @@
 //! Handling of all connection messages that have arrived, on the thread of one endpoint.
 //!
-//! The kernel may have joined a message with packets for any endpoint of the device, and its socket
-//! then has the message. The endpoint therefore reads its own socket, and those of endpoints that
-//! have not read theirs lately, before connection management handles its messages.
+//! The kernel may combine a message with packets for another endpoint (GRO), so that the message
+//! waits at that endpoint's socket. The endpoint therefore first reads its own socket, and the
+//! sockets that were not read lately.
 
 use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::{Bth, Header};
@@ -14,7 +14,7 @@ use crate::phy::Inlet;
 use crate::phy::receive::BATCH;
 
 impl SoftEndpoint {
-    /// Handles the messages that arrived before the call. The connections that they end become
+    /// Handles the messages that arrived before the call. Connections ended by them are reported as
     /// events.
     pub(super) fn drain(&mut self) {
         let now = self.clock.now();
@@ -30,13 +30,13 @@ impl SoftEndpoint {
         }
         self.wake_others();
         self.device.manager.drain();
-        // Connection ends become events only after the packets before them have been read.
+        // Ends of connections become events after the packets before them were handled.
         self.progress();
     }
 
-    /// Reads the socket of another endpoint and passes its packets on, also to that endpoint.
+    /// Reads the socket of another endpoint, and hands its packets over.
     ///
-    /// The other endpoint may read its next packets before these, which costs a retransmission.
+    /// The other endpoint may receive later packets first, which costs a retransmission.
     fn read_for_others(&mut self, inlet: &Inlet, now: Instant) {
         let mut receiver = self.receiver.take().expect("it is put back below");
         let mut handled = 0;
@@ -44,7 +44,7 @@ impl SoftEndpoint {
             let count = match receiver.receive(inlet) {
                 Ok(0) => break,
                 Ok(count) => count,
-                // A socket reports an error once, and may have datagrams behind it.
+                // Datagrams may follow the error, which the socket reports only once.
                 Err(_) => {
                     handled += 1;
                     continue;
