@@ -1,4 +1,4 @@
-//! Host identity, and the list of hosts with access to a subsystem or namespace.
+//! Host identity, and access lists of subsystems and namespaces.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -14,24 +14,24 @@ pub struct Host {
     pub id: [u8; 16],
 }
 
-/// Hosts with access to a subsystem or namespace.
+/// Hosts that may access a subsystem or namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostAccess {
-    /// Every host.
+    /// Every host may access it.
     Any,
-    /// Hosts with one of these NQNs.
+    /// Only hosts with one of these NQNs may access it.
     ///
-    /// The list is shared, because thousands of namespaces may have the same thousands of hosts.
+    /// Shared by [`Arc`], because thousands of namespaces may have the same list.
     Only(Arc<BTreeSet<Nqn>>),
 }
 
 impl HostAccess {
-    /// Restricts access to hosts with these NQNs.
+    /// Creates a list of the hosts with these NQNs.
     pub fn only(nqns: impl IntoIterator<Item = Nqn>) -> Self {
         Self::Only(Arc::new(nqns.into_iter().collect()))
     }
 
-    /// True if the host has access.
+    /// True if the host with this NQN may access it.
     #[must_use]
     pub fn allows(&self, host: &Nqn) -> bool {
         match self {

@@ -1,36 +1,36 @@
 //! Asymmetric namespace access (Base, 8.1): the access state of each path to a namespace.
 //!
-//! A namespace belongs to an ANA group (ANAGRPID); every port has a state for each group. A
-//! controller reports its port's states in log page 0Ch and raises an event when they change.
+//! A namespace belongs to an ANA group (ANAGRPID). Each port has a state for each group. A controller reports the
+//! states of its port in log page 0Ch and an event when they change.
 
 use crate::limits::ANA_GROUPS_MAX;
 use crate::wire::Status;
 use crate::wire::log::AnaState;
 
-/// ANA state of each group at one port.
+/// ANA state of each group at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnaStates([AnaState; ANA_GROUPS_MAX as usize]);
 
 impl AnaStates {
-    /// Assigns one state to every group.
+    /// Creates states with the same state for every group.
     #[must_use]
     pub const fn all(state: AnaState) -> Self {
         Self([state; ANA_GROUPS_MAX as usize])
     }
 
-    /// State of a group.
+    /// State of group `anagrpid`.
     ///
     /// # Panics
-    /// If the group number is not in 1 to [`ANA_GROUPS_MAX`].
+    /// If `anagrpid` is not in 1 to [`ANA_GROUPS_MAX`].
     #[must_use]
     pub fn get(&self, anagrpid: u32) -> AnaState {
         self.0[index(anagrpid)]
     }
 
-    /// Sets the state of a group.
+    /// Sets the state of group `anagrpid`.
     ///
     /// # Panics
-    /// If the group number is not in 1 to [`ANA_GROUPS_MAX`].
+    /// If `anagrpid` is not in 1 to [`ANA_GROUPS_MAX`].
     pub fn set(&mut self, anagrpid: u32, state: AnaState) {
         self.0[index(anagrpid)] = state;
     }
@@ -42,11 +42,11 @@ impl Default for AnaStates {
     }
 }
 
-/// Checks that a namespace in this state accepts I/O commands.
+/// Checks that a namespace in this ANA state accepts I/O commands.
 ///
 /// # Errors
-/// The status for I/O commands (Base, 8.1.3.3 to 8.1.3.5). DNR is clear, because this or another
-/// path may work later.
+/// The status of I/O commands (Base, 8.1.3.3 to 8.1.3.5) without DNR, because the command may succeed later or on
+/// another path.
 #[inline]
 pub const fn check_access(state: AnaState) -> Result<(), Status> {
     match state {
@@ -57,11 +57,11 @@ pub const fn check_access(state: AnaState) -> Result<(), Status> {
     }
 }
 
-/// ANA states and change counts as reported by one controller.
+/// ANA states and change counts reported by a controller.
 #[derive(Debug)]
 pub(crate) struct AnaView {
     states: AnaStates,
-    /// Counts changes of states, visible namespaces and their groups.
+    /// CHGCNT of the log: number of changes of states, groups or visible namespaces.
     changes: u64,
     group_changes: [u32; ANA_GROUPS_MAX as usize],
 }
@@ -94,7 +94,8 @@ impl AnaView {
         }
     }
 
-    /// Replaces the states. Returns true if a group for which `shown` is true changed.
+    /// Replaces the states and increments the change counts. Returns true if a group changed for which `shown` returns
+    /// true.
     pub(crate) fn change(&mut self, states: &AnaStates, shown: impl Fn(u32) -> bool) -> bool {
         let mut is_shown = false;
         for anagrpid in 1..=ANA_GROUPS_MAX {

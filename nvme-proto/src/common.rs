@@ -21,22 +21,22 @@ pub struct Settings {
     pub model: String,
     /// FR: firmware revision, up to 8 ASCII characters.
     pub firmware: String,
-    /// Hosts with permission to connect.
+    /// Hosts that may connect.
     pub hosts: HostAccess,
-    /// VWC: whether a backend may cache acknowledged writes in volatile memory.
+    /// True if a disk may hold acknowledged writes in volatile memory (VWC).
     pub volatile_write_cache: bool,
-    /// Range of CNTLIDs.
+    /// Range of CNTLIDs to assign.
     ///
-    /// Targets that export one subsystem need disjoint ranges (Base, 3.1.2).
+    /// If several targets export the subsystem, their ranges must be disjoint (Base, 3.1.2).
     pub cntlids: RangeInclusive<u16>,
-    /// Limits of the subsystem.
+    /// Limits of controllers and commands.
     pub limits: Limits,
 }
 
-/// Every valid CNTLID.
+/// Range of all valid CNTLIDs.
 pub const CNTLIDS_ALL: RangeInclusive<u16> = 1..=CNTLID_MAX;
 
-/// Subsystem type.
+/// Type of a subsystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Subsystem with namespaces.
@@ -45,23 +45,23 @@ pub enum Kind {
     Discovery,
 }
 
-/// Media health for log page 02h and its events.
+/// Health of the media, for log page 02h and SMART events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// CRITICAL WARNING bits 0, 2, 3 and 5; the temperature bit is computed from the thresholds.
+    /// Bits 0, 2, 3 and 5 of CRITICAL WARNING. Bit 1 is computed from the temperature thresholds.
     pub critical_warning: u8,
-    /// Composite temperature in kelvins, 0 if unknown.
+    /// Composite temperature in kelvin; 0 if unknown.
     pub temperature_k: u16,
     /// AVSP: available spare, in percent.
     pub available_spare: u8,
     /// AVSPT: available spare threshold, in percent.
     pub available_spare_threshold: u8,
-    /// PUSED: percentage used.
+    /// PUSED: percentage of the endurance used.
     pub percentage_used: u8,
 }
 
 impl Health {
-    /// CRITICAL WARNING bit of degraded reliability.
+    /// CRITICAL WARNING bit 2: the reliability is degraded.
     pub const RELIABILITY_DEGRADED: u8 = 1 << 2;
 }
 

@@ -1,7 +1,6 @@
-//! Discovery log page: subsystems and listeners available to each host (Base, 5.16.1.23).
+//! Discovery log page (70h): subsystems and listeners available to a host (Base, 5.16.1.23).
 //!
-//! Entries are rendered when read, so the cost depends on the requested part. A host that reads in
-//! parts compares GENCTR afterwards.
+//! Only the requested part of the page is rendered. A host that reads it in parts detects changes by GENCTR.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -23,33 +22,33 @@ use core::net::{IpAddr, SocketAddr};
 /// Local end of a host's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalEnd {
-    /// Local address.
+    /// Local IP address of the connection.
     pub address: IpAddr,
-    /// P_Key of the listener.
+    /// P_Key of the listener that accepted it.
     pub pkey: u16,
 }
 
-/// Address on which hosts may connect.
+/// Listener of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// PORTID: the NVM subsystem port.
+    /// PORTID: identifier of the port.
     pub portid: u16,
-    /// Listening address; unspecified for all addresses of its family.
+    /// Listening address; a wildcard address stands for all addresses of its family.
     pub address: SocketAddr,
     /// RDMA_PRTYPE: RDMA provider type.
     pub provider: RdmaProvider,
-    /// P_Key of the partition in which hosts see the listener.
+    /// P_Key of the partition.
     pub pkey: u16,
 }
 
-/// Subsystem in the discovery log.
+/// Subsystem listed in the discovery log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
     /// SUBNQN.
     pub nqn: Nqn,
-    /// Hosts with access.
+    /// Hosts to which the subsystem is listed.
     pub hosts: HostAccess,
-    /// PORTIDs of the listeners for this subsystem; `None` for all listeners.
+    /// PORTIDs of the listeners that export the subsystem; `None` for all.
     pub ports: Option<BTreeSet<u16>>,
 }
 
@@ -58,21 +57,21 @@ pub struct Exported {
 pub struct Referral {
     /// Address of the service.
     pub address: SocketAddr,
-    /// SUBNQN: [`Nqn::discovery`] or a unique discovery NQN.
+    /// SUBNQN: [`Nqn::discovery`] or a unique NQN.
     pub nqn: Nqn,
 }
 
-/// TREQ: bits 1:0, no secure channel required; bit 2, SQ flow control may be disabled.
+/// TREQ: no secure channel required (10b), SQ flow control may be disabled (bit 2).
 const TREQ: u8 = 0b10 | 1 << 2;
-/// ASQSZ.
+/// ASQSZ: maximum number of admin queue entries.
 const ASQSZ: u16 = ADMIN_QUEUE_ENTRIES;
-/// P_Key of the default partition, and the P_Key bits that identify a partition (IBTA 10.9.1).
+/// Default P_Key; and the bits of a P_Key that identify the partition (IBTA 10.9.1).
 const PKEY_DEFAULT: u16 = 0xffff;
 const PARTITION: u16 = 0x7fff;
-/// Size of the header and each entry in bytes.
+/// Length in bytes of the header, and of each entry.
 const ENTRY_BYTES: u64 = 1024;
 
-/// Contents of log page 70h for all hosts.
+/// Contents of log page 70h, from which each host receives its part.
 #[derive(Debug)]
 pub(crate) struct DiscoveryLog {
     /// NQN of the discovery subsystem.
@@ -85,7 +84,7 @@ pub(crate) struct DiscoveryLog {
 
 struct View<'a> {
     listeners: Vec<(&'a Listener, IpAddr)>,
-    /// Visible subsystems; the discovery subsystem comes first.
+    /// Subsystems visible to the host; the discovery subsystem is first.
     subsystems: Vec<Shown<'a>>,
     referrals: &'a [Referral],
 }
@@ -121,7 +120,7 @@ impl DiscoveryLog {
         }
     }
 
-    /// Replaces listeners and subsystems. Returns whether the log changed.
+    /// Replaces listeners and subsystems. Returns true if the log changed.
     pub(crate) fn set(&mut self, listeners: Vec<Listener>, exported: Vec<Exported>) -> bool {
         if self.listeners == listeners && self.exported == exported {
             return false;
@@ -131,7 +130,7 @@ impl DiscoveryLog {
         true
     }
 
-    /// Replaces the referrals. Returns whether the log changed.
+    /// Replaces the referrals. Returns true if the log changed.
     pub(crate) fn refer(&mut self, referrals: Vec<Referral>) -> bool {
         let is_news = self.referrals != referrals;
         if is_news {
@@ -141,12 +140,12 @@ impl DiscoveryLog {
         is_news
     }
 
-    /// Length of the page for a host, in bytes.
+    /// Length of the page for this host, in bytes.
     pub(crate) fn length(&self, host: &Host, local: Option<LocalEnd>) -> u64 {
         ENTRY_BYTES * (1 + self.view(host, local).entries())
     }
 
-    /// Renders the requested part of the page.
+    /// Renders the requested part of the page for this host.
     pub(crate) fn render(&self, host: &Host, local: Option<LocalEnd>, page: &mut Window<'_>) {
         let view = self.view(host, local);
         let mut header = DiscoveryLogHeader::new_zeroed();
@@ -169,7 +168,7 @@ impl DiscoveryLog {
     }
 
     fn view(&self, host: &Host, local: Option<LocalEnd>) -> View<'_> {
-        // A host in one partition cannot reach a listener in another.
+        // A host cannot reach listeners of another partition.
         let pkey = local.map_or(PKEY_DEFAULT, |local| local.pkey);
         let of_partition = |listener: &&Listener| (listener.pkey ^ pkey) & PARTITION == 0;
         let local = local.map(|local| local.address);
@@ -222,9 +221,9 @@ impl<'a> View<'a> {
     }
 }
 
-/// Address to report for a listener, if reachable.
+/// Returns the address to report for a listener; `None` if not reachable.
 ///
-/// For a wildcard of the connection's family, this is the local address of the connection.
+/// For a wildcard address, returns the local address of the connection, if of the same family.
 fn reachable(listening: IpAddr, local: Option<IpAddr>) -> Option<IpAddr> {
     if !listening.is_unspecified() {
         return Some(listening);
@@ -239,7 +238,7 @@ impl Route<'_> {
         entry.subtype = self.kind.0;
         entry.subnqn = self.nqn.encode();
         if self.kind == SubsystemType::CURRENT_DISCOVERY {
-            // A discovery connection with keep alive is persistent.
+            // EPCSD: a discovery connection with keep alive is persistent.
             entry.eflags.set(Eflags(0).with_epcsd(true).0);
         }
         let mut tsas = tsas_of(self.listener.provider);
@@ -286,7 +285,7 @@ fn tsas_of(provider: RdmaProvider) -> RdmaTsas {
     tsas
 }
 
-/// Writes text and fills the remainder of the field. Panics if the field is too short.
+/// Writes text and fills the rest of the field with `fill`. Panics if the text is too long.
 fn write_text(field: &mut [u8], fill: u8, text: core::fmt::Arguments<'_>) {
     struct Cursor<'a>(&'a mut [u8]);
     impl core::fmt::Write for Cursor<'_> {

@@ -1,19 +1,18 @@
 //! NVMe and NVMe over Fabrics protocol logic without I/O.
 //!
-//! - [`wire`]: wire formats.
-//! - [`subsystem`]: an NVM subsystem, the entry point to the target side.
-//! - [`controller`]: a controller: Connect, properties, admin commands, events, keep alive timer.
-//! - [`host`]: the host side.
+//! - [`wire`]: wire structures of commands, data and connections.
+//! - [`subsystem`]: NVM subsystem, the entry point of the target side.
+//! - [`controller`]: controller of the target: Connect, properties, admin commands, events, keep alive.
+//! - [`host`]: host side of an association.
 //! - [`discovery`]: the discovery log.
-//! - [`ana`]: access states of the paths to a namespace.
-//! - [`namespace`], [`limits`]: namespaces and limits.
-//! - [`transfer`]: validated data locations of commands.
-//! - [`io`]: I/O commands.
+//! - [`ana`]: asymmetric namespace access.
+//! - [`namespace`], [`limits`]: namespaces of a subsystem, and limits of controllers.
+//! - [`transfer`]: validated locations of command data.
+//! - [`io`]: parser of I/O commands.
 //!
-//! The crate is `no_std` with `alloc`, and uses no sockets, clocks, threads or files. Functions
-//! that parse peer input take slices and never panic.
+//! The crate is `no_std` with `alloc`; it uses no sockets, clocks, threads or files. Parsers of peer input never panic.
 //!
-//! Section numbers refer to the NVM Express Base Specification 2.0 ("Base"), the NVM Command Set
+//! Section and figure numbers refer to the NVM Express Base Specification 2.0 ("Base"), the NVM Command Set
 //! Specification 1.0 ("NVM"), and the NVMe over Fabrics RDMA Transport Specification 1.0 ("RDMA").
 
 #![no_std]

@@ -1,116 +1,116 @@
 //! Limits of controllers and subsystems.
 //!
-//! CAP, Identify Controller or a feature reports each limit. A host that exceeds one receives the
-//! status code for that limit.
+//! Each limit is reported by CAP, Identify Controller or a feature. A host that exceeds a limit receives the specified
+//! status.
 
 use crate::wire::fabrics::CNTLID_MAX;
 use crate::wire::log::{AnaGroup, AnaLogHeader};
 
-/// Unit of MDTS in bytes (CAP.MPSMIN is 0).
+/// Unit of MDTS in bytes; CAP.MPSMIN is 0.
 pub const PAGE_BYTES: u32 = 4096;
 
-/// Largest MDTS (8 MiB).
+/// Maximum of MDTS: 2^11 pages of 4 KiB, which is 8 MiB.
 ///
-/// The single keyed SGL descriptor of a command describes at most 16 MiB minus one byte.
+/// The next power of two would exceed a keyed SGL descriptor, which describes at most 16 MiB minus one byte.
 pub const MDTS_MAX: u8 = 11;
 
-/// Bytes of an SQE.
+/// Size of an SQE in bytes.
 pub const CAPSULE_HEADER_BYTES: u32 = 64;
 
-/// Maximum entries of an admin submission queue.
+/// Number of entries of an admin submission queue.
 ///
-/// ASQSZ is at least 32 (Base, 5.16.1.23), and hosts send few admin commands at a time.
+/// The minimum is 32 (Base, 5.16.1.23).
 pub const ADMIN_QUEUE_ENTRIES: u16 = 128;
 
-/// Upper bound of [`Limits::io_queue_entries`].
+/// Maximum of [`Limits::io_queue_entries`].
 pub const IO_QUEUE_ENTRIES_MAX: u16 = 1024;
 
-/// Upper bound of [`Limits::io_queues`].
+/// Maximum of [`Limits::io_queues`].
 pub const IO_QUEUES_MAX: u16 = 1024;
 
-/// Largest NSID if transfers hold the ANA log ([`namespaces_within`]).
+/// Maximum NSID. A small transfer size allows fewer ([`namespaces_within`]).
 pub const NAMESPACES_MAX: u32 = 10_240;
 
-/// Largest NSID available with every transfer size.
+/// Maximum NSID with the smallest transfer size.
 pub const NAMESPACES_ALWAYS: u32 = 1024;
 
-/// Maximum NSIDs in log page 04h (Base, 5.16.1.5).
+/// Maximum number of NSIDs in log page 04h (Base, 5.16.1.5).
 pub const CHANGED_NAMESPACES_MAX: usize = 1024;
 
-/// Largest ANA group identifier (ANAGRPMAX, NANAGRPID).
+/// Maximum ANA group identifier (ANAGRPMAX, NANAGRPID).
 pub const ANA_GROUPS_MAX: u32 = 128;
 
-/// NN of a controller with this transfer size.
+/// Returns NN for a controller with this maximum transfer.
 ///
-/// Linux reads the ANA log with one command, and disables ANA if a log of NANAGRPID groups and MNAN
-/// namespaces exceeds MDTS.
+/// Linux reads the ANA log by one command, and disables ANA if the log of NANAGRPID groups and MNAN namespaces exceeds
+/// MDTS.
 #[must_use]
 pub fn namespaces_within(transfer_bytes: u32) -> u32 {
     let rest = transfer_bytes.saturating_sub(ana_log_bytes(0) as u32);
     (rest / size_of::<u32>() as u32).clamp(NAMESPACES_ALWAYS, NAMESPACES_MAX)
 }
 
-/// Longest ANA log for MNAN `namespaces`, in bytes.
+/// Maximum length of the ANA log in bytes, for MNAN = `namespaces`.
 ///
-/// Computed as by hosts, from NANAGRPID and MNAN (Base, 5.16.1.13).
+/// Hosts compute the same length from NANAGRPID and MNAN (Base, 5.16.1.13).
 #[must_use]
 pub const fn ana_log_bytes(namespaces: u32) -> u64 {
     let groups = size_of::<AnaLogHeader>() + ANA_GROUPS_MAX as usize * size_of::<AnaGroup>();
     groups as u64 + namespaces as u64 * size_of::<u32>() as u64
 }
 
-/// Bytes of a discovery log with 65,536 records.
+/// Maximum length of the discovery log in bytes: 65,536 entries.
 ///
-/// A host that reads a shrinking log in parts reads zeroes up to this offset, and notices the
-/// change by GENCTR.
+/// Reads beyond the current end of the log return zeroes up to this length, because the log may shrink while a host
+/// reads it in parts.
 pub const DISCOVERY_LOG_BYTES: u64 = 1024 * (1 + 65_536);
 
-/// Maximum of outstanding Asynchronous Event Requests (AERL is one less).
+/// Maximum number of Asynchronous Event Requests in flight (AERL is 0-based).
 pub const ASYNC_EVENT_REQUESTS: usize = 4;
 
-/// Maximum of outstanding Aborts (ACL is one less).
+/// Maximum number of Aborts in flight (ACL is 0-based).
 pub const ABORTS: usize = 4;
 
-/// Entries of a controller's Error Information log (ELPE is one less).
+/// Number of entries of the Error Information log (ELPE is 0-based).
 pub const ERROR_LOG_ENTRIES: usize = 64;
 
-/// Keep alive granularity in units of 100 ms.
+/// KAS: granularity of the keep alive timer, in units of 100 ms.
 pub const KAS: u16 = 1;
 
-/// CQT in milliseconds: time for disks to finish commands after keep alive expiry.
+/// CQT: time in milliseconds for disks to finish commands after the keep alive timer has expired.
 ///
-/// No command is submitted to a disk after expiry.
+/// After the expiry, no further command is submitted to a disk.
 pub const COMMAND_QUIESCE_MS: u16 = 1000;
 
-/// Lifetime of an association without a running keep alive timer, in milliseconds.
+/// Time in milliseconds after which an association ends without a command if its keep alive timer does not run.
 ///
-/// Applies to a discovery controller without KATO (Base, 3.1.2.3.3.1: two minutes), and to any
-/// controller that is not ready.
+/// Applies to discovery controllers without KATO (Base, 3.1.2.3.3.1: two minutes), and to controllers that are not
+/// ready.
 pub const IDLE_ASSOCIATION_MS: u32 = 120_000;
 
-/// Longest time between CC.EN and CSTS.RDY, in units of 500 ms.
+/// CAP.TO: maximum time between setting CC.EN and CSTS.RDY, in units of 500 ms.
 ///
-/// RDY changes at once unless a reset waits for outstanding I/O.
+/// CSTS.RDY changes at once, except if a reset must wait for I/O in progress.
 pub const READY_TIMEOUT: u8 = 30;
 
-/// Configurable limits.
+/// Limits configured for a subsystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// MDTS: the largest transfer is 2^MDTS pages of [`PAGE_BYTES`].
+    /// MDTS: maximum transfer of 2^MDTS pages of [`PAGE_BYTES`].
     pub mdts: u8,
-    /// Entries of an I/O submission queue, 1-based (CAP.MQES, MAXCMD).
+    /// Entries of an I/O submission queue (CAP.MQES and MAXCMD); not 0-based.
     pub io_queue_entries: u16,
-    /// I/O queues of a controller.
+    /// Maximum number of I/O queues of a controller.
     pub io_queues: u16,
-    /// In-capsule data of an I/O command, in bytes (IOCCSZ).
+    /// Maximum in-capsule data of an I/O command in bytes (IOCCSZ).
     pub in_capsule_bytes: u32,
-    /// NN: the largest NSID.
+    /// NN: maximum NSID.
     pub namespaces: u32,
-    /// Controllers of a subsystem.
+    /// Maximum number of controllers of a subsystem.
     pub controllers: u16,
-    /// Controllers of a subsystem for each host NQN and address.
+    /// Maximum number of controllers per host NQN at one address range.
     pub controllers_per_host: u16,
-    /// Controllers of a subsystem for each address.
+    /// Maximum number of controllers per address range.
     pub controllers_per_address: u16,
 }
 
@@ -130,13 +130,13 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Maximum transfer of a command, in bytes.
+    /// Maximum data length of a command in bytes.
     #[must_use]
     pub const fn transfer_bytes(&self) -> u32 {
         PAGE_BYTES << self.mdts
     }
 
-    /// Maximum entries of a submission queue, 1-based.
+    /// Maximum number of entries of submission queue `qid`.
     #[must_use]
     pub const fn queue_entries(&self, qid: u16) -> u16 {
         if qid == 0 {
@@ -146,7 +146,7 @@ impl Limits {
         }
     }
 
-    /// Panics if a limit exceeds the protocol's range.
+    /// Panics if a limit is outside the range allowed by the protocol.
     pub(crate) fn assert_sane(&self) {
         assert!((1..=MDTS_MAX).contains(&self.mdts), "MDTS of {}", self.mdts);
         assert!((2..=IO_QUEUE_ENTRIES_MAX).contains(&self.io_queue_entries));

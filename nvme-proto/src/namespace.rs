@@ -10,44 +10,44 @@ use crate::limits::{ANA_GROUPS_MAX, NAMESPACES_MAX};
 use crate::wire::feature::WriteProtectionState;
 use crate::wire::{NSID_ALL, Nqn, Status};
 
-/// Properties of a namespace.
+/// Namespace with the properties visible to hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
-    /// NSID: 1 to NN.
+    /// NSID, from 1 to NN.
     pub nsid: u32,
-    /// UUID in text byte order, stable across restarts and controllers.
+    /// UUID, big-endian; the same after a restart and at all controllers.
     pub uuid: [u8; 16],
-    /// NGUID, or zeroes.
+    /// NGUID, big-endian; zeroes if none.
     pub nguid: [u8; 16],
-    /// EUI64, or zeroes.
+    /// EUI64, big-endian; zeroes if none.
     pub eui64: [u8; 8],
-    /// ANAGRPID: ANA group, 1 to [`ANA_GROUPS_MAX`].
+    /// ANAGRPID: ANA group, from 1 to [`ANA_GROUPS_MAX`].
     pub anagrpid: u32,
     /// Size in logical blocks.
     pub blocks: u64,
-    /// log2 of the bytes of a logical block: 9 or 12.
+    /// Base-2 logarithm of the logical block size in bytes: 9 or 12.
     pub block_shift: u8,
-    /// True if writes always fail.
+    /// True if the namespace never accepts writes.
     pub read_only: bool,
-    /// True if hosts may set `protection`.
+    /// True if hosts may change `protection`.
     pub protectable: bool,
-    /// True if `protection` survives restarts, except "until power cycle".
+    /// True if `protection` survives a restart of the target, except "until power cycle".
     pub keeps_protection: bool,
     /// Write protection set by hosts.
     pub protection: WriteProtectionState,
-    /// True if deallocated blocks free space and read as zeroes.
+    /// True if deallocated blocks free space and then read as zeroes.
     pub deallocates: bool,
-    /// True if the disk supports Write Uncorrectable.
+    /// True if Write Uncorrectable is supported.
     pub write_uncorrectable: bool,
-    /// Preferred sizes and alignments, if known.
+    /// Preferred I/O sizes, if known.
     pub preferred: Option<Preferred>,
-    /// Atomicity of writes.
+    /// Guarantees about atomic writes.
     pub atomic: Atomic,
-    /// NOIOB: optimal I/O boundary in blocks; 0 if none.
+    /// NOIOB: optimal I/O boundary in logical blocks; 0 if none.
     pub boundary: u16,
 }
 
-/// Preferred sizes and alignments, in logical blocks (NVM, 4.1.5.1).
+/// Preferred I/O sizes in logical blocks (NVM, 4.1.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preferred {
     /// NPWG: preferred write granularity.
@@ -62,23 +62,23 @@ pub struct Preferred {
     pub deallocate_alignment: u32,
 }
 
-/// Atomicity of writes, in logical blocks (NVM, 2.1.4).
+/// Guarantees about atomic writes, in logical blocks (NVM, 2.1.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Atomic {
-    /// NAWUN: largest atomic write in normal operation.
+    /// NAWUN: maximum size of an atomic write.
     pub normal: u32,
-    /// NAWUPF: largest atomic write across a power failure.
+    /// NAWUPF: maximum size of a write that is atomic even if power fails.
     pub power_fail: u32,
-    /// NABSN: a write across a multiple of this size is not atomic; 0 if none.
+    /// NABSN: a write that crosses a multiple of this size is not atomic; 0 if none.
     pub boundary: u32,
     /// NABO: offset of the first boundary.
     pub boundary_offset: u16,
-    /// NABSPF: boundary for power failures; 0 if none.
+    /// NABSPF: boundary for atomicity if power fails; 0 if none.
     pub boundary_power_fail: u32,
 }
 
 impl Atomic {
-    /// Atomicity of a single block.
+    /// Only writes of a single block are atomic.
     pub const BLOCK: Self = Self {
         normal: 1,
         power_fail: 1,
@@ -95,7 +95,7 @@ impl Namespace {
         self.read_only || self.protection != WriteProtectionState::NONE
     }
 
-    /// Properties needed by the parser of I/O commands.
+    /// Returns the properties used by the parser of I/O commands.
     #[must_use]
     pub fn view(&self) -> NamespaceView {
         NamespaceView {
@@ -107,18 +107,18 @@ impl Namespace {
     }
 }
 
-/// Error of adding or changing a namespace.
+/// Error of a configuration change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceError {
-    /// The NSID is not in 1 to NN.
+    /// The NSID is outside 1 to NN.
     NsidOutOfRange,
     /// A namespace with this NSID exists.
     NsidInUse,
-    /// No namespace has the NSID.
+    /// No namespace has this NSID.
     Unknown,
-    /// The size is 0, or the block size is neither 512 B nor 4 KiB.
+    /// The size is 0, or the block size is neither 512 nor 4096 bytes.
     BadGeometry,
-    /// The ANA group is not in 1 to [`ANA_GROUPS_MAX`].
+    /// The ANA group is outside 1 to [`ANA_GROUPS_MAX`].
     AnaGroupOutOfRange,
 }
 
@@ -138,7 +138,7 @@ impl core::fmt::Display for NamespaceError {
 
 impl core::error::Error for NamespaceError {}
 
-/// Number of words of an [`NsidSet`].
+/// Number of 64-bit words of an [`NsidSet`].
 pub const NSID_WORDS: usize = NAMESPACES_MAX as usize / 64;
 
 /// Set of NSIDs.
@@ -152,7 +152,7 @@ impl Default for NsidSet {
 }
 
 impl NsidSet {
-    /// Word index and bit mask of an NSID, if valid.
+    /// Returns word index and bit mask of an NSID; `None` if the NSID is out of range.
     #[inline]
     #[must_use]
     pub const fn place(nsid: u32) -> Option<(usize, u64)> {
@@ -164,13 +164,13 @@ impl NsidSet {
         }
     }
 
-    /// True if the set contains this NSID.
+    /// True if the set contains the NSID.
     #[must_use]
     pub fn contains(&self, nsid: u32) -> bool {
         Self::place(nsid).is_some_and(|(word, bit)| self.0[word] & bit != 0)
     }
 
-    /// Words of the set: NSID `n` is bit `n - 1`, counted from the lowest bit.
+    /// Words of the set; NSID `n` is bit `n - 1`, counted from the least significant bit of the first word.
     #[must_use]
     pub fn words(&self) -> &[u64; NSID_WORDS] {
         &self.0
@@ -195,19 +195,19 @@ pub(crate) struct Namespaces {
 #[derive(Debug)]
 struct Attached {
     namespace: Namespace,
-    /// Hosts with access.
+    /// Hosts that may access the namespace.
     hosts: HostAccess,
-    /// TLER in 100 ms (feature 05h).
+    /// TLER in units of 100 ms (feature 05h).
     tler: u16,
-    /// Protection change in progress.
+    /// Change of write protection in progress.
     change: Option<Change>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Change {
-    /// Change number, unique in the subsystem.
+    /// Number of the change, unique in the subsystem.
     number: u64,
-    /// Protection before the change.
+    /// Protection to restore if the change fails.
     before: WriteProtectionState,
 }
 
@@ -243,7 +243,7 @@ impl Namespaces {
         Ok(removed.namespace)
     }
 
-    /// Moves a namespace to an ANA group and returns its former group.
+    /// Moves a namespace to another ANA group; returns its former group.
     pub(crate) fn set_ana_group(
         &mut self,
         nsid: u32,
@@ -275,7 +275,7 @@ impl Namespaces {
         seen
     }
 
-    /// Sets the size. Returns whether the size changed.
+    /// Changes the size in logical blocks. Returns true if the size differs.
     pub(crate) fn resize(&mut self, nsid: u32, blocks: u64) -> Result<bool, NamespaceError> {
         let attached = self.by_nsid.get_mut(&nsid).ok_or(NamespaceError::Unknown)?;
         if blocks == 0 {
@@ -288,7 +288,7 @@ impl Namespaces {
         self.by_nsid.get(&nsid).map(|attached| &attached.namespace)
     }
 
-    /// Returns a visible namespace. An invisible one counts as missing.
+    /// Returns a namespace if it is in `seen`.
     pub(crate) fn seen(&self, nsid: u32, seen: &NsidSet) -> Option<&Namespace> {
         self.get(nsid).filter(|_| seen.contains(nsid))
     }
@@ -297,13 +297,13 @@ impl Namespaces {
         self.by_nsid.values().map(|attached| &attached.namespace)
     }
 
-    /// NSIDs greater than `nsid`.
+    /// NSIDs greater than `nsid`, ascending.
     pub(crate) fn nsids_after(&self, nsid: u32) -> impl Iterator<Item = u32> {
         let after = (Bound::Excluded(nsid), Bound::Unbounded);
         self.by_nsid.range(after).map(|(&nsid, _)| nsid)
     }
 
-    /// Visible NSIDs by ANA group, both ascending, without empty groups.
+    /// Returns the visible NSIDs of each ANA group, in ascending order. Groups without any are omitted.
     pub(crate) fn by_ana_group(&self, seen: impl Fn(u32) -> bool) -> BTreeMap<u32, Vec<u32>> {
         let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for namespace in self.iter().filter(|namespace| seen(namespace.nsid)) {
@@ -315,7 +315,7 @@ impl Namespaces {
         groups
     }
 
-    /// Write protection of a visible namespace (feature 84h).
+    /// Write protection state of a visible namespace (feature 84h).
     pub(crate) fn protection(
         &self,
         nsid: u32,
@@ -330,13 +330,13 @@ impl Namespaces {
         }
     }
 
-    /// True if the protection of a visible namespace is saved.
+    /// True if the target saves the write protection of any visible namespace.
     pub(crate) fn keep_protection(&self, seen: &NsidSet) -> bool {
         let mut all = self.iter();
         all.any(|namespace| namespace.keeps_protection && seen.contains(namespace.nsid))
     }
 
-    /// True if a namespace is visible and all visible ones support Write Uncorrectable.
+    /// True if there are visible namespaces and all of them support Write Uncorrectable.
     pub(crate) fn write_uncorrectable(&self, seen: impl Fn(u32) -> bool) -> bool {
         let mut seen = self
             .iter()
@@ -345,10 +345,10 @@ impl Namespaces {
         seen.peek().is_some() && seen.all(|namespace| namespace.write_uncorrectable)
     }
 
-    /// Sets the protection of a visible namespace for a host.
+    /// Sets the write protection of a visible namespace.
     ///
-    /// Returns the number of a change to be carried out by the target, which then calls
-    /// [`Self::end_change`].
+    /// Returns the number of a change that the target must carry out; [`Self::end_change`] then ends it. Returns `None`
+    /// if nothing changes.
     pub(crate) fn protect(
         &mut self,
         nsid: u32,
@@ -358,7 +358,7 @@ impl Namespaces {
         let attached = self.by_nsid.get_mut(&nsid);
         let attached = attached.filter(|_| seen.contains(nsid));
         let attached = attached.ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
-        // At most one flush is outstanding, even if the disk hangs and hosts repeat the command.
+        // Limits flushes in progress to one per namespace, even if a disk hangs and hosts repeat the command.
         if attached.change.is_some() {
             return Err(Status::COMMAND_INTERRUPTED);
         }
@@ -384,9 +384,9 @@ impl Namespaces {
         Ok(Some(number))
     }
 
-    /// Ends a change, and reverts it on failure.
+    /// Ends change `number` of a namespace. If `is_done` is false, restores the former state.
     ///
-    /// Returns false if no such change is pending.
+    /// Returns false if no such change is in progress.
     pub(crate) fn end_change(&mut self, nsid: u32, number: u64, is_done: bool) -> bool {
         let Some(attached) = self.by_nsid.get_mut(&nsid) else {
             return false;
@@ -400,9 +400,10 @@ impl Namespaces {
         true
     }
 
-    /// Sets whether hosts may protect a namespace. Returns whether hosts had protected it.
+    /// Sets whether hosts may protect the namespace. Returns true if the namespace was protected by hosts and no longer
+    /// is.
     ///
-    /// Without permission, protection by hosts ends and a pending change is discarded.
+    /// Without permission, protection by hosts is removed, and a change in progress is discarded.
     pub(crate) fn set_protectable(
         &mut self,
         nsid: u32,
@@ -419,7 +420,7 @@ impl Namespaces {
         Ok(before != none)
     }
 
-    /// TLER of a visible namespace.
+    /// TLER of a visible namespace, in units of 100 ms.
     pub(crate) fn tler(&self, nsid: u32, seen: &NsidSet) -> Result<u16, Status> {
         let attached = self.by_nsid.get(&nsid).filter(|_| seen.contains(nsid));
         attached
@@ -427,7 +428,7 @@ impl Namespaces {
             .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)
     }
 
-    /// Sets TLER of one or all visible namespaces.
+    /// Sets TLER of a visible namespace, or of all visible namespaces for FFFFFFFFh.
     pub(crate) fn set_tler(&mut self, nsid: u32, seen: &NsidSet, tler: u16) -> Result<(), Status> {
         if nsid == NSID_ALL {
             let all = self.by_nsid.iter_mut();

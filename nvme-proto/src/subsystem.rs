@@ -1,10 +1,10 @@
-//! NVM subsystem: namespaces and controllers.
+//! NVM subsystem with its namespaces and controllers.
 //!
-//! The control plane uses this interface under one lock: no call blocks, and the I/O path makes
-//! none. A queue on another core takes the lock once, for its Connect.
+//! The control plane calls these methods under a lock. No method blocks, and the I/O path calls none. A queue on
+//! another core takes the lock once, for its Connect.
 //!
-//! A discovery subsystem ([`Subsystem::discovery`]) has no namespaces or I/O queues; its
-//! controllers report log page 70h.
+//! A discovery subsystem ([`Subsystem::discovery`]) has no namespaces and no I/O queues. Its controllers report log
+//! page 70h.
 
 mod changes;
 
@@ -28,9 +28,9 @@ use crate::namespace::{Namespace, Namespaces};
 use crate::wire::fabrics::{CNTLID_DYNAMIC, CNTLID_MAX, ConnectInvalidParameter as Parameter};
 use crate::wire::{Nqn, Status};
 
-/// Validated Connect before authentication.
+/// Connect that was validated, but whose queue is not authenticated yet.
 ///
-/// The subsystem keeps no record of a claim; [`Subsystem::join`] creates its queue.
+/// The subsystem does not record it. [`Subsystem::join`] creates the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     request: ConnectRequest,
@@ -44,9 +44,9 @@ impl Claim {
         &self.request
     }
 
-    /// CNTLID for the response to the Connect.
+    /// CNTLID for the response.
     ///
-    /// For an admin queue, the CNTLID is free but not reserved.
+    /// The CNTLID of an admin queue is free, but not reserved until [`Subsystem::join`].
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.cntlid
@@ -56,35 +56,35 @@ impl Claim {
 /// Connected queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connected {
-    /// CNTLID of the queue's controller.
+    /// CNTLID of the controller.
     pub cntlid: u16,
     /// QID.
     pub qid: u16,
-    /// Entries of the submission queue, the modulus of SQHD.
+    /// Number of entries of the submission queue; SQHD is counted modulo this number.
     pub sq_entries: u16,
-    /// Whether responses contain SQHD instead of FFFFh.
+    /// True if responses contain SQHD, false if FFFFh.
     pub flow_control: bool,
     /// Response to the Connect.
     pub completion: Completion,
 }
 
-/// NVM or discovery subsystem.
+/// NVM subsystem or discovery subsystem.
 #[derive(Debug)]
 pub struct Subsystem {
     common: Common,
     controllers: BTreeMap<u16, Controller>,
-    /// I/O queues still connected after their admin queue, by CNTLID.
+    /// QIDs of I/O queues whose admin queue is closed already, by CNTLID.
     ///
-    /// Their CNTLID stays reserved until they close.
+    /// Their CNTLID is not assigned again until they are closed.
     closing: BTreeMap<u16, BTreeSet<u16>>,
     last_cntlid: u16,
 }
 
 impl Subsystem {
-    /// Creates a subsystem without namespaces.
+    /// Creates an NVM subsystem without namespaces.
     ///
     /// # Panics
-    /// If the settings exceed the range of the protocol.
+    /// If a setting is outside the range allowed by the protocol.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         assert!(
@@ -94,16 +94,16 @@ impl Subsystem {
         Self::of_kind(Kind::Nvm, settings)
     }
 
-    /// Creates a discovery subsystem with the well-known NQN instead of the one in the settings.
+    /// Creates a discovery subsystem with the well-known NQN; `settings.nqn` is ignored.
     #[must_use]
     pub fn discovery(settings: Settings) -> Self {
         let nqn = Nqn::discovery();
         Self::discovery_named(Settings { nqn, ..settings })
     }
 
-    /// Creates a discovery subsystem with a unique NQN.
+    /// Creates a discovery subsystem with a unique NQN, `settings.nqn`.
     ///
-    /// Hosts may also connect by the well-known NQN (Base, 3.1.3.3).
+    /// Hosts may also connect to it by the well-known NQN (Base, 3.1.3.3).
     #[must_use]
     pub fn discovery_named(settings: Settings) -> Self {
         Self::of_kind(
@@ -145,7 +145,7 @@ impl Subsystem {
         &self.common.settings
     }
 
-    /// Subsystem type.
+    /// Type of the subsystem.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.common.kind
@@ -156,13 +156,13 @@ impl Subsystem {
         self.controllers.values()
     }
 
-    /// Controller with a CNTLID.
+    /// Controller with this CNTLID.
     #[must_use]
     pub fn controller(&self, cntlid: u16) -> Option<&Controller> {
         self.controllers.get(&cntlid)
     }
 
-    /// Limits of I/O commands.
+    /// Limits of I/O commands, as reported by Identify.
     #[must_use]
     pub fn io_limits(&self) -> IoLimits {
         identify::io_limits(&self.common)
@@ -175,11 +175,10 @@ impl Subsystem {
 }
 
 impl Subsystem {
-    /// Connects a queue of a host that need not authenticate (Base, 6.3). QID 0 creates a
-    /// controller.
+    /// Connects a queue that need not be authenticated (Base, 6.3). QID 0 creates a controller.
     ///
     /// # Errors
-    /// The response to the Connect, to be sent before the connection closes.
+    /// The error to send as response before the connection is closed.
     pub fn connect(
         &mut self,
         request: &ConnectRequest,
@@ -189,12 +188,12 @@ impl Subsystem {
         self.join(&claim, arrival)
     }
 
-    /// Validates a Connect without effect, before authentication.
+    /// Validates a Connect before authentication. Changes nothing.
     ///
-    /// A new controller gets the first free CNTLID from `first_cntlid` on, with wraparound.
+    /// A new controller gets the first free CNTLID not below `first_cntlid`, with wraparound.
     ///
     /// # Errors
-    /// The response to the Connect, to be sent before the connection closes.
+    /// The error to send as response before the connection is closed.
     pub fn claim(
         &self,
         request: &ConnectRequest,
@@ -212,12 +211,12 @@ impl Subsystem {
         })
     }
 
-    /// Creates the queue of a claim after authentication, if required.
+    /// Creates the queue of a claim, after authentication if required.
     ///
-    /// Every check is repeated. The first of several claims to one CNTLID or QID succeeds.
+    /// All checks are repeated. If several claims have the same CNTLID or QID, the first to join succeeds.
     ///
     /// # Errors
-    /// The response to the Connect, to be sent before the connection closes.
+    /// The error to send as response before the connection is closed.
     pub fn join(&mut self, claim: &Claim, arrival: &Arrival<'_>) -> Result<Connected, Refusal> {
         let Claim { request, cntlid } = claim;
         let cntlid = *cntlid;
@@ -239,7 +238,7 @@ impl Subsystem {
             qid: request.qid,
             sq_entries: request.sqsize + 1,
             flow_control: request.flow_control,
-            // AUTHREQ is 0.
+            // AUTHREQ in the result is 0: no authentication follows.
             completion: Completion::success(request.cid, u64::from(cntlid)),
         })
     }
@@ -270,12 +269,12 @@ impl Subsystem {
     }
 
     fn check_admin(&self, request: &ConnectRequest, arrival: &Arrival<'_>) -> Result<(), Refusal> {
-        // Controllers are dynamic: hosts cannot choose one.
+        // Only the dynamic controller model is supported.
         if request.cntlid != CNTLID_DYNAMIC {
             return Err(Refusal::connect(Parameter::CNTLID));
         }
         let limits = self.common.limits();
-        // Limits count by address, because any host can use the NQN of another.
+        // Limits are counted by address, because a host can use the NQN of another.
         let counts = |controller: &&Controller| match (arrival.peer, controller.peer()) {
             (Some(peer), Some(address)) => peer.counts(address),
             (peer, address) => peer.is_none() && address.is_none(),
@@ -323,10 +322,10 @@ impl Subsystem {
         Ok(())
     }
 
-    /// First free CNTLID from `from` on; one must be free.
+    /// Returns the first free CNTLID not below `from`, with wraparound. At least one must be free.
     ///
-    /// Callers start after the last assigned CNTLID, which delays reuse, so that no late message of
-    /// an old association reaches a new one.
+    /// Callers pass the last assigned CNTLID plus one. Late reuse avoids that a late message of an old association
+    /// reaches a new one.
     fn free_cntlid(&self, from: u32) -> u16 {
         let (first, last) = self.common.settings.cntlids.clone().into_inner();
         let count = u32::from(last - first) + 1;
@@ -340,10 +339,10 @@ impl Subsystem {
         !self.controllers.contains_key(&cntlid) && !self.closing.contains_key(&cntlid)
     }
 
-    /// Handles a closed queue connection.
+    /// Handles a closed queue.
     ///
-    /// Only the admin queue ends the association, because a host in shutdown closes its I/O queues
-    /// first.
+    /// Only the close of the admin queue ends the association, because a host may close its I/O queues before a
+    /// shutdown.
     pub fn queue_disconnected(
         &mut self,
         cntlid: u16,
@@ -371,12 +370,12 @@ impl Subsystem {
 }
 
 impl Subsystem {
-    /// Executes a command of an admin queue.
+    /// Executes a command of the admin queue of controller `cntlid`.
     ///
-    /// Without a controller, the command fails with Command Sequence Error.
+    /// If the controller does not exist, the command fails with Command Sequence Error.
     ///
     /// # Panics
-    /// If the buffers differ in length from [`AdminCommand::transfer`].
+    /// If a buffer's length differs from [`AdminCommand::transfer`].
     pub fn execute(
         &mut self,
         cntlid: u16,
@@ -399,7 +398,7 @@ impl Subsystem {
         }
     }
 
-    /// Fails a command of an admin queue, and logs the error if the controller exists.
+    /// Returns the completion of a failed admin command. Logs the error if the controller exists.
     pub fn refuse(&mut self, cntlid: u16, cid: u16, refusal: Refusal) -> Completion {
         match self.controllers.get_mut(&cntlid) {
             Some(controller) => controller.refuse(cid, refusal),
@@ -407,10 +406,10 @@ impl Subsystem {
         }
     }
 
-    /// Logs failed I/O commands, oldest first.
+    /// Adds failed I/O commands to the error log, oldest first.
     ///
-    /// `left_out` counts earlier failures without entries. Callers collect failures on the I/O path
-    /// and log them elsewhere.
+    /// `left_out` is the number of earlier failures that are only counted. The I/O path collects failures, and the
+    /// control plane calls this method.
     pub fn record_failures(
         &mut self,
         cntlid: u16,
@@ -422,7 +421,7 @@ impl Subsystem {
         }
     }
 
-    /// Reports the result of [`Action::Abort`].
+    /// Handles the result of [`Action::Abort`].
     pub fn abort_done(
         &mut self,
         cntlid: u16,
@@ -435,7 +434,7 @@ impl Subsystem {
         }
     }
 
-    /// Reports the result of [`Action::FlushAll`]; `intact` is false after a loss of data.
+    /// Handles the result of [`Action::FlushAll`]. `intact` is false if data was lost.
     pub fn flushed(&mut self, cntlid: u16, intact: bool, now: Duration, actions: &mut Vec<Action>) {
         if let Some(controller) = self.controllers.get_mut(&cntlid) {
             controller.flushed(&self.common, intact, now, actions);
@@ -444,15 +443,15 @@ impl Subsystem {
 }
 
 impl Subsystem {
-    /// Time of the next [`Self::poll`].
+    /// Time at which [`Self::poll`] must be called.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         self.controllers().filter_map(Controller::deadline).min()
     }
 
-    /// Checks the keep alive timers of the controllers.
+    /// Checks the keep alive timers of all controllers.
     ///
-    /// `last` returns the time of a controller's last command on any queue.
+    /// `last` returns the time of the last command on any queue of a controller.
     pub fn poll(
         &mut self,
         now: Duration,
@@ -464,9 +463,9 @@ impl Subsystem {
         }
     }
 
-    /// Checks the keep alive timer of a controller.
+    /// Checks the keep alive timer of one controller.
     ///
-    /// Must precede any restart of the timer at `now`, so that an expired association ends.
+    /// Call this before restarting the timer at `now`, so that an expired association ends.
     pub fn poll_one(
         &mut self,
         cntlid: u16,

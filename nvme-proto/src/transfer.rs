@@ -1,9 +1,9 @@
-//! Data transfers: SGL 1 of a command, checked against the data length.
+//! Data transfers: SGL 1 of a command, checked against its data length.
 //!
-//! Data to the host uses RDMA WRITE to a keyed data block; data from the host uses RDMA READ, or
-//! arrives in the capsule (RDMA, 3). Segments fail, because MSDBD is 1.
+//! Data to the host is sent by RDMA WRITE to a keyed data block. Data from the host is fetched by RDMA READ, or is in
+//! the capsule (RDMA, 3). SGL segments are rejected, because MSDBD is 1.
 //!
-//! Invalidation of a key does not depend on the result of the command: see
+//! A key must be invalidated even if the command fails: see
 //! [`SglDescriptor::invalidate_rkey`](crate::wire::SglDescriptor::invalidate_rkey).
 
 use crate::wire::{Sgl, Sqe, Status};
@@ -11,17 +11,17 @@ use crate::wire::{Sgl, Sqe, Status};
 /// Location and length of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataTransfer {
-    /// No data.
+    /// The command has no data.
     None,
-    /// Controller to host, by RDMA WRITE.
+    /// Data to the host, by RDMA WRITE.
     ToHost(RemoteBuffer),
-    /// Host to controller, by RDMA READ.
+    /// Data from the host, by RDMA READ.
     FromHost(RemoteBuffer),
-    /// Host to controller, in the capsule.
+    /// Data from the host, in the capsule.
     InCapsule(CapsuleSlice),
 }
 
-/// Memory range of the host, without wraparound.
+/// Range of host memory; address plus length does not overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteBuffer {
     /// Virtual address in the host.
@@ -33,11 +33,11 @@ pub struct RemoteBuffer {
 }
 
 impl RemoteBuffer {
-    /// Returns the host memory for a command's `length` bytes.
+    /// Returns the host memory for `length` bytes of data.
     ///
     /// # Errors
-    /// See [`DataTransfer::to_host`].
-    // Inlined to keep the result in registers.
+    /// Fails like [`DataTransfer::to_host`].
+    // Inlining keeps the result in registers.
     #[inline(always)]
     pub(crate) fn of_command(sqe: &Sqe, length: u32) -> Result<Self, Status> {
         match sqe.dptr.parse()? {
@@ -53,17 +53,17 @@ impl RemoteBuffer {
     }
 }
 
-/// Part of the received in-capsule data.
+/// Range of the in-capsule data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapsuleSlice {
-    /// Offset from the end of the SQE, in bytes (ICDOFF is 0).
+    /// Offset in bytes from the end of the SQE (ICDOFF is 0).
     pub offset: u32,
     /// Length in bytes.
     pub length: u32,
 }
 
 impl CapsuleSlice {
-    /// Range in the in-capsule data.
+    /// Byte range within the in-capsule data.
     #[must_use]
     pub const fn range(&self) -> core::ops::Range<usize> {
         self.offset as usize..self.offset as usize + self.length as usize
@@ -76,10 +76,10 @@ const TYPE_INVALID: Status = Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr();
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_dnr();
 
 impl DataTransfer {
-    /// Transfer of a command without data.
+    /// Checks that a command without data describes none.
     ///
     /// # Errors
-    /// Data SGL Length Invalid if the SGL describes data.
+    /// Data SGL Length Invalid, if the SGL describes data.
     pub fn none(sqe: &Sqe) -> Result<Self, Status> {
         match sqe.dptr.parse()?.length() {
             0 => Ok(Self::None),
@@ -87,34 +87,34 @@ impl DataTransfer {
         }
     }
 
-    /// Transfer of `length` bytes to the host.
+    /// Locates `length` bytes of data to the host.
     ///
     /// # Errors
-    /// Data SGL Length Invalid for another length; Invalid Field for an in-capsule descriptor; SGL
-    /// Descriptor Type Invalid for any other descriptor except a keyed data block.
+    /// Data SGL Length Invalid if the lengths differ; Invalid Field for in-capsule data; SGL Descriptor Type Invalid
+    /// for other descriptors than a keyed data block.
     #[inline(always)]
     pub fn to_host(sqe: &Sqe, length: u32) -> Result<Self, Status> {
         RemoteBuffer::of_command(sqe, length).map(Self::ToHost)
     }
 
-    /// Transfer of `length` bytes from the host.
+    /// Locates `length` bytes of data from the host.
     ///
-    /// `in_capsule_bytes` counts the bytes after the SQE: 0 on the admin queue (RDMA, 3.1).
+    /// `in_capsule_bytes` is the length of the in-capsule data, 0 on the admin queue (RDMA, 3.1).
     ///
     /// # Errors
-    /// Data SGL Length Invalid for another length; SGL Offset Invalid beyond the capsule; SGL
-    /// Descriptor Type Invalid for a descriptor that is neither a keyed data block nor an offset.
+    /// Data SGL Length Invalid if the lengths differ; SGL Offset Invalid if the data exceeds the capsule; SGL
+    /// Descriptor Type Invalid for other descriptors than a keyed data block or an offset.
     #[inline]
     pub fn from_host(sqe: &Sqe, length: u32, in_capsule_bytes: u32) -> Result<Self, Status> {
         Self::from_host_fitting(sqe, length, in_capsule_bytes, Fit::Exact)
     }
 
-    /// Transfer from the host whose SGL may exceed `length` bytes.
+    /// Locates `length` bytes of data from the host. The SGL may describe more.
     ///
-    /// For Dataset Management: Linux always describes 256 ranges.
+    /// Used for Dataset Management, for which Linux always describes 256 ranges.
     ///
     /// # Errors
-    /// As for [`Self::from_host`], except that only a short SGL has an invalid length.
+    /// Fails like [`Self::from_host`], but allows an SGL that is too long.
     pub fn from_host_at_least(
         sqe: &Sqe,
         length: u32,
@@ -123,7 +123,7 @@ impl DataTransfer {
         Self::from_host_fitting(sqe, length, in_capsule_bytes, Fit::AtLeast)
     }
 
-    /// Bytes to transfer.
+    /// Number of bytes to transfer.
     #[must_use]
     pub const fn length(&self) -> u32 {
         match self {

@@ -1,6 +1,6 @@
 //! Requested part of a log page.
 
-/// Bytes of a page from `start` on; bytes not written are zero.
+/// Buffer for the bytes of a page from offset `start`. Bytes not written are 0.
 #[derive(Debug)]
 pub(crate) struct Window<'a> {
     out: &'a mut [u8],
@@ -13,18 +13,18 @@ impl<'a> Window<'a> {
         Self { out, start }
     }
 
-    /// True if the window overlaps bytes of the page.
+    /// True if the window contains any byte of the range at offset `at` of the page.
     pub(crate) fn shows(&self, at: u64, length: u64) -> bool {
         at < self.start.saturating_add(self.out.len() as u64)
             && at.saturating_add(length) > self.start
     }
 
-    /// Writes bytes at offset `at` of the page; bytes outside the window are dropped.
+    /// Writes bytes at offset `at` of the page. Bytes outside the window are dropped.
     pub(crate) fn put(&mut self, at: u64, bytes: &[u8]) {
         if !self.shows(at, bytes.len() as u64) {
             return;
         }
-        // Either `skip` or `offset` is 0, and the overlap keeps the other within its slice.
+        // At least one of `skip` and `offset` is 0, and `shows` ensures that both are within their slices.
         let skip = self.start.saturating_sub(at) as usize;
         let offset = at.saturating_sub(self.start) as usize;
         let (from, to) = (&bytes[skip..], &mut self.out[offset..]);

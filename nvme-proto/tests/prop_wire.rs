@@ -1,5 +1,4 @@
-//! Arbitrary bytes in every parser: no panic, no read beyond the slice, and values re-encode to the
-//! same bytes.
+//! Random bytes in all parsers: no panics, no reads beyond the slice, and equal bytes after encoding again.
 
 use nvme_proto::io::{
     BlockRange, DATASET_RANGE_BYTES, DatasetRanges, FlushScope, IoCommand, IoLimits, NamespaceView,
@@ -28,7 +27,7 @@ use nvme_proto::wire::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Checks that each structure parses if the slice is long enough, and has the same bytes.
+/// Checks that a structure is parsed exactly if the slice is long enough, and encodes to the same bytes.
 macro_rules! reads_its_own_bytes {
     ($bytes:ident: $($name:ty),+ $(,)?) => {
         $({
@@ -69,7 +68,7 @@ proptest! {
         prop_assert_eq!(size.map(PropertySize::to_attrib), Some(bytes[40] & 7).filter(|&a| a < 2));
     }
 
-    /// Only reserved bytes of unkeyed descriptors may differ.
+    /// Reserved bytes of unkeyed descriptors are not preserved.
     #[test]
     fn sgl_descriptors(mut bytes in any::<[u8; 16]>(), identifier in identifiers()) {
         bytes[15] = identifier;
@@ -155,7 +154,7 @@ proptest! {
             length += descriptor.encoded_len();
             rest = descriptor.write(rest).expect("what was read fits where it was read from");
         }
-        // Only reserved bytes of descriptor headers may differ.
+        // Reserved bytes of descriptor headers are not preserved.
         let again: Vec<_> = namespace_descriptors(&emitted[..length]).collect();
         prop_assert_eq!(again, namespace_descriptors(&list).collect::<Vec<_>>());
     }
@@ -224,7 +223,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
-    /// Accepted I/O commands are valid for execution.
+    /// Checks ranges and lengths of I/O commands accepted by the parser.
     #[test]
     fn accepted_io_commands_are_valid(
         sqe in sqes(),
@@ -326,13 +325,13 @@ fn in_bounds(transfer: &DataTransfer, in_capsule_bytes: u32) -> bool {
     }
 }
 
-/// SGL identifiers, mostly those of Linux.
+/// SGL identifier bytes, mostly those used by Linux.
 fn identifiers() -> impl Strategy<Value = u8> {
     let meaningful = prop::sample::select(vec![0x40u8, 0x00, 0x10, 0x21, 0x31]);
     prop_oneof![6 => Just(0x4f), 3 => Just(0x01), 2 => meaningful, 1 => any::<u8>()]
 }
 
-/// Commands with up to two errors and some arbitrary bytes.
+/// Commands with up to two errors, and with some random bytes.
 fn sqes() -> impl Strategy<Value = Sqe> {
     let opcodes = prop_oneof![
         8 => prop::sample::select(vec![0x00u8, 0x01, 0x02, 0x05, 0x08, 0x09, 0x0c]),

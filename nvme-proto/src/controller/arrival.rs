@@ -1,4 +1,4 @@
-//! Properties of the connection of a Connect command.
+//! Properties of a connection on which a Connect arrives.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -7,27 +7,26 @@ use crate::ana::AnaStates;
 use crate::discovery::LocalEnd;
 use crate::wire::cm::RequestData;
 
-/// Properties of the connection that carries a Connect.
+/// Properties of the connection on which a Connect arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// Time since a fixed origin.
     pub now: Duration,
-    /// Private data of the RDMA connection request, if the transport is RDMA.
+    /// Private data of the connection request; `None` for transports other than RDMA.
     pub cm: Option<&'a RequestData>,
-    /// Local end of the connection.
+    /// Local end of the connection, if known.
     ///
-    /// Selects listeners in the discovery log, and is the address reported for a wildcard listener.
+    /// The discovery log lists the listeners of its partition, and its address instead of a wildcard address.
     pub local: Option<LocalEnd>,
-    /// Remote end of the connection, if known.
+    /// Address of the host, if known.
     pub peer: Option<Peer>,
-    /// Port number, as used in
-    /// [`Subsystem::set_ana_states`](crate::subsystem::Subsystem::set_ana_states).
+    /// Port number, used by [`Subsystem::set_ana_states`](crate::subsystem::Subsystem::set_ana_states).
     pub port: u64,
-    /// ANA states at the port.
+    /// ANA states of the port.
     pub ana: &'a AnaStates,
 }
 
-/// Address of a host, and the range of addresses that share its limits.
+/// Address of a host, and the range of addresses that share limits with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Address of the host.

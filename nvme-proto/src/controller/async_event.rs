@@ -1,12 +1,11 @@
 //! Asynchronous events (Base, 5.2).
 //!
-//! A host keeps up to four Asynchronous Event Requests outstanding, and an event completes one of
-//! them. All events of its log page are then masked until the host reads that page. A masked event
-//! stays pending, at most once for each kind.
+//! A host keeps up to [`ASYNC_EVENT_REQUESTS`] Asynchronous Event Requests in flight, and each event completes one.
+//! Afterwards all events of the same log page are masked until the host reads that page. A masked event is delivered
+//! later, once.
 //!
-//! Each notice has its own log page: a host that never reads one (Linux without multipath and the
-//! ANA log) still receives the other notices. For error and SMART events, masking by page equals
-//! the specified masking by type.
+//! Notices are masked by log page instead of by type, so that a host that never reads one page (Linux without
+//! multipath: the ANA log) still receives other notices. For error and SMART events, both rules are equivalent.
 
 use alloc::vec::Vec;
 
@@ -16,7 +15,7 @@ use crate::wire::aen::AsyncEvent;
 
 use super::{Completion, Refusal};
 
-/// Events in reporting order.
+/// All events, in order of delivery.
 const KINDS: [AsyncEvent; 8] = [
     AsyncEvent::ERROR_PERSISTENT_INTERNAL,
     AsyncEvent::ERROR_TRANSIENT_INTERNAL,
@@ -28,22 +27,22 @@ const KINDS: [AsyncEvent; 8] = [
     AsyncEvent::NOTICE_DISCOVERY_CHANGED,
 ];
 
-/// Outstanding requests and pending events of one controller.
+/// Requests and events of a controller.
 #[derive(Debug, Default)]
 pub struct AsyncEvents {
-    /// CIDs of outstanding requests, oldest first, at most [`ASYNC_EVENT_REQUESTS`].
+    /// CIDs of requests in flight, oldest first.
     parked: Vec<u16>,
-    /// Pending events, as bits by index in [`KINDS`].
+    /// Pending events: bits by index in [`KINDS`].
     pending: u8,
-    /// Events whose log page the host must read first, as bits by index in [`KINDS`].
+    /// Events masked until the host reads their log page: bits by index in [`KINDS`].
     masked: u8,
 }
 
 impl AsyncEvents {
-    /// Stores the CID of a request.
+    /// Adds the CID of a request.
     ///
     /// # Errors
-    /// The limit reported as AERL is reached.
+    /// [`ASYNC_EVENT_REQUESTS`] are in flight, the limit reported as AERL.
     pub fn park(&mut self, cid: u16) -> Result<(), Refusal> {
         if self.parked.len() >= ASYNC_EVENT_REQUESTS {
             return Err(Refusal::new(Status::ASYNC_EVENT_REQUEST_LIMIT_EXCEEDED));
@@ -52,7 +51,7 @@ impl AsyncEvents {
         Ok(())
     }
 
-    /// Removes a request for Abort. Returns true if it was outstanding.
+    /// Removes a request that is aborted; returns false if unknown.
     pub fn unpark(&mut self, cid: u16) -> bool {
         let found = self.parked.iter().position(|&parked| parked == cid);
         found.map(|index| self.parked.remove(index)).is_some()
@@ -63,13 +62,13 @@ impl AsyncEvents {
         self.pending |= bit_of(event);
     }
 
-    /// Clears and unmasks the events of log page `lid`, after the host read it without RAE.
+    /// Clears and unmasks the events of log page `lid`, after it was read with RAE = 0.
     pub fn clear(&mut self, lid: u8) {
         self.pending &= !bits_of_page(lid);
         self.masked &= !bits_of_page(lid);
     }
 
-    /// Returns the next completion if an unmasked event and a request are available.
+    /// Completes the oldest request with the first deliverable event, if both exist.
     pub fn next_completion(&mut self) -> Option<Completion> {
         let deliverable = self.pending & !self.masked;
         let event = KINDS
@@ -88,7 +87,7 @@ impl AsyncEvents {
         })
     }
 
-    /// Discards all requests without completion, on a controller reset (Base, 3.7.2).
+    /// Discards all requests and events on a controller reset (Base, 3.7.2).
     pub fn reset(&mut self) {
         *self = Self::default();
     }

@@ -1,4 +1,4 @@
-//! Commands of an unauthenticated queue, independent of the authentication protocol.
+//! Commands on a queue that is not yet authenticated, for any authentication protocol.
 
 use crate::transfer::DataTransfer;
 use crate::wire::fabrics::AuthenticationCommand;
@@ -8,16 +8,16 @@ use super::Refusal;
 use super::command::check_flags;
 use super::refusal::byte;
 
-/// Maximum transfer of an authentication command in bytes.
+/// Maximum data length of an authentication command in bytes.
 pub const AUTHENTICATION_BYTES_MAX: u32 = 4096;
-/// Length of AUTH_Failure1 and AUTH_Failure2, the shortest messages, in bytes.
+/// Minimum length of a message in bytes (AUTH_Failure1 and AUTH_Failure2).
 const BYTES_MIN: u32 = 8;
 
-/// SECP of NVMe, and SPSP0 and SPSP1 (Base, 6.1 and 6.2).
+/// SECP of NVMe in-band authentication, and its SPSP0 and SPSP1 (Base, 6.1 and 6.2).
 const SECP: u8 = 0xe9;
 const SPSP: u8 = 0x01;
 
-/// Command that is allowed before a queue is authenticated.
+/// Command allowed on a queue that is not yet authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthenticationRequest {
     /// Authentication Send.
@@ -33,7 +33,7 @@ pub enum AuthenticationRequest {
 }
 
 impl AuthenticationRequest {
-    /// True for an authentication command, valid or not.
+    /// True for Authentication Send or Receive, even if invalid.
     #[must_use]
     pub fn is_one(sqe: &Sqe) -> bool {
         let own = [
@@ -43,19 +43,19 @@ impl AuthenticationRequest {
         sqe.is_fabrics() && own.contains(&sqe.fctype())
     }
 
-    /// Parses a command of a connected, unauthenticated queue and locates its data.
+    /// Parses a command on a queue that is connected but not authenticated, and locates its data.
     ///
-    /// On an I/O queue, the capsule may contain `in_capsule_bytes` of data.
+    /// `in_capsule_bytes` is the length of the in-capsule data.
     ///
     /// # Errors
-    /// The command is not an authentication command, or is invalid.
+    /// The command is not Authentication Send or Receive, or is invalid.
     pub fn parse(sqe: &Sqe, in_capsule_bytes: u32) -> Result<(Self, DataTransfer), Refusal> {
         check_flags(sqe)?;
         let fctype = sqe.is_fabrics().then(|| sqe.fctype());
         let is_send = match fctype {
             Some(FabricsType::AUTHENTICATION_SEND) => true,
             Some(FabricsType::AUTHENTICATION_RECEIVE) => false,
-            // A connection carries one Connect (Base, 6.3).
+            // A connection accepts only one Connect (Base, 6.3).
             Some(FabricsType::CONNECT) => {
                 return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
             }

@@ -1,6 +1,6 @@
-//! Admin commands after parsing.
+//! Parser of admin commands.
 //!
-//! Parsing rejects unknown opcodes, PRPs, unaligned log offsets and transfers beyond MDTS.
+//! Unknown opcodes, PRPs, unaligned log offsets and transfers beyond MDTS are rejected.
 
 use crate::transfer::DataTransfer;
 use crate::wire::fabrics::{PropertyGetCommand, PropertySetCommand, PropertySize};
@@ -12,7 +12,7 @@ use crate::wire::{AdminOpcode, FabricsType, Sqe, Status};
 use super::Refusal;
 use super::refusal::byte;
 
-/// Command on the admin queue of a connected controller.
+/// Parsed command of the admin queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminCommand {
     /// Get Log Page.
@@ -21,7 +21,7 @@ pub enum AdminCommand {
     Identify(Identify),
     /// Abort.
     Abort {
-        /// SQID: queue of the command to abort.
+        /// SQID of the command to abort.
         sqid: u16,
         /// CID of the command to abort.
         cid: u16,
@@ -36,18 +36,18 @@ pub enum AdminCommand {
     KeepAlive,
     /// Property Get.
     PropertyGet {
-        /// OFST.
+        /// OFST: offset of the property.
         ofst: u32,
-        /// ATTRIB.
+        /// ATTRIB: size of the property.
         size: PropertySize,
     },
     /// Property Set.
     PropertySet {
-        /// OFST.
+        /// OFST: offset of the property.
         ofst: u32,
-        /// ATTRIB.
+        /// ATTRIB: size of the property.
         size: PropertySize,
-        /// VALUE.
+        /// VALUE: new value.
         value: u64,
     },
 }
@@ -59,11 +59,11 @@ pub struct GetLogPage {
     pub lid: LogPage,
     /// LSP: log specific field.
     pub lsp: u8,
-    /// RAE: keep the event of this page.
+    /// RAE: reading does not re-arm the event of the page.
     pub rae: bool,
     /// LPO: offset in bytes, a multiple of 4.
     pub lpo: u64,
-    /// NUMD converted to bytes, within MDTS.
+    /// Length in bytes, from NUMD.
     pub length: u32,
     /// CSI: I/O command set.
     pub csi: u8,
@@ -74,9 +74,9 @@ pub struct GetLogPage {
 /// Identify (Base, 5.17).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identify {
-    /// CNS.
+    /// CNS: type of data structure.
     pub cns: Cns,
-    /// CNTID.
+    /// CNTID: controller identifier.
     pub cntid: u16,
     /// CSI: I/O command set.
     pub csi: u8,
@@ -87,11 +87,11 @@ pub struct Identify {
 /// Get Features (Base, 5.15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetFeatures {
-    /// FID.
+    /// FID: feature identifier.
     pub fid: Feature,
-    /// SEL.
+    /// SEL: value to return.
     pub select: Select,
-    /// CDW11: feature specific.
+    /// CDW11, whose meaning depends on the feature.
     pub cdw11: u32,
     /// NSID.
     pub nsid: u32,
@@ -100,17 +100,17 @@ pub struct GetFeatures {
 /// Set Features (Base, 5.27).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetFeatures {
-    /// FID.
+    /// FID: feature identifier.
     pub fid: Feature,
-    /// SV: save the value.
+    /// SV: save the value across resets.
     pub save: bool,
-    /// CDW11: feature specific.
+    /// CDW11, whose meaning depends on the feature.
     pub cdw11: u32,
     /// NSID.
     pub nsid: u32,
 }
 
-/// Data of a command.
+/// Data of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
     /// No data.
@@ -120,7 +120,7 @@ pub enum Transfer {
         /// Length in bytes.
         length: u32,
     },
-    /// Data from the host to the controller, transferred before execution.
+    /// Data from the host, needed before execution.
     FromHost {
         /// Length in bytes.
         length: u32,
@@ -143,13 +143,12 @@ impl Transfer {
 }
 
 impl AdminCommand {
-    /// Parses an SQE of a connected admin queue; `transfer_bytes` is the limit of MDTS.
+    /// Parses a command of a connected admin queue. `transfer_bytes` is the maximum transfer (MDTS).
     ///
     /// # Errors
-    /// The response to an invalid or unsupported command.
+    /// The command is invalid or not supported.
     pub fn parse(sqe: &Sqe, transfer_bytes: u32) -> Result<Self, Refusal> {
-        // The opcode is checked first: fields of an unsupported command have no meaning, and hosts
-        // probe for commands by Invalid Command Opcode.
+        // The opcode is checked first, because hosts detect support for a command by the status Invalid Command Opcode.
         let command = Self::parse_by_opcode(sqe, transfer_bytes)?;
         check_flags(sqe)?;
         Ok(command)
@@ -197,16 +196,16 @@ impl AdminCommand {
                     value,
                 })
             }
-            // The queue is already connected (Base, 6.3).
+            // A queue accepts only one Connect (Base, 6.3).
             FabricsType::CONNECT => {
                 Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::NSID))
             }
-            // Disconnect (OFCS) and in-band authentication are unsupported.
+            // Not supported: Disconnect (OFCS), and authentication of a connected queue.
             _ => Err(Refusal::new(Status::INVALID_OPCODE).at(byte::NSID)),
         }
     }
 
-    /// Data of the command.
+    /// Returns direction and length of the command's data.
     #[must_use]
     pub fn transfer(&self) -> Transfer {
         match self {
@@ -230,14 +229,13 @@ impl AdminCommand {
         }
     }
 
-    /// Locates the command's data in host memory. Admin capsules carry no data.
+    /// Locates the command's data in host memory. In-capsule data is not allowed on the admin queue.
     ///
     /// # Errors
-    /// The SGL does not match the data.
+    /// The SGL is invalid or does not match the data.
     pub fn locate(&self, sqe: &Sqe) -> Result<DataTransfer, Refusal> {
         let located = match self.transfer() {
-            // A host may describe a buffer for a feature without transfer, such as its supported
-            // capabilities.
+            // For a feature without data transfer, hosts may still provide a buffer, for example with SEL = 3.
             Transfer::None if matches!(self, Self::GetFeatures(_) | Self::SetFeatures(_)) => {
                 Ok(DataTransfer::None)
             }
@@ -248,7 +246,7 @@ impl AdminCommand {
         located.map_err(|status| Refusal::new(status).at(byte::DPTR))
     }
 
-    /// True if the command is allowed before the controller is enabled (Base, 3.5.2).
+    /// True for property commands, which are allowed before the controller is enabled (Base, 3.5.2).
     #[must_use]
     pub fn is_fabrics(&self) -> bool {
         matches!(self, Self::PropertyGet { .. } | Self::PropertySet { .. })
@@ -267,7 +265,7 @@ impl GetLogPage {
         if lpo % 4 != 0 {
             return Err(Refusal::field(byte::CDW12));
         }
-        // No page has index offsets, and no UUID list exists.
+        // Index offsets (OT) and UUID lists are not supported.
         if cdw14.ot() || cdw14.uuid_index() != 0 {
             return Err(Refusal::field(byte::CDW14));
         }
@@ -316,7 +314,7 @@ impl GetFeatures {
             return 0;
         }
         match self.fid {
-            // A 64-bit host identifier fails without a transfer.
+            // Get Features for a 64-bit host identifier fails without data transfer.
             Feature::HOST_IDENTIFIER if !HostIdentifier(self.cdw11).exhid() => 0,
             fid => data_length(fid),
         }
@@ -336,14 +334,14 @@ impl SetFeatures {
 
     fn data_length(&self) -> u32 {
         match self.fid {
-            // Set Features of the host identifier fails without reading data.
+            // Set Features for the host identifier fails without data transfer.
             Feature::HOST_IDENTIFIER => 0,
             fid => data_length(fid),
         }
     }
 }
 
-/// Length of a feature's data structure in bytes, or 0.
+/// Length of a feature's data structure in bytes; 0 if its value is in DW0 or CDW11.
 fn data_length(fid: Feature) -> u32 {
     match fid {
         Feature::TIMESTAMP => 8,
@@ -353,7 +351,7 @@ fn data_length(fid: Feature) -> u32 {
     }
 }
 
-/// Rejects PRPs, which Fabrics does not support, and fused commands (Base, 3.3.3.1).
+/// Rejects PRPs and fused commands (Base, 3.3.3.1).
 pub(super) fn check_flags(sqe: &Sqe) -> Result<(), Refusal> {
     sqe.check_flags()
         .map_err(|status| Refusal::new(status).at(byte::FLAGS))

@@ -1,8 +1,7 @@
 //! Connect command (Base, 6.3).
 //!
-//! [`admit`] checks the private data of the RDMA connection request, [`ConnectRequest::parse`] the
-//! command and its data, and [`crate::subsystem::Subsystem::claim`] both against the state of the
-//! subsystem.
+//! [`admit`] checks the private data of the RDMA connection request. [`ConnectRequest::parse`] checks the command and
+//! its data. [`crate::subsystem::Subsystem::claim`] checks them against the subsystem.
 
 use crate::limits::Limits;
 use crate::transfer::DataTransfer;
@@ -17,55 +16,55 @@ use super::Refusal;
 use super::command::check_flags;
 use super::refusal::byte;
 
-/// Accepts or rejects an RDMA connection request (RDMA, 7.2).
+/// Checks an RDMA connection request and returns the private data of the reply (RDMA, 7.2).
 ///
 /// # Errors
-/// The status to reject the connection with.
+/// The reason with which to reject the connection.
 pub fn admit(request: &RequestData, limits: &Limits) -> Result<ReplyData, RejectStatus> {
     let (qid, hsqsize) = (request.qid.get(), request.hsqsize.get());
     if qid > limits.io_queues {
         return Err(RejectStatus::INVALID_QID);
     }
-    // HSQSIZE is 0-based, and a queue has at least two entries.
+    // HSQSIZE is 0-based, and a queue has at least 2 entries.
     if hsqsize == 0 || hsqsize >= limits.queue_entries(qid) {
         return Err(RejectStatus::INVALID_HSQSIZE);
     }
-    // Each of the n - 1 commands in a queue of n entries needs a receive for its response.
+    // A queue of n entries has up to n - 1 commands in flight, and each needs a receive for its response.
     if request.hrqsize.get() < hsqsize {
         return Err(RejectStatus::INVALID_HRQSIZE);
     }
     Ok(ReplyData::new(hsqsize + 1))
 }
 
-/// Connect command with valid fields.
+/// Parsed and valid Connect command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectRequest {
     /// CID of the command.
     pub cid: u16,
-    /// QID: 0 for the admin queue, which creates a controller.
+    /// QID; 0 for the admin queue, whose Connect creates a controller.
     pub qid: u16,
     /// SQSIZE: entries of the submission queue, 0-based.
     pub sqsize: u16,
-    /// Whether the host uses SQHD (CATTR.DISSQFC is clear).
+    /// True if responses must contain SQHD (DISSQFC in CATTR is 0).
     pub flow_control: bool,
-    /// KATO, in milliseconds.
+    /// KATO in milliseconds.
     pub kato_ms: u32,
-    /// HOSTID.
+    /// HOSTID: 128-bit host identifier.
     pub hostid: [u8; 16],
-    /// CNTLID.
+    /// CNTLID: requested controller.
     pub cntlid: u16,
-    /// SUBNQN.
+    /// SUBNQN: requested subsystem.
     pub subnqn: Nqn,
-    /// HOSTNQN.
+    /// HOSTNQN: NQN of the host.
     pub hostnqn: Nqn,
 }
 
 const CATTR_BITS: u8 = 0x0f;
 
 impl ConnectRequest {
-    /// Checks the first command of a connection and locates its data.
+    /// Checks that the first command of a connection is a valid Connect, and locates its data.
     ///
-    /// On an I/O queue, the capsule may contain `in_capsule_bytes` of data.
+    /// `in_capsule_bytes` is the length of the in-capsule data.
     ///
     /// # Errors
     /// The command is not a Connect, or is invalid.
@@ -75,10 +74,10 @@ impl ConnectRequest {
             .map_err(|status| Refusal::new(status).at(byte::DPTR))
     }
 
-    /// Parses the command and its data.
+    /// Parses a Connect command and its data.
     ///
     /// # Errors
-    /// The response with the invalid parameter.
+    /// A parameter is invalid; the error's result identifies it.
     pub fn parse(sqe: &Sqe, data: &ConnectData) -> Result<Self, Refusal> {
         check_command(sqe)?;
         let command = ConnectCommand::from(*sqe);
@@ -101,13 +100,13 @@ impl ConnectRequest {
         })
     }
 
-    /// Response to a Connect with an unknown SUBNQN.
+    /// Returns the error for a Connect to an unknown SUBNQN.
     #[must_use]
     pub fn unknown_subsystem() -> Refusal {
         Refusal::connect(Parameter::SUBNQN)
     }
 
-    /// Checks the command against the private data of its connection (RDMA, 7.2).
+    /// Checks that the command matches the private data of the connection request (RDMA, 7.2).
     pub(crate) fn check_against(&self, cm: &RequestData) -> Result<(), Refusal> {
         if cm.qid.get() != self.qid {
             return Err(Refusal::connect(Parameter::QID));
@@ -115,7 +114,7 @@ impl ConnectRequest {
         if cm.hsqsize.get() != self.sqsize {
             return Err(Refusal::connect(Parameter::SQSIZE));
         }
-        // Hosts before revision 2.0a set this CNTLID to 0.
+        // CNTLID is 0 in requests of hosts before revision 2.0a.
         let cntlid = cm.cntlid.get();
         if self.qid != 0 && cntlid != 0 && cntlid != self.cntlid {
             return Err(Refusal::connect(Parameter::CNTLID));
@@ -124,9 +123,9 @@ impl ConnectRequest {
     }
 }
 
-/// Fails a Fabrics command on a connected I/O queue.
+/// Returns the error for a Fabrics command on a connected I/O queue.
 ///
-/// Only Disconnect and authentication exist there; both are unsupported.
+/// The only such commands, Disconnect and authentication, are not supported.
 #[must_use]
 pub fn refuse_on_io_queue(sqe: &Sqe) -> Refusal {
     let status = match sqe.fctype() {
@@ -137,7 +136,7 @@ pub fn refuse_on_io_queue(sqe: &Sqe) -> Refusal {
 }
 
 fn check_command(sqe: &Sqe) -> Result<(), Refusal> {
-    // Only Connect is allowed until it succeeds (Base, 6.3).
+    // Before a successful Connect, no other command is allowed (Base, 6.3).
     if !sqe.is_fabrics() || sqe.fctype() != FabricsType::CONNECT {
         let at = if sqe.is_fabrics() {
             byte::NSID
@@ -279,7 +278,7 @@ mod tests {
         );
     }
 
-    /// spdk_nvme_perf and nvmet use such names.
+    /// These names violate the NQN format, but spdk_nvme_perf and nvmet use similar ones.
     #[test]
     fn names_of_any_form_are_taken() {
         for (hostnqn, subnqn) in [("", "testnqn"), ("db 1", "a\nb"), ("nqn.", "")] {

@@ -1,4 +1,4 @@
-//! Error Information log (Base, 5.16.1.2): the most recent failed commands.
+//! Error Information log: most recent failed commands (Base, 5.16.1.2).
 
 use alloc::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::limits::ERROR_LOG_ENTRIES;
 use crate::wire::Status;
 use crate::wire::log::{ErrorEntry, TransportType};
 
-/// Failed command on any queue.
+/// Failed command, to be added to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// SQID of the command.
@@ -17,24 +17,24 @@ pub struct Failure {
     pub cid: u16,
     /// Status of the command.
     pub status: Status,
-    /// Offset of the invalid byte in the SQE, if any.
+    /// Offset in bytes of the invalid SQE field, if any.
     pub byte: Option<u8>,
-    /// First affected logical block, or 0.
+    /// First affected LBA, or 0.
     pub lba: u64,
-    /// Affected namespace, or 0.
+    /// NSID of the command, or 0.
     pub nsid: u32,
 }
 
-/// Most recent failures of one controller.
+/// Error log of a controller.
 #[derive(Debug, Default)]
 pub struct ErrorLog {
-    /// Stored failures, newest first, at most [`ERROR_LOG_ENTRIES`].
+    /// Entries, newest first, at most [`ERROR_LOG_ENTRIES`].
     entries: VecDeque<ErrorEntry>,
     count: u64,
 }
 
 impl ErrorLog {
-    /// Adds a failure; a full log drops the oldest one.
+    /// Adds an entry. If the log is full, the oldest entry is removed.
     pub fn record(&mut self, failure: &Failure) {
         self.count += 1;
         let mut entry = ErrorEntry::new_zeroed();
@@ -51,18 +51,18 @@ impl ErrorLog {
         self.entries.push_front(entry);
     }
 
-    /// Counts failures without an entry.
+    /// Counts failures that get no entry.
     pub(crate) fn skip(&mut self, failures: u64) {
         self.count += failures;
     }
 
-    /// Number of failures ever recorded.
+    /// Number of failures since the association began.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Stored failures, newest first.
+    /// Entries, newest first.
     pub fn entries(&self) -> impl Iterator<Item = &ErrorEntry> {
         self.entries.iter()
     }

@@ -1,7 +1,7 @@
-//! Get Features and Set Features (Base, 5.15, 5.27).
+//! Get Features and Set Features (Base, 5.15 and 5.27).
 //!
-//! No feature is saveable: a host's settings end with its association. Features without a function
-//! here (interrupts, thermal management) are readable and reported as not changeable.
+//! Values apply to one association, and none is saveable. Features without effect (interrupts, thermal management) can
+//! be read but not changed.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -21,7 +21,7 @@ use super::command::{GetFeatures, SetFeatures};
 use super::refusal::byte;
 use super::{Action, Controller, Exchange, Refusal};
 
-/// I/O Command Set Profile, always 0 (the NVM command set).
+/// I/O Command Set Profile; its value is always 0 (NVM command set).
 const IO_COMMAND_SET_PROFILE: Feature = Feature(0x19);
 
 /// Features of NVM controllers, in ascending order.
@@ -51,18 +51,18 @@ const DISCOVERY_FEATURES: [Feature; 2] = [
     Feature::KEEP_ALIVE_TIMER,
 ];
 
-/// TMPSEL of the composite temperature, and of all sensors.
+/// TMPSEL values: composite temperature, and all sensors.
 const TMPSEL_COMPOSITE: u8 = 0;
 const TMPSEL_ALL: u8 = 0xf;
-/// THSEL values.
+/// THSEL values: over and under temperature threshold.
 const THSEL_OVER: u8 = 0;
 const THSEL_UNDER: u8 = 1;
 
-/// Bit of CRITICAL WARNING and of feature 0Bh for a crossed temperature threshold.
+/// CRITICAL WARNING bit 1 (temperature), with the same bit in feature 0Bh.
 const WARNING_TEMPERATURE: u8 = 1 << 1;
 const WARNING_SPARE: u8 = 1 << 0;
 
-/// Values set by a host.
+/// Feature values set by the host of an association.
 #[derive(Debug)]
 pub(super) struct Features {
     arbitration: Arbitration,
@@ -102,7 +102,7 @@ pub(super) fn capabilities(fid: Feature) -> SupportedCapabilities {
 impl Features {
     pub(super) fn new(write_cache: bool, now: Duration) -> Self {
         Self {
-            // 7 means no arbitration burst limit.
+            // AB = 111b: no limit of the arbitration burst.
             arbitration: Arbitration(0).with_ab(0b111),
             power: PowerManagement(0),
             over_temperature_k: u16::MAX,
@@ -123,12 +123,12 @@ impl Features {
             AsyncEvent::NOTICE_DISCOVERY_CHANGED => self.events.discovery_change(),
             AsyncEvent::SMART_TEMPERATURE => self.events.smart() & WARNING_TEMPERATURE != 0,
             AsyncEvent::SMART_SPARE => self.events.smart() & WARNING_SPARE != 0,
-            // `health_changed` checks the bits of other warnings.
+            // SMART events are filtered in `health_changed`.
             _ => true,
         }
     }
 
-    /// CRITICAL WARNING, computed with this host's temperature thresholds.
+    /// Returns CRITICAL WARNING with the temperature bit by this host's thresholds.
     pub(super) fn critical_warning(&self, health: &Health) -> u8 {
         let kelvin = health.temperature_k;
         let crossed = kelvin >= self.over_temperature_k || kelvin <= self.under_temperature_k;
@@ -156,7 +156,7 @@ impl Features {
             Feature::VOLATILE_WRITE_CACHE => Ok(VolatileWriteCache(0).with_wce(self.write_cache).0),
             Feature::WRITE_ATOMICITY => Ok(self.write_atomicity.0),
             Feature::ASYNC_EVENT_CONFIGURATION => Ok(self.events.0),
-            // No interrupts exist, so coalescing is disabled for every vector.
+            // There are no interrupts, so coalescing is always disabled.
             Feature::INTERRUPT_VECTOR_CONFIGURATION => {
                 let iv = InterruptVector(get.cdw11).iv();
                 Ok(InterruptVector(0).with_iv(iv).with_cd(true).0)
@@ -174,7 +174,7 @@ impl Features {
     fn set_behavior(&mut self, data: &[u8]) -> Result<(), Refusal> {
         let behavior = HostBehavior::ref_from_bytes(data).expect("the length was checked");
         let values = [behavior.acre, behavior.etdas, behavior.lbafee];
-        // Copy descriptor formats (CDFE) require the unsupported Copy command.
+        // CDFE must be 0, because Copy is not supported.
         if values.iter().any(|&value| value > 1) || behavior.cdfe.get() != 0 {
             return Err(Refusal::new(Status::INVALID_FIELD));
         }
@@ -196,7 +196,7 @@ impl Features {
 }
 
 impl Controller {
-    /// Executes Get Features and returns DW0.
+    /// Executes Get Features. Returns DW0 of the completion.
     pub(super) fn get_features(
         &self,
         common: &Common,
@@ -207,7 +207,7 @@ impl Controller {
         match get.select {
             Select::SUPPORTED_CAPABILITIES => return Ok(capabilities(get.fid).0),
             Select::CURRENT => {}
-            // The saved value of a feature that is not saveable is its default (Base, 4.4).
+            // For a feature that is not saveable, the saved value is the default value (Base, 4.4).
             _ => return self.get_default(common, get, exchange),
         }
         match get.fid {
@@ -226,7 +226,7 @@ impl Controller {
             Feature::NUMBER_OF_QUEUES => Ok(self.number_of_queues().0),
             Feature::KEEP_ALIVE_TIMER => Ok(self.keep_alive.kato_ms()),
             Feature::HOST_IDENTIFIER => {
-                // Over Fabrics the identifier always has 128 bits (CTRATT bit 0).
+                // Over Fabrics, EXHID must be 1 (CTRATT bit 0).
                 if !HostIdentifier(get.cdw11).exhid() {
                     return Err(Refusal::field(byte::CDW11));
                 }
@@ -245,7 +245,7 @@ impl Controller {
     ) -> Result<u32, Refusal> {
         match get.fid {
             Feature::NUMBER_OF_QUEUES => Ok(queues(common.limits().io_queues).0),
-            // The identifier from Connect has no other default.
+            // The host identifier has no default; the value from Connect is returned.
             Feature::HOST_IDENTIFIER => self.get_features(
                 common,
                 &GetFeatures {
@@ -265,7 +265,7 @@ impl Controller {
         }
     }
 
-    /// Executes Set Features and returns DW0.
+    /// Executes Set Features. Returns DW0 of the completion.
     pub(super) fn set_features(
         &mut self,
         common: &mut Common,
@@ -278,7 +278,7 @@ impl Controller {
         match set.fid {
             Feature::ARBITRATION => self.features.arbitration = Arbitration(set.cdw11),
             Feature::POWER_MANAGEMENT => {
-                // NPSS is 0: one power state.
+                // Power state 0 is the only one (NPSS is 0).
                 if PowerManagement(set.cdw11).ps() != 0 {
                     return Err(Refusal::field(byte::CDW11));
                 }
@@ -287,7 +287,8 @@ impl Controller {
             Feature::TEMPERATURE_THRESHOLD => {
                 self.features
                     .set_threshold(TemperatureThreshold(set.cdw11))?;
-                // A temperature beyond the new threshold raises an event.
+                // A temperature already beyond the new threshold must raise an event, so the old temperature counts as
+                // unknown.
                 let unknown = Health {
                     temperature_k: 0,
                     ..common.health
@@ -296,7 +297,7 @@ impl Controller {
             }
             Feature::ERROR_RECOVERY => {
                 let value = ErrorRecovery(set.cdw11);
-                // NSFEAT.DAE is 0: reads of deallocated blocks never fail.
+                // DULBE is not supported (NSFEAT.DAE is 0).
                 if value.dulbe() {
                     return Err(Refusal::field(byte::CDW11));
                 }
@@ -341,9 +342,9 @@ impl Controller {
         Ok(0)
     }
 
-    /// Sets Number of Queues (Base, 5.27.1.5).
+    /// Executes Set Features for Number of Queues (Base, 5.27.1.5).
     ///
-    /// Over Fabrics, one queue contains a submission and a completion queue.
+    /// Over Fabrics, a queue is a pair of submission and completion queue, so the smaller number counts.
     fn set_number_of_queues(
         &mut self,
         common: &Common,
@@ -352,7 +353,7 @@ impl Controller {
         if !self.queues.is_empty() {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::CDW10));
         }
-        // The numbers are 0-based, and FFFFh is out of range.
+        // FFFFh is not a valid 0-based number.
         let fewer = asked.nsq().min(asked.ncq());
         if asked.nsq() == u16::MAX || asked.ncq() == u16::MAX {
             return Err(Refusal::field(byte::CDW11));
@@ -365,7 +366,7 @@ impl Controller {
         queues(self.queues_granted)
     }
 
-    /// Raises events for new warnings.
+    /// Raises SMART events for warnings that are new in `new`.
     pub(crate) fn health_changed(&mut self, old: &Health, new: &Health, actions: &mut Vec<Action>) {
         let risen = self.features.critical_warning(new) & !self.features.critical_warning(old);
         if risen & WARNING_SPARE != 0 {
@@ -400,7 +401,7 @@ impl Features {
     }
 }
 
-/// Events reported in OAES.
+/// Events supported by the controller (OAES).
 pub(super) fn offered_events(kind: Kind) -> AsyncEventConfig {
     match kind {
         Kind::Nvm => AsyncEventConfig(0)
@@ -420,7 +421,7 @@ fn in_nsid(status: Status) -> Refusal {
 }
 
 fn check_supported(common: &Common, fid: Feature) -> Result<(), Refusal> {
-    // Without a volatile write cache, its feature does not exist (Base, 5.27.1.4).
+    // The feature Volatile Write Cache exists only with such a cache (Base, 5.27.1.4).
     let absent = fid == Feature::VOLATILE_WRITE_CACHE && !common.has_write_cache();
     if absent || !supported(common.kind()).contains(&fid) {
         return Err(Refusal::field(byte::CDW10));
@@ -433,7 +434,7 @@ pub(super) fn check_settable(set: &SetFeatures) -> Result<(), Refusal> {
     if set.save && !capabilities.saveable() {
         return Err(Refusal::new(Status::FEATURE_NOT_SAVEABLE).at(byte::CDW10));
     }
-    // Over Fabrics, only Connect sets the identifier (Base, 5.27.1.25.2).
+    // Over Fabrics, the host identifier is set by Connect only (Base, 5.27.1.25.2).
     if set.fid == Feature::HOST_IDENTIFIER {
         return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::CDW10));
     }
@@ -447,7 +448,7 @@ pub(super) fn check_settable(set: &SetFeatures) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Clock of the Timestamp feature: the value set by the host plus the time since then.
+/// Clock of the Timestamp feature: value at the last setting, and time of the setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Clock {
     base_ms: u64,

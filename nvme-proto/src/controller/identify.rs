@@ -23,22 +23,21 @@ use super::protection::nwpc;
 use super::refusal::byte;
 use super::{Controller, Refusal, properties};
 
-/// ANATT: maximum time of an ANA transition, in seconds.
+/// ANATT: maximum duration of an ANA transition in seconds.
 ///
-/// Linux resets the controller after twice this time. The administrator chooses the actual duration
-/// of ANA Change.
+/// Administrators control the actual duration; Linux resets a controller that stays in ANA Change for twice this time.
 const ANATT_S: u8 = 10;
-/// RTD3E: shutdown time for cache flushes, in microseconds.
+/// RTD3E: maximum shutdown time in microseconds, including cache flushes.
 const RTD3E_US: u32 = 15_000_000;
-/// IORCSZ: size of a response capsule, in units of 16 bytes.
+/// IORCSZ: response capsule size in units of 16 bytes.
 const IORCSZ: u32 = 1;
-/// SGLS.SUPPORTED: no alignment requirement.
+/// SGLS bits 1:0: SGLs have no alignment requirement.
 const SGLS_UNALIGNED: u8 = 0b01;
-/// FRMW: a single read-only slot.
+/// FRMW: one firmware slot, which is read-only.
 const FRMW_ONE_READ_ONLY_SLOT: u8 = 1 << 1 | 1;
-/// CNTID for the controller that processes the command.
+/// CNTID value for the controller that executes the command.
 const CNTID_THIS: u16 = 0xffff;
-/// DLFEAT: deallocated blocks read as zeroes.
+/// DLFEAT bits 2:0: deallocated blocks read as zeroes.
 const DLFEAT_ZEROES: u8 = 0b001;
 
 impl Controller {
@@ -65,7 +64,7 @@ impl Controller {
                 }
             }
             Cns::ACTIVE_NAMESPACES | Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES => {
-                // NSIDs above FFFFFFFDh are invalid (Base, 5.17.2.2).
+                // FFFFFFFEh and FFFFFFFFh are not valid NSIDs (Base, 5.17.2.2).
                 if nsid >= NSID_ALL - 1 {
                     return Err(bad_nsid());
                 }
@@ -77,13 +76,13 @@ impl Controller {
                 let namespace = self.find(common, nsid)?.ok_or_else(bad_nsid)?;
                 write_descriptors(namespace, out);
             }
-            // The structure is all zeroes, because no metadata formats exist.
+            // All fields are 0, because there are no formats with metadata.
             Cns::IO_COMMAND_SET_NAMESPACE => {
                 self.find(common, nsid)?;
             }
             Cns::IO_COMMAND_SET_CONTROLLER => {
                 let controller: &mut IdentifyControllerNvm = view(out);
-                // The limits equal those in `io_limits`.
+                // `io_limits` enforces the same limits.
                 controller.vsl = common.limits().mdts;
                 controller.wzsl = common.limits().mdts;
                 controller.wusl = common.limits().mdts;
@@ -97,7 +96,7 @@ impl Controller {
                 if identify.cntid != CNTID_THIS && identify.cntid != self.cntlid {
                     return Err(Refusal::field(byte::CDW10));
                 }
-                // The only combination is the NVM command set.
+                // Combination 0, the only one, contains the NVM command set.
                 let sets: &mut IoCommandSets = view(out);
                 sets.combinations[0].set(1 << CSI_NVM);
             }
@@ -106,9 +105,9 @@ impl Controller {
         Ok(())
     }
 
-    /// Returns the namespace, or `None` if it is inactive for the host.
+    /// Returns a visible namespace, or `None` for an NSID without one.
     ///
-    /// An inactive namespace reads as zeroes (Base, 5.17.2.1); an NSID beyond NN is an error.
+    /// Identify returns zeroes for an inactive NSID (Base, 5.17.2.1), but fails for one above NN.
     fn find<'a>(&self, common: &'a Common, nsid: u32) -> Result<Option<&'a Namespace>, Refusal> {
         if (1..=common.limits().namespaces).contains(&nsid) {
             Ok(common.namespaces.seen(nsid, &self.seen))
@@ -166,7 +165,7 @@ impl Controller {
         }
     }
 
-    /// True if every visible namespace supports Write Uncorrectable, because ONCS applies to all.
+    /// True if all visible namespaces support Write Uncorrectable, as ONCS requires.
     pub(super) fn has_write_uncorrectable(&self, common: &Common) -> bool {
         common
             .namespaces
@@ -176,7 +175,7 @@ impl Controller {
     fn fill_namespace(&self, namespace: &Namespace, id: &mut IdentifyNamespace) {
         id.nsze.set(namespace.blocks);
         id.ncap.set(namespace.blocks);
-        // Without access, utilization is unknown (Base, 8.1.3.3 and 8.1.3.4).
+        // In these ANA states, NUSE is 0 (Base, 8.1.3.3 and 8.1.3.4).
         let lost = matches!(
             self.ana.get(namespace.anagrpid),
             AnaState::INACCESSIBLE | AnaState::PERSISTENT_LOSS
@@ -209,7 +208,7 @@ impl Controller {
         id.nsattr = nsattr(namespace);
         id.nguid = namespace.nguid;
         id.eui64 = namespace.eui64;
-        // Format 0 is the only one, without metadata (NLBAF and FLBAS are 0).
+        // LBA format 0 is the only one and has no metadata (NLBAF and FLBAS are 0).
         id.lbaf[0].lbads = namespace.block_shift;
     }
 }
@@ -218,13 +217,13 @@ fn fill_atomic(atomic: &Atomic, id: &mut IdentifyNamespace) {
     id.nsfeat = Nsfeat(id.nsfeat).with_nsabp(true).0;
     id.nawun.set(zero_based(atomic.normal));
     id.nawupf.set(zero_based(atomic.power_fail));
-    // 0 means no boundary.
+    // NABSN 0 means no boundary.
     id.nabsn.set(zero_based(atomic.boundary));
     id.nabo.set(atomic.boundary_offset);
     id.nabspf.set(zero_based(atomic.boundary_power_fail));
 }
 
-/// 0-based number of blocks for Identify.
+/// Returns the 0-based number of blocks, limited to 16 bits.
 fn zero_based(blocks: u32) -> u16 {
     (blocks.clamp(1, 1 << 16) - 1) as u16
 }
@@ -238,7 +237,7 @@ fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyControl
         .with_ana(true)
         .0;
     id.anatt = ANATT_S;
-    // ANAGRPID is not static: namespaces may move between groups.
+    // ANAGRPID static is 0, because a namespace may move to another group.
     id.anacap = Anacap(0)
         .with_optimized(true)
         .with_non_optimized(true)
@@ -254,7 +253,7 @@ fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyControl
     id.nwpc = nwpc(common.namespaces.keep_protection(seen));
 }
 
-/// ONCS: optional commands supported by every namespace.
+/// Returns ONCS with the commands supported by all namespaces.
 fn oncs() -> Oncs {
     Oncs(0)
         .with_compare(true)
@@ -271,12 +270,12 @@ fn vwc(common: &Common) -> Vwc {
         .with_flush_all(Vwc::FLUSH_ALL_YES)
 }
 
-/// Limits of I/O commands, as reported by Identify.
+/// Returns the limits of I/O commands, as reported by Identify.
 pub(crate) fn io_limits(common: &Common) -> IoLimits {
     let mdts_bytes = common.limits().transfer_bytes();
     IoLimits {
         mdts_bytes,
-        // MDTS limits the cost of these commands, which transfer no data.
+        // MDTS also limits commands without data transfer, to bound their execution time.
         wzsl_bytes: Some(mdts_bytes),
         vsl_bytes: Some(mdts_bytes),
         wusl_bytes: Some(mdts_bytes),
@@ -318,7 +317,7 @@ fn write_descriptors(namespace: &Namespace, out: &mut [u8]) {
     write(NamespaceDescriptor::Csi(CSI_NVM));
 }
 
-/// Views the 4096-byte buffer as a structure.
+/// Returns the 4096-byte buffer as a structure.
 fn view<T>(out: &mut [u8]) -> &mut T
 where
     T: FromBytes + IntoBytes + zerocopy::KnownLayout + zerocopy::Immutable,
@@ -330,7 +329,7 @@ fn bad_nsid() -> Refusal {
     Refusal::new(Status::INVALID_NAMESPACE_OR_FORMAT).at(byte::NSID)
 }
 
-/// Checks CSI for each CNS that uses it (Base, figure 273).
+/// Checks that CSI is the NVM command set, for each CNS that uses CSI (Base, figure 273).
 fn check_csi(identify: &Identify) -> Result<(), Refusal> {
     let uses_csi = matches!(
         identify.cns,

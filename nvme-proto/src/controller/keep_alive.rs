@@ -1,11 +1,10 @@
 //! Keep alive timer of an association (Base, 3.9).
 //!
-//! The timer is a lease: the association ends KATO after the last command on any queue
-//! (CTRATT.TBKAS). A host that waits for KATO can therefore rely on the end of its commands.
+//! The association ends KATO after the last command on any queue (CTRATT.TBKAS). A host may therefore assume that its
+//! commands are no longer executed once KATO has passed without contact.
 //!
-//! The specified timer runs only while the controller is ready and not shut down. Otherwise
-//! [`limits::IDLE_ASSOCIATION_MS`] applies, so that an association without an enabled controller
-//! also ends.
+//! While the controller is not ready or is shut down, the keep alive timer does not run. Then the association ends
+//! after [`limits::IDLE_ASSOCIATION_MS`] without a command.
 
 use core::time::Duration;
 
@@ -24,14 +23,14 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct KeepAlive {
     kato_ms: u32,
-    /// Whether an idle association without KATO ends, as on a discovery controller.
+    /// True if an idle association ends even without KATO, as for discovery controllers.
     ends_idle: bool,
     running: bool,
     last_command: Duration,
 }
 
 impl KeepAlive {
-    /// Creates the timer of a new association with KATO from Connect.
+    /// Creates the timer of a new association. `kato_ms` is KATO of its Connect.
     #[must_use]
     pub fn new(kato_ms: u32, ends_idle: bool, now: Duration) -> Self {
         Self {
@@ -42,7 +41,7 @@ impl KeepAlive {
         }
     }
 
-    /// KATO in milliseconds, rounded up to KAS; 0 if disabled.
+    /// KATO in milliseconds, rounded up to the granularity KAS; 0 if disabled.
     #[must_use]
     pub fn kato_ms(&self) -> u32 {
         self.kato_ms
@@ -54,13 +53,13 @@ impl KeepAlive {
         self.restart(now);
     }
 
-    /// Selects the timer for a ready controller, or the idle limit.
+    /// Sets whether the controller is ready, which selects KATO or the idle limit. Restarts the timer.
     pub fn set_running(&mut self, running: bool, now: Duration) {
         self.running = running;
         self.restart(now);
     }
 
-    /// Restarts the timer after a command.
+    /// Restarts the timer for a command at `now`.
     pub fn restart(&mut self, now: Duration) {
         self.last_command = self.last_command.max(now);
     }
@@ -71,7 +70,7 @@ impl KeepAlive {
         self.last_command
     }
 
-    /// Lifetime of an idle association; `None` if only a lost connection ends it.
+    /// Time without a command after which the association ends; `None` for no limit.
     #[must_use]
     pub fn limit(&self) -> Option<Duration> {
         let ms = match (self.running, self.kato_ms) {
@@ -83,14 +82,14 @@ impl KeepAlive {
         Some(Duration::from_millis(u64::from(ms)))
     }
 
-    /// Expiry without another command; `None` if only a lost connection ends the association.
+    /// Time at which the association ends without another command; `None` for no limit.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         Some(self.last_command + self.limit()?)
     }
 
-    /// Checks for expiry. If the timer seems expired, `last` returns the time of the last command
-    /// on any queue.
+    /// Checks the timer. Calls `last` for the time of the last command on any queue only if the timer seems to have
+    /// expired.
     pub fn check(&mut self, now: Duration, last: impl FnOnce() -> Duration) -> Verdict {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Verdict::Alive;
@@ -103,7 +102,7 @@ impl KeepAlive {
     }
 }
 
-/// Rounds up to the granularity in KAS, with saturation.
+/// Rounds KATO up to a multiple of KAS.
 fn round_up(kato_ms: u32) -> u32 {
     let unit_ms = u32::from(limits::KAS) * 100;
     kato_ms.div_ceil(unit_ms).saturating_mul(unit_ms)

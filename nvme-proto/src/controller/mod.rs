@@ -1,20 +1,18 @@
-//! State machine of an association on the target side, without I/O.
+//! Target side of an association, without I/O.
 //!
-//! A controller receives commands ([`AdminCommand`]), events and the time. It responds with an
-//! [`Outcome`] and requests other work from the target by [`Action`]. All calls pass through its
-//! [`crate::subsystem::Subsystem`].
+//! A controller is a state machine. It receives commands ([`AdminCommand`]), events and the time, and returns an
+//! [`Outcome`] and [`Action`]s for the target. All calls go through its [`crate::subsystem::Subsystem`].
 //!
-//! An admin command has these stages:
+//! The target processes an admin command as follows:
 //!
-//! 1. [`AdminCommand::parse`] checks the SQE. [`crate::subsystem::Subsystem::refuse`] logs errors
-//!    and returns the completion.
-//! 2. [`AdminCommand::transfer`] and [`AdminCommand::locate`] describe its data; the target fetches
-//!    it or prepares a buffer.
-//! 3. [`crate::subsystem::Subsystem::execute`] executes the command. For [`Outcome::Complete`], the target
-//!    sends the buffer, if the command succeeded, then the completion. [`Outcome::Parked`] ends
-//!    later with [`Action::Complete`].
+//! 1. [`AdminCommand::parse`] checks the SQE. For an error, [`crate::subsystem::Subsystem::refuse`] returns the
+//!   completion.
+//! 2. [`AdminCommand::transfer`] and [`AdminCommand::locate`] describe the data. The target fetches it from the host,
+//!   or allocates a buffer for data to the host.
+//! 3. [`crate::subsystem::Subsystem::execute`] executes the command. For [`Outcome::Complete`] with success, the target
+//!   sends the buffer, then the completion. For [`Outcome::Parked`], [`Action::Complete`] follows later.
 //!
-//! The target carries out actions in order, before it sends the outcome.
+//! Actions must be carried out in order, before the outcome is sent.
 
 pub mod abort;
 mod arrival;
@@ -65,19 +63,19 @@ pub use connect::ConnectRequest;
 pub use log_page::SmartCounters;
 pub use refusal::Refusal;
 
-/// Completion of a command, without SQHD.
+/// Completion of a command; SQHD is added by the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// CID of the command.
     pub cid: u16,
     /// Status of the command.
     pub status: Status,
-    /// DW0 and DW1.
+    /// Result in DW0 and DW1.
     pub result: u64,
 }
 
 impl Completion {
-    /// Creates a successful completion.
+    /// Creates a completion with status success.
     #[must_use]
     pub const fn success(cid: u16, result: u64) -> Self {
         Self {
@@ -87,130 +85,131 @@ impl Completion {
         }
     }
 
-    /// Completion queue entry for a queue with head `sqhd`.
+    /// Returns the completion queue entry. `sqhd` is the head of the submission queue.
     #[must_use]
     pub fn cqe(&self, sqhd: u16) -> Cqe {
         Cqe::new(self.cid, sqhd, self.status, self.result)
     }
 }
 
-/// Result of an executed command.
+/// Outcome of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Complete. After success, the whole buffer goes to the host first.
+    /// The command is complete. If successful, send the data buffer before the completion.
     Complete(Completion),
-    /// Outstanding until [`Action::Complete`] or a reset.
+    /// The command stays in flight until [`Action::Complete`] or a reset.
     Parked,
 }
 
-/// Request to the target.
+/// Request of a controller to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send a completion on the admin queue.
+    /// Sends a completion on the admin queue.
     Complete {
         /// CNTLID.
         cntlid: u16,
-        /// Completion.
+        /// Completion to send.
         completion: Completion,
     },
-    /// Start no I/O commands and disconnect all I/O queues.
+    /// Stops I/O and disconnects all I/O queues.
     ///
-    /// [`crate::subsystem::Subsystem::queue_disconnected`] receives each closed queue.
+    /// For each closed queue, call [`crate::subsystem::Subsystem::queue_disconnected`].
     DisconnectIoQueues {
         /// CNTLID.
         cntlid: u16,
     },
-    /// Disconnect all queues, the admin queue last, and report each closed queue.
+    /// Disconnects all queues, the admin queue last. For each closed queue, call
+    /// [`crate::subsystem::Subsystem::queue_disconnected`].
     Terminate {
         /// CNTLID.
         cntlid: u16,
-        /// Reason for the log.
+        /// Reason, for the target's log.
         reason: Termination,
     },
-    /// Flush the write caches of all namespaces.
+    /// Flushes the volatile caches of all namespaces.
     ///
-    /// [`crate::subsystem::Subsystem::flushed`] receives the result.
+    /// Afterwards call [`crate::subsystem::Subsystem::flushed`].
     FlushAll {
         /// CNTLID of the controller that shuts down.
         cntlid: u16,
     },
-    /// Abort a command if possible.
+    /// Aborts a command of an I/O queue, if possible.
     ///
-    /// [`crate::subsystem::Subsystem::abort_done`] receives the result.
+    /// Afterwards call [`crate::subsystem::Subsystem::abort_done`].
     Abort {
         /// CNTLID.
         cntlid: u16,
         /// CID of the Abort command.
         abort_cid: u16,
-        /// Queue of the command to abort.
+        /// SQID of the command to abort.
         sqid: u16,
         /// CID of the command to abort.
         cid: u16,
     },
-    /// Enable or disable the volatile write cache for this controller.
+    /// Enables or disables the volatile write cache for this controller.
     ///
-    /// While it is disabled, writes complete only when durable.
+    /// While disabled, writes of the controller complete only when they are durable.
     SetWriteCache {
         /// CNTLID.
         cntlid: u16,
-        /// Whether the cache may be used.
+        /// True if writes may complete from the cache.
         enabled: bool,
     },
-    /// Change the write protection of a namespace.
+    /// Changes the write protection of a namespace.
     ///
-    /// To protect it, the target rejects writes and makes earlier writes durable. It saves the
-    /// state if the namespace requires that. On failure, the former state remains.
-    /// [`crate::subsystem::Subsystem::protection_done`] receives the result.
+    /// To protect it, the target first rejects new writes and makes completed writes durable. It saves the state if
+    /// [`Namespace::keeps_protection`](crate::namespace::Namespace::keeps_protection). If that fails, the former state
+    /// stays in effect. Afterwards call [`crate::subsystem::Subsystem::protection_done`].
     SetProtection {
         /// CNTLID of the controller whose host requested the change.
         cntlid: u16,
-        /// NSID.
+        /// NSID of the namespace.
         nsid: u32,
-        /// New state; any value except `NONE` rejects writes.
+        /// New state. All states except `NONE` reject writes.
         state: WriteProtectionState,
-        /// Number of the change.
+        /// Number of the change, for `protection_done`.
         change: u64,
     },
-    /// Restrict I/O of this controller to [`Controller::seen`].
+    /// Restricts I/O of this controller to the namespaces in [`Controller::seen`].
     SetSeen {
         /// CNTLID.
         cntlid: u16,
     },
 }
 
-/// Reason for the end of an association.
+/// Reason why an association ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Termination {
-    /// No command within KATO.
+    /// No command arrived within KATO.
     KeepAliveExpired,
     /// The host lost access to the subsystem.
     HostNotAllowed,
-    /// The subsystem was removed.
+    /// The subsystem was removed from the target.
     SubsystemRemoved,
-    /// The port of the connection was removed.
+    /// The port of the connection was removed from the target.
     PortRemoved,
-    /// The subsystem is no longer reachable through the port.
+    /// The subsystem is no longer exported at the port.
     PortNotAllowed,
-    /// An administrator ended the association; the host may reconnect.
+    /// An administrator disconnected the host, which may reconnect.
     Disconnected,
-    /// An internal fault of the target lost part of the association's state.
+    /// An internal fault of the target lost state of the association.
     TargetFault,
 }
 
-/// Inputs and buffers of a command.
+/// Inputs and data buffers of an admin command.
 #[derive(Debug)]
 pub struct Exchange<'a> {
     /// Time since a fixed origin.
     pub now: Duration,
-    /// Counters for log page 02h.
+    /// Counters of the subsystem, for log page 02h.
     pub smart: &'a SmartCounters,
-    /// Data from the host; [`AdminCommand::transfer`] gives the length.
+    /// Data from the host, with the length given by [`AdminCommand::transfer`].
     pub data_in: &'a [u8],
-    /// Buffer for the host; [`AdminCommand::transfer`] gives the length.
+    /// Buffer for data to the host, with the length given by [`AdminCommand::transfer`].
     pub data_out: &'a mut [u8],
 }
 
-/// Controller, which lives from its admin Connect until that queue closes.
+/// Controller. Created by the Connect of the admin queue, removed when that queue is closed.
 #[derive(Debug)]
 pub struct Controller {
     cntlid: u16,
@@ -219,16 +218,16 @@ pub struct Controller {
     peer: Option<IpAddr>,
     port: u64,
     seen: NsidSet,
-    /// Namespaces hidden until the host notices the removal of their predecessors.
+    /// Replaced namespaces that stay hidden until the host has noticed the replacement.
     withheld: Vec<Withheld>,
     ana: AnaView,
     properties: Properties,
-    /// True once the target has received the action that ends the association.
+    /// True once `Action::Terminate` was issued.
     condemned: bool,
     keep_alive: KeepAlive,
-    /// Maximum number of I/O queues.
+    /// Number of I/O queues that the host may connect.
     queues_granted: u16,
-    /// QIDs of the I/O queues.
+    /// QIDs of connected I/O queues.
     queues: BTreeSet<u16>,
     features: Features,
     events: AsyncEvents,
@@ -288,24 +287,24 @@ impl Controller {
         &self.host
     }
 
-    /// QIDs of the I/O queues.
+    /// QIDs of connected I/O queues.
     pub fn io_queues(&self) -> impl Iterator<Item = u16> {
         self.queues.iter().copied()
     }
 
-    /// True if the controller is enabled, and neither shut down, failed nor terminated.
+    /// True if the controller accepts commands: it is enabled, not shut down, not failed and not ending.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.properties.is_ready() && !self.condemned
     }
 
-    /// Granted KATO in milliseconds; 0 if disabled.
+    /// KATO in milliseconds; 0 if disabled.
     #[must_use]
     pub fn kato_ms(&self) -> u32 {
         self.keep_alive.kato_ms()
     }
 
-    /// Whether writes may complete from a volatile cache (feature 06h).
+    /// True if writes may complete from a volatile cache (feature 06h).
     #[must_use]
     pub fn write_cache_enabled(&self) -> bool {
         self.features.write_cache
@@ -317,9 +316,9 @@ impl Controller {
         self.errors.count()
     }
 
-    /// Earliest expiry of the association, `None` if only a lost connection ends it.
+    /// Time at which the association ends without another admin command; `None` for no limit.
     ///
-    /// Commands on I/O queues may have extended it unnoticed.
+    /// Commands on I/O queues extend it, but are not known here.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         if self.condemned {
@@ -329,15 +328,16 @@ impl Controller {
         }
     }
 
-    /// Time of the last known command, and the lifetime since then, if limited.
+    /// Time of the last known command, and the time after it at which the association ends, if limited.
     ///
-    /// `None` if the association is ending.
+    /// Returns `None` if the association is already ending.
     #[must_use]
     pub fn lease(&self) -> Option<(Duration, Option<Duration>)> {
         (!self.condemned).then(|| (self.keep_alive.last_command(), self.keep_alive.limit()))
     }
 
-    /// Ends the association if the keep alive timer has expired.
+    /// Ends the association if its keep alive timer has expired. `last` returns the time of the last command on any
+    /// queue.
     pub(crate) fn end_if_over(
         &mut self,
         now: Duration,
@@ -370,7 +370,7 @@ impl Controller {
         outcome.unwrap_or_else(|refusal| Outcome::Complete(self.refuse(cid, refusal)))
     }
 
-    /// Logs an invalid admin command and returns its completion.
+    /// Logs a failed admin command and returns its completion.
     pub(crate) fn refuse(&mut self, cid: u16, refusal: Refusal) -> Completion {
         self.errors.record(&Failure {
             sqid: 0,
@@ -398,7 +398,7 @@ impl Controller {
         }
     }
 
-    /// Raises an event if the host enabled it ([`Features`], 0Bh).
+    /// Raises an event if the host has enabled it (feature 0Bh).
     pub(crate) fn raise(&mut self, event: AsyncEvent, actions: &mut Vec<Action>) {
         if self.is_ready() && self.features.is_enabled(event) {
             self.events.raise(event);
@@ -410,7 +410,7 @@ impl Controller {
         self.port
     }
 
-    /// Adds an I/O queue.
+    /// Adds a connected I/O queue.
     pub(crate) fn add_io_queue(&mut self, qid: u16, now: Duration) {
         self.keep_alive.restart(now);
         let new = self.queues.insert(qid);
@@ -433,7 +433,7 @@ impl Controller {
         self.queues.contains(&qid)
     }
 
-    /// Removes an I/O queue. The last one continues a pending reset or shutdown.
+    /// Removes a closed I/O queue. After the last one, a pending reset or shutdown continues.
     pub(crate) fn remove_io_queue(
         &mut self,
         common: &Common,
@@ -444,7 +444,7 @@ impl Controller {
         if !self.queues.remove(&qid) {
             return;
         }
-        // A reset discards the Aborts.
+        // During a reset, pending Aborts are discarded without completion.
         if !self.properties.is_resetting() {
             let cntlid = self.cntlid;
             let ended = self.aborts.end_of_queue(qid);
@@ -475,7 +475,7 @@ impl Controller {
         exchange: &mut Exchange<'_>,
         actions: &mut Vec<Action>,
     ) -> Result<Outcome, Refusal> {
-        // Only Fabrics commands are allowed before CSTS.RDY and after shutdown (Base, 3.5.2).
+        // Before CSTS.RDY and after a shutdown, only Fabrics commands are allowed (Base, 3.5.2).
         if !command.is_fabrics() && !self.is_ready() {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(refusal::byte::OPC));
         }
@@ -499,7 +499,7 @@ impl Controller {
                 }
                 self.set_features(common, set, exchange, actions)?.into()
             }
-            // Every command has already restarted the timer.
+            // The timer was restarted before, as for every command.
             AdminCommand::KeepAlive => 0,
             AdminCommand::PropertyGet { ofst, size } => self.properties.get(*ofst, *size)?,
             AdminCommand::PropertySet { ofst, size, value } => {
@@ -519,7 +519,7 @@ impl Controller {
         Ok(Outcome::Complete(Completion::success(cid, result)))
     }
 
-    /// Carries out a state transition of the properties.
+    /// Carries out the work required by a change of CC or by the close of the last I/O queue.
     fn apply(
         &mut self,
         common: &Common,
@@ -553,7 +553,7 @@ impl Controller {
 
     /// Resets all state except the admin queue, KATO and the error log (Base, 3.7.2).
     ///
-    /// Outstanding commands are discarded.
+    /// Commands in flight on the admin queue are discarded.
     fn reset(&mut self, common: &Common, now: Duration, actions: &mut Vec<Action>) {
         self.keep_alive.set_running(false, now);
         self.features = Features::new(common.has_write_cache(), now);

@@ -1,4 +1,4 @@
-//! Controller properties, and the state machine that they drive (Base, 3.1.3, 3.5 to 3.7).
+//! Controller properties, and the states of a controller that they control (Base, 3.1.3, 3.5 to 3.7).
 //!
 //! ```text
 //!            CC.EN=1                    CC.SHN                 queues gone         flushed
@@ -9,10 +9,10 @@
 //!       flushed
 //! ```
 //!
-//! A reset waits for a flush in progress; at most one flush runs at a time.
+//! At most one flush is in progress; a reset waits for its end.
 //!
-//! Log pages 00h, 12h and 13h, Identify CNS 06h, 08h and 1Ch, and CAP.CRMS have the layout of
-//! version 2.0.
+//! The reported version is 2.0, because log pages 00h, 12h and 13h, Identify CNS 06h, 08h and 1Ch, and CAP.CRMS follow
+//! that version.
 
 use crate::limits::{self, Limits};
 use crate::wire::Status;
@@ -22,25 +22,25 @@ use crate::wire::property::{Cap, Cc, Crto, Csts, Vs, offset};
 use super::Refusal;
 use super::refusal::byte;
 
-/// Specification version of the controller.
+/// Supported version of the specification.
 pub const VERSION: Vs = Vs::V2_0;
-/// CC.IOSQES: log2 of the bytes of an SQE.
+/// CC.IOSQES: base-2 logarithm of the SQE size in bytes.
 pub const IOSQES: u8 = 6;
-/// CC.IOCQES: log2 of the bytes of a CQE.
+/// CC.IOCQES: base-2 logarithm of the CQE size in bytes.
 pub const IOCQES: u8 = 4;
 
 const CC_BITS: u32 = 0x01ff_fff1;
 
-/// Life cycle as in the diagram above.
+/// States of the diagram above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Disabled,
     Ready,
-    /// CC.EN was cleared; I/O queues are connected, or write caches are being flushed.
+    /// CC.EN was cleared, but I/O queues are still connected, or caches are being flushed.
     Resetting {
         flushing: bool,
     },
-    /// CC.SHN was set; I/O queues are connected. `flush` selects a flush after they close.
+    /// CC.SHN was set, but I/O queues are still connected. If `flush`, caches are flushed after they are closed.
     Draining {
         flush: bool,
     },
@@ -48,24 +48,24 @@ enum State {
     ShutDown,
 }
 
-/// Work after a change of CC or the closing of the last I/O queue.
+/// Work required by a change of CC or by the close of the last I/O queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
-    /// No work.
+    /// Nothing is required.
     None,
-    /// The controller became ready.
+    /// The controller has become ready.
     Enabled,
-    /// The controller is no longer ready: I/O queues must close.
+    /// The controller is no longer ready: disconnect its I/O queues.
     DrainQueues,
     /// The reset is complete.
     Reset,
-    /// Write caches must be flushed.
+    /// Volatile caches must be flushed.
     Flush,
     /// The shutdown is complete.
     ShutDown,
 }
 
-/// Properties of a controller: CAP, VS, CC, CSTS and CRTO.
+/// Values of CAP, VS, CC, CSTS and CRTO.
 #[derive(Debug)]
 pub struct Properties {
     cap: Cap,
@@ -92,7 +92,7 @@ impl Properties {
         }
     }
 
-    /// True if the controller accepts commands other than Fabrics commands.
+    /// True if commands other than Fabrics commands are accepted.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.state == State::Ready && !self.fatal
@@ -104,7 +104,7 @@ impl Properties {
         matches!(self.state, State::Resetting { .. })
     }
 
-    /// Sets CSTS.CFS: the controller has failed until a reset.
+    /// Sets CSTS.CFS: the controller has failed and must be reset.
     pub fn set_fatal(&mut self) {
         self.fatal = true;
     }
@@ -112,7 +112,7 @@ impl Properties {
     /// Executes Property Get.
     ///
     /// # Errors
-    /// The property does not exist, or has another size.
+    /// The property does not exist, or its size differs.
     pub fn get(&self, ofst: u32, size: PropertySize) -> Result<u64, Refusal> {
         let (value, true_size) = match ofst {
             offset::CAP => (self.cap.0, PropertySize::Eight),
@@ -129,7 +129,7 @@ impl Properties {
         }
     }
 
-    /// Executes Property Set. `io_queues` is true if the controller has I/O queues.
+    /// Executes Property Set. `io_queues` is true if I/O queues are connected.
     ///
     /// # Errors
     /// The property does not exist or is read-only, or the value is not supported.
@@ -140,20 +140,19 @@ impl Properties {
         value: u64,
         io_queues: bool,
     ) -> Result<Transition, Refusal> {
-        // NSSR is unsupported (CAP.NSSRS), and the other properties are read-only because
-        // CSTS.NSSRO is never set.
+        // CC is the only writable property: NSSR is not supported (CAP.NSSRS is 0), and CSTS.NSSRO is never set.
         if ofst != offset::CC {
             return Err(Refusal::field(byte::OFST));
         }
         if size != PropertySize::Four {
             return Err(Refusal::field(byte::ATTRIB));
         }
-        // Bits 63:32 of VALUE are reserved for a 4-byte property.
+        // For a 4-byte property, bits 63:32 of VALUE are reserved.
         let cc = u32::try_from(value).map_err(|_| Refusal::field(byte::VALUE))?;
         self.write_cc(Cc(cc), io_queues)
     }
 
-    /// Continues a reset or shutdown after the last I/O queue closed.
+    /// Continues a reset or shutdown after the last I/O queue was closed.
     pub fn queues_gone(&mut self) -> Transition {
         match self.state {
             State::Resetting { flushing: false } => self.reset(),
@@ -169,7 +168,7 @@ impl Properties {
         }
     }
 
-    /// Continues after a flush; a failed flush is fatal until a reset.
+    /// Continues after a flush. If data was lost (`intact` is false), sets CSTS.CFS.
     pub fn flushed(&mut self, intact: bool) -> Transition {
         match self.state {
             State::Flushing => {
@@ -198,7 +197,7 @@ impl Properties {
             self.state = State::Ready;
             return Ok(Transition::Enabled);
         } else if cc.shn() != Cc::SHN_NONE && self.may_shut_down() {
-            // An abrupt shutdown skips the flush (Base, 3.6.2).
+            // Only a normal shutdown flushes caches (Base, 3.6.2).
             self.state = State::Draining {
                 flush: cc.shn() == Cc::SHN_NORMAL,
             };
@@ -212,7 +211,7 @@ impl Properties {
         })
     }
 
-    /// Rejects values that CAP does not support or that must not change while enabled.
+    /// Rejects a value of CC that CAP does not allow, or that changes fields fixed while enabled.
     fn check_cc(&self, cc: Cc) -> Result<(), Refusal> {
         let refused = Err(Refusal::field(byte::VALUE));
         if cc.0 & !CC_BITS != 0 || cc.crime() || cc.shn() > Cc::SHN_ABRUPT {
@@ -221,11 +220,11 @@ impl Properties {
         if !cc.en() {
             return Ok(());
         }
-        // Only pages of 4 KiB (MPSMIN, MPSMAX) and round robin (CAP.AMS) are supported.
+        // Supported are 4 KiB pages (MPSMIN, MPSMAX) and round robin arbitration (CAP.AMS).
         if cc.mps() != 0 || cc.ams() != 0 || !matches!(cc.css(), Cc::CSS_NVM | Cc::CSS_IOCS) {
             return refused;
         }
-        // 0 is the default of hosts without I/O queues, as for discovery.
+        // Hosts without I/O queues may leave IOSQES and IOCQES 0.
         if !matches!(cc.iosqes(), 0 | IOSQES) || !matches!(cc.iocqes(), 0 | IOCQES) {
             return refused;
         }
@@ -236,7 +235,7 @@ impl Properties {
                 refused
             };
         }
-        // Enabling must wait until the reset completes (Base, 3.1.3.5: EN).
+        // A host must wait for CSTS.RDY = 0 before it sets CC.EN again (Base, 3.1.3.5).
         match self.state {
             State::Disabled | State::ShutDown => Ok(()),
             _ => Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::VALUE)),
@@ -247,7 +246,7 @@ impl Properties {
         matches!(self.state, State::Disabled | State::Ready)
     }
 
-    /// True if I/O queues may be created: the sizes of their entries are set.
+    /// True if I/O queues may be connected: the controller is ready, and IOSQES and IOCQES are set.
     #[must_use]
     pub fn takes_io_queues(&self) -> bool {
         self.is_ready() && self.cc.iosqes() == IOSQES && self.cc.iocqes() == IOCQES
@@ -259,7 +258,7 @@ impl Properties {
             State::ShutDown => Csts::SHST_COMPLETE,
             _ => Csts::SHST_NORMAL,
         };
-        // RDY follows EN, and stays set during a reset.
+        // CSTS.RDY follows CC.EN, but stays 1 until a reset is complete.
         let rdy = self.cc.en() || self.is_resetting();
         Csts(0).with_rdy(rdy).with_cfs(self.fatal).with_shst(shst)
     }

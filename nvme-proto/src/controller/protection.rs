@@ -1,7 +1,7 @@
 //! Write protection of namespaces by hosts (Base, 8.12; feature 84h).
 //!
-//! The target rejects writes and makes earlier writes durable. Then Set Features completes, and the
-//! hosts with access receive an event.
+//! The host sets the state by Set Features. The target rejects new writes and makes completed writes durable. Then the
+//! command completes, and hosts with access receive an event.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -14,10 +14,10 @@ use super::command::SetFeatures;
 use super::refusal::byte;
 use super::{Action, Completion, Controller, Outcome, Refusal};
 
-/// CIDs of pending commands by NSID.
+/// CIDs of pending Set Features commands, by NSID.
 pub(super) type Protecting = BTreeMap<u32, u16>;
 
-/// NWPC; permanent protection requires a target that can save it.
+/// Returns NWPC. Permanent protection requires that the target saves it.
 pub(super) fn nwpc(keeps_protection: bool) -> u8 {
     1 << 0 | 1 << 1 | u8::from(keeps_protection) << 2
 }
@@ -63,7 +63,7 @@ impl Controller {
         Ok(Outcome::Parked)
     }
 
-    /// Completes a pending change of the namespace's protection.
+    /// Completes the pending Set Features command of a namespace, if any.
     pub(crate) fn protection_done(&mut self, nsid: u32, status: Status, actions: &mut Vec<Action>) {
         if let Some(cid) = self.protecting.remove(&nsid) {
             actions.push(Action::Complete {

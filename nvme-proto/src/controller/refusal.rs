@@ -1,28 +1,28 @@
-//! Error response to a command.
+//! Errors of admin commands.
 
 use crate::wire::Status;
 use crate::wire::fabrics::ConnectInvalidParameter;
 
 use super::Completion;
 
-/// Error response to a command.
+/// Failure of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Status of the completion.
     pub status: Status,
-    /// Offset of the invalid byte in the SQE, if any.
+    /// Offset in bytes of the invalid SQE field, if any.
     ///
-    /// Reported as Parameter Error Location in the error log (Base, 5.16.1.2).
+    /// The error log reports it as Parameter Error Location (Base, 5.16.1.2).
     pub byte: Option<u8>,
-    /// DW0 of the response.
+    /// DW0 of the completion.
     pub result: u32,
 }
 
-/// Byte offsets of SQE fields.
+/// Byte offsets of SQE fields, for [`Refusal::byte`](super::Refusal::byte).
 pub mod byte {
     /// OPC.
     pub const OPC: u8 = 0;
-    /// FUSE and PSDT.
+    /// Flags: FUSE and PSDT.
     pub const FLAGS: u8 = 1;
     /// NSID, or FCTYPE in a Fabrics command.
     pub const NSID: u8 = 4;
@@ -45,7 +45,7 @@ pub mod byte {
 }
 
 impl Refusal {
-    /// Creates a permanent error, with DNR set.
+    /// Creates an error with DNR set.
     #[must_use]
     pub const fn new(status: Status) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Refusal {
         }
     }
 
-    /// Creates a temporary error, with DNR clear.
+    /// Creates an error without DNR: a retry may succeed.
     #[must_use]
     pub const fn transient(status: Status) -> Self {
         Self {
@@ -65,13 +65,13 @@ impl Refusal {
         }
     }
 
-    /// Invalid Field in Command, at this byte of the SQE.
+    /// Creates Invalid Field in Command for the field at this offset of the SQE.
     #[must_use]
     pub const fn field(byte: u8) -> Self {
         Self::new(Status::INVALID_FIELD).at(byte)
     }
 
-    /// Connect Invalid Parameters, with the parameter in DW0 (Base, 6.3).
+    /// Creates Connect Invalid Parameters with the parameter in DW0 (Base, 6.3).
     #[must_use]
     pub const fn connect(parameter: ConnectInvalidParameter) -> Self {
         let byte = if parameter.in_data() {
@@ -86,10 +86,10 @@ impl Refusal {
         }
     }
 
-    /// Refusal of an I/O queue's Connect whose controller is not the host's, or not any more.
+    /// Creates the error of an I/O queue's Connect that names a controller which has ended, or belongs to another host.
     ///
-    /// DNR is clear: a host that paused after its admin Connect can lose that controller, and must
-    /// connect anew. Linux removes its controller if DNR is set.
+    /// DNR is not set, because the host must create a new controller, and Linux gives up if DNR is set. It happens if
+    /// the host pauses after the Connect of its admin queue.
     #[must_use]
     pub const fn of_departed(parameter: ConnectInvalidParameter) -> Self {
         let mut refusal = Self::connect(parameter);
@@ -97,14 +97,14 @@ impl Refusal {
         refusal
     }
 
-    /// Returns a copy with this invalid byte.
+    /// Returns a copy with the offset of the invalid SQE field.
     #[must_use]
     pub const fn at(mut self, byte: u8) -> Self {
         self.byte = Some(byte);
         self
     }
 
-    /// Completion of the command with this error.
+    /// Returns the completion of command `cid` with this error.
     #[must_use]
     pub const fn completion(self, cid: u16) -> Completion {
         Completion {

@@ -1,7 +1,6 @@
-//! Namespaces visible to a controller's host, and events of their changes.
+//! Namespaces visible to the host of a controller, and events about them.
 //!
-//! An invisible namespace is absent from all lists, events and ANA groups, and commands to its NSID
-//! fail.
+//! A namespace that is not visible is absent from lists, events and ANA groups, and commands to its NSID fail.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -13,7 +12,7 @@ use crate::wire::aen::AsyncEvent;
 use super::{Action, Controller};
 
 impl Controller {
-    /// NSIDs visible to the host.
+    /// NSIDs of visible namespaces.
     #[must_use]
     pub fn seen(&self) -> &NsidSet {
         &self.seen
@@ -23,7 +22,7 @@ impl Controller {
         self.seen.contains(nsid)
     }
 
-    /// Sets the ANA states of the port; `groups` lists the namespaces of each group.
+    /// Sets the ANA states of the port. `groups` contains the NSIDs of each ANA group.
     pub(crate) fn ana_changed(
         &mut self,
         states: &AnaStates,
@@ -40,7 +39,7 @@ impl Controller {
         }
     }
 
-    /// Reports changed attributes of a visible namespace.
+    /// Reports changed attributes of a namespace, if visible.
     pub(crate) fn namespace_changed(&mut self, nsid: u32, actions: &mut Vec<Action>) {
         if self.sees(nsid) {
             self.report_namespace(nsid, actions);
@@ -52,10 +51,9 @@ impl Controller {
         self.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED, actions);
     }
 
-    /// Shows or hides a namespace of this ANA group.
+    /// Shows or hides a namespace, which is in ANA group `anagrpid`.
     ///
-    /// A namespace accepts I/O before the event that shows it, and fails I/O after the event that
-    /// hides it.
+    /// I/O is allowed before the event that shows the namespace, and fails after the event that hides it.
     pub(crate) fn set_seen(
         &mut self,
         nsid: u32,
@@ -87,7 +85,7 @@ impl Controller {
         actions.push(Action::SetSeen { cntlid });
     }
 
-    /// Reports a new ANA group of a namespace, which is no attribute change (Base, figure 146).
+    /// Reports that a namespace moved to another ANA group. This is not an attribute change (Base, figure 146).
     pub(crate) fn ana_group_changed(
         &mut self,
         nsid: u32,

@@ -1,8 +1,8 @@
-//! Namespaces hidden because they replaced another at an NSID in use by a host.
+//! Replaced namespaces that stay hidden until the host has noticed the replacement.
 //!
-//! A host that has not noticed the replacement would write data of the old disk to the new one. The
-//! NSID is therefore inactive until the host has read its state twice: the first read shows the
-//! removal, and an event then requests the read that shows the new namespace.
+//! A host that missed the replacement would write data of the old disk to the new one. Therefore the NSID is inactive
+//! at first. Once the host has read it as inactive, an event asks the host to read it again, and that read shows the
+//! new namespace.
 
 use alloc::vec::Vec;
 
@@ -15,11 +15,11 @@ use super::{Action, Controller};
 pub(super) struct Withheld {
     pub(super) nsid: u32,
     anagrpid: u32,
-    /// True once the host has read the inactive state.
+    /// True once the host has read the NSID as inactive.
     is_missed: bool,
 }
 
-/// True if the response to `identify` shows whether the namespace is active.
+/// True if the response to `identify` shows whether namespace `nsid` is active.
 fn is_about(identify: &Identify, nsid: u32) -> bool {
     match identify.cns {
         Cns::ACTIVE_NAMESPACES | Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES => nsid > identify.nsid,
@@ -41,8 +41,7 @@ impl Controller {
         self.report_namespace(nsid, actions);
     }
 
-    /// Shows the due namespaces before the response to a host that has already read them as
-    /// inactive.
+    /// Shows the namespaces that the host has read as inactive before and reads again by `identify`.
     pub(super) fn show_missed(&mut self, identify: &Identify, actions: &mut Vec<Action>) {
         let is_due = |one: &mut Withheld| one.is_missed && is_about(identify, one.nsid);
         let due: Vec<Withheld> = self.withheld.extract_if(.., is_due).collect();
@@ -51,8 +50,7 @@ impl Controller {
         }
     }
 
-    /// Records the namespaces that a response reported as inactive, and requests another read by an
-    /// event.
+    /// Records namespaces reported as inactive by the response to `identify`, and raises an event for them.
     pub(super) fn note_missed(&mut self, identify: &Identify, actions: &mut Vec<Action>) {
         let mut missed = Vec::new();
         for one in &mut self.withheld {

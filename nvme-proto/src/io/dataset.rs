@@ -6,9 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{BlockRange, NamespaceView};
 use crate::wire::Status;
 
-/// Bytes of a range.
+/// Size of a range in bytes.
 pub const DATASET_RANGE_BYTES: usize = 16;
-/// Maximum ranges of one command (NR has 8 bits, 0-based).
+/// Maximum number of ranges of a command: NR is 8 bits, 0-based.
 pub const DATASET_RANGES_MAX: usize = 256;
 
 /// Range in wire format.
@@ -17,28 +17,28 @@ pub const DATASET_RANGES_MAX: usize = 256;
 )]
 #[repr(C)]
 pub struct DatasetRange {
-    /// Context attributes; only hints.
+    /// Context attributes, which are hints.
     pub context_attributes: U32,
-    /// Length in logical blocks, 1-based; 0 for an empty range.
+    /// Length in logical blocks, not 0-based; may be 0.
     pub nlb: U32,
-    /// SLBA: the first block.
+    /// SLBA: first logical block.
     pub slba: U64,
 }
 const _: () = assert!(size_of::<DatasetRange>() == DATASET_RANGE_BYTES);
 
-/// Validated ranges of a command.
+/// Validated ranges of Dataset Management.
 #[derive(Clone, Copy, Debug)]
 pub struct DatasetRanges<'a>(&'a [DatasetRange]);
 
 impl<'a> DatasetRanges<'a> {
-    /// Parses the data of a command and validates all ranges.
+    /// Validates all ranges in the data of a command.
     ///
     /// # Errors
-    /// LBA Out of Range.
+    /// LBA Out of Range, if a range exceeds the namespace.
     ///
     /// # Panics
-    /// If the length of `data` is not a multiple of the range size, which
-    /// [`IoCommand::parse`](super::IoCommand::parse) ensures.
+    /// If the length of `data` is not a multiple of [`DATASET_RANGE_BYTES`], which
+    /// [`IoCommand::parse`](super::IoCommand::parse) excludes.
     pub fn parse(data: &'a [u8], namespace: &NamespaceView) -> Result<Self, Status> {
         let ranges = <[DatasetRange]>::ref_from_bytes(data)
             .expect("the transfer is a whole number of ranges");
@@ -48,7 +48,7 @@ impl<'a> DatasetRanges<'a> {
         Ok(Self(ranges))
     }
 
-    /// Non-empty ranges.
+    /// Ranges with at least one block.
     pub fn iter(&self) -> impl Iterator<Item = BlockRange> + use<'a> {
         self.0
             .iter()

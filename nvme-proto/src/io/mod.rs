@@ -1,25 +1,22 @@
-//! I/O commands of the NVM command set.
+//! Parser of I/O commands of the NVM command set.
 //!
-//! [`IoCommand::parse`] converts an SQE into a validated command: the opcode is supported, the
-//! blocks exist, the transfer fits the blocks and lies in the capsule or host memory, and no
-//! reserved field is set. Afterwards only the disk can fail, and the ranges of Dataset Management,
-//! which arrive separately ([`DatasetRanges`]).
+//! [`IoCommand::parse`] validates an SQE: opcode, block range, data length and location, reserved fields. Only the disk
+//! can fail a valid command. Ranges of Dataset Management are validated separately ([`DatasetRanges`]), because they
+//! are data.
 //!
-//! A target executes these steps:
+//! A target processes an I/O command as follows:
 //!
-//! 1. Pass Fabrics commands ([`Sqe::is_fabrics`]) to the controller.
-//! 2. Create the [`NamespaceView`] of `sqe.nsid`, and parse. An error is the status of the
-//!    response.
+//! 1. If it is a Fabrics command ([`Sqe::is_fabrics`]), pass it to the controller.
+//! 2. Create the [`NamespaceView`] of `sqe.nsid` and parse the SQE. An error is the status of the response.
 //! 3. Fetch [`DataTransfer::FromHost`] by RDMA READ, or use [`DataTransfer::InCapsule`] in place.
 //! 4. Execute [`IoCommand::operation`].
-//! 5. After success, send [`DataTransfer::ToHost`] by RDMA WRITE.
-//! 6. Send the response, with invalidate if `sqe.dptr.invalidate_rkey()` returns a key.
+//! 5. If successful, send [`DataTransfer::ToHost`] by RDMA WRITE.
+//! 6. Send the response. If `sqe.dptr.invalidate_rkey()` returns a key, the response invalidates it.
 //!
-//! All types are `Copy`; nothing allocates.
+//! All types are `Copy`, and the parser does not allocate.
 //!
-//! As the specification requires, protection tags (CDW2, CDW3, CDW14, CDW15) without protection
-//! information and access hints (CDW13) are ignored. Any NSID without namespace fails with Invalid
-//! Namespace or Format, so that hosts cannot distinguish removed namespaces.
+//! Protection information fields (CDW2, CDW3, CDW14, CDW15) and access hints (CDW13) are ignored, as specified. An NSID
+//! without a namespace fails with Invalid Namespace or Format, also if its namespace was removed.
 
 mod dataset;
 
@@ -29,51 +26,51 @@ use crate::transfer::{DataTransfer, RemoteBuffer};
 use crate::wire::identify::{Oncs, Vwc};
 use crate::wire::{NSID_ALL, NvmOpcode, Sqe, Status};
 
-/// Validated I/O command.
+/// Parsed and valid I/O command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoCommand {
     /// CID.
     pub cid: u16,
-    /// NSID; FFFFFFFFh only for a Flush of all namespaces.
+    /// NSID; FFFFFFFFh only for Flush.
     pub nsid: u32,
-    /// Operation.
+    /// Operation with its parameters.
     pub operation: Operation,
-    /// Data transfer.
+    /// Location and length of the data.
     pub transfer: DataTransfer,
 }
 
-/// Operation of an I/O command.
+/// Operation of an I/O command, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Read blocks (NVM, 3.2.4).
+    /// Reads blocks (NVM, 3.2.4).
     Read(BlockAccess),
-    /// Write blocks (NVM, 3.2.6).
+    /// Writes blocks (NVM, 3.2.6).
     Write(BlockAccess),
-    /// Compare blocks with the host's data (NVM, 3.2.1).
+    /// Compares blocks with data from the host (NVM, 3.2.1).
     Compare(BlockAccess),
-    /// Read blocks without returning data (NVM, 3.2.5).
+    /// Reads blocks without transferring data (NVM, 3.2.5).
     Verify(BlockAccess),
-    /// Set blocks to zeroes (NVM, 3.2.8).
+    /// Sets blocks to zeroes (NVM, 3.2.8).
     WriteZeroes {
         /// Blocks and access flags.
         access: BlockAccess,
-        /// DEAC: deallocate the blocks if they then read as zeroes.
+        /// DEAC: the blocks may be deallocated if they then read as zeroes.
         deallocate: bool,
     },
-    /// Make blocks unreadable until they are written again (NVM, 3.2.7).
+    /// Makes blocks unreadable until they are written (NVM, 3.2.7).
     WriteUncorrectable(BlockAccess),
-    /// Make earlier writes durable (Base, 7.1).
+    /// Makes completed writes durable (Base, 7.1).
     Flush(FlushScope),
-    /// Deallocate ranges or give hints (NVM, 3.2.3).
+    /// Deallocates ranges, or gives hints (NVM, 3.2.3).
     DatasetManagement {
         /// NR: number of ranges, 1 to [`DATASET_RANGES_MAX`].
         ranges: u16,
-        /// AD: deallocate the ranges; otherwise a hint.
+        /// AD: deallocates the ranges; otherwise they are only hints.
         deallocate: bool,
     },
 }
 
-/// Kind of the operation.
+/// Operation of an I/O command, without block ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationKind {
     /// [`Operation::Read`].
@@ -92,13 +89,13 @@ pub enum OperationKind {
     WriteUncorrectable,
     /// [`Operation::DatasetManagement`].
     DatasetManagement {
-        /// AD.
+        /// AD: deallocates the ranges.
         deallocate: bool,
     },
 }
 
 impl Operation {
-    /// Kind of the operation.
+    /// Operation without block ranges.
     #[must_use]
     #[inline]
     pub const fn kind(&self) -> OperationKind {
@@ -118,7 +115,7 @@ impl Operation {
 }
 
 impl OperationKind {
-    /// True if the operation changes the namespace.
+    /// True if the operation changes data of the namespace.
     #[must_use]
     #[inline]
     pub const fn changes(self) -> bool {
@@ -133,59 +130,59 @@ impl OperationKind {
 /// Scope of a Flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushScope {
-    /// The command's namespace.
+    /// The namespace of the command.
     Namespace,
-    /// Every attached namespace.
+    /// All namespaces attached to the controller.
     All,
 }
 
-/// Blocks with access flags.
+/// Range of blocks with access flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockAccess {
-    /// Range of existing blocks.
+    /// Range within the namespace.
     pub range: BlockRange,
-    /// FUA: access the non-volatile medium, not a cache.
+    /// FUA: accesses the non-volatile medium instead of a cache.
     pub fua: bool,
-    /// LR: limited retry.
+    /// LR: the disk should limit its retries.
     pub limited_retry: bool,
 }
 
 /// Range of logical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRange {
-    /// SLBA: the first block.
+    /// SLBA: first logical block.
     pub slba: u64,
-    /// Number of blocks, 1-based, unlike NLB.
+    /// Number of blocks; not 0-based, unlike NLB.
     pub blocks: u32,
 }
 
-/// Namespace properties needed by the parser.
+/// Properties of a namespace used by the parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceView {
     /// NSZE: size in logical blocks.
     pub nsze: u64,
-    /// LBADS: log2 of the bytes of a logical block.
+    /// LBADS: base-2 logarithm of the logical block size in bytes.
     pub lbads: u8,
-    /// True if writes fail.
+    /// True if commands that change data fail.
     pub write_protected: bool,
-    /// True if the disk supports Write Uncorrectable.
+    /// True if Write Uncorrectable is supported.
     pub write_uncorrectable: bool,
 }
 
-/// Controller limits needed by the parser, as reported by Identify.
+/// Limits of a controller used by the parser, as reported by Identify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoLimits {
-    /// Maximum transfer in bytes (MDTS).
+    /// MDTS: maximum data length in bytes.
     pub mdts_bytes: u32,
-    /// Maximum Write Zeroes in bytes (WZSL), if limited.
+    /// WZSL: maximum range of Write Zeroes in bytes; `None` for no limit.
     pub wzsl_bytes: Option<u32>,
-    /// Maximum Verify in bytes (VSL), if limited.
+    /// VSL: maximum range of Verify in bytes; `None` for no limit.
     pub vsl_bytes: Option<u32>,
-    /// Maximum Write Uncorrectable in bytes (WUSL), if limited.
+    /// WUSL: maximum range of Write Uncorrectable in bytes; `None` for no limit.
     pub wusl_bytes: Option<u32>,
     /// ONCS: supported optional commands.
     pub oncs: Oncs,
-    /// VWC: whether a Flush may have NSID FFFFFFFFh.
+    /// VWC: determines whether Flush may have NSID FFFFFFFFh.
     pub vwc: Vwc,
 }
 
@@ -197,13 +194,14 @@ const LBA_OUT_OF_RANGE: Status = Status::LBA_OUT_OF_RANGE.with_dnr();
 const WRITE_PROTECTED: Status = Status::NAMESPACE_WRITE_PROTECTED.with_dnr();
 
 impl IoCommand {
-    /// Parses and validates a command.
+    /// Parses and validates an SQE.
     ///
-    /// `in_capsule_bytes` counts the bytes after the SQE; `namespace` is the one at the SQE's NSID.
+    /// `in_capsule_bytes` is the length of the in-capsule data. `namespace` is the namespace of the SQE's NSID, if it
+    /// exists.
     ///
     /// # Errors
-    /// The status of the response.
-    // Inlined to keep the parts of a Read in registers.
+    /// The status with which the command fails.
+    // Inlining keeps the parts of a Read command in registers.
     #[inline(always)]
     pub fn parse(
         sqe: &Sqe,
@@ -217,7 +215,7 @@ impl IoCommand {
             namespace,
             limits,
         };
-        // Optional commands not reported in ONCS fail.
+        // An optional command fails unless ONCS reports it.
         let oncs = &limits.oncs;
         let (operation, transfer) = match NvmOpcode(sqe.opc) {
             NvmOpcode::READ => parser.read()?,
@@ -229,7 +227,7 @@ impl IoCommand {
             NvmOpcode::DATASET_MANAGEMENT if oncs.dataset_management() => {
                 parser.dataset_management()?
             }
-            // ONCS reports this command only if all namespaces support it.
+            // ONCS cannot report this command unless all namespaces support it, so the namespace decides.
             NvmOpcode::WRITE_UNCORRECTABLE
                 if namespace.is_some_and(|namespace| namespace.write_uncorrectable) =>
             {
@@ -257,10 +255,10 @@ fn check_header(sqe: &Sqe) -> Result<(), Status> {
 }
 
 impl NamespaceView {
-    /// Returns the range if all of its blocks exist.
+    /// Returns the range if it lies within the namespace.
     ///
     /// # Errors
-    /// LBA Out of Range.
+    /// LBA Out of Range otherwise.
     #[inline]
     pub fn check_range(&self, slba: u64, blocks: u32) -> Result<BlockRange, Status> {
         match slba.checked_add(u64::from(blocks)) {
@@ -269,7 +267,7 @@ impl NamespaceView {
         }
     }
 
-    /// Converts blocks to bytes.
+    /// Converts a number of blocks to bytes.
     ///
     /// # Panics
     /// If LBADS exceeds 31.
@@ -283,11 +281,11 @@ impl NamespaceView {
 
 mod cdw12 {
     pub(super) const NLB: u32 = 0xffff;
-    /// DTYPE and reserved bits of Write Uncorrectable.
+    /// All bits above NLB: DTYPE and reserved bits of Write Uncorrectable.
     pub(super) const ABOVE_NLB: u32 = !NLB;
-    /// DTYPE and reserved bits: directives are not supported.
+    /// DTYPE and reserved bits; directives are not supported.
     pub(super) const RESERVED: u32 = 0x02ff_0000;
-    /// DEAC, only for Write Zeroes.
+    /// DEAC: deallocate, only defined for Write Zeroes.
     pub(super) const DEAC: u32 = 1 << 25;
     /// STC and PRINFO.
     pub(super) const PROTECTION: u32 = 0x3d00_0000;
@@ -295,10 +293,10 @@ mod cdw12 {
     pub(super) const LR: u32 = 1 << 31;
 }
 
-/// Bits 15:8 of CDW13 of block commands.
+/// CDW13 bits 15:8, which are reserved in block commands.
 const CDW13_RESERVED: u32 = 0x0000_ff00;
 
-/// Parser state, passed by value to keep it in registers.
+/// Inputs of the parser; passed by value, so that they stay in registers.
 #[derive(Clone, Copy)]
 struct Parser<'a> {
     sqe: &'a Sqe,
@@ -310,7 +308,7 @@ struct Parser<'a> {
 type Parsed = Result<(Operation, DataTransfer), Status>;
 
 impl<'a> Parser<'a> {
-    // Inlined to keep results in registers; the compiler considers this function too large.
+    // Inlining keeps the result in registers; without the attribute, the compiler does not inline this function.
     #[inline(always)]
     fn read(self) -> Parsed {
         check_header(self.sqe)?;
@@ -411,9 +409,9 @@ impl<'a> Parser<'a> {
         ))
     }
 
-    /// Returns the blocks of CDW10 to CDW12, and their bytes.
+    /// Parses CDW10 to CDW12; returns the block range with flags, and its length in bytes.
     ///
-    /// `defined` masks bits of CDW12 that only this command defines.
+    /// `defined` contains bits of CDW12 that are reserved in other commands but defined for this one.
     #[inline(always)]
     fn block_access(self, defined: u32) -> Result<(BlockAccess, u64), Status> {
         let namespace = self.namespace()?;
@@ -438,7 +436,7 @@ impl<'a> Parser<'a> {
         DataTransfer::from_host(self.sqe, self.within_mdts(bytes)?, self.in_capsule_bytes)
     }
 
-    /// Checks MDTS (Base, figure 275).
+    /// Checks that a data length is within MDTS (Base, figure 275).
     #[inline]
     fn within_mdts(self, bytes: u64) -> Result<u32, Status> {
         match u32::try_from(bytes) {
@@ -473,7 +471,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Checks WZSL, VSL or WUSL (NVM, figure 102).
+/// Checks that the length of a range is within WZSL, VSL or WUSL (NVM, figure 102).
 fn check_limit(bytes: u64, limit: Option<u32>) -> Result<(), Status> {
     match limit {
         Some(limit) if bytes > u64::from(limit) => Err(INVALID_FIELD),

@@ -28,7 +28,7 @@ fn limits() -> IoLimits {
     }
 }
 
-/// Command with an SGL as sent by Linux.
+/// Returns a command with an SGL like Linux's.
 fn command(opcode: NvmOpcode, slba: u64, blocks: u32) -> Sqe {
     let mut sqe = Sqe::new_zeroed();
     sqe.opc = opcode.0;
@@ -375,7 +375,7 @@ fn flush_of_one_and_of_all() {
     );
 }
 
-/// Sets one of the dwords 2, 3 and 10 to 15.
+/// Sets the highest bit of a dword.
 fn with_dword(mut sqe: Sqe, dword: usize) -> Sqe {
     sqe.as_mut_bytes()[dword * 4 + 3] = 0x80;
     sqe

@@ -1,4 +1,4 @@
-//! Configuration and state changes of a subsystem, with their events.
+//! Changes of a subsystem's configuration and state, with the events that they raise.
 
 use alloc::vec::Vec;
 
@@ -14,7 +14,7 @@ impl Subsystem {
     /// Adds a namespace visible to every host.
     ///
     /// # Errors
-    /// The NSID, the ANA group or the geometry is invalid, or the NSID is in use.
+    /// The NSID, ANA group or geometry is invalid, or the NSID is in use.
     pub fn add_namespace(
         &mut self,
         namespace: Namespace,
@@ -23,10 +23,10 @@ impl Subsystem {
         self.add_namespace_for(namespace, &HostAccess::Any, actions)
     }
 
-    /// Adds a namespace visible to these hosts.
+    /// Adds a namespace visible to `hosts`.
     ///
     /// # Errors
-    /// The NSID, the ANA group or the geometry is invalid, or the NSID is in use.
+    /// The NSID, ANA group or geometry is invalid, or the NSID is in use.
     pub fn add_namespace_for(
         &mut self,
         namespace: Namespace,
@@ -40,13 +40,12 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Adds a namespace in place of one removed just before.
+    /// Adds a namespace that replaces the removed namespace `former` at the same NSID.
     ///
-    /// If the UUID differs, the NSID stays inactive for each connected host until the host has
-    /// noticed the removal.
+    /// If the UUIDs differ, the NSID stays inactive for each connected host until that host has read it as inactive.
     ///
     /// # Errors
-    /// The NSID, the ANA group or the geometry is invalid, or the NSID is in use.
+    /// The NSID, ANA group or geometry is invalid, or the NSID is in use.
     pub fn add_namespace_after(
         &mut self,
         former: &Namespace,
@@ -67,9 +66,9 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Sets the hosts with access to a namespace.
+    /// Sets the hosts that may access a namespace.
     ///
-    /// Hosts that gain or lose the namespace receive an event; other hosts do not.
+    /// Hosts that gain or lose access receive an event.
     ///
     /// # Errors
     /// The NSID is unknown.
@@ -99,7 +98,7 @@ impl Subsystem {
         Ok(removed)
     }
 
-    /// Changes the size of a namespace.
+    /// Changes the size of a namespace to `blocks` logical blocks.
     ///
     /// # Errors
     /// The NSID is unknown, or the size is 0.
@@ -115,9 +114,9 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Reports the result of [`Action::SetProtection`].
+    /// Handles the result of [`Action::SetProtection`].
     ///
-    /// `intact` is true if earlier writes are durable.
+    /// `intact` is true if all completed writes are durable.
     pub fn protection_done(
         &mut self,
         nsid: u32,
@@ -139,10 +138,9 @@ impl Subsystem {
         }
     }
 
-    /// Sets whether hosts may protect a namespace.
+    /// Sets whether hosts may write-protect a namespace.
     ///
-    /// Without permission, protection by hosts ends. The target must accept writes before this
-    /// call.
+    /// Without permission, protection by hosts is removed. The target must accept writes before this call.
     ///
     /// # Errors
     /// The NSID is unknown.
@@ -169,7 +167,7 @@ impl Subsystem {
         }
     }
 
-    /// Moves a namespace to an ANA group.
+    /// Moves a namespace to another ANA group.
     ///
     /// # Errors
     /// The NSID is unknown, or the ANA group is invalid.
@@ -190,7 +188,7 @@ impl Subsystem {
 
     /// Sets the ANA states of a port.
     ///
-    /// Hosts of the port receive an event if a namespace is affected.
+    /// Hosts connected through the port receive an event if visible namespaces are affected.
     pub fn set_ana_states(&mut self, port: u64, states: &AnaStates, actions: &mut Vec<Action>) {
         let groups = self.common.namespaces.by_ana_group(|_| true);
         for controller in self.controllers.values_mut() {
@@ -206,7 +204,7 @@ impl Subsystem {
         &self.common.health
     }
 
-    /// Sets the health of the media. New warnings raise events.
+    /// Sets the health of the media. New warnings raise SMART events.
     pub fn set_health(&mut self, health: Health, actions: &mut Vec<Action>) {
         let old = core::mem::replace(&mut self.common.health, health);
         for controller in self.controllers.values_mut() {
@@ -214,7 +212,7 @@ impl Subsystem {
         }
     }
 
-    /// Raises a persistent or transient internal error.
+    /// Raises an error event: persistent or transient internal error.
     pub fn internal_error(&mut self, persistent: bool, actions: &mut Vec<Action>) {
         let event = match persistent {
             true => AsyncEvent::ERROR_PERSISTENT_INTERNAL,
@@ -223,22 +221,22 @@ impl Subsystem {
         self.raise(event, actions);
     }
 
-    /// Sets the hosts that may connect, and disconnects others.
+    /// Sets the hosts that may connect; ends associations of others.
     pub fn set_hosts(&mut self, hosts: HostAccess, actions: &mut Vec<Action>) {
         let unwelcome = |controller: &Controller| !hosts.allows(&controller.host().nqn);
         self.terminate(unwelcome, Termination::HostNotAllowed, actions);
         self.common.settings.hosts = hosts;
     }
 
-    /// Ends every association. The target rejects new associations.
+    /// Ends all associations, because the subsystem is being removed. The target must reject new ones.
     pub fn terminate_all(&mut self, actions: &mut Vec<Action>) {
         self.terminate(|_| true, Termination::SubsystemRemoved, actions);
     }
 
-    /// Ends the associations through a port.
+    /// Ends the associations of a port.
     ///
-    /// Called for a port that was removed from the target or from this subsystem. The target
-    /// rejects new associations.
+    /// Used if the port was removed from the target or no longer exports the subsystem. The target must reject new
+    /// associations.
     pub fn terminate_port(&mut self, port: u64, reason: Termination, actions: &mut Vec<Action>) {
         let of_port = |controller: &Controller| controller.port() == port;
         self.terminate(of_port, reason, actions);
@@ -250,15 +248,15 @@ impl Subsystem {
         self.terminate(of_it, Termination::Disconnected, actions);
     }
 
-    /// Ends an association after a fault of the target.
+    /// Ends an association after a fault of the target lost part of its state.
     pub fn terminate_faulty(&mut self, cntlid: u16, actions: &mut Vec<Action>) {
         let faulty = |controller: &Controller| controller.cntlid() == cntlid;
         self.terminate(faulty, Termination::TargetFault, actions);
     }
 
-    /// Sets the contents of the discovery log.
+    /// Sets listeners and subsystems of the discovery log.
     ///
-    /// Hosts with a persistent connection receive an event on a change.
+    /// If the log changed, hosts with a persistent connection receive an event.
     pub fn set_discovery(
         &mut self,
         listeners: Vec<Listener>,
@@ -275,7 +273,8 @@ impl Subsystem {
         }
     }
 
-    /// Sets the referrals to other discovery services. A change raises an event.
+    /// Sets the referrals of the discovery log. If the log changed, hosts with a persistent connection receive an
+    /// event.
     pub fn set_referrals(&mut self, referrals: Vec<Referral>, actions: &mut Vec<Action>) {
         assert_eq!(
             self.common.kind,

@@ -1,4 +1,4 @@
-//! Identify and admin errors.
+//! Identify, and errors of admin commands.
 
 use nvme_proto::limits::Limits;
 use nvme_proto::namespace::{Atomic, Namespace, NamespaceError, Preferred};
@@ -40,7 +40,7 @@ fn without_a_write_cache_there_is_no_vwc() {
     assert_eq!(id.vwc, 0b110);
     assert_eq!(rig.fail(get_features(0x06, 0, 0)), Status::INVALID_FIELD);
     assert_eq!(rig.fail(set_features(0x06, 1)), Status::INVALID_FIELD);
-    // Log page 12h omits the feature.
+    // Without a volatile write cache, log page 12h does not list feature 06h.
     assert_eq!(rig.log(0x12, 1024)[6 * 4], 0);
 }
 

@@ -14,7 +14,7 @@ use crate::rig::{self, Connect, Rig, SUBNQN, log, namespace, read, set_features,
 
 const ANA_LOG: u8 = 0x0c;
 
-/// ANAGRPID, state and NSIDs of a group in the log.
+/// ANAGRPID, ANA state and NSIDs of a group in the log.
 type Shown = (u32, AnaState, Vec<u32>);
 
 fn groups_only(mut sqe: Sqe) -> Sqe {
@@ -23,7 +23,7 @@ fn groups_only(mut sqe: Sqe) -> Sqe {
     sqe
 }
 
-/// CHGCNT, groups, and CHGCNT of each group.
+/// Returns CHGCNT of the log, its groups, and CHGCNT of each group.
 fn ana(rig: &mut Rig, sqe: Sqe) -> (u64, Vec<Shown>, Vec<u64>) {
     let (_, data) = rig.succeed(sqe);
     let header: AnaLogHeader = read(&data);
@@ -48,7 +48,7 @@ fn shown(rig: &mut Rig) -> Vec<Shown> {
     ana(rig, log(ANA_LOG, 1024)).1
 }
 
-/// Namespaces 1 and 3 in group 1, namespace 2 in group 5; ANA events are enabled.
+/// Creates namespaces 1 and 3 in group 1 and namespace 2 in group 5, and enables ANA events.
 fn rig() -> Rig {
     let mut subsystem = Subsystem::new(rig::settings());
     for (nsid, anagrpid) in [(1, 1), (2, 5), (3, 1)] {

@@ -1,4 +1,4 @@
-//! Connect: the error of each invalid field.
+//! Connect, and the error for each invalid parameter.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn an_admin_connect_makes_a_controller() {
     assert_eq!((connected.qid, connected.sq_entries), (0, 32));
     assert!(!connected.flow_control);
     assert_eq!(connected.completion.cid, 77);
-    // AUTHREQ must be 0, or Linux would authenticate.
+    // The result contains only CNTLID: AUTHREQ is 0, because Linux would authenticate otherwise.
     assert_eq!(connected.completion.result, u64::from(connected.cntlid));
     let controller = subsystem.controller(connected.cntlid).unwrap();
     assert_eq!(controller.host().nqn, nqn(HOSTNQN));
@@ -161,8 +161,8 @@ fn each_parameter_of_an_io_connect_is_checked() {
     ] {
         let refusal = refused(&connect, subsystem);
         assert_eq!(refusal.result, IN_DATA | parameter);
-        // The status makes the host connect again: its controller may have ended, and its CNTLID
-        // may belong to another host.
+        // Without DNR, the host connects again: its controller may have ended, and the CNTLID may belong to another
+        // host now.
         assert_eq!(refusal.status, Status::CONNECT_INVALID_PARAMETERS);
     }
     let mut too_long = Connect::io(cntlid, 1);
@@ -230,7 +230,7 @@ fn peer_of(address: &str) -> Peer {
     }
 }
 
-/// Controllers count for the address that connects, even with another host's NQN.
+/// Limits are counted by address, so a host that uses the NQN of another does not exhaust the other's limit.
 #[test]
 fn a_claimed_name_does_not_keep_its_host_out() {
     let limits = Limits {
@@ -262,7 +262,7 @@ fn a_claimed_name_does_not_keep_its_host_out() {
     let stranger = "2001:db8::1";
     connect("host", stranger).unwrap();
     connect("host", "2001:db8::2").unwrap();
-    // A /64 has a common limit.
+    // All addresses of a /64 share the limit.
     assert_eq!(
         connect("host", "2001:db8::3").map(|_| ()),
         busy.map(|_: ()| ())
@@ -273,7 +273,7 @@ fn a_claimed_name_does_not_keep_its_host_out() {
         connect("host", "192.0.2.1").map(|_| ()),
         busy.map(|_: ()| ())
     );
-    // Further NQNs do not extend an address's limit.
+    // More NQNs at the same address do not raise its limit.
     connect("another", stranger).unwrap();
     assert_eq!(connect("third", stranger).map(|_| ()), busy.map(|_: ()| ()));
     connect("third", "192.0.2.2").unwrap();
@@ -327,7 +327,7 @@ fn claim(subsystem: &Subsystem, connect: &Connect, first: u32) -> Result<Claim, 
     subsystem.claim(&request, &arrival(&AnaStates::default()), first)
 }
 
-/// Unauthenticated claims in a host's name do not prevent its connections.
+/// Claims without authentication have no effect on later connections of the named host.
 #[test]
 fn claims_take_nothing_from_the_host_that_they_name() {
     proptest!(|(steps in proptest::collection::vec((0_u16..10, 0_u32..70_000), 1..40))| {
@@ -363,7 +363,7 @@ fn of_two_claims_to_one_thing_the_first_one_that_is_proven_has_it() {
     let controllers = [0, 1].map(|_| claim(&rig.subsystem, &admin(), 77).unwrap());
     assert_eq!([77; 2], controllers.map(|claim| claim.cntlid()));
     rig.subsystem.join(&controllers[0], &arrival(&ana)).unwrap();
-    // The error is temporary, so that the host retries.
+    // The error is temporary (no DNR), so the host retries.
     let late = rig.subsystem.join(&controllers[1], &arrival(&ana));
     assert_eq!(late.unwrap_err().status, Status::CONNECT_CONTROLLER_BUSY);
 }

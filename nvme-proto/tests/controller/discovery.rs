@@ -34,7 +34,7 @@ fn exported(name: &str, hosts: HostAccess) -> Exported {
     }
 }
 
-/// Host connected through 192.0.2.1.
+/// Connects a host through local address 192.0.2.1 and enables the controller.
 fn ready(listeners: Vec<Listener>, subsystems: Vec<Exported>, kato_ms: u32) -> Rig {
     let mut subsystem = Subsystem::discovery(settings());
     subsystem.set_discovery(listeners, subsystems, &mut Vec::new());
@@ -48,7 +48,7 @@ fn small() -> Rig {
     ready(vec![listener(1, "192.0.2.1:4420")], vec![disks], 0)
 }
 
-/// GENCTR and entries of the log.
+/// Returns GENCTR and entries of the log.
 fn discover(rig: &mut Rig) -> (u64, Vec<DiscoveryEntry>) {
     let header: DiscoveryLogHeader = read(&rig.succeed(with_rae(log(0x70, 1024))).1);
     assert_eq!(header.recfmt.get(), 0);
@@ -187,7 +187,7 @@ fn a_subsystem_is_shown_at_its_own_listeners() {
         assert_eq!(at(&mut rig).1, wanted);
     }
     assert_eq!(at(&mut rig).0, genctr + 3);
-    // Each listener has an entry for discovery.
+    // Each listener has one entry for the discovery subsystem itself.
     assert_eq!(discover(&mut rig).1.len(), 6);
 }
 
@@ -274,7 +274,7 @@ fn a_window_shows_the_entries_that_are_in_it() {
         expected.resize(4096, 0);
         assert_eq!(part, expected, "from {start}");
     }
-    // The removed part reads as zeroes, and GENCTR has changed.
+    // After the log became shorter, the rest reads as zeroes, and GENCTR differs.
     let past_the_end = rig.succeed(log_at(0x70, 4096, 1024 * 40)).1;
     assert_eq!(past_the_end, [0; 4096]);
     assert_eq!(
@@ -371,7 +371,7 @@ fn a_host_receives_the_listeners_of_its_partition() {
         rig.cntlid = rig.subsystem.connect(&request, &arrival).unwrap().cntlid;
         rig.enable();
         let (_, entries) = discover(&mut rig);
-        // RDMA_PKEY: bytes 8 and 9 of TSAS, little-endian (RDMA, figure 9).
+        // RDMA_PKEY is in bytes 8 and 9 of TSAS (RDMA, figure 9).
         let shown: Vec<_> = entries
             .iter()
             .map(|entry| {
@@ -383,7 +383,7 @@ fn a_host_receives_the_listeners_of_its_partition() {
     }
 }
 
-/// Connects a host without addresses; `None` if Connect fails.
+/// Connects a host without local address and peer address; returns its CNTLID, `None` if Connect fails.
 fn connect_from_nowhere(rig: &mut Rig, name: &str) -> Option<u16> {
     let connect = Connect::admin(name, 0);
     let request = ConnectRequest::parse(&connect.command.into(), &connect.data).unwrap();

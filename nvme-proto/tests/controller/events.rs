@@ -1,4 +1,4 @@
-//! Asynchronous events: recipients, and delivery exactly once.
+//! Asynchronous events: each reaches the right hosts exactly once.
 
 use nvme_proto::controller::{Action, Completion};
 use nvme_proto::subsystem::Health;

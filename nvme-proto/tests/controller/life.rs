@@ -1,4 +1,4 @@
-//! Enable, reset, shutdown, keep alive, and end of an association.
+//! Enabling, reset, shutdown, keep alive and end of an association.
 
 use std::time::Duration;
 
@@ -206,7 +206,7 @@ fn any_command_keeps_the_association_alive() {
     let mut rig = Rig::ready();
     for round in 0..6 {
         let begin = rig.now;
-        // Even rounds have traffic on I/O queues, odd rounds valid or invalid admin commands.
+        // Even rounds have commands on I/O queues, odd rounds have valid or invalid admin commands.
         let on_io_queues = match round {
             1 | 5 => {
                 rig.identify(Cns::CONTROLLER, 0);
@@ -223,7 +223,7 @@ fn any_command_keeps_the_association_alive() {
             .poll(rig.now, |_| on_io_queues, &mut rig.actions);
         assert_eq!(rig.take_actions(), [], "round {round}");
     }
-    // The clock is one millisecond beyond KATO.
+    // KATO has expired by 1 ms.
     rig.now += Duration::from_millis(1);
     rig.subsystem
         .poll(rig.now, |_| Duration::ZERO, &mut rig.actions);

@@ -1,6 +1,6 @@
-//! Requirements of the Linux host (drivers/nvme/host), checked as in Linux.
+//! Checks that the Linux host (drivers/nvme/host) makes of a controller.
 //!
-//! A violation causes a failed connect or a warning.
+//! If one fails, Linux does not connect or prints a warning.
 
 use nvme_proto::controller::Action;
 use nvme_proto::wire::fabrics::{PropertyGetCommand, PropertySize};
@@ -25,12 +25,12 @@ fn linux_requires_ready_within_the_timeout_of_cap_and_crto() {
     let get = |size, ofst| PropertyGetCommand::new(0, size, ofst).into();
     let cap = Cap(rig.complete(get(PropertySize::Eight, offset::CAP)).result);
     assert_eq!(cap.mpsmin(), 0, "nvme_enable_ctrl: pages of 4 KiB");
-    // Linux uses the longer time, in units of 500 ms.
+    // Linux waits for the longer of CAP.TO and CRTO.CRWMT, both in units of 500 ms.
     assert!(cap.crwms());
     let crto = Crto(rig.complete(get(PropertySize::Four, offset::CRTO)).result as u32);
     assert_eq!(crto.crwmt(), u16::from(cap.to()));
     assert_eq!(rig.csts() & 1, 1);
-    // With CSS_IOCS, Linux sets CC.CSS to 110b, as the fixture does.
+    // With CAP.CSS bit 6 set, Linux sets CC.CSS to 110b, and so does this fixture.
     assert_ne!(cap.css() & Cap::CSS_IOCS, 0);
     assert_eq!(cap.mqes(), 127);
 }
@@ -96,7 +96,7 @@ fn linux_requires_a_sane_ana_log_where_cmic_promises_one() {
     assert!(0 < mnan && mnan <= nn, "Invalid MNAN value");
     assert!(id.anatt > 0);
     assert!(id.anagrpmax.get() >= 1 && id.nanagrpid.get() >= 1);
-    // nvme_mpath_init_identify: the whole log must fit MDTS.
+    // nvme_mpath_init_identify requires that the longest ANA log fits MDTS.
     let length = 16 + 32 * id.nanagrpid.get() as usize + 4 * mnan as usize;
     assert!(length <= 4096 << id.mdts);
     let log = rig.log(0x0c, length);
@@ -114,7 +114,7 @@ fn linux_requires_a_sane_ana_log_where_cmic_promises_one() {
 #[test]
 fn linux_requires_queues_to_be_granted() {
     let mut rig = Rig::ready();
-    // nvme_set_queue_count: minimum of the request and both halves plus one.
+    // nvme_set_queue_count uses the minimum of the requested number and both returned numbers plus one.
     assert_eq!(rig.succeed(set_features(0x07, 0x0003_0003)).0, 0x0003_0003);
     for qid in 1..=4 {
         assert_eq!(rig.connect_io(qid).unwrap().cntlid, rig.cntlid);
@@ -125,7 +125,7 @@ fn linux_requires_queues_to_be_granted() {
 fn linux_requires_the_events_of_oaes_to_be_accepted() {
     let mut rig = Rig::ready();
     let oaes = controller(&mut rig).oaes.get();
-    // NVME_AEN_SUPPORTED: namespace attributes, firmware, ANA, discovery.
+    // NVME_AEN_SUPPORTED in Linux: namespace attributes, firmware activation, ANA, discovery.
     let supported = 1 << 8 | 1 << 9 | 1 << 11 | 1 << 31;
     assert_eq!(oaes & supported, 0x900);
     rig.succeed(set_features(0x0b, oaes & supported));
@@ -142,7 +142,7 @@ fn linux_requires_namespaces_to_be_listed_and_described() {
     assert_eq!(list.iter().collect::<Vec<_>>(), [2]);
     let descriptors = rig.identify(Cns::NAMESPACE_DESCRIPTORS, 2);
     let descriptors: Vec<_> = namespace_descriptors(&descriptors).collect();
-    // With CC.CSS 110b, Linux requires a CSI.
+    // With CC.CSS = 110b, Linux requires a CSI descriptor.
     assert_eq!(
         descriptors,
         [

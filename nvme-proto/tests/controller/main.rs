@@ -1,4 +1,4 @@
-//! Tests of controllers by commands, completions and actions.
+//! Tests of controllers through commands, completions and actions.
 
 mod admin;
 mod ana;

@@ -1,4 +1,4 @@
-//! Write protection of namespaces by hosts: feature 84h.
+//! Write protection of namespaces by hosts (feature 84h).
 
 use nvme_proto::controller::{Action, Completion, Outcome};
 use nvme_proto::namespace::Namespace;
@@ -36,7 +36,7 @@ fn nwpc(rig: &mut Rig) -> u8 {
     id.nwpc
 }
 
-/// Sends a command and returns the state and number of the requested change.
+/// Requests a protection state; returns state and number of the change that the target must carry out.
 fn begin(rig: &mut Rig, nsid: u32, state: u32) -> (u32, u64) {
     assert_eq!(rig.send(set(nsid, state), &[]).0, Outcome::Parked);
     let [
@@ -54,7 +54,7 @@ fn begin(rig: &mut Rig, nsid: u32, state: u32) -> (u32, u64) {
     (to_be.0.into(), change)
 }
 
-/// Reports a result and returns the statuses of completed commands.
+/// Ends a change with this result; returns the statuses of commands that complete.
 fn end(rig: &mut Rig, nsid: u32, change: u64, intact: bool) -> Vec<Status> {
     rig.subsystem
         .protection_done(nsid, change, intact, &mut rig.actions);
@@ -85,7 +85,7 @@ fn a_namespace_is_protected_and_lifted() {
     assert!(rig.take_actions().is_empty());
     change(&mut rig, 1, NONE);
     assert_eq!((state(&mut rig, 1), nsattr(&mut rig, 1)), (NONE, 0));
-    // The state "until power cycle" is reached from two states.
+    // "Until power cycle" may be set from two states, and is not left until then.
     change(&mut rig, 1, PROTECTED);
     rig.succeed(set(1, UNTIL_POWER_CYCLE));
     rig.succeed(set(1, UNTIL_POWER_CYCLE));
@@ -233,7 +233,7 @@ fn a_permanent_protection_is_kept_and_never_lifted() {
     rig.take_actions();
     assert_eq!(nwpc(&mut rig), 0b111);
     assert_eq!(rig.fail(set(1, PERMANENT)), Status::INVALID_FIELD);
-    // Each change must be saved, even if writes were already rejected.
+    // The new state must be saved, although writes are rejected already.
     change(&mut rig, 7, PROTECTED);
     let (asked, number) = begin(&mut rig, 7, PERMANENT);
     assert_eq!(asked, PERMANENT);

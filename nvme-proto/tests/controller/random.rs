@@ -1,4 +1,4 @@
-//! Hosts with arbitrary commands.
+//! Random commands of a host.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::rig::*;
 
-/// SQEs biased to valid opcodes and flags and to small numbers.
+/// SQEs mostly with valid opcodes and flags, and with small numbers.
 fn any_sqe() -> impl Strategy<Value = Sqe> {
     let opcode = prop_oneof![
         4 => prop::sample::select(&[0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x7f][..]),
@@ -53,7 +53,7 @@ enum Event {
     AnswerActions,
     Time(u64),
     Resize(u64),
-    /// Visibility of namespace 1.
+    /// Shows or hides namespace 1.
     Show(bool),
 }
 
@@ -76,7 +76,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Fixture with the CIDs of outstanding commands.
+/// Fixture that tracks the CIDs of commands in flight.
 struct Account {
     rig: Rig,
     parked: BTreeSet<u16>,

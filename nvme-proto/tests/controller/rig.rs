@@ -1,6 +1,6 @@
-//! Test fixture: a host and a target around a subsystem.
+//! Test fixture: a subsystem with the host and the target that use it.
 //!
-//! Commands are SQEs; completions and actions are recorded.
+//! Tests send SQEs and check the recorded completions and actions.
 
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Creates a connected association that is not enabled.
+    /// Creates an association whose controller is not enabled.
     pub(crate) fn connected(mut subsystem: Subsystem, kato_ms: u32) -> Self {
         let subnqn = subsystem.settings().nqn;
         let now = Duration::from_secs(1000);
@@ -176,7 +176,7 @@ impl Rig {
         self.complete(get.into()).result as u32
     }
 
-    /// Sends a command as a target would, and returns the data for the host.
+    /// Sends a command; returns its outcome and the data for the host.
     pub(crate) fn send(&mut self, mut sqe: Sqe, data_in: &[u8]) -> (Outcome, Vec<u8>) {
         self.last_cid += 1;
         sqe.cid.set(self.last_cid);
@@ -198,7 +198,7 @@ impl Rig {
             Transfer::ToHost { length } => (0, length as usize),
             Transfer::FromHost { length } => (length as usize, 0),
         };
-        // Detects unwritten bytes.
+        // The filler shows bytes that were not written.
         let mut data_out = vec![0xee; to_host];
         let exchange = Exchange {
             now: self.now,
@@ -216,7 +216,7 @@ impl Rig {
         completion(self.send(sqe, &[0; 512]).0)
     }
 
-    /// Sends a command that must succeed, and returns DW0 and the data.
+    /// Sends a command that must succeed; returns DW0 and the data.
     pub(crate) fn succeed(&mut self, sqe: Sqe) -> (u32, Vec<u8>) {
         let (outcome, data) = self.send(sqe, &[0; 512]);
         let completion = completion(outcome);
@@ -224,7 +224,7 @@ impl Rig {
         (completion.result as u32, data)
     }
 
-    /// Sends a command that must fail, and returns its status code.
+    /// Sends a command that must fail; returns its status.
     pub(crate) fn fail(&mut self, sqe: Sqe) -> Status {
         let completion = self.complete(sqe);
         assert!(!completion.status.is_success(), "{sqe:?}");
@@ -267,7 +267,7 @@ impl Rig {
             .queue_disconnected(cntlid, qid, now, &mut self.actions);
     }
 
-    /// Completes [`Action::FlushAll`].
+    /// Reports the result of [`Action::FlushAll`].
     pub(crate) fn flushed(&mut self, intact: bool) {
         let (cntlid, now) = (self.cntlid, self.now);
         self.subsystem

@@ -1,4 +1,4 @@
-//! Namespaces visible to some hosts of a subsystem.
+//! Namespaces that are visible only to some hosts.
 
 use nvme_proto::controller::{Action, Outcome};
 use nvme_proto::namespace::{Namespace, NsidSet};
@@ -14,7 +14,7 @@ use crate::rig::*;
 const OTHER: &str = "nqn.2026-01.org.example:other";
 const ERROR_RECOVERY: u8 = 0x05;
 
-/// Namespace 1 is visible to all hosts, 2 to this host, 3 (ANA group 7) to another.
+/// Creates namespaces 1 (visible to all hosts), 2 (to this host) and 3 (to another host, ANA group 7).
 fn rig() -> Rig {
     let mut subsystem = Subsystem::new(settings());
     let mut add = |namespace: Namespace, hosts: HostAccess| {
@@ -44,7 +44,7 @@ fn nsids(data: &[u8]) -> Vec<u32> {
     nsids.take_while(|nsid| *nsid != 0).collect()
 }
 
-/// Support of Write Uncorrectable in ONCS and in log page 05h.
+/// Returns whether ONCS and log page 05h report Write Uncorrectable.
 fn announces_write_uncorrectable(rig: &mut Rig) -> (bool, bool) {
     const WRITE_UNCORRECTABLE: usize = 0x04;
     let id: IdentifyController = rig.identify_as(Cns::CONTROLLER, 0);
@@ -79,7 +79,7 @@ fn write_uncorrectable_is_announced_if_all_that_the_host_sees_have_it() {
     assert_eq!(announces_write_uncorrectable(&mut rig), (true, true));
 }
 
-/// ANA groups and NSIDs.
+/// Returns the groups of the ANA log with their NSIDs.
 fn groups(rig: &mut Rig) -> Vec<(u32, Vec<u32>)> {
     let page = rig.log(0x0c, 1024);
     let header: AnaLogHeader = read(&page);
@@ -94,7 +94,7 @@ fn groups(rig: &mut Rig) -> Vec<(u32, Vec<u32>)> {
     groups
 }
 
-/// Checks that all lists and Identify data show exactly these namespaces.
+/// Checks that lists and Identify show exactly the namespaces `expected`.
 fn assert_sees(rig: &mut Rig, expected: &[u32]) {
     assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 0)), expected);
     let of_nvm = rig.identify(Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES, 0);
@@ -130,7 +130,7 @@ fn show_third_to(rig: &mut Rig, hosts: &HostAccess) {
         .unwrap();
 }
 
-/// Events; `None` stands for [`Action::SetSeen`].
+/// Returns the recorded actions: events, or `None` for [`Action::SetSeen`].
 fn done(rig: &mut Rig) -> Vec<Option<AsyncEvent>> {
     let each = |action| match action {
         Action::Complete { completion, .. } => Some(AsyncEvent(completion.result as u32)),
@@ -145,7 +145,7 @@ fn a_host_sees_its_namespaces_alone() {
     let mut rig = rig();
     assert_sees(&mut rig, &[1, 2]);
     assert_eq!(groups(&mut rig), [(1, vec![1, 2])]);
-    // A list may start after an NSID.
+    // The list contains NSIDs greater than CDW1.NSID.
     assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 1)), [2]);
     assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 2)), []);
 }
@@ -157,7 +157,7 @@ fn a_namespace_that_comes_into_sight_is_one_that_is_attached() {
     let before = counted(&mut rig);
     rig.park_aer();
     show_third_to(&mut rig, &HostAccess::only([nqn(OTHER), nqn(HOSTNQN)]));
-    // I/O works before the host receives the event.
+    // `SetSeen` precedes the event, so I/O is allowed when the host receives it.
     let expected = [None, Some(AsyncEvent::NOTICE_NAMESPACE_CHANGED)];
     assert_eq!(done(&mut rig), expected);
     assert_sees(&mut rig, &[1, 2, 3]);
@@ -178,7 +178,7 @@ fn a_namespace_that_goes_out_of_sight_is_one_that_is_detached() {
     rig.take_actions();
     rig.park_aer();
     show_third_to(&mut rig, &HostAccess::only([]));
-    // I/O fails after the host has received the event.
+    // `SetSeen` follows the event, so I/O fails only after the host has received it.
     let expected = [Some(AsyncEvent::NOTICE_NAMESPACE_CHANGED), None];
     assert_eq!(done(&mut rig), expected);
     assert_sees(&mut rig, &[1, 2]);
@@ -249,10 +249,10 @@ fn another_disk_at_an_nsid_is_seen_when_the_former_one_was_missed() {
         let mut rig = rig();
         rig.park_aer();
         replace_second(&mut rig, 0xa1, &HostAccess::Any);
-        // The host receives the event before I/O fails.
+        // `SetSeen` follows the event, so I/O fails only after the host has received it.
         assert_eq!(done(&mut rig), [CHANGED, None]);
         assert_eq!(nsids(&rig.log(0x04, 4096)), [2]);
-        // Commands for other namespaces do not count as reads of the state.
+        // Commands about other namespaces do not count as a read of NSID 2.
         rig.identify(Cns::NAMESPACE, 1);
         rig.identify(Cns::ACTIVE_NAMESPACES, 2);
         rig.park_aer();
@@ -292,7 +292,7 @@ fn what_is_withheld_can_be_hidden_and_removed() {
     let mut rig = rig();
     replace_second(&mut rig, 0xa1, &HostAccess::Any);
     rig.identify(Cns::ACTIVE_NAMESPACES, 0);
-    // A second replacement before the next read restarts the sequence.
+    // A second replacement before the next read requires two more reads.
     replace_second(&mut rig, 0xa2, &HostAccess::Any);
     assert_sees_once_missed(&mut rig);
     replace_second(&mut rig, 0xa3, &HostAccess::Any);
@@ -313,7 +313,7 @@ fn assert_sees_once_missed(rig: &mut Rig) {
     assert_sees(rig, &[1, 2]);
 }
 
-/// Identify, Get Features and Set Features do not distinguish hidden and free NSIDs.
+/// Identify, Get Features and Set Features return the same for a hidden and for an unused NSID.
 #[test]
 fn a_hidden_namespace_is_as_one_that_is_not_there() {
     let mut subsystem = Subsystem::new(settings());

@@ -1,7 +1,6 @@
-//! Extraction of capsules from captures.
+//! Extraction of NVMe capsules from packet captures.
 //!
-//! Parses only the RoCE v2 and IB connection management packets in the two files, without
-//! validation.
+//! Parses RoCE v2 and IB connection management only as far as the two captures require.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -11,37 +10,37 @@ use cairn_sim::pcap;
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::{Cqe, FromBytes, Sgl, Sqe};
 
-/// Command or response capsule.
+/// Command or response capsule with its position in the capture.
 pub(crate) struct Capsule {
-    /// Number of the first packet, from 1.
+    /// Number of its first packet, starting at 1.
     pub frame: usize,
-    /// Index of the connection in order of CM requests, because CIDs repeat between connections.
+    /// Number of the connection in order of CM requests; distinguishes equal CIDs.
     pub connection: usize,
     /// QID from the CM request.
     pub qid: u16,
-    /// Message payload.
+    /// Bytes of the capsule.
     pub capsule: Vec<u8>,
-    /// Payload bytes in the first packet.
+    /// Number of these bytes in the first packet.
     pub first_packet_bytes: usize,
-    /// Key invalidated by the SEND.
+    /// Key invalidated by the SEND with invalidate, if any.
     pub invalidated: Option<u32>,
 }
 
-/// Contents of a capture file.
+/// Parsed capture file.
 #[derive(Default)]
 pub(crate) struct Session {
     name: &'static str,
-    /// Private data of CM requests after the IP header, by frame number.
+    /// Private data of CM requests (without IP CM header), by packet number.
     pub requests: Vec<(usize, Vec<u8>)>,
-    /// Private data of CM replies, by frame number.
+    /// Private data of CM replies, by packet number.
     pub replies: Vec<(usize, Vec<u8>)>,
-    /// Commands by first frame.
+    /// Command capsules, in order.
     pub commands: Vec<Capsule>,
-    /// Responses by first frame.
+    /// Response capsules, in order.
     pub completions: Vec<Capsule>,
-    /// Data of RDMA WRITEs by key and address.
+    /// Data written by RDMA WRITE, by key and address.
     written: HashMap<(u32, u64), Vec<u8>>,
-    /// Data of RDMA READs by key and address.
+    /// Data read by RDMA READ, by key and address.
     read: HashMap<(u32, u64), Vec<u8>>,
     connections: Vec<Connection>,
 }
@@ -56,7 +55,7 @@ struct Connection {
     from_target: Flow,
 }
 
-/// Incomplete messages of a direction.
+/// Messages of one direction that are not complete yet.
 #[derive(Default)]
 struct Flow {
     send: Option<(usize, usize, Vec<u8>)>,
@@ -69,7 +68,7 @@ struct Packet<'a> {
     source: Ipv4Addr,
     opcode: u8,
     dest_qpn: u32,
-    /// Bytes between BTH and padding.
+    /// Bytes after the BTH, without padding.
     rest: &'a [u8],
 }
 
@@ -90,7 +89,7 @@ impl Session {
         session
     }
 
-    /// Decoded lines of this kind, without frame number, time and extra blanks.
+    /// Returns the decoded lines of this kind, without packet number, time and repeated blanks.
     pub(crate) fn decoded_lines(&self, kind: &str) -> Vec<String> {
         let text = std::fs::read_to_string(path(self.name, "decoded.txt")).unwrap();
         let words = |line: &str| {
@@ -109,7 +108,7 @@ impl Session {
         &self.read[&(rkey, address)]
     }
 
-    /// Admin commands with data from the target.
+    /// Returns the admin commands with the data sent by the target.
     pub(crate) fn payloads(&self) -> impl Iterator<Item = (&Sqe, &[u8])> {
         self.commands
             .iter()
@@ -123,7 +122,7 @@ impl Session {
             })
     }
 
-    /// Last earlier command with the response's CID on the same connection.
+    /// Returns the last earlier command on the same connection with the response's CID.
     pub(crate) fn command_of(&self, completion: &Capsule) -> &Capsule {
         let cid = Cqe::ref_from_bytes(&completion.capsule).unwrap().cid;
         let matches = |command: &&Capsule| {
@@ -233,7 +232,7 @@ impl Session {
 }
 
 impl Flow {
-    /// Handles SEND first, middle, last, only, and the last two with invalidate.
+    /// Handles SEND first, middle, last and only, with and without invalidate. Returns a complete message.
     fn send(&mut self, packet: &Packet<'_>) -> Option<(usize, usize, Vec<u8>, Option<u32>)> {
         let invalidates = matches!(packet.opcode, 0x16 | 0x17);
         let (ieth, data) = packet.rest.split_at(if invalidates { 4 } else { 0 });
@@ -252,7 +251,7 @@ impl Flow {
         Some((frame, first, message, invalidates.then(|| be32(ieth))))
     }
 
-    /// Handles RDMA WRITE first, middle, last, only.
+    /// Handles RDMA WRITE first, middle, last and only. Returns complete data with key and address.
     fn write(&mut self, packet: &Packet<'_>) -> Option<((u32, u64), Vec<u8>)> {
         let starts = matches!(packet.opcode, 0x06 | 0x0a);
         if starts {
@@ -271,7 +270,7 @@ impl Flow {
         }
     }
 
-    /// Handles RDMA READ response first, middle, last, only.
+    /// Handles RDMA READ response first, middle, last and only. Returns complete data with key and address.
     fn read_response(&mut self, packet: &Packet<'_>) -> Option<((u32, u64), Vec<u8>)> {
         let data = &packet.rest[if packet.opcode == 0x0e { 0 } else { 4 }..];
         self.read
@@ -292,7 +291,7 @@ fn path(name: &str, extension: &str) -> PathBuf {
     captures.join(format!("{name}.{extension}"))
 }
 
-/// Parses Ethernet, IPv4, UDP to port 4791 and BTH.
+/// Parses Ethernet, IPv4, UDP (port 4791) and BTH headers; `None` for other packets.
 fn roce_packet(number: usize, frame: &[u8]) -> Option<Packet<'_>> {
     const ICRC_BYTES: usize = 4;
 
@@ -316,7 +315,7 @@ fn roce_packet(number: usize, frame: &[u8]) -> Option<Packet<'_>> {
     })
 }
 
-/// Key and address of an RETH.
+/// Returns key and address of an RETH.
 fn reth(bytes: &[u8]) -> (u32, u64) {
     (
         be32(&bytes[8..]),

@@ -1,4 +1,4 @@
-//! Commands and responses formatted like the decoded text.
+//! Formats commands and responses like the text of the independent decoder.
 
 use nvme_proto::wire::fabrics::{ConnectCommand, PropertyGetCommand, PropertySetCommand};
 use nvme_proto::wire::feature::SetFeaturesCdw10;

@@ -1,7 +1,7 @@
-//! Replay of captured Linux hosts by this crate's host.
+//! Replay of captured sessions with this crate's host in place of Linux.
 //!
-//! The host receives the captured responses and must send the captured commands in order. It may
-//! omit commands that only read logs.
+//! The host receives the captured responses and must send the captured commands in the same order. It may omit commands
+//! that only read logs.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::replay::data;
 
 const NOW: Duration = Duration::ZERO;
 
-/// Captured association, identified by the connection of its admin queue.
+/// Replay of a captured association.
 struct Replay<'a> {
     session: &'a Session,
-    /// Connection and number of replayed commands, by QID.
+    /// Connection number and number of replayed commands, by QID.
     connections: Vec<(usize, usize)>,
     host: Association,
     reports: Vec<Report>,
@@ -118,7 +118,7 @@ fn sqe(command: &Capsule) -> &Sqe {
     Sqe::split_capsule(&command.capsule).unwrap().0
 }
 
-/// Copy without fields set by a driver.
+/// Returns a copy without the fields that a driver sets.
 fn alike(sqe: &Sqe) -> Sqe {
     let mut sqe = *sqe;
     sqe.cid.set(0);
@@ -148,7 +148,7 @@ fn our_host_goes_the_way_that_linux_went() {
             assert_eq!(replay.reports, [Report::Live { tries: 0 }]);
             replay.host.shutdown(NOW);
             replay.settle();
-            // Reads CSTS as often as the capture, until the shutdown is complete.
+            // CSTS is read as often as in the capture, until the shutdown is complete.
             while let Some(at) = replay.host.deadline() {
                 replay.host.tick(at);
                 replay.settle();

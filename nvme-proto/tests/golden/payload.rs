@@ -1,4 +1,4 @@
-//! Identify structures and log pages of the captured targets.
+//! Identify structures and log pages in the captures.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ fn identify(sqe: &Sqe, bytes: &[u8]) -> &'static str {
     }
 }
 
-/// A Linux target's discovery controller leaves most fields at 0.
+/// The discovery controller of a Linux target leaves most fields 0.
 fn controller(bytes: &[u8]) -> &'static str {
     let controller = IdentifyController::read_from_bytes(bytes).unwrap();
     assert_eq!(controller.as_bytes(), bytes);
@@ -175,7 +175,7 @@ fn ana(bytes: &[u8]) -> &'static str {
     "ana"
 }
 
-/// The captured host reads the header, then the whole log.
+/// The captured host first reads the header only, then the whole log.
 fn discovery(bytes: &[u8], header_alone: bool) {
     let (header, rest) = DiscoveryLogHeader::read_from_prefix(bytes).unwrap();
     assert_eq!((header.numrec.get(), header.recfmt.get()), (2, 0));

@@ -1,6 +1,6 @@
-//! Captured commands of Linux hosts, executed by this crate's controllers.
+//! Replay of captured sessions with this crate's controllers in place of the Linux target.
 //!
-//! Responses equal the captured ones, except for intended differences.
+//! Responses must equal the captured ones, except for the differences in [`differs_on_purpose`].
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,12 +26,12 @@ use nvme_proto::wire::{AdminOpcode, Cqe, FabricsType, FromBytes, Nqn, NvmOpcode,
 
 use crate::capture::{Capsule, Session};
 
-/// Controllers in place of the captured target.
+/// Controllers of this crate in place of the captured target.
 struct Target<'a> {
     session: &'a Session,
     discovery: Subsystem,
     disks: Subsystem,
-    /// Whether a connection belongs to discovery, and its CNTLID.
+    /// For each connection: true if it is a discovery connection, and its CNTLID.
     queues: HashMap<usize, (bool, u16)>,
     now: Duration,
     smart: SmartCounters,
@@ -148,7 +148,7 @@ impl<'a> Target<'a> {
         connected.completion
     }
 
-    /// Validates an I/O command.
+    /// Parses an I/O command and returns a completion.
     fn io(&self, sqe: &Sqe, in_capsule_bytes: usize) -> Completion {
         let view = self
             .disks
@@ -167,8 +167,8 @@ impl<'a> Target<'a> {
     }
 }
 
-/// The captured hosts disconnected their I/O queues before shutdown; here the controller requests
-/// that.
+/// Carries out actions. The captured hosts disconnected their I/O queues before a shutdown; these controllers request
+/// it.
 fn carry_out(mut actions: Vec<Action>, subsystem: &mut Subsystem, now: Duration) {
     while let Some(action) = actions.pop() {
         match action {
@@ -205,7 +205,7 @@ fn namespace(nsid: u32) -> Namespace {
     }
 }
 
-/// Connect data from the capsule or the target's RDMA READ.
+/// Returns Connect data from the capsule, or from the captured RDMA READ.
 pub(crate) fn data<'a>(session: &'a Session, command: &'a Capsule) -> &'a ConnectData {
     let (sqe, in_capsule) = Sqe::split_capsule(&command.capsule).unwrap();
     let bytes = match ConnectRequest::locate(sqe, in_capsule.len() as u32).unwrap() {
@@ -216,7 +216,7 @@ pub(crate) fn data<'a>(session: &'a Session, command: &'a Capsule) -> &'a Connec
     ConnectData::ref_from_bytes(bytes).unwrap()
 }
 
-/// Reason of an intended difference, if any.
+/// Returns the reason why the response to this command differs from the captured one, if it does.
 fn differs_on_purpose(sqe: &Sqe, qid: u16) -> Option<&'static str> {
     if qid != 0 && !sqe.is_fabrics() {
         return match NvmOpcode(sqe.opc) {
@@ -295,8 +295,7 @@ fn a_linux_session_goes_as_it_went_with_another_target() {
     }
 }
 
-/// Checks CSTS after enabling and after shutdown, which [`differs_on_purpose`] excludes from the
-/// comparison.
+/// Checks CSTS after enabling and shutdown, because [`differs_on_purpose`] excludes its reads from the comparison.
 fn linux_saw_ready_and_shut_down(session: &Session) {
     let mut target = Target::new(session);
     let mut last_cc = HashMap::new();

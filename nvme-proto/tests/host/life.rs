@@ -1,4 +1,4 @@
-//! Bring-up, live operation and shutdown.
+//! Bring-up, operation and shutdown of an association.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use nvme_proto::wire::{AdminOpcode, FabricsType, Sqe};
 
 use crate::rig::{Rig, namespace, settings, subsystem_with};
 
-/// Short name of a command.
+/// Returns a short name of a command.
 fn word((qid, sqe): &(u16, Sqe)) -> String {
     if sqe.is_fabrics() {
         let set = PropertySetCommand::from(*sqe);
@@ -98,10 +98,10 @@ fn queues_are_as_large_as_both_sides_allow() {
 fn a_quiet_host_keeps_alive_and_a_busy_one_need_not() {
     let mut rig = Rig::live(settings());
     words(&mut rig);
-    // TBKAS: a Keep Alive every quarter of KATO.
+    // With TBKAS, Keep Alives are sent at intervals of KATO / 4.
     rig.pass(Duration::from_millis(5000));
     assert_eq!(words(&mut rig), ["Keep Alive"; 4]);
-    // Traffic replaces the next Keep Alive.
+    // A completed user command makes one Keep Alive unnecessary.
     rig.host.note_traffic();
     rig.pass(Duration::from_millis(2500));
     assert_eq!(words(&mut rig), ["Keep Alive"]);

@@ -1,5 +1,4 @@
-//! Tests of the host against this crate's controller on one fake clock, and against arbitrary
-//! controllers.
+//! Tests of the host with this crate's controller, and with random responses.
 
 mod life;
 mod random;

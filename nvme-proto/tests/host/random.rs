@@ -1,4 +1,4 @@
-//! Controllers with arbitrary responses, and networks with arbitrary faults.
+//! Random responses of controllers and random faults of networks.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::rig::settings;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// Response to the oldest command: status, result and kind of data.
+    /// Response to the oldest command in flight: status, result and kind of data.
     Answer(u16, u64, u8),
-    /// Response to a step, perhaps never sent.
+    /// Response to the step with this number, which may not be in flight.
     Stray(u32),
     Connected(u16),
     Lost(u16),
@@ -29,7 +29,7 @@ enum Event {
     TimedOut(u16, bool),
     DeviceRemoved,
     Reauthenticate,
-    /// Authentication step, perhaps without a request.
+    /// Authentication step, which may not have been requested.
     Authenticate(u8),
 }
 
@@ -54,7 +54,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Valid, almost valid or random Identify data.
+/// Returns Identify data that is valid, slightly invalid or random.
 fn identity(kind: u8, cntlid: u16) -> IdentifyController {
     let mut identity = IdentifyController::new_zeroed();
     if kind == 255 {
@@ -75,7 +75,7 @@ fn identity(kind: u8, cntlid: u16) -> IdentifyController {
     identity
 }
 
-/// Driver with random events that checks each action.
+/// Driver that passes random events to the host and checks its actions.
 struct Driver {
     host: Association,
     now: Duration,
@@ -178,7 +178,7 @@ impl Driver {
         self.obey();
     }
 
-    /// A disconnect ends the association in every state.
+    /// Checks that a disconnect ends the association in the current state.
     fn finish(mut self) {
         self.happen(&Event::Disconnect);
         while let Some(&qid) = self.open.first() {

@@ -1,4 +1,4 @@
-//! Loss and recovery of a controller.
+//! Loss of a controller and reconnection.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn tries_go_on_until_ctrl_loss_tmo() {
     assert_eq!(rig.state(), State::Gone);
 }
 
-/// `ctrl_loss_tmo` also ends an attempt in progress.
+/// `ctrl_loss_tmo` also fails an attempt in progress.
 #[test]
 fn a_controller_counts_as_gone_when_ctrl_loss_tmo_is_over() {
     for (tmo, tries_fail) in [(35, true), (30, true), (25, false), (11, false)] {
@@ -151,7 +151,7 @@ fn a_mute_controller_is_noticed_by_its_keep_alive() {
     let what = "the answer to a Keep Alive";
     let cause = Cause::TooSlow { what };
     assert_eq!(rig.take_reports(), [Report::Lost(cause)]);
-    // Each attempt lasts for the step timeout.
+    // The target does not respond, so the attempt lasts for the step timeout.
     rig.pass(20 * SECOND);
     let what = "Connect";
     let cause = Cause::TooSlow { what };
@@ -164,7 +164,7 @@ fn a_mute_controller_is_noticed_by_its_keep_alive() {
 #[test]
 fn a_command_that_hangs_is_aborted_and_then_the_controller_is_lost() {
     let mut rig = Rig::live(settings());
-    // The host sends one Abort for each command, within the controller's limit.
+    // Ten commands time out, but ACL allows four Aborts.
     rig.mute = true;
     let now = rig.now;
     let sent = (0..10).filter(|&cid| rig.host.command_timed_out(1, cid, false, now));
@@ -202,7 +202,7 @@ fn a_reset_that_fails_is_a_loss() {
 
 #[test]
 fn a_shutdown_that_fails_ends_all_the_same() {
-    // Without KATO, no timer of the target ends the association earlier.
+    // Without KATO, the target does not end the association first.
     let mut rig = Rig::live(Settings {
         kato_ms: 0,
         ..settings()
@@ -225,7 +225,7 @@ fn a_shutdown_whose_flush_failed_is_no_success() {
     rig.flush_fails = true;
     rig.host.shutdown(rig.now);
     rig.settle();
-    // SHST reports completion together with CFS.
+    // The target sets SHST = complete and CFS after a failed flush.
     assert_eq!(rig.take_reports(), [Report::Gone(Some(Cause::Fatal))]);
 }
 

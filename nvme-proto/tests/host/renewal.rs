@@ -1,4 +1,4 @@
-//! Reauthentication of live queues.
+//! Reauthentication of live associations.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn live() -> Rig {
     })
 }
 
-/// QID of the next authentication request, and whether it is the first.
+/// Returns the QID of the requested authentication, and true if it is the first request for that queue.
 fn asked(rig: &mut Rig) -> (u16, bool) {
     match rig.host.next_action() {
         Some(Action::Authenticate { qid, answer }) => (qid, answer.is_none()),
@@ -29,7 +29,7 @@ fn sent(rig: &mut Rig) -> OwnCommand {
     }
 }
 
-/// Completes one authentication command with this status.
+/// Sends an authentication command and completes it with this status.
 fn exchange(rig: &mut Rig, qid: u16, status: Status) {
     let message = Next::Send([1; 40].into());
     rig.host.authenticate(message, rig.now);
@@ -103,7 +103,7 @@ fn a_controller_that_does_not_answer_or_cannot_prove_itself_is_lost() {
         } else {
             rig.host.authenticate(Next::Receive(4096), rig.now);
             sent(&mut rig);
-            // Stands for responses to Keep Alive.
+            // Responses to Keep Alives count as traffic.
             rig.host.note_traffic();
             rig.host.tick(rig.now + Duration::from_secs(10));
             Cause::TooSlow {

@@ -1,4 +1,4 @@
-//! Test fixture: an association with a subsystem.
+//! Test fixture: a host connected to a subsystem.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -80,17 +80,17 @@ fn nqn(name: &str) -> Nqn {
     name.parse().unwrap()
 }
 
-/// Host and target on one clock, with fault injection.
+/// Host and target with a common clock and injected faults.
 pub(crate) struct Rig {
     pub(crate) host: Association,
     pub(crate) target: Subsystem,
     pub(crate) now: Duration,
     pub(crate) unreachable: bool,
-    /// The target's responses are lost.
+    /// If true, responses of the target are lost.
     pub(crate) mute: bool,
-    /// Cache flushes fail.
+    /// If true, cache flushes of the target fail.
     pub(crate) flush_fails: bool,
-    /// QIDs and commands sent by the host.
+    /// Commands sent by the host, with their QIDs.
     pub(crate) sent: Vec<(u16, Sqe)>,
     pub(crate) requests: Vec<RequestData>,
     pub(crate) reports: Vec<Report>,
@@ -131,7 +131,7 @@ impl Rig {
         rig
     }
 
-    /// Processes all actions at the current time.
+    /// Carries out all actions of the host at the current time.
     pub(crate) fn settle(&mut self) {
         while let Some(action) = self.host.next_action() {
             match action {
@@ -154,7 +154,7 @@ impl Rig {
         }
     }
 
-    /// Advances the clock, processing each deadline.
+    /// Advances the clock and handles all deadlines in between.
     pub(crate) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         loop {
@@ -173,7 +173,8 @@ impl Rig {
     }
 
     pub(crate) fn wake(&mut self) {
-        // Without commands, the target would end the association first.
+        // If mute, the target's keep alive timer is not checked; otherwise it would end the association before the host
+        // does.
         if !self.mute {
             let mut actions = Vec::new();
             self.target.poll(self.now, |_| Duration::ZERO, &mut actions);
@@ -196,7 +197,7 @@ impl Rig {
         self.host.state()
     }
 
-    /// Changes the subsystem and delivers its events.
+    /// Changes the subsystem and delivers the resulting events.
     pub(crate) fn change(&mut self, what: impl FnOnce(&mut Subsystem, &mut Vec<TargetAction>)) {
         let mut actions = Vec::new();
         what(&mut self.target, &mut actions);
@@ -234,7 +235,7 @@ impl Rig {
         let (completion, data) = if is_connect {
             (self.connect(command.qid, &sqe, &command.payload), vec![])
         } else {
-            // The command is recorded first, because one call may park and complete it.
+            // `execute` may complete the command at once by an action, so it is recorded before.
             self.parked.insert(cid, command.duty);
             match self.execute(&sqe) {
                 (Outcome::Complete(completion), data) => {

@@ -1,4 +1,4 @@
-//! Log pages 05h and 12h: supported commands and features (Base, 5.16.1.6, 5.16.1.18).
+//! Log pages 05h (commands supported and effects) and 12h (features supported and effects) (Base, 5.16.1.6, 5.16.1.18).
 
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -9,7 +9,7 @@ use crate::wire::feature::Feature;
 use crate::wire::log::{CommandEffects, CommandEffectsLog, FeatureEffects};
 use crate::wire::{AdminOpcode, NvmOpcode, U32};
 
-/// Admin commands of all controller types.
+/// Admin commands of all controllers.
 const ADMIN: [AdminOpcode; 8] = [
     AdminOpcode::GET_LOG_PAGE,
     AdminOpcode::IDENTIFY,
@@ -21,7 +21,7 @@ const ADMIN: [AdminOpcode; 8] = [
     AdminOpcode::FABRICS,
 ];
 
-/// I/O commands of every namespace, and whether they change data.
+/// I/O commands of all namespaces, with true for those that change data.
 const NVM: [(NvmOpcode, bool); 7] = [
     (NvmOpcode::FLUSH, false),
     (NvmOpcode::WRITE, true),

@@ -1,4 +1,4 @@
-//! SMART / Health Information, log page 02h (Base, 5.16.1.3).
+//! Log page 02h: SMART / Health Information (Base, 5.16.1.3).
 
 use core::time::Duration;
 
@@ -9,30 +9,30 @@ use crate::controller::Controller;
 use crate::window::Window;
 use crate::wire::log::SmartLog;
 
-/// Subsystem counters, maintained by the target.
+/// Counters of a subsystem for log page 02h, maintained by the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SmartCounters {
     /// Bytes read by hosts.
     pub read_bytes: u64,
     /// Bytes written by hosts.
     pub written_bytes: u64,
-    /// Number of Read, Compare and Verify commands.
+    /// Number of completed Read, Compare and Verify commands.
     pub read_commands: u64,
-    /// Number of Write commands.
+    /// Number of completed Write commands.
     pub write_commands: u64,
-    /// Time with an outstanding I/O command.
+    /// Total time with I/O commands in flight.
     pub busy: Duration,
-    /// Running time of the target.
+    /// Total running time of the target.
     pub power_on: Duration,
-    /// Starts of the target.
+    /// Number of starts of the target.
     pub power_cycles: u64,
-    /// Terminations of the target without a shutdown.
+    /// Number of ends of the target without a shutdown.
     pub unsafe_shutdowns: u64,
-    /// Media errors.
+    /// Number of media errors.
     pub media_errors: u64,
 }
 
-/// Data unit in bytes.
+/// Size of a data unit in bytes.
 const DATA_UNIT_BYTES: u64 = 512_000;
 const MINUTE_S: u64 = 60;
 const HOUR_S: u64 = 60 * MINUTE_S;

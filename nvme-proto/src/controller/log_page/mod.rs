@@ -1,8 +1,8 @@
 //! Get Log Page (Base, 5.16).
 //!
-//! Only the requested part of a page is rendered. Reads beyond its end return zeroes up to the
-//! maximum length, because hosts such as nvme-cli read in parts up to the length from Identify or a
-//! former length. An offset beyond the maximum is an error.
+//! Only the requested part of a page is rendered. Between the end of a page and its maximum length, reads return
+//! zeroes, because hosts read up to the maximum computed from Identify, or up to an earlier length. An offset beyond
+//! the maximum length is an error.
 
 mod effects;
 mod health;
@@ -27,7 +27,7 @@ use super::{Controller, Exchange, Refusal};
 
 pub use health::SmartCounters;
 
-/// NVMe-MI Commands Supported and Effects: empty, but required with page 00h.
+/// Log page 13h (NVMe-MI commands): empty, but required if log page 00h is supported.
 const MI_EFFECTS: LogPage = LogPage(0x13);
 
 const NVM_PAGES: [LogPage; 9] = [
@@ -62,7 +62,7 @@ fn pages(kind: Kind) -> &'static [LogPage] {
 }
 
 impl Controller {
-    /// Fills the buffer with the requested part of the page.
+    /// Executes Get Log Page: fills the buffer with the requested part.
     pub(super) fn get_log_page(
         &mut self,
         common: &Common,
@@ -103,7 +103,7 @@ impl Controller {
     }
 
     fn check_scope(&self, log: &GetLogPage) -> Result<(), Refusal> {
-        // LPA bit 0 is clear: SMART data covers the whole controller.
+        // The SMART log is per controller, not per namespace (LPA bit 0 is 0).
         if log.lid == LogPage::SMART && !matches!(log.nsid, 0 | NSID_ALL) {
             return Err(Refusal::field(byte::NSID));
         }
@@ -113,7 +113,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Maximum length of a page in bytes: fixed, or as reported by Identify.
+    /// Maximum length of a page in bytes, over the lifetime of the controller.
     fn longest_page(&self, common: &Common, lid: LogPage) -> u64 {
         let length = match lid {
             LogPage::ERROR_INFORMATION => size_of::<ErrorEntry>() * ERROR_LOG_ENTRIES,
@@ -139,14 +139,14 @@ impl Controller {
         }
     }
 
-    /// Renders log page 04h (Base, 5.16.1.5).
+    /// Renders log page 04h, changed namespaces (Base, 5.16.1.5).
     fn put_changed_namespaces(&self, page: &mut Window<'_>) {
         put_nsids(0, self.changed_namespaces.entries(), page);
     }
 
-    /// Renders log page 0Ch (Base, 5.16.1.13).
+    /// Renders log page 0Ch, ANA (Base, 5.16.1.13).
     ///
-    /// Lists the groups with visible namespaces in ascending order.
+    /// Groups are in ascending order; groups without visible namespaces are omitted.
     fn put_ana(&self, common: &Common, lsp: AnaLsp, page: &mut Window<'_>) {
         let groups = common.namespaces.by_ana_group(|nsid| self.sees(nsid));
         let mut header = AnaLogHeader::new_zeroed();
@@ -179,13 +179,13 @@ fn put_supported_pages(kind: Kind, page: &mut Window<'_>) {
 
 fn put_firmware(common: &Common, page: &mut Window<'_>) {
     let mut firmware = FirmwareSlotLog::new_zeroed();
-    // Slot 1 is active before and after a reset.
+    // AFI: slot 1 is active.
     firmware.afi = 1;
     firmware.frs[0] = ascii_field(&common.settings.firmware);
     page.put(0, firmware.as_bytes());
 }
 
-/// NSIDs of a group, unless the host requests only groups.
+/// Returns the NSIDs to list; none if the host requests groups only (RGO).
 fn shown(nsids: &[u32], lsp: AnaLsp) -> &[u32] {
     if lsp.rgo() { &[] } else { nsids }
 }
