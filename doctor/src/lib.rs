@@ -1,16 +1,14 @@
 //! Inspection and diagnosis of a machine's RoCE set-up.
 //!
-//! * [`source`] reads the machine: its files, and the kernel's answers to queries without a file. A
-//!   recording can take the place of the machine.
-//! * [`facts`] are the typed results. An unavailable fact carries its reason and does not stop the
+//! * [`source`] reads files and queries the kernel. A recording can replace the machine.
+//! * [`facts`] are the typed results. An unavailable fact has a reason, and does not stop the
 //!   others.
-//! * [`rules`] apply to the facts and produces findings: problem, consequence, evidence,
-//!   and the command that fixes it.
-//! * [`cli`] is the command line of `fabric` and `doctor`, for target and initiator.
+//! * [`rules`] examine the facts, and produce findings: problem, consequence, evidence and fix.
+//! * [`cli`] is the command line of `fabric` and `doctor`, for target and host.
 //! * [`placement`] finds the CPUs near an adapter.
-//! * [`mtu`], [`tos`] and [`priorities`] are the arithmetic of RoCE.
+//! * [`mtu`], [`tos`] and [`priorities`] compute MTUs, service levels and VLAN priorities.
 //!
-//! Nothing here is on the data path or needs an RDMA device. Only `source::live::sys` contains
+//! The crate is not on the data path and needs no RDMA device. Only `source::live::sys` contains
 //! `unsafe`.
 
 #[cfg(feature = "cli")]

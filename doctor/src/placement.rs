@@ -6,10 +6,11 @@ use std::net::IpAddr;
 use crate::facts::{Bond, NET, NumaNode, Vlan};
 use crate::source::{Address, Question, Source};
 
-/// Returns the CPUs of each NUMA node with an adapter of these addresses, ordered by node.
+/// Returns the CPUs of each NUMA node that has an adapter with one of these addresses, in the order
+/// of the nodes.
 ///
-/// Empty if the machine has a single node or does not report nodes: then all CPUs are equally near.
-/// An unspecified address means every address of its family.
+/// Returns an empty list if all CPUs are equally near, because the machine has a single node or
+/// reports none. An unspecified address means all addresses of its family.
 #[must_use]
 pub fn near_cpus(source: &dyn Source, addresses: &[IpAddr]) -> Vec<BTreeSet<u32>> {
     let nodes = NumaNode::read_all(source).unwrap_or_default();
@@ -38,7 +39,7 @@ fn is_of(known: IpAddr, ours: IpAddr) -> bool {
     known == ours || is_wild && known.is_ipv4() == ours.is_ipv4()
 }
 
-/// Returns the NUMA nodes of a netdev; a VLAN or bond has those of the netdevs below it.
+/// Returns the NUMA nodes of a netdev and of all netdevs below it.
 fn nodes_of(source: &dyn Source, netdev: &str) -> BTreeSet<u32> {
     let mut found = vec![netdev.to_owned()];
     let mut nodes = BTreeSet::new();
@@ -46,7 +47,7 @@ fn nodes_of(source: &dyn Source, netdev: &str) -> BTreeSet<u32> {
     while let Some(name) = found.get(at).cloned() {
         at += 1;
         let node: Result<i32, _> = source.number(&format!("{NET}/{name}/device/numa_node"));
-        // -1 means that the firmware does not report the node.
+        // The value -1 means that the firmware does not report the node.
         nodes.extend(node.ok().and_then(|node| u32::try_from(node).ok()));
         let parent = Vlan::read(source, &name).ok().flatten();
         let slaves = Bond::read(source, &name).ok().flatten();

@@ -6,18 +6,19 @@ use crate::facts::Vlan;
 use crate::source::{Question, Route, Source};
 use crate::tos::Tos;
 
-/// PCP by service level.
+/// PCP of each service level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Priorities([u8; 8]);
 
 impl Priorities {
-    /// Mapping of adapters, and of tags written by user-space RoCE: PCP = SL.
+    /// Mapping of adapters, and of tags that user-space RoCE writes: the PCP equals the service
+    /// level.
     pub const OF_LEVEL: Self = Self([0, 1, 2, 3, 4, 5, 6, 7]);
 
-    /// Returns the mapping of packets from an address of this machine.
+    /// Returns the mapping for packets from an address of this machine.
     ///
-    /// An adapter writes tags itself; without an adapter the kernel does. `None` if the address is
-    /// on no VLAN interface, so that packets have no tag.
+    /// An adapter writes tags itself; without an adapter the kernel does. Returns `None` if the
+    /// address is on no VLAN interface, because such packets have no tag.
     #[must_use]
     pub fn of(source: &dyn Source, address: IpAddr, is_adapter: bool) -> Option<Self> {
         let vlan = Vlan::of_address(source, address)?;
@@ -28,20 +29,20 @@ impl Priorities {
         })
     }
 
-    /// Returns the mapping of packets to another machine, from the source address of the route.
+    /// Returns the mapping for packets to another machine, by the source address of the route.
     #[must_use]
     pub fn toward(source: &dyn Source, peer: IpAddr, is_adapter: bool) -> Option<Self> {
         let route: Route = source.answer(&Question::Route(peer)).ok()?;
         Self::of(source, route.source?, is_adapter)
     }
 
-    /// Mapping of a VLAN interface: 0 for levels absent from its `egress-qos-map`.
+    /// A service level that the `egress-qos-map` of the VLAN lacks has PCP 0.
     fn by_map(vlan: &Vlan) -> Self {
         let of_level = |level| vlan.egress.get(&level).copied().unwrap_or(0);
         Self([0, 1, 2, 3, 4, 5, 6, 7].map(of_level))
     }
 
-    /// Returns the PCP of packets with a ToS.
+    /// Returns the PCP of packets with this ToS.
     #[must_use]
     pub fn pcp(self, tos: Tos) -> u8 {
         self.0[usize::from(tos.sl())]
@@ -60,7 +61,7 @@ mod tests {
             egress: [(3, 6), (4, 4)].into(),
         };
         let by_map = Priorities::by_map(&vlan);
-        // The map sends SL 3 to 6 and has no entry for SL 5.
+        // The map gives SL 3 the PCP 6, and has no entry for SL 5.
         assert_eq!((by_map.pcp(Tos(104)), by_map.pcp(Tos(184))), (6, 0));
         let of_level = Priorities::OF_LEVEL;
         assert_eq!((of_level.pcp(Tos(104)), of_level.pcp(Tos(184))), (3, 5));

@@ -1,4 +1,4 @@
-//! Type of service, with its usual notations.
+//! Type of service (ToS).
 
 use std::fmt;
 
@@ -9,25 +9,25 @@ use serde::Serialize;
 pub struct Tos(pub u8);
 
 impl Tos {
-    /// Differentiated services code point (RFC 2474).
+    /// Returns the differentiated services code point (RFC 2474).
     #[must_use]
     pub fn dscp(self) -> u8 {
         self.0 >> 2
     }
 
-    /// ECN bits (RFC 3168); devices overwrite the sender's.
+    /// Returns the ECN bits (RFC 3168), which adapters overwrite.
     #[must_use]
     pub fn ecn(self) -> u8 {
         self.0 & 3
     }
 
-    /// RoCE service level.
+    /// Returns the RoCE service level.
     #[must_use]
     pub fn sl(self) -> u8 {
         self.0 >> 5
     }
 
-    /// Priority in the 802.1Q tag of tagged packets.
+    /// Returns the priority in the VLAN tag.
     #[must_use]
     pub fn pcp(self) -> u8 {
         self.sl() & 7

@@ -1,4 +1,4 @@
-//! Tests of the commands `fabric` and `doctor`.
+//! The commands `fabric` and `doctor`.
 
 mod common;
 
@@ -87,7 +87,6 @@ fn a_setting_is_undone_by_the_command_that_it_names() {
         let (out, result) = run(&format!("{undo} --root {root}"));
         assert_eq!(result, Ok(0), "{undo}: {out}");
         assert_eq!(setting(folder.path(), 1, file), before);
-        // A second run changes nothing, and there is nothing to undo.
         let (out, _) = run(&format!("{undo} --root {root}"));
         assert!(out.contains("as it was before"), "{out}");
     }
@@ -124,7 +123,7 @@ fn a_setting_that_cannot_be_made_says_why() {
 fn fix_runs_what_is_safe_and_leaves_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     machine(folder.path());
-    // Port 1 defaults to v1 and supports v2; port 2 has no GIDs.
+    // Port 1 has v1 as default and supports v2; port 2 has no GIDs.
     let port = folder.path().join("sys/class/infiniband/mlx5_0/ports/1");
     for (file, content) in [
         ("state", "1: DOWN"),
@@ -149,7 +148,7 @@ fn fix_runs_what_is_safe_and_leaves_the_rest() {
         out.contains("running: cairn-target fabric set-mode mlx5_0 v2 --port 1"),
         "{out}"
     );
-    // Commands of other programs fail with `--root`: they run only on the local machine.
+    // With `--root`, commands of other programs fail, because they would change the local machine.
     assert!(
         out.contains("running: ip link set eth0 up\n  failed:"),
         "{out}"

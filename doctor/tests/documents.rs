@@ -1,4 +1,4 @@
-//! Tests of the pages in docs/roce: commands print the output shown, and the tests they name exist.
+//! Pages in docs/roce: their commands print the output shown, and the tests that they name exist.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn pages() -> Vec<(String, String)> {
     pages.collect()
 }
 
-/// Returns the commands of a page, each with its output lines.
+/// Returns the commands of a page, each with the output shown.
 fn commands(page: &str) -> Vec<(String, Vec<String>)> {
     let mut commands: Vec<(String, Vec<String>)> = Vec::new();
     let mut is_console = false;
@@ -47,7 +47,7 @@ fn each_command_of_a_page_says_what_the_page_shows() {
         for (command, shown) in commands(&text) {
             let (out, result) = common::run(&command);
             assert!(result.is_ok(), "{page}: {command}: {result:?}");
-            // The shown lines appear in this order, with any lines between.
+            // The shown lines must appear in this order; others may be between them.
             let mut lines = out.lines();
             for line in &shown {
                 assert!(
@@ -62,7 +62,7 @@ fn each_command_of_a_page_says_what_the_page_shows() {
     assert!(run >= 12, "{run} commands");
 }
 
-/// Commands that do not apply to a recording, because they change or inspect a machine, must parse.
+/// Commands that change or inspect a machine cannot run on a recording, but must be valid.
 #[test]
 fn each_other_command_of_a_page_is_one() {
     let mut seen = 0;
@@ -76,7 +76,7 @@ fn each_other_command_of_a_page_is_one() {
             });
             ours && !span.contains(" FILE") && !span.contains(" ADDR")
         }) {
-            // The rest of a table cell or sentence is not part of the command.
+            // The rest of a table cell or sentence is no part of the command.
             let command = span.split([',', '|', '#', ';']).next().unwrap_or_default();
             assert!(common::parses(command.trim()), "{page}: {command}");
             seen += 1;
@@ -209,7 +209,7 @@ fn error_tables() -> String {
     text
 }
 
-/// `BLESS=1 cargo test -p cairn-doctor --test documents` writes the tables.
+/// `BLESS=1 cargo test -p cairn-doctor --test documents` writes the tables to the page.
 #[test]
 fn the_page_of_errors_has_the_programs_own_tables() {
     const MARK: &str = "<!-- from rdma/trouble/src -->\n";

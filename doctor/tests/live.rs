@@ -1,6 +1,6 @@
-//! Tests of the kernel's answers, in a network namespace created by the test.
+//! Answers of the kernel, in a network namespace created by the test.
 //!
-//! Creating a namespace requires root; otherwise these tests print a message and end.
+//! Without root these tests print a message and end.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -9,9 +9,9 @@ use cairn_doctor::source::{
     Address, Driver, Echo, Live, Neighbour, Pause, Question, Reached, Reason, Route, Source,
 };
 
-/// Moves the calling thread into a new network namespace. Returns false without permission.
+/// Moves the calling thread to a new network namespace. Returns false without permission.
 fn leave_the_network() -> bool {
-    // SAFETY: affects only the calling thread, and takes no pointers.
+    // SAFETY: the call affects only the calling thread, and passes no pointers.
     let left = unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 };
     if !left {
         eprintln!("not run: making a network namespace takes root");
@@ -89,7 +89,7 @@ fn addresses_ways_and_neighbours_are_those_of_the_namespace() {
     let statistics: BTreeMap<String, u64> =
         ask(&Question::Statistics("cable0".to_owned())).unwrap();
     assert!(statistics.contains_key("peer_ifindex"), "{statistics:?}");
-    // A driver without pause, and a missing netdev.
+    // A driver without pause settings, and a netdev that does not exist.
     assert!(matches!(
         ask::<Pause>(&Question::Pause("cable0".to_owned())),
         Err(Reason::Other(_))

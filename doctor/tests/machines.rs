@@ -138,7 +138,7 @@ fn half_of_a_machine_is_shown_and_the_other_half_explained() {
             .to_string()
             .contains("\"many\" is not the number expected")
     );
-    // Every rule handles a half-readable machine.
+    // Each rule must accept a machine with unreadable files.
     assert_found(
         &findings(&recorded("half-readable")),
         "unreadable",
@@ -173,7 +173,7 @@ fn every_recording_is_examined_and_shown_without_a_panic() {
 
 #[test]
 fn each_path_may_be_denied_without_a_panic() {
-    // Each path is unreadable once; everything else is still read and examined.
+    // Each path is made unreadable once; the other facts must still be read.
     let base = fs::read_to_string(folder().join("healthy.txt")).unwrap();
     let mut section = String::new();
     let mut denied = 0;

@@ -1,15 +1,14 @@
 //! Eleven planted faults.
 //!
-//! A user reports only "it does not connect" or "it is slow". `doctor` names the cause first, shows
-//! the evidence and has the command that fixes it, and docs/roce/troubleshooting.md leads from the
-//! symptom to the rule.
+//! The user reports only "it does not connect" or "it is slow". `doctor` must name the cause first,
+//! with evidence and fix, and docs/roce/troubleshooting.md must lead from the symptom to the rule.
 
 mod common;
 
 use cairn_doctor::rules::RULES;
 use common::{changed, findings, findings_with_peer, recorded, text};
 
-/// Symptoms, equal to the headings of the page.
+/// Symptoms: headings of docs/roce/troubleshooting.md.
 const DOES_NOT_CONNECT: &str = "It does not connect";
 const IS_SLOW: &str = "It is slow";
 
@@ -19,7 +18,7 @@ struct Fault {
     name: &'static str,
     change: &'static str,
     found: &'static [&'static str],
-    /// Path that the evidence must name.
+    /// Path that the evidence must contain.
     evidence: &'static str,
     fix: &'static str,
 }
@@ -194,7 +193,7 @@ fn each_planted_fault_is_found_with_its_evidence_and_the_command_that_fixes_it()
     }
 }
 
-/// Returns the rules that the page names under a heading, in the last column of its table.
+/// Returns the rules in the last column of the table below a heading.
 fn rules_of(symptom: &str) -> Vec<String> {
     let page = include_str!("../../docs/roce/troubleshooting.md");
     let heading = format!("## {symptom}\n");

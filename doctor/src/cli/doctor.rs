@@ -1,4 +1,4 @@
-//! The command `doctor`: findings as text or JSON, and fixes.
+//! The command `doctor`: findings as text or JSON, and their fixes.
 
 use std::io::{BufRead, Write};
 use std::process::Command;
@@ -133,7 +133,7 @@ fn run_words(
     let (name, rest) = words.split_first().ok_or("an empty command")?;
     let root = args.machine.root.as_ref();
     if name == caller.program() {
-        // Our own command runs in this process, which also works below --root.
+        // A fix that is a command of this program runs in this process, which respects --root.
         let Own::Fabric(mut own) = Own::try_parse_from(words).map_err(|error| error.to_string())?;
         own.machine.root = root.cloned();
         return run_fabric(&own, caller, out);

@@ -19,7 +19,6 @@ struct Explained {
     next: String,
 }
 
-/// Explains the errors that match `word`, or all.
 pub(super) fn run(
     word: Option<&str>,
     caller: Caller,

@@ -1,6 +1,6 @@
 //! Command line of `fabric` and `doctor`.
 //!
-//! Target and initiator include [`FabricArgs`] and [`DoctorArgs`] in their subcommands and call
+//! Target and host include [`FabricArgs`] and [`DoctorArgs`] in their subcommands, and call
 //! [`fabric`] and [`doctor`].
 
 mod doctor;
@@ -161,14 +161,14 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 pub(crate) type Failure = String;
 
-/// Runs `fabric`.
+/// Runs the command `fabric`.
 #[must_use]
 pub fn fabric(args: &FabricArgs, caller: Caller) -> ExitCode {
     let mut stdout = std::io::stdout().lock();
     ExitCode::from(exit(run_fabric(args, caller, &mut stdout).map(|()| 0)))
 }
 
-/// Runs `doctor`; returns the exit code.
+/// Runs the command `doctor` and returns the exit code.
 #[must_use]
 pub fn doctor(args: &DoctorArgs, intent: Intent) -> u8 {
     let mut stdout = std::io::stdout().lock();
@@ -182,7 +182,7 @@ fn exit(result: Result<u8, Failure>) -> u8 {
     })
 }
 
-/// Runs `fabric` and prints to `out`.
+/// Runs the command `fabric` with output to `out`.
 pub fn run_fabric(args: &FabricArgs, caller: Caller, out: &mut dyn Write) -> Result<(), Failure> {
     let root = args.machine.root.as_deref();
     match &args.action {
@@ -226,7 +226,7 @@ pub fn run_fabric(args: &FabricArgs, caller: Caller, out: &mut dyn Write) -> Res
     }
 }
 
-/// Runs `doctor` and prints to `out`; returns the exit code.
+/// Runs the command `doctor` with output to `out`, and returns the exit code.
 pub fn run_doctor(
     args: &DoctorArgs,
     mut intent: Intent,

@@ -1,4 +1,4 @@
-//! Output to stdout. A closed pipe is not an error.
+//! Output to stdout. A closed pipe is no error.
 
 use std::io::{ErrorKind, Write};
 

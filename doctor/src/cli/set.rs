@@ -1,4 +1,4 @@
-//! Settings of the connection manager's defaults, in configfs.
+//! The commands `fabric set-mode` and `set-tos`: defaults of the connection manager in configfs.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -21,14 +21,14 @@ struct Change<'a> {
     setting: &'static str,
     is: &'a str,
     was: String,
-    /// Command that restores the old value, if it differed.
+    /// Command that restores the old value; `None` if the value did not change.
     undo: Option<String>,
 }
 
 #[derive(Serialize)]
 struct Done<'a> {
     changes: Vec<Change<'a>>,
-    /// Systemd unit that applies the setting at every start.
+    /// Text of a systemd unit that applies the setting at each start.
     unit: String,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Setting<'a> {
     device: &'a str,
     file: &'static str,
     value: String,
-    /// Command line that applies the setting.
+    /// Arguments of `fabric` that apply the setting.
     words: String,
     meaning: String,
 }
@@ -65,7 +65,7 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// Writes the value and prints the previous one.
+    /// Writes the value, and prints the old one.
     pub(super) fn apply(
         &self,
         root: Option<&Path>,
@@ -223,8 +223,7 @@ fn remedy(error: &std::io::Error) -> String {
 
 /// Directory of a device in configfs.
 ///
-/// Removed afterwards if it was created here: the kernel keeps the values, and administrators find
-/// no unexpected directory.
+/// A directory created here is removed afterwards. The kernel keeps the values without it.
 struct Directory {
     path: PathBuf,
     is_ours: bool,

@@ -1,4 +1,4 @@
-//! Text output of the fabric.
+//! The command `fabric`: text output.
 
 use super::table::Table;
 use crate::facts::{Counters, Device, Fabric, Function, Netdev, Port};
@@ -6,7 +6,6 @@ use crate::mtu::fitting;
 use crate::source::{Known, QueuePairs};
 use crate::tos::Tos;
 
-/// Describes the fabric. Counters that are zero appear only with `all`.
 pub(super) fn describe(fabric: &Fabric, all: bool) -> String {
     let mut text = String::new();
     match &fabric.devices {
@@ -417,8 +416,8 @@ fn optional(known: &Known<Option<String>>) -> String {
     }
 }
 
-/// Describes a value in a table cell, without the reason if it is unknown; JSON contains the
-/// reason.
+/// Returns the text of a fact in a table cell: "?" if it is unknown. The reason appears only in
+/// JSON.
 fn word(known: &Known<impl ToString>) -> String {
     known.get().map_or("?".to_owned(), ToString::to_string)
 }

@@ -1,13 +1,13 @@
 //! Text tables.
 
-/// Rows of cells; each column is as wide as its widest cell.
+/// Text table whose columns are as wide as their widest cell.
 #[derive(Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// Creates a table with column names.
+    /// Creates a table with these column names.
     #[must_use]
     pub fn new(names: &[&str]) -> Self {
         let mut table = Self::default();
@@ -20,7 +20,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Returns the text, each line indented.
+    /// Returns the text, with each line indented.
     #[must_use]
     pub fn text(&self, indent: &str) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);

@@ -11,17 +11,17 @@ use super::{Failure, Format, output};
 use crate::facts::{Device, Fabric, Port};
 use crate::source::Source;
 
-/// Byte counters in units of four bytes (IBTA 1.5, 16.1.3.5, PortXmitData).
+/// Counters in units of four bytes (IBTA 1.5, 16.1.3.5, PortXmitData).
 const DATA: [&str; 2] = ["port_rcv_data", "port_xmit_data"];
 const WORD_BYTES: u64 = 4;
 
-/// Counter rates of a port since the last reading.
+/// Rates of a port's counters between two readings.
 #[derive(Debug, Serialize)]
 struct Rates {
     device: String,
     port: u32,
     seconds: f64,
-    /// Rates per second of the counters that changed.
+    /// Rate per second of each counter that changed.
     per_second: BTreeMap<String, f64>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn run(
     while count.is_none_or(|count| readings < count) {
         source.wait(interval);
         let after = Fabric::read(source);
-        // A recording has no clock, so the requested interval counts.
+        // A recording has no time between its readings, so the requested interval is used.
         let seconds = since.elapsed().max(interval).as_secs_f64();
         since = Instant::now();
         for rates in rates(&before, &after, seconds) {

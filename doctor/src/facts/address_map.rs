@@ -4,7 +4,7 @@ use super::{Fabric, Gid, Port};
 use crate::source::Known;
 
 impl Fabric {
-    /// Assigns the addresses to the netdevs, and marks the GIDs in use.
+    /// Assigns each address to its netdev, and marks the GIDs that connections use.
     pub(super) fn map_addresses(&mut self) {
         if let Known::Is(netdevs) = &mut self.netdevs {
             for netdev in netdevs {
@@ -34,7 +34,7 @@ fn mark_gids_in_use(port: &mut Port) {
 }
 
 impl Port {
-    /// Returns the GID used by connections from an address.
+    /// Returns the GID that connections from an address use.
     #[must_use]
     pub fn gid_of(&self, address: std::net::IpAddr) -> Option<&Gid> {
         self.gids

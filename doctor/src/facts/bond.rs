@@ -1,4 +1,4 @@
-//! Bonds and RoCE LAG.
+//! Bonds, and RoCE over bonds (RoCE LAG).
 
 use serde::Serialize;
 
@@ -12,45 +12,46 @@ pub struct Bond {
     pub mode: String,
     /// Number of the mode, such as 4.
     pub mode_number: u32,
-    /// Netdevs in the bond.
+    /// Names of the netdevs in the bond.
     pub slaves: Vec<String>,
-    /// Netdev that carries the traffic, in active-backup mode.
+    /// Netdev that carries the traffic in active-backup mode.
     pub active: Option<String>,
 }
 
-/// RoCE LAG state of a bond.
+/// State of RoCE LAG on a bond.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Lag {
     /// RDMA device that spans the bond, if any.
     pub device: Option<String>,
-    /// Unmet conditions of RoCE LAG.
+    /// Conditions for RoCE LAG that are not met.
     pub obstacles: Vec<Obstacle>,
 }
 
-/// Unmet condition of RoCE LAG.
+/// Condition for RoCE LAG that is not met.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Obstacle {
     /// Condition, in words.
     pub what: String,
-    /// Source and value that show it.
+    /// File and value that show the condition.
     pub evidence: (String, String),
-    /// Command to fix the condition.
+    /// Command that fixes the condition.
     pub fix: String,
 }
 
-/// Modes supported by RoCE LAG: active-backup, balance-xor, 802.3ad.
+/// Bonding modes that RoCE LAG supports: active-backup, balance-xor, 802.3ad.
 const LAG_MODES: [u32; 3] = [1, 2, 4];
-/// Number of virtual functions from which ConnectX-3 supports no RoCE LAG.
+/// With this many virtual functions or more, a ConnectX-3 does not support RoCE LAG.
 const CONNECTX3_MAX_VFS: u32 = 64;
 
 impl Bond {
-    /// Reads the bonding state of a netdev from sysfs. `None` if it is not a bond.
+    /// Reads the bonding configuration of a netdev from sysfs. Returns `None` if the netdev is no
+    /// bond.
     pub(crate) fn read(source: &dyn Source, netdev: &str) -> Result<Option<Self>, Unknown> {
         let directory = format!("{NET}/{netdev}/bonding");
         let Some(mode) = unless_absent(source.text(&format!("{directory}/mode")))? else {
             return Ok(None);
         };
-        // Format: "802.3ad 4".
+        // The file contains name and number, such as "802.3ad 4".
         let (name, number) = mode.split_once(' ').unwrap_or((&mode, ""));
         let slaves = source.text(&format!("{directory}/slaves"))?;
         let active = source.optional(&format!("{directory}/active_slave"))?;
@@ -64,7 +65,8 @@ impl Bond {
 }
 
 impl Fabric {
-    /// Returns the RoCE LAG state of a bond. `None` if it is not a bond, or has no RDMA netdev.
+    /// Returns the state of RoCE LAG on a bond. Returns `None` if the netdev is no bond, or no RDMA
+    /// device uses it.
     #[must_use]
     pub fn lag(&self, netdev: &Netdev) -> Option<Lag> {
         let bond = netdev.bond.get()?.as_ref()?;
@@ -74,8 +76,8 @@ impl Fabric {
             .filter(|device| device.netdevs.each().any(|own| bond.slaves.contains(own)))
             .collect();
         let spanning = self.devices.each().find(|device| {
-            // mlx5 renames the device. mlx4 has one device for both ports and shows the bond as the
-            // netdev of its GIDs.
+            // mlx5 renames the device. mlx4 has one device for both ports, whose GIDs have the bond
+            // as netdev.
             device.name.contains("_bond_") && devices.iter().any(|one| one.name == device.name)
                 || device.ports.each().any(|port| {
                     port.gids
@@ -92,10 +94,11 @@ impl Fabric {
         })
     }
 
-    /// Returns the partner of a netdev in RoCE LAG's ECMP mode, which needs no bond.
+    /// Returns the netdev, PCI function or RDMA device with which a netdev shares RoCE traffic in
+    /// ECMP mode, without a bond.
     ///
-    /// The driver's value for a disabled mode is undocumented. A value therefore counts only if it
-    /// names another existing port: its netdev, its PCI function or its RDMA device.
+    /// The value that means "off" is undocumented, so a value counts only if it names another
+    /// existing port.
     #[must_use]
     pub fn ecmp_partner<'a>(&self, netdev: &'a Netdev) -> Option<&'a str> {
         let partner = netdev.roce_lag_ecmp_dev.get()?.as_deref()?;

@@ -1,4 +1,4 @@
-//! Counters of a port. RoCE traffic bypasses the counters of the netdev.
+//! Counters of an RDMA port. The counters of its netdev do not include RoCE traffic.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use crate::source::{Source, Unknown};
 /// Counters by name.
 pub type Counters = BTreeMap<String, u64>;
 
-/// File among the counters that is a setting: time during which the driver caches values.
+/// File in the directory that is a setting: time for which the driver caches the values.
 const LIFESPAN: &str = "lifespan";
 
-/// Reads every file of a directory that contains a number.
+/// Reads all files of a directory that contain a number.
 ///
-/// Unreadable files are skipped: devices list counters that they refuse to read.
+/// Unreadable files are skipped, because some devices refuse to read counters that they list.
 pub(super) fn read(source: &dyn Source, directory: &str) -> Result<Counters, Unknown> {
     let names = source.list(directory)?;
     Ok(names

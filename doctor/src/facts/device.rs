@@ -14,37 +14,37 @@ pub struct Device {
     pub name: String,
     /// Directory in sysfs.
     pub path: String,
-    /// Driver; for rdma_rxe and siw, which have no hardware, the module.
+    /// Driver. For rdma_rxe and siw, which have no hardware, the module.
     pub driver: Known<String>,
     /// Firmware version.
     pub firmware: Known<Option<String>>,
-    /// Board identifier given by the manufacturer.
+    /// Board identifier of the manufacturer (PSID).
     pub board: Known<Option<String>>,
     /// GUID of the device.
     pub node_guid: Known<String>,
-    /// GUID shared by the devices of a system image.
+    /// GUID common to the devices of one card or system.
     pub sys_image_guid: Known<String>,
-    /// PCI function; none for a software device.
+    /// PCI function; `None` for a software device.
     pub pci: Known<Option<String>>,
-    /// Kind of PCI function.
+    /// Kind of function.
     pub function: Function,
-    /// NUMA node. `None` on a machine with a single node.
+    /// NUMA node; `None` on a machine with a single node.
     pub numa_node: Known<Option<u32>>,
-    /// Interrupt numbers.
+    /// Numbers of the device's interrupts.
     pub irqs: Vec<u32>,
-    /// Netdevs of the PCI function, or the one on which a software device was created.
+    /// Netdevs of the PCI function, or the netdev on which a software device was created.
     pub netdevs: Known<Vec<String>>,
-    /// Netdev of each port, if the driver numbers them.
+    /// Netdev of each port, if the driver numbers its netdevs.
     pub port_netdevs: BTreeMap<u32, String>,
-    /// Device node opened by programs.
+    /// Name of the device node that programs open.
     pub uverbs: Known<Option<String>>,
     /// Queue pairs of all programs, counted by port, type and state.
     pub queue_pairs: Known<Vec<QueuePairs>>,
-    /// Ports.
+    /// Ports of the device.
     pub ports: Known<Vec<Port>>,
 }
 
-/// Kind of function that a device is.
+/// Kind of function of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Function {
@@ -53,17 +53,17 @@ pub enum Function {
         /// Number of enabled virtual functions.
         vfs: u32,
     },
-    /// Virtual function, for a virtual machine.
+    /// Virtual function, such as for a virtual machine.
     Virtual,
     /// Software device.
     Software,
 }
 
-/// Name of the soft RoCE driver, for which sysfs shows no PCI function.
+/// Module of the kernel's RoCE in software, whose devices have no PCI function in sysfs.
 const SOFT_ROCE: &str = "rdma_rxe";
 
 impl Device {
-    /// Reads the RDMA devices of the machine. A missing directory means an empty list.
+    /// Reads all RDMA devices. If the directory is missing, there are none.
     pub(super) fn read_all(source: &dyn Source) -> Known<Vec<Self>> {
         let names = unless_absent(source.list(INFINIBAND)).map(Option::unwrap_or_default);
         let read = |name| Self::read(source, name);
@@ -110,20 +110,20 @@ impl Device {
         driver(source, &path, name, parent)
     }
 
-    /// True for rdma_rxe, the kernel's RoCE in software.
+    /// True for a device of rdma_rxe, the kernel's RoCE in software.
     #[must_use]
     pub fn is_soft_roce(&self) -> bool {
         self.driver.get().is_some_and(|driver| driver == SOFT_ROCE)
     }
 
-    /// True for a ConnectX-3, according to its driver.
+    /// True for a ConnectX-3, which its driver shows.
     #[must_use]
     pub fn is_connectx3(&self) -> bool {
         let driver = self.driver.get();
         driver.is_some_and(|driver| driver.starts_with("mlx4"))
     }
 
-    /// PCI address without its function, shared by the ports of a card.
+    /// Returns the PCI address without the function number, which the ports of a card share.
     #[must_use]
     pub fn card(&self) -> Option<&str> {
         let pci = self.pci.get()?.as_deref()?;
@@ -144,7 +144,7 @@ fn driver(
     let bound = unless_absent(source.link_name(&format!("{device}/device/driver")))?;
     match bound {
         Some(driver) => Ok(driver),
-        // Only rdma_rxe shows its underlying netdev in `parent`.
+        // Only rdma_rxe has the netdev below in `parent`.
         None if parent?.is_some() || name.starts_with("rxe") => Ok(SOFT_ROCE.to_owned()),
         None => Err(Unknown::absent(&format!("{device}/device/driver"))),
     }
@@ -166,7 +166,7 @@ fn function(source: &dyn Source, device: &str, is_software: bool) -> Function {
 
 fn numa_node(source: &dyn Source, device: &str) -> Result<Option<u32>, Unknown> {
     let node: Result<i32, Unknown> = source.number(&format!("{device}/device/numa_node"));
-    // -1 means that the machine has only one node.
+    // The value -1 means that the machine has a single node.
     Ok(unless_absent(node)?.and_then(|node| u32::try_from(node).ok()))
 }
 
@@ -181,7 +181,8 @@ fn netdevs(
     Ok(unless_absent(source.list(&format!("{device}/device/net")))?.unwrap_or_default())
 }
 
-/// Maps ports to netdevs for ConnectX-3, which has two ports on one PCI function, by `dev_port`.
+/// Returns the netdev of each port of a ConnectX-3, whose two ports share a PCI function, by
+/// `dev_port`.
 fn port_netdevs(source: &dyn Source, device: &str, netdevs: &[String]) -> BTreeMap<u32, String> {
     let ports = numbers(source, &format!("{device}/ports")).unwrap_or_default();
     if ports.len() < 2 {

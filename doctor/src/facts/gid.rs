@@ -1,4 +1,4 @@
-//! GIDs, the addresses of RoCE: one for each combination of address and RoCE version.
+//! GIDs, the addresses of RDMA ports. RoCE has one GID per address and RoCE version.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,16 +11,16 @@ use crate::source::{Known, Source, Unknown, unless_absent};
 /// RoCE version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum RoceVersion {
-    /// Ethernet frames with ethertype 0x8915; limited to one broadcast domain.
+    /// RoCE v1: Ethernet frames of type 0x8915, within one broadcast domain.
     #[serde(rename = "v1")]
     V1,
-    /// UDP port 4791; can be routed.
+    /// RoCE v2: UDP port 4791, which routers forward.
     #[serde(rename = "v2")]
     V2,
 }
 
 impl RoceVersion {
-    /// Parses the format of sysfs and configfs.
+    /// Parses the text in sysfs or configfs.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim() {
@@ -30,7 +30,7 @@ impl RoceVersion {
         }
     }
 
-    /// Returns the format of configfs.
+    /// Returns the text in configfs.
     #[must_use]
     pub fn configfs(self) -> &'static str {
         match self {
@@ -54,26 +54,26 @@ impl fmt::Display for RoceVersion {
 pub struct Gid {
     /// Index in the table.
     pub index: u32,
-    /// GID.
+    /// Address of 128 bits.
     pub gid: Ipv6Addr,
-    /// IP address of the GID; `None` for one derived from a MAC address.
+    /// IP address; `None` for a GID derived from a MAC address.
     pub address: Option<IpAddr>,
     /// RoCE version.
     pub version: Known<RoceVersion>,
-    /// Netdev of the entry.
+    /// Netdev to which the entry belongs.
     pub netdev: Known<String>,
-    /// True if connections from this address use the entry: it has the connection manager's default
+    /// True if connections from this address use the entry, because it has the default RoCE
     /// version.
     pub in_use: bool,
 }
 
 impl Gid {
-    /// Reads all non-empty entries of a port, and the size of the table.
+    /// Reads the non-empty entries of a port, and the size of the table.
     pub(super) fn read_all(source: &dyn Source, port: &str) -> Result<(Vec<Self>, usize), Unknown> {
         let indices = numbers(source, &format!("{port}/gids"))?;
         let size = indices.len();
         let entries = indices.into_iter().filter_map(|index| {
-            // The kernel shows empty entries as zeros, or fails to read them.
+            // Empty entries are zeros, or cannot be read.
             let text = unless_absent(source.text(&format!("{port}/gids/{index}")));
             let gid: Ipv6Addr = text.ok()??.parse().ok()?;
             (!gid.is_unspecified()).then(|| Self {
@@ -90,13 +90,13 @@ impl Gid {
         Ok((entries.collect(), size))
     }
 
-    /// True if the entry has that version; false if unknown.
+    /// True if the entry has this version; false if the version is unknown.
     #[must_use]
     pub fn is(&self, version: RoceVersion) -> bool {
         self.version.get() == Some(&version)
     }
 
-    /// True for a GID derived from a MAC address, as at index 0 and 1.
+    /// True for a GID derived from a MAC address, as at indices 0 and 1.
     #[must_use]
     pub fn is_link_local(&self) -> bool {
         self.gid.is_unicast_link_local()
@@ -113,10 +113,8 @@ fn version(source: &dyn Source, path: &str) -> Known<RoceVersion> {
         .into()
 }
 
-/// Returns the IP address of a GID.
-///
-/// IPv4 addresses are mapped. Link-local GIDs are derived from the MAC address, although an
-/// interface may have the same IPv6 address.
+/// Returns the IP address of a GID. Link-local GIDs have none, because they derive from the MAC
+/// address.
 fn address(gid: Ipv6Addr) -> Option<IpAddr> {
     match gid.to_ipv4_mapped() {
         Some(v4) => Some(v4.into()),

@@ -1,4 +1,4 @@
-//! State of the machine other than its adapters: limits, permissions, modules, NUMA nodes.
+//! State of the machine apart from its adapters: limits, permissions, modules, NUMA nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,43 +27,42 @@ const MODULES: [&str; 18] = [
     "vlan_8021q",
     "8021q",
 ];
-/// Capability that lifts the limit on locked memory (linux/capability.h).
+/// Capability that exempts from the limit on locked memory (linux/capability.h).
 const CAP_IPC_LOCK: u32 = 14;
 
-/// State of the machine.
+/// State of the machine apart from its adapters.
 #[derive(Clone, Debug, Serialize)]
 pub struct Host {
-    /// Release of the kernel.
+    /// Kernel release.
     pub kernel: Known<String>,
-    /// Loaded modules among those in `MODULES`.
+    /// Loaded modules, of those in `MODULES`.
     pub modules: Known<Vec<String>>,
-    /// Limit of locked memory.
+    /// Limit on locked memory.
     pub memlock: Known<Memlock>,
-    /// User with whose rights these facts were read.
+    /// User that reads the facts.
     pub user: Known<User>,
-    /// Device nodes opened by programs, by name.
+    /// Device nodes that programs open, by name.
     pub nodes: BTreeMap<String, Known<DeviceNode>>,
     /// True if /dev/infiniband exists.
     pub has_device_nodes: bool,
-    /// True if the connection manager's defaults are readable in configfs.
+    /// True if configfs shows the connection manager's defaults.
     pub has_configfs: bool,
     /// NUMA nodes.
     pub numa_nodes: Known<Vec<NumaNode>>,
-    /// CPU list of each interrupt of an RDMA device.
+    /// CPU lists of the RDMA devices' interrupts, by interrupt number.
     pub irq_cpus: BTreeMap<u32, String>,
 }
 
-/// Limit of locked memory.
+/// Limit on locked memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Memlock {
     /// Soft limit in bytes; `None` if unlimited.
     pub soft_bytes: Option<u64>,
-    /// Hard limit in bytes, to which an ordinary user can raise the soft limit; `None` if
-    /// unlimited.
+    /// Hard limit in bytes, to which a user can raise the soft limit; `None` if unlimited.
     pub hard_bytes: Option<u64>,
     /// True if this process is exempt from the limit.
     pub has_cap_ipc_lock: bool,
-    /// Line of /proc/self/limits.
+    /// Line in /proc/self/limits.
     pub line: String,
 }
 
@@ -88,9 +87,9 @@ pub struct DeviceNode {
 /// NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NumaNode {
-    /// Number.
+    /// Number of the node.
     pub number: u32,
-    /// CPU list in the kernel's format: "0-15,32-47".
+    /// CPU list, such as "0-15,32-47".
     pub cpus: String,
 }
 
@@ -110,7 +109,7 @@ impl Host {
         }
     }
 
-    /// True if a module is loaded. `None` if unknown.
+    /// Returns whether a module is loaded, or `None` if it is unknown.
     #[must_use]
     pub fn has_module(&self, name: &str) -> Option<bool> {
         Some(self.modules.get()?.iter().any(|module| module == name))
@@ -118,7 +117,7 @@ impl Host {
 }
 
 impl User {
-    /// True if the mode permits this user to read and write.
+    /// True if this user may read and write the node.
     #[must_use]
     pub fn may_open(&self, node: &Node) -> bool {
         let bits = if self.uid == node.uid {
@@ -135,7 +134,7 @@ impl User {
 fn modules(source: &dyn Source) -> Result<Vec<String>, Unknown> {
     let mut loaded = Vec::new();
     for module in MODULES {
-        // A loaded module has a directory.
+        // A loaded module has this directory.
         if unless_absent(source.list(&format!("/sys/module/{module}")))?.is_some() {
             loaded.push(module.to_owned());
         }
@@ -174,7 +173,7 @@ fn user(source: &dyn Source) -> Result<User, Unknown> {
         let words = value.split_whitespace();
         words.filter_map(|word| word.parse().ok()).collect()
     };
-    // Order: real, effective, saved, file system.
+    // The IDs are in the order real, effective, saved, file system.
     let effective = |name: &str| {
         let found = numbers(name).get(1).copied();
         found.ok_or_else(|| Unknown::other(path, format!("no {name} in it")))
@@ -203,7 +202,6 @@ fn device_nodes(source: &dyn Source, names: Vec<String>) -> BTreeMap<String, Kno
 }
 
 impl NumaNode {
-    /// Reads the NUMA nodes, ordered by number.
     pub(crate) fn read_all(source: &dyn Source) -> Result<Vec<Self>, Unknown> {
         let directory = "/sys/devices/system/node";
         let names = unless_absent(source.list(directory))?.unwrap_or_default();
@@ -218,7 +216,7 @@ impl NumaNode {
         Ok(nodes)
     }
 
-    /// Returns the CPUs as a set.
+    /// Returns the numbers of the CPUs.
     #[must_use]
     pub fn cpu_set(&self) -> BTreeSet<u32> {
         cpu_set(&self.cpus)

@@ -32,9 +32,9 @@ pub use vlan::Vlan;
 
 use crate::source::{Address, Known, Question, Source};
 
-/// Directory of RDMA devices.
+/// Directory of the RDMA devices.
 pub const INFINIBAND: &str = "/sys/class/infiniband";
-/// Directory of netdevs.
+/// Directory of the netdevs.
 pub const NET: &str = "/sys/class/net";
 /// Directory of the connection manager's defaults, if configfs is mounted.
 pub const RDMA_CM: &str = "/sys/kernel/config/rdma_cm";
@@ -44,13 +44,13 @@ pub const RDMA_CM: &str = "/sys/kernel/config/rdma_cm";
 pub struct Fabric {
     /// RDMA devices.
     pub devices: Known<Vec<Device>>,
-    /// Netdevs of the devices, and those above them.
+    /// All netdevs except the loopback device.
     pub netdevs: Known<Vec<Netdev>>,
-    /// IP addresses on any netdev.
+    /// IP addresses of all netdevs.
     pub addresses: Known<Vec<Address>>,
-    /// Limits, permissions and modules.
+    /// Limits, permissions and modules of the machine.
     pub host: Host,
-    /// Sockets on UDP port 4791, used by RoCE v2.
+    /// Sockets on UDP port 4791.
     pub udp_port: Known<Vec<UdpHolder>>,
 }
 
@@ -90,7 +90,8 @@ impl Fabric {
         self.netdevs.each().find(|netdev| netdev.name == name)
     }
 
-    /// Returns the ports used by a netdev's traffic; a VLAN or bond uses the ports below it.
+    /// Returns the ports that a netdev's traffic uses. A VLAN or bond uses the ports of the netdevs
+    /// below it.
     pub fn ports_of<'a>(&'a self, netdev: &str) -> impl Iterator<Item = (&'a Device, &'a Port)> {
         let below = self.below(netdev);
         self.ports().filter(move |(device, port)| {
@@ -99,7 +100,7 @@ impl Fabric {
         })
     }
 
-    /// Returns a netdev and the netdevs below it.
+    /// Returns the netdev itself and all netdevs below it.
     #[must_use]
     pub fn below(&self, netdev: &str) -> Vec<String> {
         let mut found = vec![netdev.to_owned()];
@@ -121,7 +122,6 @@ impl Fabric {
     }
 }
 
-/// Returns the numeric names in a directory, sorted.
 fn numbers(source: &dyn Source, path: &str) -> Result<Vec<u32>, crate::source::Unknown> {
     let names = source.list(path)?;
     let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();

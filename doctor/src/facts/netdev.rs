@@ -15,15 +15,15 @@ use crate::tos::Tos;
 pub struct Netdev {
     /// Name, such as eth2, bond0 or eth2.100.
     pub name: String,
-    /// MTU in bytes of an IP packet.
+    /// MTU in bytes, IP header included.
     pub mtu: Known<u32>,
     /// Operational state, such as up or down.
     pub state: Known<String>,
     /// Speed in Mbit/s; `None` if the link is down.
     pub speed: Known<Option<i64>>,
-    /// Driver.
+    /// Driver and firmware.
     pub driver: Known<Driver>,
-    /// PCI function, if any.
+    /// PCI function; `None` for a virtual interface.
     pub pci: Known<Option<String>>,
     /// Bond or bridge that contains the interface.
     pub master: Known<Option<String>>,
@@ -31,30 +31,29 @@ pub struct Netdev {
     pub vlan: Known<Option<Vlan>>,
     /// Bonding configuration, if the interface is a bond.
     pub bond: Known<Option<Bond>>,
-    /// Driver setting for RoCE over a bond, if supported.
+    /// Setting of the driver that enables RoCE over a bond; `None` if the driver lacks it.
     pub roce_lag_enable: Known<Option<String>>,
-    /// Partner port that RoCE uses together with this one without a bond, if the driver supports it
-    /// (the vendor's ECMP mode of RoCE LAG).
+    /// Setting of the driver that names the partner port in the ECMP mode of RoCE LAG, which needs
+    /// no bond; `None` if the driver lacks it.
     pub roce_lag_ecmp_dev: Known<Option<String>>,
-    /// Addresses.
+    /// IP addresses.
     pub addresses: Vec<Address>,
-    /// Global pause.
+    /// Global pause settings.
     pub pause: Known<Pause>,
-    /// Priority flow control, and the trust mode of the adapter.
+    /// Priority flow control, and the map from DSCP to priority.
     pub dcb: Known<Dcb>,
     /// Ring sizes.
     pub rings: Known<Rings>,
-    /// Counters of ethtool by priority, such as rx_prio3_pause.
+    /// Counters of ethtool per priority, such as rx_prio3_pause.
     pub priority_counters: Known<Counters>,
-    /// ECN settings, if the driver shows them.
+    /// ECN settings; `None` if the driver shows none.
     pub ecn: Known<Option<CnpState>>,
 }
 
 impl Netdev {
-    /// Reads all netdevs except the loopback device.
     pub(super) fn read_all(source: &dyn Source) -> Known<Vec<Self>> {
         let names = source.list(NET).map(|mut names| {
-            // bonding_masters is a file.
+            // The entry bonding_masters is a file.
             names.retain(|name| name != "lo" && name != "bonding_masters");
             names
         });
@@ -66,7 +65,7 @@ impl Netdev {
 
     fn read(source: &dyn Source, name: String) -> Self {
         let path = |file: &str| format!("{NET}/{name}/{file}");
-        // The kernel refuses to report the speed of a link that is down.
+        // The kernel does not report the speed of a link that is down.
         let speed = source.number(&path("speed")).ok();
         let counters: Result<Counters, Unknown> =
             source.answer(&Question::Statistics(name.clone()));
@@ -91,7 +90,7 @@ impl Netdev {
         }
     }
 
-    /// Returns the PCI address without the function, shared by the ports of a card.
+    /// Returns the PCI address without the function number, which the ports of a card share.
     #[must_use]
     pub fn card(&self) -> Option<String> {
         let pci = self.pci.get()?.as_deref()?;
@@ -102,8 +101,7 @@ impl Netdev {
         )
     }
 
-    /// Returns the priority of packets with `tos` on this netdev or the adapter below it, and its
-    /// origin in words.
+    /// Returns the priority of packets with `tos`, and its origin in words.
     #[must_use]
     pub fn priority_of(&self, tos: Tos, vlan: Option<&Vlan>) -> (u8, String) {
         let map = self.dcb.get().map(|dcb| &dcb.dscp);
@@ -148,7 +146,7 @@ fn of_priorities(mut counters: Counters) -> Counters {
     counters
 }
 
-/// Reads /sys/class/net/NETDEV/ecn, provided by mlx5.
+/// Reads /sys/class/net/NETDEV/ecn, which mlx5 provides.
 fn ecn(source: &dyn Source, directory: &str) -> Result<Option<CnpState>, Unknown> {
     let enabled = |role: &str| -> Result<BTreeMap<u32, bool>, Unknown> {
         let directory = format!("{directory}/{role}/enable");

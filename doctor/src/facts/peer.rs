@@ -1,4 +1,4 @@
-//! Path to another machine, as observed from this one.
+//! Path to a peer, as observed from this machine.
 
 use std::net::IpAddr;
 
@@ -9,26 +9,26 @@ use super::Fabric;
 use crate::mtu::ROCE_MTUS;
 use crate::source::{Echo, Known, Neighbour, Question, Reached, Route, Source};
 
-/// Overhead of the largest RoCE packet besides its payload, plus a reserve, in bytes.
+/// Upper bound in bytes of the headers of a RoCE packet.
 const HEADER_BYTES: u32 = 96;
 
 /// Facts about a peer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Peer {
-    /// Address.
+    /// Address of the peer.
     pub address: IpAddr,
-    /// Route.
+    /// Route to the peer.
     pub route: Known<Route>,
-    /// Link address of the peer or of the router.
+    /// Neighbour entry of the peer or of the router.
     pub neighbour: Known<Neighbour>,
-    /// Results of test packets by size in bytes, the smallest first.
+    /// Results of test packets by size in bytes, in ascending order.
     pub echoes: Vec<(u32, Known<Echo>)>,
-    /// Result of a datagram to RoCE's port.
+    /// Result of a datagram to UDP port 4791.
     pub roce_port: Known<Reached>,
 }
 
 impl Peer {
-    /// Examines the path to a peer by sending packets to it.
+    /// Examines the path to a peer. Sends packets to it.
     #[must_use]
     pub fn read(source: &dyn Source, fabric: &Fabric, address: IpAddr) -> Self {
         let route = source.answer(&Question::Route(address));
@@ -37,7 +37,7 @@ impl Peer {
             let netdev = fabric.netdev(&route.netdev)?;
             netdev.mtu.get().copied()
         });
-        // Packets go first, because they make the kernel resolve the neighbour.
+        // The packets are sent first, because they make the kernel resolve the neighbour.
         let echoes: Vec<_> = sizes(mtu)
             .into_iter()
             .map(|bytes| (bytes, source.answer(&Question::Echo(address, bytes)).into()))
@@ -58,7 +58,7 @@ impl Peer {
         }
     }
 
-    /// Size of the largest answered packet.
+    /// Returns the size in bytes of the largest answered packet.
     #[must_use]
     pub fn largest_echo(&self) -> Option<u32> {
         let answered = |(_, echo): &&(u32, Known<Echo>)| echo.get() == Some(&Echo::Answered);
@@ -69,7 +69,7 @@ impl Peer {
             .map(|(bytes, _)| *bytes)
     }
 
-    /// Size of the largest packet with a known result.
+    /// Returns the size in bytes of the largest packet with a known result.
     #[must_use]
     pub fn largest_tried(&self) -> Option<u32> {
         let known = |(_, echo): &&(u32, Known<Echo>)| echo.get().is_some();
@@ -78,8 +78,8 @@ impl Peer {
     }
 }
 
-/// Replaces the loopback device in a route to an own address by the netdev of the address: RDMA
-/// uses the adapter, unlike the kernel.
+/// Returns the route with the netdev that has the peer's address, if the peer is this machine: the
+/// kernel uses the loopback device, RDMA the adapter.
 fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
     let own = fabric.addresses.each().find(|own| own.address == address);
     match own {
@@ -91,8 +91,8 @@ fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
     }
 }
 
-/// Returns the packet sizes to try: a small one, one for each RoCE MTU that fits the netdev, and
-/// the netdev's MTU.
+/// Returns the packet sizes to test in bytes: a small one, one per RoCE MTU that fits the netdev,
+/// and the MTU of the netdev.
 fn sizes(netdev_mtu: Option<u32>) -> Vec<u32> {
     let limit = netdev_mtu.unwrap_or(1500);
     let steps = ROCE_MTUS.into_iter().map(|mtu| mtu + HEADER_BYTES);

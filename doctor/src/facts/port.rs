@@ -21,9 +21,9 @@ pub struct Port {
     pub physical_state: Known<String>,
     /// Link layer: Ethernet or InfiniBand.
     pub link_layer: Known<String>,
-    /// Rate in the format of sysfs: "100 Gb/sec (4X EDR)".
+    /// Rate as in sysfs: "100 Gb/sec (4X EDR)".
     pub rate: Known<String>,
-    /// Local address in InfiniBand; 0 on Ethernet.
+    /// LID, the local address in InfiniBand; 0 on Ethernet.
     pub lid: Known<String>,
     /// Partition keys.
     pub pkeys: Known<Vec<String>>,
@@ -35,26 +35,24 @@ pub struct Port {
     pub gid_table_size: usize,
     /// Default RoCE mode and ToS of connections.
     pub defaults: Known<Defaults>,
-    /// Traffic classes that the driver forces on queue pairs.
-    ///
-    /// `None` if the driver does not support it.
+    /// Traffic classes that the driver forces on queue pairs; `None` if the driver cannot force
+    /// any.
     pub forced_class: Known<Option<ForcedClass>>,
-    /// Hop limit that the driver forces on queue pairs; -1 forces nothing.
-    ///
-    /// `None` if the driver does not support it.
+    /// Hop limit that the driver forces on queue pairs, or -1; `None` if the driver cannot force
+    /// one.
     pub forced_ttl: Known<Option<String>>,
     /// Counters of packets, bytes and errors.
     pub counters: Known<Counters>,
-    /// Counters of RoCE: retransmissions, congestion.
+    /// Counters of RoCE, such as retransmissions and congestion.
     pub hw_counters: Known<Counters>,
 }
 
-/// Congestion handling of a netdev's adapter, by priority.
+/// Reaction of an adapter to congestion, by priority.
 #[derive(Clone, Debug, Serialize)]
 pub struct CnpState {
-    /// True if marked packets are answered with CNPs.
+    /// True if marked packets cause CNPs.
     pub notifies: BTreeMap<u32, bool>,
-    /// True if received CNPs reduce the rate.
+    /// True if CNPs reduce the sending rate.
     pub reacts: BTreeMap<u32, bool>,
 }
 
@@ -72,7 +70,7 @@ impl Port {
         let path = format!("{device}/ports/{number}");
         let name = device.rsplit('/').next().unwrap_or_default();
         let text = |file: &str| source.text(&format!("{path}/{file}"));
-        // Format: "4: ACTIVE", number and name.
+        // The file contains number and name, such as "4: ACTIVE".
         let state = |file: &str| -> Known<String> {
             text(file)
                 .map(|text| match text.split_once(": ") {
@@ -110,7 +108,7 @@ impl Port {
         }
     }
 
-    /// True for RoCE as opposed to InfiniBand; also true if unknown.
+    /// True if the link layer is Ethernet or unknown.
     #[must_use]
     pub fn is_ethernet(&self) -> bool {
         self.link_layer
@@ -118,14 +116,14 @@ impl Port {
             .is_none_or(|layer| layer == "Ethernet")
     }
 
-    /// True if the port can carry traffic.
+    /// True if the port is in the state ACTIVE.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state.get().is_some_and(|state| state == "ACTIVE")
     }
 
-    /// Default RoCE version of connections: the setting in configfs, or else the kernel's choice,
-    /// which is v2 if the port supports it.
+    /// Returns the default RoCE version of connections. Without a setting in configfs, the kernel
+    /// chooses v2 if the port supports it.
     #[must_use]
     pub fn default_version(&self) -> Option<RoceVersion> {
         let said = self.defaults.get();
@@ -133,7 +131,7 @@ impl Port {
             .or_else(|| self.versions().into_iter().max())
     }
 
-    /// RoCE versions of the port's GIDs.
+    /// Returns the RoCE versions of the port's GIDs.
     #[must_use]
     pub fn versions(&self) -> Vec<RoceVersion> {
         let mut versions: Vec<RoceVersion> = self
@@ -146,7 +144,8 @@ impl Port {
         versions
     }
 
-    /// Netdevs of the port's GIDs; without GIDs those of the device, if it has no other port.
+    /// Returns the netdevs of the port's GIDs. Without GIDs, returns those of the device if it has
+    /// a single port.
     pub fn netdevs<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = &'a String> {
         let own = self.gids.each().filter_map(|gid| gid.netdev.get());
         let is_alone = device.ports.get().is_some_and(|ports| ports.len() == 1);
@@ -158,7 +157,7 @@ impl Port {
         all.into_iter()
     }
 
-    /// Counters of both directories, each with its path.
+    /// Returns both kinds of counters, with their paths.
     pub fn all_counters(&self) -> impl Iterator<Item = (String, u64)> {
         let of = |directory: &'static str, counters: &Known<Counters>| {
             let path = &self.path;
@@ -181,8 +180,7 @@ fn pkeys(source: &dyn Source, port: &str) -> Result<Vec<String>, Unknown> {
     Ok(keys.filter(|key| key != "0x0000").collect())
 }
 
-/// Reads the defaults from the directory in configfs, if an administrator created it; otherwise
-/// from the kernel.
+/// Reads the defaults in configfs, or asks the kernel if their directory does not exist.
 fn defaults(source: &dyn Source, device: &str, port: u32) -> Result<Defaults, Unknown> {
     let directory = format!("{RDMA_CM}/{device}/ports/{port}");
     let Some(mode) = unless_absent(source.text(&format!("{directory}/default_roce_mode")))? else {

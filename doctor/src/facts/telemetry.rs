@@ -1,4 +1,4 @@
-//! State and counters of a device that change over time, for cheap periodic reading.
+//! State and counters of a device that change over time, cheap enough for periodic reading.
 
 use super::counters;
 use super::{Counters, Device, INFINIBAND, numbers};
@@ -26,16 +26,16 @@ pub struct PortTelemetry {
     pub physical_state: Known<String>,
     /// Link layer: Ethernet or InfiniBand.
     pub link_layer: Known<String>,
-    /// Rate in the format of sysfs: "100 Gb/sec (4X EDR)".
+    /// Rate as in sysfs: "100 Gb/sec (4X EDR)".
     pub rate: Known<String>,
     /// Counters of packets, bytes and errors.
     pub counters: Known<Counters>,
-    /// Counters of RoCE: retransmissions, congestion.
+    /// Counters of RoCE, such as retransmissions and congestion.
     pub hw_counters: Known<Counters>,
 }
 
 impl Telemetry {
-    /// Reads a device; `None` if there is no device of that name.
+    /// Reads a device. Returns `None` if it does not exist.
     #[must_use]
     pub fn read(source: &dyn Source, device: &str) -> Option<Self> {
         let path = format!("{INFINIBAND}/{device}");
@@ -56,7 +56,7 @@ impl PortTelemetry {
     fn read(source: &dyn Source, device: &str, number: u32) -> Self {
         let path = format!("{device}/ports/{number}");
         let text = |file: &str| source.text(&format!("{path}/{file}"));
-        // Format: "4: ACTIVE", number and name.
+        // The file contains number and name, such as "4: ACTIVE".
         let state = |file: &str| {
             text(file).map(|text| match text.split_once(": ") {
                 Some((_, name)) => name.to_owned(),

@@ -1,4 +1,4 @@
-//! Traffic classes that a driver forces on queue pairs, overriding their own.
+//! Traffic classes that a driver forces on queue pairs.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,28 +8,28 @@ use serde::Serialize;
 
 use crate::tos::Tos;
 
-/// Content of `/sys/class/infiniband/DEV/tc/PORT/traffic_class`.
+/// Forced classes, as in `/sys/class/infiniband/DEV/tc/PORT/traffic_class`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ForcedClass {
-    /// Class of every queue pair; overrides the rules.
+    /// Class of all queue pairs, which overrides the rules.
     pub global: Option<Tos>,
-    /// Classes of selected queue pairs.
+    /// Classes by address.
     pub rules: Vec<ForcedRule>,
 }
 
 /// Rule such as "tclass=16,src_ip=1.1.1.2,dst_ip=1.1.1.0/24".
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ForcedRule {
-    /// Class set by the rule.
+    /// Class of the queue pairs.
     pub class: Tos,
-    /// Source address of the queue pairs; `None` means any.
+    /// Source address of the queue pairs; `None` for any.
     pub source: Option<IpAddr>,
-    /// Prefix of the destination address, as an address and a length in bits.
+    /// Prefix of the destination address and its length in bits; `None` for any.
     pub destination: Option<(IpAddr, u8)>,
 }
 
 impl ForcedClass {
-    /// Parses the driver's file. Skips lines that cannot be parsed.
+    /// Parses the driver's file. Invalid lines are skipped.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut class = Self::default();
@@ -43,7 +43,7 @@ impl ForcedClass {
         class
     }
 
-    /// True if nothing is forced.
+    /// True if no class is forced.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.global.is_none() && self.rules.is_empty()
@@ -63,7 +63,7 @@ impl fmt::Display for ForcedRule {
     }
 }
 
-/// Parses a rule in the subset of our syntax supported by drivers.
+/// Parses a rule. Drivers know no host NQN and no hop limit.
 fn rule(line: &str) -> Option<ForcedRule> {
     let rule = Rule::parse(line).ok()?;
     let Scope {

@@ -1,25 +1,25 @@
-//! Sockets on UDP port 4791.
+//! Sockets on UDP port 4791, the port of RoCE v2.
 
 use cairn_rdma::address::ROCE_PORT;
 use serde::Serialize;
 
 use crate::source::{Question, Source, Unknown, unless_absent};
 
-/// Socket on RoCE's port.
+/// Socket on UDP port 4791.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UdpHolder {
-    /// Path of the table that lists the socket.
+    /// File that lists the socket.
     pub path: String,
-    /// Line of the table.
+    /// Line of the file.
     pub line: String,
-    /// User; 0 for the kernel's sockets.
+    /// User ID of the owner; 0 for a socket of the kernel.
     pub uid: u32,
-    /// Process, if found.
+    /// Process, if it is known.
     pub process: Option<String>,
 }
 
 impl UdpHolder {
-    /// Reads the sockets on the port from /proc/net/udp and udp6, one for each owner.
+    /// Reads the sockets from /proc/net/udp and udp6, one per owner.
     pub(super) fn read_all(source: &dyn Source) -> Result<Vec<Self>, Unknown> {
         let mut holders = Vec::new();
         for path in ["/proc/net/udp", "/proc/net/udp6"] {
@@ -28,7 +28,7 @@ impl UdpHolder {
             };
             for line in table.lines() {
                 let holder = Self::parse(source, path, line);
-                // rdma_rxe has one socket for each version of IP.
+                // rdma_rxe has one socket for IPv4 and one for IPv6.
                 let is_known = |holder: &Self| {
                     let mut known = holders.iter();
                     known.any(|other: &Self| {
@@ -44,7 +44,7 @@ impl UdpHolder {
     }
 
     fn parse(source: &dyn Source, path: &str, line: &str) -> Option<Self> {
-        // sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode ...
+        // Columns: sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode ...
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (_, port) = fields.get(1)?.split_once(':')?;
         if u16::from_str_radix(port, 16) != Ok(ROCE_PORT) {

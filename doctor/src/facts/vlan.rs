@@ -1,4 +1,4 @@
-//! VLAN netdevs, whose GIDs produce tagged frames.
+//! VLAN netdevs. Packets of their GIDs have a VLAN tag.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use crate::source::{Address, Question, Source, Unknown, unless_absent};
 /// VLAN configuration of a netdev.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Vlan {
-    /// Netdev below, which carries the frames.
+    /// Name of the netdev below, which carries the frames.
     pub parent: String,
     /// VLAN ID.
     pub id: u16,
@@ -19,7 +19,7 @@ pub struct Vlan {
 }
 
 impl Vlan {
-    /// Reads /proc/net/vlan of a netdev. `None` if it is not a VLAN.
+    /// Reads /proc/net/vlan/NETDEV. Returns `None` if the netdev is no VLAN.
     pub(crate) fn read(source: &dyn Source, netdev: &str) -> Result<Option<Self>, Unknown> {
         let path = format!("/proc/net/vlan/{netdev}");
         let Some(text) = unless_absent(source.text(&path))? else {
@@ -30,12 +30,10 @@ impl Vlan {
         Ok(Some(parsed))
     }
 
-    /// Returns the VLAN whose netdev has an address.
-    ///
-    /// `None` if there is no such VLAN, or if it is unknown.
+    /// Returns the VLAN whose netdev has an address, or `None` if there is no such VLAN.
     #[must_use]
     pub fn of_address(source: &dyn Source, address: IpAddr) -> Option<Self> {
-        // Absent if the module is not loaded.
+        // The directory exists only if the module 8021q is loaded.
         if !source.has_directory("/proc/net/vlan") {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Traffic classes of outgoing packets, and the origin of each.
+//! Traffic classes of sent packets, with their origin.
 
 use cairn_rdma::marking::Prefix;
 
@@ -6,14 +6,14 @@ use super::{Examination, Finding};
 use crate::facts::{Device, Port};
 use crate::tos::Tos;
 
-/// ToS set by the program.
+/// ToS that the program sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Value.
+    /// Type of service.
     pub tos: Tos,
-    /// Origin: "the rule tclass=16", "the listener 192.0.2.1:4420".
+    /// Origin in words: "the rule tclass=16", "the listener 192.0.2.1:4420".
     pub by: String,
-    /// Source addresses of the packets; `None` means all.
+    /// Source addresses of the packets; `None` for all.
     pub source: Option<Prefix>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Class {
 }
 
 impl Examination {
-    /// Returns the classes of a port's outgoing packets; several if rules differ by host.
+    /// Returns the classes of packets sent by a port. Rules by host lead to several.
     pub(super) fn classes_of(&self, device: &Device, port: &Port) -> Vec<Class> {
         let forced = port.forced_class.get().and_then(Option::as_ref);
         if let Some(global) = forced.and_then(|forced| forced.global) {
@@ -72,7 +72,7 @@ impl Examination {
         self.intent.tos.iter().filter(concerns).collect()
     }
 
-    /// Adds a fix that changes the class to another ToS, at its origin.
+    /// Adds a fix that changes the class to `tos`, at its origin.
     pub(super) fn fixed_by_tos(
         &self,
         finding: Finding,

@@ -1,20 +1,19 @@
-//! Rule: counters that should not grow.
+//! Rule: counters that should not increase.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::{Device, Port};
 
 pub(super) const NAME: &str = "counters";
 
-/// Counter with the meaning of its growth and a remedy.
+/// Counter, the meaning of its increase, and a remedy.
 struct Symptom {
-    /// Name, in either directory of counters.
     counter: &'static str,
     what: &'static str,
     why: &'static str,
     fix: &'static str,
 }
 
-/// Known counters. Drivers name the same event differently; each name has a row.
+/// Known counters. Drivers use different names for the same event; each name has its row.
 const SYMPTOMS: [Symptom; 22] = [
     symptom("port_rcv_errors", "packets arrive damaged", WIRE, CABLE),
     symptom(

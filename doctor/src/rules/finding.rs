@@ -12,12 +12,12 @@ pub enum Severity {
     Note,
     /// RoCE works, but slower or less reliably than it could.
     Warning,
-    /// RoCE does not work for some use.
+    /// RoCE does not work for some purpose.
     Error,
 }
 
 impl Severity {
-    /// Exit code of a program whose worst finding has this severity.
+    /// Returns the exit code of a program whose worst finding has this severity.
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
@@ -41,19 +41,19 @@ impl fmt::Display for Severity {
 /// Evidence of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Evidence {
-    /// File that was read, or query that was made.
+    /// File that was read, or question to the kernel.
     pub path: String,
-    /// Content or answer.
+    /// Content of the file, or the answer.
     pub value: String,
 }
 
 /// Remedy of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fix {
-    /// Command to type, or text to put where the command says.
+    /// Command, or text for the place that the command names.
     pub command: String,
-    /// Words of the command, if it is safe to run: traffic continues, and the old value is printed,
-    /// so that it can be restored.
+    /// Words of the command, if it is safe: traffic continues, and the command prints the old
+    /// value.
     pub safe: Option<Vec<String>>,
 }
 
@@ -62,13 +62,13 @@ pub struct Fix {
 pub struct Finding {
     /// Name of the rule.
     pub rule: &'static str,
-    /// Severity.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// Device, netdev, address or limit concerned.
+    /// Device, netdev, address or limit.
     pub subject: String,
-    /// Observed condition.
+    /// Condition that was found.
     pub what: String,
-    /// Consequence.
+    /// Consequence of the condition.
     pub why: String,
     /// Evidence.
     pub evidence: Vec<Evidence>,
@@ -77,7 +77,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Creates a finding without consequence, evidence and remedies.
     pub(super) fn new(
         rule: &'static str,
         severity: Severity,
@@ -108,7 +107,7 @@ impl Finding {
         self
     }
 
-    /// Adds a command that must not run without a decision by the administrator.
+    /// Adds a command that only the administrator may run.
     pub(super) fn fixed_by(mut self, command: impl Into<String>) -> Self {
         self.fix.push(Fix {
             command: command.into(),
@@ -117,7 +116,7 @@ impl Finding {
         self
     }
 
-    /// Adds a command that is safe to run.
+    /// Adds a command that `doctor --fix` may run.
     pub(super) fn safely_fixed_by(mut self, words: &[&str]) -> Self {
         self.fix.push(Fix {
             command: words.join(" "),
@@ -127,7 +126,7 @@ impl Finding {
     }
 }
 
-/// Formats a size in the largest binary unit not larger than it; rounded up.
+/// Formats bytes in the largest binary unit that is not larger, rounded up.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(unit, _)| bytes >= *unit) {

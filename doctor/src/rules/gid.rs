@@ -1,4 +1,4 @@
-//! Rule: each address has a GID of the RoCE version used by connections.
+//! Rule: each address needs a GID of the RoCE version that connections use.
 
 use std::net::IpAddr;
 
@@ -58,7 +58,7 @@ fn address_without_gid(examination: &Examination, address: IpAddr) -> Option<Fin
         return None;
     }
     let (device, port) = ports[0];
-    // An unreadable table says nothing about its entries.
+    // An unreadable table yields no finding.
     let gids = port.gids.get()?;
     match gids.iter().find(|gid| gid.address == Some(address)) {
         Some(other) => gid_of_other_version(examination, own, device, port, other),
@@ -66,7 +66,7 @@ fn address_without_gid(examination: &Examination, address: IpAddr) -> Option<Fin
     }
 }
 
-/// Reports that the GID is of a version not used by connections of this port.
+/// Reports that the address has only a GID of another RoCE version.
 fn gid_of_other_version(
     examination: &Examination,
     own: &Address,
@@ -134,7 +134,7 @@ fn netdev_without_address(
 ) -> Option<Finding> {
     let fabric = &examination.fabric;
     fabric.addresses.get()?;
-    // A netdev below a bond or a VLAN needs no address.
+    // A netdev below a bond or VLAN needs no address.
     let above = fabric.netdevs.each();
     let has_above = above
         .filter(|other| other.name != netdev.name)
@@ -146,7 +146,7 @@ fn netdev_without_address(
     if has_address || has_above || !port.is_active() {
         return None;
     }
-    // If another port is set up, an unused port is not a fault.
+    // If another port has addresses, an unused port is normal.
     let severity = if examination.addresses().is_empty() {
         Severity::Warning
     } else {

@@ -1,7 +1,8 @@
-//! Rule: state of the connection manager's queue pair (GSI); in the state ERR, no host can connect.
+//! Rule: the connection manager's queue pair (GSI) must not be in the state ERR, in which no host
+//! can connect.
 //!
-//! rdma_rxe treats a packet refused by the kernel as an error of its queue pair. The kernel's GSI
-//! code recovers a send queue (SQE), but not a queue pair (ERR).
+//! rdma_rxe breaks the queue pair when the kernel refuses a packet. The kernel recovers the state
+//! SQE, but not ERR.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::Device;

@@ -73,7 +73,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reports two ports used as one without a bond, by equal-cost routes.
+/// Reports ports that RoCE uses together in ECMP mode, without a bond.
 fn ecmp(examination: &Examination, findings: &mut Vec<Finding>) {
     for netdev in examination.fabric.netdevs.each() {
         let Some(partner) = examination.fabric.ecmp_partner(netdev) else {

@@ -1,4 +1,4 @@
-//! Rule: limit of locked memory.
+//! Rule: limit on locked memory.
 
 use super::finding::size;
 use super::{Examination, Finding, Severity};
@@ -16,7 +16,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     if memlock.has_cap_ipc_lock || limit >= needed {
         return;
     }
-    // Without a device no memory is registered, but disks still lock memory.
+    // Without an RDMA device, only disks need locked memory.
     let severity = if examination.is_soft() {
         Severity::Warning
     } else {

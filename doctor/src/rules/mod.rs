@@ -1,7 +1,7 @@
-//! Checks of the RoCE set-up: problems, their consequences, evidence and fixes.
+//! Rules for the RoCE set-up, which find problems and their consequences, evidence and fixes.
 //!
-//! A rule is a module with a `check` function. It examines an [`Examination`] and adds findings; it
-//! never reads the machine. `docs/roce/rules.md` lists the rule and test for each part of RoCE.
+//! A rule is a module with a `check` function, which adds findings about an [`Examination`]. It
+//! never reads the machine. `docs/roce/rules.md` lists rules and tests.
 
 mod classes;
 mod counters;
@@ -44,20 +44,20 @@ use crate::tos::Tos;
 pub struct Intent {
     /// Calling program.
     pub caller: Caller,
-    /// Addresses used; empty means every address of an RDMA netdev.
+    /// Local addresses that the program uses; empty for each address of an RDMA netdev.
     pub addresses: Vec<IpAddr>,
-    /// ToS values set by the program; empty means the connection manager's default.
+    /// ToS values that the program sets; empty for the connection manager's default.
     pub tos: Vec<Choice>,
     /// Partitions of the program's listeners.
     pub partitions: Vec<Membership>,
-    /// Memory locked by the program: purpose and bytes.
+    /// Locked memory of the program: purposes and bytes.
     pub memory: Vec<(String, u64)>,
-    /// True if user-space RoCE is used even if there are RDMA devices.
+    /// True if RoCE in user space is used even if there are RDMA devices.
     pub is_soft: bool,
 }
 
 impl Intent {
-    /// Creates the intent of a program without special requirements.
+    /// Creates an intent without special requirements.
     #[must_use]
     pub fn of(caller: Caller) -> Self {
         Self {
@@ -70,38 +70,38 @@ impl Intent {
         }
     }
 
-    /// Total locked memory, in bytes.
+    /// Returns the locked memory in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory.iter().map(|(_, bytes)| bytes).sum()
     }
 }
 
-/// Input of the rules.
+/// Facts that the rules examine.
 #[derive(Clone, Debug)]
 pub struct Examination {
     /// State of the machine.
     pub fabric: Fabric,
-    /// State of the machine after `interval`, for counters that grow.
+    /// State of the machine after `interval`, which shows counters that increase.
     pub later: Option<Fabric>,
     /// Time between the two readings.
     pub interval: Duration,
-    /// Peer machine, if given.
+    /// Path to a peer, if an address was given.
     pub peer: Option<Peer>,
     /// Planned use.
     pub intent: Intent,
 }
 
-/// Named rule with its check function.
+/// Rule: a name and a check function.
 pub struct Rule {
-    /// Name, as in findings.
+    /// Name, as findings show it.
     pub name: &'static str,
-    /// Subject, in words.
+    /// Subject of the rule in words.
     pub about: &'static str,
     check: fn(&Examination, &mut Vec<Finding>),
 }
 
-/// All rules; those that detect total failure come first.
+/// All rules. Rules about total failure come first.
 pub const RULES: [Rule; 20] = [
     Rule::new(
         modules::NAME,
@@ -188,7 +188,7 @@ impl Rule {
 }
 
 impl Examination {
-    /// Reads the machine, twice if counters are to be compared, and the route to a peer.
+    /// Reads the machine, twice if counters are to be compared, and the path to the peer.
     #[must_use]
     pub fn of(
         source: &dyn Source,
@@ -211,7 +211,7 @@ impl Examination {
         }
     }
 
-    /// Applies every rule; the worst findings come first.
+    /// Applies all rules and returns the findings, the most severe first.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -226,7 +226,6 @@ impl Examination {
         self.intent.is_soft || !self.fabric.has_devices()
     }
 
-    /// Returns the addresses of the intent, or all on RDMA netdevs.
     fn addresses(&self) -> Vec<IpAddr> {
         if !self.intent.addresses.is_empty() {
             return self.intent.addresses.clone();
@@ -253,9 +252,9 @@ impl Examination {
     }
 }
 
-/// Returns the priority of packets with a ToS on an adapter, and its origin in words.
+/// Returns the priority of packets with a ToS, and its origin in words.
 fn priority(examination: &Examination, netdev: &Netdev, tos: Tos) -> (u8, String) {
-    // The tag counts if a VLAN on the netdev carries the traffic.
+    // The tag counts if a VLAN above the netdev has addresses.
     let mut above = examination.fabric.netdevs.each();
     let vlan = above.find_map(|other| {
         let vlan = other.vlan.get()?.as_ref()?;

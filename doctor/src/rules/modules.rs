@@ -1,4 +1,4 @@
-//! Rule: devices, drivers, and the kernel modules that programs need.
+//! Rule: devices, drivers and kernel modules.
 
 use cairn_trouble::End;
 
@@ -84,7 +84,7 @@ fn adapters_without_rdma(examination: &Examination) -> Vec<Finding> {
         {
             continue;
         }
-        // With the other drivers, only some models support RDMA.
+        // Only some models of the other drivers support RDMA.
         let is_sure = core.starts_with("mlx") && !examination.intent.is_soft;
         let severity = if is_sure {
             Severity::Error
@@ -110,7 +110,7 @@ fn adapters_without_rdma(examination: &Examination) -> Vec<Finding> {
     found
 }
 
-/// Reports missing device nodes: programs use a device through uverbsN and connect through rdma_cm.
+/// Reports missing device nodes. Programs need uverbsN to use a device, and rdma_cm to connect.
 fn missing_nodes(examination: &Examination) -> Vec<Finding> {
     let fabric = &examination.fabric;
     let mut missing = Vec::new();

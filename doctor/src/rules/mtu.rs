@@ -1,4 +1,4 @@
-//! Rule: packets are as large as possible.
+//! Rule: packets should be as large as possible.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::{Device, NET, Netdev, Port};
@@ -6,7 +6,6 @@ use crate::mtu::{ADVISED_NETDEV_MTU, efficiency_percent, fitting};
 
 pub(super) const NAME: &str = "mtu";
 
-/// Largest RoCE MTU, in bytes.
 const LARGEST: u32 = 4096;
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
@@ -59,12 +58,12 @@ fn small(netdev: &Netdev, port: &Port, mtu: u32) -> Option<Finding> {
     )
 }
 
-/// Reports a port MTU that lags: a device adopts a new MTU at the next event of its netdev; some
-/// require a restart.
+/// Reports a port whose MTU is smaller than its netdev permits. A device adopts a new MTU at the
+/// next event of the netdev, or after a restart.
 fn lagging_port(netdev: &Netdev, device: &Device, port: &Port, mtu: u32) -> Option<Finding> {
     let active = port.mtu.get()?.active;
     let fits = fitting(mtu)?;
-    // A VLAN or a bond may have a smaller MTU than the port below.
+    // A VLAN or bond may have a smaller MTU than its port.
     let is_own = port.netdevs(device).any(|own| *own == netdev.name);
     (is_own && active < fits.min(port.mtu.get()?.max)).then(|| {
         Finding::new(

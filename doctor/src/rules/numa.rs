@@ -1,4 +1,4 @@
-//! Rule: adapter, interrupts and threads share a NUMA node.
+//! Rule: adapter, interrupts and threads should share a NUMA node.
 
 use super::counters::growth;
 use super::{Examination, Finding, Severity};

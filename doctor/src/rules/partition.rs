@@ -1,4 +1,4 @@
-//! Rule: ports are members of the listeners' partitions.
+//! Rule: ports must be members of the listeners' partitions.
 
 use std::net::IpAddr;
 
@@ -9,16 +9,16 @@ use crate::facts::{Device, Port};
 
 pub(super) const NAME: &str = "partition";
 
-/// Partition membership required by a program.
+/// Partition membership that a program needs.
 #[derive(Clone, Debug)]
 pub struct Membership {
-    /// P_Key.
+    /// P_Key that the table of the port must contain.
     pub pkey: PKey,
-    /// Listening address; the unspecified address means all of its family.
+    /// Listening address; an unspecified one means all addresses of its family.
     pub address: IpAddr,
-    /// True if user-space RoCE is used even if there are RDMA devices.
+    /// True if RoCE in user space is used even if there are RDMA devices.
     pub is_soft: bool,
-    /// Origin: "the listener 192.0.2.1:4420".
+    /// Origin in words: "the listener 192.0.2.1:4420".
     pub by: String,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns the ports whose P_Key tables apply; none for user-space RoCE.
+/// Returns the ports at the address. User-space RoCE uses no port.
 fn ports_behind<'a>(
     examination: &'a Examination,
     wanted: &Membership,

@@ -1,4 +1,4 @@
-//! Rule: path to the peer, as observed from this end.
+//! Rule: path to the peer, as observed from this machine.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::{Peer, RoceVersion};
@@ -48,7 +48,7 @@ fn text(route: &Route) -> String {
     format!("dev {}{via}{source}", route.netdev)
 }
 
-/// Reports the route, whether or not there is a problem.
+/// Reports the route, also if it has no problem.
 fn route_finding(examination: &Examination, peer: &Peer, route: &Route) -> Finding {
     let mut ports = examination.fabric.ports_of(&route.netdev);
     let by = ports.next().map_or_else(
@@ -151,7 +151,8 @@ fn routed_v1(examination: &Examination, peer: &Peer, route: &Route) -> Option<Fi
     )
 }
 
-/// Reports a peer on the same link in another network: one of the two has a wrong prefix or VLAN.
+/// Reports a peer on the same link in another IP network: the prefix or VLAN of one machine is
+/// wrong.
 fn other_subnet(examination: &Examination, peer: &Peer, route: &Route) -> Option<Finding> {
     let gateway = route.gateway?;
     let netdev = examination.fabric.netdev(&route.netdev)?;
@@ -204,7 +205,7 @@ fn neighbour(peer: &Peer, route: &Route) -> Option<Finding> {
     })
 }
 
-/// Reports large packets that are lost while small ones pass: the MTU differs along the path.
+/// Reports that large packets are lost and small ones are not: the MTU differs along the path.
 fn path_mtu(peer: &Peer, route: &Route) -> Option<Finding> {
     let subject = peer.address.to_string();
     let tried = peer.largest_tried()?;
@@ -263,7 +264,7 @@ fn roce_port(peer: &Peer) -> Option<Finding> {
     let question = format!("udp {address} 4791");
     let finding = |severity, what: &str| Finding::new(NAME, severity, address.to_string(), what);
     match peer.roce_port.get()? {
-        // An adapter accepts the packet without an answer.
+        // An adapter drops the datagram without an answer.
         Reached::Silent => None,
         Reached::Refused => Some(
             finding(

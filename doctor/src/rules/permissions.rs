@@ -1,4 +1,4 @@
-//! Rule: access to the device nodes.
+//! Rule: access of the user to the device nodes.
 
 use super::{Examination, Finding, Severity};
 

@@ -1,4 +1,4 @@
-//! Rule: lossless Ethernet, that is, priority flow control (PFC).
+//! Rule: priority flow control (PFC), which makes Ethernet lossless.
 
 use super::classes::Class;
 use super::{Examination, Finding, Severity, priority};
@@ -10,7 +10,7 @@ pub(super) const NAME: &str = "pfc";
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     for (netdev, device, port) in examination.roce_netdevs() {
-        // A VLAN or bond has the flow control of its adapter.
+        // A VLAN or bond uses the flow control of its adapter.
         let is_adapter = netdev.pci.get().is_some_and(Option::is_some);
         if !is_adapter || device.is_soft_roce() {
             continue;
@@ -86,7 +86,7 @@ fn wrong_priority(
     }
     let lossless: Vec<String> = dcb.pfc.iter().map(ToString::to_string).collect();
     let wanted = dcb.pfc[0];
-    // DSCP mapped to the lossless priority.
+    // A DSCP that has the lossless priority.
     let mapped = dcb.dscp.iter().find(|(_, to)| **to == wanted);
     let dscp = mapped.map_or(wanted << 3, |(dscp, _)| *dscp);
     let finding = Finding::new(
@@ -129,7 +129,7 @@ fn both(netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {
     })
 }
 
-/// Reports a priority paused by the switch and without flow control here.
+/// Reports a priority that the switch pauses, and that has no flow control on this machine.
 fn paused_priority(examination: &Examination, netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {
     let later = examination.later.as_ref()?.netdev(&netdev.name)?;
     let before = netdev.priority_counters.get()?;

@@ -1,4 +1,4 @@
-//! Rule: state and link layer of the ports.
+//! Rule: state and link layer of ports.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::{Device, Port};

@@ -1,4 +1,4 @@
-//! Rule: UDP port 4791, used by RoCE v2.
+//! Rule: UDP port 4791, the port of RoCE v2.
 
 use super::{Examination, Finding, Severity};
 
@@ -8,7 +8,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     let fabric = &examination.fabric;
     let is_soft = examination.is_soft();
     for holder in fabric.udp_port.each() {
-        // The socket belongs to another instance of Cairn, so the port is in use as intended.
+        // Another Cairn program uses the port as intended.
         if holder
             .process
             .as_ref()
@@ -17,7 +17,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
             continue;
         }
         let is_rxe = holder.process.is_none() && fabric.host.has_module("rdma_rxe") == Some(true);
-        // rdma_rxe may own the port if its device is in use.
+        // rdma_rxe has the port as intended, unless user-space RoCE needs it.
         if is_rxe && !is_soft {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Rule: type of service: its origin and its effect.
+//! Rule: type of service of sent packets.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reports a traffic class forced by the driver, which overrides all others.
+/// Reports a traffic class that the driver forces on all queue pairs.
 fn forced_class(examination: &Examination, device: &Device, port: &Port) -> Option<Finding> {
     let forced = port.forced_class.get()?.as_ref()?;
     if forced.is_empty() {
@@ -107,7 +107,7 @@ fn forced_ttl(device: &Device, port: &Port) -> Option<Finding> {
     )
 }
 
-/// Reports a ToS with ECN bits; adapters overwrite the two low bits.
+/// Reports a ToS with ECN bits, which adapters overwrite.
 fn ecn_bits(examination: &Examination, device: &Device, port: &Port) -> Option<Finding> {
     let mut classes = examination.classes_of(device, port).into_iter();
     let class = classes.find(|class| class.tos.ecn() == 3)?;
@@ -127,7 +127,7 @@ fn ecn_bits(examination: &Examination, device: &Device, port: &Port) -> Option<F
     Some(examination.fixed_by_tos(finding, &class, (device, port), without))
 }
 
-/// Reports the VLAN priority of a ToS; the VLAN's egress map may change it.
+/// Reports the priority that a ToS has in the VLAN tag.
 fn vlan_priority(
     examination: &Examination,
     netdev: &Netdev,
@@ -178,8 +178,8 @@ fn vlan_priority(
     })
 }
 
-/// Reports a lost VLAN priority for user-space RoCE: the kernel's tag uses the VLAN's map of the
-/// service level, and 0 for levels without an entry.
+/// Reports that user-space RoCE loses its priority: the kernel writes the tag by the VLAN's egress
+/// map, and PCP 0 for levels without an entry.
 fn kernels_tag(examination: &Examination, netdev: &Netdev) -> Option<Finding> {
     let vlan = netdev.vlan.get()?.as_ref()?;
     let asked = &examination.intent.addresses;

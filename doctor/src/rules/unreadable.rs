@@ -1,4 +1,4 @@
-//! Rule: unreadable sources, so that a lack of findings is not mistaken for health.
+//! Rule: unreadable facts are reported, so that missing findings are not mistaken for health.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ const EXAMPLES: usize = 4;
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     let mut denied = Vec::new();
-    // Unknown values are marked in the JSON form, at any depth.
+    // The JSON form marks unknown values at any depth.
     let read = (&examination.fabric, &examination.peer);
     if let Ok(value) = serde_json::to_value(read) {
         collect(&value, &mut denied);

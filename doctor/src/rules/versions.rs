@@ -1,14 +1,14 @@
-//! Rule: RoCE v1 and v2, and compatibility between them.
+//! Rule: compatibility of RoCE v1 and v2.
 //!
 //! The connecting side chooses the version. With v1 it reaches servers of both versions, with v2
-//! only servers of v2.
+//! only servers with v2.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::{Device, Port, RoceVersion};
 
 pub(super) const NAME: &str = "versions";
 
-/// True if a client of one version can connect to a server of another.
+/// True if a client with one version can connect to a server with another.
 #[must_use]
 pub(super) fn can_connect(client: RoceVersion, server: RoceVersion) -> bool {
     client == RoceVersion::V1 || server == RoceVersion::V2
@@ -16,7 +16,7 @@ pub(super) fn can_connect(client: RoceVersion, server: RoceVersion) -> bool {
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     for (device, port) in examination.fabric.ports() {
-        // Another rule reports ports without GIDs.
+        // The rule `gid` reports ports without GIDs.
         let versions = port.versions();
         if !port.is_ethernet() || versions.is_empty() || !Examination::is_v1(port) {
             continue;

@@ -1,4 +1,4 @@
-//! Rule: virtual functions, for which RoCE may be disabled.
+//! Rule: virtual functions, which may have RoCE disabled.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::Function;

@@ -1,55 +1,53 @@
-//! Answers to questions, in their recorded form.
+//! Answers of the kernel, in the form that recordings contain.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// IEEE 802.3x pause: stops all traffic of the link, whatever its priority.
+/// Global pause (IEEE 802.3x), which stops all traffic of the link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
-    /// True if pause frames are obeyed.
+    /// True if the netdev obeys received pause frames.
     pub rx: bool,
-    /// True if pause frames are sent.
+    /// True if the netdev sends pause frames.
     pub tx: bool,
-    /// True if negotiated with the link partner.
+    /// True if the settings were negotiated with the link partner.
     pub autonegotiated: bool,
 }
 
-/// IEEE 802.1Qaz settings relevant to RoCE.
+/// Settings of IEEE 802.1Qaz that concern RoCE.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dcb {
-    /// Priorities with priority flow control (IEEE 802.1Qbb).
+    /// Priorities with flow control (PFC, IEEE 802.1Qbb).
     pub pfc: Vec<u8>,
-    /// Map from DSCP to priority.
-    ///
-    /// The NIC trusts the DSCP if the map has entries, and otherwise the PCP.
+    /// Map from DSCP to priority. If the map is empty, the adapter uses the PCP.
     pub dscp: BTreeMap<u8, u8>,
 }
 
 /// Ring sizes of a netdev.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rings {
-    /// Receive entries.
+    /// Entries of the receive ring.
     pub rx: u32,
-    /// Maximum receive entries of the device.
+    /// Maximum entries of the receive ring.
     pub rx_max: u32,
-    /// Send entries.
+    /// Entries of the send ring.
     pub tx: u32,
-    /// Maximum send entries of the device.
+    /// Maximum entries of the send ring.
     pub tx_max: u32,
 }
 
 /// Driver of a netdev.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Driver {
-    /// Name of the driver.
+    /// Driver name.
     pub driver: String,
     /// Firmware version; empty for a device without firmware.
     pub firmware: String,
 }
 
-/// Local IP address of the machine.
+/// IP address of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
     /// Netdev with the address.
@@ -63,38 +61,36 @@ pub struct Address {
 /// MTU of an RDMA port, in bytes of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortMtu {
-    /// MTU in use.
+    /// MTU in use, in bytes.
     pub active: u32,
-    /// Largest supported MTU.
+    /// Maximum supported MTU, in bytes.
     pub max: u32,
 }
 
-/// Number of queue pairs of an RDMA device with the same port, type and state.
+/// Number of queue pairs with the same port, type and state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePairs {
-    /// Port, from 1; `None` if not assigned yet.
+    /// Port number from 1; `None` if no port is assigned yet.
     pub port: Option<u32>,
-    /// Type in the format of `rdma resource`: GSI, RC, UD, ...
+    /// Type as in `rdma resource`: GSI, RC, UD, ...
     #[serde(rename = "type")]
     pub kind: String,
-    /// RESET, INIT, RTR, RTS, SQD, SQE or ERR.
+    /// State: RESET, INIT, RTR, RTS, SQD, SQE or ERR.
     pub state: String,
     /// Number of queue pairs.
     pub count: u32,
 }
 
 impl QueuePairs {
-    /// True for the connection manager's queue pair (GSI) in the state ERR, from which it does not
-    /// recover.
-    ///
-    /// The kernel recovers it from SQE.
+    /// True for the connection manager's queue pair (GSI) in the state ERR, from which the kernel
+    /// does not recover it.
     #[must_use]
     pub fn is_broken_gsi(&self) -> bool {
         self.kind == "GSI" && self.state == "ERR"
     }
 }
 
-/// Connection manager's defaults for connections that do not choose.
+/// Defaults of the connection manager for connections that set no RoCE mode or ToS.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Defaults {
     /// RoCE mode: "IB/RoCE v1" or "RoCE v2".
@@ -108,24 +104,24 @@ pub struct Defaults {
 pub struct Route {
     /// Outgoing netdev.
     pub netdev: String,
-    /// Source address.
+    /// Source address of packets to the peer, if known.
     pub source: Option<IpAddr>,
-    /// Router; `None` if the peer is on the link.
+    /// Address of the router; `None` if the peer is on the link.
     pub gateway: Option<IpAddr>,
-    /// Path MTU learnt by the kernel, if any.
+    /// Path MTU in bytes that the kernel has learnt, if any.
     pub mtu: Option<u32>,
 }
 
-/// Neighbour entry of ARP or neighbour discovery.
+/// Entry of the neighbour table (ARP, neighbour discovery).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Neighbour {
-    /// State in the format of `ip neigh`: REACHABLE, STALE, FAILED, ...
+    /// State as in `ip neigh`: REACHABLE, STALE, FAILED, ...
     pub state: String,
-    /// Link address.
+    /// MAC address, if known.
     pub mac: Option<String>,
 }
 
-/// Result of a packet that must not be fragmented.
+/// Result of a test packet that must not be fragmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Echo {
@@ -133,20 +129,20 @@ pub enum Echo {
     Answered,
     /// No answer arrived in time.
     Silent,
-    /// A router or the peer reported that the packet is too big.
+    /// A router or the peer reported that the packet was too big.
     TooBig,
 }
 
-/// Result of a datagram to a port.
+/// Result of a datagram to a UDP port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reached {
-    /// No reply: a program or an adapter accepted the datagram, or it was filtered.
+    /// No reply: the datagram was accepted or filtered.
     Silent,
-    /// The peer reports that no program listens (ICMP port unreachable).
+    /// The peer reported that no program has the port (ICMP port unreachable).
     Refused,
-    /// A host or network on the path reports that the destination is unreachable or prohibited.
+    /// A machine on the path reported that the destination is unreachable or prohibited.
     Unreachable,
-    /// A filter on this machine stopped the datagram.
+    /// A filter of this machine stopped the datagram.
     FilteredHere,
 }

@@ -1,7 +1,7 @@
-//! Sources of facts: files, and answers of the kernel to queries without a file.
+//! Sources of facts: files, and answers of the kernel to questions that no file answers.
 //!
 //! A machine is read only through [`Source`], so that a recording of another machine can replace
-//! it: in tests, and for the output of `fabric --record` sent by a user.
+//! it.
 
 mod answers;
 mod live;
@@ -29,15 +29,15 @@ pub use unknown::{Known, Reason, Unknown};
 /// Owner and mode of a device node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Node {
-    /// Permission bits.
+    /// Mode: permission bits.
     pub mode: u32,
-    /// Owner.
+    /// User ID of the owner.
     pub uid: u32,
-    /// Group.
+    /// Group ID.
     pub gid: u32,
 }
 
-/// Machine to read. Paths are absolute on that machine.
+/// Machine from which facts are read. Paths are absolute.
 pub trait Source {
     /// Returns the content of a file.
     fn read(&self, path: &str) -> Result<String, Unknown>;
@@ -54,19 +54,19 @@ pub trait Source {
 }
 
 impl dyn Source + '_ {
-    /// Returns a file's content, trimmed.
+    /// Returns the content of a file without surrounding whitespace.
     pub fn text(&self, path: &str) -> Result<String, Unknown> {
         Ok(self.read(path)?.trim().to_owned())
     }
 
-    /// Reads a file with a single number.
+    /// Returns the number that is the content of a file.
     pub fn number<T: FromStr>(&self, path: &str) -> Result<T, Unknown> {
         let text = self.text(path)?;
         text.parse()
             .map_err(|_| Unknown::other(path, format!("{text:?} is not the number expected")))
     }
 
-    /// Reads a file that may be absent.
+    /// Returns the content of a file, or `None` if it is absent.
     pub fn optional(&self, path: &str) -> Result<Option<String>, Unknown> {
         unless_absent(self.text(path))
     }
@@ -83,7 +83,7 @@ impl dyn Source + '_ {
         Ok(target.rsplit('/').next().unwrap_or_default().to_owned())
     }
 
-    /// Returns the typed answer to a question.
+    /// Returns the kernel's answer to a question, converted to `T`.
     pub fn answer<T: DeserializeOwned>(&self, question: &Question) -> Result<T, Unknown> {
         let value = self.ask(question)?;
         serde_json::from_value(value)
@@ -91,7 +91,6 @@ impl dyn Source + '_ {
     }
 }
 
-/// Turns absence from an error into `None`.
 pub(crate) fn unless_absent<T>(result: Result<T, Unknown>) -> Result<Option<T>, Unknown> {
     match result {
         Ok(value) => Ok(Some(value)),

@@ -1,39 +1,38 @@
-//! Questions to the kernel that sysfs does not answer: by ioctl, netlink or a packet.
+//! Questions that the kernel answers by ioctl, netlink or a packet instead of a file.
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// Question; its text is its name in a recording.
+/// Question to the kernel. Its text is its name in a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Global pause of a netdev (ethtool -a): [`super::Pause`].
+    /// Global pause of a netdev (`ethtool -a`): [`super::Pause`].
     Pause(String),
-    /// PFC and the DSCP map of a netdev (dcb): [`super::Dcb`].
+    /// PFC and DSCP map of a netdev (`dcb`): [`super::Dcb`].
     Dcb(String),
-    /// Counters of a netdev (ethtool -S): name to number.
+    /// Counters of a netdev by name (`ethtool -S`).
     Statistics(String),
-    /// Ring sizes of a netdev (ethtool -g): [`super::Rings`].
+    /// Ring sizes of a netdev (`ethtool -g`): [`super::Rings`].
     Rings(String),
-    /// Driver and firmware of a netdev (ethtool -i): [`super::Driver`].
+    /// Driver and firmware of a netdev (`ethtool -i`): [`super::Driver`].
     Driver(String),
     /// IP addresses of the machine: a list of [`super::Address`].
     Addresses,
-    /// MTU of an RDMA port, as reported by the device: [`super::PortMtu`].
+    /// MTU of a port of an RDMA device: [`super::PortMtu`].
     PortMtu(String, u32),
     /// Queue pairs of an RDMA device: a list of [`super::QueuePairs`].
     QueuePairs(String),
-    /// Default RoCE mode and ToS of the connection manager: [`super::Defaults`].
+    /// Default RoCE mode and ToS of a port of an RDMA device: [`super::Defaults`].
     Defaults(String, u32),
     /// Route to a peer: [`super::Route`].
     Route(IpAddr),
-    /// Neighbour entry of the next hop: [`super::Neighbour`].
+    /// Neighbour entry of a next hop on a netdev: [`super::Neighbour`].
     Neighbour(String, IpAddr),
-    /// Result of a packet of that many bytes, IP header included, to a peer without fragmentation:
-    /// [`super::Echo`].
+    /// Result of a packet to a peer with this many bytes, IP header included: [`super::Echo`].
     Echo(IpAddr, u32),
-    /// Process that owns the socket of an inode: "NAME (pid N)"; null for the kernel's sockets.
+    /// Process that has the socket with this inode: "NAME (pid N)", or null for the kernel.
     SocketHolder(u64),
-    /// Result of a datagram to a UDP port of a peer: [`super::Reached`].
+    /// Result of a datagram to this UDP port of a peer: [`super::Reached`].
     Udp(IpAddr, u16),
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::recording::{Entry, Moment};
 use super::{Node, Question, Source, Unknown};
 
-/// Source that forwards to another one and records its results.
+/// Source that passes requests to another source, and records the results.
 pub struct Recorder<'a> {
     source: &'a dyn Source,
     moment: RefCell<Moment>,
@@ -30,7 +30,7 @@ impl<'a> Recorder<'a> {
         self.moment.borrow().to_string()
     }
 
-    /// Records a result. Absence needs no entry.
+    /// Records a result, except that a path is absent.
     fn keep<T>(
         &self,
         path: &str,
@@ -44,7 +44,7 @@ impl<'a> Recorder<'a> {
         };
         if let Some(entry) = entry {
             let mut moment = self.moment.borrow_mut();
-            // An entry with content replaces the mark of an empty directory, not the reverse.
+            // The mark of an empty directory must not replace an entry.
             if entry != Entry::Directory || !moment.entries.contains_key(path) {
                 moment.entries.insert(path.to_owned(), entry);
             }

@@ -77,7 +77,7 @@ impl fmt::Display for RecordingError {
 impl std::error::Error for RecordingError {}
 
 impl Recording {
-    /// Reads a recording from a file, with those that it includes.
+    /// Opens a recording and the recordings that it includes.
     pub fn open(file: &Path) -> Result<Self, String> {
         Self::open_within(file, DEPTH_MAX)
     }
@@ -106,7 +106,7 @@ impl Recording {
         Ok(this)
     }
 
-    /// Parses more lines; they replace earlier ones.
+    /// Parses more lines, which replace earlier ones.
     pub fn amend(&mut self, text: &str) -> Result<(), RecordingError> {
         let mut base = String::new();
         let mut is_later = false;
@@ -136,7 +136,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Removes a path and everything below it, or an answer.
+    /// Removes an answer, or a path with everything below it.
     pub fn forget(&mut self, path: &str) {
         for moment in [&mut self.first, &mut self.later] {
             moment.entries.retain(|entry, _| !is_below(entry, path));
@@ -144,13 +144,13 @@ impl Recording {
         }
     }
 
-    /// Returns the states valid now, the newer first.
+    /// Returns the valid states, the newer first.
     fn now(&self) -> impl Iterator<Item = &Moment> {
         let later = self.is_later.get().then_some(&self.later);
         later.into_iter().chain([&self.first])
     }
 
-    /// Returns the entry of a path; an unreadable directory hides everything below it.
+    /// Returns the entry of a path. Below an unreadable directory all paths are unreadable.
     fn entry(&self, path: &str) -> Result<Option<&Entry>, Unknown> {
         let above = path.match_indices('/').map(|(at, _)| &path[..at]);
         for directory in above.chain([path]) {
@@ -199,7 +199,7 @@ impl Moment {
 }
 
 fn split(line: &str) -> Result<(&str, &str, &str), String> {
-    // The first sign counts: values may contain other signs.
+    // The first sign in the line counts, because a value may contain others.
     let line_end = format!("{line} ");
     let sign = ["=", "->", "!", "@"]
         .into_iter()
@@ -335,7 +335,7 @@ fn escaped(content: &str) -> String {
     content.trim().replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// Formats a reason such that [`reason`] can parse it.
+/// Formats a reason so that [`reason`] can parse it.
 fn short(reason: &Reason) -> String {
     match reason {
         Reason::Denied => "permission denied".to_owned(),

@@ -1,4 +1,4 @@
-//! Unavailable facts, with the reason.
+//! Facts that may be unavailable, with the reason.
 
 use std::fmt;
 use std::io;
@@ -8,25 +8,25 @@ use serde::{Serialize, Serializer};
 /// Reason why a fact is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// No such file, device or feature.
+    /// The file, device or feature does not exist.
     Absent,
-    /// Permission denied.
+    /// This user has no permission.
     Denied,
-    /// A reason without a variant here, in words.
+    /// Another reason, in words.
     Other(String),
 }
 
 /// Unavailable fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
-    /// File or question.
+    /// File, or question to the kernel.
     pub path: String,
-    /// Reason.
+    /// Reason why it is unavailable.
     pub reason: Reason,
 }
 
 impl Unknown {
-    /// Creates an unknown fact for an absent file, device or feature.
+    /// Creates the result for an absent file, device or feature.
     #[must_use]
     pub fn absent(path: &str) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Unknown {
         }
     }
 
-    /// Creates an unknown fact with a reason in words.
+    /// Creates the result for another reason.
     #[must_use]
     pub fn other(path: &str, reason: String) -> Self {
         Self {
@@ -86,7 +86,7 @@ pub enum Known<T> {
 }
 
 impl<T> Known<T> {
-    /// Returns the fact, if available.
+    /// Returns the fact, if it is available.
     pub fn get(&self) -> Option<&T> {
         match self {
             Self::Is(value) => Some(value),
@@ -99,7 +99,7 @@ impl<T: IntoIterator> Known<T>
 where
     for<'a> &'a T: IntoIterator,
 {
-    /// Returns the parts of the fact; none if it is unavailable.
+    /// Returns the elements of the fact; none if it is unavailable.
     pub fn each(&self) -> impl Iterator<Item = <&T as IntoIterator>::Item> {
         self.get().into_iter().flatten()
     }

@@ -1,6 +1,6 @@
-//! Recorded machines, and findings about them.
+//! Recorded machines, and assertions about findings.
 
-#![allow(dead_code)] // Each test program uses its part.
+#![allow(dead_code)] // Each test program uses a part of this module.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) fn changed(name: &str, changes: &str) -> Recording {
     recording
 }
 
-/// Requirements of a target with 40 MiB of locked memory.
+/// Returns the intent of a target that locks 40 MiB.
 pub(crate) fn intent() -> Intent {
     Intent {
         caller: CALLER,
@@ -83,7 +83,7 @@ pub(crate) fn text(finding: &Finding) -> String {
     )
 }
 
-/// Asserts that a rule has a finding whose text has all of these parts.
+/// Asserts that a finding of the rule contains all of these texts.
 pub(crate) fn assert_found(findings: &[Finding], rule: &str, parts: &[&str]) {
     let of_rule: Vec<String> = findings
         .iter()
@@ -104,12 +104,12 @@ enum Cli {
     Doctor(DoctorArgs),
 }
 
-/// True if a command line of ours parses; does not run it.
+/// True if a command line of our programs can be parsed.
 pub(crate) fn parses(command: &str) -> bool {
     Cli::try_parse_from(command.split_whitespace()).is_ok()
 }
 
-/// Runs a command line of ours; returns its output and exit code.
+/// Runs a command line of our programs, and returns its output and exit code.
 pub(crate) fn run(command: &str) -> (String, Result<u8, String>) {
     let mut out = Vec::new();
     let mut intent = intent();

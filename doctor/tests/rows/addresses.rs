@@ -1,4 +1,4 @@
-//! Rules about GIDs, netdevs and ports of addresses.
+//! Rules about addresses: GIDs, netdevs and ports.
 
 use crate::common::{assert_found, changed, findings, findings_with, intent, recorded};
 

@@ -11,7 +11,7 @@ fn soft_roce_is_named_as_the_cause_of_cpu_load() {
     let findings = findings(&recorded("rxe"));
     let parts = ["note", "rxe0", "rdma_rxe", "CPU", "--provider soft"];
     assert_found(&findings, "rxe", &parts);
-    // Lossless Ethernet does not apply to a dummy netdev.
+    // The rule does not apply to a dummy netdev.
     assert!(findings.iter().all(|finding| finding.rule != "pfc"));
 }
 
@@ -21,8 +21,7 @@ fn a_broken_gsi_queue_pair_is_what_the_doctor_says_first() {
     assert_eq!((all[0].rule, all[0].severity), ("gsi", Severity::Error));
     let fix = "rdma link delete rxe0 && rdma link add rxe0 type rxe netdev dummy0";
     assert_found(&all, "gsi", &["rxe0 port 1", "state ERR", "time out", fix]);
-    // The queue pair is reported although the port is down, too: it stays broken when the port
-    // returns.
+    // The queue pair stays broken when the port comes back, so both are reported.
     let port = "[/sys/class/infiniband/rxe0/ports/1]\nstate = 1: DOWN";
     let all = findings(&changed("gsi", port));
     assert_eq!((all[0].rule, all[1].rule), ("gsi", "port"));
@@ -34,11 +33,11 @@ fn a_broken_gsi_queue_pair_is_what_the_doctor_says_first() {
     };
     let sqe = r#"rxe0 = [{"port":1,"type":"GSI","state":"SQE","count":1}]"#;
     assert!(of("rxe", sqe).is_empty());
-    // Other queue pairs often end in ERR, and missing netlink is not a fault.
+    // Other queue pairs are often in ERR, and missing RDMA netlink is no fault.
     let rc = r#"rxe0 = [{"port":1,"type":"RC","state":"ERR","count":3}]"#;
     assert!(of("rxe", rc).is_empty());
     assert!(of("rxe", "rxe0 ! Protocol not supported (os error 93)").is_empty());
-    // The remedy for an adapter is to reload its driver.
+    // For an adapter, the fix is to reload its driver.
     let adapter = r#"mlx5_0 = [{"port":null,"type":"GSI","state":"ERR","count":1}]"#;
     let found = of("healthy", adapter);
     assert_found(
@@ -215,7 +214,7 @@ fn a_partition_that_the_port_is_not_in_is_an_error_with_its_table() {
         assert_found(&found, "partition", &parts);
         assert_eq!(found.len(), 2, "{found:?}");
     }
-    // Limited and full membership in a partition are different P_Keys.
+    // Limited and full membership of a partition are different P_Keys.
     let member = changed(
         "healthy",
         "/sys/class/infiniband/mlx5_0/ports/1/pkeys/1 = 0x8001",
@@ -226,7 +225,7 @@ fn a_partition_that_the_port_is_not_in_is_an_error_with_its_table() {
     };
     assert_eq!(errors(of_partition("192.0.2.1", 0x8001, false)), 0);
     assert_eq!(errors(of_partition("192.0.2.1", 0x0001, false)), 1);
-    // User-space RoCE has no table, and every port is in the default partition.
+    // User-space RoCE needs no table, and each port is in the default partition.
     assert_eq!(errors(of_partition("192.0.2.1", 0x8002, true)), 0);
     assert!(of(&healthy, of_partition("192.0.2.1", 0xffff, false)).is_empty());
 }

@@ -1,4 +1,4 @@
-//! One test for each RoCE topic of an administrator, listed in `docs/roce/rules.md`.
+//! One test for each topic in `docs/roce/rules.md`.
 //!
 //! Each test plants the condition of its rule, and fails without the rule.
 

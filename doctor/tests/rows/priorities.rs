@@ -19,7 +19,7 @@ fn tos_is_explained_where_it_becomes_a_vlan_priority() {
         "egress map 0:3",
     ];
     assert_found(&findings, "tos", &parts);
-    // PFC applies to the tag's priority, 3, which is protected.
+    // PFC protects priority 3, which the tag has.
     assert!(findings.iter().all(|finding| finding.rule != "pfc"));
 }
 
@@ -29,7 +29,7 @@ fn a_vlan_without_a_map_loses_the_priority_of_roce_in_user_space() {
     intent.is_soft = true;
     intent.addresses = vec!["198.51.100.1".parse().unwrap()];
     intent.tos = vec![option(104)];
-    // The recorded map contains only priority 0.
+    // The recorded egress map contains only priority 0.
     let of = |intent: &Intent, machine: &Recording| findings_with(machine, intent.clone(), None);
     let parts = [
         "warning",
@@ -48,12 +48,12 @@ fn a_vlan_without_a_map_loses_the_priority_of_roce_in_user_space() {
         )
     };
     assert_eq!(of_tos(&of(&intent, &with_map("3:3"))), 0);
-    // The rule accepts a mapping chosen by an administrator.
+    // An egress map chosen by the administrator is accepted.
     assert_eq!(of_tos(&of(&intent, &with_map("3:6"))), 0);
-    // The address is on no VLAN.
+    // This address is on no VLAN.
     intent.addresses = vec!["192.0.2.1".parse().unwrap()];
     assert_eq!(of_tos(&of(&intent, &recorded("vlan"))), 0);
-    // Hosts choose the ToS.
+    // Without a ToS of the program, hosts choose it.
     intent.addresses.clear();
     intent.tos.clear();
     assert_eq!(of_tos(&of(&intent, &recorded("vlan"))), 0);
@@ -69,8 +69,7 @@ fn an_address_leads_to_its_vlan() {
     let vlan = of("vlan", "198.51.100.1").expect("it is eth2.100's");
     assert_eq!((vlan.parent.as_str(), vlan.id), ("eth2", 100));
     assert_eq!(vlan.egress, [(0, 3)].into());
-    // An address of the same machine and adapter outside of the VLAN; an unknown address; a machine
-    // without the module.
+    // An address outside of the VLAN, an unknown address, and a machine without the VLAN module.
     assert_eq!(of("vlan", "192.0.2.1"), None);
     assert_eq!(of("vlan", "203.0.113.1"), None);
     assert_eq!(of("healthy", "192.0.2.1"), None);
@@ -89,7 +88,6 @@ fn an_applications_tos_beats_configfs_and_is_held_against_pfc() {
     assert_found(&findings, "pfc", &parts);
 }
 
-/// ToS set by a command-line option.
 fn option(tos: u8) -> Choice {
     Choice {
         tos: Tos(tos),
@@ -98,8 +96,7 @@ fn option(tos: u8) -> Choice {
     }
 }
 
-/// If rules give each host a class, all classes are checked against PFC, except those for addresses
-/// of other adapters.
+/// All classes of rules are checked, except those for addresses of other adapters.
 #[test]
 fn every_class_in_use_is_held_against_pfc() {
     let by_rule = |text: &str| {
@@ -168,7 +165,7 @@ fn a_forced_traffic_class_is_shown_and_beats_ours() {
         "tos",
         &["note", "mlx5_1 port 1", "2 rules", rule],
     );
-    // Outgoing packets have priority 3 by the upper bits of DSCP 26, which PFC protects.
+    // DSCP 26 has priority 3 by its upper bits, which PFC protects.
     assert!(
         findings
             .iter()

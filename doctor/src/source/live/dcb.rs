@@ -1,4 +1,4 @@
-//! Data center bridging (linux/dcbnl.h): priorities with PFC, and the map from DSCP to priority.
+//! Data center bridging (linux/dcbnl.h): PFC, and the map from DSCP to priority.
 
 use std::io;
 
@@ -12,12 +12,12 @@ const ATTR_IFNAME: u16 = 1;
 const ATTR_IEEE: u16 = 13;
 const ATTR_IEEE_PFC: u16 = 2;
 const ATTR_IEEE_APP_TABLE: u16 = 3;
-/// Selector of DSCP entries in the application table (IEEE 802.1Qcd).
+/// Selector of entries by DSCP in the application table (IEEE 802.1Qcd).
 const SELECTOR_DSCP: u8 = 5;
 
-/// Returns the data of `dcb pfc show` and `dcb app show`.
+/// Returns the settings shown by `dcb pfc show` and `dcb app show`.
 pub(super) fn ask(netdev: &str) -> io::Result<Dcb> {
-    // struct dcbmsg: family, cmd, padding.
+    // Fields of `struct dcbmsg`: family, cmd, padding.
     let mut body = vec![0, CMD_IEEE_GET, 0, 0];
     attribute(&mut body, ATTR_IFNAME, format!("{netdev}\0").as_bytes());
     let messages = request(libc::RTM_GETDCB, 0, &body)?;
@@ -36,12 +36,12 @@ fn parse(answer: &[u8]) -> Dcb {
     };
     for (kind, value) in nested(ATTR_IEEE) {
         match kind {
-            // struct ieee_pfc: pfc_cap, pfc_en, ...
+            // Fields of `struct ieee_pfc`: pfc_cap, pfc_en, ...
             ATTR_IEEE_PFC => {
                 let enabled = value.get(1).copied().unwrap_or_default();
                 dcb.pfc = (0..8).filter(|bit| enabled & (1 << bit) != 0).collect();
             }
-            // struct dcb_app: selector, priority, protocol.
+            // Fields of `struct dcb_app`: selector, priority, protocol.
             ATTR_IEEE_APP_TABLE => {
                 let entries = attributes(value);
                 dcb.dscp = entries

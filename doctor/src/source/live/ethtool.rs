@@ -1,4 +1,4 @@
-//! Queries of ethtool, by its ioctl (linux/ethtool.h).
+//! Queries of ethtool by ioctl (linux/ethtool.h).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use super::sys;
 use crate::source::{Driver, Pause, Rings};
 
-// Command numbers of linux/ethtool.h.
+// Command numbers in linux/ethtool.h.
 const GDRVINFO: u32 = 0x3;
 const GRINGPARAM: u32 = 0x10;
 const GPAUSEPARAM: u32 = 0x12;
@@ -15,13 +15,13 @@ const GSTATS: u32 = 0x1d;
 const GSSET_INFO: u32 = 0x37;
 
 const SS_STATS: u32 = 1;
-/// Length of a string in a set, in bytes (ETH_GSTRING_LEN).
+/// Length of a counter's name in bytes (ETH_GSTRING_LEN).
 const STRING_BYTES: usize = 32;
 const MAX_COUNTERS: u32 = 1 << 16;
 
-/// `ethtool -a`.
+/// Returns the settings shown by `ethtool -a`.
 pub(super) fn pause(netdev: &str) -> io::Result<Pause> {
-    // struct ethtool_pauseparam: cmd, autoneg, rx_pause, tx_pause.
+    // Fields of `struct ethtool_pauseparam`: cmd, autoneg, rx_pause, tx_pause.
     let mut data = [GPAUSEPARAM, 0, 0, 0];
     sys::ethtool(netdev, &mut data)?;
     let [_, autonegotiated, rx, tx] = data.map(|flag| flag != 0);
@@ -32,9 +32,9 @@ pub(super) fn pause(netdev: &str) -> io::Result<Pause> {
     })
 }
 
-/// `ethtool -g`.
+/// Returns the settings shown by `ethtool -g`.
 pub(super) fn rings(netdev: &str) -> io::Result<Rings> {
-    // struct ethtool_ringparam: cmd, four maxima (rx, mini, jumbo, tx), four values.
+    // Fields of `struct ethtool_ringparam`: cmd, four maxima (rx, mini, jumbo, tx), four values.
     let mut data = [0; 9];
     data[0] = GRINGPARAM;
     sys::ethtool(netdev, &mut data)?;
@@ -46,9 +46,10 @@ pub(super) fn rings(netdev: &str) -> io::Result<Rings> {
     })
 }
 
-/// `ethtool -i`.
+/// Returns the driver shown by `ethtool -i`.
 pub(super) fn driver(netdev: &str) -> io::Result<Driver> {
-    // struct ethtool_drvinfo, 196 bytes: cmd, driver[32], version[32], fw_version[32], ...
+    // Fields of `struct ethtool_drvinfo`, 196 bytes: cmd, driver[32], version[32], fw_version[32],
+    // ...
     let mut data = [0; 49];
     data[0] = GDRVINFO;
     sys::ethtool(netdev, &mut data)?;
@@ -59,14 +60,14 @@ pub(super) fn driver(netdev: &str) -> io::Result<Driver> {
     })
 }
 
-/// `ethtool -S`.
+/// Returns the counters shown by `ethtool -S`.
 pub(super) fn statistics(netdev: &str) -> io::Result<BTreeMap<String, u64>> {
     let count = counters(netdev)?.min(MAX_COUNTERS);
-    // struct ethtool_gstrings: cmd, string_set, len, then the strings.
+    // Fields of `struct ethtool_gstrings`: cmd, string_set, len, strings.
     let mut names = vec![0; 3 + count as usize * STRING_BYTES / 4];
     names[..3].copy_from_slice(&[GSTRINGS, SS_STATS, count]);
     sys::ethtool(netdev, &mut names)?;
-    // struct ethtool_stats: cmd, n_stats, then 64-bit numbers.
+    // Fields of `struct ethtool_stats`: cmd, n_stats, 64-bit values.
     let mut values = vec![0; 2 + count as usize * 2];
     values[..2].copy_from_slice(&[GSTATS, count]);
     sys::ethtool(netdev, &mut values)?;
@@ -85,8 +86,8 @@ pub(super) fn statistics(netdev: &str) -> io::Result<BTreeMap<String, u64>> {
 }
 
 fn counters(netdev: &str) -> io::Result<u32> {
-    // struct ethtool_sset_info: cmd, reserved, sset_mask (64 bits), then a count for each existing
-    // set.
+    // Fields of `struct ethtool_sset_info`: cmd, reserved, sset_mask (64 bits), one count per
+    // existing set.
     let mut data = [GSSET_INFO, 0, 1 << SS_STATS, 0, 0];
     sys::ethtool(netdev, &mut data)?;
     if data[2] & (1 << SS_STATS) == 0 {
@@ -99,7 +100,6 @@ fn bytes_of(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// Returns the text before the terminating zero.
 fn string(bytes: &[u8]) -> String {
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()

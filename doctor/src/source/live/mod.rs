@@ -1,4 +1,4 @@
-//! Source for the local machine.
+//! Source that reads the local machine.
 
 mod dcb;
 mod ethtool;
@@ -21,10 +21,10 @@ use serde_json::Value;
 
 use super::{Defaults, Node, Question, Source, Unknown};
 
-/// Directory of the connection manager's defaults, relative to the root.
+/// Directory of the connection manager's defaults, relative to the root directory.
 const RDMA_CM: &str = "sys/kernel/config/rdma_cm";
 
-/// This machine, or a directory tree in its place.
+/// This machine, or a directory tree in place of its files.
 #[derive(Debug)]
 pub struct Live {
     root: PathBuf,
@@ -39,7 +39,7 @@ impl Live {
 
     /// Creates a source for the files below `root`.
     ///
-    /// Kernel queries are refused, since they would describe this machine.
+    /// Questions to the kernel are refused, because the answers would be about this machine.
     #[must_use]
     pub fn tree(root: &Path) -> Self {
         Self {
@@ -118,11 +118,11 @@ impl Source for Live {
 }
 
 impl Live {
-    /// Reads the connection manager's defaults of a port without a directory in configfs: creates
+    /// Reads the connection manager's defaults of a port that has no directory in configfs: creates
     /// the directory, reads, and removes it.
     ///
-    /// The kernel keeps the values with or without the directory. A directory created by another
-    /// program at the same time stays.
+    /// The kernel keeps the values without the directory. A directory that another program creates
+    /// at the same time stays.
     fn peek_defaults(&self, device: &str, port: u32) -> io::Result<Defaults> {
         let directory = self.root.join(RDMA_CM).join(device);
         let made = fs::create_dir(&directory);
@@ -145,7 +145,7 @@ impl Live {
         };
         let defaults = read();
         if is_ours {
-            // configfs removes the attributes along with their directory.
+            // configfs removes the files in a directory with the directory.
             let _ = fs::remove_dir(&directory);
         }
         defaults

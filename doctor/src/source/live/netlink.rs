@@ -8,7 +8,7 @@ use cairn_rdma::netlink::{Netlink, attribute, attributes, find, u16_at, u32_at};
 use super::sys;
 use crate::source::{Address, Neighbour, Route};
 
-// Attributes from linux/if_addr.h, linux/rtnetlink.h and linux/neighbour.h.
+// Attributes of linux/if_addr.h, linux/rtnetlink.h and linux/neighbour.h.
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const RTA_DST: u16 = 1;
@@ -33,12 +33,10 @@ const NEIGHBOUR_STATES: [(u16, &str); 8] = [
 
 type Body = Vec<u8>;
 
-/// Sends a routing request to the kernel and returns the complete answer.
 pub(super) fn request(kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<Body>> {
     request_of(libc::NETLINK_ROUTE, kind, flags, body)
 }
 
-/// Sends a request of a netlink protocol to the kernel and returns the complete answer.
 pub(super) fn request_of(
     protocol: i32,
     kind: u16,
@@ -49,9 +47,9 @@ pub(super) fn request_of(
     Ok(messages.into_iter().map(|message| message.body).collect())
 }
 
-/// `ip address`.
+/// Returns the addresses shown by `ip address`.
 pub(super) fn addresses() -> io::Result<Vec<Address>> {
-    // struct ifaddrmsg: family, prefix length, flags, scope, index.
+    // Fields of `struct ifaddrmsg`: family, prefix length, flags, scope, index.
     let messages = request(libc::RTM_GETADDR, libc::NLM_F_DUMP, &[0; 8])?;
     Ok(messages.iter().filter_map(|body| address(body)).collect())
 }
@@ -61,17 +59,16 @@ fn address(body: &[u8]) -> Option<Address> {
     let value = |wanted: u16| find(&attributes, wanted).and_then(ip);
     Some(Address {
         netdev: sys::name_of(u32_at(body, 4)?)?,
-        // IFA_LOCAL is preferred, because IFA_ADDRESS is the peer's address on a point-to-point
-        // link.
+        // On a point-to-point link, IFA_ADDRESS is the address of the other end.
         address: value(IFA_LOCAL).or_else(|| value(IFA_ADDRESS))?,
         prefix: body[1],
     })
 }
 
-/// `ip route get`.
+/// Returns the route shown by `ip route get PEER`.
 pub(super) fn route(peer: IpAddr) -> io::Result<Route> {
     let (family, address) = octets(peer);
-    // struct rtmsg: family, dst_len, src_len, tos, table, protocol, scope, type, flags.
+    // Fields of `struct rtmsg`: family, dst_len, src_len, tos, table, protocol, scope, type, flags.
     let mut body = vec![0; 12];
     body[0] = family;
     body[1] = (address.len() * 8) as u8;
@@ -91,10 +88,10 @@ pub(super) fn route(peer: IpAddr) -> io::Result<Route> {
     })
 }
 
-/// Returns a peer's entry in the neighbour table, as `ip neighbour show PEER dev NETDEV`.
+/// Returns the entry shown by `ip neighbour show PEER dev NETDEV`.
 pub(super) fn neighbour(netdev: &str, peer: IpAddr) -> io::Result<Neighbour> {
     let index = sys::index_of(netdev)?;
-    // struct ndmsg: family, padding, ifindex, state, flags, type.
+    // Fields of `struct ndmsg`: family, padding, ifindex, state, flags, type.
     let mut body = [0; 12];
     body[0] = octets(peer).0;
     let messages = request(libc::RTM_GETNEIGH, libc::NLM_F_DUMP, &body)?;

@@ -1,5 +1,5 @@
-//! RDMA resources by netlink (rdma/rdma_netlink.h), the data of `rdma resource show qp`, which
-//! sysfs does not contain.
+//! Queue pairs shown by `rdma resource show qp`, read by netlink (rdma/rdma_netlink.h). sysfs does
+//! not contain them.
 //!
 //! ```text
 //! request   nlmsghdr, DEV_INDEX
@@ -10,8 +10,8 @@
 //!                                              ...
 //! ```
 //!
-//! Every user may send the request. Unknown attributes are skipped, and so is an entry without type
-//! or state.
+//! Each user may send the request. Unknown attributes are skipped, and entries without type or
+//! state too.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,14 +21,14 @@ use cairn_rdma::netlink::{attribute, attributes, find, u32_at};
 use super::netlink::request_of;
 use crate::source::QueuePairs;
 
-/// Protocol number from linux/netlink.h.
+/// Protocol number in linux/netlink.h.
 const NETLINK_RDMA: i32 = 20;
 /// Client number of the device interface (RDMA_NL_NLDEV), shifted as by RDMA_NL_GET_TYPE.
 const NLDEV: u16 = 5 << 10;
 const CMD_GET: u16 = NLDEV | 1;
 const CMD_RES_QP_GET: u16 = NLDEV | 10;
 
-// enum rdma_nldev_attr.
+// Attributes in `enum rdma_nldev_attr`.
 const ATTR_DEV_INDEX: u16 = 1;
 const ATTR_DEV_NAME: u16 = 2;
 const ATTR_PORT_INDEX: u16 = 3;
@@ -37,7 +37,7 @@ const ATTR_RES_QP_ENTRY: u16 = 20;
 const ATTR_RES_TYPE: u16 = 26;
 const ATTR_RES_STATE: u16 = 27;
 
-/// Names of enum ib_qp_type, as in `rdma resource`.
+/// Names of `enum ib_qp_type`, as shown by `rdma resource`.
 const TYPES: [(u8, &str); 10] = [
     (0, "SMI"),
     (1, "GSI"),
@@ -60,7 +60,7 @@ const STATES: [(u8, &str); 7] = [
     (6, "ERR"),
 ];
 
-/// Counts the queue pairs listed by `rdma resource show qp link DEVICE`.
+/// Counts the queue pairs shown by `rdma resource show qp link DEVICE`.
 pub(super) fn queue_pairs(device: &str) -> io::Result<Vec<QueuePairs>> {
     let devices = dump(CMD_GET, &[])?;
     let index = devices.iter().find_map(|body| index_of(body, device));
@@ -120,11 +120,11 @@ mod tests {
     use super::*;
     use cairn_rdma::netlink::collect;
 
-    /// Answer of Linux for rxe0 with a broken GSI queue pair, the queue pairs of two connections,
-    /// and one without a port; then the end of the dump.
+    /// Answer of Linux about rxe0: a broken GSI queue pair, queue pairs of two connections, a queue
+    /// pair without a port, and the end of the dump.
     #[rustfmt::skip]
     const ANSWER: &[u8] = &[
-        // nlmsghdr: length 212, type 5 << 10 | 10, flags MULTI, sequence, port.
+        // Fields of `struct nlmsghdr`: length 212, type 5 << 10 | 10, flags MULTI, sequence, port.
         212, 0, 0, 0, 10, 20, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0,
         8, 0, 1, 0, 0, 0, 0, 0, // DEV_INDEX 0
         9, 0, 2, 0, b'r', b'x', b'e', b'0', 0, 0, 0, 0, // DEV_NAME "rxe0", padded
@@ -193,7 +193,7 @@ mod tests {
         const HEADER: usize = 16;
         for end in HEADER..usize::from(ANSWER[0]) {
             assert!(messages(&ANSWER[..end]).is_err(), "{end}");
-            // The table of a truncated answer yields nothing either.
+            // A truncated answer has no complete table.
             assert!(count(&[ANSWER[HEADER..end].to_owned()]).is_empty(), "{end}");
         }
     }
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(name(&STATES, 255), "255");
     }
 
-    /// A machine may lack RDMA netlink; an unknown device is an error in any case.
+    /// An error is returned with and without RDMA netlink on the machine.
     #[test]
     fn a_device_that_is_not_there_is_an_error() {
         assert!(queue_pairs("no-such-device").is_err());

@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 use super::sys;
 use crate::source::{Echo, Reached};
 
-/// Time for a peer to answer, far above any round trip in a data center.
+/// Timeout of an answer, far above each round trip in a data center.
 const TIMEOUT: Duration = Duration::from_millis(700);
 
-// ICMP types, RFC 792 and RFC 4443.
+// ICMP types (RFC 792, RFC 4443).
 const ECHO_REQUEST_V4: u8 = 8;
 const ECHO_REPLY_V4: u8 = 0;
 const ECHO_REQUEST_V6: u8 = 128;
 const ECHO_REPLY_V6: u8 = 129;
 const ICMP_HEADER: usize = 8;
 
-/// `ping -M do -s ... -c 1`.
+/// Sends an echo request without fragmentation, like `ping -M do -s SIZE -c 1`. `packet_bytes`
+/// includes the IP header.
 pub(super) fn echo(peer: IpAddr, packet_bytes: u32) -> io::Result<Echo> {
     let (socket, is_raw) = open(peer)?;
     let ip_header = if peer.is_ipv4() { 20 } else { 40 };
@@ -46,7 +47,8 @@ pub(super) fn echo(peer: IpAddr, packet_bytes: u32) -> io::Result<Echo> {
     Ok(Echo::Silent)
 }
 
-/// Opens a ping socket if permitted, or else a raw socket.
+/// Opens a ping socket, or a raw socket if ping sockets are not permitted. The flag is true for a
+/// raw socket.
 fn open(peer: IpAddr) -> io::Result<(UdpSocket, bool)> {
     let (family, protocol) = match peer {
         IpAddr::V4(_) => (libc::AF_INET, libc::IPPROTO_ICMP),
@@ -56,7 +58,7 @@ fn open(peer: IpAddr) -> io::Result<(UdpSocket, bool)> {
         Ok(fd) => (fd, false),
         Err(_) => (sys::socket(family, libc::SOCK_RAW, protocol)?, true),
     };
-    // PROBE: no fragments, and no regard to a path MTU learnt earlier.
+    // PROBE forbids fragments, and ignores a path MTU learnt earlier.
     match peer {
         IpAddr::V4(_) => sys::set_option(
             &fd,
@@ -81,19 +83,19 @@ fn request(peer: IpAddr, length: usize) -> Vec<u8> {
     } else {
         ECHO_REQUEST_V6
     };
-    // The identifier distinguishes our replies from another program's. The kernel sets it on a ping
-    // socket.
+    // The identifier distinguishes our replies from those to another program. On a ping socket the
+    // kernel sets it.
     message[4..6].copy_from_slice(&(std::process::id() as u16).to_be_bytes());
     message[6..8].copy_from_slice(&(length as u16).to_be_bytes());
     if peer.is_ipv4() {
-        // The kernel computes the checksum of ICMPv6.
+        // For IPv6 the kernel computes the checksum.
         let sum = checksum(&message);
         message[2..4].copy_from_slice(&sum.to_be_bytes());
     }
     message
 }
 
-/// Internet checksum (RFC 1071).
+/// Returns the Internet checksum (RFC 1071).
 fn checksum(message: &[u8]) -> u16 {
     let words = message.chunks(2);
     let mut sum: u32 = words
@@ -106,7 +108,7 @@ fn checksum(message: &[u8]) -> u16 {
 }
 
 fn is_reply(peer: IpAddr, is_raw: bool, packet: &[u8], request: &[u8]) -> bool {
-    // A raw IPv4 socket delivers the IP header, too.
+    // A raw IPv4 socket returns the IP header too.
     let header = match packet.first() {
         Some(first) if is_raw && peer.is_ipv4() => usize::from(first & 0xf) * 4,
         _ => 0,
@@ -123,7 +125,7 @@ fn is_reply(peer: IpAddr, is_raw: bool, packet: &[u8], request: &[u8]) -> bool {
     message.first() == Some(&kind) && message.len() == request.len() && is_ours
 }
 
-/// Sends a meaningless datagram to a port and waits for an ICMP error.
+/// Sends a datagram to a UDP port, and waits for an ICMP error.
 pub(super) fn udp(peer: IpAddr, port: u16) -> io::Result<Reached> {
     let any: SocketAddr = match peer {
         IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -131,7 +133,7 @@ pub(super) fn udp(peer: IpAddr, port: u16) -> io::Result<Reached> {
     };
     let socket = UdpSocket::bind(any)?;
     socket.set_read_timeout(Some(TIMEOUT))?;
-    // Too short for a BTH: a RoCE endpoint drops it without an answer.
+    // A datagram of one byte is no RoCE packet: a RoCE endpoint drops it.
     let outcome = socket
         .connect(SocketAddr::new(peer, port))
         .and_then(|()| socket.send(&[0]))

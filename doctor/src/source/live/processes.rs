@@ -1,11 +1,10 @@
-//! Search for the process that owns a socket.
+//! Search for the process that has a socket.
 
 use std::fs;
 use std::io;
 
-/// Returns "NAME (pid N)".
-///
-/// `None` for a socket of the kernel, or of a process that this user may not inspect.
+/// Returns "NAME (pid N)", or `None` for a socket of the kernel or of a process that this user may
+/// not inspect.
 pub(super) fn holder_of(inode: u64) -> io::Result<Option<String>> {
     let wanted = format!("socket:[{inode}]");
     for process in fs::read_dir("/proc")?.flatten() {

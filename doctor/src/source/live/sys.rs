@@ -1,17 +1,17 @@
-//! System calls missing in std: sockets of other families, their options, and ethtool's ioctl.
+//! System calls missing in std: sockets of other families, their options, and the ioctl of ethtool.
 //!
-//! Why `unsafe` here: each is a call into C with plain integers or one pointer; every pointer is to
-//! a local variable that outlives the call.
+//! Why `unsafe` here: each is a call of a C function with integers or one pointer to a local
+//! variable that outlives the call.
 
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Request number of ethtool, from linux/sockios.h.
+/// Request number of ethtool's ioctl in linux/sockios.h.
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
 pub(super) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
-    // SAFETY: only integers are passed.
+    // SAFETY: the call passes only integers.
     let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -27,7 +27,7 @@ pub(super) fn set_option(
     value: i32,
 ) -> io::Result<()> {
     let length = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the option's value is a local integer of the length given.
+    // SAFETY: the option's value is a local integer of the stated length.
     let failed = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -45,9 +45,9 @@ pub(super) fn set_option(
 
 /// Executes an ethtool command.
 ///
-/// `data` begins with its number, and is large enough for the command's output.
+/// `data` begins with the number of the command, and has space for its output.
 pub(super) fn ethtool(netdev: &str, data: &mut [u32]) -> io::Result<()> {
-    // SAFETY: an ifreq is integers, arrays and a union of those; zeros are valid.
+    // SAFETY: `ifreq` consists of integers, arrays and a union of both, for which zeros are valid.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     if netdev.len() >= request.ifr_name.len() {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -57,8 +57,8 @@ pub(super) fn ethtool(netdev: &str, data: &mut [u32]) -> io::Result<()> {
     }
     request.ifr_ifru.ifru_data = data.as_mut_ptr().cast();
     let socket = socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
-    // SAFETY: the request and the data it points to outlive the call; callers reserve the space
-    // that linux/ethtool.h specifies for each command.
+    // SAFETY: the request and its data outlive the call. Callers reserve the space that
+    // linux/ethtool.h specifies for the command.
     let failed = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
     if failed < 0 {
         return Err(io::Error::last_os_error());
@@ -77,12 +77,12 @@ pub(super) fn index_of(netdev: &str) -> io::Result<u32> {
 
 pub(super) fn name_of(index: u32) -> Option<String> {
     let mut name = [0; libc::IF_NAMESIZE];
-    // SAFETY: the array has the maximum length of a netdev's name, including the zero.
+    // SAFETY: the array has the maximum length of a netdev name with its terminating zero.
     let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
     if found.is_null() {
         return None;
     }
-    // c_char is signed on some processors and unsigned on others.
+    // The type c_char is unsigned on some processors.
     #[allow(clippy::unnecessary_cast)]
     let bytes = name
         .iter()

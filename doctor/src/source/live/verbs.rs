@@ -1,10 +1,10 @@
-//! MTU of a port, which only the device reports, by libibverbs if it is installed.
+//! MTU of an RDMA port, which only libibverbs reports.
 
 use std::io;
 
 use crate::source::PortMtu;
 
-/// Returns max_mtu and active_mtu as shown by `ibv_devinfo`.
+/// Returns `active_mtu` and `max_mtu` as shown by `ibv_devinfo`.
 pub(super) fn port_mtu(device: &str, port: u32) -> io::Result<PortMtu> {
     let port = u8::try_from(port).map_err(io::Error::other)?;
     let mtu = cairn_verbs::port_mtu(device, port)?;
