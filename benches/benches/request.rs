@@ -8,7 +8,6 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 const BLOCKS: u32 = 8;
 const BYTES: u32 = BLOCKS * 512;
 
-/// Measures the latency of 4 KiB commands at queue depth 1.
 fn one_at_a_time(c: &mut Criterion) {
     let target = TestTarget::with_namespaces(&["null:1GiB block_size = 512"]);
     let mut host = target.connect("bench");
@@ -37,7 +36,6 @@ fn one_at_a_time(c: &mut Criterion) {
     target.stop();
 }
 
-/// Measures the throughput of one reactor at queue depth 64.
 fn full_queue(c: &mut Criterion) {
     const DEPTH: usize = 64;
     let target = TestTarget::with_namespaces(&["null:1GiB block_size = 512"]);

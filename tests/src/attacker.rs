@@ -26,7 +26,6 @@ use crate::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
 
 /// Number of connection requests kept open by [`Attack::Silent`].
 const SILENT: u16 = 600;
-/// Number of controllers of every other attack.
 const CONTROLLERS: usize = 4;
 /// Number of connection requests, and of datagrams, for each turn.
 const REQUESTS: usize = 4;
@@ -38,7 +37,6 @@ const SEND_ONLY: u8 = Opcode::SendOnly as u8;
 const FIRST_REACTOR: u32 = 1 << NUMBER_BITS;
 const NUMBER_BITS: u32 = 18;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Outstanding commands of [`Attack::Io`].
 const IO_DEPTH: u16 = 512;
 /// Length of each read of [`Attack::Io`] in bytes.
 const IO_BYTES: u32 = 64 << 10;
@@ -99,8 +97,6 @@ pub struct Attacker {
     device: Arc<dyn Device>,
     remote: SocketAddr,
     local: IpAddr,
-    /// Controllers, each with its buffers without a command. Buffers are allocated when the
-    /// controller becomes ready.
     controllers: Vec<(Controller, Option<Vec<Buffer>>)>,
     silent: Option<Box<dyn Endpoint>>,
     datagrams: Option<UdpSocket>,

@@ -12,7 +12,6 @@ pub type Labels = BTreeMap<String, String>;
 /// Parsed metrics page.
 #[derive(Debug, Default)]
 pub struct Exposition {
-    /// Metric types by name.
     types: BTreeMap<String, String>,
     samples: Vec<(String, Labels, f64)>,
 }
@@ -174,7 +173,6 @@ fn labels(mut rest: &str) -> Result<Labels> {
     Ok(labels)
 }
 
-/// Splits text at the closing quote, and unescapes the part before it.
 fn quoted(text: &str) -> Result<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();

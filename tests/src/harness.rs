@@ -41,7 +41,6 @@ pub struct TestTarget {
 #[derive(Debug)]
 enum Network {
     Loopback(Arc<Loopback>),
-    /// Provider, and the target's address, which a reload keeps.
     Soft(Arc<Soft>, Ipv4Addr),
 }
 

@@ -36,7 +36,6 @@ pub struct Load {
     random: Random,
     /// Seed of each area's contents; 0 for zero bytes.
     contents: Vec<u64>,
-    /// Outstanding commands by slot.
     jobs: Vec<Option<(PathTicket, Job)>>,
     /// Number of completed commands.
     pub done: u64,

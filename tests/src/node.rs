@@ -12,7 +12,6 @@ use cairn_rdma::{
 pub(crate) const RECEIVES: u32 = 256;
 pub(crate) const SLOT: usize = 8 * 1024;
 pub(crate) const QUEUE_PAIRS: u16 = 64;
-/// Offset of the data area, after the receive slots.
 pub(crate) const DATA: usize = RECEIVES as usize * SLOT;
 pub(crate) const DATA_LEN: usize = 2 * 1024 * 1024;
 
@@ -60,7 +59,7 @@ impl Node {
         })
     }
 
-    /// Polls all completions and events. Returns true if any arrived.
+    /// Polls completions and events. Returns true if any arrived.
     ///
     /// # Errors A completion or event for a queue pair arrived after its `Closed`.
     pub(crate) fn pump(&mut self) -> Result<bool> {

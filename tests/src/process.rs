@@ -43,7 +43,6 @@ pub fn signal(child: &Child, signal: Signal) {
 pub struct TargetProcess {
     address: Ipv4Addr,
     port_id: u16,
-    /// Range of CNTLIDs, or `None` for the default.
     controller_ids: Option<(u16, u16)>,
     namespaces: String,
     config: PathBuf,

@@ -28,7 +28,6 @@ pub struct Saboteur {
     fuse: Arc<Fuse>,
 }
 
-/// Number of pending panics by operation.
 #[derive(Debug)]
 struct Fuse {
     /// Length in bytes of the RDMA WRITEs that panic.

@@ -43,7 +43,6 @@ pub struct Heard {
 #[derive(Debug)]
 pub struct Stranger {
     socket: UdpSocket,
-    /// Socket for sending, if it differs from `socket`.
     outgoing: Option<UdpSocket>,
     path: Path,
     manager: Manager,
@@ -290,7 +289,6 @@ fn set(socket: &UdpSocket, level: i32, option: i32, value: i32) {
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Receives a datagram. Returns its length, source port and type of service.
 fn receive_with_tos(socket: &UdpSocket, bytes: &mut [u8]) -> Option<(usize, u16, u8)> {
     let mut control = [0_u64; 16];
     // SAFETY: all zeroes is a valid value of these plain structures.

@@ -12,7 +12,6 @@ use cairn_tests::stranger::Stranger;
 use cairn_tests::victim::Victim;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Creates a peer that sends only the test's packets.
 fn peer_of(victim: &Victim) -> Stranger {
     Stranger::at(own_loopback_address(), ROCE_PORT, victim.address().ip())
 }
@@ -143,7 +142,6 @@ fn datagrams_of_strangers() {
     victim.target.stop().unwrap();
 }
 
-/// An endpoint receives packets only for queue pair numbers that are in use or reserved.
 #[test]
 fn guesses_of_numbers_wake_nobody() {
     let victim = Victim::start();

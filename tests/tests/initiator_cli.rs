@@ -22,7 +22,6 @@ use serde_json::Value;
 #[path = "initiator_cli/output.rs"]
 mod output;
 
-/// Environment variable that selects the program to run.
 const PROGRAM: &str = "CAIRN_TEST_PROGRAM";
 const EXAMPLE_ADDRESS: &str = "192.0.2.1";
 const NQN: &str = "nqn.2024-01.com.example:disk";
@@ -155,7 +154,6 @@ fn programs(folder: &Path) {
     }
 }
 
-/// `--pkey` selects the host's partition. Connecting fails outside the target's partition.
 fn partition() -> Result<(), Failed> {
     let bench = Bench::new_as("pkey = 0x8001");
     let at = format!("-a {EXAMPLE_ADDRESS} --provider soft");
@@ -252,7 +250,6 @@ fn examples(name: &str, help: &str) -> Result<(), Failed> {
     bench.stop()
 }
 
-/// The guide's commands run in a network namespace with the documented address and port.
 fn guide() -> Result<(), Failed> {
     let guide = include_str!("../../docs/guide-initiator.md");
     let (_, rest) = guide.split_once("```sh\n").expect("the guide has a block");
@@ -319,7 +316,6 @@ fn interrupt() -> Result<(), Failed> {
     bench.stop()
 }
 
-/// Configuration of targets that share a file.
 const SHARING_TARGET: &str = r#"
 [target]
 reactors = 1

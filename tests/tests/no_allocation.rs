@@ -46,7 +46,6 @@ const BLOCK: u32 = 512;
 /// Length of keyed data in bytes, several packets.
 const BYTES: u32 = 16 * 1024;
 
-/// Submits a read or write, in-capsule or keyed, to memory or to a file.
 fn submit(host: &mut Host, buffers: &mut Vec<Buffer>, in_capsule: &[u8], turn: u32) {
     let nsid = 1 + turn % 2;
     let slba = u64::from(turn % 100) * u64::from(BYTES / BLOCK);

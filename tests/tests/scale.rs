@@ -165,7 +165,6 @@ fn a_thousand_queue_pairs_connect() {
     target.stop();
 }
 
-/// Returns the number of voluntary context switches of other threads.
 fn sleeps() -> u64 {
     let own = fs::read_link("/proc/thread-self").expect("/proc is mounted");
     let tasks = fs::read_dir("/proc/self/task").expect("/proc is mounted");
@@ -206,7 +205,6 @@ fn hosts_that_do_nothing_wake_the_target_for_keep_alives_alone() {
     target.stop();
 }
 
-/// Returns the time of the fastest of several reads, each after `quiet` without commands.
 fn quickest_after(host: &mut Host, buffer: &mut Buffer, quiet: Duration) -> Duration {
     let mut read = || {
         rest(std::slice::from_mut(host), quiet);

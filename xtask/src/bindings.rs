@@ -11,7 +11,6 @@ use anyhow::{Context, Result, bail};
 const OUTPUT: &str = "rdma/verbs/src/sys/bindings.rs";
 const WRAPPER: &str = "rdma/verbs/src/sys/wrapper.h";
 
-/// Functions called by the provider. All other declarations are omitted.
 const FUNCTIONS: [&str; 2] = [
     "ibv_(get_device_list|free_device_list|get_device_name|get_device_guid|open_device\
      |close_device|query_device|query_port|query_gid|query_pkey|alloc_pd|dealloc_pd|reg_mr\

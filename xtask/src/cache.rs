@@ -26,12 +26,10 @@ pub(crate) struct Tool {
     pub(crate) busy: &'static [&'static str],
 }
 
-/// Returns the tool installed by the user, in any version.
 pub(crate) fn installed_tool(tool: &Tool) -> Option<PathBuf> {
     succeeds(Command::new(tool.name).arg("--version")).then(|| tool.name.into())
 }
 
-/// Returns the tool in the cache, which is built on first use.
 pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
     let Tool {
         name,
@@ -72,7 +70,6 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Runs a command without output. Returns true if it succeeds.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())

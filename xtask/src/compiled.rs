@@ -15,7 +15,6 @@ use crate::cache::{fingerprint, folder};
 use crate::vm::process;
 use crate::vm::tree::Tree;
 
-/// Files that determine the compiled output: crates, versions, profiles and flags.
 const RECIPE: [&str; 5] = [
     ".cargo/config.toml",
     "Cargo.lock",
@@ -146,7 +145,6 @@ fn own_names(workspace: &Path) -> Result<HashSet<String>> {
     Ok(names)
 }
 
-/// Returns the files and folders of dependencies, relative to cargo's output folder.
 fn others(output: &Path, own: &HashSet<String>) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let places = places(output, DEPTH);
@@ -167,7 +165,6 @@ fn others(output: &Path, own: &HashSet<String>) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Returns the folders with cargo's output of one profile.
 fn places(folder: &Path, depth: usize) -> Vec<PathBuf> {
     if folder.join(NOTES).exists() {
         return vec![folder.to_owned()];

@@ -20,7 +20,6 @@ const CARGO_FUZZ: Tool = Tool {
     busy: &[],
 };
 
-/// Folder of programs and found inputs, which is kept between runs.
 const OUTPUT: &str = "build/fuzz";
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz");
@@ -38,7 +37,6 @@ pub(crate) struct Args {
     compile_fast: bool,
 }
 
-/// Runs all targets, even after a failure.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let targets = targets()?;
     let targets: Vec<String> = match &args.target {
@@ -99,7 +97,7 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs one target. Found inputs stay outside the repository, whose corpus is curated.
+/// Found inputs stay outside the repository, whose corpus is curated.
 fn fuzz(target: &str, seconds: u64) -> Result<bool> {
     let found = format!("{OUTPUT}/found/{target}");
     let broken = format!("{OUTPUT}/broken");

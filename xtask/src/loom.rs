@@ -9,7 +9,6 @@ use anyhow::Result;
 
 use crate::test::step::Step;
 
-/// Runs the models: unit tests in modules named `loom_models`.
 pub(crate) fn run() -> Result<ExitCode> {
     let models = "test -p cairn-rdma --lib --locked --target-dir build/loom -- loom_models";
     let outcome = Step::cargo("loom", models)

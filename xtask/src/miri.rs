@@ -47,7 +47,6 @@ const PARTS: [Part; 3] = [
     },
 ];
 
-/// Runs all parts, even after a failure.
 pub(crate) fn run() -> Result<ExitCode> {
     if !nightly::has_components(&["miri", "rust-src"]) {
         // nextest reports skipped tests in this format.

@@ -11,8 +11,6 @@ use crate::test::step::Step;
 /// Separate output folder, which preserves the default compiler's output.
 const OUTPUT: &str = "build/msrv";
 
-/// Installs the minimum Rust version if missing, and checks the workspace.
-///
 /// Tests are excluded, because developers use the newest Rust.
 pub(crate) fn run() -> Result<ExitCode> {
     let version = promised()?;

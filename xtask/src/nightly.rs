@@ -4,13 +4,11 @@ use std::process::Command;
 
 use crate::cache::succeeds;
 
-/// Returns true if nightly Rust is available. It is installed if missing.
 pub(crate) fn is_there() -> bool {
     has("rustc")
         || (install(["toolchain", "install", "nightly", "--profile", "minimal"]) && has("rustc"))
 }
 
-/// Returns true if these components of nightly Rust are available. Missing ones are installed.
 pub(crate) fn has_components(components: &[&str]) -> bool {
     is_there()
         && components.iter().all(|component| {

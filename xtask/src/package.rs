@@ -20,7 +20,6 @@ use anyhow::{Context, Result, ensure};
 
 use stage::Staged;
 
-/// Compression option of `tar`, without a timestamp.
 const GZIP: &str = "--use-compress-program=gzip -n";
 
 /// Command-line arguments.
@@ -53,11 +52,9 @@ pub(crate) struct Args {
 
 struct About {
     version: String,
-    /// Debian name of the architecture.
     architecture: &'static str,
     /// Time of the last commit in seconds since 1970.
     time: String,
-    /// Minimum glibc version of the programs.
     glibc: String,
 }
 
@@ -134,7 +131,6 @@ fn do_it(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command. Returns its output without the last newline.
 fn said(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", output.status);

@@ -102,7 +102,6 @@ fn threads() -> Result<bool> {
     Ok(step.run("")?.success)
 }
 
-/// Tests memory regions, and verbs functions that need no device.
 fn addresses() -> Result<bool> {
     let tests = "test -p cairn-rdma -p cairn-verbs --lib";
     Ok(Sanitizer::Address.cargo(tests).run("")?.success)

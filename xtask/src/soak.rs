@@ -42,7 +42,6 @@ pub(crate) struct Args {
     short: bool,
 }
 
-/// Runs all steps, even after a failure.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let seconds = (args.hours * 60 + args.minutes) * 60 + args.seconds;
     let seconds = match (seconds, args.rounds) {

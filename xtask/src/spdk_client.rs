@@ -28,21 +28,19 @@ const WHEELS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Path of the client within SPDK's package.
 pub(crate) const CLIENT: &str = "spdk/rpc/client.py";
 
 pub(crate) const PROGRAMS: [(&str, &str); 2] = [("python3", "python3"), ("pip3", "python3-pip")];
 
 const TIMEOUT_S: &str = "20";
 
-/// `cargo xtask spdk-client`: prints the folder for `PYTHONPATH`.
 pub(crate) fn run() -> Result<ExitCode> {
     println!("{}", fetch()?.display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the folder for `PYTHONPATH`, downloaded on first use. The error names the packages to
-/// install in one line.
+/// Returns the folder for `PYTHONPATH`, downloaded on first use. The error is one line with the
+/// packages to install.
 pub(crate) fn fetch() -> Result<PathBuf> {
     let folder = cache::folder()?.join(format!("tools/spdk-client-{}", versions()));
     if folder.join(CLIENT).is_file() {
@@ -72,7 +70,6 @@ pub(crate) fn fetch() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Returns the suffix of the folder: the versions of all files.
 fn versions() -> String {
     WHEELS.map(|(_, version, _)| version).join("-")
 }
@@ -112,7 +109,6 @@ fn download(into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the last error line in pip's output.
 fn error_of(said: &str) -> &str {
     let mut errors = said.lines().rev().filter(|line| line.starts_with("ERROR"));
     errors.next().unwrap_or("pip does not say why")

@@ -62,7 +62,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes this program the runner of the step's tests.
 pub(crate) fn with_runner(step: Step, options: &str) -> Result<Step> {
     // cargo and nextest read the runner from this variable.
     let variable = format!(
@@ -104,7 +103,6 @@ fn stop_steadily(child: &mut Child) -> Result<ExitStatus> {
     }
 }
 
-/// Stops one random process of the child's tree at a time, until the child ends.
 fn stop_at_random(child: &mut Child) -> Result<ExitStatus> {
     let mut random = fastrand::Rng::new();
     loop {
@@ -124,7 +122,6 @@ fn stop_at_random(child: &mut Child) -> Result<ExitStatus> {
     }
 }
 
-/// Stops a process for `time`. Processes that have ended are ignored.
 fn stop(pid: Pid, time: Duration) {
     if kill_process(pid, Signal::STOP).is_ok() {
         thread::sleep(time);
@@ -132,7 +129,6 @@ fn stop(pid: Pid, time: Duration) {
     }
 }
 
-/// Adds all descendants of the processes in `tree`, parents first.
 fn add_descendants(tree: &mut Vec<Pid>) {
     let mut at = 0;
     while let Some(&parent) = tree.get(at) {

@@ -10,7 +10,6 @@ const UNKNOWN_S: f32 = 60.0;
 /// Durations in seconds on a machine with two cores and a fresh clone.
 const FRESH_S: [(&str, f32); 2] = [("tests", 540.0), ("real kernel", 600.0)];
 
-/// Durations in seconds by name, stored in cargo's output folder.
 pub(crate) struct Times {
     path: PathBuf,
     known: BTreeMap<String, f32>,
@@ -23,7 +22,6 @@ fn read(path: &Path) -> BTreeMap<String, f32> {
 }
 
 impl Times {
-    /// Reads the durations of earlier runs. A missing file is empty.
     pub(crate) fn open(path: PathBuf) -> Self {
         Self {
             known: read(&path),
@@ -54,7 +52,6 @@ impl Times {
     }
 }
 
-/// Formats the remaining time, as in "about 7 min left".
 pub(crate) fn left(left: Duration) -> String {
     match left.as_secs() {
         0..60 => "less than a minute left".to_owned(),

@@ -11,7 +11,6 @@ const OF_PROGRAMS: [&str; 5] = [
     "tokio",
 ];
 
-/// Returns the names of all crates that a package is built from.
 fn crates_of(package: &str) -> Vec<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--edges", "normal", "--prefix", "none"])

@@ -10,7 +10,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const ARCHITECTURE: &str = include_str!("../../docs/architecture.md");
-/// Heading above the table of modules.
 const SECTION: &str = "## The order of modules";
 
 /// Folder and two modules that use each other.
@@ -25,7 +24,6 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Returns the crates with their documented module order.
 fn documented() -> Vec<(String, Vec<String>)> {
     let (_, section) = ARCHITECTURE.split_once(SECTION).expect("the section");
     let section = section.split("\n## ").next().unwrap();
@@ -40,7 +38,6 @@ fn documented() -> Vec<(String, Vec<String>)> {
         .collect()
 }
 
-/// Returns the source without comments and its test module.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let lines = text.lines().map(|line| line.split("//").next().unwrap());
@@ -60,7 +57,6 @@ fn names_after_super(code: &str, depth: usize, is_root_of_folder: bool) -> BTree
     names
 }
 
-/// Returns the names after a path, including those in groups.
 fn names_after(code: &str, path: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (at, _) in code.match_indices(path) {
@@ -100,7 +96,6 @@ fn path_in_crate(folder: &Path) -> String {
     format!("crate::{}", below.collect::<String>())
 }
 
-/// Returns the modules within the folder that each module uses.
 fn uses(folder: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let path = path_in_crate(folder);

@@ -55,7 +55,6 @@ fn links_without_std_and_calls_nothing_outside() {
     );
 }
 
-/// Builds the static library, which compiles only without `std`.
 fn build_proof() -> PathBuf {
     let ours = Path::new(env!("CARGO_MANIFEST_DIR"));
     let proof = ours.join("no-std-proof");

@@ -70,12 +70,10 @@ fn packages_have_what_they_promise_and_go_without_a_trace() {
     installs(&main, &folder.path().join("root"));
 }
 
-/// Checks that this user may call chroot. The error is the reason why not.
 fn may_chroot() -> Result<(), String> {
     observed(Command::new("chroot").args(["/", "true"]))
 }
 
-/// Runs a command. The error has its exit status and the first error line of stderr.
 fn observed(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(|error| error.to_string())?;
     if output.status.success() {
@@ -92,7 +90,6 @@ fn observed(command: &mut Command) -> Result<(), String> {
     ))
 }
 
-/// Checks that the image's program runs in its layer, as a user without privileges.
 fn image_runs(image: &Path, folder: &Path) {
     let (root, program, owner) = unpack_image(image, &folder.join("image"));
     let (user, group) = owner.split_once(':').unwrap();
@@ -117,7 +114,6 @@ fn image_runs(image: &Path, folder: &Path) {
     }
 }
 
-/// Installs the package in a clean root and removes it.
 fn installs(deb: &Path, root: &Path) {
     let probed = may_chroot().and_then(|()| Release::choose());
     let release = match probed {
@@ -152,7 +148,7 @@ fn installs(deb: &Path, root: &Path) {
     let installed = fs::read_to_string(root.join("etc/passwd")).unwrap();
     assert!(installed.contains("\ncairn:"), "{installed}");
     can_be_changed(root, &config);
-    // systemd creates this folder for the unit. It contains an audit log.
+    // systemd creates this folder for the unit, and the target writes an audit log.
     let logs = root.join("var/log/cairn");
     fs::create_dir(&logs).unwrap();
     fs::write(logs.join("audit.log"), "{}\n").unwrap();
@@ -182,8 +178,6 @@ fn installs(deb: &Path, root: &Path) {
     );
 }
 
-/// Checks that a target with the package's user can change a configuration file through the control
-/// socket.
 fn can_be_changed(root: &Path, config: &Path) {
     let text = "[control]\nsocket = \"/run/cairn/target.sock\"\n[[subsystem]]\n\
                 nqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n";
@@ -279,7 +273,6 @@ fn the_unit_is_rated_safe() {
     run(analyze.arg(unit));
 }
 
-/// Debian release from which a clean root can be created.
 struct Release {
     name: String,
     /// Files of apt sources; empty for mmdebstrap's default mirror.
@@ -307,7 +300,6 @@ impl Release {
         Err(reasons.join("; "))
     }
 
-    /// Returns the release of this machine, with its mirrors.
     fn of_machine() -> Option<Self> {
         let about = fs::read_to_string("/etc/os-release").unwrap_or_default();
         let mut lines = about.lines();

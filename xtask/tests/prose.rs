@@ -19,12 +19,10 @@ use regex::Regex;
 const TREE_MAX: f64 = 4.0;
 /// Maximum number of shapes per 10,000 words of a file. A short file may have one shape.
 const FILE_MAX: f64 = 30.0;
-/// Maximum number of files above [`FILE_MAX`].
 const FILES_MAX: usize = 6;
 /// Maximum number of words in comments and pages. The goal is 150,000.
 const WORDS_MAX: usize = 208_000;
 
-/// Paragraph or list item, with its first line number.
 struct Block {
     line: usize,
     text: String,
@@ -38,11 +36,11 @@ struct Shape {
 }
 
 enum Exception {
-    /// The match follows this text.
+    /// Text before the match.
     After(&'static str),
-    /// The match begins with this text.
+    /// Start of the match.
     Begins(&'static str),
-    /// This text follows the match.
+    /// Text after the match.
     Before(&'static str),
     /// This verb follows the match in a question.
     Question,
@@ -127,7 +125,6 @@ fn shape_of(sentence: &str, is_rust: bool) -> Option<&'static str> {
         .or(is_orphan.then_some("fragment without its noun"))
 }
 
-/// Splits text at punctuation followed by white space and a capital letter or markup.
 fn sentences(text: &str) -> Vec<&str> {
     let mut all = Vec::new();
     let mut begin = 0;
@@ -173,7 +170,6 @@ fn comments(source: &str) -> Vec<Block> {
     blocks
 }
 
-/// Returns the paragraphs, list items and table rows of a page.
 fn paragraphs(page: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let (mut fenced, mut is_open) = (false, false);

@@ -23,7 +23,6 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns the folders of the packages by name.
 fn packages() -> BTreeMap<String, PathBuf> {
     let name = Regex::new(r#"(?m)^name = "([^"]+)""#).unwrap();
     let manifests = sources::files_below(&root(), "Cargo.toml").into_iter();
@@ -36,10 +35,8 @@ fn packages() -> BTreeMap<String, PathBuf> {
         .collect()
 }
 
-/// Module path and text of each source file.
 type Files = Vec<(String, String)>;
 
-/// Reads files, whose module paths begin below `base`.
 fn load(paths: &[PathBuf], base: &Path) -> Files {
     let module = |path: &PathBuf| {
         let below = path.strip_prefix(base).unwrap().with_extension("");
@@ -51,7 +48,6 @@ fn load(paths: &[PathBuf], base: &Path) -> Files {
     paths.iter().map(load).collect()
 }
 
-/// Returns the sources of a package's library, whose suites test programs also run.
 fn library(package: &Path) -> Files {
     let folder = package.join("src");
     match folder.is_dir() {
@@ -60,7 +56,6 @@ fn library(package: &Path) -> Files {
     }
 }
 
-/// Returns the sources of a test program, or nothing if it does not exist.
 fn program(package: &Path, name: &str) -> Files {
     let tests = package.join("tests");
     let (folder, file) = (tests.join(name), tests.join(format!("{name}.rs")));
@@ -74,7 +69,6 @@ fn program(package: &Path, name: &str) -> Files {
     files
 }
 
-/// Returns the names of a package's test programs.
 fn programs(package: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(package.join("tests")).into_iter().flatten();
     let paths = entries.map(|entry| entry.unwrap().path().with_extension(""));
@@ -105,7 +99,6 @@ fn selects(filter: &str, (module, text): &(String, String)) -> bool {
     modules.split("::").all(is_inside) && defines(text, name)
 }
 
-/// Packages, test programs and filters named by a page.
 #[derive(Default)]
 struct Reference {
     packages: Vec<String>,
@@ -114,7 +107,6 @@ struct Reference {
 }
 
 impl Reference {
-    /// Parses the arguments of `cargo test` or `cargo nextest run`.
     fn parse(arguments: &str) -> Self {
         let mut reference = Self::default();
         let mut words = arguments.split_whitespace();
@@ -135,7 +127,6 @@ impl Reference {
         reference
     }
 
-    /// Checks the reference, and returns the first error.
     fn check(&self, packages: &BTreeMap<String, PathBuf>) -> Result<(), String> {
         let mut files = Files::new();
         for package in &self.packages {

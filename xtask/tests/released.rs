@@ -1,7 +1,7 @@
 //! Released packages must run on supported systems: with Debian 11's glibc, in a container, and
 //! after unpacking by rpm.
 //!
-//! They are built once for all tests.
+//! All tests share one build.
 
 #[path = "common/packages.rs"]
 mod packages;
@@ -40,7 +40,6 @@ fn packages_run_where_they_say() {
     image_serves(&named(&out, "", ".oci.tar"), &tree, folder.path());
 }
 
-/// Runs the archive's programs in a root with only Debian 11's libraries.
 fn runs_on_debian_11(said: &str, archive: &Path, folder: &Path) {
     let line = said
         .lines()
@@ -74,7 +73,6 @@ fn runs_on_debian_11(said: &str, archive: &Path, folder: &Path) {
     }
 }
 
-/// Checks that the rpm has the files of the other packages and the scripts of the sources.
 fn rpm_has_the_same_files(package: &Path, tree: &Path, folder: &Path) {
     if !has("rpm") {
         return cairn_skips::skip("packages: rpm is not there");
@@ -102,7 +100,6 @@ fn rpm_has_the_same_files(package: &Path, tree: &Path, folder: &Path) {
     }
 }
 
-/// Running container, which is stopped on drop.
 struct Container(Child);
 
 impl Drop for Container {
@@ -120,7 +117,6 @@ fn name_of_container() -> String {
     format!("cairn-{}", std::process::id())
 }
 
-/// Checks that the image serves a host outside its container, under runc with a read-only root.
 fn image_serves(image: &Path, tree: &Path, folder: &Path) {
     if !has("runc") {
         return cairn_skips::skip("packages: runc is not there");

@@ -17,7 +17,6 @@ fn code_words(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Returns file and functions of each step in a section.
 fn steps(section: &str) -> Vec<(&'static str, Vec<&'static str>)> {
     let (_, text) = WALK.split_once(section).expect("the section");
     let text = text.split("\n## ").next().unwrap();

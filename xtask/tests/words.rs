@@ -8,7 +8,6 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Words to avoid, each with alternatives.
 const WORDS: [(&str, &str); 27] = [
     ("whoever", "name the actor: a host, an attacker, a program"),
     ("nobody", "no host, no program, nothing"),
@@ -43,7 +42,6 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Returns the words to avoid in a text, matched as whole words in any case.
 fn found(text: &str) -> Vec<(&'static str, &'static str)> {
     let text = text.to_lowercase();
     let boundary = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != '_');
@@ -58,7 +56,6 @@ fn found(text: &str) -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
-/// Returns the numbered lines of a page without fenced blocks and text in backticks.
 fn prose(page: &str) -> Vec<(usize, String)> {
     let mut fenced = false;
     let mut lines = Vec::new();
@@ -98,7 +95,6 @@ fn printed(source: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// Returns the numbered comments, including those after code, without quoted text.
 fn comments(source: &str) -> Vec<(usize, String)> {
     let comment = |line: &str| {
         let ends = line.match_indices("//").map(|(at, _)| at);
@@ -114,7 +110,6 @@ fn comments(source: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// Returns the pages below a folder, except decisions, which are records of their time.
 fn pages(folder: &Path) -> Vec<PathBuf> {
     let mut all = common::files_below(folder, ".md");
     all.retain(|page| !page.starts_with(folder.join("decisions")));

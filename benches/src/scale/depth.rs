@@ -67,17 +67,14 @@ fn run(served: &Served, load: &Load, hosts: u16, queue_pairs: u16) -> Result<Dep
     Ok(row)
 }
 
-/// Returns the number of packets sent and received by the hosts.
 fn packets(soft: &Soft) -> u64 {
     let counters = soft.counters();
     let each = counters.iter().map(|(_, c)| c.sent_pkts + c.rcvd_pkts);
     each.sum()
 }
 
-/// Outstanding commands, distributed over the queues.
 struct Commands {
     hosts: Vec<Host>,
-    /// Buffers without a command, by host index.
     buffers: Vec<Vec<Buffer>>,
     flights: Vec<Option<Flight>>,
     turn: usize,

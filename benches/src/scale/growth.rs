@@ -16,7 +16,6 @@ const CONTROLLERS: u16 = 60;
 /// Delay before each memory reading, in which the target frees temporary memory.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// Measures memory for each queue pair and controller, and the connection rate.
 pub(crate) fn measure(program: &Program, report: &mut Report) -> Result<()> {
     let wish = |io_queues| Wish {
         io_queues,

@@ -16,10 +16,9 @@ const KATO_MS: u32 = 5000;
 /// Idle time before each timed command.
 const QUIET: Duration = Duration::from_millis(250);
 const TRIES: usize = 16;
-/// Number of target starts. The fastest one is reported.
+/// Number of target starts, of which the fastest is reported.
 const STARTS: usize = 5;
 
-/// Measures the time until the target listens, and its memory then.
 pub(crate) fn start(program: &Program, report: &mut Report) -> Result<()> {
     let mut best: Option<Start> = None;
     for _ in 0..STARTS {
@@ -50,7 +49,6 @@ pub(crate) fn start(program: &Program, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Measures processor time with idle hosts, and the latency of the first command after idling.
 pub(crate) fn measure(
     program: &Program,
     count: u16,
@@ -95,7 +93,6 @@ fn keep_alive(hosts: &mut [Host], length: Duration) {
     }
 }
 
-/// Returns the median latency of a command after `quiet` without commands.
 fn commands(hosts: &mut [Host], quiet: Duration) -> Result<Duration> {
     let mut buffer = hosts[0].buffer(4096)?;
     let mut times = Vec::with_capacity(TRIES);

@@ -13,7 +13,6 @@ pub(crate) struct Report {
     pub(crate) idle: Option<Idle>,
 }
 
-/// Start-up time and memory of a target.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start {
     pub(crate) listening_in: Duration,
@@ -39,7 +38,6 @@ pub(crate) struct DepthRow {
     pub(crate) host_cpu_us: f64,
 }
 
-/// Memory and connection time of additional queue pairs and controllers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Growth {
     pub(crate) queue_pairs: u16,
@@ -48,7 +46,6 @@ pub(crate) struct Growth {
     pub(crate) bytes_per_controller: u64,
 }
 
-/// Cost of idle hosts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Idle {
     pub(crate) hosts: u16,

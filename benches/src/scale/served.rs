@@ -118,7 +118,6 @@ impl Served {
 }
 
 impl Usage {
-    /// Returns the processor time and context switches of all threads of a process so far.
     pub(crate) fn of(process: u32) -> Result<Self> {
         let mut usage = Self {
             cpu: Duration::ZERO,

@@ -11,7 +11,6 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a program with the folder's configuration, and writes its output to `NAME.out`.
     pub(crate) fn start(
         folder: &Path,
         name: &str,

@@ -164,7 +164,6 @@ impl Cluster {
         self.wait_for("osd.0", "status", r#""state": "active""#)
     }
 
-    /// Polls the admin socket of `daemon` until the response to `command` contains `answer`.
     fn wait_for(&mut self, daemon: &str, command: &str, answer: &str) -> io::Result<()> {
         let deadline = Instant::now() + TIMEOUT;
         let socket = self.folder.join(format!("{daemon}.asok"));

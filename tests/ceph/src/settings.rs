@@ -12,7 +12,6 @@ use super::{proc_text, succeed};
 /// Size of the OSD's sparse data file in bytes.
 const DISK_BYTES: u64 = 16 << 30;
 
-/// Creates all files in an empty folder, and returns the UUID of the OSD.
 pub(crate) fn prepare(folder: &Path) -> io::Result<String> {
     let port = free_port()?;
     let fsid = proc_text("/proc/sys/kernel/random/uuid")?;
@@ -79,7 +78,6 @@ fn free_port() -> io::Result<u16> {
         .ok_or_else(|| io::Error::other("no port is free on loopback"))
 }
 
-/// Creates the keys. The monitor imports every key of this file.
 fn make_keys(folder: &Path) -> io::Result<()> {
     let everything = ["--cap", "mon", "allow *", "--cap", "osd", "allow *"];
     let osd = [

@@ -47,7 +47,6 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// Tests a controller with arbitrary messages in any order.
 fn controller(input: &mut Input<'_>) {
     let mut end = Authentication::new(names(), secrets(1), policy());
     for seqnum in 1..8 {
@@ -67,7 +66,6 @@ fn controller(input: &mut Input<'_>) {
     assert!(!matches!(end.outcome(), Some(Ok(_))));
 }
 
-/// Runs an exchange in which one byte of a message may be modified.
 fn both(input: &mut Input<'_>) {
     let seed = 1 + 2 * (input.byte() & 1);
     let (at, turn, flip) = (input.short(), input.byte() % 4, input.byte());

@@ -12,7 +12,6 @@ impl<'a> Input<'a> {
         self.0.is_empty()
     }
 
-    /// Returns the next `count` bytes, or fewer at the end.
     pub(crate) fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (bytes, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;

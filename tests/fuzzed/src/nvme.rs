@@ -55,7 +55,6 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// Parses a command capsule for the admin queue and for an I/O queue.
 fn command(bytes: &[u8]) {
     let Some((sqe, data)) = Sqe::split_capsule(bytes) else {
         assert!(bytes.len() < size_of::<Sqe>());

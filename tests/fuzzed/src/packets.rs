@@ -65,7 +65,6 @@ fn terms(qpn: u32) -> QpTerms {
     }
 }
 
-/// Tests a connection manager with arbitrary MADs, and with modified copies of its own MADs.
 pub(crate) fn connections(bytes: &[u8]) {
     let mut numbers = 0;
     let mut manager = Manager::new(Identity::new(Box::new(move || {

@@ -143,7 +143,6 @@ pub(crate) fn run(bytes: &[u8]) {
     }
     rig.with(|qp, _, cx| qp.flush(cx));
     rig.take_completions();
-    // Every SEND, WRITE and READ must have completed exactly once.
     assert!(rig.sends.is_empty(), "{:?}", rig.sends);
 }
 
@@ -300,7 +299,6 @@ impl Rig {
     }
 }
 
-/// Returns a range within or just beyond the region.
 fn bytes_of(input: &mut Input<'_>) -> Sge {
     Sge {
         addr: BASE + u64::from(input.short()),

@@ -35,7 +35,6 @@ pub(crate) fn control(bytes: &[u8]) {
     }
 }
 
-/// Returns the parsed values, and true if no error occurred.
 fn frames(pieces: &[&[u8]]) -> (Vec<Vec<u8>>, bool) {
     let mut frames = Frames::default();
     let mut found = Vec::new();

@@ -106,7 +106,6 @@ pub struct Network<T, P: Packet> {
     /// Ends without a path to any other end.
     pub cut_off: Vec<P::End>,
     random: Random,
-    /// Arrival times with packet numbers, earliest first.
     arrivals: BinaryHeap<Reverse<(T, u64)>>,
     packets: BTreeMap<u64, P>,
     count: u64,

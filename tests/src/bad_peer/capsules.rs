@@ -118,7 +118,6 @@ fn reserved_flags(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Sends random capsules in batches. A Flush or Keep Alive checks the queue after each batch.
 fn random_capsules(setting: &Setting) -> Result<()> {
     const BATCH: u32 = 16;
     let mut noise = Noise(Random::new(setting.seed));
@@ -139,7 +138,6 @@ fn random_capsules(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Sends a batch. Returns true if the queue is still usable.
 fn one_batch(
     peer: &mut Peer,
     qp: QpId,
@@ -259,7 +257,6 @@ pub(super) fn plain(peer: &mut Peer, mut sqe: Sqe) -> Sqe {
     sqe
 }
 
-/// Returns the admin opcodes that a target may support, including Fabrics.
 fn known_admin() -> Vec<u8> {
     let codes = [
         AdminOpcode::GET_LOG_PAGE,
@@ -274,7 +271,6 @@ fn known_admin() -> Vec<u8> {
     codes.map(|code| code.0).to_vec()
 }
 
-/// Returns the I/O opcodes that a target may support, including Fabrics.
 fn known_io() -> Vec<u8> {
     let codes = [
         NvmOpcode::FLUSH,

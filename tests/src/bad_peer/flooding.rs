@@ -68,7 +68,6 @@ fn more_than_the_queue_holds(setting: &Setting) -> Result<()> {
             .map(|_| plain(&mut peer, command::flush(setting.nsid)))
             .collect();
         if say_all(&mut peer, io, &flushes).is_err() {
-            // The target has closed the queue.
             break;
         }
     }
@@ -192,7 +191,6 @@ fn deaf_peer(setting: &Setting, io_queues: u16) -> Result<(Peer, Vec<QpId>)> {
     Ok((peer, queues))
 }
 
-/// Like [`deaf_peer`], and also returns the admin queue.
 fn deaf_peer_and_admin(setting: &Setting, io_queues: u16) -> Result<(Peer, QpId, Vec<QpId>)> {
     let mut peer = Peer::open_deaf(setting)?;
     // The receives suffice for the Connects, setting CC.EN, and one read of CSTS.
@@ -210,7 +208,6 @@ fn say_all(peer: &mut Peer, qp: QpId, sqes: &[Sqe]) -> Result<()> {
     peer.say_all(qp, &capsules)
 }
 
-/// Returns exactly one response for each command.
 fn answers(peer: &mut Peer, qp: QpId, sqes: &[Sqe]) -> Result<Vec<Cqe>> {
     let mut waiting: Vec<u16> = sqes.iter().map(|sqe| sqe.cid.get()).collect();
     let mut responses = Vec::new();

@@ -18,10 +18,8 @@ use nvme_proto::wire::{Cqe, FromBytes, FromZeros, IntoBytes, SglDescriptor, Sqe,
 use super::{Setting, host_nqn};
 use crate::node::{DATA, Node, SLOT, qp_of, signaled, slot_of};
 
-/// Default number of entries of a queue.
 pub(super) const ENTRIES: u16 = 32;
 const CAPSULES: usize = 128;
-/// Offset of the data buffer in the peer's memory, after the capsules.
 pub(super) const BUFFER: usize = DATA + CAPSULES * SLOT;
 pub(super) const BUFFER_LEN: u32 = 1024 * 1024;
 
@@ -34,7 +32,6 @@ pub(super) enum Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     Status(RejectStatus),
-    /// Connecting failed without a reject reason.
     Silent,
 }
 
@@ -45,13 +42,11 @@ pub(super) struct Peer {
     pub(super) cntlid: u16,
     next_capsule: usize,
     next_cid: u16,
-    /// True if consumed receives are posted again.
     replenish: bool,
     responses: VecDeque<(QpId, Cqe)>,
 }
 
 impl Peer {
-    /// Creates a peer with posted receives.
     pub(super) fn open(setting: &Setting) -> Result<Self> {
         let mut peer = Self::open_deaf(setting)?;
         peer.node.post_receives(0..crate::node::RECEIVES)?;
@@ -59,7 +54,6 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Creates a peer without posted receives.
     pub(super) fn open_deaf(setting: &Setting) -> Result<Self> {
         let device = setting.provider.device_for(setting.remote, None)?;
         Ok(Self {
@@ -78,14 +72,12 @@ impl Peer {
         &self.setting
     }
 
-    /// Posts receives on a peer created by [`Peer::open_deaf`].
     pub(super) fn read_again(&mut self) -> Result<()> {
         self.node.post_receives(0..crate::node::RECEIVES)?;
         self.replenish = true;
         Ok(())
     }
 
-    /// Returns a peer with an enabled controller, and its admin queue.
     pub(super) fn with_controller(setting: &Setting) -> Result<(Self, QpId)> {
         let mut peer = Self::open(setting)?;
         let admin = peer.connect_queue(0, ENTRIES)?;
@@ -169,7 +161,6 @@ impl Peer {
         data
     }
 
-    /// Sends a Connect whose data the target reads with RDMA READ, and returns the response.
     pub(super) fn run_connect(
         &mut self,
         qp: QpId,
@@ -181,7 +172,6 @@ impl Peer {
         self.run(qp, connect.into())
     }
 
-    /// Sets CC.EN and waits for CSTS.RDY.
     pub(super) fn enable(&mut self, admin: QpId) -> Result<()> {
         let cc = Cc(0).with_iosqes(6).with_iocqes(4).with_en(true);
         let set =
@@ -211,7 +201,6 @@ impl Peer {
         self.next_cid
     }
 
-    /// Returns a keyed SGL descriptor of the data buffer.
     pub(super) fn keyed(&self, length: u32) -> SglDescriptor {
         let RemoteBuffer { addr, rkey } = self.node.remote(BUFFER);
         SglDescriptor::keyed(addr, length, rkey, false)
@@ -282,7 +271,6 @@ impl Peer {
         })
     }
 
-    /// Waits until the target closes the queue, and ignores responses.
     pub(super) fn expect_closed(&mut self, qp: QpId) -> Result<()> {
         self.wait("the end of the queue", |peer| {
             while let Some(answer) = peer.try_receive(qp) {
@@ -301,7 +289,6 @@ impl Peer {
         })
     }
 
-    /// Polls until `ready` returns a value, or fails after the timeout.
     pub(super) fn wait<T>(
         &mut self,
         what: &str,
@@ -324,7 +311,6 @@ impl Peer {
         }
     }
 
-    /// Stores received responses and posts their receives again.
     fn listen(&mut self) -> Result<()> {
         self.node.forget_sends();
         while let Some(landed) = self.node.take_receive() {

@@ -45,10 +45,8 @@ impl Disorder {
 /// Host with an admin and an I/O queue, which can authenticate again.
 pub struct Renewing {
     peer: Peer,
-    /// Queue pairs by QID.
     queues: [QpId; 2],
     transaction: u16,
-    /// True once both queues accept commands.
     is_live: bool,
 }
 
@@ -181,7 +179,6 @@ impl Renewing {
         self.peer.expect(io, flush, Status::SUCCESS).map(drop)
     }
 
-    /// Checks for AUTH_Failure1 and the end of the queue, or of both for the admin queue.
     fn expect_end(&mut self, qid: usize, answer: &[u8]) -> Result<()> {
         ensure!(
             answer.starts_with(&FAILURE),
@@ -217,7 +214,6 @@ impl Renewing {
         }
     }
 
-    /// Sends a reply to the challenge and returns the target's answer.
     fn reply(&mut self, qid: usize, secret: &Secret) -> Result<Vec<u8>> {
         let replied = self.replied(qid, secret)?;
         if self.is_live {

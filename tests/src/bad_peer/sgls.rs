@@ -262,7 +262,6 @@ fn too_large(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Sets PSDT and the CID.
 fn ready(peer: &mut Peer, mut sqe: Sqe) -> Sqe {
     sqe.flags = Sqe::FLAGS_SGL;
     sqe.cid = U16::new(peer.new_cid());

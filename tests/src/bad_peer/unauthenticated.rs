@@ -180,7 +180,6 @@ impl Impostors {
     }
 }
 
-/// Executes Authentication Send or Receive, and returns the peer's buffer.
 pub(super) fn exchange(
     peer: &mut Peer,
     admin: QpId,

@@ -1,8 +1,8 @@
 //! Target and host in one thread, for reproducible instruction counts of callgrind.
 //!
-//! `tests/costs` runs it. Target and host alternate without sleeping, and the clock advances by a
-//! fixed time each turn, so runs over the loopback provider are identical. User-space RoCE uses
-//! real sockets.
+//! `tests/costs` runs this program. Target and host alternate without sleeping, and the clock
+//! advances by a fixed time each turn, so runs over the loopback provider are identical. User-space
+//! RoCE uses real sockets.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -27,10 +27,8 @@ const BLOCK: u32 = 512;
 const TURN: Duration = Duration::from_micros(10);
 const TURN_OF_COMMAND: Duration = Duration::from_micros(2);
 
-/// Maximum number of turns without a completion.
 const TURNS_MAX: u32 = 10_000;
 
-/// Limits of the attacking host in TOML.
 const GLUTTON_LIMITS: &str = "iops = 400, total = \"16MiB\"";
 
 const RESTING: u32 = 8;
@@ -87,14 +85,12 @@ struct Args {
 
 struct World {
     clock: Clock,
-    /// User-space RoCE without threads, if selected.
     soft: Option<Soft>,
     loopback: Option<Loopback>,
     target: SteppedTarget,
     host: Controller,
     attacker: Option<Attacker>,
     _others: Vec<Controller>,
-    /// Buffers without a command.
     buffers: Vec<Buffer>,
     capsule: Vec<u8>,
     job: Job,
@@ -160,7 +156,6 @@ fn control_turn(target: &mut SteppedTarget) {
     target.attend();
 }
 
-/// Takes completions and submits up to `more` commands. Returns both numbers.
 #[inline(never)]
 fn host_turn(world: &mut World, now: Instant, more: u32) -> (u32, u32) {
     let host = &mut world.host;
@@ -268,7 +263,6 @@ impl World {
         world
     }
 
-    /// Keeps the queues full until `count` commands have completed and both sides are idle.
     fn serve(&mut self, count: u32) {
         let (mut left, mut over, mut turns) = (count, 0, 0);
         let time = TURN.max(TURN_OF_COMMAND * self.depth);
@@ -287,7 +281,6 @@ impl World {
         }
     }
 
-    /// Runs both sides until they are idle, which is counted.
     fn rest(&mut self) {
         for _ in 0..RESTING {
             self.pass(Duration::from_millis(1));
@@ -301,7 +294,6 @@ impl World {
         self.clock.advance_to(self.clock.now() + time);
     }
 
-    /// Returns the work requests posted by the target over the loopback provider.
     fn posted(&self) -> Posted {
         let at = self.target.addresses()[0].ip();
         self.loopback

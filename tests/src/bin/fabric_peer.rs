@@ -243,7 +243,6 @@ impl End {
         Ok(())
     }
 
-    /// Sends received messages back and posts their receives again.
     fn receives(&mut self) -> Vec<Completion> {
         let mut out = [Completion::EMPTY; 16];
         let count = self.endpoint.poll(&mut out);

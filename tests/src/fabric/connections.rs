@@ -547,7 +547,6 @@ fn acceptor_leaves_at_once(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the host's request is rejected and its queue pair is closed.
 fn refused(pair: &mut Pair, host: cairn_rdma::QpId) -> Result<()> {
     let event = pair.host_event(host)?;
     ensure!(

@@ -226,7 +226,6 @@ fn receives_outlive_connections(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Checks that RDMA access to `there` fails, writes nothing, and breaks both ends.
 fn access_is_refused(
     pair: &mut Pair,
     link: Link,
@@ -249,7 +248,6 @@ fn access_is_refused(
     both_are_broken(pair, link)
 }
 
-/// Checks that both ends reject new work and close.
 fn both_are_broken(pair: &mut Pair, link: Link) -> Result<()> {
     pair.host_disconnected(link.host)?;
     let work = signaled(99, Operation::Send, pair.host.sge(DATA, 1).into());
@@ -263,7 +261,6 @@ fn both_are_broken(pair: &mut Pair, link: Link) -> Result<()> {
     pair.close_target(link.target)
 }
 
-/// Posts SENDs that find no receives. Every second one is unsignaled.
 fn post_stuck_work(pair: &mut Pair, link: Link) -> Result<()> {
     let chain: Vec<SendWork> = (0..STUCK)
         .map(|id| SendWork {
@@ -300,7 +297,6 @@ fn extra_region(pair: &Pair, access: Access) -> Result<Region> {
     Ok(pair.target.endpoint.device().register(mapping, access)?)
 }
 
-/// Returns the address and key of a region: the remote key, or the local key if it has none.
 fn whole(region: &Region) -> RemoteBuffer {
     RemoteBuffer {
         addr: region.mapping().addr(),

@@ -296,7 +296,6 @@ fn close_broken(pair: &mut Pair, link: Link) -> Result<()> {
     pair.close_target(link.target)
 }
 
-/// Returns a SEND whose data is its index.
 fn numbered_send(pair: &Pair, index: u32, is_signaled: bool) -> SendWork {
     let offset = DATA + index as usize * 64;
     pair.host.fill(offset, &index.to_le_bytes());

@@ -207,7 +207,6 @@ fn more_reads_than_depth(setting: &Setting) -> Result<()> {
     pair.close(link)
 }
 
-/// Runs READs, WRITEs and SENDs in both directions at the same time, in separate memory.
 fn both_ways_at_once(setting: &Setting) -> Result<()> {
     const LENGTH: usize = 8192;
     const SOURCE: usize = DATA;

@@ -116,7 +116,6 @@ impl Pair {
         self.wait("a connection request", |pair| pair.door.try_request())
     }
 
-    /// Waits until both ends are established, and returns the private data of the REP.
     pub(super) fn established(&mut self, link: Link) -> Result<PrivateData> {
         let event = self.host_event(link.host)?;
         let Event::Established { private_data, .. } = event else {
@@ -176,7 +175,6 @@ impl Pair {
         })
     }
 
-    /// Disconnects from the host and waits for both ends to close.
     pub(super) fn close(&mut self, link: Link) -> Result<()> {
         self.close_host(link.host)?;
         self.target_disconnected(link.target)?;
@@ -191,7 +189,6 @@ impl Pair {
         disconnect_reason(&self.target_event(qp)?)
     }
 
-    /// Checks that a message from the host arrives. The caller has posted the receive.
     pub(super) fn check_works(&mut self, link: Link) -> Result<()> {
         const PING_ID: u64 = 0x7069_6e67;
         let offset = crate::node::DATA + crate::node::DATA_LEN - 64;
@@ -209,7 +206,6 @@ impl Pair {
         Ok(())
     }
 
-    /// Polls both nodes until `ready` returns a value, or fails after [`PATIENCE`].
     pub(super) fn wait<T>(
         &mut self,
         what: &str,
@@ -225,7 +221,6 @@ impl Pair {
         }
     }
 
-    /// Polls both nodes for [`QUIET`].
     pub(super) fn settle(&mut self) -> Result<()> {
         let mut patience = Patience::new(QUIET);
         while patience.step(self.pump()?) {}
@@ -239,7 +234,6 @@ impl Pair {
     }
 }
 
-/// Timeout of a polling loop that yields and sleeps when idle.
 pub(super) struct Patience {
     deadline: Instant,
     idle_rounds: u32,
@@ -253,7 +247,6 @@ impl Patience {
         }
     }
 
-    /// Counts a round. Returns false after the deadline.
     pub(super) fn step(&mut self, progress: bool) -> bool {
         self.idle_rounds = if progress { 0 } else { self.idle_rounds + 1 };
         match self.idle_rounds {

@@ -146,7 +146,6 @@ impl Bed {
             .map_err(|_| anyhow!("the peer's thread has ended"))
     }
 
-    /// Sleeps only in poll(2) until `ready` returns a value, or fails after [`PATIENCE`].
     fn sleep_until<T>(
         &mut self,
         what: &str,
@@ -163,7 +162,6 @@ impl Bed {
         }
     }
 
-    /// Closes the connection and joins the peer's thread.
     fn finish(mut self) -> Result<()> {
         let qp = self.qp;
         self.node.endpoint.disconnect(qp);

@@ -38,7 +38,6 @@ pub(super) fn mount_on(place: &Path, device: &File, mode: &str) -> io::Result<()
     }
 }
 
-/// Unmounts a file system even while it is in use.
 pub(super) fn unmount(place: &Path) {
     let place = CString::new(place.as_os_str().as_bytes()).expect("paths have no NUL");
     // SAFETY: the pointer is to a NUL-terminated string that outlives the call.

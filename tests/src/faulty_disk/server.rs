@@ -14,7 +14,6 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Server {
-    /// Open /dev/fuse.
     device: File,
     nature: Nature,
     state: Mutex<State>,
@@ -34,7 +33,6 @@ pub(super) struct State {
 struct Waiting {
     op: Op,
     request: Request,
-    /// Time at which a delayed request is executed.
     due: Option<Instant>,
     interruptible: bool,
 }
@@ -67,8 +65,6 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks until `holds` returns true or the timeout expires. Returns the last result of
-    /// `holds`.
     pub(super) fn wait(&self, patience: Duration, holds: impl Fn(&State) -> bool) -> bool {
         let waited = self
             .changed
@@ -77,7 +73,6 @@ impl Server {
         holds(&state)
     }
 
-    /// Executes waiting requests in order, or fails them with the errno in `failure`.
     pub(super) fn release(&self, failure: Option<i32>) {
         let mut state = self.state();
         for waiting in std::mem::take(&mut state.waiting) {
@@ -89,13 +84,11 @@ impl Server {
         self.changed.notify_all();
     }
 
-    /// Stops the timer thread. Unmounting ends the server thread.
     pub(super) fn close(&self) {
         self.state().closing = true;
         self.changed.notify_all();
     }
 
-    /// Serves requests on the server thread until unmounted.
     pub(super) fn serve(&self) {
         let mut bytes = vec![0; wire::REQUEST_MAX];
         loop {
@@ -110,7 +103,6 @@ impl Server {
         }
     }
 
-    /// Runs the timer thread: executes delayed requests and sends heartbeats to the caretaker.
     pub(super) fn keep_time(&self, mut sign: impl Write) {
         let mut state = self.state();
         let mut shown = None;
@@ -167,7 +159,6 @@ impl Server {
         }
     }
 
-    /// Executes a request for at most `most` bytes, and responds.
     fn carry_out(&self, state: &mut State, request: &Request, most: usize) {
         let id = request.id;
         let answer = match &request.call {
@@ -232,7 +223,6 @@ impl Server {
     }
 }
 
-/// Returns the operation and bytes of a request to which rules may apply.
 fn disturbable(call: &Call) -> Option<(Op, Range<u64>)> {
     Some(match *call {
         Call::Open => (Op::Open, 0..u64::MAX),

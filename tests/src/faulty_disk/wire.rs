@@ -1,10 +1,7 @@
 //! FUSE protocol (linux/fuse.h) for one file.
 
-/// Maximum length of a write in bytes.
 pub(super) const WRITE_MAX: usize = 1 << 20;
-/// Maximum length of a request in bytes.
 pub(super) const REQUEST_MAX: usize = WRITE_MAX + 4096;
-/// Inode number of the file, which is also the root.
 const ROOT_INODE: u64 = 1;
 
 const IN_HEADER: usize = 40;

@@ -15,7 +15,6 @@ const GUIDE: &str = include_str!("../../../docs/guide-ceph.md");
 
 const FOLDER: &str = "/etc/ceph";
 
-/// Maximum number of commands in the guide.
 const COMMANDS_MAX: usize = 10;
 
 fn section() -> &'static str {
@@ -25,7 +24,6 @@ fn section() -> &'static str {
     section.split("\n## ").next().unwrap_or(section)
 }
 
-/// Returns the commands in the guide's code blocks without a language.
 fn commands() -> Vec<&'static str> {
     let mut block = None;
     let mut commands = Vec::new();
@@ -53,7 +51,6 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Runs the guide's administrative commands, with key files in `folder`.
 fn administer(cluster: &Cluster, folder: &str) {
     let mut run = 0;
     for command in commands() {
@@ -74,7 +71,6 @@ fn administer(cluster: &Cluster, folder: &str) {
     assert_eq!(run, 4, "the commands for the cluster: {:?}", commands());
 }
 
-/// Returns the guide's configuration with the test's address and files.
 fn config(cluster: &Cluster, folder: &str, user: &str, image: &str) -> Config {
     let (_, toml) = section().split_once("```toml\n").expect("a configuration");
     let toml = toml.split("```").next().expect("its end");

@@ -21,7 +21,6 @@ use nvme_proto::wire::{FromBytes, Status};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Starts a cluster. Returns `None`, recorded as a skip, if Ceph is not installed.
 fn cluster() -> Option<(tempfile::TempDir, Cluster)> {
     if let Some(missing) = cairn_ceph::missing() {
         cairn_skips::skip(missing);
@@ -136,7 +135,6 @@ fn what_an_administrator_does_reaches_the_host() {
     options.events = AsyncEventConfig(0).with_namespace_attribute(true);
     let mut host = target.try_connect(options).unwrap();
 
-    // The target reports the new size without a reload.
     assert_eq!(host.open_namespace(1).unwrap().blocks, 16 << 10);
     cluster.rbd(&["resize", "--size", "96M", "disk"]).unwrap();
     let event = host.wait_until("the event", |host| host.take_event());

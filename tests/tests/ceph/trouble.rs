@@ -11,7 +11,6 @@ use super::{cluster, export, read, until, write};
 const HEAD: &str =
     "[target]\nreactors = 1\nio_timeout_s = 2\n[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
-/// Returns the age of the namespace's oldest outstanding command in seconds.
 fn oldest(page: &Exposition, nsid: &str) -> f64 {
     let labels = [("nsid", nsid)];
     page.get("cairn_namespace_oldest_seconds", &labels)
@@ -56,7 +55,6 @@ fn while_an_osd_is_dead_only_its_images_wait() {
         cluster.start_osd().unwrap();
         write.join().unwrap()
     });
-    // The write waited for the OSD, and succeeds.
     assert_eq!(ended, Ok(()));
     until("its return", || write(&mut host, 1, 1) == Ok(()));
     assert_eq!(read(&mut host, 1, 1), Ok(()));

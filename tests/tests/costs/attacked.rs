@@ -76,7 +76,6 @@ fn compare(bounds: &Bounds, attacks: &[&str]) {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Returns a read workload long enough to exceed the initial burst of the attacker's limit.
 fn reads(fabric: &'static str, commands: u32) -> Bounds {
     Bounds {
         fabric,
@@ -94,7 +93,6 @@ fn reads(fabric: &'static str, commands: u32) -> Bounds {
     }
 }
 
-/// Returns instructions and system calls for each command, and the number of attack operations.
 fn costs(counted: &Counted, bounds: &Bounds) -> (f64, f64, f64) {
     let target = counted.target(bounds);
     let commands = f64::from(bounds.commands);

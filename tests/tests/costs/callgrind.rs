@@ -76,8 +76,6 @@ impl Profile {
 }
 
 impl Cost {
-    /// Parses a source line number followed by a count for each event. Missing counts at the end
-    /// are 0.
     fn parse(line: &str, events: &[&str]) -> Self {
         let mut numbers = line.split(' ').map(|number| {
             number

@@ -71,7 +71,6 @@ fn an_image_costs_what_it_may() {
     );
 }
 
-/// Runs the benchmark. Returns the number of operations and the profile.
 fn run(program: &Path, libraries: &Path, rw: &str, bytes: u32, depth: u32) -> (f64, Profile) {
     let folder = tempfile::tempdir().expect("a folder for what callgrind writes");
     let (counts, conf) = (

@@ -21,7 +21,6 @@ use std::process::Command;
 
 use callgrind::{Cost, Profile};
 
-/// Workload with the maximum costs of each command.
 struct Bounds {
     fabric: &'static str,
     /// `read`, `write` (in the capsule if it fits) or `fetch` (RDMA READ).
@@ -37,7 +36,6 @@ struct Bounds {
     locked: f64,
     system_calls: f64,
     packets: f64,
-    /// Adapter work, counted by the loopback provider.
     adapter: Adapter,
 }
 
@@ -52,17 +50,14 @@ impl Bounds {
     }
 }
 
-/// Adapter work for each command.
 struct Adapter {
     doorbells: f64,
     work_requests: f64,
     /// Number of chains posted to the shared receive queue.
     receive_doorbells: f64,
-    /// Completions of receives and of signaled work.
     completions: f64,
 }
 
-/// User-space RoCE has no adapter.
 const NO_ADAPTER: Adapter = Adapter {
     doorbells: 0.0,
     work_requests: 0.0,

@@ -19,7 +19,6 @@ fn second_group(state: &str) -> String {
     format!("[[listener.ana_group]]\nid = 2\nstate = \"{state}\"\n")
 }
 
-/// Returns ANAGRPID, state and change count of each group.
 fn states(host: &mut Host) -> Vec<(u32, AnaState, u64)> {
     let page = host.log_page(LogPage::ANA, 0, 4096, false).unwrap();
     let (head, mut rest) = AnaLogHeader::read_from_prefix(&page).ok().unwrap();
@@ -108,7 +107,6 @@ fn each_state_is_shown_and_kept_to() {
     target.stop();
 }
 
-/// Only one of the listener's two subsystems has its own ANA states.
 #[test]
 fn a_subsystem_keeps_to_its_own_states() {
     let target = TestTarget::start(&two_groups());

@@ -208,7 +208,6 @@ fn half_done_authentications_hold_up_nobody() {
     target.stop();
 }
 
-/// Unauthenticated claims of a host's NQN must not prevent its connections.
 #[test]
 fn a_stranger_holds_nothing_of_the_host_that_it_names() {
     let keys = Keys::new();

@@ -42,7 +42,6 @@ fn queries() -> Vec<&'static Value> {
     of_panels.flat_map(|panel| list(panel, "targets")).collect()
 }
 
-/// Replaces Grafana's variables by values.
 fn as_prometheus_sees_it(expression: &str) -> String {
     expression.replace("$__rate_interval", "5m")
 }
@@ -132,7 +131,6 @@ fn variables_are_there_and_are_used() {
     assert_eq!(used, known);
 }
 
-/// Returns the labels that may occur in an expression for a series, if the metric exists.
 fn labels_of(series: &str, metrics: &BTreeMap<String, Documented>) -> Option<BTreeSet<String>> {
     let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|part| {
         let metric = metrics.get(series.strip_suffix(part)?)?;

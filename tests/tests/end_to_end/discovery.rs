@@ -12,7 +12,6 @@ use nvme_proto::wire::log::{
     AddressFamily, DiscoveryEntry, RdmaTsas, SubsystemType, TransportType,
 };
 
-/// Timeout of an event that must arrive, and observation time for one that must not.
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(20);
 

@@ -72,7 +72,6 @@ fn one_disk_is_not_shown_as_two() {
     );
     // A UUID in the configuration permits a second export in one subsystem.
     target.reload(&(twice + "uuid = \"12345678-9abc-4def-8123-456789abcdef\"\n"));
-    // Two subsystems may export the same disk.
     let both = subsystem(NQN, &[&export]) + &subsystem("nqn.2026-01.org.example:else", &[&export]);
     target.reload(&both);
     target.stop();

@@ -8,7 +8,6 @@ use std::process::{Command, Stdio};
 const DEFAULTS: &str = "sys/kernel/config/rdma_cm/mlx5_0/ports/1";
 const MODE: &str = "sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode";
 
-/// Creates a sysfs tree of a machine whose RoCE v2 port has RoCE v1 as default.
 fn machine(root: &Path) {
     let port = "sys/class/infiniband/mlx5_0/ports/1";
     for (file, content) in [

@@ -70,7 +70,6 @@ impl Limited {
         self.target.reload(&Self::toml(&self.file, ""));
     }
 
-    /// Checks that queued writes do not change the file after the reload returned.
     fn stays_after(mut self, reload_to: &str, expected: Status) {
         let mut tickets: Vec<Ticket> = (0..COMMANDS as u64)
             .map(|lba| write(&mut self.host, lba))

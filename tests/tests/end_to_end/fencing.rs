@@ -115,7 +115,6 @@ impl Bed {
         self.end(host, ticket).0
     }
 
-    /// Waits for a command. Returns its status and buffer.
     fn end(&mut self, host: &mut Controller, ticket: Ticket) -> (Status, Option<Buffer>) {
         for _ in 0..TURNS_MAX {
             self.turn(host);
@@ -133,7 +132,6 @@ impl Bed {
         assert_eq!(self.block(block), [2; BLOCK]);
     }
 
-    /// Writes ones to block 3, and waits until the disk holds the write.
     fn holds_a_write(&mut self, host: &mut Controller) -> Ticket {
         let buffer = [1; BLOCK];
         self.disk.hold(Operation::Write);
@@ -161,7 +159,6 @@ impl Bed {
         self.clock.advance_to(self.clock.now() + time);
     }
 
-    /// Advances the clock by `time`, and steps the target at each of its deadlines.
     fn pass(&mut self, time: Duration) {
         let end = self.clock.now() + time;
         while let Some(next) = self.target.step().filter(|&next| next < end) {
@@ -312,7 +309,6 @@ fn a_cntlid_is_used_again_only_when_nothing_of_its_old_controller_is_left() {
     assert_eq!(third.cntlid(), 7);
 }
 
-/// Connects a host whose write to block 3 the disk holds. The disk executes later writes.
 fn host_with_a_held_write(bed: &mut Bed, name: &str) -> (Controller, Ticket) {
     let mut host = bed.live_host(name, 60_000);
     let ticket = bed.holds_a_write(&mut host);

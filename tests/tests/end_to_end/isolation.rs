@@ -124,7 +124,6 @@ impl Bed {
         panic!("{what} did not come about: {:?}", self.target);
     }
 
-    /// Advances the clock by `time`, in steps shorter than every timer.
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.clock.now() + time;
         while self.clock.now() < end {
@@ -227,7 +226,6 @@ impl Bed {
         self.hosts[at] = None;
     }
 
-    /// Disconnects all hosts and checks that the target uses no resources.
     pub(super) fn quiet(&mut self) {
         for at in 0..self.hosts.len() {
             self.kill(at);
@@ -253,7 +251,6 @@ pub(super) fn status_of(answer: Result<Response, HostError>) -> Status {
     }
 }
 
-/// Two hosts have as many commands at the disk as allowed.
 #[test]
 fn a_disk_that_hangs_takes_no_requests_from_others() {
     let mut bed = Bed::new("hangs", "receives = 64");
@@ -323,7 +320,6 @@ fn in_capsule_writes_to_a_disk_that_hangs_keep_no_receives_from_others() {
     bed.quiet();
 }
 
-/// Each write fails at most once if the disk continues in time.
 #[test]
 fn in_capsule_writes_that_waited_for_a_disk_succeed_when_sent_again() {
     let mut bed = Bed::new("again-in-capsule", "receives = 64");
@@ -367,7 +363,6 @@ fn in_capsule_writes_to_a_slow_disk_wait() {
     bed.quiet();
 }
 
-/// Resources of earlier controllers count against the limits of a reconnected host.
 #[test]
 fn what_former_controllers_hold_counts_as_their_host_s() {
     let mut bed = Bed::new("dies", "data_buffers = \"4MiB\"\nin_capsule_data = \"0\"");

@@ -72,7 +72,6 @@ enum Fate {
     Paused,
 }
 
-/// Advances the clock until the host has connected again. Returns the time of the loss.
 fn come_back(bed: &mut Bed, fate: Fate) -> Instant {
     let paused = match fate {
         Fate::Killed => {

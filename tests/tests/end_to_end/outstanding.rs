@@ -21,7 +21,6 @@ fn run(bed: &mut Bed, turns: usize, most: usize, demands: &mut [Demand]) {
     }
 }
 
-/// Returns the bytes read by each host, whose reads have the given blocks and depth.
 fn shares(name: &str, weight: u32, limit: &str, hosts: [(u32, usize); 3]) -> [u64; 3] {
     let most = if limit.is_empty() { 1024 } else { 8 };
     let heavy = host_nqn("heavy");
@@ -81,7 +80,6 @@ fn a_busy_disk_is_shared_by_weights() {
     );
 }
 
-/// Two busy hosts share the part of the limit that the third one does not use.
 #[test]
 fn what_a_host_does_not_take_is_the_others() {
     let [little, one, other] = shares("rest", 1, LIMIT, [(1, 1), (1, 32), (1, 32)]);
@@ -92,7 +90,6 @@ fn what_a_host_does_not_take_is_the_others() {
     );
 }
 
-/// The limit counts commands of one namespace only.
 #[test]
 fn a_disk_that_hangs_lets_no_more_in_and_loses_none() {
     let mut bed = Bed::with("hangs", "", "", [LIMIT, ""]);

@@ -9,7 +9,6 @@ const OF_RANGES: [&str; 2] = ["increase", "rate"];
 const OPERATORS: [&str; 10] = ["==", "!=", ">=", "<=", ">", "<", "+", "-", "*", "/"];
 const MATCHES: [&str; 4] = ["=~", "!~", "!=", "="];
 
-/// Selected metrics with their labels, and labels for grouping.
 #[derive(Debug, Default)]
 pub(crate) struct Query {
     pub(crate) selected: Vec<(String, Vec<String>)>,

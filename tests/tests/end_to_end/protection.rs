@@ -47,7 +47,6 @@ fn notice(host: &mut Host) {
     assert_eq!(host.changed_namespaces().unwrap(), Some(vec![1]));
 }
 
-/// Checks that commands that would change the namespace fail, and others succeed.
 fn can_be_read_alone(host: &mut Host) {
     let [mut one, mut two] = [(); 2].map(|()| host.buffer(4096).unwrap());
     for (sqe, data) in [
@@ -175,7 +174,6 @@ fn a_write_that_is_sent_after_protection_is_complete_is_refused_on_every_queue()
     target.stop();
 }
 
-/// After a restart, only protections that survive power cycles are restored.
 #[test]
 fn a_protection_outlasts_a_target_that_is_killed() {
     let folder = tempfile::tempdir().unwrap();

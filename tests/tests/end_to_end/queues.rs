@@ -17,11 +17,10 @@ struct InFlight {
 
 /// Random verified I/O with full queues.
 ///
-/// Each lane (queue and depth) uses its own block.
+/// Each lane (queue and depth) uses a separate block.
 struct Storm<'a> {
     host: &'a mut Host,
     first_block: u64,
-    /// Buffers by lane. Commands in flight own theirs.
     buffers: Vec<Option<Buffer>>,
     seeds: Vec<u64>,
     in_flight: Vec<InFlight>,

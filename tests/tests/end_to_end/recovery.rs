@@ -22,7 +22,6 @@ use nvme_proto::wire::Status;
 use crate::verified::bytes;
 
 pub(super) const BLOCK: usize = 4096;
-/// Number of concurrent commands, each with its own block.
 const LANES: usize = 24;
 const TURN: Duration = Duration::from_micros(10);
 const TURNS_MAX: usize = 200_000;
@@ -103,7 +102,6 @@ impl Bed {
         );
     }
 
-    /// Advances the clock by `time`, and polls at each deadline.
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(next) = self.next_deadline().filter(|&next| next < end) {
@@ -146,9 +144,7 @@ fn start(config: &str, network: &Arc<Loopback>, clock: &Clock) -> SteppedTarget 
     SteppedTarget::start(config, providers, clock.clone()).unwrap()
 }
 
-/// Random verified I/O with one command at a time in each lane.
 struct Storm {
-    /// Buffers by lane. Commands in flight own theirs.
     buffers: Vec<Option<Buffer>>,
     lanes: Vec<Lane>,
     random: Random,
@@ -474,7 +470,6 @@ fn a_target_that_hangs_for_good_is_given_up() {
     assert!(error.to_string().contains("got no answer"), "{error}");
 }
 
-/// Shuts the host down between `before` and `after`, and returns the last event.
 fn shut_down(name: &str, before: impl FnOnce(&mut Bed), after: impl FnOnce(&mut Bed)) -> Event {
     let mut bed = Bed::new(name, |_| {});
     before(&mut bed);

@@ -27,7 +27,6 @@ fn changed(host: &mut Host) -> Vec<u32> {
     host.changed_namespaces().unwrap().unwrap()
 }
 
-/// Returns the UUID of a namespace. Retries until the host has noticed the replacement.
 fn uuid(host: &mut Host, nsid: u32) -> [u8; 16] {
     let end = Instant::now() + BOUND;
     loop {
@@ -222,7 +221,6 @@ fn a_command_that_its_disk_holds_ends_after_another_took_its_place() {
     target.stop();
 }
 
-/// Commands of a host that has not noticed the replacement must not reach the new disk.
 #[test]
 fn no_write_for_one_disk_reaches_another() {
     let [first, second] = ["meant", "not-meant"].map(|name| Scratch::new(name, SIZE));

@@ -158,8 +158,6 @@ fn a_namespace_that_is_added_for_some_hosts_is_an_event_to_them_alone() {
     target.stop();
 }
 
-/// Returns the TOML of two host groups: both see namespace 2, the first group and host c see
-/// namespace 3.
 fn of_groups(first: &[&str], second: &[&str]) -> String {
     let names = |hosts: &[&str]| -> Vec<String> {
         let hosts = hosts.iter().map(|name| host_nqn(name).raw().to_owned());

@@ -2,7 +2,6 @@ use cairn_initiator::{Buffer, Data, Event, Host, HostError, Notice, Response, co
 use cairn_sim::Random;
 use nvme_proto::wire::Status;
 
-/// Namespace accessed through one I/O queue of a host.
 pub(crate) struct Disk<'a> {
     pub(crate) host: &'a mut Host,
     pub(crate) qid: u16,

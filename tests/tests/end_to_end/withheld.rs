@@ -36,7 +36,6 @@ fn a_host_that_answers_no_read_is_noticed_by_no_other() {
     );
 }
 
-/// Completion of one RDMA READ must not extend the timeout of another.
 #[test]
 fn a_host_that_answers_few_reads_has_no_longer() {
     stall(
@@ -59,7 +58,6 @@ fn a_host_that_takes_few_responses_has_no_longer() {
     );
 }
 
-/// Releases one withheld operation of each queue, including the admin queue.
 fn seldom(bed: &Bed) {
     for queue in 0..=usize::from(QUEUES) {
         bed.network.release_one(STALLER, queue);

@@ -15,7 +15,6 @@ use super::fake::{Accepted, Fake};
 use super::log::assert_in_order;
 use super::{PATIENCE, Place};
 
-/// Returns the error of a host that connects while `target` runs.
 fn failure(place: &Place, port: u16, target: impl FnOnce()) -> String {
     std::thread::scope(|scope| {
         let host = scope.spawn(|| {
@@ -129,7 +128,6 @@ fn a_target_that_falls_silent_is_given_up_with_where_to_look() {
     });
 }
 
-/// Without RNR retries, the error must report missing receives.
 #[test]
 fn an_end_without_receives_is_named() {
     for place in Place::both() {

@@ -57,7 +57,6 @@ impl Victim {
         }
     }
 
-    /// Runs a case of misbehaviour. Returns its number of connection requests.
     fn suffer(&self, case: &str) -> u64 {
         let setting = self.setting();
         let all = bad_peer::cases();
@@ -185,7 +184,6 @@ fn a_peer_that_is_refused_over_and_over_gets_a_line_a_second() {
     victim.target.stop().unwrap();
 }
 
-/// The log must name the exceeded retry counter.
 #[test]
 fn a_host_that_vanishes_is_a_retry_counter_exceeded() {
     let victim = Victim::start(Place::soft(), "errors-vanish");
@@ -211,7 +209,6 @@ fn a_host_that_vanishes_is_a_retry_counter_exceeded() {
     victim.target.stop().unwrap();
 }
 
-/// The log must name the failed authentication as the reason for the disconnect.
 #[test]
 fn a_failed_authentication_is_the_reason_of_the_disconnect() {
     logged::listen();

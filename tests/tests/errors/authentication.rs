@@ -17,16 +17,13 @@ use super::fake::{Accepted, Fake};
 use super::log::assert_in_order;
 use super::{PATIENCE, Place};
 
-/// Offsets of the message and response, after the receive buffer.
 const MESSAGE: usize = 4096;
 const RESPONSE: usize = 8192;
 const TRANSACTION: u16 = 1;
 
-/// Simulated controller with one queue.
 struct Controller {
     accepted: Accepted,
     qp: Option<QpId>,
-    /// Received commands that arrived before an awaited completion.
     received: VecDeque<Completion>,
 }
 
@@ -83,7 +80,6 @@ impl Controller {
         Sqe::read_from_bytes(&capsule).unwrap()
     }
 
-    /// Completes a command with a message, and waits until both are sent.
     fn answer(&mut self, sqe: &Sqe, result: u32, message: &[u8]) {
         let mut cqe = Cqe::new_zeroed();
         cqe.cid = sqe.cid;
@@ -129,7 +125,6 @@ impl Controller {
     }
 }
 
-/// Responds to commands in order, ignores the next one, and ends the connection.
 fn run(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     let mut controller = Controller::new(fake);
     for (result, message) in answers {
@@ -140,7 +135,6 @@ fn run(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     controller.disconnect();
 }
 
-/// Responds to commands in order, then disconnects.
 fn run_and_leave(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     let mut controller = Controller::new(fake);
     for (result, message) in answers {

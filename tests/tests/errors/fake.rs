@@ -1,4 +1,4 @@
-//! Listener controlled by a test, which speaks no NVMe.
+//! Listener controlled by a test, without NVMe.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +21,6 @@ pub(crate) struct Fake {
 
 pub(crate) struct Accepted {
     pub(crate) endpoint: Box<dyn Endpoint>,
-    /// Registered memory, which starts with the receive buffer.
     pub(crate) region: Region,
 }
 
@@ -40,7 +39,6 @@ impl Fake {
         self.requests.recv_timeout(PATIENCE).unwrap()
     }
 
-    /// Accepts a connection with receives of `bytes` bytes, or with none if 0.
     pub(crate) fn accept(&self, bytes: u32) -> Accepted {
         let request = self.request();
         let device = Arc::clone(&request.device);

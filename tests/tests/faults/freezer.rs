@@ -12,10 +12,8 @@ use cairn_tests::harness::Scratch;
 /// thaw.
 const CARETAKER: &str = "read -r -t 150; fsfreeze -u \"$0\"; umount -l \"$0\"; rmdir \"$0\"";
 
-/// Mounted file system with a disk file. It is thawed and unmounted on drop.
 #[derive(Debug)]
 pub(super) struct Freezer {
-    /// Image file, unless the caller owns it.
     image: Option<Scratch>,
     folder: PathBuf,
     caretaker: Child,
@@ -23,7 +21,6 @@ pub(super) struct Freezer {
 }
 
 impl Freezer {
-    /// Creates and mounts the file system. Returns `None` if that is impossible.
     pub(super) fn mount(name: &str) -> Option<Self> {
         let image = Scratch::new(&format!("freezer-{name}"), 32 << 20);
         let mut mounted = Self::mount_on(image.path())?;
@@ -31,7 +28,6 @@ impl Freezer {
         Some(mounted)
     }
 
-    /// Creates and mounts the file system on an image, which must outlive it.
     pub(super) fn mount_on(image: &Path) -> Option<Self> {
         let folder = image.with_extension("mounted");
         std::fs::create_dir(&folder).unwrap();
@@ -61,7 +57,7 @@ impl Freezer {
         })
     }
 
-    /// Writes back dirty data. The journal commits within three seconds.
+    /// Writes back dirty data. The journal, which may hold more, commits within three seconds.
     pub(super) fn sync(&self) {
         assert!(run("sync", &["-f"], &[&self.folder]));
     }

@@ -48,7 +48,6 @@ fn flood(target: &TestTarget, name: &str, queues: u16, transfer: Transfer) -> Ho
     host
 }
 
-/// Verifies and times a bystander's I/O and flushes on namespace 2. Returns the longest time.
 fn check_bystander(host: &mut Host, random: &mut Random) -> Duration {
     let mut buffer = host.buffer(BLOCK).unwrap();
     let mut slowest = Duration::ZERO;
@@ -186,7 +185,6 @@ fn a_frozen_file_system_stalls_no_other_disks_hosts() {
     }
 }
 
-/// File system on a hung disk, which is released on drop.
 struct Layered {
     system: Freezer,
     disk: FaultyDisk,
@@ -241,7 +239,6 @@ fn a_disk_that_hangs_under_a_file_system_stalls_no_other_disks_hosts() {
     target.stop();
 }
 
-/// Returns the ages of the oldest commands of namespaces 1 and 2 in seconds.
 fn oldest(target: &TestTarget) -> [f64; 2] {
     let page = target.scrape();
     ["1", "2"].map(|nsid| {

@@ -12,7 +12,6 @@ use crate::until;
 
 const BLOCK: usize = 4096;
 
-/// ext4 file on a disk that can hold writes, which are released on drop.
 struct File {
     system: Freezer,
     disk: FaultyDisk,

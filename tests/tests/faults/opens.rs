@@ -22,7 +22,6 @@ fn is_served(host: &mut Host, nsid: u32) -> bool {
     host.run(1, command::flush(nsid), Data::None).is_ok()
 }
 
-/// Returns the numbers of descriptors and threads, without tokio's temporary threads.
 fn held(target: &TargetProcess) -> [usize; 2] {
     let entries = |name| {
         let folder = format!("/proc/{}/{name}", target.pid());
@@ -239,9 +238,6 @@ fn a_failed_disk_that_hangs_when_it_is_tried_again_takes_one_thread() {
     assert!(target.runs());
 }
 
-/// Starts a target whose disk does not open, and sends `end`, if any.
-///
-/// Returns true if the process ended as expected, and its output.
 fn start_in_vain(disk: &FaultyDisk, end: Option<Signal>) -> (bool, String) {
     disk.begin(Rule::new(Op::Open, Fault::HoldUntilInterrupted));
     let mut child = Command::new(program("cairn-target-process"))

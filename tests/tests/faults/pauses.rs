@@ -44,7 +44,6 @@ fn all_usable(load: &mut Load) {
     });
 }
 
-/// The target stops until the host has failed over. It must then execute no pending write.
 #[test]
 fn a_target_that_was_stopped_carries_out_nothing_stale() {
     stop_and_look(&Scratch::written("stale-target", DISK_BYTES));

@@ -8,9 +8,6 @@ use nvme_proto::wire::Status;
 
 use crate::until;
 
-/// Starts a target with two listeners, a host at each, and two disks of which the first may hang.
-///
-/// Also returns the configuration without the second listener.
 fn two_listeners(disk: &FaultyDisk) -> (TestTarget, [Host; 2], String) {
     let toml = subsystem(NQN, &[&disk.export(4096), "mem:1MiB"]);
     let second = own_loopback_address();

@@ -80,7 +80,6 @@ fn a_target_is_killed_during_a_verified_bench_and_no_error_is_seen() {
     );
 }
 
-/// Kills the target under load and restarts it with another disk at the same path.
 struct Swapper {
     target: Process,
     disk: Scratch,

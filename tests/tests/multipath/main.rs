@@ -75,7 +75,6 @@ fn one_of_two_targets_is_killed_under_load_and_comes_back() {
     load.finish().close().unwrap();
 }
 
-/// Starts two targets, and a host that detects a silent target early.
 fn impatient(disk: &Scratch, kato_ms: u32) -> (Process, Process, Load) {
     let (one, two) = (
         Process::start(1, &shared(disk)),
@@ -92,7 +91,6 @@ fn impatient(disk: &Scratch, kato_ms: u32) -> (Process, Process, Load) {
     (one, two, Load::new(multipath))
 }
 
-/// Commands in socket buffers execute late, but must not overwrite newer data.
 #[test]
 fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
     let disk = Scratch::new("paused-short", DISK_BYTES);
@@ -430,7 +428,7 @@ fn without_any_usable_path_connecting_says_why() {
         ..one.options()
     };
     let result = connect(&[hasty], MultipathOptions::new(1)).unwrap_err();
-    // Which of fabric, association and multipath reports the error first may vary.
+    // The error may come from the fabric, the association or the multipath layer.
     let blames_a_path = !matches!(result, HostError::NoPath { .. });
     assert!(blames_a_path, "{result}");
 }

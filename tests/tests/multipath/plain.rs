@@ -48,7 +48,7 @@ pub(crate) struct Plain {
     _listener: Box<dyn Listener>,
 }
 
-/// Disks of namespace 1. The last one is current.
+/// Disks of namespace 1, of which the last one is current.
 struct Disks {
     contents: Vec<Vec<u8>>,
     /// True if log page 04h contains NSID 1.
@@ -114,8 +114,6 @@ impl Plain {
         (disks.is_listed, disks.is_due) = (true, true);
     }
 
-    /// Fails the next `questions` Identify and Get Log Page commands, and the next `io` I/O
-    /// commands.
     pub(crate) fn fail(&self, questions: usize, io: usize, status: Status) {
         let mut disks = self.disks.lock().unwrap();
         disks.failing = [(questions, status), (io, status)];

@@ -20,7 +20,6 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts the target with `port_id` and the TOML of namespace 1.
     pub(crate) fn start(port_id: u16, namespace: &str) -> Self {
         let address = own_loopback_address();
         let config = std::env::temp_dir().join(format!("cairn-{address}.toml"));

@@ -195,7 +195,6 @@ impl FarEnd {
     }
 }
 
-/// Moves the thread to a new network namespace. Returns false without the permission.
 fn leave_the_network() -> bool {
     // SAFETY: affects only the calling thread, and takes no pointers.
     unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 }

@@ -38,7 +38,6 @@ pub(crate) fn run(cable: Cable) {
     join(cable, |host, _| write_and_read_back(host));
 }
 
-/// Checks that a read of a block of several packets never mixes two writes.
 pub(crate) fn blocks_are_whole(cable: Cable) {
     join(cable, |writer, connect| {
         let mut reader = connect();

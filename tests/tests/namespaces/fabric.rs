@@ -74,7 +74,6 @@ impl End {
         self.wait_napping(what, PATIENCE, pick)
     }
 
-    /// Like `wait`, and checks for other events after each `nap`.
     fn wait_napping<T>(
         &mut self,
         what: &str,

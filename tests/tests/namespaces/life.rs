@@ -21,7 +21,6 @@ use crate::cable::{Cable, FarEnd, ip};
 const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK_BYTES: usize = 4096;
 const BLOCKS: u64 = 64;
-/// Number of transfers that shows that I/O continues.
 const TRANSFERS: u64 = 50;
 
 #[derive(Default)]

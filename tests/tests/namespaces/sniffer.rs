@@ -14,7 +14,6 @@ use crate::cable::{Cable, PCP, VID};
 
 pub(crate) struct Sniffer(OwnedFd);
 
-/// Captured frame, with the VLAN tag that the kernel had removed.
 #[derive(Debug, Clone)]
 pub(crate) struct Sniffed {
     ethernet: Ethernet,

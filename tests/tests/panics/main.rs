@@ -21,7 +21,6 @@ use cairn_tests::saboteur::MESSAGE;
 
 use rig::{BLOCK, FATAL_BLOCKS, Rig, alone, on_loopback, on_soft, on_soft_that_panics};
 
-/// Number of blocks in half of the disk. Each of two hosts uses one half.
 const HALF: u64 = 64;
 
 #[test]
@@ -59,7 +58,6 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Runs I/O of a bystander, which must not fail. Returns the number of rounds.
 fn watch(rig: &Rig, ready: &mpsc::Sender<()>, stop: &AtomicBool) -> u32 {
     let mut bystander = rig.connect_apart("bystander");
     ready.send(()).unwrap();
@@ -258,7 +256,6 @@ fn a_panic_over_one_connection_request_refuses_it_and_no_other() {
     rig.target.stop().unwrap();
 }
 
-/// Only connections of the same device end, and their hosts connect again.
 #[test]
 fn a_panic_in_connection_management_ends_the_connections_of_its_device() {
     let _alone = alone();
@@ -318,7 +315,6 @@ fn a_panic_over_one_request_for_metrics_is_answered_and_counted() {
     rig.target.stop().unwrap();
 }
 
-/// Each retry of the read ends a reactor, until the process ends.
 #[test]
 fn panics_without_end_end_the_process() {
     let mut target = Command::new(env!("CARGO_BIN_EXE_cairn-sabotaged-target"))

@@ -38,9 +38,8 @@ pub(crate) fn on_soft() -> Network {
     (network, own_loopback_address().into(), None)
 }
 
-/// Returns a network whose connection management panics as often as the counter says.
-///
-/// Only the target uses it.
+/// Returns a network for the target whose connection management panics as often as the counter
+/// says.
 pub(crate) fn on_soft_that_panics() -> (Network, Arc<AtomicUsize>) {
     let panics: Arc<AtomicUsize> = Arc::default();
     let left = Arc::clone(&panics);
@@ -174,12 +173,12 @@ impl Rig {
         self.connect(self.options(name, 1))
     }
 
-    /// Connects a later host, with all queues on reactor 0. It reconnects by itself.
+    /// Connects a later host that reconnects automatically, with all queues on reactor 0.
     pub(crate) fn connect_back(&self, name: &str) -> Host {
         self.connect(self.coming_back(name, 1))
     }
 
-    /// Connects the third host, with a queue on each reactor. It reconnects by itself.
+    /// Connects the third host, which reconnects automatically, with a queue on each reactor.
     pub(crate) fn connect_torn(&self, name: &str) -> Host {
         self.connect(self.coming_back(name, 2))
     }
@@ -238,7 +237,6 @@ impl Rig {
         self.of_reactor("cairn_reactor_panics_total", reactor)
     }
 
-    /// Connects later hosts with another provider, as from another process.
     pub(crate) fn separate_hosts(&mut self) {
         self.network = Arc::new(Soft::default());
     }

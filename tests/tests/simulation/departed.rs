@@ -33,7 +33,6 @@ enum Resumes {
 /// Time at which the threads stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StopsAt {
-    /// Before the write arrives.
     Network,
     /// A worker has received the write, and has not yet read the clock.
     Worker,
@@ -73,7 +72,6 @@ fn pass(time: Duration) {
     }
 }
 
-/// Returns true if the target executed the write of the host that disconnected during the stop.
 fn is_made(seed: u64, stops_at: StopsAt, order: &[Resumes], planted: bool) -> bool {
     let mut random = Random::new(seed);
     let name = format!("departed-{planted}-{seed}");
@@ -100,7 +98,7 @@ fn is_made(seed: u64, stops_at: StopsAt, order: &[Resumes], planted: bool) -> bo
         recovers: false,
     };
     let mut host = Simulated::connect(&traits, true).expect("nothing ails it");
-    // All reactors sleep now.
+    // Every reactor sleeps now.
     pass(ARRIVAL);
     let first = match stops_at {
         StopsAt::Network => ALL,

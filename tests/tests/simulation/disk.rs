@@ -21,7 +21,6 @@ struct Block {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     Zeroes,
-    /// Contents generated from this seed by `block_of`.
     Of(u64),
     /// A write ended without a completion, so the block may have old or new contents.
     Unknown,
@@ -98,7 +97,6 @@ impl Disk {
         blocks.find_map(differs)
     }
 
-    /// Returns new data for a range, generated from consecutive seeds.
     pub(crate) fn fresh(&self, range: &Range<usize>, seed: u64) -> Vec<u8> {
         let seeds = seed..seed + range.len() as u64;
         seeds.flat_map(|seed| self.block_of(seed)).collect()

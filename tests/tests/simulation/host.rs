@@ -16,7 +16,6 @@ use nvme_proto::wire::{Sqe, Status};
 use crate::disk::Disk;
 use crate::world;
 
-/// Maximum duration of a command, including reconnects.
 const PATIENCE: Duration = Duration::from_secs(900);
 const SLOTS: usize = 24;
 
@@ -36,9 +35,7 @@ pub(crate) struct Simulated {
     pub(crate) controller: Controller,
     buffers: Vec<Option<Buffer>>,
     traits: Traits,
-    /// Outstanding commands by slot.
     slots: Vec<Option<Pending>>,
-    /// Outstanding Aborts, each with the command to abort.
     aborts: Vec<(Ticket, Ticket)>,
     next_seed: u64,
     /// True if connections may be lost, because the network is cut or loses many packets.
@@ -133,9 +130,6 @@ impl Simulated {
         self.slots.iter().flatten().count() + self.aborts.len()
     }
 
-    /// Performs due work, then advances to the next event.
-    ///
-    /// An error ends the association.
     pub(crate) fn step(&mut self, disks: &mut [Disk], latest: Instant) -> Result<(), HostError> {
         let now = world::now();
         let mut busy = true;
@@ -170,8 +164,6 @@ impl Simulated {
         Ok(())
     }
 
-    /// Checks that a lost connection has an acceptable reason, and that the peer followed the
-    /// protocol.
     fn check(&self, error: &HostError) {
         let of_protocol = matches!(
             error,
@@ -485,7 +477,6 @@ impl Simulated {
         Ok(())
     }
 
-    /// Drops the host. Outstanding commands may still take effect.
     pub(crate) fn forget(self, disks: &mut [Disk]) {
         for pending in self.slots.into_iter().flatten() {
             let disk = &mut disks[pending.disk];

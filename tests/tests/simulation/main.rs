@@ -48,7 +48,6 @@ fn foul_weather() {
     });
 }
 
-/// Hosts reset controllers, disconnect with outstanding commands, and return.
 #[test]
 fn coming_and_going() {
     for_each_seed("coming_and_going", 600, |seed| {
@@ -63,7 +62,6 @@ fn vanishing() {
     });
 }
 
-/// The network heals before or after connections give up.
 #[test]
 fn partitions() {
     for_each_seed("partitions", 600, |seed| {
@@ -71,7 +69,6 @@ fn partitions() {
     });
 }
 
-/// Two runs of a seed must send the same packets, so that failures can be replayed.
 #[test]
 fn a_seed_is_a_run() {
     for_each_seed("a_seed_is_a_run", 20, |seed| {
@@ -123,7 +120,6 @@ fn clock_jumps() {
     crowd("clock_jumps", 80, crowd::Trouble::ClockJump);
 }
 
-/// Hosts share a disk through two targets, and wait before each move.
 #[test]
 fn two_targets_on_one_disk() {
     crowd("two_targets_on_one_disk", 200, crowd::Trouble::TwoTargets);

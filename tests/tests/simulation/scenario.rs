@@ -133,9 +133,6 @@ impl Scenario {
         panic!("no connection in {ATTEMPTS} attempts");
     }
 
-    /// Runs I/O and, at a random command, the fault.
-    ///
-    /// An error ends the association.
     fn use_it(&mut self, host: &mut Simulated) -> Result<(), HostError> {
         let commands = 10 + self.random.below(40);
         let trouble_at = self.random.below(commands);
@@ -229,7 +226,6 @@ impl Scenario {
         }
     }
 
-    /// Reads and verifies all disks with a new host and without faults.
     fn verify(&mut self) {
         world::with(|world| world.network.weather = Weather::FAIR);
         world::note(|| "at last, everything is read".to_owned());

@@ -32,7 +32,6 @@ const STEPS_MAX: u32 = 10_000;
 pub(crate) struct Plan {
     pub(crate) path_mtu: u8,
     pub(crate) ipv6: bool,
-    /// Configuration of the target without its listener.
     pub(crate) config: String,
     pub(crate) trace: bool,
 }
@@ -46,7 +45,6 @@ pub(crate) struct World {
     host_side: Soft,
     target: SteppedTarget,
     target_address: IpAddr,
-    /// Digest of the packets sent.
     digest: DefaultHasher,
     trace: bool,
     idle_steps: u32,
@@ -55,7 +53,6 @@ pub(crate) struct World {
     pub(crate) loses_cancellations: bool,
 }
 
-/// Stopped threads of the target.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stopped {
     pub(crate) manager: bool,
@@ -135,7 +132,6 @@ impl World {
         }
     }
 
-    /// Moves each worker thread to its next scheduling point. Returns true if one moved.
     pub(crate) fn step_workers(&mut self) -> bool {
         self.target.step_workers(self.loses_cancellations)
     }
@@ -164,7 +160,6 @@ impl World {
         self.clock.now().duration_since(self.start)
     }
 
-    /// Returns a digest that is equal for all runs of a seed.
     pub(crate) fn digest(&self) -> u64 {
         self.digest.finish()
     }
@@ -179,8 +174,6 @@ impl World {
         }
     }
 
-    /// Performs due work of all actors except hosts, and advances to the next packet, timer or
-    /// `latest`.
     pub(crate) fn advance(&mut self, latest: Instant) {
         let managers = self.step_managers();
         let target = match self.stopped.target {

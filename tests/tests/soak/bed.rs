@@ -21,7 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(40);
 pub(crate) struct Bed {
     pub(crate) shared: FaultyDisk,
     pub(crate) troubled: FaultyDisk,
-    /// Disk of the first target's namespace 3, without faults, for a bystander.
     _healthy: Scratch,
     pub(crate) targets: [TargetProcess; 2],
     pub(crate) load: Load,
@@ -30,7 +29,6 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// Returns `None` if faulty disks cannot be mounted.
     pub(crate) fn new() -> Option<Self> {
         let shared = FaultyDisk::mount("soak-shared", DISK_BYTES)?;
         let troubled = FaultyDisk::mount("soak-troubled", DISK_BYTES)?;
@@ -71,7 +69,6 @@ impl Bed {
         [first, second, Resources::of_process("self")]
     }
 
-    /// Reads the resources while polling the host, which keeps its connections alive.
     fn resources_meanwhile(&mut self, patience: &mut Patience) -> [Resources; 3] {
         let Self { targets, load, .. } = self;
         let [first, second] = std::thread::scope(|scope| {

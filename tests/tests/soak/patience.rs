@@ -33,7 +33,6 @@ impl Patience {
         }
     }
 
-    /// Records that the process had CPU at this time.
     pub(crate) fn look(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.seen);
         self.seen = now;
@@ -66,7 +65,6 @@ impl fmt::Display for Patience {
 mod tests {
     use super::*;
 
-    /// Returns the timeout after calls of `look` at these times in milliseconds.
     fn after(looks: impl IntoIterator<Item = u64>) -> Patience {
         let begun = Instant::now();
         let mut patience = Patience::new(begun, Duration::from_secs(40));

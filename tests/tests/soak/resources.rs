@@ -60,7 +60,6 @@ impl Resources {
         self.gauges.iter().all(|(_, value)| *value == 0)
     }
 
-    /// Returns true if the resources are at the earlier level, with bounded growth of memory.
     pub(crate) fn is_back_at(&self, before: &Self) -> bool {
         let Self {
             descriptors,

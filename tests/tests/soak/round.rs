@@ -122,7 +122,6 @@ impl<'a> Round<'a> {
         self.bed.shared.heal();
     }
 
-    /// A host dies with writes at the disk, and its successor writes the same blocks.
     fn dead_writer(&mut self) {
         let count = 1 + self.random.below(8);
         let options = self.visitor("writer");
@@ -171,7 +170,6 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// Hosts connect and disconnect, some without a shutdown. All must be served in time.
     fn visitors(&mut self) {
         let count = 1 + self.random.below(12);
         let options = self.visitor("bystander");
@@ -197,7 +195,6 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// Returns options of another host of the first target, without reconnection.
     fn visitor(&self, name: &str) -> HostOptions {
         let options = self.bed.targets[0].options(name);
         let mut hostid = *b"soak............";

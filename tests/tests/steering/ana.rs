@@ -18,7 +18,6 @@ use crate::target::{NQN, Steered, until};
 const OTHER: &str = "nqn.2024-01.com.example:other";
 const SET: &str = "nvmf_subsystem_listener_set_ana_state";
 
-/// Starts a target with two subsystems at one listener, each with a disk in ANA groups 1 and 2.
 fn two_subsystems() -> Steered {
     Steered::start_after(|_, _| {
         format!(
@@ -40,7 +39,6 @@ fn connect(target: &Steered, nqn: &str) -> Host {
     Host::connect(&Soft::default(), options).unwrap()
 }
 
-/// Returns the change count of the ANA log, and the states of groups 1 and 2.
 fn log(host: &mut Host) -> (u64, [AnaState; 2]) {
     let page = host.log_page(LogPage::ANA, 0, 4096, false).unwrap();
     let (head, mut rest) = AnaLogHeader::read_from_prefix(&page).ok().unwrap();
@@ -73,7 +71,6 @@ fn set(target: &Steered, nqn: &str, state: &str, group: Option<u32>) {
     assert_eq!(target.done(SET, params), true);
 }
 
-/// Returns the states of groups 1 and 2 as shown to SPDK clients.
 fn shown(target: &Steered, nqn: &str) -> [String; 2] {
     let listeners = target.done("nvmf_subsystem_get_listeners", json!({"nqn": nqn}));
     [0, 1].map(|index| {
@@ -109,7 +106,7 @@ fn a_state_is_of_one_subsystem() {
     assert!(other.take_event().is_none());
     assert_eq!(shown(&target, NQN), ["non_optimized", "inaccessible"]);
     assert_eq!(shown(&target, OTHER), ["optimized", "optimized"]);
-    // The state of the listener applies only to the other subsystem, which has none of its own.
+    // The state of the listener applies only to the other subsystem, which has no separate state.
     let state = json!({"address": target.address, "ana": "non-optimized"});
     target.done("cairn_listener_set", state);
     assert_told(&mut other);
@@ -157,7 +154,6 @@ fn saved_states_are_each_subsystems_own() {
     assert!(states.eq(wanted));
 }
 
-/// Each affected host receives one event for a reload.
 #[test]
 fn a_reload_changes_the_states_of_a_subsystem() {
     let target = two_subsystems();
@@ -210,7 +206,6 @@ fn a_reload_changes_the_states_of_a_subsystem() {
     assert_eq!(log(&mut own), (3, [BEST, BEST]));
 }
 
-/// A drained listener is inaccessible, whatever states the subsystem has.
 #[test]
 fn a_drain_stands_above_the_states_of_a_subsystem() {
     let target = two_subsystems();
@@ -320,7 +315,6 @@ fn a_command_sets_the_state_of_a_subsystem() {
     assert_eq!(target.text(), before);
 }
 
-/// Exports contain the ANA states of a subsystem and of a listener.
 #[test]
 fn ana_states_go_with_their_subsystems() {
     let folder = tempfile::tempdir().unwrap();

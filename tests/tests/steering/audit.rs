@@ -57,7 +57,6 @@ impl Case {
     }
 }
 
-/// Returns the complete lines of the file, which the target creates shortly after its start.
 fn lines(path: &Path) -> Vec<Value> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),

@@ -321,7 +321,6 @@ fn a_reload_answers_what_waits_for_the_next_start() {
     assert_eq!(reload(before), json!([]));
 }
 
-/// The command can change everything that a reload can, and updates the file.
 #[test]
 fn a_namespace_is_set_while_a_host_is_connected() {
     let target = Steered::start();
@@ -397,7 +396,6 @@ fn a_namespace_is_set_while_a_host_is_connected() {
     assert_eq!(target.text(), before);
 }
 
-/// The new identity is reported to hosts after the next start, as after a reload.
 #[test]
 fn a_subsystem_is_set_for_the_next_start() {
     let mut target = Steered::start();

@@ -8,7 +8,6 @@ use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Runs a command with a file. Returns exit code, stdout and stderr.
 pub(crate) fn say(args: &[&str], file: &Path) -> (Option<i32>, String, String) {
     let output = std::process::Command::new(program("cairn-target-process"))
         .args(args)
@@ -424,7 +423,6 @@ fn what_is_exported_for_spdk_is_imported_again() {
     );
 }
 
-/// SPDK images share a connection, or have their own options and an RBD namespace.
 #[test]
 fn images_of_spdk_keep_their_users() {
     let folder = tempfile::tempdir().unwrap();

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
 
-/// Returns type and disk of the notifications from number `id` on.
 fn notices(target: &Steered, id: u64) -> Vec<(String, String)> {
     let all = target.done("notify_get_notifications", json!({"id": id}));
     let all = all.as_array().unwrap().iter().enumerate();
@@ -26,7 +25,6 @@ fn add(target: &Steered, bdev: &str, nsid: u32) {
     assert_eq!(target.done("nvmf_subsystem_add_ns", params), nsid);
 }
 
-/// rpc.py sends these requests as bdev_null_resize and bdev_aio_rescan.
 #[test]
 fn hosts_see_a_disk_grow() {
     let mut target = Steered::start();
@@ -96,7 +94,6 @@ fn hosts_see_a_disk_grow() {
     assert_eq!(blocks(&target, 2), 3 * 2048);
 }
 
-/// rpc.py sends these requests as notify_get_types and notify_get_notifications.
 #[test]
 fn programs_read_what_became_of_disks() {
     let target = Steered::start();

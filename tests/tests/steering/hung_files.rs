@@ -18,8 +18,6 @@ use crate::target::{NQN, Steered};
 /// Interval between requests that need no file.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Starts a target that may export disks on a hung file system. Returns its paths and mount, or
-/// `None` without FUSE.
 fn start() -> Option<(tempfile::TempDir, PathBuf, Steered, HangingFolder)> {
     let folder = tempfile::tempdir().unwrap();
     let hung = folder.path().join("hung");
@@ -98,7 +96,6 @@ fn a_reload_that_needs_a_hung_file_system_ends() {
     }
 }
 
-/// A change is rejected after its temporary file was written, and then the file's folder hangs.
 #[test]
 fn a_refused_change_whose_file_cannot_be_removed_stops_no_other() {
     let folder = tempfile::tempdir().unwrap();
@@ -138,7 +135,6 @@ fn a_refused_change_whose_file_cannot_be_removed_stops_no_other() {
     }
 }
 
-/// The port becomes free while a disk is missing in a hung folder, which the target watches too.
 #[test]
 fn a_missing_disk_in_a_hung_folder_does_not_stop_the_watch_for_other_parts() {
     let (mut hung, mut busy) = (PathBuf::new(), None);

@@ -52,7 +52,6 @@ fn assert_secret(target: &Steered, more: &str) {
     }
 }
 
-/// Checks the name, pending removal and number of uses of each key.
 fn assert_keys(target: &Steered, expected: &[(&str, bool, u32)]) {
     let shown = target.done("keyring_get_keys", json!({}));
     let shown: Vec<Value> = shown
@@ -71,7 +70,6 @@ fn assert_keys(target: &Steered, expected: &[(&str, bool, u32)]) {
     assert_eq!(json!(shown), json!(expected));
 }
 
-/// Starts a target that allows only host a, with two keys in its keyring.
 fn start() -> Steered {
     let target = Steered::start_logged(None);
     for (method, params) in [
@@ -93,7 +91,6 @@ fn start() -> Steered {
     target
 }
 
-/// rpc.py sends these requests as keyring_file_add_key and nvmf_subsystem_set_keys.
 #[test]
 fn keys_of_the_keyring_count_for_connects_to_come() {
     let mut target = start();
@@ -243,7 +240,6 @@ fn a_key_in_the_configuration_works_and_stays_hidden() {
     );
 }
 
-/// Checks that each request fails with its code, and that no response contains a key.
 fn assert_codes(target: &Steered, mistakes: &[(&str, Value, i64)]) {
     for (method, params, code) in mistakes {
         let refused = target.call(method, params.clone()).unwrap_err().to_string();
@@ -325,7 +321,6 @@ fn mistakes_with_keys_have_their_codes() {
     drop(connect(&target, None, None).unwrap());
 }
 
-/// A listed host needs its key even while any host may connect. Later, the list applies again.
 #[test]
 fn a_listed_host_authenticates_while_any_host_may_connect() {
     let mut target = start();
@@ -372,7 +367,6 @@ fn a_listed_host_authenticates_while_any_host_may_connect() {
     drop(connect(&target, None, None).unwrap());
 }
 
-/// The same key file is set again after its contents changed, which replaces the key.
 #[test]
 fn the_command_sets_shows_and_removes_keys() {
     let target = start();

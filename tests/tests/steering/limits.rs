@@ -86,7 +86,6 @@ fn of_all_namespaces(target: &Steered) {
     assert_eq!(target.refused("cairn_limit_set", both), -32602);
 }
 
-/// Sets, changes and removes limits of a named host. An entry without rates remains listed.
 fn of_one_host(target: &Steered) {
     const HOST: &str = "nqn.2024-01.com.example:limited";
     let of = |mut more: Value| {
@@ -135,7 +134,6 @@ fn a_limit_counts_for_a_host_that_is_connected() {
     host.shutdown().unwrap();
 }
 
-/// SPDK's methods can limit a bdev before it becomes a namespace.
 #[test]
 fn limits_by_spdks_names_are_the_namespace_s() {
     let target = Steered::start();

@@ -41,7 +41,6 @@ fn assert_unknown(target: &Steered, nqn: &str, port: u16) {
     assert_eq!(refused, unknown);
 }
 
-/// Returns the ports of a subsystem in the discovery log, for a host connected to port `by`.
 fn shown(target: &Steered, nqn: &str, by: u16) -> Vec<String> {
     let log = discover(&Soft::default(), &options(target, nqn, by)).unwrap();
     let entries = log.entries.iter();

@@ -112,7 +112,6 @@ fn logged_to_a_terminal(no_color: &str) -> String {
     log
 }
 
-/// Opens a pseudoterminal. Returns its controlling end and its terminal end.
 fn terminal() -> (File, OwnedFd) {
     let (mut screen, mut terminal) = (-1, -1);
     let failed = {

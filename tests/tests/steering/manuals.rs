@@ -22,7 +22,6 @@ fn page(name: &str) -> String {
     fs::read_to_string(Path::new(folder).join(name)).unwrap()
 }
 
-/// Returns the texts in backticks in the last column of tables.
 fn commands(page: &str) -> Vec<String> {
     let rows = page.lines().filter(|line| line.starts_with("| "));
     let cells = rows.filter_map(|row| row.trim_end_matches(" |").rsplit(" | ").next());
@@ -138,7 +137,6 @@ impl Drop for Target {
     }
 }
 
-/// Returns the value of a key in YAML, XML, TOML or command options.
 fn value<'a>(text: &'a str, key: &str) -> &'a str {
     let after = text.split(key).nth(1).unwrap_or_else(|| panic!("no {key}"));
     let value = after.trim_start_matches([' ', '=', ':', '"']);
@@ -181,7 +179,6 @@ impl Target {
         }
     }
 
-    /// Connects as `host`, or as "node" if empty. Returns the UUID of namespace 1.
     fn uuid_of_disk(&self, subsystem: &str, host: &str) -> String {
         let address = SocketAddr::from((self.address, 4420));
         let host = if host.is_empty() {

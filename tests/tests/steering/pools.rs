@@ -15,7 +15,6 @@ use crate::target::{NQN, PATIENCE, Steered};
 pub(crate) const SIZE: u64 = 1 << 20;
 pub(crate) const FIRST: u32 = 100;
 
-/// Starts a target with a directory of these files, for NSIDs 100 to 103.
 pub(crate) fn start(names: &[&str]) -> (Steered, PathBuf) {
     let mut pool = PathBuf::new();
     let target = Steered::start_after(|folder, _| {
@@ -33,7 +32,6 @@ pub(crate) fn start(names: &[&str]) -> (Steered, PathBuf) {
     (target, pool)
 }
 
-/// Starts a target with an empty directory, for all NSIDs from `FIRST` on.
 pub(crate) fn start_alone() -> (Steered, PathBuf) {
     let mut pool = PathBuf::new();
     let target = Steered::start_after(|folder, _| {

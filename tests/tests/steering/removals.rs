@@ -24,9 +24,6 @@ fn host() -> String {
     host_nqn("a").raw().to_owned()
 }
 
-/// Starts a target with two subsystems and a key for host a.
-///
-/// The first allows the host by NQN and by a group, the second allows any host.
 fn start() -> Steered {
     Steered::start_after(|folder: &Path, _: Ipv4Addr| {
         let key = folder.join("a.key");

@@ -58,7 +58,6 @@ fn recorded_exchanges_have_their_answers() {
     assert_eq!(left[1]["nqn"], NQN);
 }
 
-/// rpc.py sends these requests as add_ns --no-auto-visible, ns_add_host and ns_remove_host.
 #[test]
 fn a_namespace_is_visible_to_chosen_hosts() {
     let mut target = Steered::start();
@@ -184,8 +183,6 @@ fn views_show_it(target: &Steered) {
     );
 }
 
-/// Checks that the host list stays while `allow_any_host` changes, and that hosts can be added with
-/// both values.
 fn any_host_keeps_the_list(target: &Steered) {
     let guest = "nqn.2016-06.io.spdk:guest";
     let shown = |any: bool, hosts: &[&str]| {
@@ -283,7 +280,6 @@ fn mistakes_have_their_codes(target: &Steered) {
     }
 }
 
-/// rpc.py of SPDK 26.09 sends these requests, which include disabled features.
 #[test]
 fn requests_of_the_command_line_are_carried_out() {
     let target = Steered::start();

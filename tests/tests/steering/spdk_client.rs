@@ -21,7 +21,6 @@ use serde_json::{Value, json};
 use crate::spdk::{HOST, NEW, includes};
 use crate::target::{NQN, Steered};
 
-/// Returns the Python path of the client, or `None`, recorded as a skip, without `SPDK_PYTHON`.
 pub(crate) fn client() -> Option<OsString> {
     let folder = std::env::var_os("SPDK_PYTHON");
     if folder.is_none() {
@@ -51,7 +50,6 @@ fn rpc_py(client: &OsString, target: &Steered, words: &str, stdin: Stdio) -> Out
         .unwrap()
 }
 
-/// Process of `rpc.py --server`, which reads commands and waits up to a minute for each response.
 pub(crate) struct RpcPy {
     child: Child,
     lines: Option<ChildStdin>,
@@ -188,7 +186,6 @@ fn spdks_own_rpc_py_says_what_is_refused() {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// Saves with save_config, and loads into another target with load_config.
 #[test]
 #[ignore = "SPDK's own client: `cargo xtask test --all` runs it"]
 fn spdks_own_rpc_py_loads_what_it_saved() {
@@ -228,14 +225,13 @@ fn spdks_own_rpc_py_loads_what_it_saved() {
     assert!(output.status.success(), "{printed}");
     assert_eq!(printed, "");
     let mut again = rpc.done("save_config");
-    // The second target also has the listener of its own configuration.
+    // The second target also has the listener of its configuration file.
     let own = target.address.to_string();
     let nvmf = again["subsystems"][2]["config"].as_array_mut().unwrap();
     nvmf.retain(|request| request["params"]["listen_address"]["traddr"] != own);
     assert_eq!(again, saved);
 }
 
-/// Sends 200 commands from standard input, in a batch and one by one.
 #[test]
 #[ignore = "SPDK's own client: `cargo xtask test --all` runs it"]
 fn spdks_own_rpc_py_sends_many_commands() {
@@ -274,7 +270,6 @@ fn spdks_own_rpc_py_sends_many_commands() {
     assert_eq!(null_disks(), 0);
 }
 
-/// spdkcli shows and changes the configuration tree.
 #[test]
 #[ignore = "SPDK's own client: `cargo xtask test --all` runs it"]
 fn spdks_own_cli_builds_a_subsystem() {

@@ -164,7 +164,6 @@ fn what_spdks_own_target_saves_is_loaded() {
     assert_eq!(shown, wanted.map(|(name, uuid)| [json!(name), json!(uuid)]));
 }
 
-/// Returns the error message of a request with invalid parameters (-32602).
 fn reason(target: &Steered, method: &str, params: Value) -> String {
     assert_eq!(target.refused(method, params.clone()), -32602, "{method}");
     target.call(method, params).unwrap_err().to_string()
@@ -224,7 +223,6 @@ fn what_would_change_data_is_refused_with_its_reason() {
     is_refused(&target, "bdev_nvme_set_hotplug", &json!({}), &[on]);
 }
 
-/// The target checks ignored and unknown parameters too.
 #[test]
 fn a_parameter_of_a_wrong_type_is_an_error() {
     let target = Steered::start();

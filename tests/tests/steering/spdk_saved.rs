@@ -16,7 +16,6 @@ use crate::target::{NQN, PATIENCE, Steered};
 const NEW: &str = "nqn.2016-06.io.spdk:cnode1";
 const HOST: &str = "nqn.2016-06.io.spdk:host1";
 
-/// Sends the requests of `rpc.py save_config`.
 fn save(target: &Steered) -> Vec<Value> {
     let parts = target.done("framework_get_subsystems", json!({}));
     let parts = parts.as_array().unwrap().iter();
@@ -106,7 +105,7 @@ fn what_one_target_saves_another_loads() {
     let target = Steered::start();
     target.done("nvmf_delete_subsystem", json!({"nqn": NQN}));
     load(&target, &saved);
-    // The second target also has the listener of its own configuration.
+    // The second target also has the listener of its configuration file.
     let own = target.address.to_string();
     let mut again = save(&target);
     again.retain(|request| request["params"]["listen_address"]["traddr"] != own);

@@ -35,7 +35,6 @@ pub(crate) struct Steered {
 }
 
 impl Steered {
-    /// Starts a target with a listener, and a memory namespace for any host.
     pub(crate) fn start() -> Self {
         Self::start_with("")
     }
@@ -76,13 +75,11 @@ impl Steered {
         Self::start_as("", &["sh", "-c", &script], |_, _| String::new())
     }
 
-    /// Like [`start_after`](Self::start_after), with a log file.
     pub(crate) fn start_logged_after(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
         let script = "for last; do log=$last.log; done; exec 2>\"$log\"; exec \"$0\" \"$@\"";
         Self::start_as("", &["sh", "-c", script], last)
     }
 
-    /// Like [`start_after`](Self::start_after), with a limit on open files.
     pub(crate) fn start_limited_after(
         files: u32,
         last: impl FnOnce(&Path, Ipv4Addr) -> String,
@@ -209,7 +206,6 @@ impl Steered {
         Host::connect(&Soft::default(), self.options(name)).unwrap()
     }
 
-    /// Kills the target and restarts it with its present configuration.
     pub(crate) fn crash(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

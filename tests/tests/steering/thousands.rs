@@ -300,7 +300,7 @@ fn more_disks_than_the_process_may_open_are_refused_when_they_are_configured() {
     );
     let mut host = host(&target);
     assert_eq!(host.active_namespaces().unwrap().len(), 1 + most as usize);
-    // `check` reports the same limit.
+    // `check` must report this limit too.
     let mut text = target.text();
     put(&mut text, 2 + most, &more);
     let config = target.folder.path().join("more.toml");

@@ -16,9 +16,6 @@ const EIO: i64 = -5;
 const ENOSPC: i64 = -28;
 const CLIENTS: usize = 100;
 
-/// Target with faults injected by `failing_disk.c`.
-///
-/// A fault is active while a file of its name exists in `faults`.
 struct Troubled {
     target: Steered,
     faults: PathBuf,
@@ -67,7 +64,6 @@ impl Troubled {
         }
     }
 
-    /// Checks that changes succeed, and that the file then contains exactly these changes.
     fn assert_changes(&self, before: &str) {
         assert_eq!(self.target.done("cairn_namespace_add", add()), 2);
         let added = "\n[[subsystem.namespace]]\nnsid = 2\nexport = \"mem:64KiB\"\n";
@@ -140,7 +136,6 @@ fn a_change_that_stays_in_the_file_comes_with_a_reload() {
     assert_eq!(troubled.refused().0, -116);
 }
 
-/// A failed write of the file fails all changes that share it.
 #[test]
 fn changes_that_a_full_disk_refuses_are_refused_together() {
     let troubled = Troubled::start();

@@ -108,8 +108,6 @@ fn one_port_for_all_queue_pairs_loses_nothing() {
     victim.target.stop().unwrap();
 }
 
-/// Waits for all acknowledgements, and sends packets again after a NAK. Returns the number of
-/// repetitions.
 fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
     let deadline = Instant::now() + PATIENCE;
     let mut again = 0;

@@ -114,7 +114,6 @@ impl Flood {
     }
 }
 
-/// Returns the target's queue pair numbers in packets of the host.
 fn queue_pairs_of(path: &Path, host: Ipv4Addr) -> BTreeSet<u32> {
     let bytes = std::fs::read(path).unwrap();
     let frames = pcap::frames(&bytes).into_iter().filter_map(Frame::parse);

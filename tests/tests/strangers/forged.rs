@@ -68,7 +68,6 @@ fn forged_requests_and_rejections_end_no_connection() {
     victim.target.stop().unwrap();
 }
 
-/// Returns a REJ with only the host's communication ID.
 fn rejection_of(request: &Req) -> Message {
     Message::Rej(Rej {
         ids: CommIds {

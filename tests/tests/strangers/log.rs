@@ -13,8 +13,6 @@ use super::Victim;
 use cairn_tests::logged;
 use cairn_tests::stranger::Stranger;
 
-/// The log has at most one line a second for each address, and a limit for all, with a count of
-/// omitted lines.
 #[test]
 fn many_addresses_do_not_fill_the_log() {
     const ADDRESSES: usize = 200;

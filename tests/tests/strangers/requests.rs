@@ -39,8 +39,6 @@ fn claimed_networks_keep_no_host_out() {
     keep_no_host_out(3000, own_loopback_address(), networks.collect());
 }
 
-/// Checks that hosts connect during a flood from forged addresses, which include a host's own
-/// address and its neighbours.
 fn claimed_addresses_keep_no_host_out(rate: u32) {
     let known = own_loopback_address();
     let networks = [known, [127, 77, 0, 0].into(), [127, 77, 1, 0].into()];
@@ -80,11 +78,9 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
 }
 
 /// Maximum ratio of the connection times of a host whose address is claimed to those of another
-/// host. Both are sums of [`CONNECTS`].
+/// host. Each is a sum of [`CONNECTS`].
 const SLOWDOWN_MAX: u32 = 5;
 
-/// All requests of a flood of 3,000 a second claim the address of one host. Its connects must
-/// succeed.
 #[test]
 fn the_host_of_a_claimed_address_waits_little_longer_than_another() {
     let victim = Victim::start();
@@ -110,7 +106,6 @@ fn the_host_of_a_claimed_address_waits_little_longer_than_another() {
     victim.target.stop().unwrap();
 }
 
-/// Requests without a proof of address open no socket and create no queue pair.
 #[test]
 fn a_half_open_connection_has_no_queue_pair() {
     let (provider, address) = (Soft::default(), own_loopback_address());
@@ -140,7 +135,7 @@ fn a_half_open_connection_has_no_queue_pair() {
         sockets.push(open_sockets());
     }
     assert_eq!(sockets.first(), sockets.last(), "{sockets:?}");
-    // The peer confirms all its requests.
+    // The peer confirms every request.
     peer.say();
     let endpoint = endpoint.as_mut().expect("it has accepted");
     let deadline = Instant::now() + PATIENCE;
@@ -156,7 +151,6 @@ fn a_half_open_connection_has_no_queue_pair() {
     );
 }
 
-/// Returns the number of sockets of this process.
 fn open_sockets() -> usize {
     let all = std::fs::read_dir("/proc/self/fd").unwrap();
     let is_socket = |entry: &std::io::Result<std::fs::DirEntry>| {

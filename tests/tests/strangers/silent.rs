@@ -101,7 +101,6 @@ fn many_networks_keep_no_new_host_out() {
     assert!(silent.stop() > 0, "none of theirs was refused or ended");
 }
 
-/// Unknown addresses occupy all their places, but a known host still connects.
 #[test]
 fn many_addresses_refuse_no_known_host() {
     logged::listen();
@@ -158,11 +157,9 @@ fn connect(target: &TestTarget, provider: &dyn Provider, local: IpAddr) -> Resul
     host.shutdown()
 }
 
-/// Silent connections from several addresses, replaced when they time out.
 struct Silent {
     stop: Arc<AtomicBool>,
     asked: Arc<AtomicU32>,
-    /// Maximum of `asked`.
     permitted: Arc<AtomicU32>,
     thread: thread::JoinHandle<u32>,
 }
@@ -172,7 +169,6 @@ impl Silent {
         Self::start_with(provider, remote, locals, 600)
     }
 
-    /// Starts the attack with `queue_pairs` queue pairs for each address.
     fn start_with(
         provider: Arc<dyn Provider>,
         remote: SocketAddr,
@@ -197,7 +193,6 @@ impl Silent {
         }
     }
 
-    /// Raises the limit to `more` above the current number of requests, and returns that number.
     fn permit(&self, more: u32) -> u32 {
         let asked = self.asked();
         self.permitted.store(asked + more, Ordering::Relaxed);
@@ -231,7 +226,6 @@ struct Asker {
 }
 
 impl Asker {
-    /// Runs the attack. Returns the number of rejected or ended connections.
     fn keep_asking(&self, provider: &dyn Provider, locals: &[IpAddr]) -> u32 {
         let options = EndpointOptions {
             receives: 1,

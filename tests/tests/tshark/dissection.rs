@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Environment variable that makes a missing tshark an error; `cargo xtask test` sets it.
 const REQUIRED: &str = "CAIRN_TSHARK";
 
 /// Returns true if tshark is installed, and records a skip otherwise.
@@ -20,7 +19,6 @@ pub(crate) fn can_run() -> bool {
     false
 }
 
-/// Fields of a frame. A missing field is empty.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     fields: &'static [&'static str],
@@ -46,9 +44,6 @@ impl Row {
     }
 }
 
-/// Dissects a capture.
-///
-/// Panics if tshark fails or does not know a field.
 pub(crate) fn dissect(capture: &Path, fields: &'static [&'static str]) -> Vec<Row> {
     let mut tshark = Command::new("tshark");
     tshark.args([

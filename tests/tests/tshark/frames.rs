@@ -32,7 +32,6 @@ pub(crate) fn read(capture: &Path) -> Vec<Vec<u8>> {
     frames.into_iter().map(<[u8]>::to_vec).collect()
 }
 
-/// Returns the values of [`TRANSPORT_FIELDS`] in a frame.
 pub(crate) fn transport_fields(frame: &[u8]) -> Vec<Option<u64>> {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
     // The IP identification is 0, because a socket does not report that of a received packet.

@@ -176,7 +176,6 @@ fn commands_and_their_completions_are_as_meant() {
     );
 }
 
-/// Pairs each command with the next completion of its CID.
 fn commands_of_queue_1(rows: &[Row]) -> Vec<Command> {
     // RequestData: bytes 0 and 1 are RECFMT, 2 and 3 are the QID, little-endian.
     let host_qpn = rows

@@ -81,7 +81,6 @@ impl Guest {
 /// Number of commands, more than a host sends without requesting an acknowledgement.
 const COMMANDS: u32 = 40;
 
-/// Transfers data in both directions, in one and in several packets.
 fn exchange(host: &mut Host) {
     let mut buffer = host.buffer(64 << 10).expect("memory");
     let data = Data::start_of(&mut buffer, 64 << 10);
@@ -97,7 +96,6 @@ fn exchange(host: &mut Host) {
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     destination: IpAddr,
-    /// Traffic class without the ECN bits.
     class: u8,
     hop_limit: u8,
     opcode: Opcode,
@@ -149,7 +147,6 @@ fn classes<'a>(packets: impl IntoIterator<Item = &'a Seen>) -> Vec<u8> {
     classes
 }
 
-/// Checks that all packet types of a host's reads and writes occur.
 fn assert_complete(packets: &[Seen]) {
     for kind in [
         Opcode::UdSendOnly,
@@ -262,7 +259,6 @@ fn a_rule_for_a_name_holds_from_connect_on_and_for_io_queues_from_the_start() {
     assert_eq!(classes(messages), [184]);
 }
 
-/// The host has its own rules, and the target mirrors their marking.
 #[test]
 fn the_hosts_own_rules_mark_what_it_sends() {
     let guest = Guest::new("host");

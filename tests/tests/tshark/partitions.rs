@@ -62,7 +62,6 @@ fn each_packet_carries_the_key_of_its_sender() {
     }
 }
 
-/// Checks the partition key of a packet, and returns it.
 fn key_of(frame: &[u8], host: std::net::Ipv4Addr) -> u16 {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
     let Network::V4(ip, _) = parsed.network else {

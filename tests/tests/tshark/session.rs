@@ -18,24 +18,20 @@ pub(crate) struct Command {
     pub(crate) nsid: u32,
     /// SLBA and number of blocks of Read and Write. tshark 4.0 shows them for no other command.
     pub(crate) blocks: Option<(u64, u32)>,
-    /// Status code type and status code.
     pub(crate) status: (u8, u8),
 }
 
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) capture: Scratch,
-    /// Commands of queue 1 after Connect.
     pub(crate) commands: Vec<Command>,
     pub(crate) cntlid: u16,
 }
 
-/// Records a session over RoCE v2 with discovery, connect, writes, reads, an error, and disconnect.
 pub(crate) fn record() -> Session {
     record_on(&Network::System, "v2")
 }
 
-/// Records a session on `network`. `name` is part of the capture's file name.
 pub(crate) fn record_on(network: &Network, name: &str) -> Session {
     let on_network = SoftOptions {
         network: network.clone(),
@@ -113,10 +109,8 @@ fn exchange(host: &mut Host) -> Vec<Command> {
     commands
 }
 
-/// Command, its SLBA and number of blocks if tshark shows them, and its data.
 type Wish<'a> = (Sqe, Option<(u64, u32)>, Data<'a>);
 
-/// Submits all commands and waits for them. Also returns their buffers.
 fn run_together<const N: usize>(
     host: &mut Host,
     wanted: [Wish<'_>; N],

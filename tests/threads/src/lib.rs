@@ -14,7 +14,6 @@ use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
 
 const BLOCKS: u32 = 16;
 const BYTES: usize = 16 * 512;
-/// Number of areas written and read by each queue.
 const STRETCHES: u64 = 40;
 
 fn disks(exports: &[&str]) -> String {
@@ -59,7 +58,6 @@ fn write_and_read(target: &TestTarget, seed: u64) {
     host.shutdown().unwrap();
 }
 
-/// Connects repeatedly, and disconnects with outstanding commands.
 fn come_and_go(target: &TestTarget, done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
         let mut host = target.connect("passer-by");
@@ -71,7 +69,6 @@ fn come_and_go(target: &TestTarget, done: &AtomicBool) {
     }
 }
 
-/// Adds and removes a disk, and reads the metrics.
 fn change_and_look(target: &TestTarget, done: &AtomicBool) {
     let mut controllers = 0;
     while !done.load(Ordering::Relaxed) {

@@ -1,6 +1,6 @@
 //! `cargo xtask bench against DIR`: comparison with another build of Cairn.
 //!
-//! The builds are measured alternately on this machine, each with its own target and host.
+//! The builds are measured alternately on this machine, each with a separate target and host.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -42,7 +42,6 @@ pub(super) struct Args {
     no_build: bool,
 }
 
-/// Name of a row, and its I/Os per second.
 type Rate = (String, f64);
 
 #[derive(Deserialize)]

@@ -17,7 +17,6 @@ pub(super) struct Cell {
     pub(super) backend: Backend,
     pub(super) workload: Workload,
     pub(super) size: Size,
-    /// Number of outstanding commands on each queue pair.
     pub(super) depth: Depth,
     pub(super) queue_pairs: QueuePairs,
 }
@@ -35,7 +34,6 @@ impl Cell {
         }
     }
 
-    /// Returns the words by which `--only` selects the cell.
     pub(super) fn words(&self) -> [String; 6] {
         [
             self.provider.to_string(),
@@ -48,7 +46,6 @@ impl Cell {
     }
 }
 
-/// Declares an enum whose variants are parsed and printed as words.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident, $what:literal: $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)*) => {
         $(#[$doc])*
@@ -75,7 +72,6 @@ macro_rules! words {
 }
 
 words! {
-    /// Transport of the data.
     Provider, "provider":
     /// User-space RoCE over the loopback interface, between two processes.
     Soft = "soft",
@@ -86,9 +82,7 @@ words! {
 }
 
 words! {
-    /// Disk type exported by the target.
     Backend, "backend":
-    /// Disk whose reads return zeroes.
     Null = "null",
     Mem = "mem",
     /// File accessed by io_uring with direct I/O.
@@ -96,7 +90,6 @@ words! {
 }
 
 words! {
-    /// I/O pattern of the host.
     Workload, "workload":
     RandRead = "randread",
     RandWrite = "randwrite",
@@ -152,7 +145,6 @@ impl fmt::Display for Size {
     }
 }
 
-/// Declares a number with a maximum, printed after a word.
 macro_rules! counts {
     ($(#[$doc:meta])* $name:ident, $word:literal, $what:literal, $max:expr) => {
         $(#[$doc])*
@@ -188,7 +180,6 @@ counts! {
 }
 
 counts! {
-    /// Number of queue pairs. The host has a thread for each.
     QueuePairs, "qp", "number of queue pairs", QUEUE_PAIRS_MAX
 }
 

@@ -136,7 +136,6 @@ fn require_fio() -> Result<()> {
     bail!("this fio has no rbd engine: Debian's has one");
 }
 
-/// Measures all rows with both programs in rounds. The first program alternates.
 fn measure(args: &Args, rows: &[Row], stage: &Stage, run: &str) -> Result<Results> {
     let machine = Machine::here(Path::new(programs::WORKSPACE));
     let mut results = Results::begin(run, machine);
@@ -186,7 +185,6 @@ impl Sample {
     }
 }
 
-/// Returns the processor time of all child processes that have ended.
 fn cpu_of_children() -> Result<Duration> {
     /// Unit of cutime and cstime in /proc.
     const TICK: Duration = Duration::from_millis(10);

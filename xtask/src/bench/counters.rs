@@ -4,7 +4,6 @@
 pub(super) struct Counters(Vec<(String, u64)>);
 
 impl Counters {
-    /// Returns the sums over all devices in a target's log.
     pub(super) fn of_log(log: &str) -> Self {
         let lines = log
             .lines()
@@ -29,7 +28,6 @@ impl Counters {
         found.map_or(0, |(_, value)| *value)
     }
 
-    /// Returns true without counters, as for RDMA devices.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

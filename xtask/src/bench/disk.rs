@@ -23,7 +23,6 @@ pub(super) struct DiskRow {
 }
 
 impl DiskRow {
-    /// Returns rows for reads and writes at three depths.
     pub(super) fn all() -> Vec<Self> {
         let workloads = [Workload::RandRead, Workload::RandWrite];
         let row = |workload| [1, 32, 128].map(|depth| Self { workload, depth });

@@ -22,15 +22,12 @@ use super::report::Report;
 use super::sample::Sample;
 use crate::vm::tree::create_dir;
 
-/// Timeout for a target to start listening.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Size of null and memory disks.
 const DISK: &str = "256MiB";
 
 pub(super) struct Stage {
     pub(super) programs: PathBuf,
-    /// Folder of configurations, logs and the exported file.
     pub(super) folder: PathBuf,
     pub(super) addresses: (IpAddr, IpAddr),
     pub(super) neighbour: IpAddr,
@@ -77,7 +74,6 @@ impl Stage {
         name.to_string_lossy().into_owned()
     }
 
-    /// Creates the exported file, and measures the counters of filling a memory disk.
     pub(super) fn prepare(&mut self, items: &[Item]) -> Result<()> {
         let needs_file = |item: &Item| match item {
             Item::Cell(cell) => cell.backend == Backend::File,
@@ -111,8 +107,6 @@ impl Stage {
         self.watched(cell, |_| Ok(()))
     }
 
-    /// Takes one sample with two processes, while `watch` observes the target with the given
-    /// process ID.
     pub(super) fn watched(
         &self,
         cell: &Cell,
@@ -144,7 +138,6 @@ impl Stage {
         })
     }
 
-    /// Takes one sample while a second host on the same core runs `neighbour`.
     pub(super) fn with_neighbour(&self, cell: &Cell, neighbour: &Cell) -> Result<Report> {
         let target = Target::start(self, cell)?;
         self.fill(cell)?;
@@ -218,7 +211,6 @@ impl Stage {
         command
     }
 
-    /// Returns the path of the exported file, which is filled so that reads access the disk.
     fn disk_image(&self) -> PathBuf {
         self.folder.join("disk.img")
     }

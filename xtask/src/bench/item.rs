@@ -32,7 +32,6 @@ impl Item {
         format!("{}: {}", self.group(), self.name())
     }
 
-    /// Returns the words by which `--only` selects the item.
     pub(super) fn words(&self) -> Vec<String> {
         match self {
             Self::Cell(cell) => cell.words().into(),

@@ -67,7 +67,6 @@ impl Choice {
         self.filter(&items)
     }
 
-    /// Returns the product of the given dimensions, with one default value for each other one.
     fn block(&self) -> Result<Block> {
         Ok(Block {
             providers: values(&self.provider, &[Provider::Soft])?,
@@ -103,7 +102,6 @@ fn vocabulary(items: &[Item]) -> Vec<String> {
     all
 }
 
-/// Parses the distinct values of a dimension, or returns `otherwise` if none is given.
 fn values<T>(given: &[String], otherwise: &[T]) -> Result<Vec<T>>
 where
     T: FromStr<Err = anyhow::Error> + Clone + PartialEq,
@@ -131,7 +129,6 @@ struct Block {
 }
 
 impl Block {
-    /// Returns a block over user-space RoCE with one queue pair.
     fn soft(backend: Backend, workloads: &[Workload], kib: &[u32], depths: &[u32]) -> Self {
         Self {
             providers: vec![Provider::Soft],
@@ -167,7 +164,6 @@ impl Block {
     }
 }
 
-/// Returns the few cells that are most sensitive to changes.
 fn quick() -> Vec<Block> {
     vec![
         Block::soft(Backend::Mem, &[RandRead], &[4], &[1, 32, 127]),

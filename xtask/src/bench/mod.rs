@@ -210,14 +210,12 @@ fn sample(item: &Item, stage: &Stage) -> Result<Vec<(String, Vec<Metric>)>> {
     })
 }
 
-/// Returns a progress bar, which is hidden without a terminal.
 fn progress(samples: u64) -> ProgressBar {
     let template = "[{bar:30}] {pos}/{len}, {eta} left  {wide_msg}";
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");
     ProgressBar::new(samples).with_style(style.progress_chars("=> "))
 }
 
-/// Reads the saved results and checks that every item has every sample.
 fn check_complete(folder: &Path, items: &[Item], repeat: u32) -> Result<()> {
     let results = Results::load(folder)?;
     for item in items {
@@ -241,7 +239,6 @@ fn check_complete(folder: &Path, items: &[Item], repeat: u32) -> Result<()> {
     Ok(())
 }
 
-/// Takes one sample of `ours` and one of `theirs`. The order alternates between rounds.
 fn in_turns<A, B>(
     round: u32,
     ours: impl FnOnce() -> Result<A>,
@@ -264,7 +261,6 @@ fn now() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Validates a folder name, which must not leave its parent.
 fn name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
     if text.is_empty() || text.starts_with('.') || !text.chars().all(fits) {

@@ -13,7 +13,6 @@ const HEAD_START: Duration = Duration::from_secs(2);
 /// Time in seconds that the first host needs in addition to its job.
 const START_OF_THE_FIRST_S: f64 = 4.0;
 
-/// Returns the run time in seconds of a second host during a job of `seconds`.
 pub(super) fn covering(seconds: f64) -> f64 {
     HEAD_START.as_secs_f64() + seconds + START_OF_THE_FIRST_S
 }
@@ -32,7 +31,6 @@ impl Neighbour {
         Ok(Self(child))
     }
 
-    /// Checks that the host is still running, then waits for its end and returns its output.
     pub(super) fn outlasted(mut self) -> Result<String> {
         let ended = self.0.try_wait()?;
         let mut said = String::new();

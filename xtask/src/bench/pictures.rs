@@ -33,7 +33,6 @@ pub(super) fn draw(results: &Results, items: &[Item], folder: &Path) -> Result<(
     Ok(())
 }
 
-/// Returns a curve over the depth for each workload and size measured at several depths.
 fn by_depth(results: &Results, items: &[Item], group: &str) -> Vec<Curve> {
     let mut curves: Vec<Curve> = Vec::new();
     let cells = items.iter().filter_map(Item::cell);

@@ -11,7 +11,6 @@ pub(super) struct Report {
     pub(super) iops: f64,
     pub(super) bytes_per_s: f64,
     pub(super) percentiles: Percentiles,
-    /// Longest completion latency in nanoseconds.
     pub(super) slowest_ns: f64,
     pub(super) runtime: Duration,
     pub(super) cpu: Duration,
@@ -86,7 +85,6 @@ impl Report {
 pub(super) mod tests {
     use super::*;
 
-    /// Report of a one-second job with 70 % reads.
     pub(crate) const REPORT: &str = r#"{"jobs": [{"error": 0, "job_runtime": 1000,
         "usr_cpu": 50.0, "sys_cpu": 25.0,
         "read": {"total_ios": 700, "iops": 700.0, "bw_bytes": 2867200, "clat_ns": {"max": 50000,

@@ -8,13 +8,12 @@ use super::report::Report;
 use crate::results::Better::{Higher, Lower};
 use crate::results::Metric;
 
-/// Counters shown in the table, with their column heads.
 const COUNTERS: [(&str, &str); 2] = [("sent_pkts", "sent"), ("rcvd_pkts", "received")];
 
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) report: Report,
-    /// Processor time of the target's threads, if the target is its own process.
+    /// Processor time of the target's threads, if the target is a separate process.
     pub(super) target: Option<CpuTime>,
     pub(super) counters: Counters,
 }

@@ -20,7 +20,6 @@ impl Assets {
         Ok(Self(assets))
     }
 
-    /// Returns the file list for cargo-deb: a line of TOML for each file.
     pub(super) fn of_deb(&self) -> String {
         let line = |asset: &Asset| {
             let (from, to) = (asset.from.display(), asset.to.display());

@@ -17,7 +17,6 @@ const MIRROR: &str = "http://deb.debian.org/debian";
 
 const PACKAGES: &str = "libc6-dev,libgcc-s1";
 
-/// Name of Debian's library folder below `/lib` and `/usr/lib`.
 const TRIPLET: &str = if cfg!(target_arch = "aarch64") {
     "aarch64-linux-gnu"
 } else {
@@ -33,8 +32,8 @@ const LIBRARIES: [(&str, &str); 5] = [
     ("libm.so", "libm.so.6"),
 ];
 
-/// Builds the programs with the old glibc, or with this machine's if that is unavailable. Returns
-/// their folder.
+/// Builds the programs with the old glibc, or with this machine's if that is unavailable, and
+/// returns the folder.
 pub(super) fn build(profile: &str) -> Result<PathBuf> {
     let old = root().and_then(|root| link_folder(&root));
     match &old {
@@ -83,7 +82,6 @@ fn compiler(folder: &Path, libraries: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns a root folder with the release's libraries, in which programs can run.
 fn root() -> Result<PathBuf> {
     let root = cache::folder()?.join(format!("glibc-{RELEASE}"));
     if root.is_dir() {

@@ -17,7 +17,6 @@ const TOOL: Tool = Tool {
     busy: &["zstd-sys", "rpm", "sha1", "sha2", "sha3", "keccak", "md-5"],
 };
 
-/// Writes the package of a tree. Returns `None` if the tool is missing and `install` is false.
 pub(super) fn write(
     tree: &Path,
     about: &About,

@@ -91,7 +91,6 @@ impl Staged {
     }
 }
 
-/// Returns the oldest glibc version that has all symbols used by the programs.
 pub(super) fn oldest_glibc(staged: &Staged) -> Result<String> {
     let mut newest = vec![2, 17];
     for name in PROGRAMS {

@@ -23,13 +23,11 @@ text{fill:#e6edf3}.dim{fill:#9198a1}
 }
 ";
 
-/// SVG under construction. Coordinates grow to the right and down, in pixels.
 pub(super) struct Canvas {
     svg: String,
 }
 
 impl Canvas {
-    /// Creates an empty page. Screen readers use the description.
     pub(super) fn new(width: u32, height: u32, title: &str, description: &str) -> Self {
         let mut svg = String::new();
         let _ = write!(
@@ -78,7 +76,6 @@ impl Canvas {
         );
     }
 
-    /// Adds a line with one arrow tip.
     pub(super) fn arrow(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
         let _ = writeln!(
             self.svg,
@@ -87,7 +84,6 @@ impl Canvas {
         );
     }
 
-    /// Adds a line with two arrow tips.
     pub(super) fn arrows(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
         let _ = writeln!(
             self.svg,

@@ -133,7 +133,6 @@ pub(super) fn draw() -> String {
         let (Some(user), Some(used)) = (find(user), find(used)) else {
             continue;
         };
-        // A line starts on the side that faces its end.
         let lean = f64::from(used.column) - f64::from(user.column);
         let from = (
             user.x() + WIDTH / 2.0 + lean.clamp(-4.0, 4.0) * 18.0,
@@ -190,7 +189,6 @@ mod tests {
 
     type Uses = BTreeMap<String, BTreeSet<String>>;
 
-    /// Returns the dependencies between workspace crates, from `cargo metadata`.
     fn uses() -> Uses {
         let output = Command::new(env!("CARGO"))
             .args(["metadata", "--no-deps", "--offline", "--format-version=1"])

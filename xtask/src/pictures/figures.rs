@@ -128,7 +128,6 @@ fn draw_panel(canvas: &mut Canvas, panel: &Panel, results: &Results, top: f64) -
     y + 28.0
 }
 
-/// Returns the words for a name such as `randread 4k qd32`.
 fn workload(name: &str) -> String {
     name.replace("randread", "random read")
         .replace("randwrite", "random write")

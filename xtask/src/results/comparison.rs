@@ -15,7 +15,6 @@ const TAIL: f64 = 0.025;
 #[derive(Debug)]
 pub(crate) struct Comparison {
     pub(crate) changes: Vec<Change>,
-    /// Rows that exist in one run only.
     pub(crate) unmatched: Vec<String>,
 }
 

@@ -1,13 +1,11 @@
-//! Metric and its samples.
+//! Metric of a row: name, unit and samples.
 
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Better {
-    /// Higher values are better, as for rates.
     Higher,
-    /// Lower values are better, as for times and costs.
     Lower,
 }
 
@@ -18,7 +16,7 @@ pub(crate) struct Metric {
     /// Unit: `1/s`, `us`, ...; empty for plain numbers.
     pub(crate) unit: String,
     pub(crate) better: Better,
-    /// Samples in order of measurement. At least one exists.
+    /// Samples in order of measurement, at least one.
     pub(crate) samples: Vec<f64>,
 }
 

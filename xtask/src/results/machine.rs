@@ -20,7 +20,6 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Reads the properties of this machine, and the commit of the tree at `workspace`.
     pub(crate) fn here(workspace: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let load = load();
@@ -55,7 +54,6 @@ impl Machine {
     }
 }
 
-/// Returns the value of the first `name : value` line.
 fn field(text: &str, name: &str) -> Option<String> {
     let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
     let (_, value) = pairs.find(|(key, _)| key.trim() == name)?;

@@ -54,7 +54,6 @@ impl Mark {
         }
     }
 
-    /// Returns the ratios of the median to both ends of the range.
     pub(super) fn ratio(&self, metric: &Metric) -> String {
         let median = metric.median();
         let (low, high) = (median / self.high, median / self.low);

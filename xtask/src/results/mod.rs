@@ -64,7 +64,6 @@ impl Results {
         }
     }
 
-    /// Returns the groups in order of appearance.
     pub(crate) fn groups(&self) -> Vec<&str> {
         let mut groups: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -100,7 +99,6 @@ impl Results {
         }
     }
 
-    /// Reads a document, given its path or its folder.
     pub(crate) fn load(path: &Path) -> Result<Self> {
         let file = if path.is_dir() {
             path.join(DOCUMENT)

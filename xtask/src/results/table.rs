@@ -37,7 +37,6 @@ fn sources(results: &Results) -> Vec<&str> {
     sources
 }
 
-/// Rows of cells. The first row is the head.
 pub(super) struct Grid(pub(super) Vec<Vec<String>>);
 
 impl Grid {
@@ -76,7 +75,6 @@ impl Grid {
         Self(grid)
     }
 
-    /// Formats columns with minimum width, the first left-aligned and the others right-aligned.
     pub(super) fn aligned(&self) -> String {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {

@@ -1,6 +1,5 @@
 //! Failures in a step's output, repeated at the end of the run.
 
-/// Maximum number of repeated lines for each step.
 const LINES_MAX: usize = 20;
 
 #[derive(Default)]

@@ -10,7 +10,6 @@ use super::step::{Outcome, Step};
 use crate::times::{self, Times};
 
 pub(super) struct Lane {
-    /// Prefix of output lines if there are several lanes.
     pub(super) name: &'static str,
     pub(super) steps: Vec<Step>,
 }
@@ -21,14 +20,12 @@ pub(super) struct Done {
     pub(super) took: Duration,
 }
 
-/// Runs lanes in parallel. The results are in lane order.
 pub(super) fn run_all(lanes: Vec<Lane>, times: &Times) -> Result<Vec<Done>> {
     let lanes: Vec<Lane> = lanes
         .into_iter()
         .filter(|lane| !lane.steps.is_empty())
         .collect();
     let side_by_side = lanes.len() > 1;
-    // Expected end of each lane.
     let now = Instant::now();
     let ends: Vec<Instant> = lanes
         .iter()
@@ -66,7 +63,6 @@ fn expected<'a>(steps: impl IntoIterator<Item = &'a Step>, times: &Times) -> Dur
     steps.into_iter().map(|step| times.of(step.name)).sum()
 }
 
-/// Records the remaining time of a lane, and returns the longest one of all lanes.
 fn time_left(ends: &Mutex<Vec<Instant>>, lane: usize, lane_left: Duration) -> Duration {
     let now = Instant::now();
     let mut ends = ends.lock().expect("a lane does not panic");

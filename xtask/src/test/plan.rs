@@ -42,9 +42,8 @@ pub(super) enum Extent {
     Quick,
     /// Every unit, property, simulation and end-to-end test, and the main scenarios.
     Main,
-    /// Steps that [`Main`](Self::Main) omits.
+    /// Steps omitted by [`Main`](Self::Main), which take long.
     Rest,
-    /// Steps of `Main` and of `Rest`.
     All,
 }
 
@@ -203,7 +202,6 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
     ])
 }
 
-/// Runs the simulations with the seeds that the step "tests" omits.
 fn seeded_tests(tools: &Tools) -> Step {
     const NAME: &str = "more seeds";
     let step = if tools.nextest {
@@ -231,7 +229,6 @@ fn ceph_tests(tools: &Tools) -> Step {
         )
         .with_arguments(["--filterset", CEPH_TESTS]);
     }
-    // cargo test selects tests by parts of their names.
     Step::cargo(
         NAME,
         "test --workspace --lib --test ceph --test images --locked --no-fail-fast -- \
@@ -264,7 +261,6 @@ fn own_chore(name: &'static str, arguments: &str) -> Result<Step> {
     Ok(Step::program(name, program, arguments))
 }
 
-/// Returns the value of [`FUSE_VARIABLE`]: required if FUSE mounts are possible.
 fn fuse_demand() -> &'static str {
     let root = rustix::process::geteuid().is_root();
     if root && std::path::Path::new("/dev/fuse").exists() {

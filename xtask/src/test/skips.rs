@@ -13,12 +13,9 @@ use crate::vm::tree::Tree;
 /// Variable with the path of the skip file; see `tests/skips`.
 const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 
-/// Reason for which a skip is allowed.
 #[derive(Clone, Copy)]
 enum Reason {
-    /// Another step or command runs the test.
     RunsElsewhere(&'static str),
-    /// Some machines lack a requirement, so the test cannot run there.
     Lacks(&'static str),
 }
 
@@ -236,7 +233,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns the first function name after an attribute.
     fn name_of(after: &str) -> &str {
         let function = after.split("fn ").nth(1).unwrap();
         function.split('(').next().unwrap()

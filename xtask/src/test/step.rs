@@ -10,7 +10,6 @@ use super::failures::Failures;
 use super::skips;
 use super::tally::{Tally, without_escapes};
 
-/// Working directory of steps.
 pub(super) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 pub(crate) struct Step {
@@ -26,12 +25,10 @@ pub(crate) struct Outcome {
 }
 
 impl Step {
-    /// Creates a step that runs cargo with space-separated arguments.
     pub(crate) fn cargo(name: &'static str, arguments: &str) -> Self {
         Self::program(name, cargo(), arguments)
     }
 
-    /// Creates a step that runs a program with space-separated arguments.
     pub(crate) fn program(name: &'static str, program: impl AsRef<OsStr>, arguments: &str) -> Self {
         let mut command = Command::new(program);
         command
@@ -43,7 +40,6 @@ impl Step {
         Self { name, command }
     }
 
-    /// Appends arguments that may contain spaces.
     pub(crate) fn with_arguments<const N: usize>(mut self, arguments: [&str; N]) -> Self {
         self.command.args(arguments);
         self
@@ -54,7 +50,6 @@ impl Step {
         self
     }
 
-    /// Returns the command line in shell syntax.
     pub(crate) fn command_line(&self) -> String {
         let environment = self.command.get_envs().filter_map(|(name, value)| {
             Some(format!("{}={:?}", name.to_str()?, value?.to_str()?))
@@ -71,7 +66,6 @@ impl Step {
             .join(" ")
     }
 
-    /// Runs the program to its end, and shows each output line after `prefix`.
     pub(crate) fn run(mut self, prefix: &str) -> Result<Outcome> {
         let (reader, writer) = pipe().context("cannot make a pipe")?;
         self.command
@@ -123,7 +117,6 @@ impl Outcome {
     }
 }
 
-/// Returns the cargo executable that started this program.
 pub(super) fn cargo() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }

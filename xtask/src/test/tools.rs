@@ -26,9 +26,7 @@ const PACKAGES_OF_TESTS: [&str; 2] = ["tshark", "fio"];
 const PACKAGES_OF_REST: [&str; 3] = ["valgrind", "rpm", "runc"];
 
 pub(super) struct Tools {
-    /// True if cargo-nextest is installed; otherwise `cargo test` runs the tests more slowly.
     pub(super) nextest: bool,
-    /// Folder of SPDK's client, if available.
     pub(super) spdk_client: Option<PathBuf>,
 }
 
@@ -51,7 +49,6 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     if extent != Extent::Quick
         && let Err(error) = host::require_programs(&host::CEPH)
     {
-        // Each test with Ceph records a skip.
         eprintln!("without Ceph, whose tests will be skipped: {error:#}");
     }
     if extent.has_rest() && !spdk_client::has_pip() {
@@ -60,7 +57,6 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     }
     let spdk_client = extent.has_rest().then(spdk_client::fetch);
     if let Some(Err(error)) = &spdk_client {
-        // Each test with SPDK's client records a skip.
         eprintln!("without SPDK's client, whose tests will be skipped: {error:#}");
     }
     Ok(Tools {

@@ -27,7 +27,6 @@ impl Cache {
         Ok(Self { dir })
     }
 
-    /// Returns the folder of a layer. `build` fills it if the recipe is new.
     pub(crate) fn layer(
         &self,
         name: &str,
@@ -38,7 +37,6 @@ impl Cache {
             .dir
             .join(format!("{name}-{:016x}", fingerprint(recipe)));
         if dir.exists() {
-            // The modification time records the last use.
             let _ = fs::File::open(&dir).and_then(|dir| dir.set_modified(SystemTime::now()));
             return Ok(dir);
         }
@@ -63,7 +61,6 @@ impl Cache {
         Ok(dir)
     }
 
-    /// Removes layers of this name that were not used recently. Errors are ignored.
     fn remove_unused(&self, name: &str) {
         let Ok(layers) = fs::read_dir(&self.dir) else {
             return;
@@ -81,7 +78,6 @@ impl Cache {
     }
 }
 
-/// Returns true if the layer was used recently, or if its time is unknown.
 fn in_use(layer: &fs::DirEntry) -> bool {
     let used = layer
         .metadata()

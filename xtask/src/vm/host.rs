@@ -37,7 +37,6 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Detects the distribution and installs missing tools.
     pub(crate) fn prepare() -> Result<Self> {
         let host = Self::detect()?;
         host.install_missing_tools()?;
@@ -87,7 +86,6 @@ impl Host {
             .collect()
     }
 
-    /// Installs packages as root. For another user, the error contains the command to run.
     fn install(&self, missing: &[&str]) -> Result<()> {
         let packages = missing.join(" ");
         if !self.root {
@@ -124,7 +122,6 @@ impl Host {
         Ok(())
     }
 
-    /// Returns the names of kernel packages with the lab's modules, preferred ones first.
     pub(crate) fn kernel_packages(&self) -> &'static [&'static str] {
         match self.id.as_str() {
             "ubuntu" => &["linux-image-generic"],
@@ -170,8 +167,6 @@ impl Host {
     }
 }
 
-/// Installs missing programs, whose packages have their names, and missing tools of the lab if
-/// `lab` is true.
 pub(crate) fn require(programs: &[&str], lab: bool) -> Result<()> {
     let mut missing: Vec<&str> = programs
         .iter()

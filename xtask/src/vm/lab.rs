@@ -10,7 +10,6 @@ use super::{booted, initramfs, kernel, root};
 
 pub(crate) struct Lab {
     pub(crate) files: Files,
-    /// Saved state of a booted machine, if requested.
     pub(crate) booted: Option<PathBuf>,
 }
 

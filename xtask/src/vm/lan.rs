@@ -27,8 +27,6 @@ pub(crate) fn card() -> [String; 4] {
     ]
 }
 
-/// Returns a command that runs QEMU in the namespace, together with the script `beside` of
-/// `tests/vm/beside`.
 pub(crate) fn enclose(
     qemu: &Command,
     tree: &Tree,
@@ -49,7 +47,6 @@ pub(crate) fn enclose(
     Ok(enclosed)
 }
 
-/// Returns the options for entering a namespace. The error names the required privileges.
 pub(crate) fn way_in() -> Result<&'static [&'static str]> {
     let mut errors = String::new();
     for way in WAYS {

@@ -36,10 +36,8 @@ use tree::Tree;
 
 use crate::times::Times;
 
-/// File that a guest creates in the scenario's folder once it has booted.
 const BEGUN: &str = "begun";
 
-/// Maximum number of boots for a scenario.
 const BOOTS_MAX: u32 = 3;
 
 /// Command-line arguments.
@@ -146,7 +144,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 struct Progress {
     report: Report,
     times: Times,
-    /// Expected time of the remaining scenarios, run one after the other.
     left: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Execution of other programs. Their output is shown only on failure.
+//! Execution of programs whose output is shown only on failure.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// Number of log lines shown after a failure.
 const TAIL_LINES: usize = 20;
 
 /// Returns a command whose PATH includes the sbin folders, which an ordinary user's PATH often
@@ -34,7 +33,6 @@ impl Log {
         Ok(Self { path })
     }
 
-    /// Runs a command to its end. An error contains the last lines of its output.
     pub(crate) fn run(&self, command: &mut Command) -> Result<()> {
         let out = OpenOptions::new().append(true).open(&self.path)?;
         let status = command
@@ -70,7 +68,6 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Returns the last lines of a text file, indented, or nothing if the file does not exist.
 pub(crate) fn tail(path: &Path, lines: usize) -> Result<String> {
     let Ok(bytes) = std::fs::read(path) else {
         return Ok(String::new());

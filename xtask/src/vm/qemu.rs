@@ -30,7 +30,6 @@ pub(crate) struct Boot<'a> {
     pub(crate) scenario: &'a str,
     pub(crate) options: &'a Options,
     pub(crate) variables: &'a [Variable],
-    /// Time limit of the scenario in seconds, measured in the guest.
     pub(crate) timeout_s: u64,
     /// Folder shared with the guest as `/cairn/out`.
     pub(crate) out_dir: PathBuf,
@@ -68,7 +67,6 @@ pub(crate) enum End {
     TimedOut,
 }
 
-/// Runs the machine to its end, from the saved state `booted` or from power on.
 pub(crate) fn run(
     lab: &Lab,
     tree: &Tree,
@@ -138,7 +136,6 @@ fn watch_by_log(qemu: &mut Command, boot: &Boot<'_>, console: Console) -> Result
     Ok(end)
 }
 
-/// Copies the console to its destination until the machine ends or the time limit is reached.
 fn follow_console(
     qemu: &mut Child,
     log: &Path,
@@ -151,7 +148,6 @@ fn follow_console(
     thread::spawn(move || {
         let mut bytes = [0; 4096];
         while let Ok(length @ 1..) = from.read(&mut bytes) {
-            // The log has no carriage returns.
             let text: Vec<u8> = bytes[..length]
                 .iter()
                 .copied()

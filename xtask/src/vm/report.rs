@@ -13,13 +13,11 @@ use crate::times;
 const EXIT_CODE: &str = "exit-code";
 /// Exit code of timeout(1) for a scenario that reached its time limit.
 const EXIT_TIMEOUT: &str = "124";
-/// Number of console lines shown after a failure.
 const TAIL_LINES: usize = 40;
 
 pub(crate) enum Verdict {
     Pass,
     Fail(String),
-    /// The scenario did not run, because an earlier one failed.
     Skipped,
 }
 
@@ -44,7 +42,6 @@ pub(crate) fn announce(name: &str, summary: &str, left: Duration, console: Conso
     }
 }
 
-/// Prints the reason of a failure, and the end of the console unless it was shown live.
 pub(crate) fn explain(
     name: &str,
     verdict: &Verdict,
@@ -81,7 +78,6 @@ impl Report {
             .any(|(_, verdict, _)| matches!(verdict, Verdict::Fail(_)))
     }
 
-    /// Prints the table, and a last line with the totals.
     pub(crate) fn print(&self) {
         let (mut passed, mut failed, mut skipped) = (0, 0, 0);
         println!();

@@ -9,19 +9,14 @@ use anyhow::{Context, Result, bail, ensure};
 
 pub(crate) struct Scenario {
     pub(crate) name: String,
-    /// First comment line of the script.
     pub(crate) summary: String,
     pub(crate) options: Options,
     programs: Vec<Program>,
-    /// True if the scenario installs packages of this workspace.
     pub(crate) packages: bool,
-    /// True if the scenario runs SPDK's client.
     pub(crate) spdk_client: bool,
-    /// True if the console is shown on the terminal.
     pub(crate) live: bool,
     /// True if the scenario runs only by name, because it measures and cannot fail.
     by_name: bool,
-    /// True if the scenario is part of every test run.
     main: bool,
 }
 
@@ -29,7 +24,6 @@ pub(crate) struct Scenario {
 pub(crate) enum Program {
     Binary(String),
     Example(String),
-    /// Unit tests of a package's library.
     Tests(String),
 }
 
@@ -101,7 +95,6 @@ impl fmt::Display for Variable {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Memory size in QEMU's syntax.
     pub(crate) mem: String,
     /// Size of an empty second disk, `/dev/vdb`, in QEMU's syntax.
     pub(crate) disk: Option<String>,
@@ -110,7 +103,6 @@ pub(crate) struct Options {
     /// Namespaces of an NVMe drive, starting with NSID 1. Without any, there is no drive.
     pub(crate) nvme: Vec<NvmeNamespace>,
     pub(crate) network: Network,
-    /// Time limit of the scenario in seconds.
     pub(crate) timeout_s: u64,
     /// True if systemd is process 1. The machine may then reboot.
     pub(crate) systemd: bool,
@@ -174,7 +166,6 @@ impl Scenario {
         Ok(all)
     }
 
-    /// Returns a scenario without a script, for `--shell` without a name.
     pub(crate) fn plain() -> Self {
         Self::parse(String::new(), "# A plain machine").expect("a header without options is valid")
     }
@@ -247,7 +238,6 @@ impl Scenario {
     }
 }
 
-/// Scenarios to run if the command line has no names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
     All,
@@ -256,7 +246,6 @@ pub(crate) enum Share {
     Others,
 }
 
-/// Returns the named scenarios in the given order, or those of `share` without names.
 pub(crate) fn choose<'a>(
     known: &'a [Scenario],
     names: &[String],

@@ -16,7 +16,6 @@ const WATCHED: Duration = Duration::from_secs(5);
 /// Idle time required for a second machine, as a fraction of one processor.
 const IDLE_LEAST: f64 = 0.7;
 
-/// Scenarios that have not started.
 struct Waiting<'a>(Mutex<VecDeque<&'a Scenario>>);
 
 impl<'a> Waiting<'a> {
@@ -32,7 +31,6 @@ impl<'a> Waiting<'a> {
         self.lock().pop_front()
     }
 
-    /// Removes all scenarios, so that no further one starts.
     fn clear(&self) {
         self.lock().clear();
     }
@@ -42,7 +40,6 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// Runs scenarios with `run`. With `beside`, a second one runs while a processor is idle.
 pub(crate) fn run(
     scenarios: &[&Scenario],
     beside: bool,
@@ -67,7 +64,6 @@ pub(crate) fn run(
     })
 }
 
-/// Waits for an idle processor. Returns false if no scenario is left by then.
 fn wait_for_idle(waiting: &Waiting<'_>) -> Result<bool> {
     while !waiting.is_empty() {
         let before = Ticks::now()?;
@@ -109,7 +105,6 @@ impl Ticks {
         })
     }
 
-    /// Returns the average number of idle processors since `before`.
     fn idle_since(&self, before: &Self) -> f64 {
         let idle = self.idle.saturating_sub(before.idle) as f64;
         let all = self.all.saturating_sub(before.all).max(1) as f64;

@@ -30,7 +30,6 @@ const OF_THE_GUEST: [&str; 7] = [
     "linux-vdso",
 ];
 
-/// Copies the SPDK target and its libraries to the shared programs.
 pub(super) fn stage(build_tree: &Path, programs: &Path) -> Result<()> {
     let target = build_tree.join("build/bin/nvmf_tgt");
     ensure!(
@@ -75,7 +74,6 @@ pub(super) fn client(given: Option<&Path>, scenarios: &[&Scenario]) -> Option<Pa
     }
 }
 
-/// Copies SPDK's Python package to the shared programs, and removes that of an earlier run.
 pub(super) fn stage_client(package: Option<&Path>, programs: &Path) -> Result<()> {
     let folder = programs.join("spdk-client");
     if folder.exists() {
@@ -100,7 +98,6 @@ pub(super) fn stage_client(package: Option<&Path>, programs: &Path) -> Result<()
     .map(drop)
 }
 
-/// Returns the library file in a line of ldd's output, if the guest lacks it.
 fn library(line: &str) -> Option<&str> {
     let (name, rest) = line.trim().split_once(" => ")?;
     let own = OF_THE_GUEST.iter().any(|prefix| name.starts_with(prefix));

@@ -37,7 +37,6 @@ impl Tree {
         &self.build
     }
 
-    /// Returns the folder of scripts, which is shared with the guest read-only.
     pub(crate) fn vm_tests(&self) -> PathBuf {
         self.workspace.join("tests/vm")
     }
@@ -46,7 +45,6 @@ impl Tree {
         self.vm_tests().join("scenarios")
     }
 
-    /// Returns the folder of programs, which is shared with the guest read-only.
     pub(crate) fn programs(&self) -> PathBuf {
         self.build.join("vm/.programs")
     }
@@ -82,7 +80,6 @@ impl Tree {
         Ok(build.join("xtask-skips.txt"))
     }
 
-    /// Creates an empty output folder for a scenario, which is shared with the guest read-write.
     pub(crate) fn fresh_out_dir(&self, scenario: &str) -> Result<PathBuf> {
         let dir = self.build.join("vm").join(scenario);
         if dir.exists() {
@@ -178,7 +175,6 @@ fn cargo(workspace: &Path) -> Command {
     cargo
 }
 
-/// Returns the test executable of a package's library, from a message of cargo.
 fn test_program(messages: &str, package: &str) -> Option<String> {
     let library = package.replace('-', "_");
     messages.lines().find_map(|message| {

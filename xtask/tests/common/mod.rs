@@ -1,13 +1,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the Rust files below a folder, without cargo's output and hidden files.
 pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files_below(folder, ".rs")
 }
 
-/// Returns the files below a folder whose names end with `end`, without cargo's output and hidden
-/// files.
 pub(crate) fn files_below(folder: &Path, end: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     collect(folder, end, &mut files);

@@ -25,7 +25,6 @@ pub(crate) fn has(tool: &str) -> bool {
     found.is_ok_and(|output| output.status.success())
 }
 
-/// Returns the path that contains `start` and ends with `end`.
 pub(crate) fn named(out: &Path, start: &str, end: &str) -> PathBuf {
     let mut all = fs::read_dir(out)
         .unwrap()
@@ -37,7 +36,6 @@ pub(crate) fn named(out: &Path, start: &str, end: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("no {start}*{end}"))
 }
 
-/// Returns the files below a root, without data of the package manager.
 pub(crate) fn files(root: &Path) -> BTreeSet<String> {
     let find = "find . -path ./proc -prune -o -path ./sys -prune -o -path ./dev -prune -o \
                 -path ./var/lib/dpkg -prune -o -path ./var/lib/apt -prune -o -path ./var/log -prune -o -path './etc/*-' -prune \

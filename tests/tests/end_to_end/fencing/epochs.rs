@@ -23,7 +23,6 @@ fn write_cache_off() -> Sqe {
 }
 
 impl Bed {
-    /// Submits writes to different blocks. The rate limit queues most of them.
     fn waiting_writes(&mut self, host: &mut Controller) -> Vec<Ticket> {
         let tickets = (0..COMMANDS as u64).map(|block| {
             let data = Data::InCapsule(&[7; BLOCK]);
@@ -108,7 +107,6 @@ fn a_protection_fails_if_the_disk_hangs() {
     assert_eq!(bed.admin(&mut other, protect), Status::SUCCESS);
 }
 
-/// Disabling the volatile write cache must make earlier completed writes durable.
 #[test]
 fn without_a_write_cache_all_that_was_answered_is_durable() {
     let mut bed = Bed::exporting("no-cache", "", LIMIT);

@@ -73,7 +73,6 @@ fn neither_does_one_whose_end_the_target_has_not_noticed() {
     only_the_held_block_waits(&mut bed, &mut second);
 }
 
-/// After failover, an older write of the lost path must not overwrite newer data.
 #[test]
 fn neither_does_a_lost_paths_write_after_those_by_another_path() {
     for is_noticed in [true, false] {

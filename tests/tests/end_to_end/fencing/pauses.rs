@@ -12,8 +12,6 @@ const MORE: Duration = Duration::from_millis(10);
 const WRITES: u64 = 400;
 const STOPS: usize = 6;
 
-/// Stops the target after each of `rounds` rounds. Checks that no write reaches the disk later than
-/// twice KATO.
 fn stopped_after(rounds: usize, moment: Duration, in_capsule: bool) {
     let mut bed = Bed::new("many-stops");
     let options = HostOptions {

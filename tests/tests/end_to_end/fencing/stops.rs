@@ -66,8 +66,6 @@ impl Bed {
     }
 }
 
-/// Sends a write, an admin command and a write, then stops the target. Returns false if the stop
-/// was not reached.
 fn writes_around(admin: Sqe, neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, KATO);
     send_write(&mut host, 1);
@@ -97,8 +95,6 @@ fn nothing_is_begun_after_one_that_is_longer_than_kato() {
     }
 }
 
-/// Sends writes and stops the target; the host disconnects during the stop. Returns false if the
-/// stop was not reached.
 fn writes_before_leaving(kato: Duration, neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, kato);
     let buffer = [7; BLOCK];
@@ -124,8 +120,6 @@ fn nothing_is_begun_after_one_in_which_the_host_left() {
     }
 }
 
-/// Sends writes and stops the target; the host stays connected. Returns false if the stop was not
-/// reached.
 fn writes_of_one_who_stays(neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, KATO);
     let tickets = [1, 2].map(|block| {

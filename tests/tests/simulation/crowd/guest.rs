@@ -24,7 +24,7 @@ pub(super) const TRANSFER_BYTES: usize = 8192;
 #[derive(Debug, Clone)]
 pub(super) struct Traits {
     pub(super) number: u8,
-    /// Number of the host identity. Several hosts may share one.
+    /// Number of the host identity, which several hosts may share.
     pub(super) identity: u8,
     pub(super) io_queues: u16,
     pub(super) kato_ms: u32,
@@ -36,12 +36,10 @@ pub(super) struct Guest {
     pub(super) traits: Traits,
     who: String,
     soft: Soft,
-    /// Index of the target in use.
     pub(super) target: usize,
     association: Option<Association>,
     /// Unanswered writes of ended associations, by namespace and operation.
     lost: Vec<(usize, Id)>,
-    /// End of the last association.
     pub(super) ended: Option<Instant>,
     next_value: Value,
     pub(super) paused: bool,
@@ -131,7 +129,6 @@ impl Guest {
         });
     }
 
-    /// Performs due work. Returns the time of the next call.
     pub(super) fn poll(&mut self, stage: &Stage, ledgers: &mut [Ledger]) -> Option<Instant> {
         let managed = self.soft.step();
         let own = self.poll_association(stage, ledgers);
@@ -182,7 +179,6 @@ impl Guest {
         }
     }
 
-    /// Drops an ended association. Its unanswered writes may still take effect.
     fn let_go(&mut self, stage: &Stage, ledgers: &mut [Ledger]) {
         let Some(association) = self.association.take() else {
             return;
@@ -201,8 +197,6 @@ impl Guest {
         }
     }
 
-    /// Kills the host without a disconnect. Its unanswered writes may take effect until the next
-    /// association.
     pub(super) fn kill(&mut self, stage: &mut Stage, ledgers: &mut [Ledger]) {
         stage.note(|| format!("{} dies", self.who));
         let soft = stage.soft();

@@ -16,7 +16,6 @@ pub(super) struct Ledger {
     pub(super) history: History,
     /// True if the disk can hold a command for longer than a Connect waits.
     pub(super) hangs: bool,
-    /// Number of unfinished writes by block, including lost ones.
     open: Vec<u8>,
 }
 
@@ -88,7 +87,6 @@ impl Ledger {
     }
 }
 
-/// Returns the contents of a block for a value, which only one write produces.
 fn bytes_of(value: Value, length: usize) -> Vec<u8> {
     if value == ZEROES {
         return vec![0; length];

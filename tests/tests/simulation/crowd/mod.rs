@@ -112,9 +112,6 @@ impl Crowd {
         self
     }
 
-    /// Runs the simulation.
-    ///
-    /// An error is a result that no correct disk explains.
     pub(crate) fn run(mut self) -> Result<(), String> {
         self.start();
         let steps = 80 + self.random.below(120);
@@ -317,8 +314,6 @@ impl Crowd {
         self.pauses.push((until, Paused::Target(target)));
     }
 
-    /// Kills the target, which restarts after its disk commands have ended. Returns false if it was
-    /// not running.
     fn kill_target(&mut self, time: Duration) -> bool {
         let there = self.stage.has_target(0);
         if there {
@@ -433,8 +428,6 @@ impl Crowd {
         }
     }
 
-    /// Reads a range with the first host. Returns false if the read fails, because the host has not
-    /// yet detected the end of its target.
     fn read_back(&mut self, namespace: usize, first: usize) -> bool {
         self.until("a host is away", |this| this.guests[0].is_live());
         let Self {
@@ -448,8 +441,6 @@ impl Crowd {
         read.is_some_and(|id| self.ledgers[namespace].history.is_done(id))
     }
 
-    /// Checks that the first host, which does not use the hanging disk, kept its connection and
-    /// latency.
     fn check_bystander(&self) {
         if self.trouble != Trouble::Hang {
             return;

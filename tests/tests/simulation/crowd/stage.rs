@@ -35,7 +35,6 @@ struct Node {
     target: Option<SteppedTarget>,
     config: String,
     remote: SocketAddr,
-    /// True while stopped. Its packets wait in the network.
     paused: bool,
 }
 
@@ -138,7 +137,6 @@ impl Stage {
         self.targets[index].remote
     }
 
-    /// Returns the resources of each running target, with the number of its connections.
     pub(super) fn usage(&self) -> Vec<(Usage, usize)> {
         let there = self.targets.iter();
         there
@@ -151,7 +149,6 @@ impl Stage {
         self.clock.advance_to(self.now() + gap);
     }
 
-    /// Steps all running targets, then advances the clock to the next packet, timer or `latest`.
     pub(super) fn advance(&mut self, latest: Instant) {
         let mut next = latest;
         for node in self.targets.iter_mut().filter(|node| !node.paused) {

@@ -52,7 +52,6 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
     Done,
-    /// Success of a read, with the values of its blocks.
     Read(Vec<Value>),
     /// Error. A failed write may have taken effect in part.
     Failed,
@@ -63,7 +62,6 @@ struct Operation {
     kind: Kind,
     blocks: Range<usize>,
     end: Option<End>,
-    /// Name of the host for messages.
     who: String,
 }
 
@@ -85,7 +83,6 @@ pub(crate) struct History {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) block: usize,
-    /// Events of the block up to the violation.
     pub(crate) story: Vec<String>,
 }
 
@@ -116,12 +113,10 @@ impl History {
         self.events.push(Event::End(id));
     }
 
-    /// Records that an unanswered operation can no longer take effect.
     pub(crate) fn dead(&mut self, id: Id) {
         self.events.push(Event::Dead(id));
     }
 
-    /// Records a power failure, which ends all operations.
     pub(crate) fn crash(&mut self) {
         self.events.push(Event::Crash);
     }

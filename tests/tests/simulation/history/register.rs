@@ -28,7 +28,7 @@ enum Action {
 struct State {
     /// Pending operations that took effect, in ascending order.
     taken: Vec<Id>,
-    /// Values that can survive a crash, oldest first. The last one is current.
+    /// Values that can survive a crash, oldest first. The last value is current.
     trail: Vec<Value>,
     /// Unfinished flushes and durable writes, each with its position in the trail.
     ///

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// History of a block, built one event at a time.
 #[derive(Default)]
 struct Story(History);
 

@@ -48,7 +48,7 @@ pub(super) struct Args {
     no_build: bool,
 }
 
-/// Workload for both programs. `reach` is the goal as a fraction of SPDK's rate.
+/// Workload for Cairn and SPDK. `reach` is the goal as a fraction of SPDK's rate.
 struct Row {
     cell: Cell,
     reach: f64,
@@ -92,7 +92,6 @@ pub(super) fn cells() -> impl Iterator<Item = Cell> {
     ROWS.iter().map(|row| row.cell)
 }
 
-/// Runs the comparison, or prints build instructions if no SPDK tree is given.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let Some(folder) = &args.spdk else {
         println!("{}", spdk::HOW_TO_BUILD);

@@ -15,7 +15,7 @@ const GROUP: &str = "4k random reads at depth 1, beside 128k random writes at de
 /// Main metric: p99 of the reads with the writer, divided by p99 without.
 const TIMES: &str = "p99, of that alone";
 
-/// Goal: maximum of that ratio.
+/// Goal: maximum of the main metric.
 const MARK: f64 = 3.0;
 
 const READER: Row = Row::new(RandRead, 4, 1, MARK);
@@ -28,7 +28,6 @@ struct Seen {
     max_us: f64,
 }
 
-/// Takes one sample of each program, without and with the writer.
 pub(super) fn measure(
     stage: &Stage,
     spdk: &Spdk,

@@ -71,8 +71,7 @@ impl Spdk {
         text.map_or("unknown version".to_owned(), |text| text.trim().to_owned())
     }
 
-    /// Takes one sample with a new target. An idle SPDK target also polls, so it ends with the
-    /// sample.
+    /// An idle SPDK target polls, so each sample starts a new one.
     pub(super) fn measure(
         &self,
         job: &Job,
@@ -85,7 +84,6 @@ impl Spdk {
         Sample::read(&said).with_context(|| format!("the output of spdk_nvme_perf:\n{said}"))
     }
 
-    /// Takes one sample while a second host runs `neighbour` on the same core.
     pub(super) fn with_neighbour(
         &self,
         job: &Job,
@@ -199,7 +197,6 @@ fn configured() -> serde_json::Value {
 }
 
 impl Sample {
-    /// Parses the "Total" line and the percentiles below it.
     fn read(text: &str) -> Result<Self> {
         let total = text.lines().find_map(|line| {
             let (head, figures) = line.split_once(':')?;
@@ -244,7 +241,6 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // The target has usually ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -100,7 +100,6 @@ impl Args {
     }
 }
 
-/// Samples a process for most of the run.
 fn record(pid: u32, seconds: f64, data: &Path) -> Result<()> {
     let status = Command::new("perf")
         .args(["record", "--quiet", "-e", "cpu-clock"])

@@ -11,7 +11,7 @@ const ROW: f64 = 17.0;
 const MARGIN: f64 = 10.0;
 const HEAD: f64 = 34.0;
 const LETTER: f64 = 6.6;
-/// Minimum width of a box in pixels. Narrower ones are omitted.
+/// Minimum width of a box in pixels; narrower boxes are omitted.
 const NARROWEST: f64 = 0.6;
 
 pub(super) struct Picture<'a> {
@@ -100,7 +100,6 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// Returns as much of the name's end, its most specific part, as fits.
 fn label(frame: &Frame, x: f64, y: f64, width: f64) -> String {
     let room = ((width - 6.0) / LETTER).max(0.0) as usize;
     if room < 4 {

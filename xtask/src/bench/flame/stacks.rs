@@ -32,7 +32,6 @@ impl Tree {
                 continue;
             }
             frames.reverse();
-            // Frames of the thread's start-up are omitted.
             let start = frames.iter().rposition(|(name, _)| is_start(name));
             tree.add(&frames[start.map_or(0, |at| at + 1)..]);
         }
@@ -61,7 +60,6 @@ impl Tree {
         }
     }
 
-    /// Returns the functions with most samples outside their callees, one per line.
     pub(super) fn hottest(&self, count: usize) -> String {
         let mut own: Vec<(&str, u64)> = Vec::new();
         let mut left = vec![&self.root];
