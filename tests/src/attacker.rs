@@ -68,7 +68,8 @@ const VAULT: &str = "nqn.2026-01.org.example:vault";
 
 /// Creates a file with a key for [`tables`].
 ///
-/// # Panics If the file cannot be written.
+/// # Panics
+/// If the file cannot be written.
 #[must_use]
 pub fn key_file() -> Scratch {
     let file = Scratch::new("liar.key", 0);
@@ -116,7 +117,8 @@ impl std::fmt::Debug for Attacker {
 impl Attacker {
     /// Creates an attacker at address `local`.
     ///
-    /// # Panics If the device or socket cannot be opened.
+    /// # Panics
+    /// If the device or socket cannot be opened.
     #[must_use]
     pub fn new(attack: Attack, provider: &dyn Provider, remote: SocketAddr, local: IpAddr) -> Self {
         let device = provider
@@ -157,7 +159,7 @@ impl Attacker {
         }
     }
 
-    /// Takes one step without blocking.
+    /// Takes a step without blocking.
     pub fn turn(&mut self, now: Instant) {
         match self.attack {
             Attack::Silent => self.open_connections(),

@@ -37,7 +37,8 @@ pub fn list<'a, C: 'a>(cases: impl IntoIterator<Item = &'a Case<C>>) {
 
 /// Returns the named cases in suite order, or all if `wanted` is empty.
 ///
-/// # Errors A name is unknown.
+/// # Errors
+/// A name is unknown.
 pub fn select<'a, C>(all: &'a [Case<C>], wanted: &[String]) -> anyhow::Result<Vec<&'a Case<C>>> {
     for name in wanted {
         anyhow::ensure!(

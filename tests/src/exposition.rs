@@ -19,7 +19,8 @@ pub struct Exposition {
 impl Exposition {
     /// Requests `/metrics` and parses the page.
     ///
-    /// # Panics If the request fails or the page is invalid.
+    /// # Panics
+    /// If the request fails or the page is invalid.
     #[must_use]
     pub fn scrape(address: SocketAddr) -> Self {
         let (head, body) = get(address, "/metrics");
@@ -29,7 +30,8 @@ impl Exposition {
 
     /// Parses a page.
     ///
-    /// # Errors The page has an invalid line.
+    /// # Errors
+    /// The page has an invalid line.
     pub fn parse(text: &str) -> Result<Self> {
         ensure!(
             text.is_empty() || text.ends_with('\n'),
@@ -124,7 +126,8 @@ impl Exposition {
 
     /// Returns the sum as an integer, or 0 without samples.
     ///
-    /// # Panics If the sum is negative or has a fraction.
+    /// # Panics
+    /// If the sum is negative or has a fraction.
     #[must_use]
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let value = self.get(name, labels).unwrap_or(0.0);
@@ -192,7 +195,8 @@ fn quoted(text: &str) -> Result<(String, &str)> {
 
 /// Requests a path, and returns head and body of the response.
 ///
-/// # Panics If the request fails.
+/// # Panics
+/// If the request fails.
 #[must_use]
 pub fn get(address: SocketAddr, path: &str) -> (String, String) {
     ask(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))

@@ -30,7 +30,7 @@ pub const NQN: &str = "nqn.2026-01.org.example:disks";
 /// Configuration of a metrics server, required by [`TestTarget::scrape`].
 pub const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
-/// Running target with one listener.
+/// Running target with a listener.
 #[derive(Debug)]
 pub struct TestTarget {
     // Dropped before the network, which the target uses until it stops.
@@ -87,7 +87,8 @@ pub fn own_loopback_address() -> Ipv4Addr {
 impl TestTarget {
     /// Starts a target with one listener.
     ///
-    /// # Panics If the target does not start.
+    /// # Panics
+    /// If the target does not start.
     #[must_use]
     pub fn start(toml: &str) -> Self {
         Self::start_as(toml, "")
@@ -95,7 +96,8 @@ impl TestTarget {
 
     /// Starts a target with additional TOML lines for its listener.
     ///
-    /// # Panics If the target does not start.
+    /// # Panics
+    /// If the target does not start.
     #[must_use]
     pub fn start_as(toml: &str, listener: &str) -> Self {
         Self::start_on(Network::chosen(), toml, listener)
@@ -112,7 +114,8 @@ impl TestTarget {
 
     /// Starts a target over user-space RoCE with additional TOML lines for its listener.
     ///
-    /// # Panics If the target does not start.
+    /// # Panics
+    /// If the target does not start.
     #[must_use]
     pub fn start_on_soft_as(soft: Soft, toml: &str, listener: &str) -> Self {
         let network = Network::Soft(Arc::new(soft), own_loopback_address());
@@ -137,14 +140,16 @@ impl TestTarget {
 
     /// Reloads the configuration.
     ///
-    /// # Panics If the target rejects it.
+    /// # Panics
+    /// If the target rejects it.
     pub fn reload(&self, toml: &str) {
         self.reload_as(toml, "");
     }
 
     /// Reloads the configuration with additional TOML lines for the listener.
     ///
-    /// # Panics If the target rejects it.
+    /// # Panics
+    /// If the target rejects it.
     pub fn reload_as(&self, toml: &str, listener: &str) {
         self.try_reload_as(toml, listener)
             .unwrap_or_else(|error| panic!("the target does not reload: {error}"));
@@ -152,16 +157,19 @@ impl TestTarget {
 
     /// Reloads the configuration.
     ///
-    /// # Errors The target rejects it and keeps the old one.
+    /// # Errors
+    /// The target rejects it and keeps the old one.
     pub fn try_reload_as(&self, toml: &str, listener: &str) -> Result<(), ReloadError> {
         self.target.reload(config(toml, &self.network, listener))
     }
 
     /// Reloads the configuration while polling `host`.
     ///
-    /// # Errors The target rejects the configuration, or a disk does not complete earlier commands.
+    /// # Errors
+    /// The target rejects the configuration, or a disk does not complete earlier commands.
     ///
-    /// # Panics If the reloading thread panics.
+    /// # Panics
+    /// If the reloading thread panics.
     pub fn try_reload_beside(&self, host: &mut Host, toml: &str) -> Result<(), ReloadError> {
         std::thread::scope(|scope| {
             let reload = scope.spawn(|| self.try_reload_as(toml, ""));
@@ -196,7 +204,8 @@ impl TestTarget {
 
     /// Returns the address of the metrics server.
     ///
-    /// # Panics If the configuration has no `[metrics]`.
+    /// # Panics
+    /// If the configuration has no `[metrics]`.
     #[must_use]
     pub fn metrics_address(&self) -> SocketAddr {
         let address = self.target.metrics_address();
@@ -205,7 +214,8 @@ impl TestTarget {
 
     /// Returns the current metrics.
     ///
-    /// # Panics If the configuration has no `[metrics]`, or the page is invalid.
+    /// # Panics
+    /// If the configuration has no `[metrics]`, or the page is invalid.
     #[must_use]
     pub fn scrape(&self) -> Exposition {
         Exposition::scrape(self.metrics_address())
@@ -247,7 +257,8 @@ impl TestTarget {
 
     /// Stops the target.
     ///
-    /// # Panics If a part of the target does not stop in order.
+    /// # Panics
+    /// If a part of the target does not stop in order.
     pub fn stop(self) {
         self.try_stop()
             .unwrap_or_else(|error| panic!("the target does not stop: {error}"));
@@ -255,7 +266,8 @@ impl TestTarget {
 
     /// Stops the target.
     ///
-    /// # Errors A part of the target did not stop in order.
+    /// # Errors
+    /// A part of the target did not stop in order.
     pub fn try_stop(self) -> Result<(), String> {
         self.target.stop()
     }
@@ -268,7 +280,8 @@ pub struct Scratch(PathBuf);
 impl Scratch {
     /// Creates the file in the temporary folder. Names must be unique within a process.
     ///
-    /// # Panics If the file cannot be created.
+    /// # Panics
+    /// If the file cannot be created.
     #[must_use]
     pub fn new(name: &str, length: u64) -> Self {
         Self::in_folder(&std::env::temp_dir(), name, length)
@@ -276,7 +289,8 @@ impl Scratch {
 
     /// Creates the file in /dev/shm if it exists, or else in the temporary folder.
     ///
-    /// # Panics As [`new`](Self::new).
+    /// # Panics
+    /// As [`new`](Self::new).
     #[must_use]
     pub fn in_memory(name: &str, length: u64) -> Self {
         let shared_memory = Path::new("/dev/shm");
@@ -289,7 +303,8 @@ impl Scratch {
 
     /// Creates the file and writes all blocks, so that later writes allocate nothing.
     ///
-    /// # Panics As [`new`](Self::new).
+    /// # Panics
+    /// As [`new`](Self::new).
     #[must_use]
     pub fn written(name: &str, length: u64) -> Self {
         let scratch = Self::new(name, length);
@@ -356,7 +371,8 @@ pub fn host_nqn(name: &str) -> Nqn {
 
 /// Parses an NQN.
 ///
-/// # Panics If the NQN is invalid.
+/// # Panics
+/// If the NQN is invalid.
 #[must_use]
 pub fn nqn(name: &str) -> Nqn {
     Nqn::parse(name).unwrap_or_else(|error| panic!("{name} is no NQN: {error:?}"))

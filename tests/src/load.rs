@@ -44,7 +44,8 @@ pub struct Load {
 impl Load {
     /// Creates a load for a disk of zero bytes.
     ///
-    /// # Panics If memory cannot be allocated.
+    /// # Panics
+    /// If memory cannot be allocated.
     #[must_use]
     pub fn new(disk: Multipath) -> Self {
         Self {
@@ -64,7 +65,8 @@ impl Load {
 
     /// Runs I/O until `enough` returns true.
     ///
-    /// # Panics If a command fails, a block has wrong contents, or the run takes longer than a
+    /// # Panics
+    /// If a command fails, a block has wrong contents, or the run takes longer than a
     /// minute.
     pub fn run_until(&mut self, what: &str, mut enough: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
@@ -76,8 +78,8 @@ impl Load {
 
     /// Runs `commands` commands.
     ///
-    /// # Panics If a command fails, a block has wrong contents, or the run takes longer than a
-    /// minute.
+    /// # Panics
+    /// As [`run_until`](Self::run_until).
     pub fn run(&mut self, commands: u64) {
         let end = self.done + commands;
         self.run_until("commands", |load| load.done >= end);
@@ -86,7 +88,7 @@ impl Load {
     /// Waits for the outstanding commands.
     ///
     /// # Panics
-    /// If a command fails, a block has wrong contents, or the run takes longer than a minute.
+    /// As [`run_until`](Self::run_until).
     pub fn drain(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         while self.disk.outstanding() > 0 {
@@ -97,7 +99,7 @@ impl Load {
     /// Verifies all contents and returns the disk.
     ///
     /// # Panics
-    /// If a command fails, a block has wrong contents, or the run takes longer than a minute.
+    /// As [`run_until`](Self::run_until).
     #[must_use]
     pub fn finish(mut self) -> Multipath {
         self.verify();
@@ -106,8 +108,8 @@ impl Load {
 
     /// Waits for all commands, then verifies all contents.
     ///
-    /// # Panics If a command fails, a block has wrong contents, or the run takes longer than a
-    /// minute.
+    /// # Panics
+    /// As [`run_until`](Self::run_until).
     pub fn verify(&mut self) {
         self.drain();
         for place in 0..PLACES {
@@ -118,8 +120,8 @@ impl Load {
 
     /// Writes every area once.
     ///
-    /// # Panics If a command fails, a block has wrong contents, or the run takes longer than a
-    /// minute.
+    /// # Panics
+    /// As [`run_until`](Self::run_until).
     pub fn rewrite_all(&mut self) {
         self.drain();
         for place in 0..PLACES {

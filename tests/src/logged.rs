@@ -32,7 +32,8 @@ impl MakeWriter<'_> for Tap {
 
 /// Starts to store log lines. Repeated calls have no effect.
 ///
-/// # Panics If the process already has a subscriber.
+/// # Panics
+/// If the process already has a subscriber.
 pub fn listen() {
     static BEGUN: OnceLock<()> = OnceLock::new();
     BEGUN.get_or_init(|| {

@@ -61,7 +61,8 @@ impl Node {
 
     /// Polls completions and events. Returns true if any arrived.
     ///
-    /// # Errors A completion or event for a queue pair arrived after its `Closed`.
+    /// # Errors
+    /// A completion or event for a queue pair arrived after its `Closed`.
     pub(crate) fn pump(&mut self) -> Result<bool> {
         let mut progress = false;
         let mut out = [Completion::EMPTY; 16];

@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the path of a program of this package.
 ///
-/// # Panics If the path of the test is unknown.
+/// # Panics
+/// If the path of the test is unknown.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
@@ -32,7 +33,8 @@ pub fn program(name: &str) -> PathBuf {
 
 /// Sends a signal to a child process.
 ///
-/// # Panics If the process has ended.
+/// # Panics
+/// If the process has ended.
 pub fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_child(child);
     kill_process(pid, signal).expect("the process is there until it is waited for");
@@ -55,7 +57,8 @@ impl TargetProcess {
     /// `namespaces` are lines of [`namespace`](crate::harness::namespace). Each port ID has its own
     /// CNTLIDs.
     ///
-    /// # Panics If the target does not start.
+    /// # Panics
+    /// If the target does not start.
     #[must_use]
     pub fn start(port_id: u16, namespaces: &str) -> Self {
         let controller_ids = (100 * port_id, 100 * port_id + 99);
@@ -64,7 +67,8 @@ impl TargetProcess {
 
     /// Starts a single target, with the default range of CNTLIDs.
     ///
-    /// # Panics If the target does not start.
+    /// # Panics
+    /// If the target does not start.
     #[must_use]
     pub fn start_alone(namespaces: &str) -> Self {
         Self::start_as(1, None, namespaces)
@@ -108,7 +112,8 @@ impl TargetProcess {
 
     /// Starts the target again, and waits until hosts can connect.
     ///
-    /// # Panics If the target is running or does not start.
+    /// # Panics
+    /// If the target is running or does not start.
     pub fn restart(&mut self) {
         assert!(self.child.is_none(), "it runs");
         let mut child = Command::new(program("cairn-target-process"))
@@ -139,7 +144,8 @@ impl TargetProcess {
 
     /// Reloads the configuration with other namespaces.
     ///
-    /// # Panics If the target is not running.
+    /// # Panics
+    /// If the target is not running.
     pub fn reload(&mut self, namespaces: &str) {
         namespaces.clone_into(&mut self.namespaces);
         self.write_config();
@@ -148,14 +154,16 @@ impl TargetProcess {
 
     /// Sends SIGHUP, which reloads the configuration.
     ///
-    /// # Panics If the target is not running.
+    /// # Panics
+    /// If the target is not running.
     pub fn reload_unchanged(&self) {
         signal(self.child(), Signal::HUP);
     }
 
     /// Sends SIGKILL and waits for the end.
     ///
-    /// # Panics If the target is not running.
+    /// # Panics
+    /// If the target is not running.
     pub fn kill(&mut self) {
         let mut child = self.child.take().expect("it runs");
         child.kill().expect("it was not waited for");
@@ -172,7 +180,8 @@ impl TargetProcess {
 
     /// Returns true if all threads are stopped or blocked in the kernel.
     ///
-    /// # Panics If the target is not running.
+    /// # Panics
+    /// If the target is not running.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
@@ -198,7 +207,8 @@ impl TargetProcess {
 
     /// Sends SIGTERM. Returns the exit status, or `None` if the target runs longer than `patience`.
     ///
-    /// # Panics If the target is not running.
+    /// # Panics
+    /// If the target is not running.
     pub fn terminate(&mut self, patience: Duration) -> Option<ExitStatus> {
         signal(self.child(), Signal::TERM);
         let deadline = Instant::now() + patience;
@@ -215,7 +225,8 @@ impl TargetProcess {
 
     /// Returns true if the process has not ended.
     ///
-    /// # Panics If the target was killed or terminated here.
+    /// # Panics
+    /// If the target was killed or terminated here.
     pub fn runs(&mut self) -> bool {
         let child = self.child.as_mut().expect("it was started");
         child.try_wait().expect("it was not waited for").is_none()
@@ -227,7 +238,8 @@ impl TargetProcess {
 
     /// Returns the process ID.
     ///
-    /// # Panics If the target is not running.
+    /// # Panics
+    /// If the target is not running.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child().id()
@@ -235,7 +247,8 @@ impl TargetProcess {
 
     /// Returns the current metrics.
     ///
-    /// # Panics If the target is not running or does not respond.
+    /// # Panics
+    /// If the target is not running or does not respond.
     #[must_use]
     pub fn scrape(&self) -> Exposition {
         Exposition::scrape(SocketAddr::from((self.address, 9464)))

@@ -23,7 +23,8 @@ pub enum ProviderName {
 impl ProviderName {
     /// Opens the provider.
     ///
-    /// # Errors The provider is not available on this machine.
+    /// # Errors
+    /// The provider is not available on this machine.
     pub fn open(self) -> Result<Arc<dyn Provider>> {
         match self {
             Self::Loopback => Ok(Arc::new(Loopback::new())),

@@ -21,7 +21,7 @@ use cairn_rdma::{
 /// Panic message.
 pub const MESSAGE: &str = "an invariant is broken on purpose";
 
-/// Provider wrapper that injects panics. Only the target uses it; hosts use the wrapped provider.
+/// Provider with injected panics. Only the target uses it; hosts use the wrapped provider.
 #[derive(Debug, Clone)]
 pub struct Saboteur {
     network: Arc<dyn Provider>,
@@ -40,7 +40,8 @@ struct Fuse {
 
 /// Decrements `times` if it is not 0.
 ///
-/// # Panics If `times` was not 0.
+/// # Panics
+/// If `times` was not 0.
 pub fn blow(times: &AtomicUsize) {
     let order = Ordering::Relaxed;
     let less = |times: usize| times.checked_sub(1);

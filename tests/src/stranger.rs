@@ -54,7 +54,8 @@ pub struct Stranger {
 impl Stranger {
     /// Opens a socket at a loopback address. Port 0 selects any free port.
     ///
-    /// # Panics If the address or port cannot be used.
+    /// # Panics
+    /// If the address or port cannot be used.
     #[must_use]
     pub fn at(local: Ipv4Addr, port: u16, remote: IpAddr) -> Self {
         let socket = UdpSocket::bind((local, port)).unwrap();
@@ -79,7 +80,8 @@ impl Stranger {
 
     /// Changes the source port. The receiving port stays.
     ///
-    /// # Panics If the port cannot be used.
+    /// # Panics
+    /// If the port cannot be used.
     pub fn send_from(&mut self, port: u16) {
         let socket = UdpSocket::bind((self.path.local, port)).unwrap();
         set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, PROBE);
@@ -105,7 +107,8 @@ impl Stranger {
 
     /// Sends packets of equal length in one buffer, as receive offload (GRO) delivers them.
     ///
-    /// # Panics If the system rejects them.
+    /// # Panics
+    /// If the system rejects them.
     pub fn send_joined(&self, packets: &[Packet<'_>]) {
         let mut bytes = Vec::new();
         for (packet, index) in packets.iter().zip(0..) {
@@ -124,7 +127,8 @@ impl Stranger {
 
     /// Waits up to `wait` for a packet to a queue pair.
     ///
-    /// # Panics If the packet is damaged.
+    /// # Panics
+    /// If the packet is damaged.
     pub fn hear(&mut self, wait: Duration) -> Option<Heard> {
         let deadline = Instant::now() + wait;
         loop {
@@ -194,7 +198,7 @@ impl Stranger {
         ProtoInstant::after(self.start.elapsed())
     }
 
-    /// Sends all prepared management datagrams.
+    /// Sends the prepared management datagrams.
     pub fn say(&mut self) {
         while let Some(message) = self.manager.poll_transmit() {
             self.send_mad(&message.mad, |_| {});
@@ -203,7 +207,8 @@ impl Stranger {
 
     /// Returns the DREQ datagram of a connection without sending it.
     ///
-    /// # Panics If the connection is not established.
+    /// # Panics
+    /// If the connection is not established.
     pub fn goodbye(&mut self, id: ConnId) -> [u8; MAD_LEN] {
         self.manager.disconnect(self.now(), id);
         let message = self.manager.poll_transmit();
@@ -212,7 +217,7 @@ impl Stranger {
             .mad
     }
 
-    /// Drops all prepared management datagrams.
+    /// Drops the prepared management datagrams.
     pub fn say_nothing(&mut self) {
         while self.manager.poll_transmit().is_some() {}
     }
@@ -244,7 +249,8 @@ impl Stranger {
 
     /// Waits a short time for a response.
     ///
-    /// # Panics As [`Self::receive`].
+    /// # Panics
+    /// As [`Self::receive`].
     pub fn receive_soon(&mut self) -> Option<CmEvent> {
         self.socket.set_read_timeout(Some(SOON)).unwrap();
         let mut bytes = [0; 1];
@@ -258,7 +264,8 @@ impl Stranger {
     /// The reaction required by the protocol is prepared: [`Self::say`] sends it,
     /// [`Self::say_nothing`] drops it.
     ///
-    /// # Panics If no response arrives, or it is invalid or from another address.
+    /// # Panics
+    /// If no response arrives, or it is invalid or from another address.
     pub fn receive(&mut self) -> CmEvent {
         loop {
             if let Some(event) = self.manager.poll_event() {

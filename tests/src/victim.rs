@@ -26,7 +26,8 @@ pub struct Victim {
 impl Victim {
     /// Starts a target with one reactor.
     ///
-    /// # Panics If the target does not start.
+    /// # Panics
+    /// If the target does not start.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(1)
@@ -34,7 +35,8 @@ impl Victim {
 
     /// Starts a target with `reactors` reactors.
     ///
-    /// # Panics If the target does not start.
+    /// # Panics
+    /// If the target does not start.
     #[must_use]
     pub fn start_with(reactors: usize) -> Self {
         let address = own_loopback_address();
@@ -56,7 +58,8 @@ impl Victim {
 
     /// Returns the counters of the target's endpoint.
     ///
-    /// # Panics If the target has no endpoint.
+    /// # Panics
+    /// If the target has no endpoint.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.soft.counters()[0].1
@@ -64,7 +67,8 @@ impl Victim {
 
     /// Checks that a host from another address can connect and perform I/O.
     ///
-    /// # Panics If connecting or I/O fails.
+    /// # Panics
+    /// If connecting or I/O fails.
     pub fn serves_others(&self) {
         let options = HostOptions {
             timeout: PATIENCE,

@@ -103,7 +103,6 @@ fn numbers_are_not_foreseen() {
         }
         victim.target.stop().unwrap();
     }
-    // The high bits of a queue pair number are the reactor's index.
     let psns: Vec<u32> = terms.iter().map(|own| own.starting_psn).collect();
     let qpns: Vec<u32> = terms.iter().map(|own| own.qpn & 0x3_ffff).collect();
     for (what, bits, numbers) in [("PSN", 24, psns), ("QPN", 18, qpns)] {
@@ -167,7 +166,6 @@ fn guesses_of_numbers_wake_nobody() {
         assert!(Instant::now() < deadline, "{:?}", victim.counters());
         std::thread::yield_now();
     }
-    // The endpoint receives the valid packet, and guesses that equal reserved numbers.
     assert!(arrived() <= 8, "{} of 1024", arrived());
     victim.serves_others();
     victim.target.stop().unwrap();

@@ -517,7 +517,6 @@ fn completions() -> Result<(), Failed> {
         );
         let said = bench.succeed(&load)?;
         assert!(said.contains(" -F "), "{said}");
-        // Shell commands that complete the word `li` in bash.
         let words = format!(
             "{program} completions bash > completions; . ./completions; COMP_WORDS=({program} li); \
              COMP_CWORD=1; $(complete -p {program} | sed 's/.* -F \\([^ ]*\\).*/\\1/') {program} li {program}; \

@@ -1,7 +1,7 @@
 //! Released packages must run on supported systems: with Debian 11's glibc, in a container, and
 //! after unpacking by rpm.
 //!
-//! All tests share one build.
+//! The tests share a build.
 
 #[path = "common/packages.rs"]
 mod packages;

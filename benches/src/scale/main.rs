@@ -1,7 +1,8 @@
-//! Cost of a target by number of queue pairs and hosts, and while idle.
+//! Cost of a target by number of queue pairs and hosts, and while idle, for `cargo xtask bench
+//! scale`.
 //!
-//! `cargo xtask bench scale` runs this program. It starts `cairn-target` as a child process, and
-//! runs all hosts in its own process over user-space RoCE on loopback.
+//! The program starts `cairn-target` as a child process, and runs all hosts in its own process over
+//! user-space RoCE on loopback.
 
 mod depth;
 mod growth;

@@ -98,21 +98,24 @@ impl Cluster {
 
     /// Creates an image. `size` has the format of `rbd --size`, such as 64M.
     ///
-    /// # Errors The command fails or times out.
+    /// # Errors
+    /// The command fails or times out.
     pub fn image(&self, name: &str, size: &str) -> io::Result<()> {
         self.rbd(&["create", "--size", size, name]).map(drop)
     }
 
     /// Runs `rbd` and returns its output.
     ///
-    /// # Errors The command fails or times out.
+    /// # Errors
+    /// The command fails or times out.
     pub fn rbd(&self, arguments: &[&str]) -> io::Result<String> {
         self.run("rbd", arguments)
     }
 
     /// Runs `ceph` and returns its output.
     ///
-    /// # Errors The command fails or times out.
+    /// # Errors
+    /// The command fails or times out.
     pub fn ceph(&self, arguments: &[&str]) -> io::Result<String> {
         self.run("ceph", arguments)
     }
@@ -127,7 +130,8 @@ impl Cluster {
 
     /// Starts the OSD again and waits until it is up.
     ///
-    /// # Errors The OSD does not start in time.
+    /// # Errors
+    /// The OSD does not start in time.
     pub fn start_osd(&mut self) -> io::Result<()> {
         self.launch_osd()?;
         self.wait_for_osd()
@@ -143,7 +147,8 @@ impl Cluster {
 
     /// Starts the monitor again and waits for a quorum.
     ///
-    /// # Errors The monitor does not start in time.
+    /// # Errors
+    /// The monitor does not start in time.
     pub fn start_monitor(&mut self) -> io::Result<()> {
         self.monitor = Some(Daemon::start(
             &self.folder,

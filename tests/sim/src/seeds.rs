@@ -32,7 +32,8 @@ fn share(seeds: u64) -> Range<u64> {
 /// `CAIRN_SEED` selects one seed, `CAIRN_SEEDS` a number of seeds; otherwise `default` seeds or a
 /// share of them run.
 ///
-/// # Panics At the first failing seed, with a message how to repeat it with `command`.
+/// # Panics
+/// At the first failing seed, with a message how to repeat it with `command`.
 pub fn for_each_seed(command: &str, default: u64, case: impl Fn(u64) + RefUnwindSafe) {
     let seeds = match number("CAIRN_SEED") {
         Some(seed) => seed..seed + 1,

@@ -15,7 +15,8 @@ pub const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 ///
 /// The record is a line of source file, test thread's name and reason, separated by tabs.
 ///
-/// # Panics If the skip file cannot be written.
+/// # Panics
+/// If the skip file cannot be written.
 #[track_caller]
 pub fn skip(reason: impl Display) {
     let place = Location::caller().file();

@@ -210,7 +210,7 @@ impl Peer {
         self.say_all(qp, &[capsule])
     }
 
-    /// Posts capsules in one chain.
+    /// Posts a chain of capsules.
     ///
     /// Each capsule uses the next of [`CAPSULES`] slots, so earlier capsules may be overwritten.
     pub(super) fn say_all(&mut self, qp: QpId, capsules: &[&[u8]]) -> Result<()> {

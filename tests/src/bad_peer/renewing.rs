@@ -32,7 +32,7 @@ pub enum Disorder {
 }
 
 impl Disorder {
-    /// All violations.
+    /// Every violation.
     pub const ALL: [Self; 5] = [
         Self::SuccessFirst,
         Self::OtherTransaction,
@@ -59,7 +59,8 @@ impl std::fmt::Debug for Renewing {
 impl Renewing {
     /// Connects both queues, and authenticates if there is a secret.
     ///
-    /// # Errors The target rejects the host.
+    /// # Errors
+    /// The target rejects the host.
     pub fn new(setting: &Setting, secret: Option<&Secret>) -> Result<Self> {
         let mut peer = Peer::open(setting)?;
         let admin = peer.connect_queue(0, ENTRIES)?;
@@ -89,7 +90,8 @@ impl Renewing {
 
     /// Connects and authenticates another I/O queue, and uses it as queue 1 from then on.
     ///
-    /// # Errors The target rejects the queue.
+    /// # Errors
+    /// The target rejects the queue.
     pub fn add_queue(&mut self, qid: u16, secret: &Secret) -> Result<()> {
         self.queues[1] = self.peer.connect_queue(qid, ENTRIES)?;
         let is_live = std::mem::replace(&mut self.is_live, false);
@@ -102,7 +104,8 @@ impl Renewing {
     ///
     /// Live queues also execute a command before the reply.
     ///
-    /// # Errors The authentication fails.
+    /// # Errors
+    /// The authentication fails.
     pub fn authenticate(&mut self, qid: usize, secret: &Secret) -> Result<()> {
         let answer = self.reply(qid, secret)?;
         ensure!(answer.starts_with(&SUCCESS), "not accepted: {answer:x?}");
@@ -113,7 +116,8 @@ impl Renewing {
     ///
     /// The target must end an I/O queue, or both queues if the admin queue fails.
     ///
-    /// # Errors The queue does not end.
+    /// # Errors
+    /// The queue does not end.
     pub fn expect_refused(mut self, qid: usize, secret: &Secret) -> Result<()> {
         let answer = self.reply(qid, secret)?;
         self.expect_end(qid, &answer)
@@ -121,7 +125,8 @@ impl Renewing {
 
     /// Violates the message order. The target must give a reason and end the queue.
     ///
-    /// # Errors The queue continues, or the target gives no reason.
+    /// # Errors
+    /// The queue continues, or the target gives no reason.
     pub fn break_order(mut self, qid: usize, how: Disorder) -> Result<()> {
         let negotiate = self.negotiating(&some_secret()).message();
         match how {
@@ -150,7 +155,8 @@ impl Renewing {
 
     /// Starts an authentication and receives the challenge.
     ///
-    /// # Errors The target sends no challenge.
+    /// # Errors
+    /// The target sends no challenge.
     pub fn begin(&mut self, qid: usize) -> Result<()> {
         self.replied(qid, &some_secret()).map(drop)
     }
@@ -158,7 +164,8 @@ impl Renewing {
     /// Starts an authentication, which the target must reject as unsupported without ending a
     /// queue.
     ///
-    /// # Errors The target behaves differently.
+    /// # Errors
+    /// The target behaves differently.
     pub fn expect_not_offered(&mut self, qid: usize) -> Result<()> {
         let sqe = Sqe::fabrics(self.peer.new_cid(), SEND);
         self.peer

@@ -1,4 +1,4 @@
-//! Peers that disconnect during operations.
+//! Disconnects of peers during operations.
 
 use anyhow::Result;
 use cairn_initiator::command;

@@ -68,7 +68,8 @@ pub struct HangingFolder {
 impl HangingFolder {
     /// Mounts the folder at `place`. Returns `None`, recorded as a skip, if mounting is impossible.
     ///
-    /// # Panics If it cannot be mounted and [`VARIABLE`] is "required".
+    /// # Panics
+    /// If it cannot be mounted and [`VARIABLE`] is "required".
     #[must_use]
     pub fn mount(place: &Path) -> Option<Self> {
         let mount = || {
@@ -120,7 +121,8 @@ impl FaultyDisk {
     /// Mounts a disk of `length` zero bytes. Returns `None`, recorded as a skip, if mounting is
     /// impossible.
     ///
-    /// # Panics If it cannot be mounted and [`VARIABLE`] is "required".
+    /// # Panics
+    /// If it cannot be mounted and [`VARIABLE`] is "required".
     #[must_use]
     pub fn mount(name: &str, length: u64) -> Option<Self> {
         Self::mount_as(Nature::Disk, name, length)
@@ -128,7 +130,8 @@ impl FaultyDisk {
 
     /// Mounts a disk with the given [`Nature`].
     ///
-    /// # Panics As [`mount`](Self::mount).
+    /// # Panics
+    /// As [`mount`](Self::mount).
     #[must_use]
     pub fn mount_as(nature: Nature, name: &str, length: u64) -> Option<Self> {
         or_skip(Self::try_mount(nature, name, length))
@@ -180,7 +183,7 @@ impl FaultyDisk {
         self.server.state().rules.push(rule);
     }
 
-    /// Removes all rules. Waiting operations keep waiting.
+    /// Removes the rules. Waiting operations keep waiting.
     pub fn end_faults(&self) {
         self.server.state().rules.clear();
     }

@@ -139,7 +139,6 @@ fn the_guide_leads_from_a_cluster_to_a_disk() {
     let data = Data::start_of(&mut buffer, 4096);
     host.run(1, command::write(1, last, blocks), data).unwrap();
 
-    // The documented capabilities must suffice to export a snapshot.
     cluster.rbd(&["snap", "create", "disks/vm-7@then"]).unwrap();
     let caps = "`mon 'profile rbd' osd 'profile rbd-read-only pool=disks'`";
     assert!(section().contains(caps));
@@ -167,6 +166,5 @@ fn the_guide_leads_from_a_cluster_to_a_disk() {
     drop((host, other));
     reader.stop().unwrap();
     target.stop().unwrap();
-    // A target releases its exclusive lock when it ends.
     assert_eq!(cluster.rbd(&["lock", "ls", "disks/vm-7"]).unwrap(), "");
 }

@@ -205,7 +205,6 @@ fn what_an_administrator_does_reaches_the_host() {
     assert_eq!(read(&mut host, 1, 0), Err(Status::INTERNAL_PATH_ERROR));
     until("the warning", || warning(&mut host) == 1 << 2);
 
-    // The reload opens the image with a new Ceph client.
     target.reload(&exports);
     until("its return", || write(&mut host, 1, 0) == Ok(()));
     assert_eq!(read(&mut host, 1, 0), Ok(()));

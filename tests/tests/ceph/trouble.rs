@@ -41,7 +41,6 @@ fn while_an_osd_is_dead_only_its_images_wait() {
             waiting.shutdown().unwrap();
             ended
         });
-        // The write waits longer than the command timeout of the target.
         until("the age of the write", || {
             assert_eq!(self::write(&mut host, 2, 0), Ok(()));
             assert_eq!(read(&mut host, 2, 0), Ok(()));

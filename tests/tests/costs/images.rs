@@ -8,7 +8,6 @@ use std::process::Command;
 use super::callgrind::{Cost, Profile};
 use super::{FORBIDDEN, release_folder};
 
-/// File names under which the target loads the Ceph libraries.
 const LIBRARIES: [&str; 2] = ["librados.so.2", "librbd.so.1"];
 
 /// Maximum instructions of Cairn's crates for each operation, 5 % above the measurement.

@@ -25,7 +25,6 @@ struct Bounds {
     fabric: &'static str,
     /// `read`, `write` (in the capsule if it fits) or `fetch` (RDMA READ).
     job: &'static str,
-    /// `null`, or `mem` for a memory disk that copies data.
     disk: &'static str,
     bytes: u32,
     commands: u32,
@@ -53,7 +52,6 @@ impl Bounds {
 struct Adapter {
     doorbells: f64,
     work_requests: f64,
-    /// Number of chains posted to the shared receive queue.
     receive_doorbells: f64,
     completions: f64,
 }
@@ -313,7 +311,6 @@ const BOUNDS: [Bounds; 15] = [
 /// cost at least 1.
 const LOGIC_LOCKED: f64 = 0.05;
 
-/// Parts of names of functions that allocate, free or format memory.
 const FORBIDDEN: [&str; 10] = [
     "malloc",
     "calloc",

@@ -59,7 +59,6 @@ fn hosts_without_a_name_and_subsystems_of_any_name_are_served() {
         }
         connected.shutdown().unwrap();
     }
-    // An empty HOSTNQN is not among the allowed hosts.
     let nameless = target.try_connect(options("", NQN));
     assert_eq!(status(nameless).code(), Status::CONNECT_INVALID_HOST);
     let log = discover(&*target.provider(), &options("", NQN)).unwrap();

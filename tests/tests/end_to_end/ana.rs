@@ -137,7 +137,6 @@ fn a_subsystem_keeps_to_its_own_states() {
     assert_eq!(state_of(&mut host, 2), AnaState::INACCESSIBLE);
     assert!(host.take_event().is_none());
     Disk::new(&mut beside, 2).write(0, &bytes(3, 4096), Transfer::Keyed);
-    // The other subsystem has the states of the listener.
     target.reload_as(&two_groups(), &second_group("non-optimized"));
     assert_eq!(next_notice(&mut host), Notice::AnaChanged);
     assert_eq!(state_of(&mut host, 2), AnaState::NON_OPTIMIZED);

@@ -110,7 +110,6 @@ fn whoever_has_another_secret_or_none_is_refused() {
     assert!(error.contains("--dhchap-secret"), "{error}");
     let error = refused(connect(&target, Some(secret(9)), None));
     assert!(error.contains("dhchap-secret"), "{error}");
-    // The target has no controller secret in its configuration.
     let error = refused(connect(
         &target,
         Some(host.clone()),
@@ -149,7 +148,6 @@ fn another_key_counts_for_the_next_connect_and_ends_no_association() {
     refused(connect(&target, Some(old), None));
     let mut second = connect(&target, Some(new.clone()), None).unwrap();
     check_io(&mut second);
-    // An unusable new key makes the target keep its old keys.
     let path = keys.path("host");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     let error = target.try_reload_as(&config, "").unwrap_err().to_string();

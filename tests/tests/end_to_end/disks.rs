@@ -38,11 +38,9 @@ fn another_disk_behind_an_nsid_is_another_namespace() {
     let known = of(&disk);
     assert_eq!(of(&disk), known, "the same disk after a restart");
     assert_ne!(of(&other), known);
-    // The identity does not depend on subsystem and NSID.
     let elsewhere = subsystem("nqn.2026-01.org.example:else", &[]) + &namespace(7, "null:1MiB");
     let elsewhere = elsewhere + &subsystem(NQN, &[&disk.export(512)]);
     assert_eq!(identity(&elsewhere), known);
-    // Another file at the same path has another identity.
     fs::rename(other.path(), disk.path()).unwrap();
     assert_ne!(of(&disk), known);
 }
@@ -90,7 +88,6 @@ fn a_disk_that_is_cut_short_fails_until_a_reload() {
         file.set_len(size).unwrap();
     };
     set_size(SIZE / 2);
-    // A write beyond the end must not extend the file.
     assert_eq!(write(&mut host, 255), Err(Status::WRITE_FAULT));
     assert_eq!(fs::metadata(disk.path()).unwrap().len(), SIZE / 2);
     assert_eq!(read(&mut host, 200), Err(Status::UNRECOVERED_READ_ERROR));

@@ -55,7 +55,6 @@ fn every_block_is_verified_by_many_tasks() {
     target.stop();
 }
 
-/// Futures complete even if the target stops or the host's thread ends.
 #[test]
 fn every_future_has_an_end() {
     let target = TestTarget::with_namespaces(&["mem:1MiB block_size = 512"]);

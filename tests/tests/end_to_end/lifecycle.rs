@@ -19,7 +19,6 @@ fn a_silent_host_is_let_go_and_others_stay() {
     options.kato_ms = 2000;
     let mut talkative = target.try_connect(options).unwrap();
 
-    // One host polls for longer than its KATO, the other does not poll.
     let end = Instant::now() + Duration::from_millis(2500);
     while Instant::now() < end {
         talkative.poll();

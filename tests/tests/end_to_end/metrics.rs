@@ -39,8 +39,6 @@ fn repeat(times: u32, host: &mut Host, qid: u16, sqe: Sqe, length: u32) {
     }
 }
 
-/// Runs five 4 KiB reads (namespace 1, queue 1), three 8 KiB writes and two 1 KiB in-capsule writes
-/// (namespace 2, queue 2), and one of every other command.
 fn known_commands(host: &mut Host) {
     repeat(5, host, 1, command::read(1, 0, 8), 4 * KIB);
     repeat(3, host, 2, command::write(2, 8, 16), 8 * KIB);
@@ -211,7 +209,6 @@ fn who_goes_takes_its_series_along() {
         1
     );
 
-    // The host's totals keep the I/O of a closed queue.
     stays.close_queue(2).unwrap();
     let gone = |page: &Exposition| page.get("cairn_queue_depth", &[("qid", "2")]).is_none();
     let page = eventually(&target, "no series of the queue that went", gone);
@@ -439,7 +436,6 @@ pub(crate) struct Documented {
     pub(crate) labels: BTreeSet<String>,
 }
 
-/// Returns the metrics of docs/metrics.md. Unit tests of cairn-target check their names.
 pub(crate) fn documented() -> BTreeMap<String, Documented> {
     let page = include_str!("../../../docs/metrics.md");
     let mut documented = BTreeMap::new();

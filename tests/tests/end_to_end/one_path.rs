@@ -68,7 +68,6 @@ fn filled(bed: &Bed, block: &[u8; BLOCK]) -> Buffer {
 #[derive(Clone, Copy)]
 enum Fate {
     Killed,
-    /// The target is stopped for longer than the host's timeouts.
     Paused,
 }
 

@@ -104,7 +104,6 @@ fn a_protection_until_the_target_ends_is_lifted_by_the_administrator_alone() {
     let lifted = status(protect(&mut host, 1, State::NONE));
     assert_eq!(lifted.code(), Status::FEATURE_NOT_CHANGEABLE);
     can_be_read_alone(&mut host);
-    // A reload that leaves the namespace's configuration unchanged keeps its protection.
     target.reload(&(toml(true) + &namespace(3, "mem:1MiB")));
     assert_eq!(next_notice(&mut host), Notice::NamespacesChanged);
     host.changed_namespaces().unwrap();

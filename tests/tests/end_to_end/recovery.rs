@@ -155,7 +155,6 @@ struct Storm {
 
 #[derive(Clone, Copy, Default)]
 struct Lane {
-    /// Seed of the block's contents, or of those in the outstanding write.
     seed: u64,
     write: bool,
     ticket: Option<Ticket>,
@@ -299,7 +298,6 @@ fn a_target_that_dies_and_comes_back_costs_time_alone() {
         storm.fill(&mut bed);
         bed.kill();
         bed.until("the loss", |host| !host.is_live());
-        // No command completes or fails while the target is down.
         bed.pass(Duration::from_secs(5));
         storm.reap(&mut bed);
         storm.fill(&mut bed);

@@ -200,7 +200,6 @@ fn a_command_that_its_disk_holds_ends_after_another_took_its_place() {
         bytes(2, LENGTH),
         "it is not in the new disk"
     );
-    // The block size changes while the disk holds a command.
     target.reload(&subsystem(NQN, &[&file.export(4096)]));
     assert_eq!(uuid(&mut host, 1), before);
     assert_eq!(read(&mut host, 1)[..4096], bytes(1, 4096));
@@ -246,7 +245,6 @@ fn no_write_for_one_disk_reaches_another() {
     let code = Status::INVALID_NAMESPACE_OR_FORMAT;
     assert_eq!(until_refused(&mut host, 2), code);
     assert_eq!(changed(&mut host), [1]);
-    // The host finds no namespace, and its commands fail until it has read the new list.
     assert_eq!(host.active_namespaces().unwrap(), [] as [u32; 0]);
     assert_eq!(status(send(&mut host, 3)).code(), code);
     assert_eq!(changed(&mut host), [1]);
@@ -257,10 +255,8 @@ fn no_write_for_one_disk_reaches_another() {
     send(&mut host, 5).unwrap();
     assert_eq!(on_disk()[..4096], bytes(5, 4096));
     assert!(host.take_event().is_none());
-    // A host that connects afterwards may use the new disk at once.
     let mut other = target.connect("b");
     send(&mut other, 6).unwrap();
-    // The disk is replaced twice before the host reads the namespace list.
     target.reload(&subsystem(NQN, &[&first.export(4096)]));
     target.reload(&subsystem(NQN, &[&second.export(4096)]));
     assert_eq!(until_refused(&mut other, 7), code);

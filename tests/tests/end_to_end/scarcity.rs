@@ -11,7 +11,6 @@ const QUEUES: u16 = 3;
 const IN_FLIGHT: u64 = 60;
 const ROUNDS: usize = 6;
 
-/// Numbers of blocks: within a page, across pages, and up to the largest transfer.
 const SIZES: [u32; 6] = [1, 8, 9, 128, 1024, 2048];
 
 #[test]

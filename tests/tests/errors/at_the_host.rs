@@ -40,7 +40,6 @@ fn each_refusal_of_a_target_is_explained() {
             let who = format!("{peer}:{at} rejects queue 0: {}", known.what);
             assert_in_order(&said, &[&who, known.name, "likely (1) ", "; next: "]);
         }
-        // The reject has no NVMe reason in its private data.
         let said = failure(&place, fake.port(), || fake.request().reject(&[]));
         assert_in_order(
             &said,

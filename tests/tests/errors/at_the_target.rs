@@ -194,7 +194,6 @@ fn a_host_that_vanishes_is_a_retry_counter_exceeded() {
     let identify = command::identify(Cns::CONTROLLER, 0);
     let data = Data::whole(buffer);
     host.submit(0, identify, data).unwrap();
-    // The host sends a capsule, whose response cannot be delivered.
     host.poll();
     let line = log::expect(&["disconnected", "transport retry counter exceeded"]);
     let parts = [

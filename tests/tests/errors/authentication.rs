@@ -144,8 +144,6 @@ fn run_and_leave(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     controller.disconnect();
 }
 
-/// Returns the responses to Connect, Send of AUTH_Negotiate, Receive of the challenge, Send of the
-/// reply, and Receive of `last`.
 fn answers(last: &Message<'_>) -> Vec<(u32, Vec<u8>)> {
     let challenge = Message::Challenge {
         hash: Hash::Sha256 as u8,

@@ -9,7 +9,6 @@ use crate::until;
 
 const BLOCK: usize = 4096;
 
-/// Many more hosts connect than there are IDs. The disk holds a write of some.
 #[test]
 fn ids_are_used_again_only_when_all_of_the_old_one_is_gone() {
     let Some(disk) = FaultyDisk::mount("ids", 1 << 20) else {

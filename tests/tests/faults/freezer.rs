@@ -57,7 +57,8 @@ impl Freezer {
         })
     }
 
-    /// Writes back dirty data. The journal, which may hold more, commits within three seconds.
+    /// Writes back dirty data. The journal commits again within three seconds (mount option
+    /// `commit=3`).
     pub(super) fn sync(&self) {
         assert!(run("sync", &["-f"], &[&self.folder]));
     }

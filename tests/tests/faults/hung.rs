@@ -18,7 +18,6 @@ const BOUND: Duration = Duration::from_secs(8);
 #[derive(Debug, Clone, Copy)]
 enum Transfer {
     Fetched,
-    /// The data is in the capsule and occupies a receive slot.
     InCapsule,
 }
 
@@ -144,7 +143,6 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str, transfer: Transfer) {
     assert!(before.elapsed() < BOUND, "{:?}", before.elapsed());
     // The host only disconnects: an orderly shutdown would flush all namespaces and hang.
     drop(late);
-    // Four hosts disconnect while their writes are at the disk.
     drop(greedy);
     for _ in 0..3 {
         drop(flood(&target, "d", 1, transfer));

@@ -46,7 +46,6 @@ fn a_held_write_lands_first(has_path: bool) {
     drop(first);
 
     let mut second = second.unwrap_or_else(|| target.connect("a"));
-    // The host fails over: it repeats the write and then sends newer data.
     let again = write(&mut second, 1, 1);
     let other = write(&mut second, 2, 2);
     assert!(second.wait(other).answer.unwrap().cqe.status().is_success());

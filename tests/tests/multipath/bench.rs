@@ -14,7 +14,6 @@ use crate::{DISK_BYTES, shared};
 
 struct Killer {
     target: Process,
-    /// Numbers of completed commands when the target was killed, and when it was back.
     at_death: Option<u64>,
     at_return: Option<u64>,
     seconds: u32,
@@ -148,7 +147,6 @@ fn a_bench_ends_when_the_disk_is_another_and_writes_nothing_there() {
         written.iter().all(|&byte| byte == 0),
         "the other disk was written"
     );
-    // A host that expects the first disk's identity cannot open the other disk.
     let again = cairn_bench::run(
         &[Job::new("again")],
         &lanes,

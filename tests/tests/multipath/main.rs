@@ -120,7 +120,6 @@ fn a_pause_longer_than_kato_overwrites_nothing_newer() {
         load.run(300);
         one.pause();
         load.run_until("the loss", |load| uses(load, [false, true]));
-        // The commands lost on one path have completed on the other.
         load.drain();
         load.rewrite_all();
         load.disk.run(command::flush(1), Data::None).unwrap();
@@ -326,7 +325,6 @@ fn a_command_that_was_given_up_is_never_sent() {
     multipath.set_timeout(Duration::from_millis(300));
     assert!(is_late(write(&mut multipath, 5, b'A')));
     assert_eq!(multipath.outstanding(), 0);
-    // No path is usable, so the command waits at the host.
     assert!(!multipath.has_usable_path());
     assert!(is_late(write(&mut multipath, 6, b'A')));
     assert_eq!(multipath.outstanding(), 0);
@@ -384,7 +382,6 @@ fn a_path_to_another_namespace_is_not_used() {
     }
 }
 
-/// The target's configuration is unchanged, but the file at its path is another one.
 #[test]
 fn a_target_that_returns_with_another_disk_is_not_used() {
     let (disk, other) = (

@@ -48,7 +48,6 @@ pub(crate) struct Plain {
     _listener: Box<dyn Listener>,
 }
 
-/// Disks of namespace 1, of which the last one is current.
 struct Disks {
     contents: Vec<Vec<u8>>,
     /// True if log page 04h contains NSID 1.

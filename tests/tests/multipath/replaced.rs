@@ -78,7 +78,6 @@ fn several_paths_notice_every_replacement() {
     while !disk.paths().all(|path| path.refused.is_some()) {
         assert!(Instant::now() < end, "the other disk is written for ever");
         let data = Data::whole(&mut buffer);
-        // Commands that wait for the identification of the disk fail.
         let _ = disk.run(command::write(1, 0, 1), data);
     }
     let error = disk.run(command::flush(1), Data::None).unwrap_err();
@@ -159,7 +158,6 @@ fn a_path_that_fails_for_a_while_is_not_lost() {
         assert_eq!(target.failing(), 0);
     }
     disk.close().unwrap();
-    // A status with DNR fails the command at once.
     target.fail(100, 0, Status::INVALID_FIELD.with_dnr());
     let error = connect().unwrap_err().to_string();
     assert!(error.contains("cannot be read"), "{error}");

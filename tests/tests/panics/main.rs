@@ -134,7 +134,6 @@ fn what_a_disk_holds_is_waited_for() {
     assert!(matches!(lost, Err(HostError::Lost { .. })), "{lost:?}");
     drop(victim);
 
-    // The disk holds a write of the host's previous association.
     let mut next = rig.connect_once("victim");
     assert_eq!(rig.orphans(0), 1);
     rig.disk().hold_no_more(Operation::Write);
@@ -177,7 +176,6 @@ fn a_read_that_a_disk_ends_late_hits_no_memory_of_others() {
     });
     tickets.into_iter().for_each(|ticket| victim.forget(ticket));
     rig.saboteur.arm(1);
-    // Commands to a memory namespace do not wait for the disk.
     let lost = read_of(&mut victim, 2, 0, FATAL_BLOCKS);
     assert!(matches!(lost, Err(HostError::Lost { .. })), "{lost:?}");
     drop(victim);

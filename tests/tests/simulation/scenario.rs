@@ -182,7 +182,6 @@ impl Scenario {
         while result.is_ok() && world::now() < until {
             result = host.step(&mut self.disks, until);
         }
-        // A host that gave up reconnects after the network has healed.
         while world::now() < until {
             world::with(|world| world.advance(until));
         }
@@ -198,7 +197,6 @@ impl Scenario {
     fn end(&mut self, host: &mut Simulated) -> Result<(), HostError> {
         match (self.trouble, self.random.below(3)) {
             (Trouble::Vanishing, _) => {
-                // The network drops all packets of this host from now on.
                 let address = self.address();
                 world::note(|| "vanishes".to_owned());
                 world::with(|world| world.network.cut_off.push(address));

@@ -106,7 +106,6 @@ fn a_state_is_of_one_subsystem() {
     assert!(other.take_event().is_none());
     assert_eq!(shown(&target, NQN), ["non_optimized", "inaccessible"]);
     assert_eq!(shown(&target, OTHER), ["optimized", "optimized"]);
-    // The state of the listener applies only to the other subsystem, which has no separate state.
     let state = json!({"address": target.address, "ana": "non-optimized"});
     target.done("cairn_listener_set", state);
     assert_told(&mut other);

@@ -214,7 +214,6 @@ fn a_disk_that_is_full_is_degraded_and_stops_no_host() {
         "{reason}"
     );
     drop(host);
-    // A reload without the failing file succeeds, and `status` reports nothing missing.
     let text = target.text().replace("file = \"/dev/full\"\n", "");
     fs::write(target.config(), text).unwrap();
     target.done("cairn_reload", json!({}));

@@ -33,7 +33,6 @@ fn a_namespace_comes_and_goes_while_a_host_is_connected() {
     assert_eq!(target.refused("cairn_namespace_add", twice), EEXIST);
     assert_eq!(target.text(), text);
 
-    // A change is durable before the client receives its response.
     drop(host);
     target.crash();
     let mut host = target.connect("two");
@@ -224,7 +223,6 @@ fn commands_have_tables_json_and_exit_codes() {
     assert!(table.starts_with("NQN"), "{table}");
     assert_eq!(table.lines().count(), 3, "{table}");
     let list: Value = serde_json::from_str(&say(&["namespace", "list", "-o", "json"])).unwrap();
-    // The commands accept output formats of nvme-cli and cairn-initiator.
     assert_eq!(say(&["namespace", "list", "-o", "normal"]), table);
     assert_eq!(say(&["namespace", "list", "--output-format=table"]), table);
     assert_eq!(list[1]["name"], "x");
@@ -267,7 +265,6 @@ fn groups_of_hosts_are_shown_and_changed() {
     assert_eq!(namespaces[1]["host_groups"], json!(["team"]));
     assert_eq!(namespaces[1]["hosts"], json!([]));
     assert_eq!(namespaces[0]["hosts"], Value::Null);
-    // SPDK clients can see the hosts of a group, but cannot remove them.
     let subsystems = target.done("nvmf_get_subsystems", json!({}));
     let hosts = &subsystems[1]["namespaces"][1]["hosts"];
     assert_eq!(*hosts, json!([first, second]));
@@ -307,7 +304,6 @@ fn a_reload_answers_what_waits_for_the_next_start() {
     assert_eq!(reload(before.clone()), json!([]));
     let slower = before.replace("[target]", "[target]\nqueue_depth = 64");
     assert_eq!(reload(slower.clone()), json!(["[target]"]));
-    // The notice remains until the next start, even after other changes.
     let named = slower.replace("allow_any_host", "serial = \"OTHER\"\nallow_any_host");
     let both = json!([
         "[target]",
@@ -424,7 +420,6 @@ fn a_subsystem_is_set_for_the_next_start() {
     assert_eq!(serial(&target), before);
     let status = target.done("cairn_status", json!({}));
     assert_eq!(status["at_next_start"].as_array().unwrap().len(), 1);
-    // The values equal the running ones again, so no change is pending.
     let back = json!({"nqn": NQN, "serial": before, "controller_ids": "1-65519"});
     assert_eq!(
         target.done("cairn_subsystem_set", back),

@@ -195,7 +195,6 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
         ("DHHC-1:00:secret:", &None)
     );
     assert_eq!(notes.lines().count(), 11, "{notes}");
-    // The only RDMA port of the file leads to the first subsystem only.
     let lists = config.subsystems.iter().map(|one| one.listeners.as_ref());
     let lists: Vec<_> = lists.map(|own| own.map(Vec::len)).collect();
     assert_eq!(lists, [None, Some(0)]);
@@ -227,7 +226,6 @@ fn what_is_exported_is_imported_again() {
     let (code, second, _) = say(&["import", "nvmet"], &again);
     assert_eq!(code, Some(0));
     let (first, mut second) = (parse(&first), parse(&second));
-    // The serial number derived from the name is exported, so a second import keeps it.
     assert_eq!(second.subsystems[1].serial, first.subsystems[1].serial);
     second.subsystems[1]
         .model
@@ -542,7 +540,6 @@ fn what_spdk_does_not_have_is_named() {
         all.map(|request| request["params"].clone())
             .collect::<Vec<_>>()
     };
-    // A key file gets a name, and each listed host gets the subsystem's key.
     let keys = of(0, "keyring_file_add_key");
     assert_eq!(keys, [json!({"name": "key0", "path": "/etc/others.key"})]);
     let host = json!({

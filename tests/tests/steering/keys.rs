@@ -125,7 +125,6 @@ fn keys_of_the_keyring_count_for_connects_to_come() {
     assert_keys(&target, &[("one", false, 1), ("two", false, 2)]);
     assert_refused(connect(&target, Some(1), None));
     drop(connect(&target, Some(2), None).unwrap());
-    // A host without a configured key connects without authentication.
     set(&target, json!({}));
     assert_keys(&target, &[("one", false, 1), ("two", false, 1)]);
     drop(connect(&target, None, None).unwrap());
@@ -160,7 +159,6 @@ fn a_host_whose_key_was_removed_is_not_let_in() {
         target.refused("keyring_file_remove_key", json!({"name": "one"})),
         -126
     );
-    // The removed key cannot be assigned again, and the saved configuration still requires it.
     let again = json!({"nqn": NQN, "host": host, "dhchap_key": "one"});
     assert_eq!(target.refused("nvmf_subsystem_set_keys", again), -32602);
     let saved = target.done("framework_get_config", json!({"name": "keyring"}));
@@ -214,7 +212,6 @@ fn a_key_in_the_configuration_works_and_stays_hidden() {
         json!({"nqn": format!("{NQN}.inline")}),
     );
     assert_eq!(listed[0]["dhchap_key"], "in the configuration file");
-    // The key is invalid, and the error must not contain it.
     let text = target.text().replace(&*key, "DHHC-1:00:bm9uZQ==:");
     fs::write(target.config(), text).unwrap();
     let refused = target.call("cairn_reload", json!({})).unwrap_err();

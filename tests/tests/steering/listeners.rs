@@ -85,7 +85,6 @@ fn a_subsystem_has_its_own_listeners() {
     let set = "nvmf_subsystem_listener_set_ana_state";
     assert_eq!(target.refused(set, state), -32602);
 
-    // A new listener also serves subsystems without a listener list.
     change(&target, ADD, NEW, 4421);
     change(&target, ADD, NEW, 4421);
     change(&target, ADD, NQN, 4422);
@@ -122,7 +121,6 @@ fn a_subsystem_has_its_own_listeners() {
     let left: Vec<Value> = left.map(|one| one["port"].clone()).collect();
     assert_eq!(left, [4420, 4422]);
     assert_eq!(listed(&target, NEW), <[Value; 0]>::default());
-    // A saved configuration lists the listeners of each subsystem.
     change(&target, ADD, NEW, 4422);
     let saved = target.done("framework_get_config", json!({"name": "nvmf"}));
     let saved = saved.as_array().unwrap().iter();

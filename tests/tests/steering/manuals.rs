@@ -13,7 +13,6 @@ use serde_json::json;
 
 use super::target::Steered;
 
-/// Address and disk of the pages, which the tests replace.
 const ADDRESS: &str = "192.0.2.1";
 const DISK: &str = "/dev/vg0/disk1";
 

@@ -72,7 +72,6 @@ fn a_disk_that_comes_later_is_announced_and_served() {
     host.run(1, command::flush(1), Data::None).unwrap();
     assert_eq!(host.active_namespaces().unwrap(), [1]);
     assert!(host.run(1, command::flush(2), Data::None).is_err());
-    // The reported reason distinguishes wrong file types and sizes.
     fs::create_dir_all(&disk).unwrap();
     until("another reason", || {
         missing(&target)[0].1.contains("is a directory")

@@ -160,7 +160,6 @@ fn a_directory_goes_and_comes_back_with_its_numbers() {
     let status = target.done("cairn_status", json!({}));
     let missing = status["missing"].to_string();
     assert!(missing.contains("does not exist"), "{missing}");
-    // The file is renamed while the directory is missing.
     fs::rename(away.join("a"), away.join("z")).unwrap();
     fs::rename(&away, &pool).unwrap();
     wait_for(&mut host, &[1, 100, 101, 104]);
@@ -168,7 +167,6 @@ fn a_directory_goes_and_comes_back_with_its_numbers() {
     let status = target.done("cairn_status", json!({}));
     assert_eq!(status["missing"], json!([]));
 
-    // The change must not replace the directory by its files in the configuration file.
     let add = json!({"nqn": NQN, "export": "mem:1MiB", "nsid": 2});
     target.done("cairn_namespace_add", add);
     wait_for(&mut host, &[1, 2, 100, 101, 104]);

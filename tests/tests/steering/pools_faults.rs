@@ -38,7 +38,6 @@ fn a_directory_that_hangs_keeps_nothing_else() {
     };
     std::thread::scope(|scope| {
         let reload = scope.spawn(|| target.done("cairn_reload", json!({})));
-        // The target serves requests and hosts during the reload.
         let mut answered = 0;
         while !reload.is_finished() {
             target.done("cairn_status", json!({}));
@@ -118,7 +117,6 @@ fn those_that_fit_are_served_and_the_others_come_when_there_is_room() {
     until("room for all", || missing(&target).is_empty());
     wait_for(&mut host, &[1, 100, 101, 102, 103, 104]);
 
-    // The new directory contains none of the old files.
     fs::remove_dir_all(&pool).unwrap();
     wait_for(&mut host, &[1, 104]);
     assert!(missing(&target)[0].contains("does not exist"));
@@ -148,7 +146,6 @@ fn the_limit_on_open_files_leaves_room_for_all_else() {
     assert!(reason.contains("and 10 more"), "{reason}");
     let served = host.active_namespaces().unwrap();
     assert_eq!(served.len(), 1 + FILES - 18);
-    // Each removed file frees an NSID for one waiting file.
     fs::remove_file(pool.join("00")).unwrap();
     until("room for one", || {
         missing(&target)[0].contains("and 9 more")
@@ -253,7 +250,6 @@ fn a_directory_that_cannot_be_written_has_the_same_numbers_at_each_start() {
         return;
     };
     assert!(mount("remount,bind,ro", &store, &sealed));
-    // A bind mount of a read-only mount is read-only from the start.
     let view = View::mount(&sealed, &pool).unwrap();
     let mut target = Steered::start_after(|_, _| pool_of(&pool) + "read_only = true\n");
     let mut host = host(&target);
@@ -263,7 +259,6 @@ fn a_directory_that_cannot_be_written_has_the_same_numbers_at_each_start() {
     let three = uuids(&mut host);
     assert!(!store.join(".cairn-nsids").exists());
     assert!(missing(&target).is_empty());
-    // A new file must not change the UUIDs of others, even after a restart.
     make_whole(&store, "0");
     until("a fourth file", || {
         host.active_namespaces().unwrap().len() == 5
@@ -285,7 +280,6 @@ fn a_directory_that_cannot_be_written_has_the_same_numbers_at_each_start() {
             .all(|(nsid, uuid)| *nsid == 1 || four[nsid] == *uuid)
     );
 
-    // The namespaces disappear with the mount, and return with their UUIDs.
     drop(view);
     target.done("cairn_reload", json!({}));
     assert_eq!(host.active_namespaces().unwrap(), [1]);

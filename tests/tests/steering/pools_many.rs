@@ -40,7 +40,6 @@ fn ten_thousand_files_come_and_go_together() {
     }
     wait_for_count(&mut host, files);
     assert_event(&mut host);
-    // A new file must not cause other files to be opened.
     let opened = || {
         fs::read_dir(format!("/proc/{}/fd", target.pid()))
             .unwrap()

@@ -80,11 +80,9 @@ fn no_removal_lets_a_host_in_without_its_key() {
         assert_eq!(target.refused(method, params), EPERM, "{method}");
         assert_needs_key(&target, OPEN);
     }
-    // The group still allows the host, which still needs its key.
     target.done("cairn_host_remove", json!({"nqn": KEYED, "host": host()}));
     assert_needs_key(&target, KEYED);
     drop(connect(&target, KEYED, true).unwrap());
-    // Removal from the group removes the host and its key.
     let hosts = json!({"name": "db", "hosts": [host()]});
     target.done("cairn_host_group_remove", hosts);
     assert!(connect(&target, KEYED, true).is_err());

@@ -92,7 +92,6 @@ fn requests_export_what_the_list_names_and_nothing_else() {
     let params = json!({"nqn": NQN, "namespace": {"bdev_name": "Aio0"}});
     assert_eq!(target.refused("nvmf_subsystem_add_ns", params), EACCES);
     assert_eq!(target.text(), before);
-    // The file, unlike a request, may export any path.
     let namespace = format!(
         "[[subsystem.namespace]]\nnsid = 9\nexport = {:?}\n",
         at("others/secret")

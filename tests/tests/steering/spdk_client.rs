@@ -260,7 +260,6 @@ fn spdks_own_rpc_py_sends_many_commands() {
     let printed = names.lines().filter(|line| *line != "null");
     assert_eq!(printed.collect::<Vec<_>>(), wanted);
     assert_eq!(null_disks(), 200);
-    // Each request of a batch has its own response.
     let again = send("--batch-mode", &create);
     assert_eq!(again.status.code(), Some(1));
     let errors = String::from_utf8_lossy(&again.stderr);

@@ -106,7 +106,6 @@ fn disks_are_of_their_kind_also_after_a_restart() {
     let aio = &bdev(&target, "Aio0")["driver_specific"]["aio"];
     assert_eq!(aio["filename"], files[0]);
     assert_eq!(aio["readonly"], true);
-    // A bdev without a configured name is listed too.
     assert!(is_listed(&bdev(&target, "mem:4194304"), "malloc"));
 }
 

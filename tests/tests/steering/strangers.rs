@@ -81,7 +81,6 @@ fn strangers_cost_other_clients_nothing() {
     );
     let answers = lines(&target, &deep, 1);
     assert_eq!(answers[0]["error"]["code"], -32700);
-    // Clients that send nothing, stop within a request, or never read.
     let silent: Vec<_> = (0..100).map(|_| stream(&target)).collect();
     let mut halves: Vec<_> = (0..50).map(|_| stream(&target)).collect();
     for half in &mut halves {

@@ -119,7 +119,6 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
             scope.spawn(move || {
                 let mut socket = target.client();
                 for number in 0..OF_EACH {
-                    // Each subsystem has half of the clients. The target selects the NSIDs.
                     let (nqn, export) = if client % 2 == 0 {
                         (NQN, "null:1MiB".to_owned())
                     } else {

@@ -47,7 +47,6 @@ fn a_file_that_loses_something_is_named() {
     assert_said(&target, &["disk.img", "was deleted"]);
 }
 
-/// The target detects the loss without a reload or a connected host.
 #[test]
 fn a_file_that_loses_something_is_noticed_by_itself() {
     let target = Steered::start_logged_after(|folder, _| {

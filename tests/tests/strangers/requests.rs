@@ -57,7 +57,6 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
     let (mut failures, mut failures_of_new) = (0, 0);
     let mut before = 0;
     for _ in 0..CONNECTS {
-        // The flood must have sent requests, even if hosts connect fast.
         flood.wait_for(before + rate / 30);
         before = flood.asked();
         failures += u32::from(connect(&victim, known).is_err());

@@ -123,7 +123,6 @@ fn connections_are_made_as_meant() {
             assert_eq!(number("infiniband.cm.req.serviceid.dport"), Some(4420));
             asked.push(RequestData::parse(&private).expect("NVMe's private data"));
         } else {
-            // CRQSIZE equals the queue size requested by the host.
             let request = asked.last().expect("a REQ comes before its REP");
             let entries = request.hrqsize.get().into();
             assert_eq!(number("nvme-rdma.cm.rsp.crqsize"), Some(entries));

@@ -200,7 +200,6 @@ fn each_host_gets_what_its_rule_says_and_a_reload_changes_new_connections_alone(
         [0x20, 0x48],
         "of connections before and after"
     );
-    // A reload does not change the class of existing connections.
     let turn = of_ruled.iter().position(|seen| seen.class == 0x48);
     let (old, new) = of_ruled.split_at(turn.expect("it was just seen"));
     assert_complete(old);
@@ -250,7 +249,6 @@ fn a_rule_for_a_name_holds_from_connect_on_and_for_io_queues_from_the_start() {
         "the admin queue, before and after its Connect"
     );
     assert_eq!(of(1), [184]);
-    // After the I/O queue's REQ, connection management uses the new class.
     let asked = all
         .iter()
         .position(|seen| seen.asks.is_some_and(|(_, qid)| qid == 1));

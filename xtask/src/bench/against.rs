@@ -19,7 +19,6 @@ const GROUP: &str = "this build and the other";
 
 const RATIO: &str = "of the other";
 
-/// Total number of outstanding commands on many queue pairs.
 const SPREAD_DEPTH: &str = "128";
 
 /// Command-line arguments.

@@ -22,7 +22,6 @@ impl Counters {
         Self(counters)
     }
 
-    /// Returns a counter. The log omits those that are 0.
     pub(super) fn get(&self, name: &str) -> u64 {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map_or(0, |(_, value)| *value)

@@ -31,7 +31,6 @@ pub(super) struct Stage {
     pub(super) folder: PathBuf,
     pub(super) addresses: (IpAddr, IpAddr),
     pub(super) neighbour: IpAddr,
-    /// Cores of the target's reactor and of the host.
     pub(super) cores: (usize, usize),
     pub(super) seconds: f64,
     /// Disk for the rows without a network; by default a file in `folder`.

@@ -40,7 +40,6 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
         Ok(folder) => println!("linked with the glibc in {}", folder.display()),
         Err(error) => println!("linked with this machine's glibc: {error:#}"),
     }
-    // Compiled dependencies are shared with other builds, but programs have their own folder.
     let built = std::env::current_dir()?.join("build");
     let programs = built.join("package-programs");
     // No package is named, because cargo would select other features of dependencies for it.

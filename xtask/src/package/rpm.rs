@@ -29,7 +29,6 @@ pub(super) fn write(
         None => return Ok(None),
     };
     let assets = Assets::of(tree)?.of_rpm();
-    // The package has its own manifest, because no manifest of the workspace covers all programs.
     let manifest = format!(
         "[package]\nname = \"cairn\"\nversion = \"{}\"\nlicense = \"MIT OR Apache-2.0\"\n\
          description = \"NVMe over Fabrics target and host on RDMA and user-space RoCE\"\n\

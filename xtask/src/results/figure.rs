@@ -37,7 +37,6 @@ impl Metric {
         }
     }
 
-    /// Returns the median, or the lower one of two.
     pub(crate) fn median(&self) -> f64 {
         let sorted = self.sorted();
         sorted[(sorted.len() - 1) / 2]

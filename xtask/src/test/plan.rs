@@ -25,7 +25,6 @@ const SEEDS_VARIABLE: &str = "CAIRN_SEEDS_SHARE";
 const SEEDED_TESTS: &str = "(binary(simulation) | (package(cairn-roce-proto) & binary(connections))) \
      & not test(planted)";
 
-/// Filter of a quick run, which excludes tests of more than a few seconds.
 const LONG_TESTS: &str = "not (binary(simulation) and package(cairn-tests)) \
      and not binary(faults) and not binary(multipath) and not binary(namespaces) \
      and not binary(scale) and not binary(jobs) and not binary(quick)";
@@ -42,7 +41,7 @@ pub(super) enum Extent {
     Quick,
     /// Every unit, property, simulation and end-to-end test, and the main scenarios.
     Main,
-    /// Steps omitted by [`Main`](Self::Main), which take long.
+    /// Every step that [`Main`](Self::Main) omits.
     Rest,
     All,
 }

@@ -10,7 +10,6 @@ use super::plan::Extent;
 use super::step::Step;
 use crate::vm::tree::Tree;
 
-/// Variable with the path of the skip file; see `tests/skips`.
 const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 
 #[derive(Clone, Copy)]
@@ -153,7 +152,6 @@ const ALLOWED: [(&str, Reason); 29] = [
 ];
 
 pub(super) struct Skipped {
-    /// Number of tests that recorded a skip and then passed.
     pub(super) recorded: u32,
     /// Number of skips that `ALLOWED` does not list.
     pub(super) unknown: u32,

@@ -14,7 +14,6 @@ const KATO: Duration = Duration::from_secs(5);
 const STOP: Duration = Duration::from_secs(9);
 /// Shorter than KATO, but long enough for a disconnect.
 const SHORT_STOP: Duration = Duration::from_secs(1);
-/// Maximum number of clock readings, more than the commands need.
 const LOOKS_MAX: u64 = 10_000;
 
 fn admin_commands() -> [Sqe; 4] {
@@ -45,9 +44,6 @@ fn send_write(host: &mut Controller, block: u64) {
 }
 
 impl Bed {
-    /// Steps the target, which stops for `time` at clock reading `looks`.
-    ///
-    /// Returns the time of the stop, if it was reached.
     fn step_until_stopped(&mut self, looks: u64, time: Duration) -> Option<Instant> {
         let now = self.clock.now();
         self.clock.stop_after(looks, time);

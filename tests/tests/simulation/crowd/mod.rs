@@ -48,7 +48,6 @@ pub(crate) enum Trouble {
     ClockJump,
     /// Hosts move between two targets, which pause.
     TwoTargets,
-    /// A disk hangs while its host dies and returns.
     Hang,
 }
 

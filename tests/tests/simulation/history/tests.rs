@@ -82,7 +82,6 @@ fn writes_at_one_time_may_take_effect_in_any_order() {
     assert_eq!(story.readable([0, 1, 2]), [false, true, true]);
     story.done(one);
     assert_eq!(story.readable([0, 1, 2]), [false, true, true]);
-    // The first read fixes the order of the writes.
     story.read(1);
     assert_eq!(story.readable([0, 1, 2]), [false, true, false]);
 }
@@ -133,7 +132,6 @@ fn a_lost_write_may_land_until_its_association_is_dead() {
     story.read(2);
     assert_eq!(story.readable([1, 2]), [true, true]);
     story.0.dead(lost);
-    // The lost write can take effect after the last read.
     assert_eq!(story.readable([1, 2]), [true, true]);
     story.write(3);
     assert_eq!(story.readable([1, 2, 3]), [false, false, true]);

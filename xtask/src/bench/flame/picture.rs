@@ -11,7 +11,6 @@ const ROW: f64 = 17.0;
 const MARGIN: f64 = 10.0;
 const HEAD: f64 = 34.0;
 const LETTER: f64 = 6.6;
-/// Minimum width of a box in pixels; narrower boxes are omitted.
 const NARROWEST: f64 = 0.6;
 
 pub(super) struct Picture<'a> {

@@ -9,7 +9,6 @@ pub(super) struct Tree {
 pub(super) struct Frame {
     pub(super) name: String,
     pub(super) is_kernel: bool,
-    /// Number of samples in the function and its callees.
     pub(super) samples: u64,
     pub(super) called: Vec<Frame>,
 }
