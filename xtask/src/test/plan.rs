@@ -136,9 +136,9 @@ fn main_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
     ]
 }
 
-/// Returns one more than the number of cores, because many tests wait for timers.
+/// Three threads for each core, because most tests wait for timers.
 fn test_threads() -> usize {
-    std::thread::available_parallelism().map_or(2, usize::from) + 1
+    3 * std::thread::available_parallelism().map_or(2, usize::from)
 }
 
 fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
