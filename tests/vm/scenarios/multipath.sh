@@ -1,6 +1,6 @@
 #!/bin/bash
 # Two targets export one disk: Linux uses two paths, and the loss of one causes no I/O error.
-# vm: main programs=cairn-target timeout=300
+# vm: programs=cairn-target timeout=300
 
 OTHER_ADDR=192.168.77.3
 
