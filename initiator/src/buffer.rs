@@ -49,7 +49,6 @@ use nvme_proto::wire::SglDescriptor;
 #[derive(Debug)]
 pub struct Buffer {
     memory: Memory,
-    /// Offset of the first byte in the mapping.
     start: usize,
     length: usize,
 }
@@ -85,7 +84,6 @@ impl Buffer {
         Ok(Self::of_memory(memory, length))
     }
 
-    /// Maps memory and registers it with the device of each path.
     pub(crate) fn for_paths<'a>(
         devices: impl Iterator<Item = &'a Arc<dyn Device>>,
         length: usize,

@@ -111,7 +111,6 @@ impl Host {
         }
     }
 
-    /// Gives a command up and waits for its end.
     fn end(&mut self, ticket: Ticket, why: HostError) -> Ended {
         self.give_up(ticket);
         loop {

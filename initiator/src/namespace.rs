@@ -94,7 +94,6 @@ pub struct DiskIdentity {
 }
 
 impl DiskIdentity {
-    /// Parses identification descriptors (CNS 03h).
     pub(crate) fn of_descriptors(list: &[u8]) -> Self {
         let mut identity = Self::default();
         for descriptor in namespace_descriptors(list) {

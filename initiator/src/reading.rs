@@ -11,7 +11,6 @@ pub(crate) struct Reading {
     nsid: u32,
     offset: u64,
     length: usize,
-    /// Maximum bytes per command.
     piece_max: usize,
     retain: bool,
     bytes: Vec<u8>,

@@ -63,18 +63,15 @@ pub struct Referral {
 
 /// TREQ: no secure channel required (10b), SQ flow control may be disabled (bit 2).
 const TREQ: u8 = 0b10 | 1 << 2;
-/// ASQSZ: maximum number of admin queue entries.
 const ASQSZ: u16 = ADMIN_QUEUE_ENTRIES;
 /// Default P_Key; and the bits of a P_Key that identify the partition (IBTA 10.9.1).
 const PKEY_DEFAULT: u16 = 0xffff;
 const PARTITION: u16 = 0x7fff;
-/// Length in bytes of the header, and of each entry.
 const ENTRY_BYTES: u64 = 1024;
 
 /// Contents of log page 70h, from which each host receives its part.
 #[derive(Debug)]
 pub(crate) struct DiscoveryLog {
-    /// NQN of the discovery subsystem.
     nqn: Nqn,
     genctr: u64,
     listeners: Vec<Listener>,
@@ -145,7 +142,6 @@ impl DiscoveryLog {
         ENTRY_BYTES * (1 + self.view(host, local).entries())
     }
 
-    /// Renders the requested part of the page for this host.
     pub(crate) fn render(&self, host: &Host, local: Option<LocalEnd>, page: &mut Window<'_>) {
         let view = self.view(host, local);
         let mut header = DiscoveryLogHeader::new_zeroed();

@@ -195,17 +195,14 @@ pub(crate) struct Namespaces {
 #[derive(Debug)]
 struct Attached {
     namespace: Namespace,
-    /// Hosts that may access the namespace.
     hosts: HostAccess,
     /// TLER in units of 100 ms (feature 05h).
     tler: u16,
-    /// Change of write protection in progress.
     change: Option<Change>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Change {
-    /// Number of the change, unique in the subsystem.
     number: u64,
     /// Protection to restore if the change fails.
     before: WriteProtectionState,
@@ -297,7 +294,6 @@ impl Namespaces {
         self.by_nsid.values().map(|attached| &attached.namespace)
     }
 
-    /// NSIDs greater than `nsid`, ascending.
     pub(crate) fn nsids_after(&self, nsid: u32) -> impl Iterator<Item = u32> {
         let after = (Bound::Excluded(nsid), Bound::Unbounded);
         self.by_nsid.range(after).map(|(&nsid, _)| nsid)

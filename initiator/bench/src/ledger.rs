@@ -135,7 +135,6 @@ fn replay(plan: &Plan) -> Vec<u32> {
     generations
 }
 
-/// Reads in the order of the region.
 #[derive(Debug)]
 pub(super) struct Reads {
     start: u64,

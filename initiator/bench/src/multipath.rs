@@ -107,7 +107,6 @@ impl Lanes for MultipathLanes {
     }
 }
 
-/// Panic message.
 const IDLE: &str = "a slot without a command has its buffer";
 
 struct MultipathLane {

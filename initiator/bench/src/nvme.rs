@@ -88,12 +88,10 @@ struct NvmeLane {
     capsules: Vec<u8>,
     capsule_bytes: usize,
     tickets: Vec<Option<Ticket>>,
-    /// Interval and next time of controller resets.
     resets: Option<(Duration, Instant)>,
     on_event: fn(&Event),
 }
 
-/// Panic message.
 const IDLE: &str = "a slot without a command has its buffer";
 
 impl NvmeLane {
@@ -123,7 +121,6 @@ impl NvmeLane {
         })
     }
 
-    /// Resets the controller if the interval is over. Commands in flight are sent again after the reset.
     fn reset_if_due(&mut self) {
         let now = Instant::now();
         if let Some((interval, next)) = &mut self.resets
@@ -158,7 +155,6 @@ impl NvmeLane {
         }
     }
 
-    /// Stores the buffer returned by an ended command.
     fn keep(&mut self, slot: usize, buffer: Option<Buffer>) {
         if buffer.is_some() {
             self.buffers[slot] = buffer;

@@ -122,7 +122,6 @@ fn first_difference(unit: &[u8], identity: Identity) -> Option<(usize, u8, u8)> 
         .map(|at| (at, right[at], unit[at]))
 }
 
-/// Generator of the data after the header.
 fn stream(identity: Identity) -> Random {
     let place = mix(identity.offset ^ u64::from(identity.generation) << 48);
     Random::new(identity.seed ^ place)

@@ -239,7 +239,6 @@ fn glimpse(plans: &[Plan], meters: &[Meter], elapsed: Duration) -> Glimpse {
     }
 }
 
-/// Returns the progress of the slowest job; `None` if unknown.
 fn progress(plans: &[Plan], meters: &[Meter], elapsed: Duration) -> Option<f64> {
     let of_one = |(plan, meter): (&Plan, &Meter)| {
         if meter.phase() == Phase::Ended {

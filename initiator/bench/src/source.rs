@@ -12,12 +12,10 @@ pub(super) struct Source {
     /// Bytes still to transfer, over all passes.
     left: u64,
     places: Places,
-    /// Number of writes since the last Flush.
     unflushed: u32,
     flush_due: bool,
 }
 
-/// Order of offsets.
 #[derive(Debug)]
 enum Places {
     /// Next unit of each direction, in ascending order.
@@ -142,7 +140,6 @@ impl Iterator for Source {
     }
 }
 
-/// Flush command, which has no range.
 pub(super) const FLUSH: Operation = Operation {
     command: Command::Flush,
     offset: 0,

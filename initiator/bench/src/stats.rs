@@ -360,7 +360,6 @@ impl JobStats {
         self.sync_ns.add(times.latency().as_nanos() as f64);
     }
 
-    /// Sets the running time of each direction that has commands.
     pub(super) fn set_runtime(&mut self, runtime: Duration) {
         for direction in &mut self.directions {
             if direction.ios > 0 {

@@ -11,13 +11,9 @@ use super::{Direction, Job, JobError, report};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// The write succeeds but changes nothing.
     Lost,
-    /// The write goes to the next block.
     Misplaced,
-    /// The write flips a bit.
     Flipped,
-    /// The command fails.
     Fails,
 }
 

@@ -383,7 +383,6 @@ fn direction(command: Command) -> Option<Direction> {
 struct Pacer {
     intervals: [Option<Duration>; 3],
     next: [Option<Instant>; 3],
-    /// Time at which the delayed command is admitted.
     due: Option<Instant>,
 }
 

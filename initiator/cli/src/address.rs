@@ -126,7 +126,6 @@ impl std::str::FromStr for Hidden {
     }
 }
 
-/// Transport types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Transport {
     /// RDMA, be it InfiniBand, iWARP or RoCE
@@ -199,7 +198,6 @@ impl Address {
         })
     }
 
-    /// Returns the secrets of host and controller given by options or files.
     fn secrets(&self) -> Result<Option<Secrets>> {
         let (text, file) = (&self.dhchap_secret, &self.dhchap_secret_file);
         let host = secret("--dhchap-secret", text.as_ref(), file.as_deref())?;
@@ -247,7 +245,6 @@ fn secret(option: &str, text: Option<&Hidden>, file: Option<&Path>) -> Result<Op
         .map_err(|error| format!("{option}: {error}"))
 }
 
-/// Returns the first address of a host name.
 fn resolve(option: &str, name: &str, port: u16) -> Result<SocketAddr> {
     let host = name.trim_start_matches('[').trim_end_matches(']');
     let found = (host, port).to_socket_addrs();

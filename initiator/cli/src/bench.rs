@@ -113,7 +113,6 @@ pub(super) struct Bench {
     place: Where,
 }
 
-/// Formats of fio's reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// Text as printed by fio
@@ -131,7 +130,6 @@ enum Eta {
     Never,
 }
 
-/// Policies of Linux's native multipath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum IoPolicy {
     /// One path after the other
@@ -149,7 +147,6 @@ impl From<IoPolicy> for Policy {
     }
 }
 
-/// Job keys of the command line in the given order.
 #[derive(Debug, Default)]
 struct JobKeys(Vec<(&'static str, Option<String>)>);
 
@@ -175,7 +172,6 @@ impl JobKeys {
         }
     }
 
-    /// Returns a hidden option for an accepted key without effect.
     fn silent_argument(key: &'static str) -> Arg {
         Arg::new(key)
             .long(key)

@@ -90,7 +90,6 @@ impl GetFeature {
     }
 }
 
-/// Returns the explained bits of a feature value.
 fn explain(feature: Feature, select: Select, value: u32) -> String {
     let key = format!("{:#04x}", feature.0);
     let known = match select {

@@ -103,7 +103,6 @@ pub(super) fn lines(object: &Object, separator: &str, width: usize) -> String {
     lines.collect()
 }
 
-/// Formats one member as a line of name, separator and value.
 pub(super) fn line(key: &str, value: &Value, separator: &str, width: usize) -> String {
     let value = match value {
         Value::Number(number) if HEX.contains(&key) => match number.as_u64() {

@@ -160,7 +160,6 @@ fn formats(id: &IdentifyNamespace, detail: Detail) -> String {
     formats.collect()
 }
 
-/// Describes an LBA format (NVM 1.0, figure 98).
 fn in_words(format: &LbaFormat) -> String {
     let performance = ["Best", "Better", "Good", "Degraded"];
     let rp = format.rp & 3;

@@ -150,9 +150,7 @@ impl Disk {
     }
 }
 
-/// Reason why a transfer failed.
 enum Refusal {
-    /// The file or stdin could not be read.
     Data(String),
     Host(HostError),
 }

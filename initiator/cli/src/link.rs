@@ -17,7 +17,6 @@ use cairn_initiator::providers::{Provided, RdmaOptions};
 
 /// Default port, as in perftest.
 const PORT: u16 = 18515;
-/// Size of small transfers in bytes.
 pub(super) const SMALL: u32 = 4096;
 
 #[derive(Debug, Args)]

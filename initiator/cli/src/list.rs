@@ -62,7 +62,6 @@ impl List {
     }
 }
 
-/// Returns a note with the likely reason for an empty list.
 fn why_empty(subsystems: &[Nqn], host: &Nqn) -> String {
     if subsystems.is_empty() {
         return format!(

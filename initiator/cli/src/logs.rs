@@ -24,7 +24,6 @@ const NAMES: &[(&str, LogPage)] = &[
     ("ana", LogPage::ANA),
     ("discovery", LogPage::DISCOVERY),
 ];
-/// Default number of bytes to read.
 const LENGTH: usize = 512;
 
 #[derive(Debug, Args)]
@@ -90,7 +89,6 @@ impl GetLog {
         }
     }
 
-    /// Restricts the command to a namespace, if given.
     pub(super) fn of_namespace(self, nsid: Option<u32>) -> Self {
         Self {
             namespace_id: nsid.unwrap_or(NSID_ALL),

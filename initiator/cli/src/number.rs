@@ -4,8 +4,6 @@ use std::ops::RangeInclusive;
 
 use super::Result;
 
-/// Parses a number of any integer type.
-///
 /// # Errors
 /// The text is not a number or exceeds the type.
 pub(super) fn number<T: TryFrom<i128>>(text: &str) -> Result<T> {

@@ -48,7 +48,6 @@ impl SmartLog {
 }
 
 impl Detailed {
-    /// Reads and prints log page `page` like `get-log`.
     pub(super) fn run(self, page: LogPage) -> Result<()> {
         GetLog::of(page, self.detail, self.controller).run()
     }
@@ -200,7 +199,6 @@ impl Named {
     }
 }
 
-/// Address of a subsystem.
 struct Way {
     transport: &'static str,
     address: String,
@@ -359,7 +357,6 @@ impl Id {
 
     /// Returns JSON with nvme-cli's keys. As in nvme-cli, unknown types are omitted.
     fn objects(ids: &[Self]) -> Vec<Object> {
-        /// Size of a descriptor's header in bytes.
         const HEAD: usize = 4;
         let mut loc = 0;
         let mut objects = Vec::new();

@@ -56,10 +56,7 @@ pub(super) fn print(text: &str) {
     }
 }
 
-/// Prints binary data.
-///
 /// # Errors
-/// stdout cannot be written.
 pub(super) fn print_bytes(bytes: &[u8]) -> Result<()> {
     write(bytes).map_err(|error| failure(&error))
 }

@@ -39,7 +39,6 @@ pub(super) struct Ping {
 
 struct Findings {
     latencies: Vec<Samples>,
-    /// Name and bytes per second of each bandwidth measurement.
     bandwidths: Vec<(&'static str, f64)>,
     verdict: Verdict,
 }
@@ -118,7 +117,6 @@ struct Nvme<'a> {
 }
 
 impl Nvme<'_> {
-    /// Measures latencies of Keep Alive, Identify, and small and large reads.
     fn latencies(&mut self, effort: Effort) -> Result<[Samples; 4]> {
         let (small, large) = (SMALL.max(self.format.block_bytes), self.large());
         let mut buffer = self.host.buffer(large as usize).map_err(text)?;

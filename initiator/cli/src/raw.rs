@@ -154,7 +154,6 @@ impl Link {
         Ok(reply.expect("the loop ends with one"))
     }
 
-    /// Runs an RDMA WRITE and waits until it is acknowledged.
     pub(super) fn write(&mut self, bytes: u32) -> Result<()> {
         self.post(Operation::Write(self.window), self.sge(DATA, bytes))?;
         self.wait_completion().map(drop)

@@ -23,7 +23,6 @@ use cairn_initiator::providers::{self, RdmaOptions};
 const SLOTS: usize = 64;
 /// Offset of the memory for RDMA READ and WRITE, after the messages.
 const WINDOW: usize = SLOTS * MESSAGE_BYTES;
-/// Maximum number of connected peers.
 const PEERS: u16 = 8;
 /// Time without work before sleeping; sleeping earlier would increase the measured latencies.
 const SPIN: Duration = Duration::from_millis(2);
@@ -120,7 +119,6 @@ enum Turn {
     DeviceGone,
 }
 
-/// Endpoint and memory of the responder.
 struct Station {
     endpoint: Box<dyn Endpoint>,
     messages: Region,

@@ -20,7 +20,6 @@ pub(super) struct Session {
     address: Address,
 }
 
-/// Selected namespace.
 #[derive(Debug)]
 pub(super) struct Namespace {
     pub(super) nsid: u32,
@@ -63,7 +62,6 @@ impl Session {
         }
     }
 
-    /// Connects to a controller of the selected subsystem with `io_queues` I/O queues.
     pub(super) fn connect(&self, io_queues: u16) -> Result<Host> {
         self.connect_to(self.subsystem()?, io_queues)
     }
@@ -134,7 +132,6 @@ pub(super) fn namespace(host: &mut Host, nsid: Option<u32>) -> Result<Namespace>
 }
 
 impl Namespace {
-    /// Returns the format of the opened namespace.
     pub(super) fn format(&self, host: &Host) -> Result<Format> {
         Ok(Format::of(&self.disk()?, host))
     }

@@ -14,7 +14,6 @@ use std::sync::OnceLock;
 /// Properties of the interface that differ between releases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
-    /// `FIO_IOOPS_VERSION` of the release.
     interface: c_int,
     /// Value of `FIO_NO_OFFLOAD`: I/O is submitted on the job's thread.
     no_offload: c_int,
@@ -24,7 +23,6 @@ struct Layout {
     transfer: usize,
 }
 
-/// Supported releases with their version strings.
 const RELEASES: [(&str, Layout); 10] = [
     ("fio-3.33", layout(31, 1 << 15, true, 72)),
     ("fio-3.34", layout(32, 1 << 15, true, 72)),
@@ -49,20 +47,15 @@ const fn layout(interface: c_int, no_offload: c_int, has_cancel: bool, transfer:
 
 static LAYOUT: OnceLock<Layout> = OnceLock::new();
 
-/// `FIO_RAWIO`: offsets and lengths are multiples of blocks.
 const RAWIO: c_int = 1 << 1;
-/// `FIO_DISKLESSIO`: fio does not create files.
 const DISKLESSIO: c_int = 1 << 2;
-/// `FIO_NOEXTEND`: fio does not extend files.
 const NOEXTEND: c_int = 1 << 3;
-/// `FIO_NODISKUTIL`: fio does not collect disk utilization.
 const NODISKUTIL: c_int = 1 << 4;
 
 /// Result of a queue call (`enum fio_q_status`).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Queued {
-    /// The I/O has completed.
     Completed = 0,
     /// The I/O is in flight and will be returned by `getevents`.
     Underway = 1,
@@ -272,13 +265,10 @@ impl File {
     }
 }
 
-/// Parameters of an I/O, copied from fio's unit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) direction: Direction,
-    /// Offset in the namespace, in bytes.
     pub(crate) offset: u64,
-    /// Data buffer of `length` bytes.
     pub(crate) data: *mut u8,
     pub(crate) length: u64,
 }

@@ -100,10 +100,7 @@ impl Filename {
         })
     }
 
-    /// Returns connection options for a queue of `depth` commands.
-    ///
     /// # Errors
-    /// The host NQN or identifier is invalid or missing.
     pub(crate) fn options(&self, depth: u16) -> Result<HostOptions, String> {
         let host = identity::of_this_host(self.hostnqn, self.hostid.as_deref())?;
         Ok(HostOptions {

@@ -20,7 +20,6 @@ static BEFORE: OnceLock<[Option<Handler>; SIGNALS.len()]> = OnceLock::new();
 
 type WithInfo = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// Signal handler in one of the two forms of sigaction(2).
 #[derive(Clone, Copy)]
 enum Handler {
     Plain(extern "C" fn(c_int)),

@@ -19,7 +19,6 @@ use crate::abi::{Direction, IoUnit, Queued, Request};
 use crate::filename::Filename;
 use crate::interrupt;
 
-/// QID of the only I/O queue.
 const QID: u16 = 1;
 /// Requested queue depth; the target may grant less.
 const DEPTH: u16 = 1023;
@@ -30,10 +29,8 @@ const SPIN: Duration = Duration::from_micros(100);
 const NAP: Duration = Duration::from_millis(100);
 /// Time limit for I/Os in flight after fio received a signal.
 const LAST_CALL: Duration = Duration::from_secs(2);
-/// Size of a Dataset Management range in bytes (NVM Command Set 1.0, 3.2.3.1).
 const RANGE_BYTES: usize = 16;
 
-/// Connection of a job to its namespace, with the I/Os in flight.
 pub(crate) struct Job {
     host: Host,
     // Declared after `host`, so that the device is dropped after the host that uses it.
@@ -55,7 +52,6 @@ pub(crate) struct Job {
     regions: HashMap<usize, Arc<Region>>,
     /// True once the error about too large an I/O was printed, which is printed once.
     has_complained: bool,
-    /// Time at which the signal was detected.
     interrupted_at: Option<Instant>,
 }
 
@@ -301,7 +297,6 @@ impl Job {
         Ok(region)
     }
 
-    /// Processes completions, then submits I/Os from the backlog.
     fn collect(&mut self) {
         while let Some((ticket, ended)) = self.host.reap(QID) {
             let place = &mut self.underway[usize::from(ticket.cid())];
@@ -346,7 +341,6 @@ fn provided(filename: &Filename, options: &HostOptions) -> Result<Provided, Stri
     Ok(provided)
 }
 
-/// Reason why an I/O was not submitted.
 enum Refused {
     Full,
     Errno(libc::c_int),
@@ -363,7 +357,6 @@ fn check_size(namespace: &Namespace) -> Result<(), String> {
     Ok(())
 }
 
-/// Completes an I/O that was not submitted.
 fn end(unit: *mut IoUnit, errno: libc::c_int) -> Queued {
     // SAFETY: fio has passed the unit to the current call.
     unsafe { IoUnit::set_outcome(unit, errno) };

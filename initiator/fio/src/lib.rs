@@ -37,7 +37,6 @@ thread_local! {
 /// jobs' threads.
 static PLANS: Mutex<BTreeMap<usize, Plan>> = Mutex::new(BTreeMap::new());
 
-/// Namespace of a job that has not started.
 #[derive(Clone)]
 struct Plan {
     filename: Filename,
@@ -163,7 +162,6 @@ unsafe extern "C" fn open_file(_: *mut ThreadData, _: *mut File) -> c_int {
     0
 }
 
-/// Calls a function with the job of this thread; `None` if the thread has none.
 fn with_job<R>(call: impl FnOnce(&mut Job) -> R) -> Option<R> {
     JOB.with_borrow_mut(|job| job.as_mut().map(call))
 }

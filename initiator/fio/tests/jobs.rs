@@ -18,7 +18,6 @@ const ENGINE: &str = "CAIRN_FIO_ENGINE";
 const PRELOAD: &str = "CAIRN_FIO_PRELOAD";
 /// Environment variable with the path of another fio than the system's.
 const PROGRAM: &str = "CAIRN_FIO_PROGRAM";
-/// Output of `layout.c` for each supported release.
 const LAYOUTS: &str = include_str!("../layouts.txt");
 
 /// True if a supported fio is installed; otherwise prints the reason.
@@ -73,7 +72,6 @@ fn target() -> (TestTarget, String) {
     target_with("")
 }
 
-/// Starts the target of [`target`] with additional settings of the namespace.
 fn target_with(lines: &str) -> (TestTarget, String) {
     let export = format!("mem:64MiB block_size = 512\n{lines}");
     serve(&subsystem(NQN, &[&export]))
@@ -94,7 +92,6 @@ fn serve(toml: &str) -> (TestTarget, String) {
     (target, name)
 }
 
-/// Returns an fio command that can load the engine.
 fn program() -> Command {
     let path = std::env::var_os(PROGRAM).unwrap_or_else(|| "fio".into());
     let mut fio = Command::new(path);

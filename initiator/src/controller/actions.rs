@@ -194,7 +194,6 @@ impl Controller {
         Some(HostError::NotShutDown(Box::new(error)))
     }
 
-    /// Sends parked commands that may be sent now.
     pub(super) fn send_parked(&mut self) {
         for qid in 1..self.queues.len() as u16 {
             while let Some(cid) = self.next_parked(qid) {
@@ -280,7 +279,6 @@ impl Controller {
         }
     }
 
-    /// Returns the error of a queue whose connection ended during authentication.
     fn cut_off(&self, qid: u16, trouble: Option<HostError>) -> HostError {
         let remote = self.options.remote;
         if let Some(why) = self.dialogue.refusal() {

@@ -138,7 +138,6 @@ impl Dialogue {
     }
 }
 
-/// Returns a failure reason as text with a remedy.
 fn explain(reason: Reason, by_controller: bool) -> &'static str {
     match (reason, by_controller) {
         (Reason::AuthenticationFailed, true) => {

@@ -137,7 +137,6 @@ impl Controller {
         }
     }
 
-    /// True if commands may wait for a lost controller to reconnect.
     fn commands_may_wait(&self) -> bool {
         let back_soon = matches!(self.state, State::Resetting | State::Reconnecting { .. });
         self.options.requeue && back_soon && !self.association.fails_fast()

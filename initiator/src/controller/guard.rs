@@ -53,12 +53,9 @@ struct Question {
     identity: DiskIdentity,
 }
 
-/// Result of an identification command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// More commands are needed.
     Nothing,
-    /// The namespace is still the opened disk.
     Same,
     /// The namespace is missing or is another disk.
     Replaced {
@@ -74,11 +71,9 @@ pub(super) enum Standing {
     Known,
     /// The namespace is missing or is another disk.
     Replaced,
-    /// The namespace is not opened.
     Unknown,
 }
 
-/// NSIDs reported by the controller as changed.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     nsids: BTreeSet<u32>,
@@ -87,7 +82,6 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Adds the NSIDs of a changed namespace list (log page 04h).
     pub(crate) fn add(&mut self, page: &[u8; IDENTIFY_BYTES]) {
         let list = NamespaceList::read_from_bytes(page).expect("4096 bytes");
         self.nsids.extend(list.iter());
@@ -103,7 +97,6 @@ impl Changes {
     }
 }
 
-/// State by which the controller decides to hold commands.
 #[derive(Debug)]
 pub(super) struct Guard {
     opened: Vec<Opened>,
@@ -157,14 +150,12 @@ impl Guard {
         self.doubt_namespaces();
     }
 
-    /// Takes the changes read so far; `None` while log page 04h is being read.
     pub(super) fn take_changes(&mut self) -> Option<Changes> {
         let asks = |question: &Question| question.step == Step::Changes;
         let waits = self.arms || self.question.as_ref().is_some_and(asks);
         (!waits).then(|| std::mem::take(&mut self.changed))
     }
 
-    /// Marks all opened namespaces for identification.
     fn doubt_namespaces(&mut self) {
         self.changes += 1;
         for own in &mut self.opened {
@@ -203,7 +194,6 @@ impl Guard {
         due
     }
 
-    /// Time at which the next lost write expires.
     pub(super) fn deadline(&self) -> Option<Duration> {
         self.doubts.deadline()
     }
@@ -235,7 +225,6 @@ impl Guard {
         own.in_question || asked.is_some_and(|question| question.nsid == own.nsid && !question.void)
     }
 
-    /// Returns the next identification command to send.
     pub(super) fn next_question(&mut self) -> Option<Sqe> {
         if self.question.is_none() && std::mem::take(&mut self.arms) {
             self.question = Some(Question {

@@ -94,7 +94,6 @@ impl Controller {
         self.retry_at = Some(self.retry_at.map_or(moment, |other| other.min(moment)));
     }
 
-    /// True if the delay of a parked command has ended.
     fn retries_are_due(&mut self) -> bool {
         let now = self.time();
         if self.retry_at.is_none_or(|at| at > now) {
@@ -134,7 +133,6 @@ impl Controller {
         true
     }
 
-    /// Handles the response to an identification command.
     pub(super) fn namespace_answered(&mut self, response: &Response) {
         let answers = self.answers.as_ref();
         let answers = answers.expect("it was asked for by one that was opened");

@@ -52,7 +52,6 @@ pub struct Controller {
     responses: Buffer,
     /// Data of the association's own commands. Only one of them at a time has data.
     scratch: Buffer,
-    /// State of the association after the last poll.
     state: State,
     events: Events,
     /// Latest connection error reported by the fabric.
@@ -65,7 +64,6 @@ pub struct Controller {
     shutdown: Option<Shutdown>,
     /// Origin of the times passed to the association.
     origin: Instant,
-    /// Time of the last poll.
     now: Instant,
     /// Time of the next age check of commands.
     sweep_at: Instant,
@@ -457,7 +455,6 @@ impl Controller {
         self.lost_by(qid, loss.clone())
     }
 
-    /// Error of commands after the controller is lost permanently.
     pub(crate) fn lost_for_good(&self) -> HostError {
         self.lost_by(0, self.loss.clone())
     }
@@ -470,7 +467,6 @@ impl Controller {
         }
     }
 
-    /// Time of the last poll since `origin`.
     fn time(&self) -> Duration {
         self.now.saturating_duration_since(self.origin)
     }

@@ -21,7 +21,6 @@ pub struct Service {
     pub subnqn: Nqn,
 }
 
-/// Queue of discovery services to contact, each once.
 #[derive(Debug)]
 pub(super) struct Itinerary {
     known: Vec<Service>,

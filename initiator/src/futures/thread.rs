@@ -16,7 +16,6 @@ use crate::namespace::Command;
 use crate::options::HostOptions;
 use crate::queue::{Ended, Unsent};
 
-/// Time without work after which the thread sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
@@ -39,7 +38,6 @@ pub(super) struct Worker {
     wake: Arc<Wake>,
     /// Commands that wait because their queue is full, by queue, oldest first.
     backlogs: Vec<VecDeque<Submission>>,
-    /// Senders of results of submitted commands, by queue and CID.
     waiting: Vec<Vec<Option<Promise<Ended>>>>,
 }
 

@@ -31,11 +31,8 @@ pub(super) type Answer = Result<Response, HostError>;
 enum Phase {
     #[default]
     Free,
-    /// The command waits for a path.
     Waiting,
-    /// The command was sent on the path with this index; the ticket is its controller's.
     Sent(usize, Ticket),
-    /// Completed.
     Done(Answer),
 }
 
@@ -46,7 +43,6 @@ pub(super) struct Io {
     part: Option<Part>,
     /// Number of failures on connected paths, without ANA statuses.
     pub(super) failovers: u8,
-    /// Earliest time of the next attempt.
     not_before: Duration,
     phase: Phase,
     generation: u32,
@@ -57,7 +53,6 @@ pub(super) struct Io {
 }
 
 impl Io {
-    /// Data with the registration for path `path`.
     pub(super) fn data_on(&self, path: usize) -> Data<'static> {
         let part = self.part.as_ref();
         part.map_or(Data::None, |part| Data::Registered(part.on_path(path)))
@@ -183,13 +178,11 @@ impl Ios {
         self.waiting.remove(place.expect("one that waits"));
     }
 
-    /// Ends a waiting command with an error.
     pub(super) fn fail(&mut self, slot: u16, error: HostError) {
         self.wait_no_more(slot);
         self.finish(slot, Err(error));
     }
 
-    /// Ends a command in flight with its response.
     pub(super) fn answer(&mut self, slot: u16, answer: Answer) {
         let io = &self.slots[usize::from(slot)];
         assert!(matches!(io.phase, Phase::Sent(..)), "{io:?}");

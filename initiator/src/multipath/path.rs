@@ -22,17 +22,14 @@ use crate::reading::Reading;
 /// Maximum accepted size of the ANA log in bytes, enough for a million namespaces.
 const ANA_LOG_MAX: usize = 4 << 20;
 const SCRATCH_BYTES: usize = 64 << 10;
-/// Number of retries of a failed query.
 const TRIES_MAX: u8 = 5;
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// Time between attempts to query a refused path again.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// Size of log page 04h in bytes.
 const CHANGED_LIST_BYTES: u32 = 4096;
 /// Minimum ANATT, used for controllers that report a smaller one.
 const ANATT_LEAST: Duration = Duration::from_secs(1);
 
-/// Queries sent to a controller, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Question {
     /// Read of log page 04h, which re-arms its event. Its contents are ignored.
@@ -63,7 +60,6 @@ const QUESTIONS: [Question; 4] = [
 /// Result of one or more queries.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
-    /// Identity and size of the namespace.
     Namespace(Namespace),
     /// ANA state; `None` if the ANA log does not list the namespace.
     Ana(Option<AnaState>),
@@ -76,12 +72,10 @@ pub(super) struct Path {
     pub(super) controller: Controller,
     nsid: u32,
     scratch: Buffer,
-    /// Pending queries, indexed by `Question`.
     due: [bool; QUESTIONS.len()],
     asked: Option<(Question, Ticket)>,
     /// Incomplete ANA log, if a read is in progress.
     ana_log: Option<Reading>,
-    /// Number of consecutive failed queries.
     failures: u8,
     ask_at: Duration,
     identity: Option<Identity>,
@@ -137,7 +131,6 @@ impl Path {
         }
     }
 
-    /// State of the path as text for error messages.
     pub(super) fn fate(&self) -> String {
         let remote = self.controller.options().remote;
         match &self.refused {
@@ -166,18 +159,15 @@ impl Path {
         waits.then_some(self.ask_at)
     }
 
-    /// Delay before a command that failed with `status` is retried.
     pub(super) fn pause(&self, status: Status) -> Duration {
         requeue::pause(status, self.controller.identity())
     }
 
-    /// Maximum time of an ANA transition (ANATT).
     pub(super) fn anatt(&self) -> Duration {
         let seconds = u64::from(self.controller.identity().anatt);
         Duration::from_secs(seconds).max(ANATT_LEAST)
     }
 
-    /// Time after a loss within which the controller may still execute commands.
     pub(super) fn time_in_doubt(&self) -> Duration {
         let kato_ms = self.controller.options().kato_ms;
         time_in_doubt(kato_ms, self.controller.identity())
@@ -247,7 +237,6 @@ impl Path {
         bytes.min(ANA_LOG_MAX)
     }
 
-    /// Maximum bytes of a log page read by one command.
     fn piece_max(&self) -> usize {
         SCRATCH_BYTES.min(self.controller.transfer_max() as usize)
     }
@@ -351,7 +340,6 @@ impl Path {
         (self.controller.is_live() && self.controller.is_up(qid) && room).then_some(qid)
     }
 
-    /// Records the slot of a sent command.
     pub(super) fn note_owner(&mut self, ticket: Ticket, slot: u16) {
         self.commands += 1;
         self.owners[usize::from(ticket.qid()) - 1][usize::from(ticket.cid())] = slot;

@@ -145,7 +145,6 @@ impl Multipath {
         self.report(index, PathEvent::Refused(why));
     }
 
-    /// Handles ended commands of a path; returns true if there were any.
     fn reap_path(&mut self, index: usize) -> bool {
         let mut progress = false;
         for qid in self.paths[index].queues() {

@@ -12,7 +12,6 @@ use nvme_proto::wire::{FromZeros, IntoBytes, Sqe};
 
 use crate::buffer::Buffer;
 
-/// Interval of signaled SENDs.
 const SIGNAL_EVERY: u16 = 32;
 
 /// Maximum number of posted capsules whose commands have ended: twice the interval of signaled SENDs.
@@ -24,7 +23,6 @@ pub(super) struct Capsules {
     /// Maximum size of a capsule in bytes.
     stride: usize,
     places: Vec<Place>,
-    /// Stack of unused slots.
     free: Vec<u16>,
     /// Slots whose SEND has not completed, in the order of the SENDs.
     posted: VecDeque<u16>,
@@ -80,7 +78,6 @@ impl Capsules {
         self.memory.write(Self::sqe_at(place), sqe.as_bytes());
     }
 
-    /// Returns the SQE in a capsule slot.
     pub(super) fn sqe(&self, place: u16) -> Sqe {
         let mut sqe = Sqe::new_zeroed();
         self.memory.read(Self::sqe_at(place), sqe.as_mut_bytes());
@@ -92,7 +89,6 @@ impl Capsules {
         self.memory.write(at, bytes);
     }
 
-    /// Returns the SEND work request for a capsule of `length` bytes.
     pub(super) fn post(&mut self, place: u16, length: u32) -> SendWork {
         self.places[usize::from(place)].posted = true;
         self.posted.push_back(place);

@@ -32,13 +32,10 @@ pub use slot::{Ended, Response, Ticket, Unsent};
 /// State of a queue's connection.
 #[derive(Debug, Clone)]
 pub(crate) enum Link {
-    /// Connecting.
     Connecting(QpId),
-    /// Connected: capsules may be sent.
     Up(QpId),
     /// Broken but not yet closed: the controller may still access memory.
     Broken(QpId, Loss),
-    /// Closed.
     Down(Loss),
 }
 
@@ -54,7 +51,6 @@ pub(crate) struct Queue {
     depth: u16,
     /// Slots by CID. The last one is for the association's own commands on an I/O queue, such as Connect.
     slots: Vec<Slot>,
-    /// Stack of free slots.
     free: Vec<u16>,
     done: Done,
     /// Commands with a response that cannot end because too many SENDs are not completed.
@@ -226,18 +222,15 @@ impl Queue {
         self.slots.iter().position(parked).map(|cid| cid as u16)
     }
 
-    /// True if the command is parked.
     pub(crate) fn is_parked(&self, ticket: Ticket) -> bool {
         let slot = &self.slots[usize::from(ticket.cid)];
         slot.generation == ticket.generation && matches!(slot.phase, Phase::Parked)
     }
 
-    /// True if the command may wait for a connection.
     pub(crate) fn may_wait(&self, cid: u16) -> bool {
         self.slots[usize::from(cid)].requeue
     }
 
-    /// Handles the completion of a SEND. Afterwards [`Self::next_over`] may return ended commands.
     pub(crate) fn sent(&mut self, place: u16) {
         self.capsules.sent(place);
     }
@@ -395,7 +388,6 @@ impl Queue {
         slot.age = 0;
     }
 
-    /// Number of commands without a result.
     pub(crate) fn outstanding(&self) -> usize {
         self.slots
             .iter()
@@ -416,7 +408,6 @@ impl Queue {
         self.depth
     }
 
-    /// Maximum in-capsule data in bytes.
     pub(crate) fn in_capsule_max(&self) -> usize {
         self.capsule_bytes - SQE_BYTES
     }

@@ -111,9 +111,7 @@ pub(crate) enum Owner {
     /// A user of the controller.
     #[default]
     Caller,
-    /// The association.
     Duty(Duty),
-    /// The guard, for identification of namespaces.
     Guard,
     /// No owner: the slot is freed when the command ends.
     Abandoned,
@@ -144,13 +142,10 @@ pub(super) struct Slot {
     pub(super) capsule_bytes: u32,
     /// True if the command may be sent again after its connection breaks.
     pub(super) requeue: bool,
-    /// Remaining retries after a failure status.
     pub(super) retries: u8,
-    /// Earliest time of the next SEND.
     pub(super) not_before: Duration,
     /// True if the command timeout applies.
     pub(super) timed: bool,
-    /// True if an abort of the command was requested.
     pub(super) aborted: bool,
     /// Number of age checks since the SEND or the abort.
     pub(super) age: u8,

@@ -14,7 +14,6 @@ const NEAR: Duration = Duration::from_nanos(2500);
 /// Number of consecutive commands with fewer in flight, after which the queue no longer counts as deep.
 const CALM: u8 = 64;
 
-/// Tracks whether a queue is deep.
 #[derive(Debug, Default)]
 pub(super) struct Spread {
     /// Number of further commands for which the queue counts as deep.

@@ -184,7 +184,6 @@ fn a_command_that_does_not_fit_gives_its_buffer_back() {
     assert!(long.unwrap_err().to_string().contains("takes 64"));
 }
 
-/// Sends a Read; returns its ticket and a weak reference to its memory.
 fn read(queue: &mut Queue) -> (Ticket, Weak<Region>) {
     let mapping = Arc::new(Mapping::anonymous(4096).unwrap());
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;

@@ -20,7 +20,6 @@ pub struct Authentication {
 }
 
 enum State {
-    /// Waits for AUTH_Negotiate.
     Negotiating,
     /// Waits until the host reads a challenge.
     Challenging(Hash, Group),

@@ -56,7 +56,6 @@ impl Group {
         self.prime().map_or(0, |prime| prime.len() / 2)
     }
 
-    /// Prime in hexadecimal.
     fn prime(self) -> Option<&'static str> {
         match self {
             Self::Null => None,
@@ -94,7 +93,6 @@ impl FromStr for Group {
     }
 }
 
-/// Private key for one key exchange.
 pub(crate) struct Exchange {
     field: BoxedMontyParams,
     prime: BoxedUint,
@@ -196,7 +194,6 @@ mod tests {
         }
     }
 
-    /// The invalid public keys are 0, 1, p - 1 and p.
     #[test]
     fn keys_without_a_secret_are_refused() {
         let exchange = Exchange::of(Group::Ffdhe2048, &[0x81; 64]).unwrap();

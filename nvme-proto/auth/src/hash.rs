@@ -50,7 +50,6 @@ impl Hash {
         })
     }
 
-    /// Returns the HMAC of the concatenated parts.
     pub(crate) fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Zeroizing<Vec<u8>> {
         Zeroizing::new(match self {
             Self::Sha256 => hmac::<Sha256>(key, parts),

@@ -20,12 +20,10 @@ impl Role {
     }
 }
 
-/// Inputs of a response, except the secret.
 pub(crate) struct Asked<'a> {
     pub(crate) hash: Hash,
     pub(crate) role: Role,
     pub(crate) challenge: &'a [u8],
-    /// Shared secret of the Diffie-Hellman exchange, if any.
     pub(crate) common: Option<&'a [u8]>,
     pub(crate) seqnum: u32,
     pub(crate) transaction: u16,

@@ -16,9 +16,7 @@ use crate::{Hash, Random};
 const PREFIX: &str = "DHHC-1:";
 /// Constant hashed into each derived key (section 8.13.5.7).
 const LABEL: &[u8] = b"NVMe-over-Fabrics";
-/// Valid key lengths in bytes.
 const LENGTHS: [usize; 3] = [32, 48, 64];
-/// Length of the CRC-32 in bytes.
 const CRC_BYTES: usize = 4;
 
 /// Shared secret (Base 2.0, section 8.13.5.8).

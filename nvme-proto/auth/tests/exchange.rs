@@ -43,7 +43,6 @@ fn secrets(length: usize, transformation: Option<Hash>) -> Secrets {
     }
 }
 
-/// Messages after AUTH_Negotiate, and results of both ends.
 struct Exchange {
     messages: Vec<Vec<u8>>,
     host: Result<Authenticated, Failure>,

@@ -13,7 +13,6 @@ pub const AUTHENTICATION_BYTES_MAX: u32 = 4096;
 /// Minimum length of a message in bytes (AUTH_Failure1 and AUTH_Failure2).
 const BYTES_MIN: u32 = 8;
 
-/// SECP of NVMe in-band authentication, and its SPSP0 and SPSP1 (Base, 6.1 and 6.2).
 const SECP: u8 = 0xe9;
 const SPSP: u8 = 0x01;
 

@@ -24,7 +24,6 @@ use super::{Action, Controller, Exchange, Refusal};
 /// I/O Command Set Profile; its value is always 0 (NVM command set).
 const IO_COMMAND_SET_PROFILE: Feature = Feature(0x19);
 
-/// Features of NVM controllers, in ascending order.
 const NVM_FEATURES: [Feature; 17] = [
     Feature::ARBITRATION,
     Feature::POWER_MANAGEMENT,
@@ -51,10 +50,8 @@ const DISCOVERY_FEATURES: [Feature; 2] = [
     Feature::KEEP_ALIVE_TIMER,
 ];
 
-/// TMPSEL values: composite temperature, and all sensors.
 const TMPSEL_COMPOSITE: u8 = 0;
 const TMPSEL_ALL: u8 = 0xf;
-/// THSEL values: over and under temperature threshold.
 const THSEL_OVER: u8 = 0;
 const THSEL_UNDER: u8 = 1;
 
@@ -62,7 +59,6 @@ const THSEL_UNDER: u8 = 1;
 const WARNING_TEMPERATURE: u8 = 1 << 1;
 const WARNING_SPARE: u8 = 1 << 0;
 
-/// Feature values set by the host of an association.
 #[derive(Debug)]
 pub(super) struct Features {
     arbitration: Arbitration,
@@ -196,7 +192,6 @@ impl Features {
 }
 
 impl Controller {
-    /// Executes Get Features. Returns DW0 of the completion.
     pub(super) fn get_features(
         &self,
         common: &Common,
@@ -265,7 +260,6 @@ impl Controller {
         }
     }
 
-    /// Executes Set Features. Returns DW0 of the completion.
     pub(super) fn set_features(
         &mut self,
         common: &mut Common,

@@ -223,7 +223,6 @@ fn fill_atomic(atomic: &Atomic, id: &mut IdentifyNamespace) {
     id.nabspf.set(zero_based(atomic.boundary_power_fail));
 }
 
-/// Returns the 0-based number of blocks, limited to 16 bits.
 fn zero_based(blocks: u32) -> u16 {
     (blocks.clamp(1, 1 << 16) - 1) as u16
 }
@@ -270,7 +269,6 @@ fn vwc(common: &Common) -> Vwc {
         .with_flush_all(Vwc::FLUSH_ALL_YES)
 }
 
-/// Returns the limits of I/O commands, as reported by Identify.
 pub(crate) fn io_limits(common: &Common) -> IoLimits {
     let mdts_bytes = common.limits().transfer_bytes();
     IoLimits {
@@ -317,7 +315,6 @@ fn write_descriptors(namespace: &Namespace, out: &mut [u8]) {
     write(NamespaceDescriptor::Csi(CSI_NVM));
 }
 
-/// Returns the 4096-byte buffer as a structure.
 fn view<T>(out: &mut [u8]) -> &mut T
 where
     T: FromBytes + IntoBytes + zerocopy::KnownLayout + zerocopy::Immutable,

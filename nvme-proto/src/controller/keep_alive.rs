@@ -102,7 +102,6 @@ impl KeepAlive {
     }
 }
 
-/// Rounds KATO up to a multiple of KAS.
 fn round_up(kato_ms: u32) -> u32 {
     let unit_ms = u32::from(limits::KAS) * 100;
     kato_ms.div_ceil(unit_ms).saturating_mul(unit_ms)

@@ -227,7 +227,6 @@ pub struct Controller {
     keep_alive: KeepAlive,
     /// Number of I/O queues that the host may connect.
     queues_granted: u16,
-    /// QIDs of connected I/O queues.
     queues: BTreeSet<u16>,
     features: Features,
     events: AsyncEvents,
@@ -410,7 +409,6 @@ impl Controller {
         self.port
     }
 
-    /// Adds a connected I/O queue.
     pub(crate) fn add_io_queue(&mut self, qid: u16, now: Duration) {
         self.keep_alive.restart(now);
         let new = self.queues.insert(qid);

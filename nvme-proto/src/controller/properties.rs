@@ -31,7 +31,6 @@ pub const IOCQES: u8 = 4;
 
 const CC_BITS: u32 = 0x01ff_fff1;
 
-/// States of the diagram above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Disabled,

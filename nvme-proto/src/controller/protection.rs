@@ -14,7 +14,6 @@ use super::command::SetFeatures;
 use super::refusal::byte;
 use super::{Action, Completion, Controller, Outcome, Refusal};
 
-/// CIDs of pending Set Features commands, by NSID.
 pub(super) type Protecting = BTreeMap<u32, u16>;
 
 /// Returns NWPC. Permanent protection requires that the target saves it.

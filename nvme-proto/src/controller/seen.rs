@@ -39,7 +39,6 @@ impl Controller {
         }
     }
 
-    /// Reports changed attributes of a namespace, if visible.
     pub(crate) fn namespace_changed(&mut self, nsid: u32, actions: &mut Vec<Action>) {
         if self.sees(nsid) {
             self.report_namespace(nsid, actions);

@@ -11,7 +11,6 @@ use crate::wire::{FabricsType, Sqe};
 use super::bring_up::Step;
 use super::{Action, Association, Cause, Payload, Phase};
 
-/// SECP, SPSP0 and SPSP1 of Authentication Send and Receive (Base, 6.1 and 6.2).
 const SECP: u8 = 0xe9;
 const SPSP: u8 = 0x01;
 

@@ -31,7 +31,6 @@ const CAPSULE_UNIT: usize = 16;
 const READY_UNIT_MS: u64 = 500;
 /// Interval between reads of CSTS while waiting for RDY.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-/// Name of the reauthentication step in a [`Cause`].
 const REAUTHENTICATION: &str = "reauthentication";
 /// Base-2 logarithms of the SQE and CQE sizes in bytes.
 const IOSQES: u8 = SQE_BYTES.trailing_zeros() as u8;
@@ -46,7 +45,6 @@ pub(super) enum Step {
     Connect(u16),
     Authenticate(u16),
     Capabilities,
-    /// Writes CC without EN.
     Configure,
     /// Reads CAP again, because CC.CSS may change CAP (Base, 3.1.3.1).
     CapabilitiesAgain,
@@ -57,13 +55,10 @@ pub(super) enum Step {
     Ready,
     Version,
     Identify,
-    /// Sets the feature Number of Queues.
     QueueCount,
-    /// Sets the feature Asynchronous Event Configuration.
     Events,
 }
 
-/// I/O queues granted by the controller.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IoQueues {
     pub(super) count: u16,

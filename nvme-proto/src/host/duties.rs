@@ -12,7 +12,6 @@ use super::{Action, Association, Cause, Duty, Notice, OwnCommand, Payload, Phase
 /// Maximum number of Aborts in flight, even if ACL allows more.
 pub(super) const ABORTS_MAX: u8 = 4;
 
-/// Keep alive timer of the host (Base, 3.9).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KeepAlive {
     kato: Option<Duration>,

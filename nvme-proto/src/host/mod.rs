@@ -228,7 +228,6 @@ enum Phase {
     Gone,
 }
 
-/// Next phase after all connections are closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     BringUp,

@@ -9,7 +9,6 @@ pub(super) struct Loss {
     since: Duration,
     /// Number of attempts to reconnect, including the current one.
     pub(super) tries: u32,
-    /// True if `fast_io_fail_tmo` has expired.
     failed_fast: bool,
     /// Cause of the loss, or of the last failed attempt.
     cause: Cause,
@@ -77,7 +76,6 @@ impl Association {
         self.give_up_at().filter(|_| is_try)
     }
 
-    /// Time at which `ctrl_loss_tmo` expires.
     fn give_up_at(&self) -> Option<Duration> {
         let tmo = self.settings.recovery.ctrl_loss_tmo?;
         Some(self.loss?.since + tmo)

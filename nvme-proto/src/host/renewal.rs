@@ -6,7 +6,6 @@ use super::{Association, Cause, Phase, Report};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Renewal {
-    /// QID of the queue being authenticated.
     qid: Option<u16>,
     due: Option<Duration>,
 }
@@ -71,7 +70,6 @@ impl Association {
         self.end_renewal(Report::NotReauthenticated(cause), now);
     }
 
-    /// Skips a queue that was closed.
     pub(super) fn leave_out_of_renewal(&mut self, qid: u16, now: Duration) {
         if self.renewal.qid == Some(qid) {
             self.step_due = None;

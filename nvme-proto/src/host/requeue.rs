@@ -7,7 +7,6 @@ use crate::wire::{NvmOpcode, Sqe, Status};
 
 /// Maximum number of retries of a command that failed with a status, as in Linux.
 pub const RETRIES_MAX: u8 = 5;
-/// Unit of CRDT1 to CRDT3 in milliseconds.
 const CRDT_UNIT_MS: u64 = 100;
 
 /// True if a failed command may be sent again: DNR is not set, and repetition is safe.

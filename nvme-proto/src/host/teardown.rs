@@ -34,7 +34,6 @@ enum Stage {
 }
 
 impl Teardown {
-    /// Name of the teardown commands in a [`Cause`](super::Cause).
     pub(super) const COMMAND: &'static str = "Property Set (CC) or Get (CSTS)";
 
     pub(super) fn is_reset(self) -> bool {

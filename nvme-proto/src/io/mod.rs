@@ -285,9 +285,7 @@ mod cdw12 {
     pub(super) const ABOVE_NLB: u32 = !NLB;
     /// DTYPE and reserved bits; directives are not supported.
     pub(super) const RESERVED: u32 = 0x02ff_0000;
-    /// DEAC: deallocate, only defined for Write Zeroes.
     pub(super) const DEAC: u32 = 1 << 25;
-    /// STC and PRINFO.
     pub(super) const PROTECTION: u32 = 0x3d00_0000;
     pub(super) const FUA: u32 = 1 << 30;
     pub(super) const LR: u32 = 1 << 31;
@@ -382,7 +380,6 @@ impl<'a> Parser<'a> {
     }
 
     fn dataset_management(self) -> Parsed {
-        /// AD deallocates; IDR and IDW are hints.
         const AD: u32 = 1 << 2;
         const ATTRIBUTES: u32 = 0b111;
 

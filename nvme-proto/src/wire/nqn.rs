@@ -208,7 +208,6 @@ fn strip_date(text: &str) -> Option<&str> {
     (digits(year, 4) && month_ok).then_some(rest)
 }
 
-/// True for a UUID in RFC 4122 form.
 fn is_uuid(text: &str) -> bool {
     text.len() == 36
         && text.bytes().enumerate().all(|(i, b)| match i {

@@ -327,7 +327,6 @@ fn claim(subsystem: &Subsystem, connect: &Connect, first: u32) -> Result<Claim, 
     subsystem.claim(&request, &arrival(&AnaStates::default()), first)
 }
 
-/// Claims without authentication have no effect on later connections of the named host.
 #[test]
 fn claims_take_nothing_from_the_host_that_they_name() {
     proptest!(|(steps in proptest::collection::vec((0_u16..10, 0_u32..70_000), 1..40))| {

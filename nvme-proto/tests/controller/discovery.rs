@@ -48,7 +48,6 @@ fn small() -> Rig {
     ready(vec![listener(1, "192.0.2.1:4420")], vec![disks], 0)
 }
 
-/// Returns GENCTR and entries of the log.
 fn discover(rig: &mut Rig) -> (u64, Vec<DiscoveryEntry>) {
     let header: DiscoveryLogHeader = read(&rig.succeed(with_rae(log(0x70, 1024))).1);
     assert_eq!(header.recfmt.get(), 0);

@@ -53,7 +53,6 @@ enum Event {
     AnswerActions,
     Time(u64),
     Resize(u64),
-    /// Shows or hides namespace 1.
     Show(bool),
 }
 

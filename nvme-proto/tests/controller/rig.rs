@@ -122,7 +122,6 @@ impl Connect {
     }
 }
 
-/// Association of one host with a subsystem.
 pub(crate) struct Rig {
     pub subsystem: Subsystem,
     pub now: Duration,
@@ -216,7 +215,6 @@ impl Rig {
         completion(self.send(sqe, &[0; 512]).0)
     }
 
-    /// Sends a command that must succeed; returns DW0 and the data.
     pub(crate) fn succeed(&mut self, sqe: Sqe) -> (u32, Vec<u8>) {
         let (outcome, data) = self.send(sqe, &[0; 512]);
         let completion = completion(outcome);
@@ -224,7 +222,6 @@ impl Rig {
         (completion.result as u32, data)
     }
 
-    /// Sends a command that must fail; returns its status.
     pub(crate) fn fail(&mut self, sqe: Sqe) -> Status {
         let completion = self.complete(sqe);
         assert!(!completion.status.is_success(), "{sqe:?}");
@@ -267,7 +264,6 @@ impl Rig {
             .queue_disconnected(cntlid, qid, now, &mut self.actions);
     }
 
-    /// Reports the result of [`Action::FlushAll`].
     pub(crate) fn flushed(&mut self, intact: bool) {
         let (cntlid, now) = (self.cntlid, self.now);
         self.subsystem

@@ -79,7 +79,6 @@ fn write_uncorrectable_is_announced_if_all_that_the_host_sees_have_it() {
     assert_eq!(announces_write_uncorrectable(&mut rig), (true, true));
 }
 
-/// Returns the groups of the ANA log with their NSIDs.
 fn groups(rig: &mut Rig) -> Vec<(u32, Vec<u32>)> {
     let page = rig.log(0x0c, 1024);
     let header: AnaLogHeader = read(&page);

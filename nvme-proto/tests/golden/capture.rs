@@ -26,7 +26,6 @@ pub(crate) struct Capsule {
     pub invalidated: Option<u32>,
 }
 
-/// Parsed capture file.
 #[derive(Default)]
 pub(crate) struct Session {
     name: &'static str,
@@ -38,9 +37,7 @@ pub(crate) struct Session {
     pub commands: Vec<Capsule>,
     /// Response capsules, in order.
     pub completions: Vec<Capsule>,
-    /// Data written by RDMA WRITE, by key and address.
     written: HashMap<(u32, u64), Vec<u8>>,
-    /// Data read by RDMA READ, by key and address.
     read: HashMap<(u32, u64), Vec<u8>>,
     connections: Vec<Connection>,
 }
@@ -108,7 +105,6 @@ impl Session {
         &self.read[&(rkey, address)]
     }
 
-    /// Returns the admin commands with the data sent by the target.
     pub(crate) fn payloads(&self) -> impl Iterator<Item = (&Sqe, &[u8])> {
         self.commands
             .iter()

@@ -19,7 +19,6 @@ use crate::replay::data;
 
 const NOW: Duration = Duration::ZERO;
 
-/// Replay of a captured association.
 struct Replay<'a> {
     session: &'a Session,
     /// Connection number and number of replayed commands, by QID.

@@ -26,7 +26,6 @@ use nvme_proto::wire::{AdminOpcode, Cqe, FabricsType, FromBytes, Nqn, NvmOpcode,
 
 use crate::capture::{Capsule, Session};
 
-/// Controllers of this crate in place of the captured target.
 struct Target<'a> {
     session: &'a Session,
     discovery: Subsystem,

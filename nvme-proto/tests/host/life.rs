@@ -10,7 +10,6 @@ use nvme_proto::wire::{AdminOpcode, FabricsType, Sqe};
 
 use crate::rig::{Rig, namespace, settings, subsystem_with};
 
-/// Returns a short name of a command.
 fn word((qid, sqe): &(u16, Sqe)) -> String {
     if sqe.is_fabrics() {
         let set = PropertySetCommand::from(*sqe);

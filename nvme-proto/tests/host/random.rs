@@ -75,7 +75,6 @@ fn identity(kind: u8, cntlid: u16) -> IdentifyController {
     identity
 }
 
-/// Driver that passes random events to the host and checks its actions.
 struct Driver {
     host: Association,
     now: Duration,

@@ -29,7 +29,6 @@ fn sent(rig: &mut Rig) -> OwnCommand {
     }
 }
 
-/// Sends an authentication command and completes it with this status.
 fn exchange(rig: &mut Rig, qid: u16, status: Status) {
     let message = Next::Send([1; 40].into());
     rig.host.authenticate(message, rig.now);

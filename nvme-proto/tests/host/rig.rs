@@ -80,7 +80,6 @@ fn nqn(name: &str) -> Nqn {
     name.parse().unwrap()
 }
 
-/// Host and target with a common clock and injected faults.
 pub(crate) struct Rig {
     pub(crate) host: Association,
     pub(crate) target: Subsystem,

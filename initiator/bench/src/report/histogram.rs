@@ -75,7 +75,6 @@ fn steps() -> impl Iterator<Item = u64> {
     (0..12).flat_map(|decade| STEPS.map(|step| step * 10u64.pow(decade)))
 }
 
-/// Formats a number of nanoseconds with the largest unit up to seconds.
 fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),

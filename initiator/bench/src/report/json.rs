@@ -143,7 +143,6 @@ fn shares_of(table: &[(String, f64)]) -> Object {
     })
 }
 
-/// Rounds to six decimals, as in fio.
 fn round(value: f64) -> impl Serialize {
     (value * 1e6).round() / 1e6
 }

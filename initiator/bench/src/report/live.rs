@@ -13,7 +13,6 @@ use super::units::{binary_bytes, decimal};
 /// Progress display: a line redrawn on a terminal, otherwise a new line every second.
 #[derive(Debug)]
 pub struct Live {
-    /// Line on the terminal; hidden if stderr is no terminal.
     drawn: ProgressBar,
     last: Option<Glimpse>,
 }

@@ -77,7 +77,6 @@ impl<'a> Entry<'a> {
         self.error.map_or(0, JobError::errno)
     }
 
-    /// Converts seconds to a percentage of `elapsed_s`.
     fn percent_of_time(&self, seconds: f64) -> f64 {
         if self.elapsed_s > 0.0 {
             seconds * 100.0 / self.elapsed_s

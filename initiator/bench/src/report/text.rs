@@ -111,7 +111,6 @@ fn series(out: &mut String, name: &str, series: &Series) {
     );
 }
 
-/// Appends the latency percentiles, four per line.
 fn percentiles(out: &mut String, stats: &DirectionStats) {
     let values = PERCENTILES.map(|percent| (percent, stats.clat_percentile_ns(percent)));
     let (lowest, highest) = (values[0].1 as f64, values[values.len() - 1].1 as f64);

@@ -31,7 +31,6 @@ pub fn binary_bytes(bytes: f64) -> String {
     short(bytes / 1024.0, 1024.0, &["KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
-/// Formats bytes with a decimal unit, such as `52.4MB`.
 #[must_use]
 pub(super) fn decimal_bytes(bytes: f64) -> String {
     if bytes < 1000.0 {
@@ -56,7 +55,6 @@ pub(super) fn time_unit(min_ns: f64, max_ns: f64) -> (f64, &'static str) {
 mod tests {
     use super::*;
 
-    /// The expected texts were printed by fio 3.33.
     #[test]
     fn numbers_are_as_short_as_in_fio() {
         assert_eq!(decimal(12_799.0), "12.8k");

@@ -47,7 +47,6 @@ impl Detail {
 /// Bit field; `key` is its name in nvme-cli's JSON.
 pub(super) struct Field {
     pub(super) key: &'static str,
-    /// Size of the field in bits.
     bits: u32,
     /// Parts, in descending order of bits.
     parts: &'static [Part],
@@ -63,11 +62,9 @@ struct Part {
 enum Meaning {
     /// Name of the feature reported by the bit, and the word printed if it is set, such as "supported".
     If(&'static str, &'static str),
-    /// Meanings of the values 0 and 1.
     Either(&'static str, &'static str),
     /// Name of the part, and meanings of its values from 0; larger values are reserved.
     Code(&'static str, &'static [&'static str]),
-    /// Formatter of a number.
     Number(fn(u64) -> String),
 }
 
@@ -190,7 +187,6 @@ mod tests {
         );
     }
 
-    /// Checks that the explanation of each field contains the expected line.
     fn check(fields: &[Field], cases: &[(&str, u64, &str)]) {
         for (key, value, expected) in cases {
             let lines = explain(fields, key, *value);

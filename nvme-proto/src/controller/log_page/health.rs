@@ -32,7 +32,6 @@ pub struct SmartCounters {
     pub media_errors: u64,
 }
 
-/// Size of a data unit in bytes.
 const DATA_UNIT_BYTES: u64 = 512_000;
 const MINUTE_S: u64 = 60;
 const HOUR_S: u64 = 60 * MINUTE_S;

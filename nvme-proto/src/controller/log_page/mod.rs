@@ -62,7 +62,6 @@ fn pages(kind: Kind) -> &'static [LogPage] {
 }
 
 impl Controller {
-    /// Executes Get Log Page: fills the buffer with the requested part.
     pub(super) fn get_log_page(
         &mut self,
         common: &Common,

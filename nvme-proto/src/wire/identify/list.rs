@@ -63,7 +63,6 @@ pub enum NamespaceDescriptor<'a> {
     },
 }
 
-/// Length of a descriptor before its identifier, in bytes.
 const DESCRIPTOR_HEADER_BYTES: usize = 4;
 
 impl NamespaceDescriptor<'_> {
