@@ -194,7 +194,7 @@ pub struct Log {
 pub enum LogFormat {
     /// Human-readable text.
     Text,
-    /// JSON objects, one per line.
+    /// One JSON object for each line.
     Json,
 }
 
@@ -428,7 +428,6 @@ impl Config {
     /// Replaces each host set that equals one of `former`, so that both configurations share its
     /// memory.
     pub fn share_hosts(&mut self, former: &Self) {
-        // Compares each set once, even if several lists share it.
         let mut seen = HashSet::new();
         let sets = former.host_sets();
         let sets: HashSet<_> = sets

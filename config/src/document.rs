@@ -13,7 +13,6 @@ use crate::secret::without_secrets;
 pub(crate) struct Document<'t> {
     name: &'t str,
     text: &'t str,
-    /// Text with secrets masked, for excerpts in errors.
     shown: Cow<'t, str>,
     pub(crate) root: Spanned<DeTable<'t>>,
 }

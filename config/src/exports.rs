@@ -4,7 +4,6 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// Maximum patterns in a configuration.
 pub(crate) const EXPORTS_MAX: usize = 1024;
 
 const IMAGE: &str = "rbd:";
@@ -22,7 +21,6 @@ impl Exports {
         Self { patterns }
     }
 
-    /// Returns the reason why `pattern` is invalid.
     pub(crate) fn check(pattern: &str) -> Result<(), &'static str> {
         if pattern.starts_with(IMAGE) {
             return Ok(());

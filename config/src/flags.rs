@@ -71,7 +71,6 @@ impl Origins {
 }
 
 impl Flags {
-    /// Applies the options to `file`, and returns the places that they set.
     pub(crate) fn apply(&self, file: &mut File, problems: &mut Vec<Problem>) -> Origins {
         let mut origins = Origins::default();
         self.apply_words(file, &mut origins);
@@ -249,7 +248,6 @@ fn free_nsid(namespaces: &[NamespaceTable]) -> i64 {
     nsid.clamp(0, i64::from(NSID_MAX)) + share
 }
 
-/// Makes the path in an export absolute, relative to the current directory.
 fn absolute(export: &str) -> String {
     if let Some(directory) = export.strip_prefix(DIRECTORY_PREFIX) {
         return format!("{DIRECTORY_PREFIX}{}", absolute(directory));

@@ -97,7 +97,6 @@ use file::File;
 use place::Place;
 use problem::Excerpt;
 
-/// Maximum size of a configuration file, in bytes.
 const FILE_MAX_BYTES: u64 = 16 << 20;
 
 impl Config {

@@ -18,7 +18,6 @@ pub struct Problem {
     help: Option<String>,
 }
 
-/// Position of a problem: a line of a file, a whole file, or a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Excerpt {
     /// File and line, file, or option: `cairn.toml:7:1`, `cairn.toml`, `--export mem:10X`.

@@ -60,8 +60,6 @@ impl Config {
         ))
     }
 
-    /// Returns a warning for each listed host whose NQN is that of a subsystem or discovery
-    /// service.
     fn impossible_hosts(&self) -> Vec<String> {
         let subsystems: HashSet<&Nqn> = self.subsystems.iter().map(|one| &one.nqn).collect();
         let discovery = &self.target.discovery_nqn;
@@ -97,7 +95,6 @@ impl Config {
         if subsystem.allow_any_host {
             return None;
         }
-        // Cache by list: many namespaces share few lists.
         let mut known = HashMap::new();
         let pools = subsystem.pools.iter().map(|pool| &pool.like);
         let namespaces = subsystem.namespaces.iter().chain(pools);

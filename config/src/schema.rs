@@ -69,7 +69,6 @@ pub(crate) struct Shaped<'t> {
     pub(crate) problems: Vec<Problem>,
 }
 
-/// Checks every key and value type of `document`, and removes unsuitable values.
 pub(crate) fn shape<'t>(document: &Document<'t>) -> Shaped<'t> {
     let schema = file_schema();
     let mut walk = Walk {

@@ -27,11 +27,8 @@ const UNITS: [(&str, u64); 20] = [
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SizeError {
-    /// Text without a leading whole number.
     Number,
-    /// Unknown suffix.
     Unit(String),
-    /// Size above 64 bits.
     TooLarge,
 }
 

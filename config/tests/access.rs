@@ -31,7 +31,6 @@ fn models() -> impl Strategy<Value = Model> {
                 listed,
                 keyed,
             };
-            // Keys of hosts that are not listed would be an error.
             for host in 0..HOSTS.len() {
                 model.keyed[host] &= model.is_listed(host);
             }

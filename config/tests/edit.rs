@@ -73,7 +73,6 @@ fn additions_leave_all_else_as_it_was() {
     let after = draft.text();
     let added = "\n[[subsystem.namespace]]\nnsid = 2\nexport = \"mem:2MiB\"\n";
     assert!(after.starts_with(&format!("{before}{added}")), "{after}");
-    // The inline namespaces stay as an array.
     assert!(rest.contains("namespace = ["));
     assert!(
         after.ends_with("[[subsystem.namespace]]\nnsid = 1\nexport = \"null:1MiB\"\n"),
@@ -205,7 +204,6 @@ fn a_namespace_is_shown_to_hosts_and_hidden() {
         draft.show_namespace(A, 2, host, false).unwrap();
     }
     assert_eq!(hosts(&draft), listed(&[h2]));
-    // Namespace 2 is visible to every host, and namespace 3 does not exist.
     let open = draft.show_namespace(A, 1, h1, false);
     assert!(matches!(open, Err(EditError::Exists(_))), "{open:?}");
     let missing = draft.show_namespace(A, 3, h1, true);
@@ -356,7 +354,6 @@ fn keys_have_names_that_hosts_use() {
     ] {
         assert!(draft.text().contains(comment), "{}", draft.text());
     }
-    // A key in use stays in the file, marked as removed.
     draft.remove_key("one").unwrap();
     assert!(matches!(
         draft.remove_key("one"),
@@ -369,7 +366,6 @@ fn keys_have_names_that_hosts_use() {
         set(&mut draft, host, "key:one", None),
         Err(EditError::Missing(_))
     ));
-    // The key can be restored; without users it is deleted.
     let mut back = draft.clone();
     back.add_key("one", path).unwrap();
     assert!(!parsed(&back).keys[0].is_removed);

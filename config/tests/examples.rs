@@ -183,7 +183,6 @@ fn identities_follow_from_names() {
     assert_eq!(config, again);
     let other = parse(&MINIMAL.replace(":scratch", ":other"));
     assert_ne!(config.subsystems[0].serial, other.subsystems[0].serial);
-    // The UUID of a disk is unknown before the disk is opened.
     assert_eq!(config.subsystems[0].namespaces[0].uuid, None);
 }
 

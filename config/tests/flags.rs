@@ -273,7 +273,6 @@ fn directories_come_last_and_leave_the_others_their_numbers() {
     assert_eq!(second.folder, std::env::current_dir().unwrap().join("b"));
     assert_eq!(*second.nsids.start(), 1003);
     assert!(*second.nsids.end() > 1003);
-    // A directory in the file also reserves 1000 NSIDs.
     let file = "[[listener]]\naddress = \"192.0.2.1\"\n\
                 [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n\
                 [[subsystem.namespace]]\nnsid = 7\nexport = \"dir:/srv/a\"\n";

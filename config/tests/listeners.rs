@@ -86,7 +86,6 @@ fn listeners_come_to_a_subsystem_and_leave_it() {
     assert_eq!(draft.add_listener_to(A, at(SECOND)), Ok(true));
     assert_eq!(draft.add_listener_to(A, at(SECOND)), Ok(false));
     assert_eq!(draft.add_listener_to(A, at(FIRST)), Ok(false));
-    // A subsystem without a list has every listener.
     assert_eq!(draft.add_listener_to(B, at(FIRST)), Ok(false));
     assert_eq!(parse(&draft.text()).subsystems[1].listeners, None);
     let all = [FIRST, SECOND, THIRD].map(at);

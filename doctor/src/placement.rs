@@ -39,7 +39,6 @@ fn is_of(known: IpAddr, ours: IpAddr) -> bool {
     known == ours || is_wild && known.is_ipv4() == ours.is_ipv4()
 }
 
-/// Returns the NUMA nodes of a netdev and of all netdevs below it.
 fn nodes_of(source: &dyn Source, netdev: &str) -> BTreeSet<u32> {
     let mut found = vec![netdev.to_owned()];
     let mut nodes = BTreeSet::new();

@@ -22,7 +22,6 @@ fn pages() -> Vec<(String, String)> {
     pages.collect()
 }
 
-/// Returns the commands of a page, each with the output shown.
 fn commands(page: &str) -> Vec<(String, Vec<String>)> {
     let mut commands: Vec<(String, Vec<String>)> = Vec::new();
     let mut is_console = false;

@@ -8,7 +8,6 @@ use cairn_doctor::placement::near_cpus;
 use cairn_doctor::source::Recording;
 use common::{changed, recorded};
 
-/// Addresses of the first and second port of the recorded machines.
 const FIRST: &str = "192.0.2.1";
 const SECOND: &str = "2001:db8::1";
 

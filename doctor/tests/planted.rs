@@ -18,7 +18,6 @@ struct Fault {
     name: &'static str,
     change: &'static str,
     found: &'static [&'static str],
-    /// Path that the evidence must contain.
     evidence: &'static str,
     fix: &'static str,
 }
@@ -193,7 +192,6 @@ fn each_planted_fault_is_found_with_its_evidence_and_the_command_that_fixes_it()
     }
 }
 
-/// Returns the rules in the last column of the table below a heading.
 fn rules_of(symptom: &str) -> Vec<String> {
     let page = include_str!("../../docs/roce/troubleshooting.md");
     let heading = format!("## {symptom}\n");

@@ -155,7 +155,6 @@ impl Budget {
         granted
     }
 
-    /// Returns the lines suppressed since the last report, or `None` if the counters are zero.
     fn unreported(&mut self) -> Option<[u64; Topic::ALL.len()]> {
         let mut unreported = self.left_out;
         for (unreported, reported) in unreported.iter_mut().zip(self.reported) {

@@ -223,7 +223,6 @@ impl Prefix {
 }
 
 impl From<IpAddr> for Prefix {
-    /// Returns the prefix that contains only `address`.
     fn from(address: IpAddr) -> Self {
         Self {
             address,
@@ -255,11 +254,9 @@ fn read(line: &str) -> Result<(Scope, Option<Marking>), RuleError> {
     let mut scope = Scope::default();
     let mut class: Option<Option<u8>> = None;
     let mut hop_limit = None;
-    // The driver's file prints "Global " before rules without a scope.
     let fields = line.trim();
     let fields = fields.strip_prefix("Global ").unwrap_or(fields);
     for field in fields.split(',').map(str::trim) {
-        // A value without a key is a traffic class.
         let (key, value) = field.split_once('=').unwrap_or(("tclass", field));
         let bad = |what: &str| wrong(line, &format!("\"{value}\" is not a valid {what}"));
         let is_new = match key {

@@ -338,7 +338,6 @@ mod tests {
     fn copies_of_any_length() {
         let mapping = Mapping::anonymous(4096).unwrap();
         let bytes: Vec<u8> = (1..=200).collect();
-        // Larger steps under Miri, which is slow.
         let step = if cfg!(miri) { 23 } else { 1 };
         for length in (0..=bytes.len()).step_by(step) {
             mapping.fill(0, 600, 0xff);

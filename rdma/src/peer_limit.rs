@@ -39,7 +39,6 @@ impl PeerLimit {
         Some(line.after(std::mem::take(&mut peer.unreported)))
     }
 
-    /// Returns the peer if its interval has passed; otherwise counts a suppressed line.
     fn due(&mut self, payer: Payer, now: Instant) -> Option<&mut Peer> {
         let known = self.peers.iter().position(|peer| peer.payer == payer);
         let index = known.unwrap_or_else(|| self.insert(payer, now));

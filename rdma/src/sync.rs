@@ -10,7 +10,6 @@ pub(crate) use loom::sync::atomic::AtomicBool;
 #[cfg(cairn_loom)]
 pub(crate) use loom::sync::{Mutex, MutexGuard};
 
-/// Runs a loom model with all thread interleavings of at most three preemptions.
 #[cfg(all(test, cairn_loom))]
 pub(crate) fn loomed(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();

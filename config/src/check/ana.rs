@@ -60,7 +60,6 @@ fn state(check: &mut Check<'_>, place: &Place, word: Option<&str>) -> Option<Ana
     check.word(&place.key("state"), word, &ANA_STATES)
 }
 
-/// `leading`: listeners of the subsystem; `known`: all listeners.
 pub(super) fn overrides(
     check: &mut Check<'_>,
     place: &Place,

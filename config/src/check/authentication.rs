@@ -56,7 +56,6 @@ pub(super) fn check(
     }
 }
 
-/// Returns the DH-HMAC-CHAP parameters of the `[target]` table, the defaults of subsystems.
 pub(super) fn policy_of_target(
     check: &mut Check<'_>,
     place: &Place,

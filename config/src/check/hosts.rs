@@ -16,7 +16,6 @@ const NAME_MAX: usize = 64;
 
 pub(super) struct Groups {
     all: Vec<HostGroup>,
-    /// Host sets built so far: equal lists share one allocation.
     sets: HashSet<Arc<BTreeSet<Nqn>>>,
 }
 
@@ -56,7 +55,6 @@ impl Groups {
         self.all
     }
 
-    /// Returns the hosts of a list, including the members of groups named in the list.
     pub(super) fn list(&mut self, check: &mut Check<'_>, at: &Place, names: &[String]) -> HostList {
         check.count(at, names.len(), ALLOWED_HOSTS_MAX);
         let mut hosts = BTreeSet::new();

@@ -15,7 +15,6 @@ const IOPS_MAX: i64 = 1_000_000_000;
 const BURST_MAX_MS: i64 = 60_000;
 const OUTSTANDING_MAX: i64 = 65_535;
 
-/// Checks the limits of a namespace. Some of these settings do not exist for subsystems and hosts.
 pub(super) fn of_namespace(
     check: &mut Check<'_>,
     place: &Place,

@@ -47,11 +47,9 @@ pub(crate) struct Check<'a> {
 }
 
 struct Named<'a> {
-    /// `None` if any listener is invalid.
     listeners: Option<&'a [Listener]>,
     groups: &'a mut Groups,
     keys: &'a [NamedKey],
-    /// Authentication parameters of subsystems that set none.
     dhchap: &'a DhchapPolicy,
 }
 
@@ -202,7 +200,6 @@ impl Check<'_> {
         address.map(SocketAddr::from)
     }
 
-    /// Returns whether a listener in `known` has this address, and records a problem if none has.
     fn known_listener(
         &mut self,
         place: &Place,

@@ -91,8 +91,6 @@ pub(super) fn check_limits(
 
 /// Refuses a disk with two writable namespaces, which would overwrite each other's data.
 pub(super) fn check_disks(check: &mut Check<'_>, place: &Place, tables: &[SubsystemTable]) {
-    // First use of each disk: its place in the file, whether it is read-only, and whether it is
-    // shared.
     let mut firsts: HashMap<PathBuf, (Place, bool, bool)> = HashMap::new();
     for (index, subsystem) in tables.iter().enumerate() {
         let below = place.index(index).key("namespace");
@@ -357,8 +355,6 @@ fn uuid(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Uuid
     }
 }
 
-/// Returns the digits of the NGUID, or `None` if the NGUID derives from a UUID absent from the
-/// file.
 fn known_nguid(table: &NamespaceTable) -> Option<String> {
     let text = table.nguid.as_deref()?;
     if text != Nguid::FROM_UUID {

@@ -94,7 +94,6 @@ pub(super) fn is_snapshot(export: &str) -> bool {
     export.starts_with(PREFIX) && export.contains('@')
 }
 
-/// Returns a unique key of the image: export and cluster configuration file.
 pub(super) fn place_of(export: &str, ceph: Option<&CephTable>) -> PathBuf {
     let conf = ceph.and_then(|ceph| ceph.conf.as_deref());
     PathBuf::from(format!("{export} of {}", conf.unwrap_or_default()))

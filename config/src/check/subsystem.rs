@@ -253,7 +253,6 @@ fn allowed_hosts(
     groups.list(check, &at, names)
 }
 
-/// `known` is `None` if a listener is invalid: membership is then not checked.
 fn listeners_of(
     check: &mut Check<'_>,
     place: &Place,

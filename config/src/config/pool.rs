@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use super::Namespace;
 
-/// Prefix of `export` for a [`Pool`].
 pub(crate) const DIRECTORY_PREFIX: &str = "dir:";
 
 /// Directory whose files are exported as namespaces.

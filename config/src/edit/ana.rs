@@ -92,7 +92,6 @@ impl Draft {
     }
 }
 
-/// Sets the state in the table that `is_it` matches, or in a new table that `name` fills in.
 fn set_state(
     parent: &mut Table,
     key: &str,
@@ -110,8 +109,6 @@ fn set_state(
     push(parent, key, table);
 }
 
-/// Removes the overrides that `is_it` matches. Returns their detached comments for the end of the
-/// file.
 pub(super) fn forget(
     subsystem: &mut Table,
     is_it: impl Fn(SocketAddr, Option<i64>) -> bool,

@@ -99,7 +99,6 @@ impl Text {
         }
     }
 
-    /// Renders the whole document, and locates the end of the subsystem's last namespace.
     fn put_together(
         kept: Option<Self>,
         document: &mut DocumentMut,
@@ -135,7 +134,6 @@ fn has_long_strings(text: &str) -> bool {
     text.contains("\"\"\"") || text.contains("'''")
 }
 
-/// Renders one namespace of subsystem number `at` as `toml_edit` writes it.
 fn rendered(document: &DocumentMut, at: usize, namespace: &Table) -> Option<String> {
     let subsystem = subsystems(document)?.get(at)?;
     let mut alone = Table::new();

@@ -13,9 +13,7 @@ use super::{Draft, has_nsid, push, remove, text_of};
 #[derive(Debug, Clone)]
 pub(super) struct Tracked {
     document: DocumentMut,
-    /// Added namespaces, each with the NQN of its subsystem.
     added: Vec<(String, Table)>,
-    /// NQN and NSID of each removed namespace.
     removed: Vec<(String, u32)>,
     is_otherwise_changed: bool,
     /// Cache of used NSIDs by NQN: a scan of thousands of tables costs as much as many edits.
@@ -72,13 +70,11 @@ impl Tracked {
         self.document.as_table_mut()
     }
 
-    /// Sets the comments at the end of the file, which do not count as a change.
     pub(super) fn set_trailing(&mut self, text: String) {
         self.document.set_trailing(text);
         self.text = None;
     }
 
-    /// Removes a namespace from subsystem number `at`. Returns comments that do not belong to it.
     pub(super) fn remove_namespace(&mut self, at: usize, nqn: &str, nsid: u32) -> Option<String> {
         let text = self.text.as_ref();
         let cut = text.and_then(|text| text.find(&self.document, at, nqn, nsid));

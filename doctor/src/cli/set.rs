@@ -21,14 +21,12 @@ struct Change<'a> {
     setting: &'static str,
     is: &'a str,
     was: String,
-    /// Command that restores the old value; `None` if the value did not change.
     undo: Option<String>,
 }
 
 #[derive(Serialize)]
 struct Done<'a> {
     changes: Vec<Change<'a>>,
-    /// Text of a systemd unit that applies the setting at each start.
     unit: String,
 }
 
@@ -37,7 +35,6 @@ pub(super) struct Setting<'a> {
     device: &'a str,
     file: &'static str,
     value: String,
-    /// Arguments of `fabric` that apply the setting.
     words: String,
     meaning: String,
 }
@@ -65,7 +62,6 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// Writes the value, and prints the old one.
     pub(super) fn apply(
         &self,
         root: Option<&Path>,

@@ -15,13 +15,11 @@ use crate::source::Source;
 const DATA: [&str; 2] = ["port_rcv_data", "port_xmit_data"];
 const WORD_BYTES: u64 = 4;
 
-/// Rates of a port's counters between two readings.
 #[derive(Debug, Serialize)]
 struct Rates {
     device: String,
     port: u32,
     seconds: f64,
-    /// Rate per second of each counter that changed.
     per_second: BTreeMap<String, f64>,
 }
 

@@ -4,7 +4,6 @@ use super::{Fabric, Gid, Port};
 use crate::source::Known;
 
 impl Fabric {
-    /// Assigns each address to its netdev, and marks the GIDs that connections use.
     pub(super) fn map_addresses(&mut self) {
         if let Known::Is(netdevs) = &mut self.netdevs {
             for netdev in netdevs {

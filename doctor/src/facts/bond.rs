@@ -34,7 +34,7 @@ pub struct Obstacle {
     pub what: String,
     /// File and value that show the condition.
     pub evidence: (String, String),
-    /// Command that fixes the condition.
+    /// Command to fix the condition.
     pub fix: String,
 }
 

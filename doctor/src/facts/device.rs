@@ -63,7 +63,6 @@ pub enum Function {
 const SOFT_ROCE: &str = "rdma_rxe";
 
 impl Device {
-    /// Reads all RDMA devices. If the directory is missing, there are none.
     pub(super) fn read_all(source: &dyn Source) -> Known<Vec<Self>> {
         let names = unless_absent(source.list(INFINIBAND)).map(Option::unwrap_or_default);
         let read = |name| Self::read(source, name);

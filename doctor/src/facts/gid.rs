@@ -68,7 +68,6 @@ pub struct Gid {
 }
 
 impl Gid {
-    /// Reads the non-empty entries of a port, and the size of the table.
     pub(super) fn read_all(source: &dyn Source, port: &str) -> Result<(Vec<Self>, usize), Unknown> {
         let indices = numbers(source, &format!("{port}/gids"))?;
         let size = indices.len();

@@ -27,7 +27,6 @@ const MODULES: [&str; 18] = [
     "vlan_8021q",
     "8021q",
 ];
-/// Capability that exempts from the limit on locked memory (linux/capability.h).
 const CAP_IPC_LOCK: u32 = 14;
 
 /// State of the machine apart from its adapters.
@@ -39,7 +38,7 @@ pub struct Host {
     pub modules: Known<Vec<String>>,
     /// Limit on locked memory.
     pub memlock: Known<Memlock>,
-    /// User that reads the facts.
+    /// User of this process.
     pub user: Known<User>,
     /// Device nodes that programs open, by name.
     pub nodes: BTreeMap<String, Known<DeviceNode>>,
@@ -134,7 +133,6 @@ impl User {
 fn modules(source: &dyn Source) -> Result<Vec<String>, Unknown> {
     let mut loaded = Vec::new();
     for module in MODULES {
-        // A loaded module has this directory.
         if unless_absent(source.list(&format!("/sys/module/{module}")))?.is_some() {
             loaded.push(module.to_owned());
         }
@@ -223,7 +221,6 @@ impl NumaNode {
     }
 }
 
-/// Parses a CPU list such as "0-3,8".
 pub(crate) fn cpu_set(list: &str) -> BTreeSet<u32> {
     list.split(',')
         .filter_map(|range| {

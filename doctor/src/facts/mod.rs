@@ -46,7 +46,7 @@ pub struct Fabric {
     pub devices: Known<Vec<Device>>,
     /// All netdevs except the loopback device.
     pub netdevs: Known<Vec<Netdev>>,
-    /// IP addresses of all netdevs.
+    /// IP addresses of the machine.
     pub addresses: Known<Vec<Address>>,
     /// Limits, permissions and modules of the machine.
     pub host: Host,

@@ -146,7 +146,6 @@ fn of_priorities(mut counters: Counters) -> Counters {
     counters
 }
 
-/// Reads /sys/class/net/NETDEV/ecn, which mlx5 provides.
 fn ecn(source: &dyn Source, directory: &str) -> Result<Option<CnpState>, Unknown> {
     let enabled = |role: &str| -> Result<BTreeMap<u32, bool>, Unknown> {
         let directory = format!("{directory}/{role}/enable");

@@ -9,7 +9,6 @@ use super::Fabric;
 use crate::mtu::ROCE_MTUS;
 use crate::source::{Echo, Known, Neighbour, Question, Reached, Route, Source};
 
-/// Upper bound in bytes of the headers of a RoCE packet.
 const HEADER_BYTES: u32 = 96;
 
 /// Facts about a peer.
@@ -28,7 +27,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Examines the path to a peer. Sends packets to it.
+    /// Examines the path to a peer by sending packets to it.
     #[must_use]
     pub fn read(source: &dyn Source, fabric: &Fabric, address: IpAddr) -> Self {
         let route = source.answer(&Question::Route(address));

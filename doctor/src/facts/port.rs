@@ -180,7 +180,6 @@ fn pkeys(source: &dyn Source, port: &str) -> Result<Vec<String>, Unknown> {
     Ok(keys.filter(|key| key != "0x0000").collect())
 }
 
-/// Reads the defaults in configfs, or asks the kernel if their directory does not exist.
 fn defaults(source: &dyn Source, device: &str, port: u32) -> Result<Defaults, Unknown> {
     let directory = format!("{RDMA_CM}/{device}/ports/{port}");
     let Some(mode) = unless_absent(source.text(&format!("{directory}/default_roce_mode")))? else {

@@ -8,18 +8,17 @@ use crate::source::{Question, Source, Unknown, unless_absent};
 /// Socket on UDP port 4791.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UdpHolder {
-    /// File that lists the socket.
+    /// Path of the file that lists the socket.
     pub path: String,
     /// Line of the file.
     pub line: String,
     /// User ID of the owner; 0 for a socket of the kernel.
     pub uid: u32,
-    /// Process, if it is known.
+    /// Owning process, if known.
     pub process: Option<String>,
 }
 
 impl UdpHolder {
-    /// Reads the sockets from /proc/net/udp and udp6, one per owner.
     pub(super) fn read_all(source: &dyn Source) -> Result<Vec<Self>, Unknown> {
         let mut holders = Vec::new();
         for path in ["/proc/net/udp", "/proc/net/udp6"] {

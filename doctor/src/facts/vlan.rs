@@ -19,7 +19,6 @@ pub struct Vlan {
 }
 
 impl Vlan {
-    /// Reads /proc/net/vlan/NETDEV. Returns `None` if the netdev is no VLAN.
     pub(crate) fn read(source: &dyn Source, netdev: &str) -> Result<Option<Self>, Unknown> {
         let path = format!("/proc/net/vlan/{netdev}");
         let Some(text) = unless_absent(source.text(&path))? else {

@@ -6,7 +6,7 @@ use super::{Examination, Finding};
 use crate::facts::{Device, Port};
 use crate::tos::Tos;
 
-/// ToS that the program sets.
+/// ToS set by the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Type of service.
@@ -19,13 +19,11 @@ pub struct Choice {
 
 pub(super) struct Class {
     pub(super) tos: Tos,
-    /// Origin of the value, in words.
     pub(super) by: String,
     is_chosen: bool,
 }
 
 impl Examination {
-    /// Returns the classes of packets sent by a port. Rules by host lead to several.
     pub(super) fn classes_of(&self, device: &Device, port: &Port) -> Vec<Class> {
         let forced = port.forced_class.get().and_then(Option::as_ref);
         if let Some(global) = forced.and_then(|forced| forced.global) {
@@ -72,7 +70,6 @@ impl Examination {
         self.intent.tos.iter().filter(concerns).collect()
     }
 
-    /// Adds a fix that changes the class to `tos`, at its origin.
     pub(super) fn fixed_by_tos(
         &self,
         finding: Finding,

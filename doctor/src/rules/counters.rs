@@ -5,7 +5,6 @@ use crate::facts::{Device, Port};
 
 pub(super) const NAME: &str = "counters";
 
-/// Counter, the meaning of its increase, and a remedy.
 struct Symptom {
     counter: &'static str,
     what: &'static str,

@@ -66,7 +66,7 @@ pub struct Finding {
     pub severity: Severity,
     /// Device, netdev, address or limit.
     pub subject: String,
-    /// Condition that was found.
+    /// Observed condition.
     pub what: String,
     /// Consequence of the condition.
     pub why: String,

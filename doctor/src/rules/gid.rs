@@ -66,7 +66,6 @@ fn address_without_gid(examination: &Examination, address: IpAddr) -> Option<Fin
     }
 }
 
-/// Reports that the address has only a GID of another RoCE version.
 fn gid_of_other_version(
     examination: &Examination,
     own: &Address,

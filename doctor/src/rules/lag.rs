@@ -73,7 +73,6 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reports ports that RoCE uses together in ECMP mode, without a bond.
 fn ecmp(examination: &Examination, findings: &mut Vec<Finding>) {
     for netdev in examination.fabric.netdevs.each() {
         let Some(partner) = examination.fabric.ecmp_partner(netdev) else {

@@ -1,7 +1,7 @@
 //! Rules for the RoCE set-up, which find problems and their consequences, evidence and fixes.
 //!
-//! A rule is a module with a `check` function, which adds findings about an [`Examination`]. It
-//! never reads the machine. `docs/roce/rules.md` lists rules and tests.
+//! A rule is a module with a `check` function, which adds findings about an [`Examination`] and
+//! reads nothing from the machine. `docs/roce/rules.md` lists rules and tests.
 
 mod classes;
 mod counters;
@@ -77,7 +77,7 @@ impl Intent {
     }
 }
 
-/// Facts that the rules examine.
+/// Facts and plans that the rules examine.
 #[derive(Clone, Debug)]
 pub struct Examination {
     /// State of the machine.
@@ -94,14 +94,14 @@ pub struct Examination {
 
 /// Rule: a name and a check function.
 pub struct Rule {
-    /// Name, as findings show it.
+    /// Name of the rule in findings.
     pub name: &'static str,
     /// Subject of the rule in words.
     pub about: &'static str,
     check: fn(&Examination, &mut Vec<Finding>),
 }
 
-/// All rules. Rules about total failure come first.
+/// Rules in the order of their checks; rules about total failure come first.
 pub const RULES: [Rule; 20] = [
     Rule::new(
         modules::NAME,
@@ -252,7 +252,6 @@ impl Examination {
     }
 }
 
-/// Returns the priority of packets with a ToS, and its origin in words.
 fn priority(examination: &Examination, netdev: &Netdev, tos: Tos) -> (u8, String) {
     // The tag counts if a VLAN above the netdev has addresses.
     let mut above = examination.fabric.netdevs.each();

@@ -48,7 +48,6 @@ fn text(route: &Route) -> String {
     format!("dev {}{via}{source}", route.netdev)
 }
 
-/// Reports the route, also if it has no problem.
 fn route_finding(examination: &Examination, peer: &Peer, route: &Route) -> Finding {
     let mut ports = examination.fabric.ports_of(&route.netdev);
     let by = ports.next().map_or_else(

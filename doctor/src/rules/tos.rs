@@ -28,7 +28,6 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reports a traffic class that the driver forces on all queue pairs.
 fn forced_class(examination: &Examination, device: &Device, port: &Port) -> Option<Finding> {
     let forced = port.forced_class.get()?.as_ref()?;
     if forced.is_empty() {
@@ -127,7 +126,6 @@ fn ecn_bits(examination: &Examination, device: &Device, port: &Port) -> Option<F
     Some(examination.fixed_by_tos(finding, &class, (device, port), without))
 }
 
-/// Reports the priority that a ToS has in the VLAN tag.
 fn vlan_priority(
     examination: &Examination,
     netdev: &Netdev,

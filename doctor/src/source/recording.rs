@@ -144,7 +144,6 @@ impl Recording {
         }
     }
 
-    /// Returns the valid states, the newer first.
     fn now(&self) -> impl Iterator<Item = &Moment> {
         let later = self.is_later.get().then_some(&self.later);
         later.into_iter().chain([&self.first])
@@ -335,7 +334,6 @@ fn escaped(content: &str) -> String {
     content.trim().replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// Formats a reason so that [`reason`] can parse it.
 fn short(reason: &Reason) -> String {
     match reason {
         Reason::Denied => "permission denied".to_owned(),

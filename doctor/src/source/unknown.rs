@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 pub enum Reason {
     /// The file, device or feature does not exist.
     Absent,
-    /// This user has no permission.
+    /// Permission denied.
     Denied,
     /// Another reason, in words.
     Other(String),
@@ -21,7 +21,7 @@ pub enum Reason {
 pub struct Unknown {
     /// File, or question to the kernel.
     pub path: String,
-    /// Reason why it is unavailable.
+    /// Reason why the fact is unavailable.
     pub reason: Reason,
 }
 

@@ -33,7 +33,6 @@ pub(crate) fn changed(name: &str, changes: &str) -> Recording {
     recording
 }
 
-/// Returns the intent of a target that locks 40 MiB.
 pub(crate) fn intent() -> Intent {
     Intent {
         caller: CALLER,
@@ -83,7 +82,6 @@ pub(crate) fn text(finding: &Finding) -> String {
     )
 }
 
-/// Asserts that a finding of the rule contains all of these texts.
 pub(crate) fn assert_found(findings: &[Finding], rule: &str, parts: &[&str]) {
     let of_rule: Vec<String> = findings
         .iter()
@@ -104,12 +102,10 @@ enum Cli {
     Doctor(DoctorArgs),
 }
 
-/// True if a command line of our programs can be parsed.
 pub(crate) fn parses(command: &str) -> bool {
     Cli::try_parse_from(command.split_whitespace()).is_ok()
 }
 
-/// Runs a command line of our programs, and returns its output and exit code.
 pub(crate) fn run(command: &str) -> (String, Result<u8, String>) {
     let mut out = Vec::new();
     let mut intent = intent();

@@ -37,7 +37,6 @@ fn a_broken_gsi_queue_pair_is_what_the_doctor_says_first() {
     let rc = r#"rxe0 = [{"port":1,"type":"RC","state":"ERR","count":3}]"#;
     assert!(of("rxe", rc).is_empty());
     assert!(of("rxe", "rxe0 ! Protocol not supported (os error 93)").is_empty());
-    // For an adapter, the fix is to reload its driver.
     let adapter = r#"mlx5_0 = [{"port":null,"type":"GSI","state":"ERR","count":1}]"#;
     let found = of("healthy", adapter);
     assert_found(

@@ -48,7 +48,6 @@ fn a_vlan_without_a_map_loses_the_priority_of_roce_in_user_space() {
         )
     };
     assert_eq!(of_tos(&of(&intent, &with_map("3:3"))), 0);
-    // An egress map chosen by the administrator is accepted.
     assert_eq!(of_tos(&of(&intent, &with_map("3:6"))), 0);
     // This address is on no VLAN.
     intent.addresses = vec!["192.0.2.1".parse().unwrap()];

@@ -35,7 +35,6 @@ fn open(device: &Arc<dyn Device>) -> (Box<dyn Endpoint>, Region) {
     )
 }
 
-/// Returns operations per second with `depth` outstanding requests of `length` bytes.
 fn measure(
     end: &mut dyn Endpoint,
     qp: QpId,

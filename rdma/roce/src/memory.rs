@@ -44,7 +44,6 @@ pub struct Keys {
 
 #[derive(Debug, Clone, Default)]
 struct Table {
-    /// Regions by the low bits of their local keys.
     local: Vec<Option<Arc<Region>>>,
     /// Regions by the low bits of their remote keys.
     ///
@@ -206,7 +205,6 @@ const fn index_of(lkey: u32) -> usize {
 }
 
 impl Region {
-    /// Returns the mapping and the offset of `addr`, if the region permits the access.
     fn locate(&self, addr: u64, length: u64, access: Access) -> Result<(&Mapping, usize), Refused> {
         let fine = self.access.contains(access) && self.mapping.contains(addr, length);
         if !fine {
@@ -217,7 +215,7 @@ impl Region {
 }
 
 impl View {
-    /// Copies the regions again if they have changed. Costs one atomic load otherwise.
+    /// Copies the regions again if they have changed, which costs one atomic load to check.
     pub fn refresh(&mut self) {
         if self.regions.version.load(Ordering::Acquire) != self.version {
             *self = self.regions.reader();

@@ -59,7 +59,6 @@ fn connections(packets: &[Packet<'_>]) -> Vec<Connection> {
     connections
 }
 
-/// Returns the acknowledgements, and the number of bytes in messages.
 fn play(packets: &[Packet<'_>], connection: &Connection, mtu: u32) -> (Vec<Acknowledged>, usize) {
     let config = QpConfig {
         dest_qpn: connection.host_qpn,
@@ -121,7 +120,6 @@ fn play(packets: &[Packet<'_>], connection: &Connection, mtu: u32) -> (Vec<Ackno
     (answers, messages)
 }
 
-/// PSN, syndrome and MSN.
 type Acknowledged = (u32, u8, u32);
 
 fn acknowledged(packet: &Packet<'_>) -> Acknowledged {

@@ -48,7 +48,6 @@ pub(super) struct Network {
     next_key: u32,
     next_endpoint: u64,
     regions: HashMap<Key, RegionEntry>,
-    /// Local key of each region with remote access, by remote key.
     remote: HashMap<RemoteKey, Key>,
     endpoints: HashMap<EndpointKey, EndpointState>,
     withheld: HashMap<u64, Withheld>,
@@ -541,7 +540,6 @@ impl Network {
         (&region.mapping, (sge.addr - region.mapping.addr()) as usize)
     }
 
-    /// Breaks a queue pair, and reports this to its owner unless the owner has closed it.
     fn break_qp(&mut self, at: QpAddress, reason: DisconnectReason) {
         let Some(qp) = self.qp(at) else { return };
         match qp.phase {

@@ -19,7 +19,6 @@ use crate::explain;
 use crate::library::Library;
 use crate::sys;
 
-/// Channel for connection events, with a non-blocking descriptor.
 pub(crate) struct Channel {
     library: &'static Library,
     raw: *mut sys::rdma_event_channel,
@@ -124,7 +123,6 @@ pub(crate) struct CmEvent {
     pub(crate) initiator_depth: u8,
 }
 
-/// Connection identifier: one end of a connection, or a listening address.
 pub(crate) struct Id {
     raw: *mut sys::rdma_cm_id,
     channel: Arc<Channel>,
@@ -323,13 +321,11 @@ impl Id {
         unsafe { address::from_raw(&(*self.raw).route.addr.__bindgen_anon_2.dst_addr) }
     }
 
-    /// Returns the port number of the device. Valid once the identifier is bound or resolved.
     pub(crate) fn port(&self) -> u8 {
         // SAFETY: the identifier is live.
         unsafe { (*self.raw).port_num }
     }
 
-    /// Returns the device, or `None` before the identifier is bound or resolved.
     pub(crate) fn device(&self) -> Option<DeviceHandle<'_>> {
         // SAFETY: the identifier is live; once set, its verbs context stays.
         unsafe {

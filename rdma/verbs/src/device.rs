@@ -40,7 +40,6 @@ impl fmt::Debug for VerbsDevice {
 }
 
 impl VerbsDevice {
-    /// Opens the device. `address` is one of its addresses.
     pub(crate) fn open(
         library: &'static Library,
         handle: &DeviceHandle<'_>,
@@ -238,8 +237,6 @@ impl Device for Domain {
     }
 }
 
-/// Registration of a region. Drop removes the region from `RegionTable` before it deregisters the
-/// memory.
 struct Registration {
     _listed: Listed,
     _region: MemoryRegion,

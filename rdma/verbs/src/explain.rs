@@ -141,7 +141,6 @@ pub(crate) fn register(
     FabricError::Memory { reason }
 }
 
-/// Returns the limit on locked memory in bytes, or `None` if it is unlimited.
 pub(crate) fn memlock_limit() -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

@@ -148,7 +148,6 @@ impl ListenerThread {
         }
     }
 
-    /// Handles events once. Returns true when the listener is dropped.
     fn turn(&self, listening: &mut Option<Listening>, retry: &mut Duration, stop: &Wake) -> bool {
         let timeout = listening.is_none().then_some(*retry);
         let [stopped, _] = wait_readable([stop.fd(), self.channel.fd()], timeout);

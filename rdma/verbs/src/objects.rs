@@ -69,7 +69,6 @@ impl Context {
         Ok(attributes)
     }
 
-    /// Returns up to `length` entries of a port's P_Key table.
     pub(crate) fn pkeys(&self, port: u8, length: u16) -> Vec<u16> {
         let symbols = self.library.symbols();
         let at = |index: u16| {
@@ -83,7 +82,6 @@ impl Context {
         (0..length).map_while(at).collect()
     }
 
-    /// Returns the number of completion vectors, at least 1.
     pub(crate) fn completion_vectors(&self) -> u32 {
         // SAFETY: the context is live, and the field never changes.
         unsafe { (*self.raw).num_comp_vectors }.max(1) as u32
@@ -362,7 +360,6 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Posts a chain of receives. On failure, returns the number of accepted receives.
     pub(crate) fn post(&self, chain: &mut ReceiveChain) -> Result<(), usize> {
         let mut bad = ptr::null_mut();
         // SAFETY: the queue is live and the chain is linked. The device checks the SGEs against its
@@ -475,7 +472,6 @@ impl QueuePair {
         })
     }
 
-    /// Moves the queue pair to the error state, which flushes outstanding work.
     pub(crate) fn fail(&mut self) -> Result<(), FabricError> {
         // SAFETY: all-zero bytes are a valid ibv_qp_attr.
         let mut attributes: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -515,7 +511,6 @@ fn some<T>(call: &'static str, raw: *mut T) -> Result<*mut T, FabricError> {
     Ok(raw)
 }
 
-/// Converts the result of a verb: 0, an error number, or -1 with errno set.
 fn errno(call: &'static str, code: c_int) -> Result<(), FabricError> {
     match code {
         0 => Ok(()),

@@ -33,7 +33,6 @@ impl Shared {
 }
 
 impl RegionTable {
-    /// Adds a region to the table until the returned value is dropped.
     pub(crate) fn list(&self, lkey: u32, mapping: &Arc<Mapping>) -> Listed {
         self.shared
             .change(|regions| regions.push((lkey, Arc::clone(mapping))));

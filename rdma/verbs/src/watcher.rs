@@ -21,7 +21,6 @@ use cairn_rdma::wake::{Wake, wait_readable};
 #[derive(Debug, Clone)]
 pub(crate) enum DeviceEvent {
     Removed,
-    /// Event of a queue pair by its number. The queue pair may belong to another endpoint.
     QueuePair(sys::ibv_event_type, u32),
     Notice(String),
 }
@@ -112,7 +111,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Handle of the watcher thread, which ends on drop.
 pub(crate) struct Watcher {
     stop: Arc<Wake>,
     thread: Option<JoinHandle<()>>,

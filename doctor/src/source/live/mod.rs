@@ -21,7 +21,6 @@ use serde_json::Value;
 
 use super::{Defaults, Node, Question, Source, Unknown};
 
-/// Directory of the connection manager's defaults, relative to the root directory.
 const RDMA_CM: &str = "sys/kernel/config/rdma_cm";
 
 /// This machine, or a directory tree in place of its files.

@@ -21,14 +21,12 @@ use cairn_rdma::netlink::{attribute, attributes, find, u32_at};
 use super::netlink::request_of;
 use crate::source::QueuePairs;
 
-/// Protocol number in linux/netlink.h.
 const NETLINK_RDMA: i32 = 20;
 /// Client number of the device interface (RDMA_NL_NLDEV), shifted as by RDMA_NL_GET_TYPE.
 const NLDEV: u16 = 5 << 10;
 const CMD_GET: u16 = NLDEV | 1;
 const CMD_RES_QP_GET: u16 = NLDEV | 10;
 
-// Attributes in `enum rdma_nldev_attr`.
 const ATTR_DEV_INDEX: u16 = 1;
 const ATTR_DEV_NAME: u16 = 2;
 const ATTR_PORT_INDEX: u16 = 3;
@@ -37,7 +35,6 @@ const ATTR_RES_QP_ENTRY: u16 = 20;
 const ATTR_RES_TYPE: u16 = 26;
 const ATTR_RES_STATE: u16 = 27;
 
-/// Names of `enum ib_qp_type`, as shown by `rdma resource`.
 const TYPES: [(u8, &str); 10] = [
     (0, "SMI"),
     (1, "GSI"),
@@ -193,7 +190,6 @@ mod tests {
         const HEADER: usize = 16;
         for end in HEADER..usize::from(ANSWER[0]) {
             assert!(messages(&ANSWER[..end]).is_err(), "{end}");
-            // A truncated answer has no complete table.
             assert!(count(&[ANSWER[HEADER..end].to_owned()]).is_empty(), "{end}");
         }
     }
@@ -219,7 +215,6 @@ mod tests {
         assert_eq!(name(&STATES, 255), "255");
     }
 
-    /// An error is returned with and without RDMA netlink on the machine.
     #[test]
     fn a_device_that_is_not_there_is_an_error() {
         assert!(queue_pairs("no-such-device").is_err());

@@ -4,7 +4,6 @@ use std::io;
 
 use crate::source::PortMtu;
 
-/// Returns `active_mtu` and `max_mtu` as shown by `ibv_devinfo`.
 pub(super) fn port_mtu(device: &str, port: u32) -> io::Result<PortMtu> {
     let port = u8::try_from(port).map_err(io::Error::other)?;
     let mtu = cairn_verbs::port_mtu(device, port)?;

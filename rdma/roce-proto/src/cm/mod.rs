@@ -65,7 +65,6 @@ pub const DEFAULT_HOP_LIMIT: u8 = 64;
 #[derive(Debug)]
 pub struct Manager {
     identity: Identity,
-    /// Connections by local communication id. The order makes timeouts deterministic.
     connections: BTreeMap<u32, Connection>,
     by_peer: BTreeMap<(IpAddr, u32), u32>,
     /// Established connections by the peer's queue pair.

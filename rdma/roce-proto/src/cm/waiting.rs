@@ -17,7 +17,6 @@ use core::time::Duration;
 use cairn_rdma::address::{Payer, prefix_of};
 use cairn_rdma::allowance::Allowance;
 
-/// Maximum number of requests of unproven addresses.
 const STRANGERS_MAX: usize = 192;
 /// Maximum number of undecided requests of one unproven [`Payer`].
 ///
@@ -27,7 +26,6 @@ const WAITING_MAX: usize = 1024;
 const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;
 const UNDECIDED_MAX: usize = 128;
 const PROVEN_MAX: usize = 4096;
-/// Burst and refill interval of the token bucket for answers to unproven addresses.
 const ANSWERS_MAX: u32 = 256;
 const ANSWER_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -50,7 +48,6 @@ struct Place {
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     places: Vec<Place>,
-    /// Proven addresses, each with the value of `turn` when it was proven last.
     proven: BTreeMap<IpAddr, u64>,
     networks: BTreeMap<IpAddr, BTreeMap<u64, IpAddr>>,
     turn: u64,
@@ -173,7 +170,6 @@ impl Waiting {
     }
 }
 
-/// Returns the network of an address: /24 of IPv4, /64 of IPv6.
 fn network_of(address: IpAddr) -> IpAddr {
     prefix_of(address, 24, 64)
 }

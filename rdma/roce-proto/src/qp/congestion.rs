@@ -21,7 +21,6 @@ use core::time::Duration;
 /// Initial window in packets, as in rdma_rxe.
 const INITIAL: u64 = 128;
 const MIN: u64 = 8;
-/// Maximum window in packets.
 const MAX: u64 = 512;
 /// Minimum time between two reductions of the window, unless the round trip is longer.
 const ONE_LOSS: Duration = Duration::from_millis(2);
@@ -59,7 +58,6 @@ const BURST: Duration = Duration::from_micros(200);
 #[derive(Debug)]
 pub(super) struct Window {
     packets: u64,
-    /// Packets acknowledged since the window last grew.
     arrived: u64,
     lost_at: Option<Instant>,
 }

@@ -75,7 +75,6 @@ pub struct QpConfig {
 }
 
 impl QpConfig {
-    /// Returns the silence of the peer that breaks the queue pair, or `None` if none does.
     fn patience(&self) -> Option<Duration> {
         Some(self.ack_timeout? * (u32::from(self.retry_count) + 1))
     }
@@ -230,7 +229,6 @@ impl Qp {
                 false
             }
             Opcode::Acknowledge => self.requester.handle_acknowledge(packet, now, cx),
-            // A response without a request, because this end sends no atomics.
             Opcode::AtomicAcknowledge => {
                 cx.counters.bad_resp_err += 1;
                 false

@@ -22,7 +22,6 @@ use crate::wire::NakCode;
 /// Acknowledgement timeout used in place of an infinite one: code 20, the longest accepted from
 /// peers (IBTA 9.7.6.1.3).
 const LONGEST_TIMEOUT: Duration = Duration::from_micros(4_294_967);
-/// Maximum message length in bytes (IBTA 9.2.10).
 const MAX_MESSAGE: u64 = 1 << 31;
 
 #[derive(Debug)]
@@ -83,7 +82,6 @@ struct Refusal {
 struct Entry {
     work: SendWork,
     first: u64,
-    /// Number of request packets; for a READ, the number of response packets.
     packets: u64,
     length: u32,
     fetched: u64,
@@ -208,7 +206,6 @@ impl Requester {
         self.fail(WorkStatus::RetryExceeded, cx);
     }
 
-    /// Flushes all work; work that the peer has refused completes with its error.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>) {
         if let Some(refusal) = self.refusal.take() {
             return self.believe(refusal, cx);

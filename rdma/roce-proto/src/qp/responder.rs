@@ -21,7 +21,6 @@ pub(super) struct Responder {
     responder_resources: usize,
     min_rnr_timer: u8,
 
-    /// Sequence number of the next request in order.
     expected: u64,
     /// Message sequence number: completed messages (IBTA 9.7.7.1).
     msn: u32,
@@ -30,9 +29,7 @@ pub(super) struct Responder {
     /// 9.7.5.1.2).
     nak_sent: bool,
     responses: VecDeque<Response>,
-    /// Answered READs, which the peer may repeat.
     reads: AnsweredReads,
-    /// Results of atomics, which the peer may repeat.
     atomics: VecDeque<AtomicResult>,
     /// True if READ data was sent within super-packets since the last repeated READ.
     joined: bool,
@@ -320,7 +317,6 @@ impl Responder {
             return Err(Stop::Refuse(NakCode::InvalidRequest));
         };
         if self.responder_resources == 0 {
-            // The peer exceeds the agreed number of outstanding READs (IBTA 9.7.4.1.4).
             return Err(Stop::Refuse(NakCode::InvalidRequest));
         }
         let length = u64::from(reth.dma_len);

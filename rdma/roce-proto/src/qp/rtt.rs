@@ -68,7 +68,6 @@ impl RoundTrip {
         (base * (1 << self.backoff.min(10))).min(self.limit)
     }
 
-    /// Starts a measurement at the first transmission of a packet with AckReq.
     pub(super) fn sent(&mut self, sequence: u64, now: Instant) {
         if self.sample.is_none() {
             self.sample = Some((sequence, now));

@@ -22,7 +22,6 @@ use super::{Bth, Header};
 
 /// Maximum length in bytes of the masked headers: local route header, IPv6, UDP and BTH.
 const MASKED_MAX: usize = LRH_ONES + ipv6::LEN + Udp::LEN + Bth::LEN;
-/// Bytes of ones in place of InfiniBand's local route header.
 const LRH_ONES: usize = 8;
 const BTH_CONGESTION: usize = 4;
 /// Length in bytes of IPv4 and UDP headers from the identification on.
@@ -113,7 +112,6 @@ fn split(packet: &[u8]) -> Option<(&[u8], u32)> {
     (transport.len() >= Bth::LEN).then_some((transport, u32::from_le_bytes(*found)))
 }
 
-/// Writes the masked headers below the BTH, and returns their length in bytes.
 fn write_route(route: &Route, identity: Identity, length: usize, out: &mut [u8]) -> usize {
     let ipv6 = |source, destination, next_header, payload_len: usize| Ipv6 {
         traffic_class: 0,
@@ -180,7 +178,6 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Maximum packet length in bytes: the largest MTU plus all headers.
     const MAX_LEN: usize = 4096 + 64;
 
     /// Creates a verifier.

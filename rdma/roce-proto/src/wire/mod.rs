@@ -61,7 +61,6 @@ pub trait Header: Sized {
     }
 }
 
-/// Access to big-endian fields of a slice with a checked length.
 pub(crate) mod field {
     pub(crate) fn u16(bytes: &[u8], at: usize) -> u16 {
         u16::from_be_bytes([bytes[at], bytes[at + 1]])

@@ -34,7 +34,6 @@ fn deliver(pair: &mut Pair, message: &Message) {
     pair.run(Duration::from_millis(1), |_| false);
 }
 
-/// Asserts that all later events of the target are questions, and returns their number.
 fn questions(pair: &Pair) -> usize {
     let events = &pair.events[TARGET][2..];
     let asks = |event: &CmEvent| matches!(event, CmEvent::Questioned { .. });

@@ -79,7 +79,6 @@ impl Pair {
         }
     }
 
-    /// Delivers packets and expires timers until `ready` returns true, or `limit` has passed.
     fn run(&mut self, limit: Duration, ready: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + limit;
         loop {
@@ -116,7 +115,6 @@ impl Pair {
         }
     }
 
-    /// Connects from the host, and returns the id of the request at the target.
     fn ask(&mut self, qpn: u32) -> ConnId {
         self.managers[HOST].connect(self.now, &wish(qpn));
         self.run(Duration::from_secs(1), |pair| pair.request().is_some());
@@ -372,7 +370,6 @@ fn an_address_that_was_not_proven_is_answered_once() {
     }
 }
 
-/// If `leaves` is true, the target disconnects after its REP.
 fn answered_once(leaves: bool) {
     let mut pair = Pair::new(8, FAIR);
     let (id, now) = (pair.ask(5), pair.now);

@@ -25,8 +25,6 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Creates a conversation. Clients may access `window`, and display `number` as the queue pair
-    /// number.
     pub(crate) fn new(window: RemoteBuffer, number: u32) -> Self {
         Self {
             window,

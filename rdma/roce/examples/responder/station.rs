@@ -9,7 +9,6 @@ use cairn_rdma::{
     Mapping, Operation, PostError, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
 };
 
-/// Number and length in bytes of receives. `ib_send_bw` sends 64 KiB by default.
 const RECEIVES: usize = 128;
 const RECEIVE_BYTES: usize = 128 << 10;
 
@@ -108,7 +107,6 @@ impl Station {
         self.endpoint.poll_events(events);
     }
 
-    /// Returns the message of a completed receive, and posts the receive again.
     pub(crate) fn take_message(&mut self, completion: &Completion) -> Result<Vec<u8>, PostError> {
         let slot = completion.id as usize;
         let mut message = vec![0; completion.byte_len as usize];
@@ -165,7 +163,6 @@ impl Station {
         self.endpoint.post_receives(&[work])
     }
 
-    /// Writes a message to the scratch memory. A connection sends one message at a time.
     fn write_down(&self, qp: QpId, message: &[u8]) -> Sge {
         let message = &message[..message.len().min(SAID_BYTES)];
         let at = scratch(qp) + DATA_BYTES;

@@ -227,7 +227,6 @@ impl Batch {
         &self.groups
     }
 
-    /// Returns the bytes of a group in pieces. A packet is never split.
     pub(super) fn pieces(&self, group: &Group) -> impl Iterator<Item = &[u8]> {
         let first = Some(&self.pieces[group.first]);
         let pieces = std::iter::successors(first, |piece| piece.next.map(|at| &self.pieces[at]));
@@ -244,7 +243,6 @@ impl Batch {
         })
     }
 
-    /// Empties the batch. A packet under construction stays in its place.
     pub(super) fn clear(&mut self) {
         self.number += 1;
         self.since = self.used;

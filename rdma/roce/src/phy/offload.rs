@@ -12,7 +12,6 @@ use cairn_roce_proto::qp::Joined;
 const PAUSE: Duration = Duration::from_secs(60);
 /// Number of consecutive losses after which super-packets to the peer are disabled.
 const LOSSES_MAX: u32 = 8;
-/// Maximum number of listed peers; a new peer replaces the oldest.
 const PEERS_MAX: usize = 64;
 
 #[derive(Debug)]

@@ -22,7 +22,6 @@ use super::socket::{Socket, service_level};
 use cairn_rdma::entropy::Entropy;
 
 const MAX_SOCKETS: usize = 256;
-/// Lowest source port, as in rdma_rxe and most adapters.
 const FIRST_PORT: u16 = 0xc000;
 const TRIES: u32 = 100;
 

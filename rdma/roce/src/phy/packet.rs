@@ -50,7 +50,6 @@ const DEST_QPN: u32 = grh::LEN as u32 + 4;
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
-    /// Filter without the test of queue pair numbers.
     tests: Vec<libc::sock_filter>,
     /// Claim of the address, held by the first socket of a device.
     _claim: Option<UnixDatagram>,
@@ -171,7 +170,6 @@ pub(super) fn link_address(index: u32, mac: Mac, frame_type: u16) -> sockaddr_ll
     address
 }
 
-/// Filter statements that compute a value, and the value required to pass.
 type Test = (Vec<libc::sock_filter>, u32);
 
 fn load(size: u32, at: u32) -> libc::sock_filter {

@@ -82,7 +82,6 @@ mod tests {
     use super::super::socket::Socket;
     use super::*;
 
-    /// Sends packets to these queue pair numbers, and returns the numbers received.
     fn pass(receiver: &Socket, sender: &UdpSocket, sent: &[u32]) -> Vec<u32> {
         let to = receiver.local_addr().unwrap();
         let mut passed = Vec::new();

@@ -137,7 +137,6 @@ impl Tap {
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        // Socket 0 outlives the other sockets of its address.
         if self.turn == 0 {
             self.wire.lock().sockets.remove(&self.address);
         }

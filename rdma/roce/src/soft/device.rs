@@ -44,7 +44,6 @@ pub(super) struct SoftDevice {
     pub(super) flows: Flows,
 }
 
-/// Counters published by the endpoints.
 #[derive(Default)]
 struct Counted {
     open: HashMap<u32, Counters>,
@@ -69,7 +68,6 @@ impl fmt::Debug for SoftDevice {
     }
 }
 
-/// Returns the name of the device. It contains the RoCE version if this is not the provider's.
 fn name(address: IpAddr, roce: Roce, usual: Roce) -> String {
     match roce {
         _ if roce == usual => format!("soft-{address}"),
@@ -310,7 +308,6 @@ fn register(
     Ok(Region::new(mapping, lkey, rkey, Box::new(registration)))
 }
 
-/// Registration of a region. Drop invalidates the keys.
 struct Registration {
     regions: Arc<Regions>,
     lkey: u32,

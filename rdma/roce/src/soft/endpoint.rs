@@ -35,7 +35,6 @@ use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue};
 use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::icrc::Checker;
 
-/// Number of polls after which a busy endpoint publishes its counters.
 const PUBLISH_EVERY: u32 = 4096;
 /// Maximum outstanding READs and atomics of a queue pair, in each direction.
 const MAX_DEPTH: u8 = 128;
@@ -73,7 +72,6 @@ pub(super) struct SoftEndpoint {
 }
 
 impl SoftEndpoint {
-    /// Opens an endpoint. `as_device` is the device returned to the caller.
     pub(super) fn open(
         device: Arc<SoftDevice>,
         as_device: Arc<dyn Device>,
@@ -340,7 +338,6 @@ impl SoftEndpoint {
         self.post(id, chain)
     }
 
-    /// True if the last read of the socket may have left datagrams.
     fn may_have_more(&self) -> bool {
         let receiver = self.receiver.as_ref();
         receiver.is_some_and(|receiver| receiver.has_more())

@@ -65,7 +65,6 @@ pub(super) struct Inbox {
     pub(super) wake: Arc<Wake>,
 }
 
-/// Connection manager, shared by the endpoints of a device.
 #[derive(Debug)]
 pub(super) struct ConnectionManager {
     clock: ProtoClock,
@@ -202,7 +201,6 @@ impl ConnectionManager {
     }
 
     pub(super) fn reject(&self, id: ConnId, reason: RejReason, info: &[u8], private_data: &[u8]) {
-        // Fails if the request was withdrawn, which needs no REJ.
         let _ = self.with(|inner, _| inner.manager.reject(id, reason, info, private_data));
     }
 
@@ -351,7 +349,6 @@ impl State {
         }
     }
 
-    /// Receives and handles datagrams, and returns their number.
     fn receive(&mut self, now: Instant) -> io::Result<usize> {
         let Self {
             inner,
@@ -419,7 +416,6 @@ impl Inner {
         }
     }
 
-    /// Passes events to the endpoints; requests are kept for the listeners.
     fn dispatch(&mut self) {
         while let Some(event) = self.manager.poll_event() {
             let id = match &event {
@@ -484,7 +480,6 @@ impl Inner {
         self.sender.report(&mut self.counters);
     }
 
-    /// Sets the traffic class of the socket. Returns true if the class of the socket is then known.
     fn set_class(&mut self, traffic_class: u8) -> bool {
         if self.class != Some(traffic_class) {
             self.sender.flush();

@@ -143,7 +143,6 @@ impl Relays {
         self.0[turn as usize].has_packets.load(Ordering::Acquire)
     }
 
-    /// Records that a receiver has read all packets that had arrived by `now`.
     #[inline]
     pub(super) fn note_read(&self, turn: u32, now: Instant) {
         let now_ns = now.since_start().as_nanos() as u64;
@@ -151,7 +150,6 @@ impl Relays {
         relay.read_at_ns.store(now_ns, Ordering::Release);
     }
 
-    /// True if the receiver has not emptied its socket for [`LATE`].
     pub(super) fn is_late(&self, turn: u32, now: Instant) -> bool {
         let relay = &self.0[turn as usize];
         let read_at = Duration::from_nanos(relay.read_at_ns.load(Ordering::Acquire));

@@ -75,9 +75,7 @@ pub(super) struct Entry {
     pub(super) options: QpOptions,
     pub(super) terms: QpTerms,
     pub(super) flow: Flow,
-    /// Parameters of the peer's queue pair, once known.
     pub(super) theirs: Option<QpTerms>,
-    /// Socket and flow, from the creation of the queue pair on.
     pub(super) outlet: Option<Outlet>,
     pub(super) place: Place,
     /// Queue pair. A passive end creates it when the peer has proven its address, or when the owner
@@ -85,7 +83,6 @@ pub(super) struct Entry {
     pub(super) qp: Option<Qp>,
     pub(super) queued: bool,
     pub(super) timer_at: Option<Instant>,
-    /// REQ to send again if the peer rejects its path MTU.
     pub(super) connect_request: Option<Box<Connect>>,
     pub(super) pkey: PKey,
     /// Agreed path MTU and ACK timeout, as codes.
@@ -104,7 +101,6 @@ pub(super) struct Slots {
     ended: VecDeque<u32>,
     turn: usize,
     slots: Vec<Slot>,
-    /// Index of the slot by the low bits of the queue pair number.
     by_number: Vec<u16>,
 }
 
@@ -189,7 +185,6 @@ impl Slots {
         Some(number)
     }
 
-    /// Returns all numbers that received packets may have, sorted.
     pub(super) fn all_numbers(&self) -> Vec<u32> {
         let entries = self.slots.iter().filter_map(|slot| slot.entry.as_ref());
         let mut all: Vec<u32> = entries.map(|entry| entry.qpn).collect();

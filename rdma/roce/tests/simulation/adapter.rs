@@ -4,7 +4,6 @@ use super::*;
 use cairn_roce_proto::qp::Joined;
 use cairn_roce_proto::wire::Deth;
 
-/// Packet fields that an adapter evaluates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     opcode: Opcode,

@@ -8,7 +8,6 @@ const OUTSTANDING: u64 = 256;
 const LENGTH: u64 = 5 * 4096;
 const MINUTES: u64 = 2;
 
-/// Returns the acknowledged packets per round trip.
 fn moved(operation: fn(RemoteBuffer) -> Operation, loss: u64, seed: u64) -> f64 {
     let start = Instant::START;
     let mut now = start;

@@ -30,7 +30,6 @@ use cairn_sim::network::{Datagram, Network, Weather};
 use cairn_sim::seeds::for_each_seed;
 
 const MAX_LEN: u64 = 20_000;
-/// Number of receives, and of outstanding work requests.
 const SLOTS: u64 = 8;
 const OPERATIONS: u64 = 30;
 const RECEIVES: u64 = 0;
@@ -52,7 +51,6 @@ struct End {
     expected: VecDeque<Expected>,
     messages: VecDeque<Vec<u8>>,
     receive_slots: Vec<u64>,
-    /// Slot at the peer, and expected content, of completed WRITEs.
     written: Vec<(u64, Vec<u8>)>,
 }
 

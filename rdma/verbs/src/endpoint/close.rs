@@ -22,7 +22,6 @@ use super::work_id::WorkId;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl VerbsEndpoint {
-    /// Starts to close a queue pair. [`cairn_rdma::Event::Closed`] follows.
     pub(super) fn begin_close(&mut self, id: QpId) {
         let Some(qp) = self.table.get_mut(id) else {
             return;

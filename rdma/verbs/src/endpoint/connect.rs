@@ -120,7 +120,6 @@ impl VerbsEndpoint {
         Ok(id)
     }
 
-    /// Returns an id for a new queue pair, unless a limit is reached.
     fn vacancy(&mut self, options: &QpOptions) -> Result<QpId, FabricError> {
         if self.removed {
             return Err(FabricError::Gone("RDMA device"));

@@ -36,14 +36,12 @@ use qp::Phase;
 use table::QpTable;
 use work_id::WorkId;
 
-/// Maximum number of receives in one verbs call.
 const RECEIVE_BATCH: usize = 64;
 
 /// Field order is drop order: queue pairs and identifiers come before the queues and the channel
 /// that they use.
 pub(crate) struct VerbsEndpoint {
     table: QpTable,
-    /// Queue pairs that connect or close, and therefore have a deadline.
     settling: Vec<QpId>,
     completions: Rc<CompletionQueue>,
     receives: Rc<SharedReceiveQueue>,

@@ -10,7 +10,6 @@ use crate::sys::{self, inline};
 use super::VerbsEndpoint;
 use super::work_id::{Owner, WorkId, same_generation};
 
-/// Maximum number of completions in one verbs call.
 const BATCH: usize = 32;
 
 pub(super) struct Staged {
@@ -109,7 +108,6 @@ impl VerbsEndpoint {
         count
     }
 
-    /// Polls the device if no completion is staged. Returns true if completions are staged.
     pub(super) fn stage(&mut self) -> bool {
         if self.staged.next != self.staged.end {
             return true;
@@ -186,7 +184,6 @@ impl VerbsEndpoint {
         })
     }
 
-    /// Reports a broken queue pair once, unless it is being closed.
     pub(super) fn break_down(&mut self, id: QpId) {
         self.end_connection(id, cairn_rdma::DisconnectReason::Transport);
     }

@@ -9,7 +9,6 @@ use crate::cm::Id;
 use crate::objects::QueuePair;
 use crate::sys;
 
-/// Maximum outstanding READs in each direction, within the limits of both ends and the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Depths {
     pub(super) initiator: u8,

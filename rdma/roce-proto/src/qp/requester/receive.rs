@@ -123,7 +123,6 @@ impl Requester {
         self.fail(status, cx);
     }
 
-    /// Handles a READ response. Returns true if it belongs to an outstanding READ.
     pub(in crate::qp) fn handle_read_response(
         &mut self,
         packet: &Packet<'_>,

@@ -10,7 +10,6 @@ use crate::wire::{Ieth, Opcode, Packet, Reth};
 
 /// Number of packets between requests for an acknowledgement, so that the window advances in time.
 const ACK_EVERY: u64 = 32;
-/// Maximum number of response packets per READ request.
 const READ_PACKETS: u64 = 64;
 
 impl Requester {

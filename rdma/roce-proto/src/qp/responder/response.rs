@@ -45,7 +45,6 @@ impl Response {
         syndrome != Syndrome::Ack
     }
 
-    /// Returns the sequence number of the first request packet that is answered.
     pub(super) fn sequence(&self) -> u64 {
         match self {
             Self::Acknowledge { sequence, .. } => *sequence,
@@ -56,7 +55,6 @@ impl Response {
 }
 
 impl ReadResponse {
-    /// Writes the next response packet. Its payload is copied directly from the region.
     pub(super) fn emit(
         &mut self,
         dest_qpn: u32,

@@ -231,12 +231,10 @@ impl SoftEndpoint {
         Ok(())
     }
 
-    /// Completes a connection after the peer has proven that it received the REP.
     pub(super) fn prove(&mut self, id: QpId, now: Instant) {
         self.complete(id, PrivateData::new(&[]), now);
     }
 
-    /// Reports an established connection, or its failure if no socket can be opened.
     fn complete(&mut self, id: QpId, private_data: PrivateData, now: Instant) {
         if let Err(error) = self.begin(id, now) {
             let reason = error.to_string();
@@ -363,7 +361,6 @@ impl SoftEndpoint {
         }
     }
 
-    /// Closes a connection that the peer considers established.
     fn give_up(&mut self, id: QpId) {
         let entry = self.slots.get(id).expect("callers have looked it up");
         if let Some(conn) = entry.conn {
@@ -372,7 +369,6 @@ impl SoftEndpoint {
         self.close(id);
     }
 
-    /// Returns the marking of a queue pair's packets, without ECN bits.
     pub(super) fn flow_marked(&mut self, id: QpId) -> Option<Marked> {
         let flow = self.slots.get(id)?.flow;
         Some(Marked {
@@ -430,7 +426,6 @@ impl SoftEndpoint {
         self.close_if_drained(id);
     }
 
-    /// Sends the REQ again with a smaller path MTU. Returns false if `path_mtu` is not smaller.
     fn retry_with_smaller_mtu(&mut self, id: QpId, path_mtu: u8) -> bool {
         let entry = self.slots.get(id).expect("callers have looked it up");
         let smaller = (1..entry.path_mtu).contains(&path_mtu);
@@ -465,7 +460,6 @@ fn marked(options: &QpOptions, asked: u8) -> Marked {
     }
 }
 
-/// Returns the traffic class with ECN bits.
 fn class_of(marked: Marked) -> u8 {
     marked.traffic_class & !ECN | ECN_CAPABLE
 }

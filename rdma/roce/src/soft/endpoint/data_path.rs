@@ -17,7 +17,6 @@ use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
 /// Maximum number of packets that a queue pair sends before the next one: four super-packets of 15
 /// full packets.
 const BURST: usize = 60;
-/// Maximum number of received batches before responses are sent.
 const BATCHES: usize = 4;
 
 impl SoftEndpoint {
@@ -143,8 +142,6 @@ impl SoftEndpoint {
         self.handle(received, now);
     }
 
-    /// Hands a packet over to the receiver of its queue pair. Returns false if the packet was not
-    /// handed over.
     pub(super) fn pass_on(&mut self, received: &Received<'_>) -> bool {
         match self.device.relays.hand_over(self.index, received) {
             Handed::To(turn) => {
@@ -183,7 +180,6 @@ impl SoftEndpoint {
         }
     }
 
-    /// Wakes the receivers to which packets were handed over.
     pub(super) fn wake_others(&mut self) {
         while self.handed_to != 0 {
             let turn = self.handed_to.trailing_zeros();
