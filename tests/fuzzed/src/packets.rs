@@ -13,7 +13,7 @@ use cairn_roce_proto::wire::{Header, Packet};
 
 use crate::input::Input;
 
-/// Padding before and after a packet, in bytes.
+/// Bytes by which a re-encoded packet may exceed the input.
 const ROOM: usize = 64;
 
 pub(crate) fn run(bytes: &[u8]) {

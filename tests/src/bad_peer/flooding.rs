@@ -75,7 +75,7 @@ fn more_than_the_queue_holds(setting: &Setting) -> Result<()> {
 }
 
 fn abort_of_duplicates(setting: &Setting) -> Result<()> {
-    // Reads hold buffers of the peer's share until sent, unless the device reads the disk's memory
+    // The reads wait for buffers of the peer's share, unless the device reads the disk's memory
     // directly.
     let (mut peer, admin, queues) = deaf_peer_and_admin(setting, LARGE_QUEUES)?;
     let mut read = plain(&mut peer, command::read(setting.nsid, 0, LARGE_BLOCKS));

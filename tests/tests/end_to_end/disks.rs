@@ -209,7 +209,8 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// A disk without direct I/O cannot be shared, because other machines would read stale pages.
+/// Without direct I/O, the page cache would hide writes of other targets, so the disk cannot be
+/// shared.
 #[test]
 fn a_disk_behind_the_page_cache_is_not_shared() {
     let folder = tempfile::tempdir().unwrap();

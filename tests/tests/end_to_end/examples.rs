@@ -1,12 +1,12 @@
 //! Examples of the initiator.
 
-#[allow(dead_code)] // its main
+#[allow(dead_code)] // the example's main function
 #[path = "../../../initiator/examples/copy.rs"]
 mod copy;
-#[allow(dead_code)] // its main
+#[allow(dead_code)] // the example's main function
 #[path = "../../../initiator/examples/hello.rs"]
 mod hello;
-#[allow(dead_code)] // its main
+#[allow(dead_code)] // the example's main function
 #[path = "../../../initiator/examples/verify.rs"]
 mod verify;
 

@@ -138,7 +138,7 @@ fn qp_options() -> QpOptions {
 
 /// Echoes a host's messages until it disconnects.
 ///
-/// The host reports on `echoed` that its last echo has arrived.
+/// `echoed` receives a message once the last echo is acknowledged.
 fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sender<()>) {
     let provider = cable.provider();
     let (sender, requests) = channel();

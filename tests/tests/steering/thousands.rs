@@ -22,8 +22,8 @@ use crate::target::{NQN, Steered};
 /// Largest NSID of the null disks, and number of memory disks.
 const NULL: u32 = 4_200;
 const MEMORY: u32 = 300;
-/// Number of namespaces in the second subsystem; both have ten thousand. User-space RoCE has 8,192
-/// memory regions, so a namespace must not use one.
+/// Number of namespaces in the second subsystem; both together have ten thousand. User-space RoCE
+/// has 8,192 memory regions, so a namespace must not use one.
 const BESIDE: u32 = 5_499;
 /// Largest possible NN, available with transfers of 64 KiB or more.
 const LAST: u32 = 10_240;

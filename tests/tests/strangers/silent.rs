@@ -68,8 +68,8 @@ fn one_address_refuses_no_other(
 /// Addresses in 600 networks occupy all places for unknown addresses, and replace lost ones. A new
 /// host must still connect.
 ///
-/// A place is lost after as many newer requests as there are places. The flood halves its rate
-/// during each attempt, so that the result does not depend on scheduling.
+/// A place is lost after as many newer requests as there are places. During each attempt, the flood
+/// sends only half as many, so that the result does not depend on scheduling.
 #[test]
 fn many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;

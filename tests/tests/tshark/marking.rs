@@ -209,7 +209,7 @@ fn each_host_gets_what_its_rule_says_and_a_reload_changes_new_connections_alone(
         let hops = match seen.destination {
             to if to == ruled_address => 9,
             to if to == mirrored_address => 64,
-            _ => continue, // it came from a host
+            _ => continue, // sent by a host
         };
         assert_eq!(seen.hop_limit, hops, "{seen:?}");
     }

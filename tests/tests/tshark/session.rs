@@ -54,7 +54,7 @@ pub(crate) fn record_on(network: &Network, name: &str) -> Session {
     let commands = exchange(&mut host);
     host.shutdown().expect("a shutdown");
     target.stop();
-    drop(provider); // and with it the capture, to the last byte
+    drop(provider); // completes the capture file
     Session {
         capture,
         commands,

@@ -75,6 +75,6 @@ wait_for 30 "the host to lose its connection" has_said "connection lost"
 assert_contains "why" "the other end's address has another MAC" "$(grep "connection lost" "$log")"
 wait_for 30 "the host to connect again" has_said "connected again"
 kill -TERM "$BENCH"
-wait "$BENCH" || true # a signal ended it
+wait "$BENCH" || true # ended by the signal
 assert_contains "the verdict" ", 0 bad" "$(grep verified "$OUT/bench-moved.txt")"
 stop_target
