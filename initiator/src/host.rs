@@ -63,7 +63,7 @@ impl Host {
             controller,
             timeout,
         };
-        // The controller limits the time of each step by `timeout` itself.
+        // The loop ends, because the association limits each step to `timeout`.
         while host.state() == State::Connecting {
             host.poll_or_sleep(Instant::now() + timeout)?;
         }

@@ -37,7 +37,7 @@ struct Counter {
     latency_ns: AtomicU64,
 }
 
-/// Counters of one direction.
+/// Counters of reads, writes or trims.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// Number of completed commands.

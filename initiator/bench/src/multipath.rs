@@ -51,7 +51,7 @@ impl MultipathLanes {
             transfer_max: multipath.transfer_max().into(),
         };
         multipath.close()?;
-        // Lanes must reach the namespace found here.
+        // Every lane must reach the namespace found here, so its UUID is required.
         let options = MultipathOptions {
             uuid: Some(namespace.identity.uuid).filter(|uuid| *uuid != [0; 16]),
             ..options

@@ -115,7 +115,7 @@ fn identity(unit: &[u8]) -> Option<Identity> {
 fn first_difference(unit: &[u8], identity: Identity) -> Option<(usize, u8, u8)> {
     let mut right = vec![0; unit.len()];
     fill(&mut right, identity);
-    // A wrong checksum follows from another wrong byte.
+    // The checksum is not compared, because it is wrong whenever another byte is.
     let differs = |&at: &usize| unit[at] != right[at] && !CRC.contains(&at);
     (0..unit.len())
         .find(differs)

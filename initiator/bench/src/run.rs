@@ -21,7 +21,7 @@ pub trait Lanes: Sync {
     /// Opens a lane for `depth` commands of up to `slot_bytes` bytes of data.
     ///
     /// # Errors
-    /// The reason as text.
+    /// The lane cannot be opened; the text is the reason.
     fn open(&self, depth: u16, slot_bytes: usize) -> Result<Box<dyn Lane>, String>;
 }
 

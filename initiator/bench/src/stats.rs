@@ -87,7 +87,7 @@ impl Series {
     }
 }
 
-/// Statistics of one direction.
+/// Statistics of reads, writes or trims.
 #[derive(Debug, Clone)]
 pub struct DirectionStats {
     /// Number of completed commands.
@@ -228,13 +228,13 @@ pub fn per_second(count: u64, time: Duration) -> f64 {
 pub struct Steps(pub [u64; 7]);
 
 impl Steps {
-    /// Counts a queue depth in the class of the largest power of two not above it.
+    /// Counts a queue depth in the largest class that is at most the depth: 1, 2, 4, 8, 16, 32, 64.
     pub fn add_depth(&mut self, depth: usize) {
         let step = depth.max(1).ilog2().min(6);
         self.0[step as usize] += 1;
     }
 
-    /// Counts a batch in the first class not below it: 0, 4, 8, 16, 32, 64, larger.
+    /// Counts a batch of commands in the smallest class that is at least its size: 0, 4, 8, 16, 32, 64, larger.
     pub fn add_batch(&mut self, batch: usize) {
         let step = match batch {
             0 => 0,

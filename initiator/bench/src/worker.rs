@@ -20,7 +20,7 @@ const LAST_CALL: Duration = Duration::from_secs(5);
 /// Maximum number of bad blocks described in the result; all are counted.
 const MISMATCHES_MAX: usize = 10;
 
-/// Error that ended a job.
+/// Error that ended a job early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobError {
     /// A command or the connection failed.

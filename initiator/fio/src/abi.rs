@@ -186,9 +186,9 @@ impl EngineOps {
         let at = usize::from(layout.has_cancel);
         rest[at + 1] = *cleanup as *mut c_void;
         rest[at + 2] = *open_file as *mut c_void;
-        // Word of `close_file`.
+        // Callback `close_file`.
         rest[at + 3] = *open_file as *mut c_void;
-        // Word of `invalidate`; there is no cache to invalidate.
+        // Callback `invalidate`; there is no cache to invalidate.
         rest[at + 4] = *open_file as *mut c_void;
         rest[at + 6] = calls.get_file_size as *mut c_void;
         rest[at + 12] = calls.io_u_free as *mut c_void;

@@ -66,7 +66,7 @@ impl Filename {
                 "hostnqn" => hostnqn = Some(nqn(key, value)?),
                 "hostid" => hostid = Some(value.to_owned()),
                 "hostaddr" => hostaddr = Some(parsed(key, value)?),
-                // As in nvme-cli, -1 is no limit.
+                // -1 means no limit, as in nvme-cli.
                 "ctrl_loss_tmo" => {
                     let seconds = parsed::<i64>(key, value)?;
                     let limit = u64::try_from(seconds).ok();

@@ -59,7 +59,7 @@ impl Job {
     /// Connects to the target and opens the namespace. If `known` is given, the disk must be the same.
     ///
     /// # Errors
-    /// The reason as text.
+    /// The connection or the namespace cannot be opened; the text is the reason.
     pub(crate) fn start(filename: &Filename, known: Option<&Namespace>) -> Result<Self, String> {
         interrupt::watch();
         let options = filename.options(DEPTH)?;

@@ -10,7 +10,8 @@ use crate::error::{HostError, Loss};
 use crate::event::Event;
 use crate::queue::{Link, Owner, Queue};
 
-/// RNR retry count 7 means infinite retries. They end because the controller posts a receive for each command.
+/// RNR retry count for infinite retries. Retries end, because the controller posts a receive for each command of a
+/// queue.
 const RNR_RETRY_FOR_EVER: u8 = 7;
 
 impl Controller {
@@ -80,7 +81,7 @@ impl Controller {
                     usize::from(spec.qid) == self.queues.len(),
                     "queues are made in the order of their QIDs"
                 );
-                // On failure the queue pair is removed again.
+                // Without memory for the queue, its queue pair is disconnected again.
                 let queue = Queue::new(&*self.device, spec, qp).inspect_err(|_| {
                     self.routes[slot] = None;
                     self.endpoint.disconnect(qp);
@@ -173,7 +174,7 @@ impl Controller {
             }
             Report::Reauthenticated => Event::Reauthenticated,
             Report::NotReauthenticated(cause) => {
-                // `caused_by` sets `self.loss`, but here the controller stays connected.
+                // `caused_by` replaces `self.loss`, which must stay unchanged while the controller is connected.
                 let loss = self.loss.clone();
                 let error = self.caused_by(cause);
                 self.loss = loss;
@@ -245,7 +246,7 @@ impl Controller {
                 let known = match &trouble {
                     Some(HostError::Lost { loss, .. }) => Some(loss),
                     Some(_) => None,
-                    // `Event::Lost` has reported the cause before.
+                    // The fabric has reported no error since `Event::Lost`, so its cause still applies.
                     None => self.first_loss.as_ref(),
                 };
                 if let Some(loss) = known {

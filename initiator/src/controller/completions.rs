@@ -105,7 +105,7 @@ impl Controller {
             let mut data = [0; IDENTIFY_BYTES];
             self.scratch.read(0, &mut data);
             self.association.completed(duty, cqe, &data, now);
-            // After a refusal the target disconnects: the next message must be processed before the disconnect event.
+            // The message is processed at once, because a target that refuses the host disconnects next.
             if self.association.is_authenticating() {
                 self.act();
             }
@@ -132,7 +132,7 @@ impl Controller {
                 });
             }
             Event::Disconnected { qp, reason } => {
-                // A completion with the target's reason may be older than the disconnect event.
+                // The target's reason may have arrived since the last poll of completions.
                 if self.association.is_authenticating() {
                     self.poll_completions();
                 }

@@ -103,7 +103,7 @@ mod tests {
         while let Some(next) = itinerary.next() {
             let port = next.address.port();
             asked.push(port);
-            // Each of the four services refers to all of them.
+            // Each service refers to all three, including itself.
             itinerary.learn(&log([1, 2, 3, port]));
         }
         assert_eq!(asked, [1, 2, 3]);

@@ -63,7 +63,7 @@ impl Worker {
         };
         ready.keep(Ok((host.io_queues(), Arc::clone(host.device()))));
         let end = self.serve(&mut host);
-        // Dropping `self` reports the end to all waiting tasks.
+        // Tasks whose commands have not ended receive an error when `self` is dropped.
         match end {
             End::Shutdown(promise) => promise.keep(host.shutdown()),
             End::Leave => {

@@ -143,8 +143,8 @@ impl Ios {
         self.slots[usize::from(slot)].phase = Phase::Sent(path, ticket);
     }
 
-    /// Marks a command as given up, so that no path sends it. A waiting command ends with `why`. Returns path and
-    /// ticket of a command in flight.
+    /// Marks a command as given up, so that no path sends it again. A waiting command ends with `why`. If the command
+    /// is in flight, returns its path and the ticket of that path's controller.
     pub(super) fn give_up(
         &mut self,
         ticket: PathTicket,

@@ -127,7 +127,7 @@ pub enum PathEvent {
     Refused(String),
 }
 
-/// Namespace with its paths.
+/// Namespace that is accessed through several paths.
 #[derive(Debug)]
 pub struct Multipath {
     paths: Vec<Path>,

@@ -287,7 +287,7 @@ impl Path {
     /// Handles a part of the ANA log. Reading the first part re-arms the event, so a change during the read is reported
     /// and the log is read again.
     fn read_ana_log(&mut self) -> Option<Answer> {
-        // A discarded read is started from the beginning.
+        // If the read was discarded, the pending query starts it again.
         let reading = self.ana_log.as_mut()?;
         let (_, piece) = reading.next()?;
         reading.take(&self.scratch.bytes(0, piece as usize));

@@ -28,7 +28,7 @@ impl Multipath {
             progress |= self.reap_path(path);
         }
         while let Some(path) = self.set.tick(self.time()) {
-            // An ANA transition longer than ANATT resets the controller, as in Linux (Base, 8.1.3.5).
+            // ANA Change has lasted longer than twice ANATT, so the controller is reset, as in Linux (Base, 8.1.3.5).
             self.paths[path].controller.reset();
         }
         self.doubts.expire(self.time());
@@ -83,7 +83,7 @@ impl Multipath {
                 Ok(()) => {
                     let path = &mut self.paths[index];
                     (path.proven, path.in_question) = (true, false);
-                    // The namespace was identified; its ANA state is read next.
+                    // The path is no longer refused; it is usable after its ANA state is read.
                     if path.refused.take().is_some() {
                         self.set.set_link(index, Link::Live);
                     }

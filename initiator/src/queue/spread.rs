@@ -44,7 +44,7 @@ mod tests {
         let mut spread = Spread::default();
         assert!((0..DEEP).all(|unanswered| !spread.next(unanswered, AT_ONCE)));
         assert!(spread.next(DEEP, AT_ONCE));
-        // All commands complete at once, and the queue is filled again.
+        // Simulates a queue whose commands all complete before it is filled again.
         for _ in 0..10 {
             assert!((0..=DEEP).all(|unanswered| spread.next(unanswered, AT_ONCE)));
         }

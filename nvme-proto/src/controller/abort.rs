@@ -26,7 +26,7 @@ impl Aborts {
     /// Records an Abort until the target reports its result to [`Self::end`].
     ///
     /// # Errors
-    /// [`ABORTS`] Aborts are pending, the limit reported as ACL.
+    /// The number of pending Aborts has reached [`ABORTS`], the limit reported as ACL.
     pub fn begin(&mut self, cid: u16, sqid: u16) -> Result<(), Refusal> {
         if self.waiting.len() >= ABORTS {
             return Err(Refusal::transient(Status::ABORT_COMMAND_LIMIT_EXCEEDED));

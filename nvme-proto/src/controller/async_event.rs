@@ -42,7 +42,7 @@ impl AsyncEvents {
     /// Adds the CID of a request.
     ///
     /// # Errors
-    /// [`ASYNC_EVENT_REQUESTS`] are in flight, the limit reported as AERL.
+    /// The number of requests in flight has reached [`ASYNC_EVENT_REQUESTS`], the limit reported as AERL.
     pub fn park(&mut self, cid: u16) -> Result<(), Refusal> {
         if self.parked.len() >= ASYNC_EVENT_REQUESTS {
             return Err(Refusal::new(Status::ASYNC_EVENT_REQUEST_LIMIT_EXCEEDED));

@@ -347,7 +347,7 @@ impl Controller {
         if !self.queues.is_empty() {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::CDW10));
         }
-        // FFFFh is not a valid 0-based number.
+        // FFFFh would request 65,536 queues, which is invalid.
         let fewer = asked.nsq().min(asked.ncq());
         if asked.nsq() == u16::MAX || asked.ncq() == u16::MAX {
             return Err(Refusal::field(byte::CDW11));

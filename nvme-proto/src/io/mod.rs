@@ -95,7 +95,7 @@ pub enum OperationKind {
 }
 
 impl Operation {
-    /// Operation without block ranges.
+    /// Returns the operation without block ranges.
     #[must_use]
     #[inline]
     pub const fn kind(&self) -> OperationKind {
@@ -258,7 +258,7 @@ impl NamespaceView {
     /// Returns the range if it lies within the namespace.
     ///
     /// # Errors
-    /// LBA Out of Range otherwise.
+    /// LBA Out of Range, if the range exceeds the namespace.
     #[inline]
     pub fn check_range(&self, slba: u64, blocks: u32) -> Result<BlockRange, Status> {
         match slba.checked_add(u64::from(blocks)) {

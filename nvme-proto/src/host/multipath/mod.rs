@@ -89,7 +89,8 @@ impl Path {
 
     fn gives_hope(&self) -> bool {
         match self.link {
-            // ANA Persistent Loss lasts as long as the association (Base, 8.1.3.4). Linux waits without limit instead.
+            // A path in ANA Persistent Loss cannot become usable during its association (Base, 8.1.3.4). Linux waits
+            // for it without limit.
             Link::Live => self.ana != Some(AnaState::PERSISTENT_LOSS),
             Link::Reconnecting => !self.fails_fast,
             Link::Lost => false,
