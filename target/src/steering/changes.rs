@@ -7,24 +7,23 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use cairn_config::{Config, Draft, NewLimits, Nqn};
+use cairn_config::{Config, Draft, NewLimits};
 use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use super::file::{ConfigFile, Prepared};
-use super::notices::Notices;
 pub(super) use super::policy::Kind;
 use super::policy::{self, has, late};
+use super::published::{Published, sizes};
 use super::refused::{
     Refused, all_stopped, of_change, of_edit, of_write, refuse_read_only, stopped,
 };
 use super::source::Source;
-use super::warnings::Warnings;
 use crate::files;
 use crate::panics::{Part, confine_part};
 use crate::server::{Extent, Handle, Picture, ReloadError, Step};
@@ -83,67 +82,6 @@ pub(super) struct Stage {
     pub(super) rereads: bool,
 }
 
-/// State of the change queue that other threads may read.
-#[derive(Debug, Default)]
-pub(super) struct Known {
-    facts: Mutex<Facts>,
-    notices: Mutex<Notices>,
-    pub(super) warnings: Warnings,
-}
-
-/// Snapshot published by the change queue.
-#[derive(Debug, Default, Clone)]
-pub(super) struct Facts {
-    pub(super) disks: BTreeMap<String, Disk>,
-    pub(super) text: Arc<str>,
-    /// Time and result of the last reload.
-    pub(super) reload: Option<(SystemTime, Result<(), String>)>,
-}
-
-impl Known {
-    pub(super) fn facts(&self) -> Facts {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Facts> {
-        // The lock cannot leave a half-made state after a panic: each change is one assignment.
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the bdev notices, brought up to date with `picture`.
-    pub(super) fn notices(&self, picture: &Picture) -> MutexGuard<'_, Notices> {
-        let disks = super::spdk::sizes(picture, &self.lock().disks);
-        // After a panic, at most one notice is missing.
-        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
-        notices.note(disks);
-        notices
-    }
-
-    /// Notes the additions and removals of one step without a comparison of all disks; `removed`
-    /// has the name and block count of each removed disk. Falls back to a full comparison if a name
-    /// is shared.
-    fn note_step(&self, now: &Picture, step: &Step, removed: Vec<(String, u64)>) {
-        let made = |(name, _): &(String, u64)| self.lock().disks.contains_key(name);
-        let is_simple = !removed.iter().any(made);
-        let added = sizes(now, &step.added);
-        // After a panic, at most one notice is missing.
-        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_noted = is_simple
-            && notices.note_removed(removed.into_iter())
-            && notices.note_added(added.into_iter());
-        if !is_noted {
-            drop(notices);
-            drop(self.notices(now));
-        }
-    }
-}
-
-/// Name and block count of the disks at these places.
-fn sizes(picture: &Picture, places: &[Place]) -> Vec<(String, u64)> {
-    let exports = places.iter().filter_map(|place| picture.export(place));
-    exports.map(|export| super::spdk::size(&export)).collect()
-}
-
 /// Runs changes and reloads in order.
 pub(super) struct ChangeQueue {
     handle: Handle,
@@ -156,10 +94,8 @@ pub(super) struct ChangeQueue {
     /// Error of a change that is in force while disks still have commands from before it.
     unsettled: Option<Error>,
     disks: BTreeMap<String, Disk>,
-    known: Arc<Known>,
+    published: Arc<Published>,
 }
-
-type Place = (Nqn, u32);
 
 /// Checked text, already in the temporary file.
 struct Checked {
@@ -170,10 +106,10 @@ struct Checked {
 }
 
 impl ChangeQueue {
-    pub(super) fn new(handle: Handle, source: Arc<Source>, text: String) -> (Self, Arc<Known>) {
-        let known = Arc::new(Known::default());
+    pub(super) fn new(handle: Handle, source: Arc<Source>, text: String) -> (Self, Arc<Published>) {
+        let published = Arc::new(Published::default());
         let file = ConfigFile::new(source.path().map(Path::to_path_buf), text);
-        known.lock().text = file.text();
+        published.lock().text = file.text();
         let queue = Self {
             handle,
             source,
@@ -182,9 +118,9 @@ impl ChangeQueue {
             checked: None,
             disks: BTreeMap::new(),
             unsettled: None,
-            known: Arc::clone(&known),
+            published: Arc::clone(&published),
         };
-        (queue, known)
+        (queue, published)
     }
 
     /// Runs jobs until the sender is dropped.
@@ -201,7 +137,7 @@ impl ChangeQueue {
                 Some(Job::Reload { answer }) => {
                     let ended = self.reload().await;
                     self.handle.note_reload(&ended);
-                    self.known.lock().reload = Some((SystemTime::now(), ended.clone()));
+                    self.published.lock().reload = Some((SystemTime::now(), ended.clone()));
                     let _ = answer.send(ended);
                 }
                 Some(Job::Look { answer }) => {
@@ -291,7 +227,7 @@ impl ChangeQueue {
     /// Updates the notices of added, removed and resized disks.
     async fn notice(&self) {
         if let Some(picture) = self.handle.look().await {
-            drop(self.known.notices(&picture));
+            drop(self.published.notices(&picture));
         }
     }
 
@@ -395,7 +331,7 @@ impl ChangeQueue {
         self.publish();
         match taken {
             Some((now, step, removed)) if !has_other_disks => {
-                self.known.note_step(&now, &step, removed);
+                self.published.note_step(&now, &step, removed);
             }
             _ => self.notice().await,
         }
@@ -495,15 +431,15 @@ impl ChangeQueue {
             )));
         }
         prepared.commit().await.map_err(of_write)?;
-        let known = Arc::clone(&self.known);
+        let published = Arc::clone(&self.published);
         let (config, before) = (Arc::clone(config), Arc::clone(before));
         // A panic there is an error in the log; the change is made.
-        let _ = elsewhere(move || known.warnings.log_new(&config, &before)).await;
+        let _ = elsewhere(move || published.warnings.log_new(&config, &before)).await;
         Ok(now)
     }
 
     fn publish(&self) {
-        let mut facts = self.known.lock();
+        let mut facts = self.published.lock();
         facts.disks.clone_from(&self.disks);
         facts.text = self.file.text();
         self.source.pools().note_changed();

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::changes::{Change, Facts, Job, Kind, Known, Pending};
+use super::changes::{Change, Job, Kind, Pending};
 use super::effect::{
     Declared,
     Effect::{self, Changes, Reads, Reloads},
@@ -20,6 +20,7 @@ use super::parameters::{
     AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, ListenerSet, LogSet, MethodsOf, Named,
     NamespaceAdd, NamespaceOf, Nothing, SubsystemAdd, read, whole_numbers,
 };
+use super::published::{Facts, Published};
 use super::refused::{of_edit, refuse_read_only, stopped};
 use super::source::Source;
 use super::spdk;
@@ -73,7 +74,7 @@ pub(super) const METHODS: Declared = &[
 pub(super) struct Methods {
     pub(super) handle: Handle,
     jobs: mpsc::Sender<Job>,
-    pub(super) known: Arc<Known>,
+    pub(super) published: Arc<Published>,
     pub(super) source: Arc<Source>,
     pub(super) log: LogFilter,
 }
@@ -166,14 +167,14 @@ impl Methods {
     pub(super) fn new(
         handle: Handle,
         jobs: mpsc::Sender<Job>,
-        known: Arc<Known>,
+        published: Arc<Published>,
         source: Arc<Source>,
         log: LogFilter,
     ) -> Self {
         Self {
             handle,
             jobs,
-            known,
+            published,
             source,
             log,
         }
@@ -347,14 +348,14 @@ impl Methods {
 
     async fn status(&self) -> Answer {
         let picture = self.picture().await?;
-        let warnings = self.known.warnings.shown(&picture.config);
+        let warnings = self.published.warnings.shown(&picture.config);
         let (facts, source) = (self.facts(), &self.source);
         Ok(views::status(&picture, &facts, source, &warnings))
     }
 
     /// Snapshot published by the change queue.
     pub(super) fn facts(&self) -> Facts {
-        self.known.facts()
+        self.published.facts()
     }
 
     /// Queues a change and waits until it is in force and on disk.

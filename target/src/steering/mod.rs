@@ -16,6 +16,7 @@ mod notices;
 mod parameters;
 mod policy;
 mod pools;
+mod published;
 mod refused;
 mod settings;
 mod source;
@@ -70,8 +71,8 @@ pub(crate) fn companion(
     let companion: Companion = Box::new(move |handle| {
         let source = Arc::new(source);
         let looks = pools::watch(handle.clone(), jobs.clone(), source.pools().clone());
-        let (changes, known) = ChangeQueue::new(handle.clone(), Arc::clone(&source), text);
-        let methods = Methods::new(handle, jobs, known, source, log);
+        let (changes, published) = ChangeQueue::new(handle.clone(), Arc::clone(&source), text);
+        let methods = Methods::new(handle, jobs, published, source, log);
         Box::pin(async move {
             let changes = changes.run(waiting);
             match socket {

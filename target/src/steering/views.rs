@@ -8,7 +8,7 @@ use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use super::changes::Facts;
+use super::published::Facts;
 use super::source::{Source, export_of};
 use crate::revision;
 use crate::server::Picture;

@@ -20,7 +20,7 @@ impl Methods {
                 let NoticesOf { id, max } = read(params)?;
                 let picture = self.picture().await?;
                 Ok(self
-                    .known
+                    .published
                     .notices(&picture)
                     .from(id, max.unwrap_or(u64::MAX)))
             }

@@ -1,0 +1,75 @@
+//! State of the change queue that other threads may read.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use cairn_config::Nqn;
+
+use super::changes::Disk;
+use super::notices::Notices;
+use super::warnings::Warnings;
+use crate::server::{Picture, Step};
+
+type Place = (Nqn, u32);
+
+/// State of the change queue that other threads may read.
+#[derive(Debug, Default)]
+pub(super) struct Published {
+    facts: Mutex<Facts>,
+    notices: Mutex<Notices>,
+    pub(super) warnings: Warnings,
+}
+
+/// Snapshot published by the change queue.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Facts {
+    pub(super) disks: BTreeMap<String, Disk>,
+    pub(super) text: Arc<str>,
+    /// Time and result of the last reload.
+    pub(super) reload: Option<(SystemTime, Result<(), String>)>,
+}
+
+impl Published {
+    pub(super) fn facts(&self) -> Facts {
+        self.lock().clone()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Facts> {
+        // The lock cannot leave a half-made state after a panic: each change is one assignment.
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the bdev notices, brought up to date with `picture`.
+    pub(super) fn notices(&self, picture: &Picture) -> MutexGuard<'_, Notices> {
+        let disks = super::spdk::sizes(picture, &self.lock().disks);
+        // After a panic, at most one notice is missing.
+        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        notices.note(disks);
+        notices
+    }
+
+    /// Notes the additions and removals of one step without a comparison of all disks; `removed`
+    /// has the name and block count of each removed disk. Falls back to a full comparison if a name
+    /// is shared.
+    pub(super) fn note_step(&self, now: &Picture, step: &Step, removed: Vec<(String, u64)>) {
+        let made = |(name, _): &(String, u64)| self.lock().disks.contains_key(name);
+        let is_simple = !removed.iter().any(made);
+        let added = sizes(now, &step.added);
+        // After a panic, at most one notice is missing.
+        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_noted = is_simple
+            && notices.note_removed(removed.into_iter())
+            && notices.note_added(added.into_iter());
+        if !is_noted {
+            drop(notices);
+            drop(self.notices(now));
+        }
+    }
+}
+
+/// Name and block count of the disks at these places.
+pub(super) fn sizes(picture: &Picture, places: &[Place]) -> Vec<(String, u64)> {
+    let exports = places.iter().filter_map(|place| picture.export(place));
+    exports.map(|export| super::spdk::size(&export)).collect()
+}
