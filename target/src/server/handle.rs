@@ -13,7 +13,7 @@ use super::control::{Beside, Control, Order};
 use super::error::ReloadError;
 use super::listeners::{Drained, Which};
 use super::lookup::at_place;
-use super::reload::{Extent, Reloading};
+use super::reload::{ReloadScope, Reloading};
 use crate::audit::Audit;
 use crate::health::Missing;
 use crate::metrics::ReactorCounters;
@@ -99,25 +99,25 @@ impl Handle {
 
     /// Applies another configuration like [`Target::reload`](super::Target::reload).
     pub(crate) async fn reload(&self, config: Config) -> Result<(), ReloadError> {
-        self.change(Arc::new(config), Extent::Whole).await
+        self.change(Arc::new(config), ReloadScope::Whole).await
     }
 
-    /// Applies another configuration, examining only `extent`.
+    /// Applies another configuration, examining only `scope`.
     pub(crate) async fn change(
         &self,
         config: Arc<Config>,
-        extent: Extent,
+        scope: ReloadScope,
     ) -> Result<(), ReloadError> {
-        let keys = match extent {
-            Extent::Step(_) => None,
-            Extent::Text | Extent::Whole => Some(super::keys::load(&config).await?),
+        let keys = match scope {
+            ReloadScope::Step(_) => None,
+            ReloadScope::Text | ReloadScope::Whole => Some(super::keys::load(&config).await?),
         };
         let (answer, answered) = oneshot::channel();
         // Fails only if the control plane has ended, which drops the answer's sender.
         let _ = self.orders.send(Order::Reload(Reloading {
             config,
             keys,
-            extent,
+            scope,
             answer,
         }));
         answered.await.unwrap_or(Err(ReloadError::Stopped))

@@ -53,7 +53,7 @@ pub(crate) use exports::{Identity, check_count, tell_apart, try_backend};
 pub(crate) use handle::{Companion, Export, Handle, Picture};
 pub(crate) use keys::key_errors;
 pub(crate) use listeners::{Drained, Which};
-pub(crate) use reload::{Extent, Step};
+pub(crate) use reload::{ReloadScope, Step};
 pub use stepped::SteppedTarget;
 
 /// Time for Ceph images to close at the end. Without OSDs a cluster closes none.
@@ -224,7 +224,7 @@ impl Target {
         let _ = self.thread.orders.send(Order::Reload(Reloading {
             config,
             keys,
-            extent: Extent::Whole,
+            scope: ReloadScope::Whole,
             answer,
         }));
         answered

@@ -26,7 +26,7 @@ use super::refused::{
 use super::source::Source;
 use crate::files;
 use crate::panics::{Part, confine_part};
-use crate::server::{Extent, Handle, Picture, ReloadError, Step};
+use crate::server::{Handle, Picture, ReloadError, ReloadScope, Step};
 
 pub(super) const JOBS_MAX: usize = 1024;
 /// Maximum number of changes in a batch.
@@ -101,7 +101,7 @@ pub(super) struct ChangeQueue {
 struct Checked {
     draft: Draft,
     config: Arc<Config>,
-    extent: Extent,
+    scope: ReloadScope,
     prepared: Prepared,
 }
 
@@ -311,8 +311,8 @@ impl ChangeQueue {
             let checked = self
                 .prepare(stage.draft, text, stage.rereads, kind, before)
                 .await?;
-            let step = match &checked.extent {
-                Extent::Step(step) => Some(step.clone()),
+            let step = match &checked.scope {
+                ReloadScope::Step(step) => Some(step.clone()),
                 _ => None,
             };
             let removed = step.as_ref().map(|step| sizes(before, &step.removed));
@@ -346,14 +346,17 @@ impl ChangeQueue {
         before: &Arc<Config>,
     ) -> Result<(Picture, Draft), Refused> {
         let config = checked.config;
-        let changed = self.handle.change(Arc::clone(&config), checked.extent);
+        let changed = self.handle.change(Arc::clone(&config), checked.scope);
         self.unsettled = of_change(changed.await)?;
         let finished = self.finish(&config, before, checked.prepared).await;
         let now = match finished {
             Ok(now) => now,
             Err(error) => {
                 // The former configuration is still valid: it was in force until now.
-                let back = self.handle.change(Arc::clone(before), Extent::Text).await;
+                let back = self
+                    .handle
+                    .change(Arc::clone(before), ReloadScope::Text)
+                    .await;
                 if let Err(back) = back {
                     // Cause: a request of the control socket; needs no rate limit.
                     tracing::error!(error = %back, "cannot write a change to the configuration: \
@@ -383,30 +386,35 @@ impl ChangeQueue {
         let in_force = Arc::clone(&before.config);
         let prepare = move || {
             let base = base.filter(|_| source.may_step());
-            let (config, extent) = match base.and_then(|base| step(base, &draft)) {
-                Some((config, step)) => (config, Extent::Step(step)),
+            let (config, scope) = match base.and_then(|base| step(base, &draft)) {
+                Some((config, step)) => (config, ReloadScope::Step(step)),
                 None => {
                     let config = source.parse(&text);
                     let config = config
                         .map_err(|error| Refused::ByOne(Error::invalid(error.to_string())))?;
-                    let extent = if rereads { Extent::Whole } else { Extent::Text };
-                    (config, extent)
+                    let scope = if rereads {
+                        ReloadScope::Whole
+                    } else {
+                        ReloadScope::Text
+                    };
+                    (config, scope)
                 }
             };
-            let is_removal_alone = matches!(&extent, Extent::Step(step) if step.added.is_empty());
+            let is_removal_alone =
+                matches!(&scope, ReloadScope::Step(step) if step.added.is_empty());
             if !is_removal_alone {
                 policy::check(kind, &config, &in_force).map_err(Refused::ByOne)?;
             }
-            Ok((draft, Arc::new(config), extent, text))
+            Ok((draft, Arc::new(config), scope, text))
         };
         let checked = elsewhere(prepare).await;
-        let (draft, config, extent, text) =
+        let (draft, config, scope, text) =
             checked.map_err(|error| Refused::ByOne(Error::new(Error::INTERNAL, error)))??;
         let prepared = self.file.prepare(text).await.map_err(of_write)?;
         Ok(Checked {
             draft,
             config,
-            extent,
+            scope,
             prepared,
         })
     }

@@ -4,7 +4,7 @@
 //! old one unchanged. Disks that hang and parts that were missing before are left out until they
 //! are available; the reload does not wait for them.
 
-mod extent;
+mod scope;
 mod served;
 mod whole;
 
@@ -22,13 +22,13 @@ use super::opening::Found;
 use super::service::Service;
 use crate::health::{Place, Thing};
 
-pub(crate) use extent::{Extent, Step};
+pub(crate) use scope::{ReloadScope, Step};
 
 pub(crate) struct Reloading {
     pub(crate) config: Arc<Config>,
     /// Keys of all subsystems; `None` keeps the keys in force.
     pub(crate) keys: Option<SubsystemKeys>,
-    pub(crate) extent: Extent,
+    pub(crate) scope: ReloadScope,
     pub(crate) answer: oneshot::Sender<Result<(), ReloadError>>,
 }
 
@@ -72,14 +72,14 @@ impl Reloads {
         let Reloading {
             mut config,
             keys,
-            extent,
+            scope,
             answer,
         } = reloading;
-        let extent = match extent {
-            Extent::Step(step) if !step.fits(service) => Extent::Text,
-            extent => extent,
+        let scope = match scope {
+            ReloadScope::Step(step) if !step.fits(service) => ReloadScope::Text,
+            scope => scope,
         };
-        let is_step = matches!(extent, Extent::Step(_));
+        let is_step = matches!(scope, ReloadScope::Step(_));
         if !is_step {
             Arc::make_mut(&mut config).share_hosts(&service.config);
         }
@@ -105,15 +105,15 @@ impl Reloads {
         let may_fail = |place: &Place| known.contains(place);
         let (exports, now) = (&service.exports, service.clock.now());
         let openings = &mut service.openings;
-        match &extent {
-            Extent::Step(step) => openings.begin_at(exports, &config, &step.added, now),
-            Extent::Text => openings.begin(exports, &config, false, &replaced, may_fail, now),
-            Extent::Whole => openings.begin(exports, &config, true, &replaced, may_fail, now),
+        match &scope {
+            ReloadScope::Step(step) => openings.begin_at(exports, &config, &step.added, now),
+            ReloadScope::Text => openings.begin(exports, &config, false, &replaced, may_fail, now),
+            ReloadScope::Whole => openings.begin(exports, &config, true, &replaced, may_fail, now),
         }
         let reloading = Reloading {
             config,
             keys,
-            extent,
+            scope,
             answer,
         };
         self.under_way = Some(UnderWay {
@@ -136,11 +136,11 @@ impl Reloads {
             let Reloading {
                 config,
                 keys,
-                extent,
+                scope,
                 answer,
             } = reloading;
-            let before = served::namespaces(service, &extent);
-            match change(service, (config, keys), extent, &replaced, found) {
+            let before = served::namespaces(service, &scope);
+            match change(service, (config, keys), scope, &replaced, found) {
                 Ok(()) => served::answer_settled(service, flushes, before, answer),
                 Err(error) => drop(answer.send(Err(error))),
             }
@@ -155,7 +155,7 @@ impl Reloads {
 fn change(
     service: &mut Service,
     (config, keys): (Arc<Config>, Option<SubsystemKeys>),
-    extent: Extent,
+    scope: ReloadScope,
     replaced: &Replaced,
     mut found: Found,
 ) -> Result<(), ReloadError> {
@@ -172,7 +172,7 @@ fn change(
     }
     let failed = std::mem::take(&mut found.missing).into_iter();
     missing.extend(failed.map(|(place, error)| (Thing::Namespace(place), error)));
-    if let Extent::Step(step) = extent {
+    if let ReloadScope::Step(step) = scope {
         return step.take(service, config, found.opened, missing);
     }
     let opened = whole::Opened {

@@ -10,7 +10,7 @@ use super::super::error::ReloadError;
 use super::super::flushing::Flushes;
 use super::super::lookup::at_place;
 use super::super::service::Service;
-use super::extent::Extent;
+use super::scope::ReloadScope;
 use crate::health::Place;
 use crate::namespace::Namespace;
 use crate::registry::Scope;
@@ -28,7 +28,7 @@ fn hosts(config: &Config, place: &Place) -> Option<Access> {
 }
 
 /// Namespaces that a reload may remove, resize or hide.
-pub(super) fn namespaces(service: &Service, extent: &Extent) -> Vec<Served> {
+pub(super) fn namespaces(service: &Service, scope: &ReloadScope) -> Vec<Served> {
     let served = |place: Place, namespace: &Arc<Namespace>| Served {
         view: namespace.view(),
         hosts: hosts(&service.config, &place),
@@ -36,7 +36,7 @@ pub(super) fn namespaces(service: &Service, extent: &Extent) -> Vec<Served> {
         place,
     };
     let exports = &service.exports;
-    if let Extent::Step(step) = extent {
+    if let ReloadScope::Step(step) = scope {
         let removed = step.removed.iter().filter_map(|place| {
             let namespace = exports.namespace(place)?;
             Some(served(*place, namespace))

@@ -12,7 +12,7 @@ use crate::health::{Place, Thing};
 use crate::namespace::Namespace;
 
 /// Part of a configuration that a reload examines.
-pub(crate) enum Extent {
+pub(crate) enum ReloadScope {
     /// All of it, and the sizes of disks that stay open.
     Whole,
     /// All of it, except disks that stay open.
