@@ -25,7 +25,7 @@ pub(crate) type Companion = Box<dyn FnOnce(Handle) -> Beside + Send>;
 
 /// Snapshot of the control plane.
 #[derive(Debug)]
-pub(crate) struct Picture {
+pub(crate) struct Snapshot {
     pub(crate) config: Arc<Config>,
     /// Open listeners, in the order of the configuration where possible.
     pub(crate) listeners: Vec<Listening>,
@@ -48,7 +48,7 @@ pub(crate) struct Export<'a> {
     pub(crate) entry: Entry,
 }
 
-impl Picture {
+impl Snapshot {
     /// Namespace at a place, if exported.
     pub(crate) fn export(&self, place: &(Nqn, u32)) -> Option<Export<'_>> {
         let (subsystem, config) = at_place(&self.config, place)?;
@@ -135,8 +135,8 @@ impl Handle {
     }
 
     /// Snapshot of the control plane; `None` if the target has stopped.
-    pub(crate) async fn look(&self) -> Option<Picture> {
-        self.with(|control| picture(control)).await
+    pub(crate) async fn look(&self) -> Option<Snapshot> {
+        self.with(|control| snapshot(control)).await
     }
 
     /// Disconnects a controller; false if unknown.
@@ -201,7 +201,7 @@ impl Handle {
     }
 }
 
-fn picture(control: &Control) -> Picture {
+fn snapshot(control: &Control) -> Snapshot {
     let service = &control.service;
     let exports = service.exports.iter();
     let mut subsystems: Vec<_> = exports
@@ -226,7 +226,7 @@ fn picture(control: &Control) -> Picture {
         let lasting = now.saturating_duration_since(one.since);
         (one.clone(), lasting)
     });
-    Picture {
+    Snapshot {
         config: Arc::clone(&service.config),
         listeners: listeners.collect(),
         subsystems,

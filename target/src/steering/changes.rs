@@ -26,7 +26,7 @@ use super::refused::{
 use super::source::Source;
 use crate::files;
 use crate::panics::{Part, confine_part};
-use crate::server::{Handle, Picture, ReloadError, ReloadScope, Step};
+use crate::server::{Handle, ReloadError, ReloadScope, Snapshot, Step};
 
 pub(super) const JOBS_MAX: usize = 1024;
 /// Maximum number of changes in a batch.
@@ -167,8 +167,8 @@ impl ChangeQueue {
     }
 
     async fn reload(&mut self) -> Result<(), String> {
-        if let Some(picture) = self.handle.look().await {
-            self.source.pools().note_in_force(&picture.config);
+        if let Some(snapshot) = self.handle.look().await {
+            self.source.pools().note_in_force(&snapshot.config);
         }
         let source = Arc::clone(&self.source);
         let text = match source.path().map(Path::to_path_buf) {
@@ -201,10 +201,10 @@ impl ChangeQueue {
 
     /// Applies the current contents of the pool directories. Does not read the configuration file.
     async fn look(&mut self) -> Result<(), String> {
-        let Some(picture) = self.handle.look().await else {
+        let Some(snapshot) = self.handle.look().await else {
             return Ok(());
         };
-        let (source, mut config) = (Arc::clone(&self.source), Config::clone(&picture.config));
+        let (source, mut config) = (Arc::clone(&self.source), Config::clone(&snapshot.config));
         source.pools().note_in_force(&config);
         let (config, has_changed) = elsewhere(move || {
             let before = config.subsystems.clone();
@@ -226,8 +226,8 @@ impl ChangeQueue {
 
     /// Updates the notices of added, removed and resized disks.
     async fn notice(&self) {
-        if let Some(picture) = self.handle.look().await {
-            drop(self.published.notices(&picture));
+        if let Some(snapshot) = self.handle.look().await {
+            drop(self.published.notices(&snapshot));
         }
     }
 
@@ -270,10 +270,10 @@ impl ChangeQueue {
     ///
     /// Successful changes are then in force and on disk.
     async fn try_all(&mut self, batch: &[Pending]) -> Result<Vec<Result<Value, Error>>, Refused> {
-        let picture = self.handle.look().await.ok_or_else(all_stopped)?;
+        let snapshot = self.handle.look().await.ok_or_else(all_stopped)?;
         // A reload may have made the socket read-only while the request waited.
-        refuse_read_only(&picture.config).map_err(Refused::All)?;
-        self.source.pools().note_in_force(&picture.config);
+        refuse_read_only(&snapshot.config).map_err(Refused::All)?;
+        self.source.pools().note_in_force(&snapshot.config);
         let mut stage = Stage {
             draft: self.draft_for(batch)?,
             disks: self.disks.clone(),
@@ -282,7 +282,7 @@ impl ChangeQueue {
         let mut results = make(batch, &mut stage);
         if results.iter().any(Result::is_ok) {
             let kind = batch.first().map_or(Kind::Alone, |pending| pending.kind);
-            self.take_on(stage, kind, &picture).await?;
+            self.take_on(stage, kind, &snapshot).await?;
             if let Some(error) = self.unsettled.take() {
                 let made = results.iter_mut().filter(|result| result.is_ok());
                 made.for_each(|result| *result = Err(error.clone()));
@@ -303,7 +303,12 @@ impl ChangeQueue {
         }
     }
 
-    async fn take_on(&mut self, stage: Stage, kind: Kind, before: &Picture) -> Result<(), Refused> {
+    async fn take_on(
+        &mut self,
+        stage: Stage,
+        kind: Kind,
+        before: &Snapshot,
+    ) -> Result<(), Refused> {
         let text = stage.draft.text();
         let has_other_disks = self.disks != stage.disks;
         let mut taken = None;
@@ -344,7 +349,7 @@ impl ChangeQueue {
         &mut self,
         checked: Checked,
         before: &Arc<Config>,
-    ) -> Result<(Picture, Draft), Refused> {
+    ) -> Result<(Snapshot, Draft), Refused> {
         let config = checked.config;
         let changed = self.handle.change(Arc::clone(&config), checked.scope);
         self.unsettled = of_change(changed.await)?;
@@ -378,7 +383,7 @@ impl ChangeQueue {
         text: String,
         rereads: bool,
         kind: Kind,
-        before: &Picture,
+        before: &Snapshot,
     ) -> Result<Checked, Refused> {
         let source = Arc::clone(&self.source);
         let base = self.checked.take();
@@ -425,7 +430,7 @@ impl ChangeQueue {
         config: &Arc<Config>,
         before: &Arc<Config>,
         prepared: Prepared,
-    ) -> Result<Picture, Refused> {
+    ) -> Result<Snapshot, Refused> {
         let now = self.handle.look().await.ok_or_else(all_stopped)?;
         let was_late = if Arc::ptr_eq(config, &now.config) {
             None

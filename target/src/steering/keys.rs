@@ -18,8 +18,8 @@ impl Methods {
         match method {
             "cairn_host_key_list" => {
                 let of: KeysOf = read(params)?;
-                let picture = self.picture().await?;
-                Ok(host_keys(&picture.config, &of))
+                let snapshot = self.snapshot().await?;
+                Ok(host_keys(&snapshot.config, &of))
             }
             "cairn_host_key_set" => {
                 let new: HostKeys = read(params)?;

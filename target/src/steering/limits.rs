@@ -19,7 +19,7 @@ impl Methods {
         match method {
             "cairn_limit_list" => {
                 read::<Nothing>(params)?;
-                Ok(list(&self.picture().await?.config))
+                Ok(list(&self.snapshot().await?.config))
             }
             "cairn_limit_set" => {
                 let set: LimitSet = read(params)?;

@@ -27,7 +27,7 @@ use super::spdk;
 use super::views;
 use crate::audit::Event;
 use crate::logging::LogFilter;
-use crate::server::{Handle, Picture};
+use crate::server::{Handle, Snapshot};
 
 /// All methods of this module, sorted by name.
 pub(super) const METHODS: Declared = &[
@@ -183,7 +183,7 @@ impl Methods {
     /// Runs a method; refuses changes if the socket is read-only.
     async fn carry_out(&self, method: &str, effect: Effect, params: Params) -> Answer {
         if effect == Changes {
-            refuse_read_only(&self.picture().await?.config)?;
+            refuse_read_only(&self.snapshot().await?.config)?;
         }
         match method.starts_with("cairn_") || method == "rpc_get_methods" {
             true => self.own(method, params).await,
@@ -214,7 +214,7 @@ impl Methods {
             }
             "cairn_subsystem_list" => {
                 read::<Nothing>(params)?;
-                Ok(views::subsystems(&self.picture().await?.config))
+                Ok(views::subsystems(&self.snapshot().await?.config))
             }
             "cairn_subsystem_add" => self.subsystem_add(params).await,
             "cairn_subsystem_remove" => {
@@ -227,7 +227,7 @@ impl Methods {
             }
             "cairn_namespace_list" => {
                 read::<Nothing>(params)?;
-                Ok(views::namespaces(&self.picture().await?))
+                Ok(views::namespaces(&self.snapshot().await?))
             }
             "cairn_namespace_add" => self.namespace_add(params).await,
             "cairn_namespace_remove" => {
@@ -241,7 +241,7 @@ impl Methods {
             }
             "cairn_connection_list" => {
                 read::<Nothing>(params)?;
-                Ok(views::connections(&self.picture().await?))
+                Ok(views::connections(&self.snapshot().await?))
             }
             "cairn_connection_remove" => self.disconnect(params).await,
             "cairn_drain" => self.drain(params).await,
@@ -263,7 +263,7 @@ impl Methods {
         match method {
             "cairn_listener_list" => {
                 read::<Nothing>(params)?;
-                Ok(views::listeners(&self.picture().await?))
+                Ok(views::listeners(&self.snapshot().await?))
             }
             "cairn_listener_add" => self.listener_add(params).await,
             "cairn_listener_remove" => {
@@ -313,7 +313,7 @@ impl Methods {
         match method {
             "cairn_host_group_list" => {
                 read::<Nothing>(params)?;
-                Ok(views::host_groups(&self.picture().await?.config))
+                Ok(views::host_groups(&self.snapshot().await?.config))
             }
             "cairn_host_group_add" => {
                 let HostGroup { name, hosts } = read(params)?;
@@ -342,15 +342,15 @@ impl Methods {
     }
 
     /// Current state of the control plane.
-    pub(super) async fn picture(&self) -> Result<Picture, Error> {
+    pub(super) async fn snapshot(&self) -> Result<Snapshot, Error> {
         self.handle.look().await.ok_or_else(stopped)
     }
 
     async fn status(&self) -> Answer {
-        let picture = self.picture().await?;
-        let warnings = self.published.warnings.shown(&picture.config);
+        let snapshot = self.snapshot().await?;
+        let warnings = self.published.warnings.shown(&snapshot.config);
         let (facts, source) = (self.facts(), &self.source);
-        Ok(views::status(&picture, &facts, source, &warnings))
+        Ok(views::status(&snapshot, &facts, source, &warnings))
     }
 
     /// Snapshot published by the change queue.

@@ -22,10 +22,10 @@ const SLOW: Duration = Duration::from_secs(30);
 /// Watches pool directories until the target stops.
 pub(super) async fn watch(handle: Handle, jobs: mpsc::Sender<Job>, pools: Pools) {
     loop {
-        let Some(picture) = handle.look().await else {
+        let Some(snapshot) = handle.look().await else {
             return;
         };
-        let subsystems = picture.config.subsystems.iter();
+        let subsystems = snapshot.config.subsystems.iter();
         let all = subsystems.flat_map(|subsystem| &subsystem.pools);
         let folders: Vec<PathBuf> = all.map(|pool| pool.folder.clone()).collect();
         // Watches start before the scan, so that no change is missed. They are renewed each time

@@ -9,7 +9,7 @@ use cairn_config::Nqn;
 use super::changes::Disk;
 use super::notices::Notices;
 use super::warnings::Warnings;
-use crate::server::{Picture, Step};
+use crate::server::{Snapshot, Step};
 
 type Place = (Nqn, u32);
 
@@ -40,9 +40,9 @@ impl Published {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the bdev notices, brought up to date with `picture`.
-    pub(super) fn notices(&self, picture: &Picture) -> MutexGuard<'_, Notices> {
-        let disks = super::spdk::sizes(picture, &self.lock().disks);
+    /// Returns the bdev notices, brought up to date with `snapshot`.
+    pub(super) fn notices(&self, snapshot: &Snapshot) -> MutexGuard<'_, Notices> {
+        let disks = super::spdk::sizes(snapshot, &self.lock().disks);
         // After a panic, at most one notice is missing.
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         notices.note(disks);
@@ -52,7 +52,7 @@ impl Published {
     /// Notes the additions and removals of one step without a comparison of all disks; `removed`
     /// has the name and block count of each removed disk. Falls back to a full comparison if a name
     /// is shared.
-    pub(super) fn note_step(&self, now: &Picture, step: &Step, removed: Vec<(String, u64)>) {
+    pub(super) fn note_step(&self, now: &Snapshot, step: &Step, removed: Vec<(String, u64)>) {
         let made = |(name, _): &(String, u64)| self.lock().disks.contains_key(name);
         let is_simple = !removed.iter().any(made);
         let added = sizes(now, &step.added);
@@ -69,7 +69,7 @@ impl Published {
 }
 
 /// Name and block count of the disks at these places.
-pub(super) fn sizes(picture: &Picture, places: &[Place]) -> Vec<(String, u64)> {
-    let exports = places.iter().filter_map(|place| picture.export(place));
+pub(super) fn sizes(snapshot: &Snapshot, places: &[Place]) -> Vec<(String, u64)> {
+    let exports = places.iter().filter_map(|place| snapshot.export(place));
     exports.map(|export| super::spdk::size(&export)).collect()
 }

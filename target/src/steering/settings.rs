@@ -22,12 +22,12 @@ impl Methods {
             "cairn_namespace_set" => self.namespace_set(params).await,
             "cairn_host_list" => {
                 let Named { nqn } = read(params)?;
-                let hosts = views::hosts(&self.picture().await?, &nqn);
+                let hosts = views::hosts(&self.snapshot().await?, &nqn);
                 hosts.ok_or_else(|| views::no_subsystem(&nqn))
             }
             "cairn_referral_list" => {
                 read::<Nothing>(params)?;
-                Ok(views::referrals(&self.picture().await?.config))
+                Ok(views::referrals(&self.snapshot().await?.config))
             }
             "cairn_referral_add" => {
                 let (at, nqn) = referral(params)?;
@@ -81,7 +81,7 @@ impl Methods {
         })
         .await?;
         let end = format!(" of {nqn}");
-        let waiting = self.picture().await?.at_next_start;
+        let waiting = self.snapshot().await?.at_next_start;
         let waiting: Vec<String> = waiting
             .into_iter()
             .filter(|it| it.ends_with(&end))

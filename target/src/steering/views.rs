@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 use super::published::Facts;
 use super::source::{Source, export_of};
 use crate::revision;
-use crate::server::Picture;
+use crate::server::Snapshot;
 
 pub(super) fn status(
-    picture: &Picture,
+    snapshot: &Snapshot,
     facts: &Facts,
     source: &Source,
     warnings: &[String],
 ) -> Value {
-    let config = &picture.config;
+    let config = &snapshot.config;
     let namespaces: usize = config.subsystems.iter().map(|s| s.namespaces.len()).sum();
-    let views = picture.subsystems.iter().map(|(_, shared)| shared.view());
+    let views = snapshot.subsystems.iter().map(|(_, shared)| shared.view());
     let (mut hosts, mut failed, mut deleted) = (0, 0, 0);
     for view in views {
         hosts += view.controllers.len();
@@ -41,14 +41,14 @@ pub(super) fn status(
         "version": revision::VERSION,
         "commit": revision::COMMIT,
         "pid": std::process::id(),
-        "uptime_s": picture.uptime.as_secs(),
-        "reactors": picture.reactors.len(),
+        "uptime_s": snapshot.uptime.as_secs(),
+        "reactors": snapshot.reactors.len(),
         "config_file": source.path(),
         "read_only": config.control.read_only,
-        "listeners": listeners(picture),
-        "missing": missing(picture),
+        "listeners": listeners(snapshot),
+        "missing": missing(snapshot),
         "warnings": warnings,
-        "at_next_start": picture.at_next_start,
+        "at_next_start": snapshot.at_next_start,
         "subsystems": config.subsystems.len(),
         "namespaces": namespaces,
         "failed_namespaces": failed,
@@ -58,8 +58,8 @@ pub(super) fn status(
     })
 }
 
-fn missing(picture: &Picture) -> Value {
-    let missing = picture.missing.iter().map(|(one, lasting)| {
+fn missing(snapshot: &Snapshot) -> Value {
+    let missing = snapshot.missing.iter().map(|(one, lasting)| {
         json!({
             "kind": one.thing.kind(),
             "name": one.thing.to_string(),
@@ -75,8 +75,8 @@ fn seconds(at: SystemTime) -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-pub(super) fn listeners(picture: &Picture) -> Value {
-    let listeners = picture.listeners.iter().map(|listener| {
+pub(super) fn listeners(snapshot: &Snapshot) -> Value {
+    let listeners = snapshot.listeners.iter().map(|listener| {
         let (ana, groups) = cairn_config::ana_summary(&listener.ana);
         let (version, vlan) = match (listener.provider, listener.roce) {
             ("soft", Roce::V1 { vlan }) => (Some("v1"), vlan),
@@ -140,11 +140,11 @@ fn groups(list: &HostList) -> Vec<&str> {
 }
 
 /// Hosts listed by a subsystem, with their groups; `None` for an unknown subsystem.
-pub(super) fn hosts(picture: &Picture, nqn: &str) -> Option<Value> {
-    let config = &picture.config;
+pub(super) fn hosts(snapshot: &Snapshot, nqn: &str) -> Option<Value> {
+    let config = &snapshot.config;
     let mut subsystems = config.subsystems.iter();
     let subsystem = subsystems.find(|one| one.nqn.raw() == nqn)?;
-    let mut shared = picture.subsystems.iter();
+    let mut shared = snapshot.subsystems.iter();
     let shared = shared.find(|(other, _)| *other == subsystem.nqn);
     let mut controllers: BTreeMap<String, usize> = BTreeMap::new();
     for controller in shared.map_or(Vec::new(), |(_, shared)| shared.view().controllers) {
@@ -210,8 +210,8 @@ pub(super) fn host_groups(config: &Config) -> Value {
     groups.collect()
 }
 
-pub(super) fn namespaces(picture: &Picture) -> Value {
-    let namespaces = picture.exports().map(|export| {
+pub(super) fn namespaces(snapshot: &Snapshot) -> Value {
+    let namespaces = snapshot.exports().map(|export| {
         let (config, entry) = (export.config, &export.entry);
         let list = config.hosts.list();
         let block_bytes = 1u64 << entry.view.lbads;
@@ -226,7 +226,7 @@ pub(super) fn namespaces(picture: &Picture) -> Value {
             "read_only": config.read_only,
             "protected_by_host": entry.namespace.is_protected(),
             "ana_group": config.ana_group,
-            "hosts": list.map(|list| single(&picture.config, list)),
+            "hosts": list.map(|list| single(&snapshot.config, list)),
             "host_groups": list.map_or(Vec::new(), groups),
             "failed": entry.namespace.backend.is_failed(),
             "deleted": entry.namespace.backend.is_deleted(),
@@ -235,9 +235,9 @@ pub(super) fn namespaces(picture: &Picture) -> Value {
     namespaces.collect()
 }
 
-pub(super) fn connections(picture: &Picture) -> Value {
+pub(super) fn connections(snapshot: &Snapshot) -> Value {
     let mut all = Vec::new();
-    for (nqn, shared) in &picture.subsystems {
+    for (nqn, shared) in &snapshot.subsystems {
         for controller in shared.view().controllers {
             let first = controller.queues.first().map(|(_, queue)| queue);
             let outstanding: u64 = controller

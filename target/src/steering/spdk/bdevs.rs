@@ -19,7 +19,7 @@ use super::super::source::export_of;
 use super::parameters::{FileBdev, SizedBdev};
 use super::qos;
 use crate::files;
-use crate::server::{Export, Picture};
+use crate::server::{Export, Snapshot};
 
 /// Maximum bdevs that back no namespace.
 const DISKS_MAX: usize = 16384;
@@ -138,7 +138,7 @@ pub(super) fn delete(stage: &mut Stage, name: &str) -> Result<Value, Error> {
 
 /// Size in bytes of the null bdev `name`.
 pub(super) fn null_bytes(
-    picture: &Picture,
+    snapshot: &Snapshot,
     disks: &BTreeMap<String, Disk>,
     name: &str,
 ) -> Result<u64, Error> {
@@ -148,7 +148,7 @@ pub(super) fn null_bytes(
             "Invalid argument: it is no null disk with a name",
         )
     };
-    let mut exports = picture.exports();
+    let mut exports = snapshot.exports();
     if let Some(export) = exports.find(|one| super::views::bdev_name(one.config) == name) {
         return match (&export.config.backing, &export.config.name) {
             (Backing::Null { bytes }, Some(_)) => Ok(*bytes),
@@ -193,11 +193,11 @@ pub(super) fn resize_null(
 
 /// Fails unless `name` is a bdev backed by a file or device.
 pub(super) fn check_file(
-    picture: &Picture,
+    snapshot: &Snapshot,
     disks: &BTreeMap<String, Disk>,
     name: &str,
 ) -> Result<(), Error> {
-    let mut exports = picture.exports();
+    let mut exports = snapshot.exports();
     let is_file = match exports.find(|one| super::views::bdev_name(one.config) == name) {
         Some(export) => matches!(export.config.backing, Backing::Disk(_)),
         None => disks.get(name).is_some_and(|disk| disk.blocks == 0),
@@ -210,9 +210,9 @@ fn no_device() -> Error {
 }
 
 /// Block counts of all disks by name; 0 for a file that backs no namespace.
-pub(in crate::steering) fn sizes(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Disks {
+pub(in crate::steering) fn sizes(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>) -> Disks {
     let made = disks.iter().map(|(name, disk)| (name.clone(), disk.blocks));
-    let exported = picture.exports().map(|export| size(&export));
+    let exported = snapshot.exports().map(|export| size(&export));
     by_name(made.chain(exported))
 }
 
@@ -223,7 +223,7 @@ pub(in crate::steering) fn size(export: &Export<'_>) -> (String, u64) {
 }
 
 /// Lists all bdevs: those created by clients and those that back namespaces.
-pub(super) fn all(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Vec<Value> {
+pub(super) fn all(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>) -> Vec<Value> {
     let mut all: BTreeMap<String, Value> = BTreeMap::new();
     for (name, disk) in disks {
         let file = (disk.blocks == 0).then_some(&disk.export);
@@ -237,7 +237,7 @@ pub(super) fn all(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Vec<Valu
         bdev["assigned_rate_limits"] = qos::of_disk(&disk.limits);
         all.insert(name.clone(), bdev);
     }
-    for export in picture.exports() {
+    for export in snapshot.exports() {
         let name = super::views::bdev_name(export.config);
         let made = disks.get(&name).map(|disk| disk.product);
         let product = made.unwrap_or_else(|| product(&export.config.backing));
@@ -299,11 +299,11 @@ pub(super) fn is_called(bdev: &Value, name: &str) -> bool {
 }
 
 /// Resolves a UUID to a bdev name; returns `name` if none matches.
-pub(super) fn named(picture: &Picture, disks: &BTreeMap<String, Disk>, name: String) -> String {
+pub(super) fn named(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>, name: String) -> String {
     if disks.contains_key(&name) {
         return name;
     }
-    let all = all(picture, disks);
+    let all = all(snapshot, disks);
     let mut known = all.iter().filter(|bdev| is_called(bdev, &name));
     let found = known.next().and_then(|bdev| bdev["name"].as_str());
     found.map(str::to_owned).unwrap_or(name)

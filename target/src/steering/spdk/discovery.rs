@@ -33,8 +33,8 @@ impl Methods {
     pub(super) async fn of_discovery(&self, method: &str, params: Params) -> Answer {
         match method {
             "nvmf_get_subsystems" => {
-                let picture = self.picture().await?;
-                Ok(json!([views::discovery(&picture.config)]))
+                let snapshot = self.snapshot().await?;
+                Ok(json!([views::discovery(&snapshot.config)]))
             }
             "nvmf_subsystem_get_controllers" | "nvmf_subsystem_get_qpairs" => {
                 read::<ControllersOf>(params)?;
@@ -43,7 +43,7 @@ impl Methods {
             }
             "nvmf_subsystem_get_listeners" => {
                 read::<ControllersOf>(params)?;
-                Ok(views::discovery_listeners(&self.picture().await?.config))
+                Ok(views::discovery_listeners(&self.snapshot().await?.config))
             }
             "nvmf_subsystem_add_listener" => self.add_discovery_listener(params).await,
             "nvmf_subsystem_remove_listener" => self.remove_discovery_listener(params).await,
@@ -90,8 +90,8 @@ impl Methods {
             return Err(refused("discovery has no ANA state"));
         }
         let at = SocketAddr::new(address, port);
-        let picture = self.picture().await?;
-        let mut all = picture.config.listeners.iter();
+        let snapshot = self.snapshot().await?;
+        let mut all = snapshot.config.listeners.iter();
         if all.any(|one| one.socket_address() == at) {
             return Ok(json!(true));
         }
@@ -110,8 +110,8 @@ impl Methods {
         let of_it: ListenerOf = read(params)?;
         let (address, port) = place(&of_it.listen_address)?;
         let at = SocketAddr::new(address, port);
-        let picture = self.picture().await?;
-        let config = &picture.config;
+        let snapshot = self.snapshot().await?;
+        let config = &snapshot.config;
         let mut all = config.listeners.iter();
         let Some(listener) = all.find(|one| one.socket_address() == at) else {
             return Err(refused(&format!("no listener {at}")));

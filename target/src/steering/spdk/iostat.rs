@@ -11,20 +11,20 @@ use super::parameters::IostatOf;
 use super::{Answer, bdevs, views};
 use crate::metrics::{Class, Op};
 use crate::namespace::Namespace;
-use crate::server::Picture;
+use crate::server::Snapshot;
 
 /// Ticks per second: times are in nanoseconds.
 pub(super) const TICK_RATE: u64 = 1_000_000_000;
 
 /// Statistics since the start of the target.
-pub(super) fn answer(picture: &Picture, disks: &BTreeMap<String, Disk>, of: IostatOf) -> Answer {
+pub(super) fn answer(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>, of: IostatOf) -> Answer {
     if of.per_channel || of.reset_mode.is_some_and(|mode| mode != "none") {
         return Err(Error::invalid(
             "Invalid parameters: Cairn has no per_channel, and no reset_mode but none",
         ));
     }
     let names = of.names.or_else(|| of.name.map(|name| vec![name]));
-    let all = bdevs::all(picture, disks);
+    let all = bdevs::all(snapshot, disks);
     let is_missing = |name: &String| !all.iter().any(|bdev| bdevs::is_called(bdev, name));
     if names.iter().flatten().any(is_missing) {
         return Err(Error::errno(Errno::NODEV, "No such device"));
@@ -35,14 +35,14 @@ pub(super) fn answer(picture: &Picture, disks: &BTreeMap<String, Disk>, of: Iost
     };
     let wanted = all.iter().filter(is_wanted);
     let bdevs = wanted.filter_map(|bdev| bdev["name"].as_str()).map(|name| {
-        let exports = picture.exports();
+        let exports = snapshot.exports();
         let mut of_name = exports.filter(|export| views::bdev_name(export.config) == name);
         let export = of_name.next();
         counts(name, export.map(|export| export.entry.namespace).as_deref())
     });
     Ok(json!({
         "tick_rate": TICK_RATE,
-        "ticks": picture.uptime.as_nanos() as u64,
+        "ticks": snapshot.uptime.as_nanos() as u64,
         "bdevs": bdevs.collect::<Vec<_>>(),
     }))
 }

@@ -22,7 +22,7 @@ impl Methods {
         match method {
             "keyring_get_keys" => {
                 read::<Nothing>(params)?;
-                Ok(keys(&self.picture().await?.config))
+                Ok(keys(&self.snapshot().await?.config))
             }
             "keyring_file_add_key" => {
                 let KeyAdd { name, path } = read(params)?;
@@ -75,7 +75,7 @@ impl Methods {
     /// Replaces or removes the keys of a host.
     pub(super) async fn set_keys(&self, params: Params) -> Answer {
         let new: HostKeys = read(params)?;
-        subsystem(&self.picture().await?.config, &new.nqn)?;
+        subsystem(&self.snapshot().await?.config, &new.nqn)?;
         self.change(Kind::Alone, move |stage| {
             let code = i64::from(-Errno::INVAL.raw_os_error());
             let keys = new.names(&mut stage.draft, code)?;

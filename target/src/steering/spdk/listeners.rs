@@ -50,8 +50,8 @@ impl Methods {
         let (address, port) = place(&listener.listen_address)?;
         let at = SocketAddr::new(address, port);
         let nqn = listener.nqn;
-        let picture = self.picture().await?;
-        let config = &picture.config;
+        let snapshot = self.snapshot().await?;
+        let config = &snapshot.config;
         let of_it = subsystem(config, &nqn)?;
         let state = listener.ana_state.as_deref().map(ana).transpose()?;
         let all = config.listeners.iter().map(Listener::socket_address);

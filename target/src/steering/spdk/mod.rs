@@ -155,7 +155,8 @@ impl Methods {
     /// Handles a method with an SPDK name.
     pub(super) async fn spdk(&self, method: &str, mut params: Params) -> Answer {
         unheeded::take_out(method, &mut params)?;
-        if params.contains_key("nqn") && discovery::is_named(&params, &self.picture().await?.config)
+        if params.contains_key("nqn")
+            && discovery::is_named(&params, &self.snapshot().await?.config)
         {
             return self.of_discovery(method, params).await;
         }
@@ -180,34 +181,34 @@ impl Methods {
             }
             "nvmf_get_transports" => {
                 let TransportsOf { trtype, .. } = read(params)?;
-                views::transports(&self.picture().await?.config, trtype.as_deref())
+                views::transports(&self.snapshot().await?.config, trtype.as_deref())
             }
             "nvmf_get_stats" => {
                 read::<StatsOf>(params)?;
-                Ok(views::stats(&self.picture().await?))
+                Ok(views::stats(&self.snapshot().await?))
             }
             "nvmf_get_subsystems" => {
                 let wanted: Wanted = read(params)?;
-                let picture = self.picture().await?;
+                let snapshot = self.snapshot().await?;
                 if let Some(nqn) = &wanted.nqn {
-                    subsystem(&picture.config, nqn)?;
+                    subsystem(&snapshot.config, nqn)?;
                 }
-                Ok(views::subsystems(&picture, wanted.nqn.as_deref()))
+                Ok(views::subsystems(&snapshot, wanted.nqn.as_deref()))
             }
             "nvmf_subsystem_get_controllers" | "nvmf_subsystem_get_qpairs" => {
                 let of: ControllersOf = read(params)?;
-                let picture = self.picture().await?;
-                subsystem(&picture.config, &of.nqn)?;
+                let snapshot = self.snapshot().await?;
+                subsystem(&snapshot.config, &of.nqn)?;
                 Ok(match method {
-                    "nvmf_subsystem_get_qpairs" => views::qpairs(&picture, &of.nqn),
-                    _ => views::controllers(&picture, &of.nqn),
+                    "nvmf_subsystem_get_qpairs" => views::qpairs(&snapshot, &of.nqn),
+                    _ => views::controllers(&snapshot, &of.nqn),
                 })
             }
             "nvmf_subsystem_get_listeners" => {
                 let of: ControllersOf = read(params)?;
-                let picture = self.picture().await?;
-                let subsystem = subsystem(&picture.config, &of.nqn)?;
-                Ok(views::listeners(&picture.config, subsystem))
+                let snapshot = self.snapshot().await?;
+                let subsystem = subsystem(&snapshot.config, &of.nqn)?;
+                Ok(views::listeners(&snapshot.config, subsystem))
             }
             _ if method.starts_with("bdev_") => self.bdev(method, params).await,
             _ => self.spdk_change(method, params).await,
@@ -371,16 +372,16 @@ impl Methods {
         if Uuid::try_parse(&name).is_err() {
             return Ok(name);
         }
-        let picture = self.picture().await?;
-        Ok(bdevs::named(&picture, &self.facts().disks, name))
+        let snapshot = self.snapshot().await?;
+        Ok(bdevs::named(&snapshot, &self.facts().disks, name))
     }
 
     async fn bdev(&self, method: &str, params: Params) -> Answer {
         match method {
             "bdev_get_bdevs" => {
                 let BdevOf { name, .. } = read(params)?;
-                let picture = self.picture().await?;
-                let all = bdevs::all(&picture, &self.facts().disks);
+                let snapshot = self.snapshot().await?;
+                let all = bdevs::all(&snapshot, &self.facts().disks);
                 let name = name.as_deref();
                 let wanted = |bdev: &&Value| name.is_none_or(|name| bdevs::is_called(bdev, name));
                 let found: Vec<&Value> = all.iter().filter(wanted).collect();
@@ -390,8 +391,8 @@ impl Methods {
                 Ok(json!(found))
             }
             "bdev_get_iostat" => {
-                let picture = self.picture().await?;
-                iostat::answer(&picture, &self.facts().disks, read(params)?)
+                let snapshot = self.snapshot().await?;
+                iostat::answer(&snapshot, &self.facts().disks, read(params)?)
             }
             "bdev_set_qos_limit" => {
                 let mut set = qos::Set::read(params)?;
@@ -413,8 +414,8 @@ impl Methods {
             "bdev_null_resize" => {
                 let NullResize { name, new_size } = read(params)?;
                 let name = self.named(name).await?;
-                let picture = self.picture().await?;
-                let old = bdevs::null_bytes(&picture, &self.facts().disks, &name)?;
+                let snapshot = self.snapshot().await?;
+                let old = bdevs::null_bytes(&snapshot, &self.facts().disks, &name)?;
                 self.change(Kind::Alone, move |stage| {
                     bdevs::resize_null(stage, &name, old, new_size)
                 })
@@ -423,8 +424,8 @@ impl Methods {
             "bdev_aio_rescan" | "bdev_uring_rescan" => {
                 let BdevOf { name, .. } = read(params)?;
                 let name = self.named(name.ok_or_else(invalid)?).await?;
-                let picture = self.picture().await?;
-                bdevs::check_file(&picture, &self.facts().disks, &name)?;
+                let snapshot = self.snapshot().await?;
+                bdevs::check_file(&snapshot, &self.facts().disks, &name)?;
                 self.change(Kind::Alone, move |stage| {
                     stage.rereads = true;
                     Ok(json!(true))

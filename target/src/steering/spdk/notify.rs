@@ -18,10 +18,10 @@ impl Methods {
             }
             "notify_get_notifications" => {
                 let NoticesOf { id, max } = read(params)?;
-                let picture = self.picture().await?;
+                let snapshot = self.snapshot().await?;
                 Ok(self
                     .published
-                    .notices(&picture)
+                    .notices(&snapshot)
                     .from(id, max.unwrap_or(u64::MAX)))
             }
             _ => Err(Error::no_method()),

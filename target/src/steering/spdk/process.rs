@@ -84,7 +84,7 @@ impl Methods {
         );
         let digests = listed("dhchap_digests", digests, &DHCHAP_HASHES).map_err(wrong)?;
         let groups = listed("dhchap_dhgroups", groups, &DHCHAP_GROUPS).map_err(wrong)?;
-        let now = self.picture().await?.config.dhchap.clone();
+        let now = self.snapshot().await?.config.dhchap.clone();
         let digests = digests.filter(|digests| *digests != now.hashes);
         let groups = groups.filter(|groups| *groups != now.groups);
         if digests.is_none() && groups.is_none() {
@@ -109,7 +109,7 @@ impl Methods {
             }
             "framework_get_reactors" => {
                 read::<Nothing>(params)?;
-                Ok(reactors::shown(&self.picture().await?))
+                Ok(reactors::shown(&self.snapshot().await?))
             }
             "framework_get_scheduler" => {
                 read::<Nothing>(params)?;
@@ -121,8 +121,8 @@ impl Methods {
             }
             "framework_get_config" => {
                 let ConfigOf { name, .. } = read(params)?;
-                let (picture, facts) = (self.picture().await?, self.facts());
-                saved::config(&name, &picture, &facts.disks)
+                let (snapshot, facts) = (self.snapshot().await?, self.facts());
+                saved::config(&name, &snapshot, &facts.disks)
                     .ok_or_else(|| Error::invalid(format!("Subsystem '{name}' not found")))
             }
             _ => Err(Error::no_method()),

@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 
 use super::iostat::TICK_RATE;
 use crate::metrics::{Doing, ReactorCounters};
-use crate::server::Picture;
+use crate::server::Snapshot;
 
 /// Thread name of a reactor in SPDK responses.
 pub(super) fn thread(reactor: usize) -> String {
     format!("reactor_{reactor}")
 }
 
-pub(super) fn shown(picture: &Picture) -> Value {
+pub(super) fn shown(snapshot: &Snapshot) -> Value {
     let threads = Thread::all();
     let cores = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let elapsed_ns = picture.uptime.as_nanos() as u64;
-    let reactors = picture.reactors.iter().enumerate();
+    let elapsed_ns = snapshot.uptime.as_nanos() as u64;
+    let reactors = snapshot.reactors.iter().enumerate();
     let reactors = reactors.map(|(index, counters)| {
         let name = format!("reactor-{index}");
         let thread = threads.iter().find(|thread| thread.name == name);

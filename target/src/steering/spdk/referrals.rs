@@ -17,8 +17,8 @@ impl Methods {
     pub(super) async fn of_referral(&self, method: &str, params: Params) -> Answer {
         if method == "nvmf_discovery_get_referrals" {
             read::<ReferralsOf>(params)?;
-            let picture = self.picture().await?;
-            return Ok(all(&picture.config.referrals));
+            let snapshot = self.snapshot().await?;
+            return Ok(all(&snapshot.config.referrals));
         }
         let of: ReferralOf = read(params)?;
         if of.secure_channel {

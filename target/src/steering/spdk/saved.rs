@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::changes::Disk;
 use super::{bdevs, keyring, qos, referrals, views};
 use crate::namespace::Entry;
-use crate::server::Picture;
+use crate::server::Snapshot;
 
 /// SPDK subsystems in load order.
 pub(super) fn subsystems() -> Value {
@@ -24,13 +24,13 @@ pub(super) fn subsystems() -> Value {
 /// Requests that recreate one SPDK subsystem; `None` for an unknown name.
 pub(super) fn config(
     name: &str,
-    picture: &Picture,
+    snapshot: &Snapshot,
     disks: &BTreeMap<String, Disk>,
 ) -> Option<Value> {
     match name {
-        "keyring" => Some(keyring(&picture.config)),
-        "bdev" => Some(all_bdevs(picture, disks)),
-        "nvmf" => Some(nvmf(&picture.config)),
+        "keyring" => Some(keyring(&snapshot.config)),
+        "bdev" => Some(all_bdevs(snapshot, disks)),
+        "nvmf" => Some(nvmf(&snapshot.config)),
         _ => None,
     }
 }
@@ -41,8 +41,8 @@ pub(crate) fn request(method: &str, params: Value) -> Value {
 }
 
 /// Bdevs of namespaces, then bdevs that back none.
-fn all_bdevs(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Value {
-    let mut all: BTreeMap<String, (Value, Option<Value>)> = picture
+fn all_bdevs(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>) -> Value {
+    let mut all: BTreeMap<String, (Value, Option<Value>)> = snapshot
         .exports()
         .map(|export| {
             let name = views::bdev_name(export.config);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::iostat::TICK_RATE;
 use super::{keyring, reactors};
 use crate::namespace::Entry;
-use crate::server::Picture;
+use crate::server::Snapshot;
 
 /// Version, in the format that clients parse.
 pub(super) fn version() -> Value {
@@ -47,13 +47,13 @@ pub(super) fn transports(config: &Config, trtype: Option<&str>) -> Result<Value,
 }
 
 /// Statistics of each reactor.
-pub(super) fn stats(picture: &Picture) -> Value {
-    let views: Vec<_> = picture
+pub(super) fn stats(snapshot: &Snapshot) -> Value {
+    let views: Vec<_> = snapshot
         .subsystems
         .iter()
         .map(|(_, shared)| shared.view())
         .collect();
-    let groups = (0..picture.reactors.len()).map(|reactor| {
+    let groups = (0..snapshot.reactors.len()).map(|reactor| {
         let (mut admin, mut io, mut completed) = (0, 0, 0);
         for view in &views {
             let queues = view.controllers.iter().flat_map(|one| &one.queues);
@@ -117,8 +117,8 @@ pub(super) fn discovery_listeners(config: &Config) -> Value {
 }
 
 /// Subsystems, with discovery first.
-pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
-    let config = &picture.config;
+pub(super) fn subsystems(snapshot: &Snapshot, wanted: Option<&str>) -> Value {
+    let config = &snapshot.config;
     let mut all = Vec::new();
     if wanted.is_none() {
         all.push(discovery(config));
@@ -135,7 +135,7 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
             keyring::show(&mut shown, keyring::of_host(subsystem, host));
             shown
         });
-        let mut shared = picture.subsystems.iter();
+        let mut shared = snapshot.subsystems.iter();
         let table = shared
             .find(|(nqn, _)| *nqn == subsystem.nqn)
             .map(|(_, shared)| shared.view().namespaces);
@@ -215,14 +215,14 @@ pub(super) fn listeners(config: &Config, subsystem: &Subsystem) -> Value {
     listeners.collect()
 }
 
-fn of(picture: &Picture, nqn: &str) -> Vec<crate::registry::ControllerView> {
-    let mut all = picture.subsystems.iter();
+fn of(snapshot: &Snapshot, nqn: &str) -> Vec<crate::registry::ControllerView> {
+    let mut all = snapshot.subsystems.iter();
     let found = all.find(|(known, _)| known.raw() == nqn);
     found.map_or_else(Vec::new, |(_, shared)| shared.view().controllers)
 }
 
-pub(super) fn controllers(picture: &Picture, nqn: &str) -> Value {
-    let controllers = of(picture, nqn).into_iter().map(|controller| {
+pub(super) fn controllers(snapshot: &Snapshot, nqn: &str) -> Value {
+    let controllers = of(snapshot, nqn).into_iter().map(|controller| {
         json!({
             "cntlid": controller.cntlid,
             "cntrltype": "io",
@@ -234,10 +234,10 @@ pub(super) fn controllers(picture: &Picture, nqn: &str) -> Value {
     controllers.collect()
 }
 
-pub(super) fn qpairs(picture: &Picture, nqn: &str) -> Value {
+pub(super) fn qpairs(snapshot: &Snapshot, nqn: &str) -> Value {
     let mut all = Vec::new();
     let end = |address: std::net::SocketAddr| trid(address.ip(), address.port());
-    for controller in of(picture, nqn) {
+    for controller in of(snapshot, nqn) {
         for (qid, queue) in controller.queues {
             let mut shown = json!({
                 "cntlid": controller.cntlid,
