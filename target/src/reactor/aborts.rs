@@ -1,4 +1,4 @@
-//! Aborts of commands at a disk. An Abort completes when its command ends, or at its deadline.
+//! Aborts of commands at a disk. An Abort completes when its command ends, or at the Abort's deadline.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -46,7 +46,7 @@ impl Aborts {
         }
     }
 
-    /// Completes the Aborts past their deadline as not aborted.
+    /// Completes overdue Aborts with "not aborted".
     pub(super) fn end_late(&mut self, now: Instant) {
         for abort in self.waiting.extract_if(.., |abort| abort.until <= now) {
             abort.answer(false);

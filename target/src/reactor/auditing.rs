@@ -28,8 +28,7 @@ impl Reactor {
         });
     }
 
-    /// Records a reauthentication. The protocol does not limit its rate: a live host may
-    /// authenticate again at any time.
+    /// Records a reauthentication. The protocol does not limit its rate.
     pub(super) fn record_reauthentication(&self, qpair: QpairId, proof: Authenticated) {
         self.control.audit.record(|| {
             let queue = &self.queues.qpairs[qpair];
@@ -37,7 +36,7 @@ impl Reactor {
         });
     }
 
-    /// A refused Connect is already recorded.
+    /// Records a disconnect. A refused Connect has its own event.
     pub(super) fn record_disconnect(&self, qpair: QpairId, reason: &str, orderly: bool) {
         let queue = &self.queues.qpairs[qpair];
         if queue.connect_begun && queue.subsystem().is_none() {
@@ -111,7 +110,7 @@ fn of_queue(event: Event, queue: &QueuePair) -> Event {
         .of_peer(queue.peer)
         .text("provider", queue.listener.provider);
     match (&queue.association, &queue.claimant) {
-        // The event is not cheap: an association with namespaces needs an allowed host name.
+        // Hosts cannot cause this event at will: an association with namespaces requires an allowed host name.
         (Some(association), _) => {
             of_association(event.cheap(is_discovery(association)), association)
         }
@@ -139,7 +138,7 @@ fn of_association(event: Event, association: &Association) -> Event {
         .text("host", controller.host_nqn())
         .text("hostid", &hex(controller.hostid()))
         .text("subsystem", subsystem.nqn());
-    // Discovery controllers get a new CNTLID each time.
+    // Discovery controllers get a new CNTLID for each connection, so the event omits it.
     let cntlid = (!is_discovery(association)).then(|| controller.cntlid());
     event.value("cntlid", cntlid).value("qid", *qid)
 }
@@ -148,7 +147,7 @@ fn is_discovery(association: &Association) -> bool {
     association.subsystem.is_discovery()
 }
 
-/// Returns a name as sent, up to its terminator.
+/// Returns a name from Connect data up to its NUL terminator.
 pub(super) fn claimed(name: &[u8]) -> String {
     let end = name.iter().position(|byte| *byte == 0);
     String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned()

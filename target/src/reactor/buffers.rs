@@ -12,10 +12,9 @@ use super::time::Now;
 use crate::qpair::QueuePair;
 use crate::request::{Request, RequestId, Stage, Task};
 
-/// Length of the alternating periods with and without [`others_pass`].
+/// Length of one period; requests may pass the first waiting one in every second period.
 pub(super) const PASS_BY: Duration = Duration::from_millis(100);
 
-/// Continues a command that needs no buffers or can use the spare one.
 #[inline(always)]
 pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     if command.request.buffer_bytes == (0, 0)
@@ -26,7 +25,7 @@ pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     Stop::Buffers
 }
 
-/// Continues or queues a command from the slow path, in order of arrival.
+/// Continues a request that left the fast path, in order of arrival.
 pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
     if stop != Stop::Buffers {
         return fetch::stopped(queues, io, now, id, stop);
@@ -46,8 +45,8 @@ fn go_on(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     fetch::stopped(queues, io, now, id, stop);
 }
 
-/// The spare buffer, closed to I/O, is for the only command of an admin queue or of a connection
-/// without an association.
+/// Assigns the spare buffer. Only the sole command of an admin queue, or of a connection without an association, may
+/// use it.
 fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bool {
     let is_io = matches!(request.task, Task::Io(_));
     let (data, scratch) = request.buffer_bytes;
@@ -59,7 +58,7 @@ fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bo
     request.data.is_some()
 }
 
-/// Promises buffers, or queues the request. Returns whether the request continues.
+/// Reserves buffers within the shares of host and disk, or queues the request. Returns whether the request continues.
 fn claim_share(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
     let command = queues.command(id);
     let (share, request) = (command.share(), command.request);
@@ -84,7 +83,7 @@ fn acquire_promised(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
         .push_back(waiting, id, Stage::AwaitingBuffer);
 }
 
-/// Takes both buffers or none: holding one while waiting for the other could deadlock.
+/// Takes both buffers or none: a request that held one while it waited for the other could deadlock.
 fn take_both(arena: &mut Arena, request: &mut Request) -> bool {
     let (data, scratch) = request.buffer_bytes;
     let pool = arena.pool();
@@ -127,8 +126,8 @@ pub(super) fn serve_pool(queues: &mut Queues, io: &mut Io, now: &Now) {
     io.buffers_short = None;
 }
 
-/// A hanging request may hold the buffer that the first one needs, so others pass it at times; if
-/// they always did, it might starve.
+/// Returns whether requests may pass the first waiting one. A hanging request may hold the buffer that the first one
+/// needs; but permanent passing would starve the first.
 fn others_pass(io: &Io, now: &Now) -> bool {
     io.buffers_short.is_some_and(|since| {
         let turns = now.at.duration_since(since).as_nanos() / PASS_BY.as_nanos();
@@ -136,7 +135,7 @@ fn others_pass(io: &Io, now: &Now) -> bool {
     })
 }
 
-/// Serves requests that may pass the first one; returns whether there were any.
+/// Serves requests that may pass the first one; returns whether any did.
 pub(super) fn pass_by(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     if io.awaiting_buffer.is_empty() || !others_pass(io, now) {
         return false;

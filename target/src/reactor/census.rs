@@ -1,5 +1,5 @@
-//! Census of an old queue: registers a host's pending changes in the order of their disks
-//! ([`crate::order`]) before a Connect of a later association completes ([`Arming`]).
+//! Census of an old queue: before a Connect of the host's next association completes ([`Arming`]), the old queue
+//! registers its pending changes in the order of their disks ([`crate::order`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,13 +13,12 @@ use nvme_proto::wire::Status;
 #[derive(Debug)]
 pub(super) struct Census {
     qpair: QpairId,
-    /// Arrival time up to which capsules count; `None` until the device has been read.
+    /// Capsules that arrived up to this time are registered; `None` until the device has been polled.
     until_ns: Option<u64>,
     arming: Arc<Arming>,
 }
 
-/// Polls that read all completions of a device: completion queues and socket buffers hold fewer
-/// batches.
+/// Number of polls that suffices to read all completions of a device.
 const POLLS_MAX: usize = 256;
 
 impl Reactor {
@@ -29,12 +28,12 @@ impl Reactor {
             until_ns: None,
             arming,
         });
-        // Checks in this round, because a Connect waits for the census.
+        // A Connect waits for the census, so the reactor checks in this round.
         self.time.next_check = self.time.now.at;
     }
 
-    /// Reads the devices of queues with a new census. An unread capsule would otherwise be executed
-    /// after changes of the new association. Must not run within a poll of completions.
+    /// Polls the devices of queues with a new census: a capsule not yet polled would otherwise execute after changes
+    /// of the new association. Must not be called while completions are polled.
     pub(super) fn see_censuses(&mut self) -> bool {
         let new = self.control.censuses.len();
         let unseen = self.control.censuses.iter();
@@ -59,15 +58,14 @@ impl Reactor {
         }
     }
 
-    /// Whether a device without completions has input that may produce some.
+    /// Returns whether a device without completions has input that may produce some.
     fn has_more(&mut self, port: usize) -> bool {
         let port = self.queues.ports[port].as_mut();
         port.is_some_and(|port| port.endpoint().arm().unwrap_or(false))
     }
 
     pub(super) fn take_censuses(&mut self) {
-        // Iterates over the list in place, so that a panic loses no census for which a Connect
-        // waits.
+        // Iterates in place: after a panic, the list still holds each census for which a Connect waits.
         let mut at = 0;
         while let Some(census) = self.control.censuses.get(at) {
             let (qpair, is_late) = (census.qpair, census.arming.is_late(self.time.now.ns));
@@ -99,10 +97,9 @@ impl Reactor {
         }
     }
 
-    /// Answers a Connect at once, or after the older queues of its host have registered their
-    /// changes.
+    /// Completes a Connect, at once or after the older queues of its host have registered their changes.
     pub(super) fn answer_connect(&mut self, id: RequestId, result: u64) {
-        // Older queues of this reactor register their changes when it next handles messages.
+        // This reactor's older queues register their changes when it next handles messages.
         if self.arming_of(id).is_none_or(Arming::is_done) {
             return self.finish(id, Status::SUCCESS, result);
         }

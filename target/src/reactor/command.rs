@@ -1,5 +1,4 @@
-//! Command on the fast path: its request and the parts of the queues that the stages need, looked
-//! up once.
+//! Command on the fast path: its request, and references to the structures that each stage needs.
 
 use cairn_rdma::{PostError, SendWork};
 
@@ -21,26 +20,22 @@ pub(super) struct Command<'a> {
     pub(super) ended: &'a mut Vec<QpairId>,
 }
 
-/// Stage at which a command leaves the fast path, because it needs the tables of all requests and
-/// queue pairs; `stopped` of that stage continues it.
+/// Stage at which a command leaves the fast path because it needs the tables of all requests and queue pairs. The
+/// `stopped` function of that stage continues the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a command that stopped must be taken on"]
 pub(super) enum Stop {
-    /// The response is posted, or the queue is closed.
+    /// The command needs no further work: the response is posted, or the queue is closed.
     Nowhere,
-    /// Plan: not an I/O command.
     NotIo,
-    /// Plan: the command is refused with this status.
+    /// Planning refused the command with this status.
     Refused(nvme_proto::wire::Status),
-    /// Plan: limits may delay the command, or it is ordered.
+    /// Planning must check limits or the order of changes.
     Limit,
-    /// Buffers: the command needs buffers of the pool.
     Buffers,
-    /// Fetch: data must be fetched from the host or the capsule.
     Fetch,
-    /// Disk: the backend executes the command.
     Disk,
-    /// Respond: the response waits for credits.
+    /// The response waits for credits.
     Respond,
 }
 
@@ -59,7 +54,7 @@ impl Command<'_> {
         }
     }
 
-    /// Connects and authentication commands have none: their queue has no share yet.
+    /// Returns `None` for Connect and authentication commands, whose queue has no share yet.
     #[inline(always)]
     pub(super) fn share(&self) -> Option<ShareId> {
         let share = self.queue.share;
@@ -91,7 +86,7 @@ impl Command<'_> {
         self.queue.outbox.push_other(work);
     }
 
-    /// Frees the request; its buffers and disk have been released before.
+    /// Frees the request. Its buffers and disk must have been released before.
     #[inline(always)]
     pub(super) fn free(self) {
         let Self { request, queue, .. } = self;
@@ -113,7 +108,7 @@ pub(super) fn post_outbox(queue: &mut QueuePair, port: Option<&mut Port>, lost: 
     match posted {
         Ok(()) => {}
         Err(PostError::Full) => panic!("more posted than there were credits for"),
-        // The connection's event has the reason. No work of the chain completes.
+        // The connection's event reports the reason. No work request of the chain was accepted.
         Err(PostError::Broken) => {
             let work = outbox.iter().map(|work| WorkId::decode(work.id));
             lost.extend(work);

@@ -26,7 +26,7 @@ impl Reactor {
     pub(super) fn begin_connect(&mut self, id: RequestId) {
         let request = &mut self.queues.requests[id];
         request.task = Task::Connect;
-        // Only one Connect per connection (Base, 6.3), even while the first is in progress.
+        // A connection permits one Connect only (Base, 6.3), even while the first is in progress.
         if std::mem::replace(&mut self.queues.qpairs[request.qpair].connect_begun, true) {
             let refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
             return self.refuse_connect(id, refusal, None);
@@ -89,8 +89,7 @@ impl Reactor {
         let queue = &self.queues.qpairs[qpair];
         let claimant = queue.claimant.as_ref().expect("its host authenticates");
         let (subsystem, claim) = (Arc::clone(&claimant.subsystem), claimant.claim);
-        // The host's name is proven, so the queue counts for its own address instead of the
-        // network.
+        // The host's identity is proven, so the queue now counts against the host's address instead of its network.
         let payer = Payer::host(queue.peer.ip());
         let joined = subsystem.join(&claim, &self.origin(qpair, payer))?;
         self.queues.qpairs[qpair].claimant = None;
@@ -127,7 +126,7 @@ impl Reactor {
         }
     }
 
-    /// Joins a queue to its association after Connect or authentication.
+    /// Joins a queue to its association, after Connect or authentication.
     fn associate(
         &mut self,
         qpair: QpairId,
@@ -191,8 +190,7 @@ impl Reactor {
         Shown::of(port.endpoint().marked(queue.qp), queue.policy.priorities)
     }
 
-    /// Closes the connection with this place. Associations with namespaces and connections whose
-    /// Connect is in progress stay.
+    /// Closes the connection with this place, unless its association has namespaces or its Connect is in progress.
     pub(super) fn displace(&mut self, place: PlaceId) {
         let is_it = |id: &QpairId| self.queues.qpairs[*id].place.id() == place;
         let Some(qpair) = self.queues.qpairs.ids().find(is_it) else {
@@ -216,7 +214,7 @@ impl Reactor {
         respond::finish(queues, io, &time.now, id, status, result);
     }
 
-    /// Refuses a Connect. The connection is closed once the host has received the response.
+    /// Refuses a Connect and closes the connection once the host has received the response.
     fn refuse_connect(&mut self, id: RequestId, refusal: Refusal, data: Option<&ConnectData>) {
         let request = &mut self.queues.requests[id];
         request.close_after = Some(LastResponse::RefusedConnect);
@@ -236,7 +234,7 @@ impl Reactor {
     }
 }
 
-/// The line has the setting that would allow the host.
+/// Logs the refusal with the setting that would admit the host.
 fn report_refusal(line: Line, queue: &QueuePair, refusal: &Refusal, data: Option<&ConnectData>) {
     let qid = queue.qid();
     let Some(data) = data else {

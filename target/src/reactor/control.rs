@@ -1,4 +1,4 @@
-//! Connections of a reactor to the control plane, and to reactors that panicked before it.
+//! State shared between a reactor and the control plane, and reactors that panicked on its thread.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,15 +24,14 @@ pub(super) struct Control {
     pub(super) next_connections: Option<Instant>,
     pub(super) plane: UnboundedSender<ControlMessage>,
     pub(super) audit: Audit,
-    /// Old queues that have yet to register their changes for a Connect.
+    /// Old queues that have yet to register their changes before a Connect completes.
     pub(super) censuses: Vec<Census>,
-    /// Changed decisions that wait for older commands.
+    /// Changed decisions that take effect after older commands have ended.
     pub(super) unsettled: Vec<Unsettled>,
-    /// Commands at disks, started by reactors that panicked on this thread.
+    /// Commands at disks, started by panicked reactors of this thread.
     pub(super) orphans: Vec<Orphans>,
     pub(super) peer_limit: PeerLimit,
     pub(super) events: Vec<Event>,
-    /// True if the reactor ends once all its queues are closed.
     pub(super) stopping: bool,
 }
 

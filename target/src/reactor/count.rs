@@ -1,5 +1,4 @@
-//! Counters of a reactor, written by it alone and read in place by the metrics page
-//! ([`crate::metrics`]).
+//! Counters of a reactor, written by its thread and read in place by the metrics page ([`crate::metrics`]).
 
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
@@ -11,7 +10,6 @@ use crate::qpair::Association;
 use crate::request::{Request, Task};
 
 impl Reactor {
-    /// Adds the time since the last call to the current activity and returns it, in nanoseconds.
     pub(super) fn count_time(&mut self, now_ns: u64) -> u64 {
         let passed_ns = now_ns - self.time.now.ns;
         self.queues.counters.time_ns[self.time.doing as usize].add(passed_ns);
@@ -79,12 +77,12 @@ fn count_success(request: &Request, op: Op, association: &Association, disks: &D
 #[cold]
 fn count_other(request: &Request, status: Status, association: &Association, disks: &Disks) {
     match request.task {
-        // The connection's counters cover these commands.
+        // Counted by the connection's counters.
         Task::Connect | Task::Authenticate(_) => {}
         _ if status.is_success() => association.queue.counters.succeeded_admin(),
         _ => {
             association.queue.counters.failed(status);
-            // A command refused by the parser has no disk; its NSID may name one.
+            // The parser refused the command, so its disk is looked up by NSID.
             if association.qid != 0
                 && let Some(disk) = disks.find(association, request.sqe.nsid.get())
             {
@@ -94,7 +92,7 @@ fn count_other(request: &Request, status: Status, association: &Association, dis
     }
 }
 
-/// Counts a completed command. Called when its response is acknowledged.
+/// Counts a completed command and its latency once its response is acknowledged.
 #[inline]
 pub(super) fn count_latency(
     request: &Request,

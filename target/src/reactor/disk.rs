@@ -1,6 +1,5 @@
-//! Stage 5: execution by the disk. A command completes at once, is in the ring
-//! ([`Stage::InBackend`]) until [`step_ended`], or waits for other operations ([`super::turns`]) or
-//! a retry ([`super::retry`]).
+//! Stage 5: execution by the disk. A command completes at once, or waits for the ring ([`Stage::InBackend`], until
+//! [`step_ended`]), for other operations ([`super::turns`]) or for a retry ([`super::retry`]).
 
 use cairn_disk::{BlockIo, BlockOp, Errno, Hints, Progress, Span};
 use cairn_rdma::peer_line;
@@ -25,7 +24,7 @@ use crate::order::Arrival;
 use crate::request::{RequestId, Restrictions, Stage, Task, Turn};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Completes a read through a window, which needs no backend. Other requests stop at this stage.
+/// Completes a read whose data is in a window of the backend; all other requests leave the fast path here.
 #[inline(always)]
 pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     if command.request.window.is_some() {
@@ -93,7 +92,7 @@ pub(super) fn begin(
 enum Handed {
     UnderWay,
     Done(Result<(), Errno>),
-    /// Refused by a newer decision; no disk has received the request.
+    /// The request was refused under a newer decision; no disk has received it.
     Refused(Status),
 }
 
@@ -172,7 +171,7 @@ fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
 }
 
 /// # Errors
-/// Status of the refused request.
+/// Returns the status to complete the refused request with.
 #[cold]
 pub(super) fn decide_again(queues: &mut Queues, io: &Io, id: RequestId) -> Result<(), Status> {
     let Queues {
@@ -199,7 +198,7 @@ pub(super) fn step_ended(
     let queue = &queues.qpairs[request.qpair];
     let is_open = queue.is_open();
     if !is_open {
-        // No host waits for the response, and the device's memory may be gone.
+        // The host no longer waits for the response, and the device's memory may be unmapped.
         block.stop();
     }
     if block.op.changes() {
@@ -245,9 +244,9 @@ pub(super) fn ended(
         if errno == OVERTAKEN {
             return respond::fail(queues, io, now, id, Status::ANA_TRANSITION);
         }
-        // The operation was refused: a backend with a ring completes nothing else at once.
+        // A ring backend completes an operation at once only if it refuses the operation.
         leave(queues, io, id);
-        // Different data in a Compare is no fault of the drive.
+        // Different data in a Compare is not a media error.
         if is_difference(errno) {
             return respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
         }
@@ -305,7 +304,7 @@ fn copy_ranges<'a>(
     data
 }
 
-/// Checks all ranges of Dataset Management before the first is executed.
+/// Checks all ranges of a Dataset Management command before it starts the first.
 #[cold]
 fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
@@ -375,7 +374,7 @@ fn matches(queues: &Queues, io: &Io, id: RequestId) -> bool {
 
 fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno) {
     let block = queues.requests[id].block.expect("block I/O was planned");
-    // A cancellation is already logged.
+    // The cancellation has been logged already.
     if errno != Errno(libc::ECANCELED) {
         let subsystem = &queues.association(id).subsystem;
         subsystem.counters(io.disks.reactor()).media_errors.add(1);
@@ -388,7 +387,7 @@ fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno
     respond::fail(queues, io, now, id, status_of(block.op, errno));
 }
 
-/// Logs a failed operation, at most one line a second for each disk.
+/// Logs a failed operation, at most once a second per disk.
 fn report_failure(
     queues: &Queues,
     io: &mut Io,
@@ -411,7 +410,7 @@ fn report_failure(
     );
 }
 
-/// `result` is `None` if the operation is retried.
+/// Handles the end of an operation; `result` is `None` if it will be retried.
 fn turn_ended(
     queues: &mut Queues,
     io: &mut Io,
@@ -426,7 +425,7 @@ fn turn_ended(
         match result {
             Some(result) if result != Err(Errno(libc::ECANCELED)) => {
                 let mut joined = turns.take_joined();
-                // The completed flush covers the joined ones.
+                // The completed flush covers the flushes that joined it.
                 while let Some(id) = queues.requests.pop_front(&mut joined) {
                     ended(queues, io, now, id, result);
                 }
@@ -444,8 +443,8 @@ fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     }
 }
 
-/// Starts waiting requests after `id` has ended at a disk that serializes operations, limits its
-/// depth or orders changes. `result` is `None` if `id` is retried.
+/// Starts requests that waited for `id` at a disk that serializes operations, limits its depth or orders changes.
+/// `result` is `None` if `id` is retried.
 #[cold]
 fn went_out(
     queues: &mut Queues,
@@ -493,8 +492,7 @@ fn serve_depth_queues(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
     }
 }
 
-/// Queues a request that must wait for other operations or for the disk's limit; returns whether it
-/// waits.
+/// Queues the request if it must wait for other operations or the disk's depth limit; returns whether it waits.
 #[cold]
 fn must_wait(queues: &mut Queues, io: &mut Io, id: RequestId, restrictions: Restrictions) -> bool {
     let request = &queues.requests[id];
@@ -525,7 +523,7 @@ fn must_wait(queues: &mut Queues, io: &mut Io, id: RequestId, restrictions: Rest
     waits
 }
 
-/// Returns whether any pause was over.
+/// Retries requests whose pause has ended; returns whether there were any.
 pub(super) fn serve_retries(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     let due = io.retries.take_due(&mut queues.requests, now.at);
     for &id in &due {
@@ -543,8 +541,8 @@ pub(super) fn older_ended(queues: &mut Queues, io: &mut Io, now: &Now, work: Wor
     }
 }
 
-/// Lets late requests overtake older changes that have not reached the disk; returns whether there
-/// were any.
+/// Starts requests that waited too long for an older change that has not reached the disk; returns whether there were
+/// any.
 pub(super) fn overtake(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     let late = io.older.take_late(&queues.requests, now);
     for &id in &late {

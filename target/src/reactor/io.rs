@@ -19,12 +19,12 @@ pub(super) struct Io {
     pub(super) disks: Disks,
     pub(super) shares: Shares,
     pub(super) limited: Limited,
-    /// Requests within their shares that wait for free data buffers.
+    /// Requests that have reserved buffers and wait for free ones.
     pub(super) awaiting_buffer: List,
-    /// `None` while a buffer fits the first of `awaiting_buffer`.
+    /// Time since which no buffer fits the first request of `awaiting_buffer`.
     pub(super) buffers_short: Option<Instant>,
     pub(super) retries: Retries,
-    /// Changes that wait for older ones of the same blocks.
+    /// Changes that wait for older changes of the same blocks.
     pub(super) older: Older,
     pub(super) aborts: Aborts,
 }

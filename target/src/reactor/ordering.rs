@@ -1,4 +1,4 @@
-//! Ordered changes, of hosts with several associations: see [`crate::order`].
+//! Ordered changes of hosts with several associations: see [`crate::order`].
 
 use std::ops::Range;
 
@@ -18,8 +18,7 @@ pub(super) fn is_ordered(queues: &Queues, id: RequestId) -> bool {
     controller.limiter.is_ordered()
 }
 
-/// Returns whether a request changes blocks. Dataset Management counts, although its ranges are
-/// known only once its data has arrived.
+/// Returns whether a request changes blocks. Dataset Management is added later, when its ranges have arrived.
 fn changes_blocks(request: &Request) -> bool {
     match request.task {
         Task::Io(OperationKind::DatasetManagement { .. }) => false,
@@ -64,7 +63,7 @@ pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
         return;
     }
     if request.ordered.is_some() {
-        // The request is planned again.
+        // With the new restrictions, the caller plans the request again.
         request.restrictions = request.restrictions.ordered();
         return;
     }
@@ -110,7 +109,8 @@ fn bytes_of_ranges<'a>(
     })
 }
 
-/// Removes a change that the disk has completed or never gets, and wakes the changes behind it.
+/// Removes a change from the order once the disk has completed it or can no longer receive it, and wakes the changes
+/// behind it.
 #[cold]
 pub(super) fn leave(request: &mut Request, association: &Association, disks: &Disks) {
     if let Some(ticket) = request.ordered.take() {
@@ -127,7 +127,7 @@ pub(super) fn leave_at(queues: &mut Queues, io: &Io, id: RequestId) {
     }
 }
 
-/// Enters a change planned before changes of its host were ordered.
+/// Registers a change that was planned before ordering was enabled for its host.
 pub(super) fn enter_former(queues: &mut Queues, io: &Io, id: RequestId) {
     let request = &queues.requests[id];
     if request.ordered.is_some() || request.disk.is_none() {
@@ -150,7 +150,7 @@ pub(super) fn enter_former(queues: &mut Queues, io: &Io, id: RequestId) {
     }
 }
 
-/// Registers a change at its disk; `span` contains the ranges of Dataset Management.
+/// Registers a change at its disk; `span` covers all ranges of a Dataset Management command.
 fn enter_at_disk(
     request: &mut Request,
     id: RequestId,
@@ -175,7 +175,7 @@ fn enter_at_disk(
     }
 }
 
-/// Enters the operation at a disk of a request whose queue is lost.
+/// Registers the running operation of a request whose queue is lost.
 pub(super) fn enter_lost(
     request: &mut Request,
     id: RequestId,
@@ -184,7 +184,7 @@ pub(super) fn enter_lost(
 ) {
     let Some(block) = &request.block else { return };
     if request.ordered.is_none() && block.op.changes() {
-        // After a panic, no further range of the command begins.
+        // After a panic, no further range of the command is started.
         let ranges = std::iter::once(block.offset..block.offset + block.length);
         enter(request, id, association, disks, true, ranges);
     }

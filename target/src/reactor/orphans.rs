@@ -1,12 +1,11 @@
-//! Commands at disks after their reactor panicked.
+//! Commands at disks whose reactor panicked.
 //!
-//! No work of a reactor with a broken invariant continues. Its endpoints are closed first, so that
-//! devices transfer no more data. Disks still write read data into its memory, so its ring and
-//! memory remain until the last command has ended ([`Orphans`]). Operations not yet submitted have
-//! lost their files.
+//! The endpoints of the reactor are closed first, so that devices transfer no more data. Disks still write into its
+//! memory, so [`Orphans`] keeps ring and memory until the last command has ended. Operations not yet submitted are
+//! dropped.
 //!
-//! Until then the queues of these commands count as connected: changes of the host's next
-//! association wait ([`crate::order`]), and the CNTLID is not reused.
+//! Until then the queues of these commands count as connected: changes of the host's next association wait
+//! ([`crate::order`]), and the CNTLID is not reused.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -20,7 +19,7 @@ use crate::qpair::Association;
 use crate::request::{RequestId, RequestTable};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Interval of checks for ended commands; no event wakes the reactor.
+/// Interval of checks for ended commands; no event wakes the reactor when one ends.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -95,7 +94,6 @@ impl Orphans {
         Ok(())
     }
 
-    /// Handles the end of a step. Lost writes are recorded as usual.
     fn ended(&mut self, work: WorkId, result: Result<u32, i32>) {
         let Some(id) = self.requests.get(work) else {
             return;

@@ -25,24 +25,22 @@ pub(super) struct Queues {
     pub(super) ports: Vec<Option<Port>>,
     pub(super) qpairs: Qpairs,
     pub(super) requests: RequestTable,
-    /// Queued capsules, at most as many as the queue pairs have entries.
+    /// Capsules queued for a request, at most the entries of all queue pairs.
     pub(super) lines: Lines,
     pub(super) payer_buckets: PayerBuckets,
-    /// Free requests from which shares are not checked.
+    /// Number of free requests from which shares need no check.
     pub(super) plenty: usize,
     pub(super) reserve: usize,
     pub(super) commands: List,
-    /// Completions of parked commands that wait for a request; limited by the controllers.
+    /// Ended parked commands that wait for a request; bounded by the controllers' limits.
     pub(super) late: VecDeque<(QpairId, CommandEnd)>,
-    /// Connects that wait until older queues of their host have registered their changes in
-    /// [`crate::order`].
+    /// Connects that wait until older queues of their host have registered their changes in [`crate::order`].
     pub(super) awaiting_census: List,
-    /// Authentication commands at another thread, at most one per queue pair.
+    /// Authentication commands handled by another thread, at most one per queue pair.
     pub(super) awaiting_authentication: List,
     pub(super) dirty: Vec<QpairId>,
-    /// Work not accepted by a broken queue pair; completed at the end of the round.
+    /// Work requests rejected by a broken queue pair; completed at the end of the round.
     pub(super) lost: Vec<WorkId>,
-    /// Queue pairs to remove at the end of the round.
     pub(super) ended: Vec<QpairId>,
     /// True if new commands are refused during shutdown.
     pub(super) draining: bool,
@@ -52,13 +50,13 @@ pub(super) struct Queues {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Broken {
     pub(super) qpair: QpairId,
-    /// `None` if an event of the connection reports the reason.
+    /// `None` if the connection's event reports the reason.
     pub(super) ending: Option<Ending>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// Rate limits, or the limit of the disk.
+    /// The rate limits, or the depth limit of the disk.
     Limit,
     Share,
     Pool,
@@ -67,7 +65,7 @@ pub(super) enum Wait {
 }
 
 impl Queues {
-    /// `reserve` of the requests are only for admin queues and Connects.
+    /// `reserve` is the number of requests usable only by admin queues and Connects.
     pub(super) fn new(requests: u32, reserve: usize, counters: Arc<ReactorCounters>) -> Self {
         Self {
             ports: Vec::new(),
@@ -157,7 +155,7 @@ impl Queues {
         }
     }
 
-    /// Receives precede sends: a host with a response finds a receive for its next command.
+    /// Posts receives before sends: a host with a response then finds a receive for its next command.
     pub(super) fn flush(&mut self) {
         for port in self.ports.iter_mut().flatten() {
             if port.flush_receives().is_err() {
@@ -182,13 +180,13 @@ impl Queues {
         }
     }
 
-    /// Counts failed work and returns why its queue pair is broken.
+    /// Counts a failed work request and returns why its queue pair is broken.
     pub(super) fn work_failed(&self, qpair: QpairId, kind: WorkKind, status: WorkStatus) -> Broken {
         if let Some(port) = &self.ports[self.qpairs[qpair].port] {
             port.counters().work_failed(status);
         }
         let ending = match status {
-            // Only a consequence; the connection's event has the reason.
+            // A flush follows another failure; the connection's event has the reason.
             WorkStatus::Flushed => None,
             _ => Some(Ending::Work(kind, status)),
         };

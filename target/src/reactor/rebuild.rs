@@ -1,4 +1,4 @@
-//! Replacement of a reactor that panicked, on the same thread.
+//! Replacement of a panicked reactor by a new one on the same thread.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,10 +13,10 @@ use crate::panics::{Panic, REPORT};
 use crate::qpair::Qpairs;
 use crate::request::{Request, RequestId, Stage};
 
-/// Time for disks to end the old reactor's commands, so that both need not have memory at once.
+/// Time that a panicked reactor waits for its commands at disks before its replacement allocates memory.
 const DISKS_WAIT: Duration = Duration::from_millis(250);
 
-/// Maximum number of replaced reactors that wait for disks and keep their memory.
+/// Maximum number of panicked reactors that keep their memory until their disk commands end.
 const ORPHANS_MAX: usize = 4;
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ struct Losses {
 }
 
 impl Reactor {
-    /// Replaces the reactor. The new one has the same mailbox but none of the hosts' queues.
+    /// Returns a new reactor with the same mailbox and no connections.
     pub(super) fn rebuild(mut self, panic: &Panic) -> io::Result<Self> {
         self.queues.counters.panics.add(1);
         self.queues.requests.abandon_all();
@@ -93,7 +93,7 @@ impl Reactor {
         Ok(new)
     }
 
-    /// Removes changes that have not reached a disk from the order of their disks.
+    /// Removes changes not yet submitted to a disk from the order of changes.
     fn leave_orders(&mut self) {
         let requests: Vec<RequestId> = self.queues.requests.taken().collect();
         for id in requests {
@@ -104,7 +104,7 @@ impl Reactor {
         }
     }
 
-    /// Ends queues known only to a subsystem, as left by a panic in the middle of a Connect.
+    /// Retires queues that a panic during Connect left registered at a subsystem only.
     fn retire_strays(&self, queues: &[Lost]) {
         let waiting = self
             .control
@@ -122,7 +122,7 @@ impl Reactor {
         }
     }
 
-    /// Returns the lost queues, with their commands that may be at disks.
+    /// Returns the queues of this reactor, and their commands that may be at disks.
     fn lost_queues(&self) -> (Vec<Lost>, Losses) {
         let mut hosts = HashSet::new();
         let mut queues = Vec::new();
@@ -180,7 +180,7 @@ impl Reactor {
     }
 }
 
-/// A running request may just have been passed to its disk.
+/// Returns whether the disk may still access the request's buffers.
 fn may_be_with_disk(request: &Request) -> bool {
     let with_disk = matches!(request.stage(), Stage::InBackend | Stage::Running);
     with_disk && request.block.is_some()
@@ -197,7 +197,7 @@ fn report(reactor: usize, panic: &Panic, losses: &Losses) {
         queue_pairs,
         commands,
     } = losses;
-    // Cause: a bug, a few times a minute (see `Panics`); needs no rate limit.
+    // Not rate limited: `Panics` permits a few panics a minute.
     tracing::error!(
         reactor,
         panic = message,

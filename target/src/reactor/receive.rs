@@ -1,4 +1,4 @@
-//! Stage 1: arrival of a capsule, which gets a request with a permit for one completion.
+//! Stage 1: arrival of a capsule and allocation of its request, with a permit for one completion.
 
 use cairn_rdma::{Completion, WorkStatus};
 use nvme_proto::controller::Completion as CommandEnd;
@@ -21,11 +21,11 @@ use crate::registry::KEEP_ALIVE_EXPIRED;
 use crate::request::Task;
 use crate::work_id::WorkKind;
 
-/// Returns the in-capsule data length.
+/// Checks a receive completion and returns the length of its in-capsule data in bytes.
 #[inline]
 fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending> {
     if completion.status != WorkStatus::Success {
-        // A capsule that exceeds the receive breaks the queue pair.
+        // A capsule larger than the receive breaks the queue pair.
         return Err(Ending::Work(WorkKind::Receive, completion.status));
     }
     let Some(data_bytes) = completion.byte_len.checked_sub(SQE_BYTES as u32) else {
@@ -78,7 +78,7 @@ pub(super) fn capsule_arrived(
             return Err(Broken { qpair, ending });
         }
     };
-    // With `plenty` free requests, no host exceeds its share, so shares need no check.
+    // With at least `plenty` free requests, every host is within its share.
     let free = queues.requests.free();
     let some_wait = !queues.lines.is_empty() || io.limited.is_crowd();
     if free < queues.plenty
@@ -133,7 +133,7 @@ fn wait_or_admit(queues: &mut Queues, io: &mut Io, now: &Now, port: usize, mut c
     }
 }
 
-/// The SQE has been copied.
+/// Allocates a request for the capsule, whose SQE has been copied.
 pub(super) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsule) {
     let id = queues.take_on(&capsule);
     if capsule.is_shed() {

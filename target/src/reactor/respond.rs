@@ -20,7 +20,7 @@ use crate::qpair::QueuePair;
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::WorkKind;
 
-/// WRITE and SEND.
+/// Work requests of one response: WRITE and SEND.
 const RESPONSE_WORK: usize = 2;
 
 #[inline]
@@ -35,7 +35,7 @@ fn claim_send(request: &mut Request, queue: &mut QueuePair) -> bool {
     enough
 }
 
-/// Adds the response to the outbox. Room and credits must be available.
+/// Adds the response to the outbox, which must have room; the queue must have credits.
 #[inline(always)]
 fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
     let Command {
@@ -70,7 +70,7 @@ fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
         };
         queue.outbox.push_write(write, bytes);
     }
-    // The response invalidates the key even if the command failed.
+    // The key is invalidated even if the command failed.
     let rkey = request.sqe.dptr.invalidate_rkey();
     let op = match rkey.filter(|_| port.limits().send_with_invalidate) {
         Some(rkey) => Operation::SendWithInvalidate { rkey },
@@ -90,7 +90,7 @@ fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
     request.sends(before);
 }
 
-/// Completes a command and adds its response to the outbox, unless it lacks credits.
+/// Completes a command: adds its response to the outbox, or leaves the fast path if credits are missing.
 #[inline(always)]
 pub(super) fn pass(
     mut command: Command<'_>,
@@ -144,7 +144,7 @@ pub(super) fn finish(
     stopped(queues, id, stop);
 }
 
-/// Records the error in the host's error log.
+/// Completes a command with an error and records it in the host's error log.
 pub(super) fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, status: Status) {
     let request = &queues.requests[id];
     let sqe = &request.sqe;

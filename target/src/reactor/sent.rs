@@ -1,4 +1,4 @@
-//! Stage 7: the host has the response; the command's resources are freed.
+//! Stage 7: release of a command's resources once the host has the response.
 
 use cairn_rdma::WorkStatus;
 
@@ -12,8 +12,8 @@ use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::work_id::{WorkId, WorkKind};
 
-/// Frees the request of a signaled SEND and those that it covers. Returns the queue pair if its
-/// other requests wait for credits.
+/// Frees the request of a completed signaled SEND and the unsignaled requests before it. Returns the queue pair if
+/// its other requests wait for credits.
 ///
 /// # Errors
 /// The queue pair must be closed.
@@ -55,7 +55,7 @@ pub(super) fn send_ended(
     Ok(others_wait.then_some(qpair))
 }
 
-/// The signaled SEND behind it will be flushed.
+/// The next signaled SEND of the queue pair will complete as flushed.
 pub(super) fn unsignaled_failed(queues: &mut Queues, work: WorkId, status: WorkStatus) -> Broken {
     assert!(!status.is_success(), "{work:?} is not signaled");
     let id = queues.requests.find(work);

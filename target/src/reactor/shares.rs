@@ -1,9 +1,9 @@
 //! Shares of hosts and namespaces in the requests and data buffers of a reactor.
 //!
-//! A host with a dead link, or a hanging disk, keeps its resources. After taking one more, a host
-//! may therefore hold at most the free rest, a namespace at most half of it. Resources of a host's
-//! former controllers count as the host's. A host at its share may still use a little of a
-//! namespace that holds little, so a hanging disk does not block the host's other disks.
+//! A host with a dead link or a hanging disk holds its resources for long. Therefore a host may hold at most as many
+//! resources as remain free, and a namespace at most half as many. Resources of a host's former controllers count
+//! too. A host at its share may still use a small namespace (see [`LITTLE`]), so a hanging disk does not block the
+//! host's other disks.
 //!
 //! A request beyond its share waits in the queue of its host and disk and blocks no other queue.
 
@@ -15,7 +15,7 @@ use crate::ids::{QpairId, ShareId};
 use crate::limits::Tokens;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// Divisor of the total: a namespace with at most this part counts as small.
+/// A namespace that holds at most `1 / LITTLE` of the total is small.
 const LITTLE: usize = 16;
 
 #[derive(Debug, Clone, Copy)]
@@ -25,8 +25,8 @@ pub(super) struct Stock {
 }
 
 impl Stock {
-    /// Returns whether a host may take `more`. A host or namespace without resources may always
-    /// take some.
+    /// Returns whether host and namespace may take `more`, given their current holdings. One without any holdings may
+    /// always take some.
     pub(super) fn allows(self, by_host: usize, by_disk: usize, more: usize) -> bool {
         let left = self.free.saturating_sub(more);
         let (host, disk) = (by_host + more, by_disk + more);
@@ -36,7 +36,7 @@ impl Stock {
         disk_may && (host_may || little)
     }
 
-    /// Returns the free amount from which every host is within its share.
+    /// Returns the free amount at which every host is certainly within its share.
     pub(super) fn plenty(total: usize, reserve: usize) -> usize {
         // A host holds at most the amount that is not free.
         (2 * total + reserve + 3).div_ceil(3)
@@ -46,13 +46,12 @@ impl Stock {
 #[derive(Debug)]
 struct Share {
     host: String,
-    /// Queue pairs of the host on this reactor, also of ended controllers.
+    /// Queue pairs of the host on this reactor, including those of ended controllers.
     queues: Vec<QpairId>,
-    /// Bytes of buffers held or promised.
+    /// Bytes of buffers held or reserved.
     held: usize,
-    /// Last start of a command while others waited for requests.
+    /// Last start of a command of this host while other hosts waited for requests.
     last_begun: Option<Instant>,
-    /// Tokens taken under the host's rate limits, by subsystem.
     tokens: Vec<(u32, Tokens)>,
 }
 
@@ -67,16 +66,15 @@ struct Line {
 pub(super) struct Shares {
     shares: Vec<Option<Share>>,
     total: usize,
-    /// Bytes held or promised. May exceed the total while a host without buffers waits for its
-    /// first one.
+    /// Bytes held or reserved. May exceed the total while a host without buffers waits for its first.
     promised: usize,
     lines: VecDeque<Line>,
-    /// True if buffers were returned while a request waits.
+    /// True if buffers were released while a request waits.
     eased: bool,
 }
 
 impl Shares {
-    /// `total`: data buffers, in bytes.
+    /// `total` is the size of all data buffers in bytes.
     pub(super) fn new(total: usize) -> Self {
         Self {
             shares: Vec::new(),
@@ -108,7 +106,7 @@ impl Shares {
         id
     }
 
-    /// The share ends with its last queue.
+    /// Removes a queue; the share ends with its last queue.
     pub(super) fn leave(&mut self, id: ShareId, queue: QpairId) {
         let share = self.share(id);
         share.queues.retain(|&own| own != queue);
@@ -187,7 +185,7 @@ impl Shares {
         requests.push_back(waiting, id, Stage::AwaitingBuffer);
     }
 
-    /// Promises buffers if the shares of host and disk allow it.
+    /// Reserves buffers if the shares of host and disk allow it.
     pub(super) fn promise(
         &mut self,
         request: &mut Request,
@@ -228,8 +226,7 @@ impl Shares {
         self.eased |= !self.lines.is_empty();
     }
 
-    /// Promises the buffers of the next waiting request whose shares allow them. Queues in
-    /// rotation.
+    /// Reserves buffers for the next waiting request whose shares allow it. Serves the queues in rotation.
     pub(super) fn next(
         &mut self,
         requests: &mut RequestTable,

@@ -1,9 +1,9 @@
-//! Release of receive slots by waiting capsules when receives run short.
+//! Release of receive slots held by waiting capsules, when a device has few receives posted.
 //!
-//! Waiting commands for a hanging disk can occupy all receive slots of a device. Once few are
-//! posted, a queue without progress discards its in-capsule data. Its commands keep their
-//! positions; at their turn or deadline they fail with Namespace Not Ready without Do Not Retry:
-//! nothing was executed, and the host sends them again.
+//! Waiting commands for a hanging disk can occupy all receive slots of a device. A queue without progress therefore
+//! discards the in-capsule data of its waiting commands. These commands keep their positions; at their turn or
+//! deadline they fail with Namespace Not Ready without Do Not Retry: nothing was executed, and the host sends them
+//! again.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use super::queues::Queues;
 use super::time::Now;
 use crate::ids::QpairId;
 
-/// How long a command with discarded data waits. Linux sends it five more times, so a disk may hang
-/// for a minute.
+/// Time that a command with discarded data waits before it fails. Linux sends such a command five more times, so a
+/// disk may hang for a minute.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn shed_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
@@ -38,8 +38,8 @@ pub(super) fn shed_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
     }
 }
 
-/// Removes and returns overdue capsules. They may use requests beyond their host's share, up to
-/// three quarters of all.
+/// Removes and returns overdue capsules. They may take requests beyond their host's share, up to three quarters of
+/// all requests.
 pub(super) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsule> {
     if queues.lines.is_empty() {
         return Vec::new();

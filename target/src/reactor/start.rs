@@ -1,4 +1,4 @@
-//! Start of a reactor on its own thread, which its ring and endpoints never leave.
+//! Start of a reactor on its own thread; its ring and endpoints stay on that thread.
 
 use std::io;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::request::List;
 
 const RING_SPARE: u32 = 64;
 
-/// Completions per poll of a device.
+/// Maximum number of completions per poll of a device.
 const POLL_BATCH: usize = 64;
 
 const JOIN_STEP: Duration = Duration::from_millis(5);
@@ -42,7 +42,7 @@ pub(crate) struct ReactorHandle {
 }
 
 impl ReactorHandle {
-    /// Fails if the reactor panicked or still runs at the deadline.
+    /// Waits for the reactor to end. Fails if it panicked or still runs at the deadline.
     pub(crate) fn join_until(self, deadline: Instant) -> Result<(), String> {
         while !self.thread.is_finished() {
             if Instant::now() >= deadline {
@@ -72,7 +72,7 @@ pub(crate) struct Start {
     pub(crate) counters: Arc<ReactorCounters>,
 }
 
-/// Returns once the reactor runs.
+/// Starts the thread and returns once the reactor runs.
 pub(crate) fn start(begin: Start, panics: Arc<Panics>) -> io::Result<ReactorHandle> {
     let (ready, is_ready) = std::sync::mpsc::channel();
     let name = format!("reactor-{}", begin.index);
@@ -94,7 +94,7 @@ pub(crate) fn start(begin: Start, panics: Arc<Panics>) -> io::Result<ReactorHand
     Ok(ReactorHandle { thread })
 }
 
-/// Runs the reactor until it stops. After a panic, runs the reactor that replaces it.
+/// Runs the reactor until it stops; after a panic, runs its replacement.
 fn live(mut reactor: Reactor, panics: &Panics) {
     while let Err(panic) = panics::confine(|| reactor.run()) {
         panics.survive(&panic);
@@ -116,7 +116,7 @@ fn give_up(panic: &Panic, trouble: &str) -> ! {
 }
 
 impl Reactor {
-    /// Binds the reactor to the calling thread.
+    /// Creates the reactor; must be called on the reactor's thread.
     pub(crate) fn new(begin: Start) -> io::Result<Self> {
         let Start {
             index,
@@ -183,12 +183,12 @@ impl Reactor {
     }
 }
 
-/// Continues if pinning is forbidden, as by a container's cpuset.
+/// Pins the thread to its core. Logs a failure and continues, because a container's cpuset may forbid pinning.
 fn pin(core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);
     if let Err(error) = sched_setaffinity(None, &cores) {
-        // Cause: the start; needs no rate limit.
+        // Not rate limited: once per start.
         tracing::warn!(core, %error, "cannot pin a reactor to its core");
     }
 }

@@ -1,6 +1,6 @@
 //! Counters by index with constant-time lookup.
 
-/// Counters by index; memory grows with the highest index used.
+/// Counters by index. Memory grows with the highest index used.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     counts: Vec<u32>,
