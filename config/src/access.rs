@@ -28,7 +28,7 @@ pub enum Widened {
         /// NQN of the host, or "a host that is not listed".
         host: String,
     },
-    /// Listener that now leads to a subsystem which it did not lead to.
+    /// Subsystem that is reachable through a listener, and was not before.
     #[error("the listener {at} would lead to {nqn}")]
     Reached {
         /// NQN of the subsystem.

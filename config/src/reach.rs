@@ -119,11 +119,11 @@ impl Config {
         ))
     }
 
-    /// Returns a host of a namespace's list that the subsystem refuses, and whether it refuses all
-    /// hosts of the list.
+    /// Returns a host on a namespace's list that the subsystem refuses. The flag is true if the
+    /// subsystem refuses each host on the list.
     ///
-    /// Groups may serve several subsystems: a host that only a group adds is returned only if the
-    /// subsystem refuses the whole list.
+    /// If the subsystem accepts a host on the list, members of groups are not returned, because
+    /// groups may serve several subsystems.
     fn stranded_host<'a>(
         &self,
         subsystem: &Subsystem,

@@ -71,33 +71,33 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
     })
 }
 
-/// Kind of job whose panic affects no other job.
+/// Kind of job whose panic affects no other job, with the consequence of the panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Connection request: is refused.
+    /// Connection request, which is refused after a panic.
     Connect,
-    /// Request of the metrics page: fails with status 500 or a closed connection.
+    /// Request of the metrics page, which fails with status 500 or a closed connection.
     Metrics,
-    /// Flush of disks at a shutdown or reload: fails.
+    /// Flush of disks at a shutdown or reload, which fails.
     Flush,
-    /// Open or size query of a disk: fails.
+    /// Open or size query of a disk, which fails.
     Open,
-    /// Close of a disk: the disk counts as closed.
+    /// Close of a disk, which counts as closed.
     Close,
-    /// Write or deallocation of a disk on a worker thread: fails with EIO.
+    /// Write or deallocation of a disk on a worker thread, which fails with EIO.
     Disk,
     /// Control socket: the request fails, or the client's connection closes.
     Control,
-    /// Connection management of an RDMA device: its connections end.
+    /// Connection management of an RDMA device, whose connections end.
     Device,
-    /// Thread that watches a Ceph image: all commands of the image fail.
+    /// Thread that watches a Ceph image, whose commands fail.
     Image,
-    /// Report of the log: is omitted.
+    /// Report of suppressed log lines, which is omitted.
     Log,
 }
 
 impl Part {
-    /// Name in metrics, and consequence of a panic, of each part.
+    /// Parts with their name in metrics and the consequence of a panic.
     pub const ALL: [(Self, &'static str, &'static str); 10] = [
         (Self::Connect, "connect", "a connection request is refused"),
         (Self::Metrics, "metrics", "a request for metrics fails"),

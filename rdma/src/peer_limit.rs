@@ -1,8 +1,8 @@
 //! Rate limit of log lines about one peer.
 //!
-//! Each [`Payer`] has one line per second, within [the limit of the process](crate::log); the line
-//! contains the number of lines suppressed before. Lines about datagrams, whose source may be
-//! forged, count for a stranger and not for a host.
+//! Each [`Payer`] has one line per second, within [the limit of the process](crate::log). The line
+//! contains the number of lines suppressed before. The source of a datagram may be forged, so lines
+//! about datagrams are charged to a stranger: they cannot suppress lines about a host.
 
 use std::time::{Duration, Instant};
 

@@ -10,8 +10,8 @@ use super::{Draft, EditError, make_tables, push, remove, tables, text_of};
 const KEY: &str = "ana";
 
 impl Draft {
-    /// Sets the ANA state of one group at a listener, or of all groups that have no own table
-    /// there.
+    /// Sets the ANA state of `group` at a listener. `None` sets the state of all groups without an
+    /// entry of their own.
     ///
     /// # Errors
     /// The listener is not in the file.
@@ -40,7 +40,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets the ANA state of one group, or of all groups, of a subsystem at a listener.
+    /// Sets the ANA state of a subsystem's `group` at a listener. `None` sets the state of all
+    /// groups.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -68,7 +69,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes the ANA override of one group, or of all groups, of a subsystem at a listener.
+    /// Removes a subsystem's ANA state of `group` at a listener, so that the listener's state
+    /// applies. `None` removes the states of all groups.
     ///
     /// # Errors
     /// The subsystem is not in the file, or has no override there.

@@ -130,8 +130,8 @@ impl NewLimits {
         set(table, "outstanding", self.outstanding.map(number));
         let rates = ["iops", "read", "write", "total"];
         let no_rate = rates.iter().all(|key| !table.contains_key(key));
-        // Without a rate the burst is removed too, unless it is requested: the check of the edited
-        // text then reports it.
+        // A burst without a rate is invalid, so it is removed with the last rate. A burst that this
+        // edit requests stays, and the check of the edited text reports it.
         if no_rate && self.burst_ms.is_none_or(|burst_ms| burst_ms == 0) {
             table.remove("burst_ms");
         }

@@ -253,7 +253,7 @@ impl Examination {
 }
 
 fn priority(examination: &Examination, netdev: &Netdev, tos: Tos) -> (u8, String) {
-    // The tag counts if a VLAN above the netdev has addresses.
+    // The priority of the VLAN tag applies if a VLAN on this netdev has addresses.
     let mut above = examination.fabric.netdevs.each();
     let vlan = above.find_map(|other| {
         let vlan = other.vlan.get()?.as_ref()?;

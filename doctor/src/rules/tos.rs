@@ -176,8 +176,8 @@ fn vlan_priority(
     })
 }
 
-/// Reports that user-space RoCE loses its priority: the kernel writes the tag by the VLAN's egress
-/// map, and PCP 0 for levels without an entry.
+/// Reports that packets of user-space RoCE lose their priority: the kernel writes the VLAN tag,
+/// with PCP 0 for service levels that the egress map of the VLAN lacks.
 fn kernels_tag(examination: &Examination, netdev: &Netdev) -> Option<Finding> {
     let vlan = netdev.vlan.get()?.as_ref()?;
     let asked = &examination.intent.addresses;

@@ -98,7 +98,8 @@ impl Endpoint for LoopbackEndpoint {
         let handle = request.handle.into_any().downcast::<LoopbackRequest>();
         let mut handle = handle.expect("a request goes to an endpoint of its own provider");
         let data = padded::<REP_PRIVATE_DATA>(private_data);
-        // On an error `handle` is dropped and sends a REJ, which needs the lock of this statement.
+        // On an error, the dropped `handle` sends a REJ. The lock of this statement is released
+        // before, because the REJ needs it.
         let qp = self
             .device
             .shared

@@ -55,7 +55,7 @@ struct Shared {
     // Separate from `network`: a listener's sink runs under this lock and may call into the
     // network.
     listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
-    // Stores numbers instead of devices, because a device has a reference to this structure.
+    // Stores numbers, because stored devices would form a reference cycle with this structure.
     devices: Mutex<HashMap<IpAddr, Numbers>>,
 }
 
@@ -163,7 +163,7 @@ impl Loopback {
 
     /// Answers the oldest delayed work of one queue pair, and returns whether there was any.
     ///
-    /// The queue pairs with delayed work are numbered; `number` is taken modulo their count.
+    /// `number` selects among the queue pairs with delayed work, modulo their count.
     pub fn release_one(&self, address: IpAddr, number: usize) -> bool {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_one(device, number)

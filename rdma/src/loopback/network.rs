@@ -304,7 +304,8 @@ impl Network {
         self.withheld.insert(device, withheld);
     }
 
-    /// Queue pairs with delayed work are numbered; `number` is taken modulo their count.
+    /// `number` selects among the queue pairs with delayed work, modulo their count. Returns
+    /// whether there was any.
     pub(super) fn release_one(&mut self, device: u64, number: usize) -> bool {
         let Some(withheld) = self.withheld.get(&device).copied() else {
             return false;

@@ -109,7 +109,7 @@ pub(crate) const LISTENING: u64 = u64::MAX - 1;
 #[derive(Debug)]
 pub(crate) struct CmEvent {
     pub(crate) kind: sys::rdma_cm_event_type,
-    /// 0, a negative errno, or the reason of a REJ.
+    /// Status of the event: 0, a negative errno, or the reason of a REJ.
     pub(crate) status: c_int,
     /// Tag set by [`Id::set_tag`]; in a connection request, the tag of the listener.
     pub(crate) tag: u64,

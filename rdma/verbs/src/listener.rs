@@ -243,7 +243,8 @@ impl ListenerThread {
             local,
             peer,
             private_data: event.private_data,
-            // The kernel has swapped the two fields; the new names are those of the peer.
+            // The kernel reports the two fields swapped. The names here are from the view of the
+            // peer.
             peer_responder_resources: event.initiator_depth,
             peer_initiator_depth: event.responder_resources,
             device,

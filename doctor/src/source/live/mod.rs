@@ -144,7 +144,7 @@ impl Live {
         };
         let defaults = read();
         if is_ours {
-            // configfs removes the files in a directory with the directory.
+            // The directory need not be empty: configfs removes its files with it.
             let _ = fs::remove_dir(&directory);
         }
         defaults

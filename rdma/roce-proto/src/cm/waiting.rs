@@ -20,7 +20,8 @@ use cairn_rdma::allowance::Allowance;
 const STRANGERS_MAX: usize = 192;
 /// Maximum number of undecided requests of one unproven [`Payer`].
 ///
-/// An undecided request cannot be replaced, because the consumer still decides about it.
+/// A request is undecided until the consumer accepts or rejects it. Until then it cannot be
+/// replaced.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
 const WAITING_MAX: usize = 1024;
 const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;
@@ -84,9 +85,9 @@ impl Waiting {
         victim.map_or(Verdict::Drop, |place| Verdict::Evict(place.id))
     }
 
-    /// Returns the request to replace, among those that the consumer has decided: the oldest one of
-    /// the payer with most requests in the network with most requests. Each proven address counts
-    /// as a network.
+    /// Returns the request that a new one replaces: the oldest request of the largest payer in the
+    /// largest network, by number of requests. Undecided requests are not considered. Each proven
+    /// address counts as a network.
     fn victim(&self, is_known: bool) -> Option<&Place> {
         let may_go = |place: &&Place| place.is_known == is_known && place.is_answered;
         let network = |place: &Place| match is_known {

@@ -305,7 +305,7 @@ impl Qp {
         if self.question.take_due() {
             return Some(self.emit_probe(out));
         }
-        // Requests go before a queued ACK, at most `PASSING` of them.
+        // At most `PASSING` requests are sent before a queued ACK, which may wait.
         let length = if self.responder.can_wait() && self.passed < PASSING {
             let request = self.poll_request(now, out, cx);
             self.passed += 1;

@@ -45,7 +45,7 @@ pub(super) struct Requester {
     end: u64,
     /// Sequence number after the last packet sent with AckReq.
     ack_requested: u64,
-    /// True if the next pause of sending must request an acknowledgement.
+    /// True if the last packet before a pause of sending must request an acknowledgement.
     awaited: bool,
     /// For each READ request with missing responses, the sequence number after its last response.
     requests: VecDeque<u64>,

@@ -477,8 +477,8 @@ impl Responder {
                     return Some(length);
                 }
                 if response.repeated {
-                    // The peer has received the data and invalidated the key, after it had repeated
-                    // the request too early.
+                    // A repeated READ with an invalid key is dropped: the peer repeated it too
+                    // early, and has since received the data and invalidated the key.
                     self.responses.pop_front();
                     return self.poll_transmit(now, out, pacer, cx);
                 }

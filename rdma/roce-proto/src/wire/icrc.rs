@@ -208,7 +208,8 @@ impl Checker {
             return None;
         }
         let factor = self.rewind_factor(transport.len());
-        // Must be the difference of the identification, and possibly of DF, from the guess.
+        // In an intact packet, this is the difference between actual and guessed identification,
+        // and possibly DF.
         let wound_back = multiply(difference, factor);
         matches!(wound_back & 0xffff_0000, 0 | DF_WOUND_BACK).then_some(transport)
     }
@@ -233,8 +234,7 @@ const fn times_x(a: u32) -> u32 {
     a >> 1 ^ if a & 1 == 1 { POLYNOMIAL } else { 0 }
 }
 
-/// Divides by x. An `a` with x^0 first needs the polynomial added, whose own x^0 the shift would
-/// lose: the `| 1` is its x^32.
+/// Divides `a` by x modulo the polynomial; the inverse of `times_x`.
 const fn over_x(a: u32) -> u32 {
     if a & ONE == 0 {
         a << 1

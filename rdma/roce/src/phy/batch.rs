@@ -173,8 +173,9 @@ impl Batch {
         let found = found.map(|at| from + at);
         found.or_else(|| {
             let last = self.groups.last()?;
-            // A shorter packet closes the group. This is worth it if no other queue pair sends, or
-            // if the group's length is that of first packets of WRITEs.
+            // A shorter packet may join the last group, and closes it for other queue pairs.
+            // Therefore no other queue pair may send, or only first packets of WRITEs have the
+            // length of the group.
             let shorter = last.segment.checked_sub(sealed)?;
             let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;
             (ends && open(last)).then_some(self.groups.len() - 1)

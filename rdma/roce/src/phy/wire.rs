@@ -99,7 +99,7 @@ impl Wire {
     /// `qpn_low_bits` lowest.
     ///
     /// # Errors
-    /// `is_first` is wrong for the address.
+    /// `is_first` is true and the address has a socket, or is false and it has none.
     pub(crate) fn join(
         &self,
         address: IpAddr,

@@ -105,7 +105,7 @@ impl SoftEndpoint {
         if sends && !std::mem::replace(&mut entry.queued, true) {
             self.ready.push_back(id.slot() as u16);
         }
-        // If the queue pair has packets to send, this is done after sending.
+        // `transmit` calls `after_activity` for queue pairs with packets to send.
         if broken || !sends {
             self.after_activity(id);
         }
