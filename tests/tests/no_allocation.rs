@@ -38,12 +38,10 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const DEPTH: u32 = 32;
-/// Number of commands before the count, in which buffers reach their final size.
 const WARM_UP: u32 = 2_000;
 const COUNTED: u32 = 10_000;
 const TRIES: u32 = 5;
 const BLOCK: u32 = 512;
-/// Length of keyed data in bytes, several packets.
 const BYTES: u32 = 16 * 1024;
 
 fn submit(host: &mut Host, buffers: &mut Vec<Buffer>, in_capsule: &[u8], turn: u32) {

@@ -8,7 +8,6 @@ use cairn_tests::harness::TestTarget;
 #[test]
 fn hosts_that_come_and_go_leave_nothing() {
     let target = TestTarget::with_namespaces(&["mem:4MiB block_size = 512"]);
-    // The process may keep resources of the first connections.
     let visit = |n: u32| {
         let mut host = target.connect("a");
         let mut buffer = host.buffer(65_536).unwrap();

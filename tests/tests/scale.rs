@@ -24,7 +24,6 @@ thread_local! {
     static IS_TEST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Number of bytes allocated by other threads.
 static BYTES: AtomicI64 = AtomicI64::new(0);
 
 fn count(bytes: i64) {
@@ -295,9 +294,7 @@ fn spreading_commands_over_queue_pairs_costs_few_trips_through_the_network_stack
     let _alone = alone();
     let (one, many) = (cost_over(1), cost_over(64));
     println!("a read over 1 queue pair: {one:?}; over 64: {many:?}");
-    // A read has at least three packets: command, data and response.
     assert!(one.packets > 2.9, "not all is counted: {one:?}");
-    // Each queue pair sends its own acknowledgements.
     assert!(many.packets < 2.0 * one.packets);
     // Packets of several queue pairs share a system call. A single command needs four calls.
     assert!(many.datagrams < 2.0, "{many:?}");

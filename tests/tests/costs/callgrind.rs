@@ -16,9 +16,7 @@ pub(crate) struct Cost {
 
 #[derive(Debug, Default)]
 pub(crate) struct Profile {
-    /// Own cost by function, without its callees.
     functions: HashMap<String, Cost>,
-    /// Inclusive cost by caller and callee.
     calls: HashMap<(String, String), Cost>,
 }
 

@@ -124,7 +124,6 @@ fn whoever_has_another_secret_or_none_is_refused() {
     let mut connected = connect(&target, Some(host.clone()), Some(controller.clone())).unwrap();
     check_io(&mut connected);
     connected.shutdown().unwrap();
-    // Without a configured key, the target does not authenticate itself.
     target.reload(&subsystem(""));
     let error = refused(connect(&target, Some(host.clone()), Some(controller)));
     assert!(error.contains("does not ask"), "{error}");
@@ -291,7 +290,6 @@ fn the_audit_log_has_how_each_host_authenticated_and_why_it_was_refused() {
     drop(connect(&target, Some(host.clone()), Some(controller)).unwrap());
     drop(connect(&target, Some(host), None).unwrap());
     refused(connect(&target, Some(secret(9)), None));
-    // The target flushes the audit log when it stops.
     target.stop();
     let text = std::fs::read_to_string(&path).unwrap();
     let of = |event: &str| {

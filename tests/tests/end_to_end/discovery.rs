@@ -104,7 +104,6 @@ fn a_change_is_announced_to_persistent_discovery_controllers() {
     found.sort();
     assert_eq!(found, [NQN, OTHER]);
 
-    // Reading the discovery log page re-arms the event.
     target.reload(&subsystem(NQN, &["null:1GiB"]));
     assert!(host.wait_for_change(LONG).unwrap());
     assert_eq!(names(&host.log().unwrap().entries), [NQN]);

@@ -68,7 +68,6 @@ fn one_disk_is_not_shown_as_two() {
         refused.contains("namespace 2") && refused.contains("set uuid"),
         "{refused}"
     );
-    // A UUID in the configuration permits a second export in one subsystem.
     target.reload(&(twice + "uuid = \"12345678-9abc-4def-8123-456789abcdef\"\n"));
     let both = subsystem(NQN, &[&export]) + &subsystem("nqn.2026-01.org.example:else", &[&export]);
     target.reload(&both);
@@ -278,7 +277,6 @@ fn a_failed_flush_fails_for_all_hosts_until_the_disk_flushes_again() {
         read(host, 0).unwrap();
         assert_eq!(flush(host, 2), Ok(()));
     }
-    // A reload keeps the error while flushes fail.
     simulated.fail(Operation::Flush, libc::EIO, 1);
     target.reload(&toml);
     assert_eq!(flush(&mut other, 1), Err(Status::WRITE_FAULT));

@@ -504,7 +504,6 @@ fn a_disk_that_always_asks_to_try_again_costs_its_command_and_no_more() {
     bed.pass(Duration::from_secs(5));
     let answer = bed.host(host).take(read).expect("the tries have an end");
     assert_eq!(status_of(answer.answer), Status::NAMESPACE_NOT_READY);
-    // The disconnected host does not retry its command.
     let data = bed.block(host);
     let _ = bed.submit(host, 1, command::read(1, 0, 1), data);
     bed.turn();

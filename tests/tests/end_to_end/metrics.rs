@@ -15,7 +15,6 @@ const BLOCK: u32 = 512;
 const KIB: u32 = 1 << 10;
 /// Timeout for counters that depend on the host's acknowledgements.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Relative error of sums added in another order.
 const ROUNDING: f64 = 1e-6;
 
 fn target_with(exports: &[&str]) -> TestTarget {
@@ -388,11 +387,9 @@ fn the_port_answers_requests_and_nothing_else() {
     ] {
         let (head, body) = ask(address, request);
         assert_eq!(code(&head), expected, "{request:?}");
-        // Responses to invalid requests have no content.
         let is_empty = request.starts_with("HEAD") || expected == "400";
         assert_eq!(body.is_empty(), is_empty, "{request:?}");
     }
-    // The request has the maximum length and no end.
     let long = format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(8 * 1024 - 19));
     assert_eq!(code(&ask(address, &long).0), "431");
     let page = target.scrape();
@@ -405,7 +402,6 @@ fn the_port_answers_requests_and_nothing_else() {
 fn silent_clients_keep_no_other_out() {
     let target = target_with(&["mem:1MiB"]);
     let connect = || std::net::TcpStream::connect(target.metrics_address()).unwrap();
-    // One connection above the maximum makes the server close the oldest one.
     let mut silent: Vec<_> = (0..64).map(|_| connect()).collect();
     let (head, _) = get(target.metrics_address(), "/metrics");
     assert!(head.contains("200 OK"), "{head}");
@@ -441,7 +437,6 @@ pub(crate) fn documented() -> BTreeMap<String, Documented> {
     let mut documented = BTreeMap::new();
     for row in page.lines().filter(|row| row.starts_with("| `")) {
         let columns: Vec<&str> = row.split('|').map(str::trim).collect();
-        // A row starts with a bar, so the first column is empty.
         let [_, names, of, labels, ..] = columns[..] else {
             continue;
         };

@@ -181,7 +181,6 @@ fn write_in_doubt(name: &str, fate: Fate) {
     }
 }
 
-/// A controller reset completes all commands first.
 #[test]
 fn a_reset_leaves_no_write_in_doubt() {
     let mut bed = bed("no-doubt");

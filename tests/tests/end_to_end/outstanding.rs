@@ -99,7 +99,6 @@ fn a_disk_that_hangs_lets_no_more_in_and_loses_none() {
     assert_eq!(bed.disks[0].in_flight(), 8);
     bed.check_io(bystander, 2);
     bed.check_io(host, 2);
-    // The limit does not apply to flushes.
     let flush = bed.submit(host, 1, command::flush(1), Data::None);
     bed.collect(host, vec![flush]);
     bed.disks[0].release(Operation::Read);
@@ -108,7 +107,6 @@ fn a_disk_that_hangs_lets_no_more_in_and_loses_none() {
     bed.quiet();
 }
 
-/// This test uses a real disk and clock.
 #[test]
 fn waits_are_counted_and_a_reload_lifts_the_limit() {
     let file = Scratch::in_memory("outstanding", 4 << 20);

@@ -130,7 +130,6 @@ fn a_protection_until_the_target_ends_is_lifted_by_the_administrator_alone() {
 fn a_write_that_is_sent_after_protection_is_complete_is_refused_on_every_queue() {
     let target = TestTarget::start(&format!("[target]\nreactors = 2\n{}", toml(true)));
     let states = || [State::PROTECTED, State::NONE].repeat(20).into_iter();
-    // Number of completed changes, and number observed by the writer.
     let (complete, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -225,7 +224,6 @@ fn a_protection_outlasts_a_target_that_is_killed() {
     target.restart();
     let mut host = connect(&target);
     write(&mut host).unwrap();
-    // Saving the protection fails, because its folder is removed.
     drop(folder);
     let refused = status(protect(&mut host, 1, State::PROTECTED));
     assert_eq!(refused.code(), Status::WRITE_FAULT);

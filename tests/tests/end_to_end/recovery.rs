@@ -366,7 +366,6 @@ fn the_last_error_names_the_first_cause_beside_the_last() {
     let hung = bed.target.take();
     bed.pass_until_lost();
     drop(hung);
-    // The read waits until the host gives up.
     let data = Data::whole(bed.host.buffer(BLOCK).unwrap());
     let read = bed.host.submit(1, command::read(1, 0, 1), data).unwrap();
     bed.pass(Duration::from_secs(60));
@@ -458,7 +457,6 @@ fn a_target_that_hangs_for_good_is_given_up() {
     let read = bed.host.submit(1, command::read(1, 0, 1), data).unwrap();
     let hung = bed.target.take();
     bed.pass(Duration::from_secs(80));
-    // The host is gone only after the target has confirmed the disconnect.
     bed.target = hung;
     bed.until("the end", |host| host.state() == State::Gone);
     let answer = bed.host.take(read).unwrap().answer;

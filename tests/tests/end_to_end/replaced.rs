@@ -99,7 +99,6 @@ fn two_namespaces_swap_their_disks() {
     assert_eq!([1, 2].map(|nsid| uuid(&mut host, nsid)), [second, first]);
     assert_eq!(read(&mut host, 1), bytes(2, LENGTH));
     assert_eq!(read(&mut host, 2), bytes(1, LENGTH));
-    // The reload removes one namespace, and exports its file with another NSID.
     let moved = subsystem(NQN, &[]) + &namespace(2, &one) + &namespace(3, &two);
     target.reload(&moved);
     assert_eq!(uuid(&mut host, 3), second);
@@ -376,7 +375,6 @@ fn a_disk_that_goes_comes_again_in_the_next_reload() {
     for round in 0..20 {
         // The write may fail, because the host may not have noticed the replacement.
         let _ = host.run(1, command::write(1, 0, 1), Data::InCapsule(&data));
-        // Every second round also removes the subsystem.
         let hidden = match round % 2 {
             0 => subsystem(NQN, &[]),
             _ => subsystem("nqn.2026-01.org.example:another", &["mem:1MiB"]),

@@ -122,7 +122,6 @@ fn a_host_gains_and_loses_a_namespace_while_others_use_it() {
     assert_eq!(a.active_namespaces().unwrap(), [1]);
     sees_nothing(&mut a, 2);
     Disk::new(&mut b, 2).write(0, &bytes(3, 4096), Transfer::Keyed);
-    // Without a list, every host may use the namespace. Hosts that could before receive no event.
     target.reload(&with(&[namespace(2, "mem:1MiB")]));
     for host in [&mut a, &mut c] {
         assert_eq!(changed(host), [2]);

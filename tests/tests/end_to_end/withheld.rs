@@ -92,7 +92,6 @@ fn stall(
     let begun = bed.clock.now();
     let mut stalled = held(&bed).0;
     assert!(stalled > 200, "{:?}", bed.target);
-    // Further commands start when the first ones fail.
     while stalled > 0 && bed.clock.now() - begun < 4 * latest {
         let slowest = slowest_read(&mut bed, bystander);
         assert!(slowest <= 4 * alone, "{slowest:?}, alone {alone:?}");

@@ -51,7 +51,7 @@ fn each_refusal_of_a_target_is_explained() {
 #[test]
 fn a_port_without_a_listener_is_distinguished_from_a_refusal() {
     for place in Place::both() {
-        // The soft provider responds only at an address in use, so the port is wrong here.
+        // The port is wrong, not the address: the soft provider responds only at an address in use.
         let fake = Fake::open(&place);
         let said = failure(&place, fake.port() ^ 1, || {});
         let parts = [

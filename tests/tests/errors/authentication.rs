@@ -116,7 +116,6 @@ impl Controller {
     fn disconnect(&mut self) {
         let qp = self.qp.expect("a command came");
         self.accepted.endpoint.disconnect(qp);
-        // Polling sends the disconnect.
         for _ in 0..20 {
             self.accepted.endpoint.poll(&mut [Completion::EMPTY; 8]);
             self.accepted.endpoint.poll_events(&mut Vec::new());
@@ -211,7 +210,6 @@ fn a_target_that_leaves_is_named_with_the_step_and_what_to_check() {
             let ended = "the target ended the connection of queue 0";
             assert_in_order(&said, &[&who, ended, moment, remedy]);
         }
-        // The target disconnects before or after it sends the reason.
         let said = failure(&place, false, |fake| {
             run_and_leave(fake, &answers(&failed)[..4]);
         });
@@ -232,7 +230,7 @@ fn why_this_host_refuses_stays_the_error_when_the_target_leaves() {
         response: Some(&[0; 32]),
     };
     for place in Place::both() {
-        // A target may not respond to AUTH_Failure2.
+        // The target sends no response to AUTH_Failure2.
         let said = failure(&place, true, |fake| run(fake, &answers(&wrong)));
         let reason = "did not prove that it has the controller's secret";
         assert_in_order(&said, &["cannot authenticate with", reason]);

@@ -16,7 +16,6 @@ use cairn_rdma::loopback::Loopback;
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
 
-/// Timeout of a case, longer than the transport's retries.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Place {

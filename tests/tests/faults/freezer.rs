@@ -46,7 +46,6 @@ impl Freezer {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // All blocks are written, so that later writes allocate nothing.
         let file = folder.join("disk");
         std::fs::write(&file, vec![0; 1 << 20]).unwrap();
         Some(Self {

@@ -49,7 +49,6 @@ fn a_target_that_was_stopped_carries_out_nothing_stale() {
     stop_and_look(&Scratch::written("stale-target", DISK_BYTES));
 }
 
-/// Worker threads execute writes that allocate space.
 #[test]
 fn nor_does_it_fill_holes_of_a_file() {
     stop_and_look(&Scratch::new("stale-holes", DISK_BYTES));
@@ -66,8 +65,6 @@ fn stop_and_look(disk: &Scratch) {
             let usable = |path: PathState| path.usable;
             !load.disk.paths().nth(round % 2).is_some_and(usable)
         });
-        // The other target overwrites each block after all commands from before the stop have
-        // ended.
         run_for(&mut load, Duration::from_millis(1500));
         load.drain();
         paused.go_on();

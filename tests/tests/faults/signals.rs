@@ -73,7 +73,6 @@ fn sighup_with_a_disk_that_does_not_open_leaves_all_hosts_connected() {
         let late = Host::connect(&Soft::default(), target.options("late")).unwrap();
         late.shutdown().unwrap();
     }
-    // The target must still detect a dead host.
     let associations = |target: &TargetProcess| {
         let page = target.scrape();
         page.count("cairn_subsystem_controllers", &[])

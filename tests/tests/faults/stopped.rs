@@ -13,7 +13,6 @@ use crate::until;
 
 const BLOCK: usize = 4096;
 const DISK_BYTES: u64 = 1 << 20;
-/// Number of changes, more than the target sends to a disk at once.
 const COUNT: u64 = 40;
 
 fn in_progress(target: &TargetProcess) -> u64 {
@@ -30,7 +29,6 @@ fn stop_with(name: &str, change: impl Fn(&mut Host, u64), op: Op) {
     };
     let target = TargetProcess::start(1, &namespace(1, &disk.export(BLOCK as u32)));
     let mut host = Host::connect(&Soft::default(), target.options("stopped")).unwrap();
-    // The first change lets the target detect the operations supported by the disk.
     change(&mut host, 0);
     until("the first change", || {
         host.poll();

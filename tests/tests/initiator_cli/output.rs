@@ -67,7 +67,6 @@ pub(crate) fn shapes() -> Result<(), Failed> {
         kinds.contains(&&"uuid".into()) && kinds.contains(&&"csi".into()),
         "{found}"
     );
-    // The target has one SMART log for all namespaces, so a single NSID is an error.
     json(&format!("smart-log -n {NQN} -N 0xffffffff"))?;
     let of_one = json(&format!("smart-log -n {NQN} -N 0x1")).unwrap_err();
     let why = of_one.message().unwrap_or_default();

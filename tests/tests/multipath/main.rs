@@ -191,7 +191,6 @@ fn a_listener_is_removed_under_load_and_comes_back() {
     for _ in 0..3 {
         assert!(uses(&load, [true, true]));
         target.reload(&toml);
-        // The ANA notice arrives before the disconnect.
         let inaccessible = Some(AnaState::INACCESSIBLE);
         load.run_until("the notice", |load| path(load, 1).ana == inaccessible);
         assert_eq!(path(&load, 1).link, Link::Live);
@@ -306,7 +305,6 @@ fn commands_end_when_no_path_comes_back_soon_enough() {
     multipath.close().unwrap();
 }
 
-/// After the timeout, the caller may reuse the buffer.
 #[test]
 fn a_command_that_was_given_up_is_never_sent() {
     const BLOCK: usize = 4096;
@@ -320,7 +318,6 @@ fn a_command_that_was_given_up_is_never_sent() {
         multipath.run(command::write(1, block, 1), data).map(drop)
     };
     let is_late = |result| matches!(result, Err(HostError::Timeout { .. }));
-    // The target with the command is paused.
     one.pause();
     multipath.set_timeout(Duration::from_millis(300));
     assert!(is_late(write(&mut multipath, 5, b'A')));
@@ -365,7 +362,6 @@ fn a_path_to_another_namespace_is_not_used() {
                 refused.push((path, why));
             }
         }
-        // The first identified path determines the expected disk.
         let [(path, why)] = &refused[..] else {
             panic!("{refused:?}")
         };
@@ -425,7 +421,6 @@ fn without_any_usable_path_connecting_says_why() {
         ..one.options()
     };
     let result = connect(&[hasty], MultipathOptions::new(1)).unwrap_err();
-    // The error may come from the fabric, the association or the multipath layer.
     let blames_a_path = !matches!(result, HostError::NoPath { .. });
     assert!(blames_a_path, "{result}");
 }

@@ -52,7 +52,6 @@ struct Disks {
     contents: Vec<Vec<u8>>,
     /// True if log page 04h contains NSID 1.
     is_listed: bool,
-    /// True if an event must be sent.
     is_due: bool,
     /// True after an event until log page 04h is read.
     is_masked: bool,
@@ -142,7 +141,6 @@ struct Connection {
     qp: QpId,
     qid: u16,
     cc: u32,
-    /// Number of reads of CSTS since CC was set.
     looks: u32,
     event_request: Option<u16>,
     received: Vec<u64>,
@@ -190,7 +188,6 @@ impl Connection {
             is_gone: false,
             endpoint,
         };
-        // Receives are posted before the accept, after which the host may send at once.
         for slot in 0..RECEIVES {
             connection.post_receive(slot);
         }
@@ -347,7 +344,6 @@ impl Connection {
                     // CAP: MQES is 63, CQR is set, CSS is NVM, TO is 0.
                     offset::CAP => 63 | 1 << 16 | 1 << 37,
                     offset::VS => 0x0001_0400,
-                    // A shutdown completes at once.
                     offset::CSTS if self.cc & 0xc000 != 0 => 2 << 2,
                     // RDY is clear at the first read, to test polling.
                     offset::CSTS => {

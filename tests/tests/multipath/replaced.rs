@@ -148,7 +148,6 @@ fn a_path_that_fails_for_a_while_is_not_lost() {
     target.fail(3, 0, Status::NAMESPACE_NOT_READY);
     let mut disk = connect().unwrap();
     assert_eq!(target.failing(), 0);
-    // An aborted or delayed command is retried.
     for status in [
         Status::ABORT_REQUESTED,
         Status::NAMESPACE_NOT_READY.with_crd(1),

@@ -121,7 +121,6 @@ impl Cable {
             tid_out.send(thread_id()).unwrap();
             if linked_in.recv().is_ok() {
                 host();
-                // The namespace and the veth pair are deleted when this thread ends.
                 let _ = checked_in.recv();
             }
         });

@@ -69,7 +69,6 @@ fn join(cable: Cable, work: impl FnOnce(&mut Host, &dyn Fn() -> Host) + Send + '
         let provider: Arc<dyn Provider> = Arc::new(cable.provider());
         let target = Target::start(config, vec![provider]).unwrap();
         address_out.send(target.addresses()[0]).unwrap();
-        // The channel is closed if the host panicked, which is reported separately.
         let _ = over_in.recv_timeout(PATIENCE);
         target.stop().unwrap();
     };

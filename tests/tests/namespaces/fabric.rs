@@ -227,7 +227,6 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
     end.wait_napping("the last acknowledgement", nap, |_| echoed.try_recv().ok());
     end.endpoint.disconnect(qp);
     end.event("Closed", |event| matches!(event, Event::Closed { .. }));
-    // An endpoint publishes its counters when armed.
     end.endpoint.arm().unwrap();
     check_counters(&provider, cable);
 }

@@ -60,7 +60,6 @@ pub(crate) fn run(cable: Cable) {
                 trial.befall(&cable, far_end, &seen);
             }
             seen.over.store(true, Ordering::Relaxed);
-            // The link is up when the host disconnects.
             seen.wait("the host's disconnect", &seen.lost, 1);
             target.stop().unwrap();
         }

@@ -157,7 +157,6 @@ pub(crate) fn check_frames(frames: &[Sniffed], cable: &Cable) {
     }
     assert!(flows.len() >= 2, "there were packets either way: {flows:?}");
     if cable.roce.is_v1() {
-        // Faults are injected after the capture.
         assert_eq!(broken, 0, "frames of RoCE v1 are never cut");
     }
 }

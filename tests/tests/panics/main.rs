@@ -82,7 +82,6 @@ fn panic_before(rig: &Rig) {
     });
     let cntlid = torn.cntlid();
     rig.saboteur.arm(1);
-    // The host connects again and repeats the read.
     let bytes = read(&mut victim, 0, FATAL_BLOCKS).unwrap();
     assert_eq!(bytes, written[..bytes.len()]);
     assert_eq!(read_all(&mut victim, 0), written);
@@ -274,7 +273,6 @@ fn a_panic_in_connection_management_ends_the_connections_of_its_device() {
             let written = write_all(&mut victim, 0);
             let cntlid = victim.cntlid();
             panics.store(1, Ordering::Relaxed);
-            // The first REQ causes the panic, and its retry succeeds.
             let mut second = rig.connect_once("second");
             rig.until("the victim's new association", || {
                 victim.poll();

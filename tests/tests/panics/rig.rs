@@ -38,8 +38,8 @@ pub(crate) fn on_soft() -> Network {
     (network, own_loopback_address().into(), None)
 }
 
-/// Returns a network for the target whose connection management panics as often as the counter
-/// says.
+/// Returns a network and a counter. Connection management of a target on this network panics that
+/// many times.
 pub(crate) fn on_soft_that_panics() -> (Network, Arc<AtomicUsize>) {
     let panics: Arc<AtomicUsize> = Arc::default();
     let left = Arc::clone(&panics);

@@ -16,10 +16,8 @@ use crate::world::{self, Plan, Stopped};
 const BLOCK: usize = 4096;
 /// Shorter than KATO, but long enough for a disconnect.
 const STOP: Duration = Duration::from_secs(1);
-/// Time in which sent packets arrive.
 const ARRIVAL: Duration = Duration::from_millis(100);
 
-/// Threads of the target that resume after the stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Resumes {
     /// Connection management, which then keeps running.
@@ -30,7 +28,6 @@ enum Resumes {
     Workers,
 }
 
-/// Time at which the threads stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StopsAt {
     Network,
@@ -98,7 +95,6 @@ fn is_made(seed: u64, stops_at: StopsAt, order: &[Resumes], planted: bool) -> bo
         recovers: false,
     };
     let mut host = Simulated::connect(&traits, true).expect("nothing ails it");
-    // Every reactor sleeps now.
     pass(ARRIVAL);
     let first = match stops_at {
         StopsAt::Network => ALL,

@@ -48,7 +48,6 @@ struct Pending {
     disk: usize,
     range: Range<usize>,
     since: Instant,
-    /// Remote key that the response invalidates.
     key: Option<u32>,
     may_be_aborted: bool,
 }
@@ -374,7 +373,6 @@ impl Simulated {
             response.invalidated_rkey, pending.key,
             "{ticket:?} {task:?}"
         );
-        // The host aborts a command that exceeds its time limit.
         let may_be_aborted = pending.may_be_aborted || self.excused;
         if may_be_aborted && status.code() == Status::ABORT_REQUESTED.code() {
             if task.writes() {

@@ -18,7 +18,6 @@ use cairn_sim::seeds::is_replay;
 /// Time limit for the release of resources: keep alive and idle timeouts of a vanished host, and
 /// the end of connections.
 const LETTING_GO: Duration = Duration::from_secs(300);
-/// Maximum number of connection attempts if faults break connections.
 const ATTEMPTS: u32 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -28,7 +28,6 @@ use round::Round;
 fn rounds() {
     let Some(mut bed) = Bed::new() else { return };
     let time = Duration::from_secs(number("CAIRN_SOAK_SECONDS").unwrap_or(40));
-    // `None` means no time limit.
     let end = Instant::now().checked_add(time);
     let first = number("CAIRN_SOAK_SEED").unwrap_or(1);
     let limit = number("CAIRN_SOAK_ROUNDS").unwrap_or(u64::MAX);

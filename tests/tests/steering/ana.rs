@@ -97,7 +97,6 @@ fn a_state_is_of_one_subsystem() {
     set(&target, NQN, "inaccessible", Some(2));
     assert_told(&mut own);
     assert_eq!(log(&mut own), (1, [BEST, NONE]));
-    // Setting the current state causes no event.
     set(&target, NQN, "inaccessible", Some(2));
     set(&target, NQN, "non_optimized", Some(1));
     assert_told(&mut own);
@@ -112,7 +111,6 @@ fn a_state_is_of_one_subsystem() {
     assert_eq!(log(&mut other), (1, [WORSE, WORSE]));
     assert!(own.take_event().is_none());
     assert_eq!(log(&mut own), (2, [WORSE, NONE]));
-    // Without a group, or with group 0, a request applies to all groups.
     set(&target, OTHER, "optimized", Some(0));
     assert_told(&mut other);
     set(&target, NQN, "optimized", None);
@@ -187,7 +185,6 @@ fn a_reload_changes_the_states_of_a_subsystem() {
     assert_eq!(log(&mut own), (2, [WORSE, NONE]));
     assert_told(&mut other);
     assert_eq!(log(&mut other), (1, [NONE, NONE]));
-    // The text changes, but the resulting states stay the same.
     let same = table("", "inaccessible") + &table("ana_group = 1\n", "non-optimized");
     reload("", &same);
     assert_told(&mut other);

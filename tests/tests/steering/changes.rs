@@ -368,7 +368,6 @@ fn a_namespace_is_set_while_a_host_is_connected() {
     assert_eq!(listed()["hosts"], json!([name.raw()]));
     assert!(set(&["--every-host"]).0);
     assert_eq!(listed()["hosts"], Value::Null);
-    // A disk that becomes read-only is a new disk for hosts, so the old one first disappears.
     assert!(set(&["--read-only", "on"]).0);
     assert_eq!(listed()["read_only"], true);
     let before = target.text();

@@ -413,7 +413,6 @@ fn what_is_exported_for_spdk_is_imported_again() {
     let (code, text, notes) = say(&["import", "spdk"], &saved);
     assert_eq!((code, notes.as_str()), (Some(0), ""), "{text}");
     assert_eq!(parse(&text), parse(FOR_SPDK), "{text}");
-    // A second export gives the same result.
     let again = written(&folder, "again.toml", &text);
     assert_eq!(
         say(&["export", "spdk"], &again),
@@ -560,7 +559,6 @@ fn what_is_no_saved_configuration_is_refused() {
         ("nvmet", "[1"),
         ("spdk", "[]"),
         ("spdk", "{\"subsystems\": 3}"),
-        // The file has no RDMA listener.
         (
             "nvmet",
             "{\"ports\": [{}], \"subsystems\": [{}, {\"nqn\": \"nqn.x\"}]}",

@@ -154,7 +154,6 @@ fn a_disk_that_goes_can_come_again_at_once() {
             call("cairn_reload", json!({}));
         }
     }
-    // A disk in use by another program is rejected without a wait.
     let other = target.folder.path().join("other.img");
     let file = File::create(&other).unwrap();
     file.set_len(1 << 20).unwrap();

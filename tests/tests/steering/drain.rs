@@ -79,7 +79,6 @@ fn hosts_go_on_by_another_path_and_come_back() {
     assert_eq!(drained(&target), [true, false]);
     assert_eq!(ports_of_log(&target), ["4421"]);
 
-    // A reload does not end a drain.
     target.done("cairn_reload", json!({}));
     assert_eq!(drained(&target), [true, false]);
     assert!(Host::connect(&Soft::default(), target.options("late")).is_err());

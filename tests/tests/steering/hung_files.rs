@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
 
-/// Interval between requests that need no file.
 const PAUSE: Duration = Duration::from_millis(20);
 
 fn start() -> Option<(tempfile::TempDir, PathBuf, Steered, HangingFolder)> {

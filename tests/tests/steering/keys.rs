@@ -116,7 +116,6 @@ fn keys_of_the_keyring_count_for_connects_to_come() {
     let shown = target.done("nvmf_get_subsystems", json!({"nqn": NQN}));
     let wanted = json!({"nqn": host(&target), "dhchap_key": "one", "dhchap_ctrlr_key": "two"});
     assert_eq!(shown[0]["hosts"], json!([wanted]));
-    // The keys survive a crash, because the configuration file contains their names.
     drop(open);
     target.crash();
     assert_refused(connect(&target, Some(2), None));
@@ -167,7 +166,6 @@ fn a_host_whose_key_was_removed_is_not_let_in() {
     let adds = saved.as_array().unwrap().iter();
     let mut adds = adds.filter(|request| request["method"] == "nvmf_subsystem_add_host");
     assert_eq!(adds.next().unwrap()["params"]["dhchap_key"], "one");
-    // The key disappears once no host uses it.
     let other = json!({"nqn": NQN, "host": host, "dhchap_key": "two"});
     assert_eq!(target.done("nvmf_subsystem_set_keys", other), true);
     assert_keys(&target, &[("two", false, 2)]);
@@ -340,7 +338,6 @@ fn a_listed_host_authenticates_while_any_host_may_connect() {
     let mut listed = connect(&target, Some(1), None).unwrap();
     let stranger = target.connect("stranger");
     assert!(Host::connect(&Soft::default(), target.options("b")).is_err());
-    // Listed hosts stay connected; others are disconnected.
     run(&target, &["any", NQN, "off"]);
     until("the end of the stranger", || {
         let left = target.done("cairn_connection_list", json!({}));

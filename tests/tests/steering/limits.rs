@@ -122,7 +122,6 @@ fn a_limit_counts_for_a_host_that_is_connected() {
         host.submit(1, command::read(1, 0, 1), data).unwrap()
     };
     let tickets: Vec<Ticket> = (0..60).map(|_| submit()).collect();
-    // Polling lets the target receive the commands before the limit changes.
     let end = std::time::Instant::now() + Duration::from_millis(200);
     while std::time::Instant::now() < end {
         host.poll();

@@ -114,7 +114,6 @@ fn a_subsystem_has_its_own_listeners() {
     assert_eq!(listed(&target, NEW), [at(&target, 4421)]);
     drop(connect(&target, NQN, 4422).unwrap());
     drop(here);
-    // The listener is removed with its last subsystem.
     change(&target, REMOVE, NEW, 4421);
     let left = target.done("cairn_listener_list", json!({}));
     let left = left.as_array().unwrap().iter();
@@ -158,7 +157,6 @@ fn a_reload_changes_the_listeners_of_a_subsystem() {
     drop(first);
     assert_eq!(second.active_namespaces().unwrap(), [1]);
     assert_unknown(&target, NQN, 4420);
-    // Discovery is available on every listener.
     assert_eq!(shown(&target, NQN, 4420), ["4421"]);
     let list = target.done("cairn_subsystem_list", json!({}));
     let wanted = format!("{}:4421", target.address);
@@ -222,7 +220,6 @@ fn listeners_of_one_target_speak_both_versions_of_roce() {
     let mut reader = connect(&target, NQN, 4420).unwrap();
     put(&mut writer, 1, 0xA5);
     assert_eq!(first_byte(&mut reader, 1), 0xA5);
-    // A listener accepts only its RoCE version.
     let crossed = Host::connect(&v1, options(&target, NQN, 4420)).unwrap_err();
     assert!(
         crossed.to_string().contains("nothing listens there"),

@@ -22,7 +22,6 @@ fn the_filter_changes_without_a_restart() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(say(&["log"]), "warn\n");
-    // The message of a reload has level info.
     say(&["reload"]);
     assert!(!target.log().contains("configuration reloaded"));
     say(&["log", "info,cairn_target::reactor=debug"]);

@@ -40,7 +40,6 @@ fn commands_side_by_side_work_in_their_order() {
         let other = own_loopback_address().to_string();
         let mut ran = 0;
         for command in commands(&page(name)) {
-            // `top` requires a terminal, and has its own tests.
             if command == "cairn-target top" {
                 continue;
             }
@@ -156,7 +155,6 @@ impl Target {
             fs::File::create(&file).unwrap().set_len(1 << 20).unwrap();
             text = text.replace(disk, file.to_str().unwrap());
         }
-        // The group `cairn` may not exist here.
         let socket = format!("socket = \"{}\"", folder.path().join("socket").display());
         text = text.replace("group = \"cairn\"", &socket);
         text += "\n[target]\nprovider = \"soft\"\nreactors = 1\n";

@@ -108,7 +108,6 @@ fn a_disk_with_the_identity_of_another_is_not_shown() {
     let mut host = host(&target);
     assert_eq!(host.active_namespaces().unwrap(), [1, 2]);
     host.shutdown().unwrap();
-    // After the restart both paths lead to the disk, and the first namespace gets it.
     target.crash();
     assert!(missing(&target)[0].1.contains("it is the same disk"));
 }

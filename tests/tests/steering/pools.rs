@@ -134,7 +134,6 @@ fn files_come_are_renamed_grow_and_go() {
     assert_event(&mut host);
     assert_eq!(host.open_namespace(101).unwrap().blocks, 2 * SIZE / 512);
 
-    // A new file under the same name is a new disk. A removed file ends its namespace.
     make_whole(&pool, "d");
     fs::remove_file(pool.join("e")).unwrap();
     wait_for(&mut host, &[1, 100, 103, 104]);
@@ -142,7 +141,6 @@ fn files_come_are_renamed_grow_and_go() {
     let data = Data::part_of(&mut buffer, 0, 512);
     assert!(host.run(1, command::read(101, 0, 1), data).is_err());
 
-    // All four NSIDs were used, so the one free for longest is reused.
     make_whole(&pool, "f");
     wait_for(&mut host, &[1, 100, 101, 103, 104]);
     host.disconnect().unwrap();

@@ -50,7 +50,6 @@ fn a_directory_that_hangs_keeps_nothing_else() {
     let shown = missing(&target);
     assert!(shown[0].contains("does not answer"), "{shown:?}");
     assert_eq!(shown.len(), 1);
-    // Namespaces that existed before the hang remain.
     assert_eq!(host.active_namespaces().unwrap(), [1, 100, 104]);
     assert_eq!(first_byte(&mut host, 100), 5);
     drop(hanging);
@@ -269,7 +268,6 @@ fn a_directory_that_cannot_be_written_has_the_same_numbers_at_each_start() {
     let mut host = crate::pools::host(&target);
     let again = uuids(&mut host);
     for all in [&mut four, &mut again.clone()] {
-        // Memory namespaces get a new UUID at each start.
         all.remove(&1);
     }
     let kept: BTreeMap<_, _> = again.into_iter().filter(|(nsid, _)| *nsid != 1).collect();

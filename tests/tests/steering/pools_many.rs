@@ -17,7 +17,6 @@ fn files() -> usize {
 fn wait_for_count(host: &mut Host, expected: usize) {
     let deadline = Instant::now() + 3 * PATIENCE;
     loop {
-        // The memory namespace is not counted.
         let now = host.active_namespaces().unwrap().len() - 1;
         if now == expected {
             return;
@@ -56,7 +55,6 @@ fn ten_thousand_files_come_and_go_together() {
     }
     wait_for_count(&mut host, 1);
     assert_event(&mut host);
-    // The target closes removed files with a delay.
     let deadline = Instant::now() + PATIENCE;
     while opened() > before - files / 2 {
         assert!(Instant::now() < deadline, "{} are open", opened());

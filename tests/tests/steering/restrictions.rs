@@ -184,7 +184,6 @@ fn numbers_with_a_fraction_or_an_exponent_are_the_integers_that_they_are() {
 
 const DISCOVERY: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
-/// SPDK's saved configuration also names the discovery subsystem.
 #[test]
 fn every_subsystem_that_is_shown_is_accepted_by_its_name() {
     let target = Steered::start();

@@ -37,17 +37,14 @@ fn malloc() -> Value {
 fn recorded_exchanges_have_their_answers() {
     let mut target = Steered::start();
     build(&target);
-    // A bdev can be only one namespace.
     let again = json!({"nqn": NQN, "namespace": {"bdev_name": "Malloc0"}});
     assert_eq!(target.refused("nvmf_subsystem_add_ns", again), -32602);
-    // The changes survive a crash.
     target.crash();
     views_show_it(&target);
     any_host_keeps_the_list(&target);
     mistakes_have_their_codes(&target);
     for (method, params) in [
         ("nvmf_subsystem_remove_ns", json!({"nqn": NEW, "nsid": 7})),
-        // Deleting a bdev removes its namespace.
         ("bdev_malloc_delete", json!({"name": "Malloc0"})),
         ("nvmf_delete_subsystem", json!({"nqn": NEW})),
     ] {
@@ -95,7 +92,6 @@ fn a_namespace_is_visible_to_chosen_hosts() {
     let shown = target.done("nvmf_get_subsystems", json!({"nqn": NQN}));
     let wanted = json!({"nsid": 2, "no_auto_visible": true, "hosts": [nqn_of("one")]});
     assert!(includes(&shown[0]["namespaces"][1], &wanted), "{shown:#}");
-    // The configuration file contains the host list.
     drop(hosts);
     target.crash();
     let mut hosts = ["one", "two"].map(|name| target.connect(name));

@@ -225,7 +225,7 @@ fn spdks_own_rpc_py_loads_what_it_saved() {
     assert!(output.status.success(), "{printed}");
     assert_eq!(printed, "");
     let mut again = rpc.done("save_config");
-    // The second target also has the listener of its configuration file.
+    // The second target also has the listener of its configuration file, which is not compared.
     let own = target.address.to_string();
     let nvmf = again["subsystems"][2]["config"].as_array_mut().unwrap();
     nvmf.retain(|request| request["params"]["listen_address"]["traddr"] != own);
@@ -256,7 +256,6 @@ fn spdks_own_rpc_py_sends_many_commands() {
     assert!(created.status.success(), "{created:?}");
     let names = String::from_utf8_lossy(&created.stdout);
     let wanted: Vec<String> = (0..200).map(|number| format!("\"N{number}\"")).collect();
-    // rpc.py prints `null` for each command before it sends the batch.
     let printed = names.lines().filter(|line| *line != "null");
     assert_eq!(printed.collect::<Vec<_>>(), wanted);
     assert_eq!(null_disks(), 200);
@@ -280,7 +279,6 @@ fn spdks_own_cli_builds_a_subsystem() {
         let output = python(&client, &["-m", "spdk.spdk_cli", "-s"])
             .arg(target.socket())
             .args(words.split(' '))
-            // spdkcli writes its history to the home directory.
             .env("HOME", target.folder.path())
             .output()
             .unwrap();

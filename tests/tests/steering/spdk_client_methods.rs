@@ -121,7 +121,6 @@ fn of_disks(rpc: &mut RpcPy, folder: &Path) {
     let all = ["Aio0", "Malloc0", "Malloc1", "Null0", "Uring0"].map(|name| json!({"name": name}));
     let found = rpc.done("bdev_get_bdevs");
     let named = found.as_array().unwrap();
-    // The additional bdev belongs to the namespace of the configuration file.
     assert_eq!(named.len(), all.len() + 1, "{found:#}");
     for wanted in all {
         assert!(named.iter().any(|bdev| includes(bdev, &wanted)), "{wanted}");
@@ -238,7 +237,6 @@ fn of_namespaces(rpc: &mut RpcPy) {
     ] {
         rpc.done(&line);
     }
-    // A bdev can be only one namespace.
     let again = rpc.refused(&format!("nvmf_subsystem_add_ns {NQN} Malloc0"));
     assert_eq!(again["code"], -32602);
     let shown = rpc.done(&format!("nvmf_get_subsystems {NEW}"));
@@ -344,7 +342,6 @@ fn of_disks_that_hosts_see(rpc: &mut RpcPy) {
         (&format!("nvmf_subsystem_remove_ns {NEW} 3"), Value::Null),
         ("bdev_get_bdevs -b Malloc0", json!([{"claimed": false}])),
         ("bdev_malloc_delete Malloc0", Value::Null),
-        // Deleting a bdev removes its namespace.
         ("bdev_null_delete Null0", Value::Null),
         ("bdev_aio_delete Aio0", Value::Null),
         ("bdev_uring_delete Uring0", Value::Null),

@@ -105,7 +105,7 @@ fn what_one_target_saves_another_loads() {
     let target = Steered::start();
     target.done("nvmf_delete_subsystem", json!({"nqn": NQN}));
     load(&target, &saved);
-    // The second target also has the listener of its configuration file.
+    // The second target also has the listener of its configuration file, which is not compared.
     let own = target.address.to_string();
     let mut again = save(&target);
     again.retain(|request| request["params"]["listen_address"]["traddr"] != own);
@@ -209,7 +209,6 @@ fn disks_report_what_they_did() {
     assert_eq!(idle["bdevs"][0]["num_read_ops"], 0);
     let number = |key: &str| bdevs[1][key].as_u64().unwrap();
     assert_eq!(bdevs[1]["name"], "mem:4194304");
-    // Each command of the load transfers 8 KiB.
     assert!(number("num_read_ops") > 0 && number("num_write_ops") > 0);
     assert_eq!(number("bytes_read"), number("num_read_ops") * 8192);
     assert_eq!(number("bytes_written"), number("num_write_ops") * 8192);

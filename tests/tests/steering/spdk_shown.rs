@@ -47,7 +47,6 @@ fn make_disks(target: &Steered, files: &[String; 2]) {
 }
 
 fn add_all(target: &Steered) {
-    // A UUID is a valid bdev name.
     for (nsid, name) in [(2, UUID), (3, "Null0"), (4, "Aio0"), (5, "Uring0")] {
         let namespace = json!({"bdev_name": name, "nsid": nsid});
         let add = json!({"nqn": NQN, "namespace": namespace});
@@ -165,7 +164,6 @@ fn disks_are_deleted_and_looked_at_again() {
         assert_eq!(target.done(method, json!({"name": name})), true, "{method}");
         assert_eq!(target.refused(method, json!({"name": name})), -19);
     }
-    // Deleting the bdevs removed their namespaces.
     let left = target.done("nvmf_get_subsystems", json!({"nqn": NQN}));
     assert_eq!(left[0]["namespaces"].as_array().unwrap().len(), 1);
 }
@@ -309,7 +307,6 @@ fn reactors_are_threads_of_the_process() {
     let spent_ns = number(reactor, "busy") + number(reactor, "idle");
     assert_eq!(spent_ns, number(&reactor["lw_threads"][0], "elapsed"));
     assert_eq!(reactor["lw_threads"][0]["name"], "reactor_0");
-    // The CPU mask must contain the reactor's core.
     let mask = reactor["lw_threads"][0]["cpumask"].as_str().unwrap();
     let digit = mask.len() - 1 - number(reactor, "lcore") as usize / 4;
     let bits = mask[digit..=digit]

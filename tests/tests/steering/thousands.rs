@@ -108,7 +108,6 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
     for nsid in [1, NULL + MEMORY, LAST] {
         assert_holds_data(&mut host, nsid);
     }
-    // A new host has another device, which must still be able to register memory.
     target.connect("second").disconnect().unwrap();
 
     let ended = AtomicU32::new(0);
@@ -131,7 +130,6 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
                 ended.fetch_add(1, Ordering::Relaxed);
             });
         }
-        // Polling sends Keep Alives.
         while ended.load(Ordering::Relaxed) < CLIENTS {
             host.poll();
             thread::sleep(Duration::from_millis(1));
@@ -299,7 +297,6 @@ fn more_disks_than_the_process_may_open_are_refused_when_they_are_configured() {
     );
     let mut host = host(&target);
     assert_eq!(host.active_namespaces().unwrap().len(), 1 + most as usize);
-    // `check` must report this limit too.
     let mut text = target.text();
     put(&mut text, 2 + most, &more);
     let config = target.folder.path().join("more.toml");

@@ -141,7 +141,6 @@ fn changes_that_a_full_disk_refuses_are_refused_together() {
     let troubled = Troubled::start();
     let before = troubled.target.text();
     let deadline = Instant::now() + PATIENCE;
-    // Repeats until several changes share a write.
     loop {
         troubled.begin("full");
         let refused = AtomicUsize::new(0);

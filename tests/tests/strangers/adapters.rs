@@ -81,7 +81,6 @@ fn one_port_for_all_queue_pairs_loses_nothing() {
     for round in 0..ROUNDS {
         let mut packets = Vec::new();
         for place in 0..TOGETHER {
-            // The queue pairs alternate in sending first.
             for turn in 0..2 {
                 let pair = &mut pairs[(round as usize + turn) % 2];
                 packets.push(pair.write(pair.next, place + 1 == TOGETHER));
@@ -95,7 +94,6 @@ fn one_port_for_all_queue_pairs_loses_nothing() {
     assert_eq!(naks, 0, "packets were lost, or overtook each other");
     let deadline = Instant::now() + PATIENCE;
     let sent = u64::from(2 * TOGETHER * ROUNDS);
-    // Endpoints publish their counters before they sleep.
     while victim.counters().rx_write_requests < sent {
         assert!(Instant::now() < deadline, "{:?}", victim.counters());
         std::thread::yield_now();

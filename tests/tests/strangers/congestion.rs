@@ -65,7 +65,6 @@ fn forged_notifications_do_not_stop_reads() {
     for _ in 0..3 {
         quiet += read_for(PHASE);
         let flood = Flood::start(local, &victim, &queue_pairs);
-        // The rate falls during this time.
         read_for(PHASE / 3);
         attacked += read_for(PHASE);
         flood.stop();

@@ -134,7 +134,6 @@ fn a_half_open_connection_has_no_queue_pair() {
         sockets.push(open_sockets());
     }
     assert_eq!(sockets.first(), sockets.last(), "{sockets:?}");
-    // The peer confirms every request.
     peer.say();
     let endpoint = endpoint.as_mut().expect("it has accepted");
     let deadline = Instant::now() + PATIENCE;

@@ -101,7 +101,6 @@ struct Seen {
     opcode: Opcode,
     /// Destination queue pair number; 1 for connection management.
     queue_pair: u32,
-    /// Queue pair number and QID in a REQ.
     asks: Option<(u32, u16)>,
 }
 

@@ -96,7 +96,6 @@ fn exchange(host: &mut Host) -> Vec<Command> {
             (command::read(1, 100, 128), Some((100, 128)), far),
             (command::read(1, 5, 7), Some((5, 7)), near),
             (command::write_zeroes(1, 7, 3, false), None, Data::None),
-            // The read ends after the last block, 2047.
             (command::read(1, 2047, 2), Some((2047, 2)), past),
         ],
     );

@@ -110,7 +110,6 @@ fn capsules_that_the_target_has_not_read_count_as_well() {
     // outstanding.
     const CAPSULES: usize = 300;
     let mut bed = Bed::new("unread");
-    // The next admin queue is assigned to another reactor.
     let options = HostOptions {
         queue_entries: 512,
         ..bed.options("returns", 60_000)
@@ -119,7 +118,6 @@ fn capsules_that_the_target_has_not_read_count_as_well() {
     bed.until(&mut first, Controller::is_live);
     let _between = bed.live_host("between", 60_000);
     let mut second = bed.host("returns", 60_000);
-    // The connection is established, and the next poll will send Connect.
     while !second.is_up(0) {
         bed.target.step();
         second.poll(bed.clock.now());

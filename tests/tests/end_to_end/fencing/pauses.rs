@@ -8,7 +8,6 @@ use super::*;
 const KATO: Duration = Duration::from_secs(5);
 const STOP: Duration = Duration::from_millis(4900);
 const MORE: Duration = Duration::from_millis(10);
-/// Number of writes, more than several rounds receive.
 const WRITES: u64 = 400;
 const STOPS: usize = 6;
 

@@ -38,7 +38,6 @@ pub(super) struct Guest {
     soft: Soft,
     pub(super) target: usize,
     association: Option<Association>,
-    /// Unanswered writes of ended associations, by namespace and operation.
     lost: Vec<(usize, Id)>,
     pub(super) ended: Option<Instant>,
     next_value: Value,
@@ -409,7 +408,6 @@ fn check(error: &HostError) {
     assert!(!of_protocol, "{error}");
 }
 
-/// Returns a small range, mostly of the same few blocks, so that hosts collide.
 fn range(ledger: &Ledger, kind: Kind, random: &mut Random) -> Range<usize> {
     if kind == Kind::Flush {
         return 0..0;

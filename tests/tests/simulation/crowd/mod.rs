@@ -46,7 +46,6 @@ pub(crate) enum Trouble {
     /// Target and disks lose power.
     PowerCut,
     ClockJump,
-    /// Hosts move between two targets, which pause.
     TwoTargets,
     Hang,
 }
@@ -170,7 +169,6 @@ impl Crowd {
             .iter()
             .for_each(|disk| disk.set_habits(habits.clone()));
         if self.trouble == Trouble::Hang {
-            // The first host does not use the hanging disk.
             for operation in [Operation::Read, Operation::Write, Operation::Flush] {
                 self.disks[0].hold(operation);
             }
@@ -246,7 +244,6 @@ impl Crowd {
         for guest in &mut self.guests {
             let patience = Duration::from_millis(guest.traits.kato_ms.into()) + QUIESCE;
             let may = match (self.trouble, guest.ended) {
-                // A host must not move before its previous association has ended at the target.
                 (Trouble::TwoTargets, Some(ended)) => self.stage.now() >= ended + patience,
                 _ => true,
             };

@@ -72,7 +72,6 @@ impl State {
         let (_, first) = self.marks.swap_remove(at);
         if durable {
             self.trail.drain(..first);
-            // Durable data has overwritten the values of earlier marks.
             self.marks.retain(|(_, mark)| *mark >= first);
             for (_, mark) in &mut self.marks {
                 *mark -= first;
