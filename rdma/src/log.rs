@@ -180,7 +180,6 @@ fn start_reports(budget: &mut Budget) {
             confine_part(Part::Log, || report(unreported));
         }
     });
-    // If the thread did not start, the next suppressed line starts it again.
     budget.is_reporting = started.is_ok();
 }
 

@@ -127,7 +127,6 @@ mod loom_models {
 
     use super::*;
 
-    /// Messages arrive in order, and the receiver does not wake without one.
     #[test]
     fn a_sleeper_misses_no_message() {
         crate::sync::loomed(|| {

@@ -35,7 +35,6 @@ pub(super) struct QpAddress {
 }
 
 pub(super) struct RegionEntry {
-    /// Only queue pairs of this protection domain may use the region.
     pub(super) domain: u64,
     pub(super) mapping: Arc<Mapping>,
     pub(super) access: Access,

@@ -87,7 +87,6 @@ impl Context {
         unsafe { (*self.raw).num_comp_vectors }.max(1) as u32
     }
 
-    /// Returns a descriptor that is readable when [`next_event`](Self::next_event) has an event.
     pub(crate) fn async_fd(&self) -> RawFd {
         // SAFETY: the context is live, and the field never changes.
         unsafe { (*self.raw).async_fd }

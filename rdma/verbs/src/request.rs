@@ -10,7 +10,6 @@ use crate::cm::Id;
 
 #[derive(Debug)]
 pub(crate) struct VerbsRequest {
-    /// `None` after the request was answered.
     pub(crate) id: Option<Id>,
     pub(crate) pkey_index: Option<u16>,
     pub(crate) waiting: Arc<AtomicU32>,

@@ -219,8 +219,6 @@ mod tests {
         }
     }
 
-    /// A new host keeps its place until the flood has sent almost as many requests as there are
-    /// places.
     #[test]
     fn a_flood_of_many_networks_leaves_a_new_host_its_time() {
         let mut waiting = Waiting::default();
@@ -318,7 +316,6 @@ mod tests {
         assert_eq!(waiting.proven.len(), PROVEN_MAX);
     }
 
-    /// An attacker that proves all addresses of an IPv6 /64 displaces no other host.
     #[test]
     fn a_network_of_proven_addresses_pushes_out_itself() {
         let mut waiting = Waiting::default();

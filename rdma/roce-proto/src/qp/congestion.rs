@@ -40,7 +40,6 @@ const PERIOD: Duration = Duration::from_micros(300);
 const ONE_NOTICE: Duration = Duration::from_micros(50);
 /// Lower bound of a cut, as a fraction of the rate that window and round trip allow.
 const NOTICED_SHARE: f64 = 0.5;
-/// Number of periods of fast recovery before the target rate increases.
 const RECOVERY_PERIODS: u32 = 5;
 /// Increase of the target rate per period in bytes per second: 40 Mbit/s.
 const RAISE: f64 = 5e6;

@@ -114,7 +114,6 @@ pub struct Qp {
     broken: bool,
     owes_cnp: bool,
     cnp_sent_at: Option<Instant>,
-    /// Requests sent ahead of a queued acknowledgement.
     passed: u32,
     dest_qpn: u32,
     pkey: PKey,

@@ -35,13 +35,10 @@ pub(super) struct Requester {
     patience: Option<Duration>,
 
     queue: VecDeque<Entry>,
-    /// Index of the work to send next; the length of the queue if all is sent.
     cursor: usize,
-    /// Sequence number of the next packet, which belongs to the work at `cursor`.
     next: u64,
     unacked: u64,
     sent: u64,
-    /// First sequence number of the work posted next.
     end: u64,
     /// Sequence number after the last packet sent with AckReq.
     ack_requested: u64,

@@ -457,7 +457,6 @@ impl Responder {
         self.responses.front().is_some_and(is_ack)
     }
 
-    /// Writes the next response. `pacer` limits READ data.
     pub(super) fn poll_transmit(
         &mut self,
         now: Instant,

@@ -20,7 +20,6 @@ use super::packet::ICRC_LEN;
 use super::udp::{ROCE_PORT, Udp};
 use super::{Bth, Header};
 
-/// Maximum length in bytes of the masked headers: local route header, IPv6, UDP and BTH.
 const MASKED_MAX: usize = LRH_ONES + ipv6::LEN + Udp::LEN + Bth::LEN;
 const LRH_ONES: usize = 8;
 const BTH_CONGESTION: usize = 4;

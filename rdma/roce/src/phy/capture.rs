@@ -27,7 +27,6 @@ use cairn_roce_proto::wire::ipv4::{self, Ipv4, PROTOCOL_UDP};
 use cairn_roce_proto::wire::ipv6::Ipv6;
 use cairn_roce_proto::wire::udp::{ROCE_PORT, Udp};
 
-/// Maximum length of the reconstructed headers in bytes: Ethernet, IPv6, UDP.
 const HEADERS: usize = 14 + 40 + 8;
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];

@@ -69,7 +69,6 @@ pub struct Outlets {
 
 #[derive(Debug)]
 struct Port {
-    /// `None` for a network in memory.
     socket: Option<Socket>,
     number: u16,
     class: u8,

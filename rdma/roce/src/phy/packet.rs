@@ -82,7 +82,6 @@ impl PacketSocket {
         let tests = program(tests);
         attach(fd.as_raw_fd(), libc::SO_ATTACH_FILTER, &and_pass(&tests))?;
         grow_receive_buffer(fd.as_raw_fd())?;
-        // The send buffer matters too, because connection management sends through this socket.
         grow_send_buffer(fd.as_raw_fd())?;
         let mut frame_type = ETHERTYPE_ROCE;
         if vlan.is_some() {

@@ -42,7 +42,6 @@ impl FlowKey {
             let words = octets.as_chunks::<4>().0.iter();
             words.map(|word| u32::from_be_bytes(*word)).collect()
         };
-        // Offset of the source address, length of the header, and words of the address.
         let (at, length, address) = match self.address {
             IpAddr::V4(v4) => (12, 20, words(&v4.octets())),
             IpAddr::V6(v6) => (8, 40, words(&v6.octets())),

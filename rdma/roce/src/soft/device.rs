@@ -124,7 +124,6 @@ impl SoftDevice {
         self.options.network.roce()
     }
 
-    /// Returns the path MTU code of a local address, at most one second old.
     pub(super) fn path_mtu_code(&self, address: IpAddr) -> io::Result<u8> {
         let now = self.options.clock.now();
         let look_up = || self.options.network.path_mtu_code(address);
@@ -224,7 +223,6 @@ impl Drop for SoftDevice {
         self.manager.stop();
         let thread = lock(&self.thread).take();
         if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
-            // The thread has logged its panic, if any.
             let _ = thread.join();
         }
     }

@@ -63,7 +63,6 @@ pub(super) struct SoftEndpoint {
     checker: Checker,
     sender: Sender,
     handed: Packets,
-    /// Bit set of the receivers to wake, because packets were handed over to them.
     handed_to: u64,
     mixed: VecDeque<FlowKey>,
     ready: VecDeque<u16>,
@@ -326,7 +325,6 @@ impl SoftEndpoint {
         }
     }
 
-    /// Posts work on a half-open connection, and creates its queue pair.
     #[cold]
     fn post_early(&mut self, id: QpId, chain: &[SendWork]) -> Result<(), PostError> {
         let entry = self.slots.get(id);
@@ -366,8 +364,6 @@ impl SoftEndpoint {
         }
     }
 
-    /// Removes replaced timers. At most one timer per queue pair remains, so that the heap does not
-    /// grow.
     fn forget_old_timers(&mut self) {
         let slots = &mut self.slots;
         self.timers.retain(|Reverse((at, slot))| {

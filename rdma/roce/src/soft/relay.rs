@@ -84,7 +84,6 @@ struct Queue {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handed {
-    /// The packet was queued, and the receiver with this index must be woken.
     To(u32),
     Dropped,
     NotOurs,

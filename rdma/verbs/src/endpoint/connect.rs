@@ -147,8 +147,6 @@ impl VerbsEndpoint {
         )
     }
 
-    /// Handles events of the device and of connections, and checks queue pairs that connect or
-    /// close.
     pub(super) fn look_for_events(&mut self) {
         while let Some(event) = self.mailbox.take() {
             self.handle_device_event(event);
@@ -284,7 +282,6 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Handles the peer's REP: applies its limits to the queue pair, and sends the RTU.
     fn finish_connect(&mut self, id: QpId, event: &CmEvent) -> Result<(), FabricError> {
         let limits = self.limits;
         let (cm, pair, attempt) = self.connecting(id)?;

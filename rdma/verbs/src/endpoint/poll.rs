@@ -16,7 +16,6 @@ pub(super) struct Staged {
     batch: Box<[sys::ibv_wc; BATCH]>,
     next: usize,
     end: usize,
-    /// Completions of work that the device refused, or did not complete in time.
     flushed: VecDeque<Completion>,
     /// Number of polls that found the device's completion queue empty.
     rounds: u64,

@@ -168,8 +168,6 @@ impl Requester {
         self.account(sequence + 1, now, cx);
     }
 
-    /// Acknowledges all work before the READ of a response. A missing response of earlier READs is
-    /// a gap.
     fn account_before(
         &mut self,
         packet: &Packet<'_>,

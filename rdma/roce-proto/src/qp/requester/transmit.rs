@@ -160,8 +160,6 @@ impl Requester {
         pauses || sequence + 1 >= self.ack_requested + ACK_EVERY
     }
 
-    /// Records a requested acknowledgement, and starts the acknowledgement timer if no earlier
-    /// request is outstanding.
     fn note_ack_requested(&mut self, end: u64, now: Instant) {
         if self.ack_requested <= self.unacked {
             self.deadline = Some(now + self.round_trip.timeout());

@@ -443,7 +443,6 @@ impl SoftEndpoint {
     }
 }
 
-/// Returns the ACK timeout code to use for the code in the peer's message; 0 is infinite.
 fn accepted_timeout(asked: u8) -> u8 {
     match asked {
         0 => 0,

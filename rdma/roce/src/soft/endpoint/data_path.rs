@@ -155,8 +155,6 @@ impl SoftEndpoint {
         false
     }
 
-    /// Hands over a packet that arrived at this endpoint's socket, and binds its flow to this
-    /// socket.
     fn hand_over(&mut self, received: &Received<'_>) {
         if !self.pass_on(received) {
             return;
