@@ -1,4 +1,4 @@
-//! Admin commands; rare, so locks and allocations are acceptable.
+//! Admin commands: rare, so locks and allocations are acceptable.
 
 use nvme_proto::controller::{AdminCommand, Outcome, Refusal, Transfer};
 use nvme_proto::wire::Status;
@@ -50,7 +50,7 @@ impl Reactor {
         {
             self.io.arena.write(buffer, &data_out);
         }
-        // Messages caused by the command precede its response.
+        // Messages caused by the command are handled before its response is sent.
         self.read_inbox();
         match outcome {
             Outcome::Complete(completion) => self.finish(id, completion.status, completion.result),
@@ -58,7 +58,7 @@ impl Reactor {
         }
     }
 
-    /// Frees the request of a parked command; the controller keeps the CID.
+    /// Frees the request of a parked command, whose CID the controller stores.
     fn park(&mut self, id: RequestId) {
         let mut command = self.queues.command(id);
         command.release_receive();

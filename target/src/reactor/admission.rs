@@ -1,5 +1,4 @@
-//! Admission: a capsule gets a request within the shares of its host and its namespace
-//! ([`super::shares`]).
+//! Admission: grants a request to a capsule if host and namespace are within their shares ([`super::shares`]).
 
 use std::time::{Duration, Instant};
 
@@ -15,19 +14,19 @@ use super::time::Now;
 use crate::ids::QpairId;
 use crate::qpair::QueuePair;
 
-/// Requests reserved for admin queues and Connects.
+/// Returns the number of requests reserved for admin queues and Connects.
 pub(super) fn reserve(requests: usize) -> usize {
     (requests / 8).clamp(1, 64)
 }
 
-/// Time without progress of a host or a disk after which its queued capsules count as stuck. A
-/// healthy disk with hundreds of commands takes less for one.
+/// Time without progress of a host or a disk after which its queued capsules count as stuck. A healthy disk completes
+/// a command sooner even with hundreds in progress.
 pub(super) const STUCK_AFTER: Duration = Duration::from_millis(250);
 
-/// Receives are short if fewer than 1/`SHORT` are posted.
+/// Receives are short if fewer than 1/`SHORT` of them are posted.
 const SHORT: usize = 4;
 
-/// True if a new capsule may have a request; otherwise queues it.
+/// Returns true if a new capsule may have a request; otherwise queues the capsule.
 pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsule) -> bool {
     let qpair = capsule.qpair;
     let nsid = nsid_of(&queues.qpairs[qpair], &capsule.sqe);
@@ -55,8 +54,8 @@ pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsu
     false
 }
 
-/// Whether the capsule may bypass waiting ones: none of its queue pair waits, and its host waits
-/// for no limit.
+/// Returns whether the capsule may bypass queued ones: its queue pair has none queued, and its host waits for no
+/// limit.
 #[cold]
 pub(super) fn goes_past(
     lines: &Lines,
@@ -75,7 +74,7 @@ pub(super) fn goes_past(
     true
 }
 
-/// Returns the next queued capsule that may have a request, queues in rotation.
+/// Returns the next queued capsule that may have a request. The queues take turns.
 pub(super) fn next(queues: &mut Queues, io: &Io) -> Option<Capsule> {
     let mut lines = std::mem::take(&mut queues.lines);
     let next = lines.next(|qpair, nsid| may_begin(queues, io, qpair, nsid));
@@ -83,7 +82,7 @@ pub(super) fn next(queues: &mut Queues, io: &Io) -> Option<Capsule> {
     next
 }
 
-/// True if the queue pair may have one more request for this namespace.
+/// Returns true if the queue pair may have one more request for this namespace.
 pub(super) fn may_begin(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
@@ -112,8 +111,7 @@ fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool)
     )
 }
 
-/// Whether commands of the host for this namespace wait for limits while other hosts may need their
-/// requests.
+/// Returns whether commands of the host for this namespace wait for limits while other hosts may need their requests.
 fn is_limited(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
@@ -135,7 +133,7 @@ pub(super) fn held_by_host(queues: &Queues, io: &Io, qpair: QpairId) -> usize {
     }
 }
 
-/// Returns when a command that had waited last began, for the host and the namespace.
+/// Returns when a command of the host, and of the namespace, last began while others waited.
 fn last_begun(
     queues: &Queues,
     io: &Io,
@@ -182,7 +180,7 @@ pub(super) fn receives_are_short(queues: &Queues, port: usize) -> bool {
 }
 
 pub(super) fn is_stuck(queues: &Queues, io: &Io, now: &Now, line: &Line) -> bool {
-    // Connects and admin commands are never stuck, because they depend on no disk.
+    // Connects and admin commands depend on no disk, so they are never stuck.
     if line.nsid == 0 {
         return false;
     }

@@ -1,9 +1,8 @@
-//! Authentication of a queue after its Connect, and again whenever the host begins one (Base,
-//! 8.13.5).
+//! Authentication of a queue after its Connect, and again whenever the host begins one (Base, 8.13.5).
 //!
-//! The thread of [`Authenticator`](crate::registry::Authenticator) computes the messages. A queue
-//! has no association until its host has authenticated; until then all its commands end here. A
-//! live queue stays in use during reauthentication and is closed if that fails.
+//! The thread of [`Authenticator`](crate::registry::Authenticator) computes the messages. A queue has no association
+//! until its host has authenticated; until then it accepts no other commands. A live queue stays in use during
+//! reauthentication and is closed if that fails.
 
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::peer_line;
@@ -19,11 +18,11 @@ use crate::qpair::{RENEWAL_TIMEOUT, Renewal};
 use crate::registry::{Computed, Step};
 use crate::request::{LastResponse, Request, RequestId, Stage, Task};
 
-/// Refusal of a step while another one is computed, or after the end of the exchange.
+/// Refusal of a message that arrives while another one is computed, or after the end of the exchange.
 const OUT_OF_ORDER: Refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
 
 impl Reactor {
-    /// Begins authentication on a live queue, if the host has a key.
+    /// Begins reauthentication of a live queue, if the host has a key.
     pub(super) fn begin_reauthenticate(&mut self, id: RequestId) {
         let queue = &self.queues.qpairs[self.queues.requests[id].qpair];
         let association = queue.association.as_ref().expect("a live queue");
@@ -65,8 +64,8 @@ impl Reactor {
     pub(super) fn execute_authenticate(&mut self, id: RequestId, step: AuthenticationRequest) {
         let qpair = self.queues.requests[id].qpair;
         let claimant = self.queues.qpairs[qpair].claimant.as_mut();
-        // The exchange is absent without authentication, or while another step is computed; a step
-        // then violates the message order.
+        // The exchange is absent without authentication or while another message is computed; a message then violates
+        // the order.
         let now = self.time.now.at;
         let exchange = claimant.and_then(|claimant| {
             let exchange = claimant.exchange.take()?;
@@ -88,7 +87,7 @@ impl Reactor {
             None => {
                 let host = association.controller.host();
                 let Some(exchange) = association.subsystem.renewal(&host) else {
-                    // The key has been removed meanwhile.
+                    // The key was removed while authentication was in use.
                     return self.finish(id, Status::INVALID_OPCODE.with_dnr(), 0);
                 };
                 queue.renewal = Some(Box::new(Renewal {
@@ -125,7 +124,7 @@ impl Reactor {
             .push_back(waiting, id, Stage::AwaitingAuthentication);
     }
 
-    /// Refuses a step; the connection is closed once the host has received the response.
+    /// Refuses a message and closes the connection once the host has received the response.
     fn refuse_step(&mut self, id: RequestId, refusal: Refusal, last: LastResponse) {
         let request = &mut self.queues.requests[id];
         request.close_after = Some(last);
@@ -147,7 +146,7 @@ impl Reactor {
             .requests
             .take_out(waiting, of_qpair, |id| found = Some(id));
         let Some(id) = found else { return };
-        // No answer: too many steps wait, or random numbers are unavailable.
+        // `None`: too many messages wait for the thread, or random numbers are unavailable.
         let Some(message) = answer else {
             let refusal = Refusal::transient(Status::INTERNAL_ERROR);
             if self.queues.qpairs[qpair].renewal.take().is_some() {
@@ -186,7 +185,7 @@ impl Reactor {
         self.answer_connect(id, 0);
     }
 
-    /// Ends a successful authentication: a new queue joins its association, a live queue continues.
+    /// Completes a successful authentication: a new queue joins its association, a live queue continues.
     fn succeed(&mut self, qpair: QpairId, proof: Authenticated) -> Result<(), Refusal> {
         let queue = &mut self.queues.qpairs[qpair];
         if queue.claimant.is_some() {

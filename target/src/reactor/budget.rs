@@ -1,6 +1,5 @@
-//! Connections and non-I/O commands within the token bucket of their address
-//! ([`super::payer_buckets`]): they lock, allocate and compute, and a flood of them must not delay
-//! other hosts' I/O.
+//! Limits connections and non-I/O commands by the token bucket of their address ([`super::payer_buckets`]). These
+//! lock, allocate and compute, and many of them must not delay other hosts' I/O.
 
 use std::time::Instant;
 
@@ -15,12 +14,11 @@ use crate::ids::QpairId;
 use crate::registry::{Admitted, PlaceId};
 use crate::request::RequestId;
 
-/// Limits connections accepted at a time, so that a flood leaves time for commands.
+/// Number of connections accepted at a time; between them the reactor executes commands.
 const CONNECTIONS_AT_A_TIME: u32 = 2;
 
 impl Reactor {
-    /// Accepts a few connections; while commands are in progress, more only after
-    /// [`CHECK_INTERVAL`].
+    /// Accepts a few connections; while commands are in progress, again only after [`CHECK_INTERVAL`].
     pub(super) fn take_connections(&mut self) -> bool {
         let now = self.time.now.at;
         if self.control.next_connections.is_some_and(|next| now < next) {
@@ -54,7 +52,7 @@ impl Reactor {
         payer_buckets.wait(payer, Waiting::Connection(admitted), now_ns);
     }
 
-    /// Charges a connection whose peer has confirmed it: its address is not forged.
+    /// Charges a connection that its peer has confirmed: its source address is genuine.
     pub(super) fn confirmed(&mut self, qpair: QpairId) {
         let place = &mut self.queues.qpairs[qpair].place;
         place.confirm();
@@ -94,8 +92,7 @@ fn next(queues: &mut Queues, io: &Io, now: &Now) -> Option<Waiting> {
     next
 }
 
-/// Schedules a non-I/O command for execution if its payer's bucket allows it; otherwise queues its
-/// capsule and frees the request.
+/// Schedules a non-I/O command if its payer's bucket allows it; otherwise queues its capsule and frees the request.
 pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     queues.payer_buckets.arrived();
     let (qpair, slot) = (queues.requests[id].qpair, queues.requests[id].receive);
@@ -103,8 +100,8 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
     if queues.payer_buckets.pays(payer, now.ns) {
         return queues.execute_later(id);
     }
-    // A queued capsule keeps its receive slot for in-capsule data. If slots are short, it is
-    // executed instead.
+    // A queued capsule holds its receive slot for in-capsule data. If slots are short, the command is executed at
+    // once.
     let port = queues.qpairs[qpair].port;
     if slot.is_some() && admission::receives_are_short(queues, port) {
         queues.payer_buckets.charge(payer, now.ns);

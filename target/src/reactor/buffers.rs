@@ -1,4 +1,4 @@
-//! Stage 3: buffers of a request.
+//! Stage 3: assignment of data buffers to a request.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Decisions of the plan: size and position on disk, access, write protection, and durability.
+//! Decisions that a plan is based on: size, position on disk, access, write protection, durability.
 //!
-//! Each change of a decision begins a new epoch ([`Disks::epoch`]). Directly before a disk receives
-//! a command planned in an older epoch, it is decided again.
+//! A change of any decision begins a new epoch ([`Disks::epoch`]). A command planned in an older epoch is decided
+//! again directly before its disk receives it.
 
 use cairn_disk::BlockOp;
 use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation, OperationKind};
@@ -20,7 +20,7 @@ pub(super) fn check_writable(disk: Option<&Disk>) -> Result<(), Status> {
     Ok(())
 }
 
-/// Refuses Fabrics commands on I/O queues: a second Connect is out of sequence (Base, 6.3).
+/// Parses an I/O command. Fabrics commands are refused: a second Connect is out of sequence (Base, 6.3), and
 /// [`super::plan::stopped`] handles authentication commands.
 #[inline(always)]
 pub(super) fn parse(
@@ -56,7 +56,7 @@ pub(super) fn renew(
         return Ok(());
     }
     let (controller, nsid) = (&*association.controller, request.sqe.nsid.get());
-    // A command does not move to another disk that has got its NSID meanwhile.
+    // The command stays with its disk, even if another disk has got the NSID.
     let found = disks.find(association, nsid);
     let disk = found.filter(|found| request.disk == Some(*found));
     let disk = disk.map(|disk| &disks[disk]);

@@ -1,16 +1,16 @@
 //! Limit on a disk's commands in progress. Excess commands wait in one queue per host.
 //!
-//! The queue with the least use in bytes, divided by its host's weight, goes first.
+//! The queue with the smallest use in bytes, divided by its host's weight, is served first.
 
 use super::turns::Turns;
 use crate::depth::Depth;
 use crate::ids::ShareId;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// Bytes counted at least for a command, because smaller commands take a disk as long.
+/// Minimum number of bytes counted for a command, because smaller commands occupy a disk as long.
 const BYTES_MIN: u64 = 4096;
 
-/// Parts of a byte, so that large weights can divide small commands.
+/// Units per byte; the fraction keeps precision when a small command is divided by a large weight.
 const PARTS: u64 = 64;
 
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ struct HostQueue {
     host: HostShare,
     waiting: List,
     count: u32,
-    /// Bytes used, in [`PARTS`], divided by the host's weight.
+    /// Bytes used, in units of 1/[`PARTS`] byte, divided by the host's weight.
     taken: u64,
 }
 
@@ -36,13 +36,12 @@ pub(super) struct DepthQueues {
     /// Sum of the weights of the hosts with queued commands.
     wanting: u32,
     queues: Vec<HostQueue>,
-    /// `taken` of the last queue served.
     served: u64,
 }
 
 impl DepthQueues {
     pub(super) fn new(reactor: usize, depth: &Depth) -> Self {
-        // Clears counts that a reactor that panicked may have left.
+        // A panicked reactor may have left its counts.
         depth.tell(reactor, 0, 0);
         Self {
             turns: Turns::default(),
@@ -124,12 +123,12 @@ impl DepthQueues {
         self.tell(depth);
     }
 
-    /// Returns the host's queue. An idle host's use is raised to that of the last queue served, so
-    /// that idle time gives no advantage.
+    /// Returns the host's queue. The use of an idle host is raised to that of the last queue served, so that idle
+    /// time gives no advantage.
     fn queue_of(&mut self, host: HostShare) -> usize {
         let of = |queue: &HostQueue| queue.host.share == host.share;
         let Some(at) = self.queues.iter().position(of) else {
-            // Empty queues up to `served` carry no information.
+            // An empty queue with less use than the last queue served would be raised anyway, so it is dropped.
             let served = self.served;
             self.queues
                 .retain(|queue| queue.count > 0 || queue.taken > served);

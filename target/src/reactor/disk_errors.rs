@@ -1,13 +1,13 @@
-//! Disk errors as NVMe statuses and text.
+//! Disk errors as NVMe statuses and as text.
 
 use cairn_disk::{BlockOp, Errno};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::status::SCT_PATH;
 
-/// Cancellation of a change because a newer change of its blocks was executed.
+/// Cancellation of a change after a newer change of its blocks was executed.
 pub(super) const OVERTAKEN: Errno = Errno(-1);
 
-/// Returns the status of a failed operation, without DNR if a retry or another path may succeed.
+/// Returns the status of a failed operation; without Do Not Retry if a retry or another path may succeed.
 pub(super) fn status_of(op: BlockOp, errno: Errno) -> Status {
     if let Some(bits) = errno.drive_status() {
         return status_of_drive(Status::from_bits(bits));
@@ -38,14 +38,14 @@ pub(super) fn status_of(op: BlockOp, errno: Errno) -> Status {
     }
 }
 
-/// Path errors and aborts not requested by the host are to be retried.
+/// Returns the status for a host; Do Not Retry is clear for path errors and for aborts not requested by the host.
 fn status_of_drive(status: Status) -> Status {
     let code = status.code();
     let aborted = [Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION];
     if code.sct() == SCT_PATH || aborted.contains(&code) {
         return Status::NAMESPACE_NOT_READY;
     }
-    // CRD and More are dropped, because they refer to the drive's own controller.
+    // Drops CRD and More, which refer to the drive's own controller.
     if status.dnr() { code.with_dnr() } else { code }
 }
 

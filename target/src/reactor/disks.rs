@@ -21,12 +21,12 @@ use crate::request::{Request, RequestId, RequestTable};
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Age of the oldest command from which a disk counts as slow.
+/// A disk whose oldest command has this age counts as slow.
 const SLOW: Duration = Duration::from_millis(100);
 
 const _: () = assert!(size_of::<Option<Disk>>() == 256);
 
-/// Namespace as used by a reactor. The power-of-two size makes indexing one instruction.
+/// Namespace as used by a reactor. Its size is a power of two, which makes indexing one instruction.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) namespace: Arc<Namespace>,
@@ -35,18 +35,17 @@ pub(crate) struct Disk {
     pub(crate) smart: Arc<IoCounters>,
     pub(crate) file: Option<FileSlot>,
     regions: [Option<Arc<Region>>; PORTS_MAX],
-    /// Time of the last reported failure, and the number suppressed since.
+    /// Time of the last logged failure, and the number of failures suppressed since.
     reported: Option<(Instant, u64)>,
     users: u32,
-    /// Bytes of buffers held by those requests or promised to them.
     pub(super) held: usize,
-    /// Last start of a command while others waited for requests.
+    /// Last start of a command of this disk while others waited for requests.
     pub(super) last_begun: Option<Instant>,
     pub(super) tokens: Tokens,
     pub(super) depth_queues: Box<DepthQueues>,
     /// Age of the oldest command, in nanoseconds.
     oldest_ns: u64,
-    /// True if the disk is removed once unused.
+    /// True if the disk is removed after its last request.
     retired: bool,
 }
 
@@ -55,7 +54,7 @@ impl Disk {
         &self.namespace.backend
     }
 
-    /// Returns the disk's memory if the device can read it without a buffer.
+    /// Returns the disk's memory for a read of `length` bytes, if the device of `port` can send from it directly.
     #[inline(always)]
     pub(crate) fn window(&self, port: usize, length: u32) -> Option<Sge> {
         let (mapping, start) = self.backend().window(length)?;
@@ -67,7 +66,7 @@ impl Disk {
         })
     }
 
-    /// Checks the ANA state (Base, 8.1.3).
+    /// Checks the ANA state of the namespace for this controller (Base, 8.1.3).
     ///
     /// # Errors
     /// Status of the refused command.
@@ -76,7 +75,8 @@ impl Disk {
         ana::check_access(controller.ana_state(self.namespace.anagrpid()))
     }
 
-    /// Returns a log line unless it is suppressed, with the number suppressed before.
+    /// Returns the log line for a failure, with the number suppressed before it; `None` if this one is suppressed,
+    /// too.
     pub(crate) fn failure_to_report(&mut self, now: Instant) -> Option<Line> {
         let due = self
             .reported
@@ -108,8 +108,7 @@ impl Disk {
     fn learn(&mut self, port: usize, device: &Arc<dyn Device>) {
         match self.namespace.region(device) {
             Ok(region) => self.regions[port] = region,
-            // Cause: a configuration change or a new device; needs no rate limit. Data is then
-            // copied.
+            // Not rate limited: once per namespace and device. Without registration, data is copied.
             Err(error) => tracing::warn!(
                 nsid = self.namespace.nsid, device = device.name(), %error,
                 "cannot register the memory of a namespace: its data is copied instead"
@@ -122,7 +121,7 @@ impl Disk {
 enum Slot {
     #[default]
     Empty,
-    /// Disk open to every host of the subsystem; needs no further check.
+    /// Disk with access for every host of the subsystem.
     Open(u32),
     Restricted(u32),
 }
@@ -176,7 +175,7 @@ pub(crate) struct Disks {
     tables: Vec<Table>,
     /// Number of changed decisions, modulo 2^32; see [`super::decisions`].
     epoch: u32,
-    /// Subsystems with I/O commands in progress, now or in this round.
+    /// Subsystems with I/O commands in progress, now or earlier in this round.
     busy: Vec<u32>,
 }
 
@@ -200,13 +199,13 @@ impl Disks {
         self.epoch
     }
 
-    /// Begins the next epoch. Called after a change of decisions about planned commands.
+    /// Begins the next epoch, after a change of the decisions that plans are based on.
     pub(super) fn begin_epoch(&mut self) -> u32 {
         self.epoch = self.epoch.wrapping_add(1);
         self.epoch
     }
 
-    /// Continues the epochs of a reactor that panicked.
+    /// Takes over the epoch of a panicked reactor.
     pub(super) fn go_on_from(&mut self, epoch: u32) {
         self.epoch = epoch;
     }
@@ -223,7 +222,7 @@ impl Disks {
         let index = subsystem as usize;
         if self.tables.len() <= index {
             self.tables.resize_with(index + 1, Table::default);
-            // Memory is reserved here, so that no I/O allocates.
+            // Reserves memory here, so that no I/O allocates.
             self.busy.reserve(self.tables.len() - self.busy.len());
         }
         self.tables[index].source = Arc::clone(table);
@@ -279,7 +278,7 @@ impl Disks {
         let file = match namespace.backend.add_to(ring) {
             Ok(file) => file,
             Err(error) => {
-                // Cause: a configuration change or a new device; needs no rate limit.
+                // Not rate limited: once per configuration change or new device.
                 tracing::error!(nsid = namespace.nsid, %error, "cannot open a namespace");
                 return None;
             }
@@ -303,7 +302,7 @@ impl Disks {
         for (port, device) in ports {
             disk.learn(*port, device);
         }
-        // Clears values that a reactor that panicked may have left.
+        // A panicked reactor may have left these values.
         disk.show_users();
         disk.counters.oldest_ns.set(0);
         let free = self.disks.iter().position(Option::is_none);
@@ -327,7 +326,7 @@ impl Disks {
         }
     }
 
-    /// Returns the disk if the association's host has access.
+    /// Returns the disk with this NSID if the association's host has access.
     #[inline]
     pub(crate) fn find(&self, of: &Association, nsid: u32) -> Option<u32> {
         let table = self.tables.get(of.subsystem.id as usize)?;
@@ -347,7 +346,7 @@ impl Disks {
         }
     }
 
-    /// True if a disk had a command in progress at the last check of ages.
+    /// Returns true if a disk had a command in progress when ages were last checked.
     pub(crate) fn any_waits(&self) -> bool {
         let mut disks = self.disks.iter().flatten();
         disks.any(|disk| disk.oldest_ns != 0)
@@ -364,7 +363,7 @@ impl Disks {
         disk.oldest_ns = disk.oldest_ns.max(age.as_nanos() as u64);
     }
 
-    /// Publishes the ages and reports slow disks to their backends.
+    /// Publishes the age of each disk's oldest command, and reports slow disks to their backends.
     pub(crate) fn show_ages(&mut self) {
         for disk in self.disks.iter_mut().flatten() {
             disk.counters.oldest_ns.set(disk.oldest_ns);
@@ -375,8 +374,7 @@ impl Disks {
         }
     }
 
-    /// Returns the next disk from slot `from` on to which the controller has access, as (slot after
-    /// it, disk).
+    /// Returns the next disk from slot `from` on to which the controller has access, as (slot after the disk, disk).
     pub(crate) fn next(&self, of: &Association, from: u32) -> Option<(u32, u32)> {
         let table = self.tables.get(of.subsystem.id as usize)?;
         let rest = from..table.disks.len() as u32;
@@ -389,7 +387,7 @@ impl Disks {
         self[disk].enter();
     }
 
-    /// Removes a retired disk after its last request.
+    /// Ends one use of the disk; removes a retired disk after its last use.
     #[inline]
     pub(crate) fn leave(&mut self, disk: u32, ring: &mut Ring) {
         let left = &mut self[disk];
@@ -410,7 +408,7 @@ impl Disks {
         if let Some(file) = removed.file
             && let Err(error) = ring.remove_file(file)
         {
-            // Cause: a configuration change or a new device; needs no rate limit.
+            // Not rate limited: once per removed namespace.
             tracing::warn!(nsid = removed.namespace.nsid, %error, "a file stays open");
         }
     }
@@ -441,8 +439,7 @@ impl Disks {
         }
     }
 
-    /// Adds the time of the last round to the subsystems that had I/O commands in progress when it
-    /// ended.
+    /// Adds the time of the last round to the subsystems that had I/O commands in progress when it ended.
     #[inline]
     pub(crate) fn count_busy(&mut self, passed_ns: u64) {
         let mut place = 0;

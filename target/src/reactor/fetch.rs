@@ -1,4 +1,4 @@
-//! Stage 4: write data that did not arrive in the capsule is fetched by RDMA READ.
+//! Stage 4: RDMA READ of write data that did not arrive in the capsule.
 
 use cairn_rdma::{Operation, RemoteBuffer, SendWork, SgeList, WorkStatus};
 use nvme_proto::transfer::DataTransfer;
@@ -32,7 +32,7 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     }
     let request = &mut queues.requests[id];
     if matches!(request.transfer, DataTransfer::InCapsule(_)) {
-        // Misaligned for the disk: a rare copy.
+        // The capsule's data is misaligned for the disk, which is rare, so it is copied.
         let to = io.data_span(request);
         io.ring.copy_span(queues.capsule_span(id), to);
         let mut command = queues.command(id);
@@ -63,7 +63,7 @@ pub(super) fn pump_reads(queues: &mut Queues, io: &mut Io, now: &Now, qpair: Qpa
     }
 }
 
-/// Posts the READ; credits are available.
+/// Posts the READ, which needs a credit.
 fn begin_read(mut command: Command<'_>, io: &Io, now: &Now) {
     let queue = &mut *command.queue;
     queue.read_credits -= 1;
@@ -87,7 +87,7 @@ fn begin_read(mut command: Command<'_>, io: &Io, now: &Now) {
     command.push_read(work);
 }
 
-/// Returns the queue pair if its other requests wait for the credits.
+/// Handles a completed READ. Returns the queue pair if its other requests wait for the credits.
 ///
 /// # Errors
 /// The queue pair must be closed.

@@ -1,9 +1,8 @@
 //! Gap: time without a round, because the reactor slept or its thread did not run.
 //!
-//! Arrived capsules may be stale, because their host may have moved to another path. Before a round
-//! reads any device, expired associations therefore end, by a clock that runs through suspension,
-//! and the reactor handles arrived connection messages itself: other threads may have been stopped
-//! too.
+//! Capsules that arrived in a gap may be stale, because their host may have moved to another path. Before a round
+//! reads any device, the reactor therefore ends expired associations, by a clock that includes suspension, and
+//! handles connection events itself: other threads may have been stopped too.
 //!
 //! The ring itself checks for stops in the middle of a round.
 
@@ -15,7 +14,7 @@ use crate::work_id::WorkId;
 pub(super) use cairn_disk::GAP;
 
 impl Reactor {
-    /// Handles connections that ended in the gap before this round.
+    /// Ends expired associations and ended connections before this round reads a device.
     pub(super) fn heed_gap(&mut self) {
         self.end_overdue();
         for port in 0..self.queues.ports.len() {
@@ -30,8 +29,8 @@ impl Reactor {
         }
     }
 
-    /// A capsule that arrived before the gap restarts its association's timer now, and not again
-    /// after a later gap, so it is executed within twice KATO of being sent.
+    /// Polls all devices. A capsule that arrived before the gap restarts its association's keep alive timer now and
+    /// not after a later gap, so it is executed within twice KATO after it was sent.
     pub(super) fn read_devices(&mut self) {
         for port in 0..self.queues.ports.len() {
             self.drain_port(port);
@@ -58,9 +57,9 @@ impl Reactor {
         let _ = self.control.plane.send(ControlMessage::TimersChanged);
     }
 
-    /// A cancelled operation that was not aborted is a change whose lease ended before it could
-    /// begin: its association ends now, before a response could leave. If the host sent something
-    /// in time while the change waited, the result is EAGAIN and the change is retried.
+    /// Returns the errno of a cancelled operation. If it was not aborted, it is a change whose lease ended before it
+    /// began: its association ends now, before a response could leave. The result is EAGAIN, for a retry, if the host
+    /// sent something in time while the change waited.
     #[cold]
     pub(super) fn why_cancelled(&mut self, work: WorkId) -> i32 {
         let id = self.queues.requests.find(work);

@@ -20,7 +20,7 @@ use crate::registry::{Admitted, ControlMessage, KEEP_ALIVE_EXPIRED};
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Limit of RDMA READs outstanding per queue pair; most adapters support 16.
+/// Maximum number of RDMA READs outstanding per queue pair; most adapters support 16.
 const READS_MAX: u8 = 16;
 
 const SHUTTING_DOWN: &str = "the target is shutting down";
@@ -69,7 +69,7 @@ impl Reactor {
         self.explain_refusal(peer, device.name(), reason);
     }
 
-    /// Logs the reason: the host receives only "No Resources".
+    /// Logs why a connection is rejected: the host receives only "No Resources".
     fn explain_refusal(&mut self, address: SocketAddr, device: &str, reason: &str) {
         let payer = Payer::stranger(address.ip());
         let limit = &mut self.control.peer_limit;
@@ -92,7 +92,7 @@ impl Reactor {
             place,
         } = admitted;
         let limits = *self.queues.port(port).limits();
-        // Each command has a READ, or a WRITE and a SEND, in the send queue.
+        // The send queue holds, per command, a READ, or a WRITE and a SEND.
         let send_work = (2 * u32::from(reply.crqsize.get())).min(limits.send_work);
         let reads = request
             .peer_responder_resources
@@ -105,7 +105,7 @@ impl Reactor {
             responder_resources: request.peer_initiator_depth.min(limits.responder_resources),
             traffic_class: marking.traffic_class,
             hop_limit: marking.hop_limit,
-            // Retries are unlimited; the target's own deadline ends a host that posts no receives.
+            // 7 means unlimited retries; the target's own deadline ends a host that posts no receives.
             rnr_retry_count: 7,
             ..QpOptions::default()
         };
@@ -130,8 +130,7 @@ impl Reactor {
             listener,
             place,
         };
-        // The round's time may be outdated after a suspension, and would leave no time for the
-        // Connect.
+        // After a suspension the time of the round is outdated, and the Connect's deadline would have passed already.
         let now = self.time.clock.now().max(self.time.now.at);
         let id = self.queues.qpairs.add(QueuePair::new(accepted, now));
         self.queues.ports[port]
@@ -143,7 +142,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Opens the device's port for the first connection.
+    /// Returns the device's port on this reactor; opens it for the first connection.
     fn port_for(
         &mut self,
         device: &Arc<dyn Device>,
@@ -156,7 +155,7 @@ impl Reactor {
         if let Some(index) = self.queues.ports.iter().position(known) {
             return Ok(index);
         }
-        // The new port gets a free index that no queue pair of a removed port uses.
+        // Takes a free index that no queue pair of a removed port uses.
         let in_use = |index| {
             self.queues
                 .qpairs
@@ -182,7 +181,7 @@ impl Reactor {
             self.queues.ports.resize_with(index + 1, || None);
         }
         self.queues.ports[index] = Some(port);
-        // Cause: the first connection of a device, or its removal; needs no rate limit.
+        // Not rate limited: once per device.
         tracing::info!(
             device = device.name(),
             reactor = self.control.index,
@@ -268,7 +267,7 @@ impl Reactor {
         }
     }
 
-    /// The reason is logged later.
+    /// Closes a queue pair whose reason is logged later.
     pub(super) fn close_unexplained(&mut self, qpair: QpairId) {
         if self.queues.qpairs[qpair].is_open() {
             self.let_go(qpair, false);
@@ -303,8 +302,7 @@ impl Reactor {
             DisconnectReason::Peer => {
                 self.close(qpair, Ending::Orderly("the host disconnected"));
             }
-            // Failed work explains the disconnect better than this event; without any, `closed`
-            // logs a reason.
+            // A failed work request gives a better reason than this event; without one, `closed` logs its own.
             DisconnectReason::Transport => self.close_unexplained(qpair),
             DisconnectReason::AddressChanged => {
                 self.close(qpair, Ending::Trouble(&trouble::ADDRESS_CHANGED));
@@ -326,7 +324,7 @@ impl Reactor {
             port.endpoint().disconnect(qp);
         }
         self.drop_waiting(qpair);
-        // Posted work completes with an error; the rest ends here.
+        // Work requests already posted complete with an error; the others are completed here.
         let outbox = self.queues.qpairs[qpair].outbox.take();
         let work = outbox.iter().map(|work| WorkId::decode(work.id));
         self.queues.lost.extend(work);
@@ -345,7 +343,7 @@ impl Reactor {
                 WorkKind::Send => {
                     sent::send_ended(queues, io, &time.now, work, WorkStatus::Flushed).map(|_| ())
                 }
-                // The signaled SEND behind this work completes it.
+                // The signaled SEND behind this work request completes it.
                 WorkKind::Write | WorkKind::CoveredSend => Ok(()),
                 WorkKind::Receive | WorkKind::Block => unreachable!("not in an outbox"),
             };
@@ -404,7 +402,7 @@ impl Reactor {
         queues.late.retain(|(of, _)| *of != qpair);
     }
 
-    /// Removes a queue pair after all its work has completed.
+    /// Removes a queue pair after all its work requests have completed.
     fn closed(&mut self, qpair: QpairId) {
         self.close(qpair, Ending::Trouble(&trouble::TRANSPORT_GAVE_UP));
         let queue = &mut self.queues.qpairs[qpair];
@@ -438,15 +436,15 @@ impl Reactor {
             return;
         };
         let device = port.device().id();
-        // Cause: the first connection of a device, or its removal; needs no rate limit.
+        // Not rate limited: once per removed device.
         tracing::warn!(
             device = port.device().name(),
             reactor = self.control.index,
             "device removed"
         );
-        // The ring keeps the pages of the receive slots for requests in the backend.
+        // The ring keeps the pages of the receive slots while a backend uses them.
         if let Err(error) = port.close(index, &mut self.io.ring) {
-            // Cause: the removal of a device; needs no rate limit.
+            // Not rate limited: once per removed device.
             tracing::warn!(%error, "memory of a removed device stays registered");
         }
         self.io.disks.port_closed(index);
@@ -540,7 +538,7 @@ impl Reactor {
         }
     }
 
-    /// Closes all queues, also with commands in progress; then the reactor ends.
+    /// Closes all queues, including those with commands in progress; then the reactor ends.
     pub(super) fn stop(&mut self) {
         self.control.stopping = true;
         self.refuse_waiting();

@@ -1,15 +1,15 @@
-//! Commands that wait for rate limits, in one queue per host and disk, served by
-//! [`super::throttle`]. The queue with the least use, divided by its host's weight, goes first.
+//! Commands that wait for rate limits, in one queue per host and disk, served by [`super::throttle`]. The queue with
+//! the smallest use, divided by its host's weight, is served first.
 
 use super::tally::Tally;
 use crate::ids::ShareId;
 use crate::limits::SLICE_NS;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// If at least 1/16 of all requests wait for limits, further capsules wait without a request.
+/// Once 1/16 of all requests wait for limits, further capsules wait without a request.
 const CROWD: usize = 16;
 
-/// Largest advantage of a newly filled queue, in nanoseconds of use.
+/// Maximum difference in use between a newly filled queue and the other queues, in nanoseconds.
 const LAG_MAX_NS: u64 = 16 * SLICE_NS;
 
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Line {
     disk: u32,
     waiting: List,
     count: usize,
-    /// Use of the widest limit, divided by the host's weight, in nanoseconds.
+    /// Time charged by the limit that most queues share, divided by the host's weight, in nanoseconds.
     taken_ns: u64,
 }
 
@@ -27,7 +27,6 @@ impl Line {
         self.waiting.front()
     }
 
-    /// Returns `taken_ns` at the end of a turn that begins now.
     pub(super) fn end_of_turn(&self) -> u64 {
         self.taken_ns + SLICE_NS
     }
@@ -43,7 +42,7 @@ pub(super) struct Limited {
     of_share: Tally,
     pub(super) next_ns: u64,
     count: usize,
-    /// Number of commands from which capsules wait without a request.
+    /// Number of waiting commands from which further capsules wait without a request.
     crowd: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Capsules that wait for a request, in one queue per queue pair and namespace, in rotation.
+//! Capsules that wait for a request, in one queue per queue pair and namespace. The queues take turns.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -11,10 +11,10 @@ use crate::ids::{QpairId, ShareId};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Capsule {
     pub(super) qpair: QpairId,
-    /// `None` once in-capsule data is discarded.
+    /// Receive slot with the in-capsule data; `None` once that data is discarded.
     pub(super) slot: Option<u32>,
     pub(super) sqe: Sqe,
-    /// In-capsule data.
+    /// Length of the in-capsule data, in bytes.
     pub(super) data_bytes: u32,
     pub(super) seen_ns: u64,
 }
@@ -24,7 +24,7 @@ impl Capsule {
         self.data_bytes > 0 && self.slot.is_none()
     }
 
-    /// Discards in-capsule data and returns its receive slot.
+    /// Discards the in-capsule data and returns its receive slot.
     pub(super) fn shed(&mut self) -> Option<u32> {
         (self.data_bytes > 0).then(|| self.slot.take()).flatten()
     }
@@ -33,11 +33,11 @@ impl Capsule {
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) qpair: QpairId,
-    /// 0 for commands that are not I/O.
+    /// NSID, or 0 for commands that are not I/O.
     pub(super) nsid: u32,
     share: Option<ShareId>,
     disk: Option<u32>,
-    /// Time since which capsules of the host (or for the disk) have waited without a break.
+    /// Start of the period in which capsules of this host have waited without interruption.
     pub(super) host_since: Instant,
     pub(super) disk_since: Instant,
     capsules: VecDeque<Capsule>,
@@ -179,7 +179,7 @@ impl Lines {
         });
     }
 
-    /// True if a capsule of the queue pair that arrived by `ns` waits.
+    /// Returns true if a capsule that arrived on the queue pair by `ns` waits.
     pub(super) fn seen_until(&self, qpair: QpairId, ns: u64) -> bool {
         let seen = |line: &Line| {
             line.qpair == qpair && line.capsules.iter().any(|capsule| capsule.seen_ns <= ns)

@@ -1,15 +1,12 @@
-//! Reactor: one pinned thread that owns all state on the path of its I/O commands.
+//! Reactor: one pinned thread that owns all state needed to execute its I/O commands.
 //!
-//! Each round polls the devices and the ring, advances the requests, and posts receives, then sends
-//! in one chain per queue pair, then block I/O in one system call. Without work the reactor polls
-//! for a while ([`cairn_disk::Idle`]), then sleeps in its ring.
+//! Each round polls the devices and the ring, advances the requests, and posts receives, then sends in one chain per
+//! queue pair, then block I/O in one system call. Without work the reactor polls for a while ([`cairn_disk::Idle`]),
+//! then sleeps in its ring.
 //!
-//! The state is split into [`Queues`], [`Io`], [`Control`] and [`Time`], so that functions take
-//! only what they use.
-//!
-//! Stages of an I/O command, in order (docs/walk.md): [`receive`], [`plan`], [`buffers`],
-//! [`fetch`], [`disk`], [`respond`] and [`sent`]. [`connect`], [`authenticate`] and [`admin`]
-//! handle the other commands, [`lifecycle`] the queue pairs.
+//! Stages of an I/O command, in order (docs/walk.md): [`receive`], [`plan`], [`buffers`], [`fetch`], [`disk`],
+//! [`respond`] and [`sent`]. [`connect`], [`authenticate`] and [`admin`] handle the other commands, [`lifecycle`] the
+//! queue pairs.
 
 mod aborts;
 mod admin;
@@ -82,8 +79,8 @@ use time::Time;
 pub(crate) use start::{ReactorHandle, Start, start};
 pub(crate) use time::Rest;
 
-/// Interval of checks for connection events and messages while busy; each may cost a system call.
-/// Events and messages wake a sleeping reactor.
+/// Interval of checks for connection events and messages in a busy reactor; each check may cost a system call. A
+/// sleeping reactor is woken by events and messages.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 const TICK: Duration = Duration::from_millis(250);
@@ -93,21 +90,21 @@ const INBOX_TOKEN: u32 = u32::MAX;
 #[derive(Debug, Clone)]
 pub(crate) struct Sizes {
     pub(crate) receives: u32,
-    /// Limit of in-capsule data, in bytes.
+    /// Maximum in-capsule data of a command, in bytes.
     pub(crate) in_capsule_bytes: u32,
-    /// Data buffers, in bytes.
+    /// Total size of the data buffers, in bytes.
     pub(crate) data_bytes: usize,
-    /// Limit of a transfer, in bytes.
+    /// Maximum data transfer of a command, in bytes.
     pub(crate) transfer_bytes: usize,
     pub(crate) queue_pairs: u16,
     pub(crate) poll_idle: Duration,
     pub(crate) poll_drives: bool,
-    /// 0 means no limit.
+    /// Zero means no limit.
     pub(crate) io_timeout: Duration,
 }
 
 impl Sizes {
-    /// Returns the number of requests. Capsules beyond it wait in their receive slots.
+    /// Returns the number of requests. Further capsules wait in their receive slots.
     pub(crate) fn requests(&self) -> u32 {
         self.receives
     }
@@ -115,8 +112,8 @@ impl Sizes {
     pub(crate) fn completions(&self) -> u32 {
         // Each posted receive completes once.
         self.receives
-            // Each request has one signaled work request at a time, its READ or its SEND. On a
-            // broken queue pair, WRITE and SEND both complete.
+            // A request has one signaled work request at a time: its READ or its SEND. On a broken queue pair, WRITE
+            // and SEND both complete.
             + 2 * self.requests()
     }
 }
@@ -126,12 +123,12 @@ pub(crate) struct Reactor {
     io: Io,
     control: Control,
     time: Time,
-    /// Reused in each round.
+    /// Buffer for completions, reused in each round.
     batch: Box<[Completion]>,
 }
 
 impl Reactor {
-    /// Returns once a message has stopped the reactor and all queues are closed.
+    /// Runs until a message has stopped the reactor and all queues are closed.
     pub(crate) fn run(&mut self) {
         let mut contention = Contention::default();
         while !(self.control.stopping
@@ -155,7 +152,7 @@ impl Reactor {
         }
     }
 
-    /// Makes a round in simulated time: disks take no time, or the time of the simulated clock.
+    /// Runs one round in simulated time, in which disks take no time or the time of the simulated clock.
     pub(crate) fn step_settled(&mut self, now: Instant) -> Rest {
         if let Err(error) = self.io.ring.settle() {
             panic!("io_uring no longer waits: {error}");
@@ -171,7 +168,7 @@ impl Reactor {
         }
     }
 
-    /// Lets the caller run the workers of the disks, in place of threads.
+    /// Disables the worker threads of the disks: the caller runs their work by [`Self::step_workers`].
     pub(crate) fn replace_workers(&mut self) {
         self.io.ring.replace_workers();
     }
@@ -266,8 +263,7 @@ impl Reactor {
             if let Err(broken) = ended {
                 self.end_broken(broken);
             }
-            // Executes commands in the order of arrival, so that an Abort cannot find a command
-            // that came after it.
+            // An Abort must not find a command that arrived after it, so commands execute in the order of arrival.
             self.execute_commands();
         }
         self.batch = batch;
@@ -277,8 +273,7 @@ impl Reactor {
         count > 0
     }
 
-    /// Posts waiting requests of a queue pair with new credits, responses first: they free
-    /// resources.
+    /// Posts waiting requests of a queue pair that has new credits. Responses go first, because they free resources.
     #[inline]
     fn use_credits(&mut self, qpair: Option<QpairId>) {
         if let Some(qpair) = qpair {
@@ -357,7 +352,7 @@ impl Reactor {
         }
     }
 
-    /// Checks infrequent events and returns whether there were any.
+    /// Checks for infrequent events and returns whether there were any.
     fn check(&mut self) -> bool {
         let mut busy = false;
         for port in 0..self.queues.ports.len() {
@@ -406,13 +401,13 @@ impl Reactor {
                 self.io
                     .disks
                     .adopt(subsystem, &counters, &table, &ports, &mut self.io.ring);
-                // Changed limits may allow waiting commands.
+                // Waiting commands may be within the changed limits.
                 self.io.limited.next_ns = 0;
             }
             Message::Complete { qpair, completion } => {
                 if self.queues.qpairs.get(qpair).is_some() {
-                    // Sends the completion at once if possible: completions caused by an admin
-                    // command precede its own.
+                    // Sends the completion at once if possible: completions caused by an admin command precede the
+                    // command's own.
                     self.queues.late.push_back((qpair, completion));
                     receive::serve_late(&mut self.queues, &mut self.io, &self.time.now);
                 }
@@ -460,7 +455,7 @@ impl Reactor {
         }
     }
 
-    /// `None` without deadlines, so idle connections wake no thread.
+    /// Returns the next deadline; `None` if no queue has one, so idle connections wake no thread.
     fn tick_deadline(&self) -> Option<Instant> {
         let waits = |id| self.queues.draining || self.queues.qpairs[id].has_deadline();
         let any = self.queues.requests.in_use() > 0
@@ -503,7 +498,7 @@ impl Reactor {
             let Some(port) = port else { continue };
             match port.endpoint().arm() {
                 Ok(false) => {}
-                // Work has just arrived, or the device is removed, as an event reports.
+                // Either a completion has just arrived, or the device was removed and an event will report that.
                 Ok(true) | Err(_) => return None,
             }
             port.watch(index, &mut self.io.ring);
@@ -544,7 +539,7 @@ impl Reactor {
         throttle::serve(queues, io, &time.now)
     }
 
-    /// Resumes waiting requests, and queued capsules after a round with work: other rounds free no
+    /// Resumes waiting requests. Queued capsules are resumed only after a round with work: other rounds free no
     /// requests.
     fn serve_waiting(&mut self, busy: bool) {
         let Self {

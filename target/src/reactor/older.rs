@@ -1,4 +1,4 @@
-//! Changes that wait for older changes of the same blocks: see [`crate::order`].
+//! Requests that wait for older changes of the same blocks: see [`crate::order`].
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::request::{Request, RequestId, RequestTable, Stage};
 #[derive(Debug, Clone, Copy)]
 struct Wait {
     id: RequestId,
-    /// True if it has overtaken older changes not yet at the disk.
+    /// True if the request was returned by `Older::take_late`.
     late: bool,
 }
 
@@ -31,7 +31,7 @@ impl Older {
         first.map(|left| now.at + left)
     }
 
-    /// Returns each change that has waited for [`OVERTAKEN_AFTER`], once.
+    /// Returns the requests that have waited for [`OVERTAKEN_AFTER`]; each request once.
     pub(super) fn take_late(&mut self, requests: &RequestTable, now: &Now) -> Vec<RequestId> {
         let mut late = Vec::new();
         for wait in self.waiting.iter_mut().filter(|wait| !wait.late) {
@@ -43,7 +43,7 @@ impl Older {
         late
     }
 
-    /// Removes the requests for which `goes` holds, sets them running and passes them to `each`.
+    /// Removes the requests for which `goes` holds, sets their stage to running and passes them to `each`.
     pub(super) fn take_out(
         &mut self,
         requests: &mut RequestTable,

@@ -1,9 +1,7 @@
-//! Deadlines of commands at disks, and of hosts that do not send data or accept responses.
+//! Deadlines of commands: for the disk, for a host's data, and for a host's acceptance of a response.
 //!
-//! Each command has its own deadline.
-//!
-//! A command past its deadline at a disk is cancelled, and completed only when the disk has ended
-//! it: until then its data could still arrive.
+//! A command past its deadline at a disk is cancelled, and completes only when the disk has ended it: until then its
+//! data could still be transferred.
 
 use std::time::Duration;
 
@@ -20,15 +18,14 @@ use crate::ids::QpairId;
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::WorkKind;
 
-/// Time for a host to send data, from when the READ of its command could begin.
+/// Time limit for a host's data, from when the READ of its command could begin.
 const DATA_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time for a host to accept a response, from the end of the command. Exceeds
-/// [`crate::qpair::RESPONSE_TIMEOUT`], because the last of many large reads arrives late on a slow
-/// link.
+/// Time limit for a host's acceptance of a response, from the end of the command. Exceeds
+/// [`crate::qpair::RESPONSE_TIMEOUT`], because the last of many large reads arrives late on a slow link.
 const TAKING_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Time for a disk to end an aborted command; the Abort then completes as not aborted.
+/// Time limit for a disk to end an aborted command; the Abort then completes as not aborted.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) fn check_ages(
@@ -88,7 +85,7 @@ fn give_up(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
     if request.stage() == Stage::InBackend {
         return io.stop_block(request, id);
     }
-    // The status lets the host retry on another path, which may reach the disk.
+    // The host may retry on another path, which may reach the disk.
     let status = match request.stage() {
         Stage::AwaitingOlder => Status::ANA_TRANSITION,
         _ => Status::NAMESPACE_NOT_READY,
@@ -102,7 +99,7 @@ fn give_up(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
 fn report_late(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, age: Duration) {
     let request = &queues.requests[id];
     let disk = request.disk.expect("block I/O has a disk");
-    // Dataset Management that waits for older changes has no block I/O yet.
+    // Dataset Management that waits for older changes has no block I/O planned yet.
     let block = request.block;
     let op = block.map_or(BlockOp::Deallocate, |block| block.op);
     let (offset, length) = block.map_or((0, 0), |block| (block.offset, block.length));
@@ -119,8 +116,8 @@ fn report_late(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
     );
 }
 
-/// Completes the command if it has not started at its disk, otherwise cancels it there. Handles
-/// several commands, because a non-compliant host may reuse a CID.
+/// Completes the command if it has not started at its disk, otherwise cancels it there. Several commands may match,
+/// because a non-compliant host may reuse a CID.
 pub(super) fn abort(
     queues: &mut Queues,
     io: &mut Io,
@@ -188,7 +185,6 @@ fn stop_in_backend(queues: &mut Queues, io: &mut Io, qpair: QpairId, cid: u16) -
 }
 
 impl Io {
-    /// Cancels block I/O at its disk; the command completes when the disk has ended it.
     fn stop_block(&mut self, request: &mut Request, id: RequestId) {
         let tag = request.work_id(id, WorkKind::Block);
         let block = request.block.as_mut();

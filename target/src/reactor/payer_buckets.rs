@@ -1,9 +1,8 @@
-//! Token buckets for connections and non-I/O commands, one per [`Payer`] (peer address, or network
-//! of unknown addresses), with the queued work.
+//! Token buckets for connections and non-I/O commands, one per [`Payer`] (peer address, or network of unknown
+//! addresses), with the queued work of each.
 //!
-//! Each command costs [`EACH_NS`]; unused time accumulates up to [`BURST`] commands. Buckets apply
-//! only while the reactor has I/O. A connection is charged once its peer confirms it: the source of
-//! a request may be forged.
+//! Each command costs [`EACH_NS`]; unused time accumulates up to [`BURST`] commands. Buckets apply only while the
+//! reactor has I/O. A connection is charged once its peer confirms it: the source of a request may be forged.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -14,23 +13,22 @@ use super::lines::Capsule;
 use crate::ids::QpairId;
 use crate::registry::{Admitted, PlaceId};
 
-/// Largest cost of one payer's work in a reactor round, in units of [`EACH_NS`].
+/// Largest cost of one payer's work in a reactor round, in commands.
 const ROUND: u32 = 4;
 /// Burst in commands: enough for a host that connects all its queues.
 const BURST: u64 = 256;
-/// Cost of a command, in nanoseconds: 2000 commands a second.
+/// Time per command in nanoseconds; allows 2000 commands a second.
 const EACH_NS: u64 = 500_000;
-/// Time after an I/O command during which the reactor counts as having I/O.
+/// Time after an I/O command, in nanoseconds, during which the reactor counts as having I/O.
 const IO_LASTS_NS: u64 = 1_000_000;
 /// Maximum number of buckets; further payers share one.
 const PAYERS_MAX: usize = 4096;
 
-/// Cost of a non-I/O command, in units of [`EACH_NS`].
+/// Cost of a non-I/O command, in commands.
 const COMMAND: u32 = 1;
-/// Cost of a connection, in units of [`EACH_NS`]; it creates and destroys a queue pair.
+/// Cost of a connection, in commands; a connection creates and destroys a queue pair.
 const CONNECTION: u32 = ROUND;
 
-/// Command or connection that waits until its payer's bucket has tokens.
 pub(super) enum Waiting {
     Capsule(Capsule),
     Connection(Box<Admitted>),
@@ -44,8 +42,7 @@ impl Waiting {
         }
     }
 
-    /// Cost charged to the bucket when the work proceeds; a connection is charged after its
-    /// confirmation.
+    /// Returns the cost charged when the work proceeds; 0 for a connection, which is charged once confirmed.
     fn price(&self) -> u32 {
         match self {
             Self::Capsule(_) => COMMAND,
@@ -58,14 +55,16 @@ impl Waiting {
 struct PayerBucket {
     /// Time at which the bucket is full again, in nanoseconds.
     full_ns: u64,
-    /// Last round with work of this payer, and the cost of its work in that round.
+    /// Last round with work of this payer, and the cost of the work in that round.
     round: (u64, u32),
     waiting: VecDeque<Waiting>,
 }
 
 impl PayerBucket {
-    /// `Err`: time at which the cost is allowed, in nanoseconds. `is_free`: only the limit per
-    /// round applies.
+    /// Checks whether the payer may spend `cost` now. If `is_free`, only the limit per round applies.
+    ///
+    /// # Errors
+    /// Time at which the payer may spend it, in nanoseconds.
     fn allows(&self, cost: u32, round: u64, now_ns: u64, is_free: bool) -> Result<(), u64> {
         let (last, taken) = self.round;
         if last == round && taken + cost > ROUND {
@@ -86,7 +85,7 @@ impl PayerBucket {
 
     fn pay(&mut self, cost: u32, now_ns: u64) {
         let full = self.full_ns.max(now_ns) + u64::from(cost) * EACH_NS;
-        // Work done while the bucket did not apply delays later work by at most the burst.
+        // Limits the debt from work done while the bucket did not apply to one burst.
         self.full_ns = full.min(now_ns + BURST * EACH_NS);
     }
 }
@@ -98,13 +97,13 @@ pub(super) struct PayerBuckets {
     waiting: usize,
     next_ns: u64,
     round: u64,
-    /// Non-I/O commands among the current completions of a device.
+    /// Number of non-I/O commands among the current completions of a device.
     arrived: u64,
     io_ns: Option<u64>,
 }
 
 impl PayerBuckets {
-    /// Returns true if queued work is due for a check.
+    /// Begins a round; returns true if queued work must be checked now.
     #[inline(always)]
     pub(super) fn begin_round(&mut self, now_ns: u64) -> bool {
         self.round += 1;
@@ -122,7 +121,7 @@ impl PayerBuckets {
         }
     }
 
-    /// Returns the time of the next check, in nanoseconds; `u64::MAX` if no work is queued.
+    /// Returns the time of the next check in nanoseconds, or `u64::MAX` if no work is queued.
     pub(super) fn next_look(&self) -> u64 {
         if self.waiting == 0 {
             u64::MAX
@@ -139,7 +138,6 @@ impl PayerBuckets {
         self.io_ns.is_none_or(|at| now_ns >= at + IO_LASTS_NS)
     }
 
-    /// Returns the payer's bucket, or the shared one if the table is full.
     fn of(&mut self, payer: Payer, now_ns: u64) -> (Payer, &mut PayerBucket) {
         let mut key = payer;
         if !self.buckets.contains_key(&key) && self.buckets.len() >= PAYERS_MAX {
@@ -153,7 +151,7 @@ impl PayerBuckets {
         (key, self.buckets.entry(key).or_default())
     }
 
-    /// Charges a command if the payer may execute it now.
+    /// Charges a command if the payer may execute it now; returns whether it may.
     pub(super) fn pays(&mut self, payer: Payer, now_ns: u64) -> bool {
         self.takes(payer, COMMAND, COMMAND, now_ns)
     }
@@ -172,7 +170,7 @@ impl PayerBuckets {
         goes
     }
 
-    /// Charges a command that is executed although the bucket is empty.
+    /// Charges a command that is executed even if the bucket is empty.
     pub(super) fn charge(&mut self, payer: Payer, now_ns: u64) {
         let round = self.round;
         let (_, bucket) = self.of(payer, now_ns);
@@ -194,7 +192,8 @@ impl PayerBuckets {
         self.next_ns = self.next_ns.min(now_ns);
     }
 
-    /// Payers in rotation. After `None`, [`Self::next_look`] is the time of the next attempt.
+    /// Returns the next work whose payer may spend its cost; payers take turns. After `None`, [`Self::next_look`] is
+    /// the time of the next attempt.
     pub(super) fn next(
         &mut self,
         now_ns: u64,
@@ -210,8 +209,8 @@ impl PayerBuckets {
             let at = match bucket.allows(first.cost(), round, now_ns, is_free) {
                 Err(at) => at,
                 Ok(()) if matches!(first, Waiting::Capsule(capsule) if !may_go(capsule)) => {
-                    // The check can wait: requests become free only in rounds with work, and those
-                    // check again.
+                    // Requests become free only in rounds with work, and such rounds check again, so this check may
+                    // be late.
                     now_ns + IO_LASTS_NS
                 }
                 Ok(()) => {
@@ -290,7 +289,7 @@ mod tests {
         })
     }
 
-    /// Returns the work done in `time_ns` by a busy address, in rounds of 10 us.
+    /// Returns the number of commands executed in `time_ns` by an address with endless commands, in rounds of 10 us.
     fn taken_in(
         buckets: &mut PayerBuckets,
         of: Payer,

@@ -1,5 +1,5 @@
-//! Stage 2: plan of an I/O command: its disk, the operation, memory read directly by the device,
-//! and buffer sizes.
+//! Stage 2: plan of an I/O command: its disk, operation and buffer sizes, and disk memory that the RDMA device can
+//! read directly.
 
 use cairn_disk::{BlockIo, BlockOp, Hints};
 use nvme_proto::controller::AuthenticationRequest;
@@ -18,7 +18,6 @@ use crate::qpair::Association;
 use crate::registry::ControllerShared;
 use crate::request::{Request, RequestId, Task};
 
-/// Largest buffer for a Verify, in bytes.
 const VERIFY_BYTES: u32 = 64 << 10;
 
 #[inline(always)]
@@ -47,7 +46,7 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     }
 }
 
-/// Returns true if the command may have to wait for a limit or is ordered.
+/// Plans the command. Returns true if it may have to wait for a limit or is ordered.
 ///
 /// # Errors
 /// Status of the refused command.
@@ -135,7 +134,7 @@ fn plan_blocks(
     }
 }
 
-/// Returns LR of CDW12, and DSM of CDW13 for Read and Write (NVM, 3.3.4 and 3.3.6).
+/// Returns LR from CDW12, and DSM from CDW13 for Read and Write (NVM, 3.3.4 and 3.3.6).
 #[inline(always)]
 fn hints(sqe: &Sqe, operation: Operation, fua: bool) -> Hints {
     let moves_data = matches!(operation, Operation::Read(_) | Operation::Write(_));
@@ -146,8 +145,8 @@ fn hints(sqe: &Sqe, operation: Operation, fua: bool) -> Hints {
     }
 }
 
-/// Returns the bytes of the data and the scratch buffer of a command without a window. MDTS limits
-/// the length to 32 bits.
+/// Returns the sizes in bytes of data buffer and scratch buffer for a command without a window. MDTS limits them to
+/// 32 bits.
 fn buffers_for(
     operation: Operation,
     transfer: DataTransfer,

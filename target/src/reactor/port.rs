@@ -14,7 +14,7 @@ use crate::capsules::ReceiveSlots;
 use crate::ids::QpairId;
 use crate::metrics::DeviceCounters;
 
-/// Maximum number of ports: the fixed buffers of the ring, except its zeroes and the arena.
+/// Maximum number of ports: the ring's fixed buffers, minus one for zeroes and one for the arena.
 pub(crate) const PORTS_MAX: usize = cairn_disk::BUFFERS_MAX - 2;
 
 pub(crate) struct Port {
@@ -27,10 +27,10 @@ pub(crate) struct Port {
     counters: Arc<DeviceCounters>,
     slots_out: u32,
     reposts: Vec<RecvWork>,
-    /// Queue pairs by the endpoint's slot. A slot may be reused before the reactor has read the
-    /// event that closes its former queue pair.
+    /// Queue pairs by the endpoint's slot. A slot may be reused before the reactor has read the close event of its
+    /// former queue pair.
     qpairs: Vec<Vec<(QpId, QpairId)>>,
-    /// Descriptors of the endpoint polled by the ring.
+    /// Whether the ring polls each descriptor of the endpoint.
     watched: Vec<bool>,
 }
 
@@ -119,10 +119,10 @@ impl Port {
         &self.slots
     }
 
-    /// Reposts a receive slot at the end of the round.
+    /// Returns a receive slot, to be posted at the end of the round.
     #[inline(always)]
     pub(crate) fn repost(&mut self, slot: u32) {
-        // The capacity is the number of slots, so nothing allocates.
+        // The capacity equals the number of slots, so the push does not allocate.
         assert!(
             self.reposts.len() < self.reposts.capacity(),
             "too many slots"
@@ -138,7 +138,7 @@ impl Port {
         self.slots_out as usize
     }
 
-    /// Includes slots to be posted at the end of the round.
+    /// Number of posted slots, including slots to be posted at the end of the round.
     pub(crate) fn slots_posted(&self) -> usize {
         (self.slots.count() - self.slots_out) as usize + self.reposts.len()
     }

@@ -1,9 +1,9 @@
 //! Settling of changed decisions.
 //!
 //! The control plane changes the basis of plans and sends each reactor
-//! [`Message::Settle`](crate::registry::Message::Settle). From then on, commands of an older epoch
-//! do not reach their disks ([`super::decisions`]); the reactor answers when those in progress have
-//! ended.
+//! [`Message::Settle`](crate::registry::Message::Settle). From then on, a command of an older epoch is decided again
+//! before it reaches its disk ([`super::decisions`]); the reactor answers once no command of an older epoch is at a
+//! disk.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct Unsettled {
     settling: Arc<Settling>,
 }
 
-/// True if a change is in progress at the disk.
+/// Returns true if the request is a change in progress at its disk.
 fn is_at_disk(request: &Request) -> bool {
     let changes = matches!(request.task, Task::Io(kind) if kind.changes());
     changes && request.stage() == Stage::InBackend
@@ -46,11 +46,11 @@ impl Reactor {
     pub(super) fn settle(&mut self, settling: Arc<Settling>) {
         let epoch = self.io.disks.begin_epoch();
         self.control.unsettled.push(Unsettled { epoch, settling });
-        // Checks in this round, because the control plane waits for the answer.
+        // The control plane waits for the answer, so the reactor checks in this round.
         self.time.next_check = self.time.now.at;
     }
 
-    /// Commands left by a reactor that panicked count as older than any change.
+    /// Answers settled changes. Commands left by a panicked reactor count as older than any change.
     pub(super) fn answer_settled(&mut self) {
         let (queues, disks) = (&self.queues, &self.io.disks);
         let requests = &queues.requests;

@@ -1,5 +1,5 @@
-//! Rate limits, between plan and buffers. A waiting command has a request but no buffer, and its
-//! deadline at the disk does not run.
+//! Rate limits, applied between plan and buffers. A waiting command holds a request but no buffer, and its deadline
+//! at the disk does not run.
 
 use super::buffers;
 use super::count;
@@ -12,7 +12,7 @@ use crate::request::{Request, RequestId, Task};
 use cairn_disk::BlockOp;
 use nvme_proto::io::OperationKind;
 
-/// Returns the costs of a request under rate limits; `None` if it is never throttled.
+/// Returns the cost of a request under rate limits; `None` if it is never throttled.
 fn bill(request: &Request) -> Option<Bill> {
     let bytes = request.disk_bytes;
     let Task::Io(kind) = request.task else {
@@ -39,8 +39,7 @@ fn bill(request: &Request) -> Option<Bill> {
     }
 }
 
-/// Calls `each` for the limiters of a command, the widest last, with the tokens taken by this
-/// reactor.
+/// Calls `each` for each limiter of a command, the most widely shared last, with this reactor's tokens from it.
 fn each_limit(
     queues: &Queues,
     io: &mut Io,
@@ -69,7 +68,10 @@ fn is_awaited(queues: &Queues, io: &mut Io, id: RequestId, bill: &Bill) -> bool 
     awaited
 }
 
-/// Charges the limits of a command. `Err`: time of the next attempt, in nanoseconds.
+/// Charges the limits of a command.
+///
+/// # Errors
+/// Time of the next attempt, in nanoseconds.
 fn try_pay(
     queues: &Queues,
     io: &mut Io,
@@ -88,7 +90,7 @@ fn try_pay(
     }
     let mut cost_ns = 0;
     each_limit(queues, io, id, |limiter, tokens| {
-        // Cost of the widest limit, which most queues share.
+        // The last limiter is shared by most queues, so its cost counts.
         match tokens.pay(limiter, bill) {
             0 => {}
             cost => cost_ns = cost,
@@ -106,7 +108,7 @@ fn has_limit(queues: &Queues, io: &Io, id: RequestId) -> bool {
         || association.controller.limiter.is_limited()
 }
 
-/// Continues a planned command or queues it for its limits. Enters ordered changes.
+/// Continues a planned command, or queues it for its limits. Registers ordered changes.
 #[cold]
 pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     if ordering::is_ordered(queues, id) {
@@ -164,8 +166,7 @@ fn serve_lines(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     any
 }
 
-/// Continues commands of one queue until its turn ends or limits block the first; returns whether
-/// there were any.
+/// Continues commands of one queue until its turn ends or a limit blocks the first; returns whether any continued.
 fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
     let mut any = false;
     let end = io.limited.line(at).end_of_turn();
@@ -178,8 +179,7 @@ fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
         }
         match try_pay(queues, io, now, id, &bill) {
             Ok(cost_ns) => {
-                // The weight divides the cost, so that a queue with a larger weight is served more
-                // often.
+                // Divides the cost by the weight, so that a queue with a larger weight is served more often.
                 let weight = queues.association(id).controller.limiter.weight();
                 io.limited
                     .pop(&mut queues.requests, at, cost_ns / u64::from(weight));
@@ -198,7 +198,7 @@ fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
     any
 }
 
-/// Removes the matching requests, and drops the savings for them.
+/// Removes the requests for which `goes` holds, and drops tokens saved for them.
 pub(super) fn take_out(
     queues: &mut Queues,
     io: &mut Io,

@@ -29,7 +29,7 @@ pub(super) struct Time {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     None,
-    /// Begin at once, without expected work.
+    /// Begin the next round at once, although no work is expected.
     Spin,
     /// Begin the next round after yielding the core.
     Yield,

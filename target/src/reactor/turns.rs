@@ -1,6 +1,6 @@
-//! Serialization of flushes and fallocates, so that a hanging disk takes few kernel threads.
+//! Serialization of flushes and allocations of a disk, so that a hanging disk blocks few kernel threads.
 //!
-//! A disk has one flush in progress. The next flush completes all that arrive meanwhile.
+//! A disk has one flush in progress. The next flush completes all flushes that arrive meanwhile.
 
 use crate::request::{List, Request, RequestId, RequestTable, Stage, Turn};
 
@@ -8,7 +8,7 @@ const ALLOCATIONS_MAX: u32 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// True while a flush is in progress; `joined` completes with it.
+    /// True while a flush is in progress; the flushes in `joined` complete with it.
     flushing: bool,
     joined: List,
     flushes: List,
@@ -80,7 +80,7 @@ impl Turns {
         }
     }
 
-    /// Requeues the flushes joined to a flush that was cancelled or must be retried.
+    /// Queues the joined flushes again, after their flush was cancelled or must be retried.
     pub(super) fn disjoin(&mut self, requests: &mut RequestTable) {
         let mut first = std::mem::take(&mut self.joined);
         while let Some(id) = requests.pop_front(&mut self.flushes) {

@@ -1,7 +1,6 @@
 //! Admitted connections that wait for their reactor.
 //!
-//! A reactor takes a few at a time; known hosts go first. The places of the registry bound the
-//! number of entries.
+//! A reactor takes a few at a time, known hosts first. The places of the registry bound the number of entries.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +11,7 @@ use super::{Admitted, PlaceId};
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     waiting: Mutex<Waiting>,
-    /// Saves the lock in the common case; changed under the lock.
+    /// Whether a connection waits, readable without the lock; written under it.
     any: AtomicBool,
 }
 
@@ -24,7 +23,7 @@ struct Waiting {
 }
 
 impl Backlog {
-    /// Drops, and thereby rejects, the connection if the mailbox is closed.
+    /// Adds a connection. If the mailbox is closed, drops and thereby rejects it.
     pub(super) fn put(&self, admitted: Box<Admitted>) {
         let mut waiting = self.lock();
         if waiting.closed {
@@ -56,7 +55,7 @@ impl Backlog {
         let Waiting {
             known, strangers, ..
         } = &mut *waiting;
-        // Usually the oldest of many loses its place.
+        // Searches the strangers first, from the oldest: usually those lose their place.
         let found = [strangers, known].into_iter().find_map(|line| {
             let at = line.iter().position(|one| one.place.id() == place)?;
             line.remove(at)

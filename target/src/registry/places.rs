@@ -1,17 +1,15 @@
 //! Limits on connections that wait for their Connect, by address and network.
 //!
 //! Each open connection holds a queue pair until its Connect arrives or
-//! [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT) passes. Each therefore has a [`Place`], and
-//! the places of an address, of a network, and of all strangers are limited. A stranger is an
-//! address without a present or recent association; discovery controllers do not count, because any
-//! host may have one.
+//! [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT) passes. Each therefore has a [`Place`], and the places of an
+//! address, of a network, and of all strangers are limited. A stranger is an address without a present or recent
+//! association; discovery controllers do not count, because any host may have one.
 //!
-//! At the limit of an address, its oldest connection not confirmed by its peer is displaced:
-//! requests with a forged source may claim the address.
+//! At the limit of an address, its oldest unconfirmed connection is displaced: requests with a forged source may
+//! claim the address.
 //!
-//! If strangers hold all their places, a new one displaces the oldest connection of the largest
-//! holder, first by network and then by address. A host sends its Connect one round trip after it
-//! connects, long before as many newer connections arrive as there are places.
+//! If strangers hold all their places, a new one displaces the oldest connection of the network and payer with the
+//! most. A host sends its Connect within one round trip, so it is not displaced before that.
 
 mod strangers;
 
@@ -30,17 +28,17 @@ use strangers::Strangers;
 pub(crate) const DISPLACED: &str = "waiting without an association while all places of strangers \
                                     are taken: replaced by a newer connection";
 
-/// Limit per stranger: an IPv4 address or an IPv6 /64.
+/// Maximum number of places of a stranger: an IPv4 address or an IPv6 /64.
 pub(crate) const STRANGER_MAX: u32 = 128;
-/// Limit of strangers in one network. User-space RoCE admits half as many in total; the other half
+/// Maximum number of places of strangers in one network. User-space RoCE admits half as many in total; the other half
 /// admits new connections while old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
 pub(crate) const STRANGERS_MAX: u32 = 512;
-/// Limit per known address: enough for hosts that connect 128 I/O queues at once.
+/// Maximum number of places of a known address: enough for hosts that connect 128 I/O queues at once.
 pub(crate) const KNOWN_MAX: u32 = 512;
 /// Time for which an address stays known after its last association.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1800);
-/// Limit of known addresses without an association. Beyond it, the address with the shortest total
+/// Maximum number of known addresses without an association. Beyond it, the address with the shortest total
 /// association time is dropped.
 pub(crate) const FORMER_MAX: usize = 1024;
 
@@ -75,7 +73,7 @@ pub(crate) struct Places {
     state: Mutex<State>,
 }
 
-/// Released on drop.
+/// Place of a connection; dropping it releases the place.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Arc<Places>,
@@ -88,7 +86,7 @@ pub(crate) struct Place {
 #[derive(Debug, Default)]
 struct State {
     hosts: HashMap<IpAddr, Host>,
-    /// The oldest first.
+    /// Places in ascending order of creation.
     waiting: BTreeMap<PlaceId, Waiting>,
     taken: u64,
     strangers: Strangers,
@@ -103,7 +101,7 @@ struct Waiting {
 #[derive(Debug)]
 struct Host {
     waiting: u32,
-    /// Their source address may be forged.
+    /// Waiting connections whose source address may be forged.
     unconfirmed: BTreeSet<PlaceId>,
     associated: u32,
     /// Start of the present period with associations.
@@ -122,8 +120,8 @@ impl Places {
         }
     }
 
-    /// Returns the displaced connection, if any. `is_short`: no queue pair is available to
-    /// strangers.
+    /// Takes a place for a new connection and returns the displaced one, if any. `is_short` means that no queue pair
+    /// is available to strangers.
     pub(crate) fn take(
         self: &Arc<Self>,
         address: IpAddr,
@@ -163,7 +161,7 @@ impl Place {
         self.payer
     }
 
-    /// Records that the peer has confirmed the connection: its source is genuine.
+    /// Records that the peer has confirmed the connection, so its source address is genuine.
     pub(crate) fn confirm(&self) {
         self.places.lock().confirm(self.id, self.host);
     }
@@ -174,12 +172,12 @@ impl Place {
         }
     }
 
-    /// True for a queue of a subsystem with namespaces.
+    /// Returns true if the connection is a queue of a subsystem with namespaces.
     pub(crate) fn is_associated(&self) -> bool {
         self.is_associated
     }
 
-    /// The connection has become a queue of a subsystem with namespaces.
+    /// Records that the connection has become a queue of a subsystem with namespaces.
     pub(crate) fn associate(&mut self) {
         if !std::mem::replace(&mut self.is_associated, true) {
             self.payer = Payer::host(self.host);
@@ -251,7 +249,7 @@ impl State {
         Some(Evicted { place, reactor })
     }
 
-    /// Returns `None` if the connection was displaced before.
+    /// Removes a waiting connection; returns `None` if it was displaced before.
     fn end_waiting(&mut self, id: PlaceId) -> Option<Waiting> {
         let waiting = self.waiting.remove(&id)?;
         let host = self.host(waiting.host);
@@ -270,7 +268,7 @@ impl State {
     }
 
     fn associate(&mut self, id: PlaceId, address: IpAddr, now: Instant) {
-        // Counts even if the connection was displaced meanwhile: a Connect proves a host.
+        // A connection displaced meanwhile counts too: its Connect proves a host.
         self.end_waiting(id);
         let host = self.host_or_new(address, now);
         if host.associated == 0 {
@@ -319,8 +317,8 @@ impl State {
         host.expect("an address with a place has an entry")
     }
 
-    /// Updates whether an address is known, moves its waiting connections, and removes an address
-    /// without information.
+    /// Updates whether an address is known, regroups its waiting connections, and drops an address without
+    /// connections or history.
     fn recount(&mut self, address: IpAddr, now: Instant) {
         let Some(host) = self.hosts.get_mut(&address) else {
             return;
@@ -371,7 +369,7 @@ impl State {
     }
 }
 
-/// IPv4 /24 or IPv6 /48, which usually belong to one owner.
+/// Returns the IPv4 /24 or IPv6 /48, which usually has one owner.
 fn network_of(address: IpAddr) -> IpAddr {
     prefix_of(address, 24, 48)
 }

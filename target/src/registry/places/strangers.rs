@@ -1,5 +1,4 @@
-//! Connections of addresses without an association that wait for their Connect, by network and
-//! payer.
+//! Connections without a Connect from addresses without an association, by network and payer.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +31,7 @@ impl Network {
         Some((self.count(), Reverse(*oldest)))
     }
 
-    /// Returns the oldest connection of the payer with the most connections, counting the new one.
+    /// Returns the oldest connection of the payer with the most connections, counting `new` as one.
     fn victim(&self, new: IpAddr) -> Option<PlaceId> {
         let new = Payer::stranger(new);
         let held = |(payer, ids): (&Payer, &BTreeSet<PlaceId>)| {
@@ -82,16 +81,15 @@ impl Strangers {
         self.count -= 1;
     }
 
-    /// Returns the oldest connection of the new address's payer if that payer has `limit`
-    /// connections.
+    /// Returns the oldest connection of the new address's payer if that payer has `limit` connections.
     pub(super) fn victim_of_payer(&self, new: IpAddr, limit: u32) -> Option<PlaceId> {
         let network = self.networks.get(&network_of(new))?;
         let own = network.payers.get(&Payer::stranger(new))?;
         own.first().copied().filter(|_| own.len() >= limit as usize)
     }
 
-    /// Returns the oldest connection of the payer with the most connections, in the network with
-    /// the most, or in the new address's network if `within`. Counts the new connection.
+    /// Returns the oldest connection of the payer with the most connections, in the network with the most; if
+    /// `within`, in the new address's network. The new connection counts.
     pub(super) fn victim_for(&self, new: IpAddr, within: bool) -> Option<PlaceId> {
         let own = self.networks.get(&network_of(new));
         let network = if within {

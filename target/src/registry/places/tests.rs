@@ -1,5 +1,3 @@
-//! Tests of the places by address and network.
-
 use super::*;
 
 struct Door {
@@ -289,7 +287,6 @@ fn who_has_most_loses_the_oldest() {
     assert!(door.evicted.len() > 50, "{}", door.evicted.len());
 }
 
-/// Displaced connections are not confirmed.
 #[test]
 fn an_address_that_strangers_claim_is_not_refused() {
     for is_known in [false, true] {
