@@ -77,7 +77,6 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// Waits for reads and writes until no part is in flight.
     fn finish(&mut self, host: &mut Host) -> Result<(), HostError> {
         while !self.parts.is_empty() {
             let (ticket, ended) = host.wait_until("an answer", |host| host.reap(QUEUE))?;
@@ -114,7 +113,6 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Submits the write of a part from the buffer filled by its read.
     fn write(&mut self, host: &mut Host, part: Part, buffer: Buffer) -> Result<(), HostError> {
         let data = Data::start_of(buffer, part.blocks * self.to.block_bytes);
         let ticket = host.submit(QUEUE, self.to.write(part.slba, part.blocks), data)?;

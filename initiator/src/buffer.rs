@@ -53,7 +53,6 @@ pub struct Buffer {
     length: usize,
 }
 
-/// One registration, or a registration with the device of each path.
 #[derive(Debug, Clone)]
 enum Memory {
     One(Arc<Region>),
@@ -189,7 +188,6 @@ impl Buffer {
         self.handle(self.memory.clone())
     }
 
-    /// Returns a second handle with the registration for path `path`.
     pub(crate) fn on_path(&self, path: usize) -> Self {
         self.handle(match &self.memory {
             Memory::One(region) => Memory::One(Arc::clone(region)),

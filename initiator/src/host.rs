@@ -244,7 +244,6 @@ impl Host {
         self.gone().map_or(Ok(()), Err)
     }
 
-    /// Takes all events and returns the error of `Event::Gone`, if any.
     fn gone(&mut self) -> Option<HostError> {
         while let Some(event) = self.take_event() {
             if let Event::Gone(error) = event {

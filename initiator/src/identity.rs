@@ -37,7 +37,6 @@ impl Identity {
     }
 }
 
-/// Prefix of an NQN that contains a UUID (Base, 4.5).
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 /// UUID namespace from which this program derives version 5 UUIDs.
 const NAMESPACE: Uuid = Uuid::from_u128(0x8c1b_3f6e_52a4_4d0f_9d7e_1f0a_63c2_b5d8);
@@ -73,7 +72,6 @@ fn decide(nqn: Option<Nqn>, id: Option<&str>, etc: &Path) -> Result<Identity, St
     })
 }
 
-/// Derives an NQN from the machine ID by a one-way hash.
 fn of_machine(etc: &Path) -> Result<Nqn, String> {
     let machine = read(&etc.join("machine-id")).ok_or_else(|| {
         "this host has no name: give one by -q, or put one into /etc/nvme/hostnqn (nvme \
@@ -84,7 +82,6 @@ fn of_machine(etc: &Path) -> Result<Nqn, String> {
     Ok(Nqn::parse(&format!("{UUID_PREFIX}{uuid}")).expect("a UUID makes a name"))
 }
 
-/// Returns the UUID contained in the NQN, or a version 5 UUID of the NQN.
 fn of_name(nqn: &Nqn) -> Uuid {
     let in_name = nqn.raw().strip_prefix(UUID_PREFIX);
     in_name

@@ -39,7 +39,6 @@ pub struct Command {
     pub(crate) to: To,
 }
 
-/// Addressee of a command, checked at submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum To {
     /// The controller itself (admin commands).

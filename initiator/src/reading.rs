@@ -45,7 +45,6 @@ impl Reading {
         }
     }
 
-    /// Returns the next command and its length in bytes; `None` if the page is complete.
     pub(crate) fn next(&self) -> Option<(Sqe, u32)> {
         let piece = (self.length - self.bytes.len()).min(self.piece_max) as u32;
         let retain = self.retain || !self.bytes.is_empty();

@@ -7,7 +7,6 @@ use crate::error::HostError;
 /// Time without work after which a wait sleeps, about the latency of a local target.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
 
-/// Host that can be polled and can sleep.
 pub(crate) trait Waiting {
     /// Does all work possible without waiting; returns true if there was any.
     fn poll_now(&mut self) -> bool;
@@ -21,7 +20,6 @@ pub(crate) trait Waiting {
 
 /// Polls once; if there was no work, sleeps up to 10 ms.
 pub(crate) fn step(host: &mut impl Waiting) {
-    /// Maximum sleep, and delay if sleeping fails.
     const NAP: Duration = Duration::from_millis(10);
     if host.poll_now() {
         return;

@@ -57,7 +57,6 @@ pub const fn check_access(state: AnaState) -> Result<(), Status> {
     }
 }
 
-/// ANA states and change counts reported by a controller.
 #[derive(Debug)]
 pub(crate) struct AnaView {
     states: AnaStates,

@@ -117,7 +117,6 @@ impl DiscoveryLog {
         }
     }
 
-    /// Replaces listeners and subsystems. Returns true if the log changed.
     pub(crate) fn set(&mut self, listeners: Vec<Listener>, exported: Vec<Exported>) -> bool {
         if self.listeners == listeners && self.exported == exported {
             return false;
@@ -127,7 +126,6 @@ impl DiscoveryLog {
         true
     }
 
-    /// Replaces the referrals. Returns true if the log changed.
     pub(crate) fn refer(&mut self, referrals: Vec<Referral>) -> bool {
         let is_news = self.referrals != referrals;
         if is_news {
@@ -137,7 +135,6 @@ impl DiscoveryLog {
         is_news
     }
 
-    /// Length of the page for this host, in bytes.
     pub(crate) fn length(&self, host: &Host, local: Option<LocalEnd>) -> u64 {
         ENTRY_BYTES * (1 + self.view(host, local).entries())
     }

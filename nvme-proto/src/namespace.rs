@@ -240,7 +240,6 @@ impl Namespaces {
         Ok(removed.namespace)
     }
 
-    /// Moves a namespace to another ANA group; returns its former group.
     pub(crate) fn set_ana_group(
         &mut self,
         nsid: u32,
@@ -272,7 +271,6 @@ impl Namespaces {
         seen
     }
 
-    /// Changes the size in logical blocks. Returns true if the size differs.
     pub(crate) fn resize(&mut self, nsid: u32, blocks: u64) -> Result<bool, NamespaceError> {
         let attached = self.by_nsid.get_mut(&nsid).ok_or(NamespaceError::Unknown)?;
         if blocks == 0 {
@@ -285,7 +283,6 @@ impl Namespaces {
         self.by_nsid.get(&nsid).map(|attached| &attached.namespace)
     }
 
-    /// Returns a namespace if it is in `seen`.
     pub(crate) fn seen(&self, nsid: u32, seen: &NsidSet) -> Option<&Namespace> {
         self.get(nsid).filter(|_| seen.contains(nsid))
     }
@@ -311,7 +308,6 @@ impl Namespaces {
         groups
     }
 
-    /// Write protection state of a visible namespace (feature 84h).
     pub(crate) fn protection(
         &self,
         nsid: u32,

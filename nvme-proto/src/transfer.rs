@@ -34,9 +34,6 @@ pub struct RemoteBuffer {
 
 impl RemoteBuffer {
     /// Returns the host memory for `length` bytes of data.
-    ///
-    /// # Errors
-    /// Fails like [`DataTransfer::to_host`].
     // Inlining keeps the result in registers.
     #[inline(always)]
     pub(crate) fn of_command(sqe: &Sqe, length: u32) -> Result<Self, Status> {

@@ -116,7 +116,6 @@ impl Ledger {
     }
 }
 
-/// Returns index and namespace offset of each unit covered by an operation.
 fn units(start: u64, unit: usize, operation: Operation) -> impl Iterator<Item = (usize, u64)> {
     let unit = unit as u64;
     let first = (operation.offset - start) / unit;

@@ -32,10 +32,6 @@ pub struct Plan {
     pub format: Format,
 }
 
-/// Returns plans for all copies of all jobs, in order.
-///
-/// # Errors
-/// A region exceeds the namespace, or a verified job overlaps with writes of another.
 pub(super) fn plans(jobs: &[Job], format: Format) -> Result<Vec<Plan>, String> {
     let mut plans = Vec::new();
     let mut stage = 0;

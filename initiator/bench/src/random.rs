@@ -54,7 +54,6 @@ pub(super) struct Shuffle {
 }
 
 impl Shuffle {
-    /// Creates a permutation of the numbers below `limit`, determined by `seed`.
     #[must_use]
     pub(super) fn new(limit: u64, seed: u64) -> Self {
         let bits = 64 - limit.saturating_sub(1).leading_zeros();

@@ -204,7 +204,6 @@ fn run_copy(
     })
 }
 
-/// Reports progress every second until all jobs of the stage have ended.
 fn follow(
     plans: &[Plan],
     meters: &[Meter],

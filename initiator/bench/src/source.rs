@@ -75,7 +75,6 @@ impl Source {
         }
     }
 
-    /// Returns the first unit of the next command.
     fn place(&mut self, direction: Direction) -> u64 {
         let units = self.plan.units();
         match &mut self.places {

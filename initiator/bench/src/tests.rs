@@ -119,7 +119,6 @@ impl Lane for MemoryLane {
     }
 }
 
-/// Sets the stop flag, if any, at the first progress report.
 struct Watcher<'a>(Option<&'a AtomicBool>);
 
 impl Audience for Watcher<'_> {
@@ -358,7 +357,6 @@ fn flushes_and_trims_are_done_and_counted() {
     assert_eq!(result.jobs[0].stats.of(Direction::Trim).ios, 16);
 }
 
-/// Collects the key paths of a JSON value; of a list, only the first element is visited.
 fn paths(value: &serde_json::Value, at: &str, out: &mut Vec<String>) {
     match value {
         serde_json::Value::Object(map) => {

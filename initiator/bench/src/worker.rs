@@ -335,7 +335,6 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Fills the memory of all slots with incompressible data, for jobs that write without verification.
     fn load_random_data(&mut self) {
         let job = &self.plan.job;
         if !job.rw.writes || job.verify {

@@ -11,7 +11,6 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
 use std::sync::OnceLock;
 
-/// Properties of the interface that differ between releases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
     interface: c_int,
@@ -52,7 +51,6 @@ const DISKLESSIO: c_int = 1 << 2;
 const NOEXTEND: c_int = 1 << 3;
 const NODISKUTIL: c_int = 1 << 4;
 
-/// Result of a queue call (`enum fio_q_status`).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Queued {
@@ -61,7 +59,6 @@ pub(crate) enum Queued {
     Underway = 1,
 }
 
-/// Type of an I/O (`enum fio_ddir`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Read,
@@ -159,7 +156,6 @@ pub(crate) struct Calls {
     pub(crate) getevents: GetEvents,
     pub(crate) event: unsafe extern "C" fn(*mut ThreadData, c_int) -> *mut IoUnit,
     pub(crate) cleanup: OnJob<()>,
-    /// Callback for opening, closing and invalidating a file.
     pub(crate) open_file: OnFile,
     pub(crate) get_file_size: OnFile,
     pub(crate) io_u_free: OnUnit<()>,
@@ -167,9 +163,6 @@ pub(crate) struct Calls {
 
 impl EngineOps {
     /// Creates the engine description for the fio release that has loaded this library.
-    ///
-    /// # Errors
-    /// The release is not supported. The message lists the supported ones.
     pub(crate) fn for_this_fio(name: &'static CStr, calls: &Calls) -> Result<Self, String> {
         let layout = layout_of(this_fio())?;
         let layout = LAYOUT.get_or_init(|| layout);

@@ -12,12 +12,10 @@ use cairn_rdma::PKey;
 use clap::ValueEnum;
 use nvme_proto::wire::Nqn;
 
-/// IANA port of NVMe over RDMA.
 const PORT: u16 = 4420;
 
 const EXAMPLE: &str = "--filename='traddr=192.0.2.1 subnqn=nqn.2026-01.org.example\\:disk ns=1'";
 
-/// Parsed filename: target, namespace and connection options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Filename {
     remote: SocketAddr,
@@ -100,7 +98,6 @@ impl Filename {
         })
     }
 
-    /// # Errors
     pub(crate) fn options(&self, depth: u16) -> Result<HostOptions, String> {
         let host = identity::of_this_host(self.hostnqn, self.hostid.as_deref())?;
         Ok(HostOptions {

@@ -36,7 +36,6 @@ pub(crate) fn watch() {
     }
 }
 
-/// True if fio has received SIGINT or SIGTERM.
 pub(crate) fn is_due() -> bool {
     IS_DUE.load(Relaxed)
 }

@@ -48,7 +48,6 @@ pub(crate) struct Job {
     over: Vec<*mut IoUnit>,
     /// Ended I/Os counted by the last [`Job::wait`], for [`Job::event`].
     given: Vec<*mut IoUnit>,
-    /// Registrations of fio's buffers, by address.
     regions: HashMap<usize, Arc<Region>>,
     /// True once the error about too large an I/O was printed, which is printed once.
     has_complained: bool,
@@ -57,9 +56,6 @@ pub(crate) struct Job {
 
 impl Job {
     /// Connects to the target and opens the namespace. If `known` is given, the disk must be the same.
-    ///
-    /// # Errors
-    /// The connection or the namespace cannot be opened; the text is the reason.
     pub(crate) fn start(filename: &Filename, known: Option<&Namespace>) -> Result<Self, String> {
         interrupt::watch();
         let options = filename.options(DEPTH)?;
@@ -146,9 +142,6 @@ impl Job {
 
     /// Waits until at least `min` I/Os have ended or `patience` is over. Returns the number of ended I/Os, at most
     /// `max`, which [`Self::event`] then returns by index.
-    ///
-    /// # Errors
-    /// The controller is lost permanently.
     pub(crate) fn wait(
         &mut self,
         min: usize,
@@ -318,7 +311,6 @@ impl Job {
         }
     }
 
-    /// Sets the result of an I/O, for a later [`Self::wait`].
     fn end_later(&mut self, unit: *mut IoUnit, errno: libc::c_int) {
         // SAFETY: the engine owns the unit until `event` returns it.
         unsafe { IoUnit::set_outcome(unit, errno) };

@@ -51,7 +51,6 @@ unsafe impl Sync for Ops {}
 // SAFETY: same as for `Sync`; its pointers refer to this library.
 unsafe impl Send for Ops {}
 
-/// Engine description, created once because fio keeps it in a list.
 static OPS: OnceLock<Ops> = OnceLock::new();
 
 const CALLS: Calls = Calls {

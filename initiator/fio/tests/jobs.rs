@@ -20,7 +20,6 @@ const PRELOAD: &str = "CAIRN_FIO_PRELOAD";
 const PROGRAM: &str = "CAIRN_FIO_PROGRAM";
 const LAYOUTS: &str = include_str!("../layouts.txt");
 
-/// True if a supported fio is installed; otherwise prints the reason.
 fn can_run() -> bool {
     let found = program().arg("--version").output();
     let Ok(found) = found else {
@@ -77,7 +76,6 @@ fn target_with(lines: &str) -> (TestTarget, String) {
     serve(&subsystem(NQN, &[&export]))
 }
 
-/// Starts a target with this configuration; returns the fio filename of its namespace 1.
 fn serve(toml: &str) -> (TestTarget, String) {
     let target = TestTarget::start_on_soft(Soft::default(), toml);
     let remote = target.remote();

@@ -15,7 +15,6 @@ use crate::queue::{Link, Owner, Queue};
 const RNR_RETRY_FOR_EVER: u8 = 7;
 
 impl Controller {
-    /// Executes pending actions; returns true if there were any.
     pub(super) fn act(&mut self) -> bool {
         let mut acted = false;
         loop {
@@ -227,7 +226,6 @@ impl Controller {
         }
     }
 
-    /// Returns the error with which the controller ends permanently.
     fn ended_by(&mut self, cause: Cause) -> HostError {
         match self.loss {
             // All attempts to reconnect have failed, and the fabric has reported no further error.

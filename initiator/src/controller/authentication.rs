@@ -34,12 +34,10 @@ enum State {
 }
 
 impl Dialogue {
-    /// Starts the authentication of a queue and discards the previous one.
     pub(super) fn begin(&mut self) {
         self.state = State::Begun;
     }
 
-    /// Returns the reason why this host refused the controller, if it did.
     pub(super) fn refusal(&self) -> Option<&'static str> {
         match self.state {
             State::Failing(why) => Some(why),
@@ -65,7 +63,6 @@ impl Dialogue {
         }
     }
 
-    /// Processes the answer to the previous step and returns the next step.
     pub(super) fn next(&mut self, options: &HostOptions, answer: &[u8]) -> Step {
         let receive = Step::Receive(MESSAGE_BYTES_MAX as u32);
         match std::mem::take(&mut self.state) {

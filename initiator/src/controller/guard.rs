@@ -46,7 +46,6 @@ struct Question {
     /// NSID; 0 for `Step::Changes`.
     nsid: u32,
     step: Step,
-    /// True if the command was sent.
     sent: bool,
     /// True if the caller has opened the namespace again: the response must be ignored.
     void: bool,
@@ -64,7 +63,6 @@ pub(super) enum Found {
     },
 }
 
-/// State of a namespace for an I/O command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
     /// The namespace is opened and is the command's disk, as far as known.
@@ -91,7 +89,6 @@ impl Changes {
         }
     }
 
-    /// Returns the NSIDs, or `None` if any namespace may have changed.
     pub(crate) fn into_list(self) -> Option<Vec<u32>> {
         (!self.all).then(|| self.nsids.into_iter().collect())
     }
@@ -128,7 +125,6 @@ impl Guard {
         }
     }
 
-    /// Adds an opened namespace or replaces its previous entry.
     pub(super) fn open(&mut self, namespace: &Namespace) {
         self.opened.retain(|own| own.nsid != namespace.nsid);
         self.opened.push(Opened {
@@ -144,7 +140,6 @@ impl Guard {
         }
     }
 
-    /// Handles an event that reports changed namespaces.
     pub(super) fn changed(&mut self) {
         self.arms = !self.opened.is_empty();
         self.doubt_namespaces();
@@ -208,8 +203,6 @@ impl Guard {
         opened.any(|own| own.nsid == nsid && self.is_in_question(own))
     }
 
-    /// Returns the state of namespace `nsid` for a command. `disk` is the command's disk; `None` accepts any opened
-    /// disk.
     pub(super) fn standing(&self, nsid: u32, disk: Option<&Disk>) -> Standing {
         match self.opened.iter().find(|own| own.nsid == nsid) {
             None => Standing::Unknown,

@@ -15,7 +15,6 @@ use crate::namespace::{Command, Namespace, To};
 use crate::queue::{Link, Owner, Response, Ticket};
 
 impl Controller {
-    /// Number of reconnections and reports after which namespaces may have changed.
     pub(crate) fn changes(&self) -> u64 {
         self.guard.changes
     }
@@ -44,9 +43,6 @@ impl Controller {
     }
 
     /// Checks that an I/O command addresses an opened disk.
-    ///
-    /// # Errors
-    /// The namespace is not opened, or is another disk than the command's.
     pub(super) fn check_disk(&self, qid: u16, command: &Command) -> Result<(), HostError> {
         let nsid = command.sqe.nsid.get();
         let standing = match &command.to {

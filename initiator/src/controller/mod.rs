@@ -50,7 +50,6 @@ pub struct Controller {
     /// Queue pair and QID of each connection, by connection slot.
     routes: Vec<Option<(QpId, u16)>>,
     responses: Buffer,
-    /// Data of the association's own commands. Only one of them at a time has data.
     scratch: Buffer,
     state: State,
     events: Events,
@@ -62,7 +61,6 @@ pub struct Controller {
     first_loss: Option<Loss>,
     /// Set once a shutdown was requested; writes are durable only if the controller confirms it.
     shutdown: Option<Shutdown>,
-    /// Origin of the times passed to the association.
     origin: Instant,
     now: Instant,
     /// Time of the next age check of commands.
@@ -445,7 +443,6 @@ impl Controller {
         }
     }
 
-    /// Error of a command on queue `qid` without a connection.
     fn lost(&self, qid: u16) -> HostError {
         let loss = match (&self.loss, &self.queues[usize::from(qid)].link) {
             (loss @ Loss::NotBack { .. }, _) => loss,

@@ -11,7 +11,6 @@ use nvme_proto::wire::fabrics::ConnectInvalidParameter as Parameter;
 
 use super::Loss;
 
-/// Program names inserted into remedies.
 const CALLER: Caller = Caller {
     end: End::Host,
     host: "cairn-initiator",
@@ -58,7 +57,6 @@ pub(super) fn on_reject(status: RejectStatus, remote: SocketAddr) -> String {
     trouble::of_nvme_reject(status.0).line(CALLER, remote.ip())
 }
 
-/// Message for a connection rejected by the connection manager of the remote machine.
 pub(super) fn on_refusal(reason: u16, remote: SocketAddr) -> String {
     trouble::of_reject(reason).line(CALLER, remote.ip())
 }

@@ -111,7 +111,6 @@ impl Worker {
         self.backlogs[qid].push_back(submission);
     }
 
-    /// Submits waiting commands in order until their queue is full.
     fn submit(&mut self, host: &mut Host) {
         for qid in 0..self.backlogs.len() {
             self.submit_to(host, qid);

@@ -91,7 +91,6 @@ impl Ios {
         }
     }
 
-    /// Adds a command in phase `Waiting`; `None` if all slots are in use.
     pub(super) fn add(&mut self, sqe: Sqe, part: Option<Part>) -> Option<PathTicket> {
         let slot = self.free.pop()?;
         let io = &mut self.slots[usize::from(slot)];
@@ -128,7 +127,6 @@ impl Ios {
         })
     }
 
-    /// Earliest future time at which a waiting command becomes due.
     pub(super) fn next_pause(&self, now: Duration) -> Option<Duration> {
         let pauses = self.waiting.iter().map(|&slot| self.get(slot).not_before);
         pauses.filter(|&end| end > now).min()

@@ -57,7 +57,6 @@ const QUESTIONS: [Question; 4] = [
     Question::AnaLog,
 ];
 
-/// Result of one or more queries.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
     Namespace(Namespace),
@@ -79,7 +78,6 @@ pub(super) struct Path {
     failures: u8,
     ask_at: Duration,
     identity: Option<Identity>,
-    /// Reason why the path is refused, if it is.
     pub(super) refused: Option<String>,
     /// True if the namespace was identified on this path.
     pub(super) proven: bool,
@@ -113,7 +111,6 @@ impl Path {
         })
     }
 
-    /// Schedules the queries required by an event of the controller.
     pub(super) fn note(&mut self, event: &Event) {
         match event {
             // After a reconnection, all queries are repeated.
@@ -153,7 +150,6 @@ impl Path {
         self.refused.is_none() && (self.asked.is_some() || self.due.contains(&true))
     }
 
-    /// Earliest time at which the next query may be sent.
     pub(super) fn asks_at(&self) -> Option<Duration> {
         let waits = self.asked.is_none() && self.due.contains(&true) && self.controller.is_live();
         waits.then_some(self.ask_at)
@@ -173,7 +169,6 @@ impl Path {
         time_in_doubt(kato_ms, self.controller.identity())
     }
 
-    /// Sends pending queries and returns the next result.
     pub(super) fn inquire(&mut self, now: Duration) -> Option<Answer> {
         if let Some((question, ticket)) = self.asked {
             let answer = self.controller.take(ticket)?.answer;
@@ -333,7 +328,6 @@ impl Path {
         Answer::Refused(why)
     }
 
-    /// Returns the I/O queue for the command in slot `slot`, if that queue is connected and not full.
     pub(super) fn queue_for(&self, slot: u16) -> Option<u16> {
         let qid = 1 + slot % self.controller.io_queues().max(1);
         let room = self.controller.outstanding(qid) < usize::from(self.controller.depth(qid));
@@ -345,7 +339,6 @@ impl Path {
         self.owners[usize::from(ticket.qid()) - 1][usize::from(ticket.cid())] = slot;
     }
 
-    /// Returns the next ended command of queue `qid` with its slot.
     pub(super) fn reap(&mut self, qid: u16) -> Option<(u16, Result<Response, HostError>)> {
         // The slot in `Ios` has its own handle of the buffer, so this one is dropped.
         let (ticket, Ended { answer, .. }) = self.controller.reap(qid)?;

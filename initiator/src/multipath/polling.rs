@@ -108,7 +108,6 @@ impl Multipath {
         }
     }
 
-    /// Checks that a path leads to the same namespace as the first path.
     fn admit(&mut self, index: usize, found: Namespace) -> Result<(), String> {
         if found.identity == Identity::default() {
             return Err("the namespace has no UUID, NGUID or EUI-64 to identify it".into());
@@ -188,7 +187,6 @@ impl Multipath {
         }
     }
 
-    /// Error of commands for which no path is usable or expected back.
     pub(super) fn no_path(&self) -> HostError {
         let fates: Vec<_> = self.paths.iter().map(super::Path::fate).collect();
         HostError::NoPath {

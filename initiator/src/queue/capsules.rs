@@ -44,7 +44,6 @@ impl Capsules {
         commands as u32 + LINGER_MAX as u32
     }
 
-    /// Allocates slots for `commands` commands with capsules of up to `stride` bytes.
     pub(super) fn new(
         device: &dyn Device,
         commands: u16,
@@ -66,7 +65,6 @@ impl Capsules {
         self.stride
     }
 
-    /// Takes an unused slot for the capsule of command `cid`.
     pub(super) fn take(&mut self, cid: u16) -> u16 {
         let place = self.free.pop();
         let place = place.expect("there is a place for each command, besides those that linger");
@@ -133,7 +131,6 @@ impl Capsules {
         }
     }
 
-    /// Completes all posted SENDs after the connection is closed.
     pub(super) fn closed(&mut self) {
         if let Some(&last) = self.posted.back() {
             self.sent(last);
@@ -163,7 +160,6 @@ impl Capsules {
         !self.places[usize::from(place)].posted || self.lingering < LINGER_MAX
     }
 
-    /// Records the end of a capsule's command.
     pub(super) fn leave(&mut self, place: u16) {
         let entry = &mut self.places[usize::from(place)];
         entry.command = None;

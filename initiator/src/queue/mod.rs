@@ -29,7 +29,6 @@ use spread::Spread;
 pub(crate) use slot::Owner;
 pub use slot::{Ended, Response, Ticket, Unsent};
 
-/// State of a queue's connection.
 #[derive(Debug, Clone)]
 pub(crate) enum Link {
     Connecting(QpId),
@@ -78,7 +77,6 @@ pub(crate) enum Effect {
 }
 
 impl Queue {
-    /// Creates a queue for a connection that is being established.
     pub(crate) fn new(
         device: &dyn Device,
         spec: &QueueSpec,
@@ -185,7 +183,6 @@ impl Queue {
         }
     }
 
-    /// Allows retries of a command that fails with a retryable status.
     pub(crate) fn allow_retries(&mut self, ticket: Ticket) {
         self.slots[usize::from(ticket.cid)].retries = requeue::RETRIES_MAX;
     }
@@ -201,7 +198,6 @@ impl Queue {
         pauses.filter(|&end| end > now).min()
     }
 
-    /// Returns the SEND work request of a prepared command and marks it as in flight.
     pub(crate) fn send(&mut self, cid: u16) -> SendWork {
         let slot = &mut self.slots[usize::from(cid)];
         slot.phase = Phase::Outstanding { response: None };
@@ -212,7 +208,6 @@ impl Queue {
         self.capsules.post(place, length)
     }
 
-    /// Returns the CID of a parked command that is due and accepted by `which`.
     pub(crate) fn parked(&self, now: Duration, which: impl Fn(&Sqe) -> bool) -> Option<u16> {
         let parked = |slot: &Slot| {
             matches!(slot.phase, Phase::Parked)
@@ -300,14 +295,12 @@ impl Queue {
         self.link = Link::Down(loss);
     }
 
-    /// Ends the parked commands accepted by `which` with `loss`.
     pub(crate) fn end_parked(&mut self, loss: &Loss, which: impl Fn(&Sqe) -> bool) {
         while let Some(cid) = self.parked(Duration::MAX, &which) {
             self.finish(cid, Err(loss.clone()));
         }
     }
 
-    /// Removes and returns the result of a command if it has ended. The ticket is then void.
     pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Outcome> {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
@@ -333,7 +326,6 @@ impl Queue {
         Some((ticket, self.take(ticket)?))
     }
 
-    /// Removes a command that was never sent and returns its buffer.
     pub(crate) fn withdraw(&mut self, ticket: Ticket) -> Option<Buffer> {
         let buffer = self.slots[usize::from(ticket.cid)].held.take();
         self.forget(ticket);
@@ -381,7 +373,6 @@ impl Queue {
             })
     }
 
-    /// Records that an abort was requested, and resets the age of the command.
     pub(crate) fn note_abort(&mut self, cid: u16) {
         let slot = &mut self.slots[usize::from(cid)];
         slot.aborted = true;

@@ -23,7 +23,6 @@ enum State {
     Negotiating,
     /// Waits until the host reads a challenge.
     Challenging(Hash, Group),
-    /// Waits for the host's reply.
     Replying(Challenge),
     /// Waits until the host reads the result, with the response to the host's challenge.
     Succeeding(Hash, Group, Option<Zeroizing<Vec<u8>>>),

@@ -100,7 +100,6 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Generates a private key; `None` for [`Group::Null`].
     pub(crate) fn new(group: Group, random: Random<'_>) -> Option<Self> {
         group.prime()?;
         let mut bytes = Zeroizing::new(vec![0; EXPONENT_BITS as usize / 8]);

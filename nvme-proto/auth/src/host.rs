@@ -43,7 +43,6 @@ pub struct Replied {
     hash: Hash,
     group: Group,
     transaction: u16,
-    /// Expected response of the controller, if it must authenticate.
     expected: Option<Zeroizing<Vec<u8>>>,
 }
 

@@ -224,7 +224,6 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Appends SC_C, NAPD and one protocol descriptor.
 fn encode_lists(bytes: &mut Vec<u8>, hashes: &[Hash], groups: &[Group]) {
     let at = bytes.len() + 2;
     bytes.extend([0, 1]);

@@ -106,7 +106,6 @@ impl ConnectRequest {
         Refusal::connect(Parameter::SUBNQN)
     }
 
-    /// Checks that the command matches the private data of the connection request (RDMA, 7.2).
     pub(crate) fn check_against(&self, cm: &RequestData) -> Result<(), Refusal> {
         if cm.qid.get() != self.qid {
             return Err(Refusal::connect(Parameter::QID));

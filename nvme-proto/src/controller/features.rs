@@ -395,7 +395,6 @@ impl Features {
     }
 }
 
-/// Events supported by the controller (OAES).
 pub(super) fn offered_events(kind: Kind) -> AsyncEventConfig {
     match kind {
         Kind::Nvm => AsyncEventConfig(0)

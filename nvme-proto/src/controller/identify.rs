@@ -105,9 +105,10 @@ impl Controller {
         Ok(())
     }
 
-    /// Returns a visible namespace, or `None` for an NSID without one.
+    /// Returns a visible namespace.
     ///
-    /// Identify returns zeroes for an inactive NSID (Base, 5.17.2.1), but fails for one above NN.
+    /// Returns `None` for an inactive NSID, for which Identify returns zeroes (Base, 5.17.2.1). An NSID above NN is an
+    /// error.
     fn find<'a>(&self, common: &'a Common, nsid: u32) -> Result<Option<&'a Namespace>, Refusal> {
         if (1..=common.limits().namespaces).contains(&nsid) {
             Ok(common.namespaces.seen(nsid, &self.seen))
@@ -252,7 +253,6 @@ fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyControl
     id.nwpc = nwpc(common.namespaces.keep_protection(seen));
 }
 
-/// Returns ONCS with the commands supported by all namespaces.
 fn oncs() -> Oncs {
     Oncs(0)
         .with_compare(true)

@@ -369,7 +369,6 @@ impl Controller {
         outcome.unwrap_or_else(|refusal| Outcome::Complete(self.refuse(cid, refusal)))
     }
 
-    /// Logs a failed admin command and returns its completion.
     pub(crate) fn refuse(&mut self, cid: u16, refusal: Refusal) -> Completion {
         self.errors.record(&Failure {
             sqid: 0,
@@ -517,7 +516,6 @@ impl Controller {
         Ok(Outcome::Complete(Completion::success(cid, result)))
     }
 
-    /// Carries out the work required by a change of CC or by the close of the last I/O queue.
     fn apply(
         &mut self,
         common: &Common,

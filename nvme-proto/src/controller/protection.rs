@@ -62,7 +62,6 @@ impl Controller {
         Ok(Outcome::Parked)
     }
 
-    /// Completes the pending Set Features command of a namespace, if any.
     pub(crate) fn protection_done(&mut self, nsid: u32, status: Status, actions: &mut Vec<Action>) {
         if let Some(cid) = self.protecting.remove(&nsid) {
             actions.push(Action::Complete {

@@ -22,7 +22,6 @@ impl Controller {
         self.seen.contains(nsid)
     }
 
-    /// Sets the ANA states of the port. `groups` contains the NSIDs of each ANA group.
     pub(crate) fn ana_changed(
         &mut self,
         states: &AnaStates,

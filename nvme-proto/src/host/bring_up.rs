@@ -163,7 +163,6 @@ impl Association {
         }
     }
 
-    /// Stores the result of a step and returns the next step; `None` after the last one.
     fn learn(
         &mut self,
         step: Step,
@@ -236,7 +235,6 @@ impl Association {
         }
     }
 
-    /// Checks the result of Connect and returns the next step.
     fn after_connect_command(&mut self, qid: u16, cqe: &Cqe) -> Result<Option<Step>, Cause> {
         let result = ConnectResult(cqe.dw0.get());
         if result.ascr() {
@@ -259,7 +257,6 @@ impl Association {
         Ok(self.after_connect(qid))
     }
 
-    /// Returns the next step after a queue was connected and authenticated.
     pub(super) fn after_connect(&self, qid: u16) -> Option<Step> {
         if qid == 0 {
             Some(Step::Capabilities)
@@ -275,7 +272,6 @@ impl Association {
         }
     }
 
-    /// Returns the first step of the next I/O queue, or the step after all queues.
     fn after_queue(&self, qid: u16) -> Option<Step> {
         if qid < self.io_queues.count {
             return Some(Step::Link(qid + 1));
@@ -415,8 +411,6 @@ impl Association {
         }))
     }
 
-    /// Computes size and capsule length of I/O queues.
-    ///
     /// SQSIZE is limited by the settings, CAP.MQES and MAXCMD; the capsule length by IOCCSZ.
     fn shape(&self, identity: &IdentifyController) -> IoQueues {
         let least = 1 + u16::from(self.settings.spare_entry);

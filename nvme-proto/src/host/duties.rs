@@ -21,7 +21,6 @@ pub(super) struct KeepAlive {
     /// True if a command completed since the last check.
     traffic: bool,
     due: Duration,
-    /// Time at which the Keep Alive in flight was sent.
     sent: Option<Duration>,
 }
 

@@ -10,12 +10,10 @@ pub(super) struct Loss {
     /// Number of attempts to reconnect, including the current one.
     pub(super) tries: u32,
     failed_fast: bool,
-    /// Cause of the loss, or of the last failed attempt.
     cause: Cause,
 }
 
 impl Association {
-    /// Records and reports a loss or a failed attempt to reconnect.
     pub(super) fn note_loss(&mut self, cause: Cause, now: Duration) {
         if self.going_up == State::Connecting {
             return;

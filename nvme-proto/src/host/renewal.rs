@@ -65,7 +65,6 @@ impl Association {
         }
     }
 
-    /// Reports that reauthentication is not possible. The association continues.
     pub(super) fn not_renewed(&mut self, cause: Cause, now: Duration) {
         self.end_renewal(Report::NotReauthenticated(cause), now);
     }

@@ -14,7 +14,6 @@ use crate::rig::{self, Connect, Rig, SUBNQN, log, namespace, read, set_features,
 
 const ANA_LOG: u8 = 0x0c;
 
-/// ANAGRPID, ANA state and NSIDs of a group in the log.
 type Shown = (u32, AnaState, Vec<u32>);
 
 fn groups_only(mut sqe: Sqe) -> Sqe {
@@ -23,7 +22,6 @@ fn groups_only(mut sqe: Sqe) -> Sqe {
     sqe
 }
 
-/// Returns CHGCNT of the log, its groups, and CHGCNT of each group.
 fn ana(rig: &mut Rig, sqe: Sqe) -> (u64, Vec<Shown>, Vec<u64>) {
     let (_, data) = rig.succeed(sqe);
     let header: AnaLogHeader = read(&data);

@@ -132,7 +132,6 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Creates an association whose controller is not enabled.
     pub(crate) fn connected(mut subsystem: Subsystem, kato_ms: u32) -> Self {
         let subnqn = subsystem.settings().nqn;
         let now = Duration::from_secs(1000);

@@ -10,7 +10,6 @@ use cairn_sim::pcap;
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::{Cqe, FromBytes, Sgl, Sqe};
 
-/// Command or response capsule with its position in the capture.
 pub(crate) struct Capsule {
     /// Number of its first packet, starting at 1.
     pub frame: usize,

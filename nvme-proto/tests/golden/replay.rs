@@ -147,7 +147,6 @@ impl<'a> Target<'a> {
         connected.completion
     }
 
-    /// Parses an I/O command and returns a completion.
     fn io(&self, sqe: &Sqe, in_capsule_bytes: usize) -> Completion {
         let view = self
             .disks
@@ -204,7 +203,6 @@ fn namespace(nsid: u32) -> Namespace {
     }
 }
 
-/// Returns Connect data from the capsule, or from the captured RDMA READ.
 pub(crate) fn data<'a>(session: &'a Session, command: &'a Capsule) -> &'a ConnectData {
     let (sqe, in_capsule) = Sqe::split_capsule(&command.capsule).unwrap();
     let bytes = match ConnectRequest::locate(sqe, in_capsule.len() as u32).unwrap() {

@@ -89,7 +89,6 @@ pub(crate) struct Rig {
     pub(crate) mute: bool,
     /// If true, cache flushes of the target fail.
     pub(crate) flush_fails: bool,
-    /// Commands sent by the host, with their QIDs.
     pub(crate) sent: Vec<(u16, Sqe)>,
     pub(crate) requests: Vec<RequestData>,
     pub(crate) reports: Vec<Report>,
@@ -130,7 +129,6 @@ impl Rig {
         rig
     }
 
-    /// Carries out all actions of the host at the current time.
     pub(crate) fn settle(&mut self) {
         while let Some(action) = self.host.next_action() {
             match action {

@@ -50,7 +50,6 @@ struct Row {
     count: u64,
 }
 
-/// Groups latencies into rows, from the first nonempty row to the last.
 fn rows(histogram: &Histogram<u64>) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut below = 0;

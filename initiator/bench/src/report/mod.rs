@@ -27,7 +27,6 @@ pub(super) struct Entry<'a> {
     stats: JobStats,
     error: Option<&'a JobError>,
     mismatches: Vec<&'a str>,
-    /// Sum of the running times of the copies, in seconds.
     elapsed_s: f64,
     longest_s: f64,
     cpu: CpuUse,

@@ -9,7 +9,6 @@ use crate::wire::feature::Feature;
 use crate::wire::log::{CommandEffects, CommandEffectsLog, FeatureEffects};
 use crate::wire::{AdminOpcode, NvmOpcode, U32};
 
-/// Admin commands of all controllers.
 const ADMIN: [AdminOpcode; 8] = [
     AdminOpcode::GET_LOG_PAGE,
     AdminOpcode::IDENTIFY,

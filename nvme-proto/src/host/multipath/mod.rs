@@ -103,7 +103,6 @@ impl Path {
 pub struct PathSet {
     paths: Vec<Path>,
     policy: Policy,
-    /// Index of the last selected path.
     last: usize,
 }
 
