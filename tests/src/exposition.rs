@@ -157,7 +157,6 @@ impl Exposition {
     }
 }
 
-/// Parses labels such as `a="1",b="x\"y"`.
 fn labels(mut rest: &str) -> Result<Labels> {
     let mut labels = Labels::new();
     while !rest.is_empty() {

@@ -387,7 +387,6 @@ fn host_id(name: &str) -> [u8; 16] {
 }
 
 fn config(toml: &str, network: &Network, listener: &str) -> Config {
-    // One reactor starts faster than one for each core.
     let target = if toml.contains("[target]") {
         ""
     } else {

@@ -1,16 +1,5 @@
 //! Test suites, fixtures and programs.
 //!
-//! - [`attacker`] has attackers.
-//! - [`fabric`] has a conformance suite for providers.
-//! - [`bad_peer`] has a suite of misbehaving hosts.
-//! - [`exposition`] parses Prometheus metrics.
-//! - [`faulty_disk`] has a disk with fault injection.
-//! - [`harness`] has a target in this process.
-//! - [`logged`] keeps the log in memory.
-//! - [`process`] runs targets in child processes.
-//! - [`requests`] passes connection requests to a test.
-//! - [`victim`] has a target over user-space RoCE.
-//!
 //! The cases of a suite run as tests over the in-process loopback, and as a program on machines
 //! with RDMA devices.
 

@@ -9,7 +9,6 @@ use cairn_sim::Random;
 
 const BYTES: usize = 8192;
 const DEPTH: usize = 16;
-/// Number of areas on the disk, each as long as a command.
 const PLACES: u64 = 256;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -135,7 +134,6 @@ impl Load {
         while self.disk.outstanding() < DEPTH {
             let place = self.random.below(PLACES);
             let jobs = self.jobs.iter().flatten();
-            // Two commands to one area would make its contents ambiguous.
             if jobs.into_iter().any(|(_, job)| job.place() == place) {
                 continue;
             }

@@ -124,7 +124,6 @@ impl TargetProcess {
             .expect("cairn-target-process is beside the test");
         let stdout = BufReader::new(child.stdout.take().expect("its output is a pipe"));
         let (said, ready) = mpsc::channel();
-        // This thread reads all output, so that the target never blocks on the pipe.
         thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
                 let _ = said.send(line);
@@ -278,7 +277,6 @@ impl Drop for TargetProcess {
             return;
         };
         let _ = child.kill();
-        // A process with a hung disk ends only when the disk is dropped, later.
         let deadline = Instant::now() + Duration::from_secs(2);
         while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));

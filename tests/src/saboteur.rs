@@ -30,7 +30,6 @@ pub struct Saboteur {
 
 #[derive(Debug)]
 struct Fuse {
-    /// Length in bytes of the RDMA WRITEs that panic.
     length: u64,
     reads: AtomicUsize,
     requests: AtomicUsize,

@@ -16,9 +16,7 @@ use cairn_roce_proto::wire::{Deth, Opcode, Packet, Syndrome};
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::RequestData;
 
-/// Timeout of a response that must arrive.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Timeout of a response that may be absent.
 const SOON: Duration = Duration::from_millis(100);
 
 /// `IP_MTU_DISCOVER` mode without fragments and with identification 0 (ip(7)).

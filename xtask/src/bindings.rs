@@ -22,7 +22,6 @@ const FUNCTIONS: [&str; 2] = [
      |get_cm_event|ack_cm_event|event_str|migrate_id|notify|set_option|init_qp_attr)",
 ];
 
-/// Types used by the provider, but by none of these functions.
 const TYPES: &str = "ibv_(access_flags|send_flags|wc_flags\
                      |qp_attr_mask|srq_attr_mask|device_cap_flags)";
 

@@ -5,7 +5,6 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// Returns the cache folder: `$CAIRN_CACHE`, or `cairn` in the user's cache folder.
 pub(crate) fn folder() -> Result<PathBuf> {
     let user_cache = || {
         std::env::var_os("XDG_CACHE_HOME")

@@ -68,7 +68,6 @@ fn archive(tree: &Tree) -> Result<PathBuf> {
     recipe.push(process::output(Command::new("rustc").arg("-vV"))?);
     let mut nightly = Command::new("rustup");
     nightly.args(["run", "nightly", "rustc", "-vV"]);
-    // Without nightly Rust, the cache has no output of it.
     recipe.push(process::output(&mut nightly).unwrap_or_default());
     // cargo compiles a crate again if the path of its sources has changed.
     let home = ["CARGO_HOME", "HOME"].map(|name| std::env::var(name).unwrap_or_default());

@@ -19,7 +19,6 @@ const CASES: &str = "2";
 struct Part {
     package: &'static str,
     programs: &'static str,
-    /// Name prefixes of tests to run, or `--skip` with tests that take too long.
     tests: &'static str,
 }
 

@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use crate::cache::succeeds;
 use crate::test::step::Step;
 
-/// Separate output folder, which preserves the default compiler's output.
 const OUTPUT: &str = "build/msrv";
 
 /// Tests are excluded, because developers use the newest Rust.

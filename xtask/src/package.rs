@@ -53,7 +53,6 @@ pub(crate) struct Args {
 struct About {
     version: String,
     architecture: &'static str,
-    /// Time of the last commit in seconds since 1970.
     time: String,
     glibc: String,
 }

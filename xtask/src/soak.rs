@@ -13,7 +13,6 @@ use crate::test::step::Step;
 const SIMULATED: &str = "10000";
 /// Number of connects, more than there are controller IDs.
 const CONNECTS: &str = "70000";
-/// Time limit in seconds if only the number of rounds is limited.
 const A_YEAR: u64 = 365 * 24 * 60 * 60;
 
 /// Command-line arguments.

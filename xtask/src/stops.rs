@@ -23,7 +23,6 @@ const RUNNING: Duration = Duration::from_millis(20);
 /// Maximum length of short stops, and of the rare long ones, which exceed a KATO of one second.
 const SHORT_STOP_MS: u64 = 250;
 const LONG_STOP_MS: u64 = 3000;
-/// Number of long stops among 256.
 const LONG_STOPS: u8 = 8;
 
 #[derive(clap::Args)]
@@ -63,7 +62,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 pub(crate) fn with_runner(step: Step, options: &str) -> Result<Step> {
-    // cargo and nextest read the runner from this variable.
     let variable = format!(
         "CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER",
         std::env::consts::ARCH.to_uppercase()

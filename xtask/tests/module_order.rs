@@ -60,7 +60,6 @@ fn names_after_super(code: &str, depth: usize, is_root_of_folder: bool) -> BTree
 fn names_after(code: &str, path: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (at, _) in code.match_indices(path) {
-        // This match is the end of a longer path.
         if code[..at].ends_with("::") {
             continue;
         }

@@ -148,7 +148,6 @@ fn installs(deb: &Path, root: &Path) {
     let installed = fs::read_to_string(root.join("etc/passwd")).unwrap();
     assert!(installed.contains("\ncairn:"), "{installed}");
     can_be_changed(root, &config);
-    // systemd creates this folder for the unit, and the target writes an audit log.
     let logs = root.join("var/log/cairn");
     fs::create_dir(&logs).unwrap();
     fs::write(logs.join("audit.log"), "{}\n").unwrap();
@@ -164,7 +163,6 @@ fn installs(deb: &Path, root: &Path) {
     assert_eq!(fs::read_to_string(root.join("etc/passwd")).unwrap(), users);
     let left: Vec<String> = files(root).difference(&before).cloned().collect();
     assert!(left.is_empty(), "a purge leaves {left:?}");
-    // An existing group is used, and stays after a purge.
     fs::copy(deb, root.join("cairn.deb")).unwrap();
     chroot(&["groupadd", "cairn"]);
     chroot(&[&apt[..], &["install", "/cairn.deb"]].concat());
@@ -182,7 +180,6 @@ fn can_be_changed(root: &Path, config: &Path) {
     let text = "[control]\nsocket = \"/run/cairn/target.sock\"\n[[subsystem]]\n\
                 nqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n";
     fs::write(config, text).unwrap();
-    // systemd creates this folder for the unit.
     let folder = ["install", "-d", "-o", "cairn", "-g", "cairn", "/run/cairn"];
     run(Command::new("chroot").arg(root).args(folder));
     let script = "mount -t proc proc \"$0/proc\" && exec chroot --userspec=cairn:cairn \"$0\" \
@@ -268,14 +265,12 @@ fn the_unit_is_rated_safe() {
     }
     let unit = workspace().join("packaging/cairn-target.service");
     let mut analyze = Command::new("systemd-analyze");
-    // The threshold is in tenths.
     analyze.args(["security", "--offline=true", "--threshold=20", "--no-pager"]);
     run(analyze.arg(unit));
 }
 
 struct Release {
     name: String,
-    /// Files of apt sources; empty for mmdebstrap's default mirror.
     sources: Vec<PathBuf>,
 }
 
@@ -318,7 +313,6 @@ impl Release {
         })
     }
 
-    /// Returns the command without its last arguments: the path of the root, and `sources`.
     fn mmdebstrap(&self) -> Command {
         let mut command = Command::new("mmdebstrap");
         command.args([

@@ -31,16 +31,12 @@ struct Block {
 struct Shape {
     name: &'static str,
     pattern: Regex,
-    /// Contexts in which a match is harmless.
     exceptions: &'static [Exception],
 }
 
 enum Exception {
-    /// Text before the match.
     After(&'static str),
-    /// Start of the match.
     Begins(&'static str),
-    /// Text after the match.
     Before(&'static str),
     /// This verb follows the match in a question.
     Question,
@@ -94,7 +90,6 @@ static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new("`[^`]*`").unwrap());
 static LINK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\[([^\]]*)\]\([^)]*\)").unwrap());
 static LIST_ITEM: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^\s*([-*+]|\d+\.)\s|^\s*\|").unwrap());
-/// Comments that contain code, which are ignored.
 static COMMENTED_CODE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^(TODO|cargo|fn |let |use |assert|#\[)").unwrap());
 

@@ -177,7 +177,6 @@ fn references(text: &str, programs: &BTreeSet<String>) -> Vec<String> {
         } else if let Some((program, _)) = span.split_once(' ')
             && is_code
             && programs.contains(program)
-            // `ceph` is a test program and also a command of Ceph.
             && !text.contains("ceph osd")
         {
             found.push(format!("--test {span}"));

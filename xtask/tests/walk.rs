@@ -8,7 +8,6 @@ use std::path::Path;
 const WALK: &str = include_str!("../../docs/walk.md");
 const ROCE_WALK: &str = include_str!("../../docs/roce/walk.md");
 
-/// Files in the order of a command's path.
 const ROOMS: [&str; 8] = [
     "mod", "receive", "plan", "buffers", "fetch", "disk", "respond", "sent",
 ];
@@ -59,7 +58,6 @@ fn each_walk_goes_forward_and_its_functions_exist() {
 #[test]
 fn every_name_on_the_page_exists() {
     let (mut files, mut names) = (Vec::new(), Vec::new());
-    // Text between fences is a diagram.
     for text in WALK.split("```").step_by(2) {
         for word in code_words(text) {
             match word.ends_with(".rs") || word.contains('/') {

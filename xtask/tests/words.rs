@@ -84,7 +84,6 @@ fn printed(source: &str) -> Vec<(usize, String)> {
                 lines.push((at + 1, help.to_owned()));
             }
         } else if !trimmed.starts_with("//") {
-            // A backslash at the end of a line continues the literal.
             let begins = usize::from(!is_open);
             let inside: Vec<&str> = line.split('"').skip(begins).step_by(2).collect();
             let quotes = line.matches('"').count();
@@ -98,7 +97,6 @@ fn printed(source: &str) -> Vec<(usize, String)> {
 fn comments(source: &str) -> Vec<(usize, String)> {
     let comment = |line: &str| {
         let ends = line.match_indices("//").map(|(at, _)| at);
-        // Before a comment, the number of quotes is even.
         let outside = |at: &usize| line[..*at].matches('"').count().is_multiple_of(2);
         let text = line[ends.into_iter().find(outside)?..].to_owned();
         let unquoted: Vec<&str> = text.split(['`', '"']).step_by(2).collect();
@@ -122,7 +120,6 @@ fn check(files: &[PathBuf], lines: impl Fn(&str) -> Vec<(usize, String)>) {
         let text = fs::read_to_string(file).unwrap();
         let name = file.strip_prefix(root()).unwrap().display().to_string();
         for (at, line) in lines(&text) {
-            // `Wants=` is a key of systemd units.
             let line = line.replace("Wants=", "");
             for (word, instead) in found(&line) {
                 wrong.push(format!("{name}:{at}: \"{word}\": {instead}"));
@@ -160,7 +157,6 @@ fn programs_print_plain_english() {
 #[test]
 fn comments_are_in_plain_english() {
     let mut files = common::rust_files(&root());
-    // This file contains the words themselves.
     files.retain(|file| !file.ends_with("xtask/tests/words.rs"));
     assert!(files.len() > 400, "only {} files are found", files.len());
     check(&files, comments);

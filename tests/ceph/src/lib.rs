@@ -83,7 +83,6 @@ impl Cluster {
         this.start_monitor()?;
         this.ceph(&["osd", "new", &uuid, "0"])?;
         this.launch_osd()?;
-        // The monitor creates the pool while the OSD boots.
         this.ceph(&["osd", "pool", "create", POOL, "8", "8"])?;
         this.wait_for_osd()?;
         this.rbd(&["pool", "init", POOL])?;
@@ -210,7 +209,6 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // The data is not needed any more, so SIGKILL suffices.
         let _ = self.kill_osd();
     }
 }

@@ -98,7 +98,6 @@ fn connecting(bytes: &[u8]) {
     if let Ok((data, _)) = ConnectData::read_from_prefix(rest)
         && let Ok(request) = ConnectRequest::parse(&sqe, &data)
     {
-        // A name ends at its first NUL byte.
         assert!(data.hostnqn.starts_with(request.hostnqn.raw().as_bytes()));
         assert!(data.subnqn.starts_with(request.subnqn.raw().as_bytes()));
     }

@@ -136,7 +136,6 @@ fn take(
     while let Some(event) = manager.poll_event() {
         if let CmEvent::Request { id, .. } = event {
             known.push(id);
-            // The call fails if the connection has ended.
             let _ = if step.is_multiple_of(3) {
                 manager.reject(id, RejReason::Consumer, &[], &[1])
             } else {

@@ -239,7 +239,6 @@ impl Rig {
         }
         let mut bytes = [0; FRAME_BYTES];
         let headers = packet.emit(&mut bytes);
-        // Random bytes may overwrite the headers after the BTH.
         let length = usize::from(input.short() % 300);
         let rest = input.bytes(length);
         bytes[headers..headers + rest.len()].copy_from_slice(rest);

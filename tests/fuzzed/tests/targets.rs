@@ -53,7 +53,6 @@ fn the_inputs_that_are_kept_break_nothing() {
     }
 }
 
-/// The number of cases is small, because libFuzzer tries more.
 #[test]
 fn random_bytes_break_nothing() {
     let config = ProptestConfig {

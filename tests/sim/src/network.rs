@@ -109,7 +109,6 @@ pub struct Network<T, P: Packet> {
     arrivals: BinaryHeap<Reverse<(T, u64)>>,
     packets: BTreeMap<u64, P>,
     count: u64,
-    /// Arrival time of the last packet in order, by destination.
     last: BTreeMap<P::End, T>,
 }
 
@@ -166,7 +165,6 @@ impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
         if late {
             at = at + weather.latency;
         } else {
-            // A packet that is not reordered arrives after all earlier ones.
             at = at.max(*last);
             *last = at;
         }

@@ -27,7 +27,6 @@ pub fn skip(reason: impl Display) {
     let Some(path) = std::env::var_os(FILE_VARIABLE) else {
         return;
     };
-    // A single append keeps lines of concurrent tests whole.
     let line = format!("{place}\t{test}\t{reason}\n");
     std::fs::File::options()
         .create(true)

@@ -10,7 +10,6 @@ use super::peer::{Answer, ENTRIES, Peer};
 use super::{BLOCK_BYTES, Bystander, Setting};
 use crate::case::suite;
 
-/// Number of blocks in the largest default transfer.
 const LARGE_BLOCKS: u32 = 2048;
 /// Number of I/O queues whose transfers exceed the buffer share of a host.
 const LARGE_QUEUES: u16 = 4;
@@ -51,7 +50,6 @@ fn hoards_buffers(setting: &Setting) -> Result<()> {
             .collect();
         say_all(&mut peer, io, &reads)?;
     }
-    // The bystander times out before the target detects the stalled peer.
     bystander.limit_patience(setting.patience / 4);
     bystander
         .check_io(4)
@@ -103,7 +101,6 @@ fn abort_storm(setting: &Setting) -> Result<()> {
         peer.say(io, victim.as_bytes())?;
         let aborts: Vec<Sqe> = (0..ENTRIES - 2)
             .map(|n| {
-                // Abort a victim, an unknown command, or a command of an unknown queue.
                 let (sqid, cid) = match n % 3 {
                     0 => (1, victim.cid.get()),
                     1 => (0, 0x7000 + round),

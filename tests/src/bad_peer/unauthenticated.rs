@@ -42,7 +42,6 @@ pub fn knock(setting: &Setting) -> Result<()> {
     connect.dptr = SglDescriptor::none();
     let again = Status::COMMAND_SEQUENCE_ERROR;
     peer.expect(admin, connect, again)?;
-    // The I/O queue fails too, because its controller is not enabled.
     let mut other = Peer::open(setting)?;
     let io = other.dial_queue(1, ENTRIES)?;
     let connect = other.connect_command(1, ENTRIES - 1);

@@ -135,7 +135,6 @@ fn main() {
         "completions {}",
         posted.completions - posted_before.completions
     );
-    // Exiting here keeps the disconnect out of the counts.
     std::process::exit(0);
 }
 
@@ -327,7 +326,6 @@ fn start_target(
     address: Ipv4Addr,
     args: &Args,
 ) -> SteppedTarget {
-    // The key file must exist until the target has started.
     let key = args.attack.map(|_| attacker::key_file());
     let tables = key
         .as_ref()

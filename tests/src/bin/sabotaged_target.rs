@@ -30,6 +30,5 @@ fn main() {
     saboteur.arm(usize::MAX);
     let target = Target::start(config, vec![Arc::new(saboteur)]).unwrap();
     println!("{}", target.addresses()[0]);
-    // The test ends or kills this process earlier.
     std::thread::sleep(Duration::from_secs(120));
 }

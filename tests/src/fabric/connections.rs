@@ -169,7 +169,6 @@ fn other_partitions_are_refused(setting: &Setting) -> Result<()> {
     let mut pair = Pair::open(setting)?;
     match super::pair::Door::open_in(setting, pkey(0x8001)?) {
         Ok(door) => pair.door = door,
-        // The adapter may be in the default partition only.
         Err(error) => match error.downcast()? {
             FabricError::NoPartition { pkey, .. } => {
                 ensure!(pkey.bits() == 0x8001, "it names {pkey}");
@@ -271,7 +270,6 @@ fn disconnect_twice_is_harmless(setting: &Setting) -> Result<()> {
     pair.close_target(link.target)?;
     pair.settle()?;
 
-    // Both endpoints must be able to connect again.
     let next = pair.link(&QpOptions::default())?;
     pair.host.endpoint.disconnect(link.host);
     pair.target.post_receives(0..1)?;
@@ -309,7 +307,6 @@ fn host_gives_up_early(setting: &Setting) -> Result<()> {
     let request = pair.request()?;
     pair.close_host(host)?;
 
-    // Either the accept fails, or an event reports the end of the connection.
     if let Ok(target) = pair
         .target
         .endpoint
@@ -527,7 +524,6 @@ fn acceptor_leaves_at_once(setting: &Setting) -> Result<()> {
         let request = pair.request()?;
         let target = &mut pair.target.endpoint;
         let accepted = target.accept(request, &QpOptions::default(), &[])?;
-        // The target sent its REP and has received no RTU.
         target.disconnect(accepted);
         let event = pair.host_event(host)?;
         if matches!(event, Event::Established { .. }) {

@@ -49,7 +49,6 @@ fn out_of_range(setting: &Setting) -> Result<()> {
         there.addr -= 1;
         access_is_refused(&mut pair, link, there, 64, read)?;
 
-        // Address plus length overflows 64 bits.
         let (mut pair, link) = Pair::connected(setting)?;
         there.addr = u64::MAX - 31;
         access_is_refused(&mut pair, link, there, 64, read)?;

@@ -382,7 +382,6 @@ fn keys_are_of_one_domain(setting: &Setting) -> Result<Outcome> {
         link = pair.link(&QpOptions::default())?;
     }
 
-    // The key stays valid in its own protection domain.
     let mut node = Node::open(&other)?;
     std::mem::swap(&mut pair.host, &mut node);
     let link = pair.link(&QpOptions::default())?;

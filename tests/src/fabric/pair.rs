@@ -38,7 +38,6 @@ impl Door {
             roce: None,
         };
         let sink = Box::new(move |event| {
-            // The receiver may have been dropped.
             let _ = sender.send(event);
         });
         let listener = setting.provider.listen(&options, sink)?;

@@ -9,7 +9,6 @@ use std::path::Path;
 
 use super::wire;
 
-/// Mode of the file system's root in octal.
 pub(super) const FILE: &str = "100600";
 pub(super) const FOLDER: &str = "40700";
 

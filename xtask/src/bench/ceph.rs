@@ -186,7 +186,6 @@ impl Sample {
 }
 
 fn cpu_of_children() -> Result<Duration> {
-    /// Unit of cutime and cstime in /proc.
     const TICK: Duration = Duration::from_millis(10);
     let stat = fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
     // The name, field 2, is in parentheses; cutime and cstime are fields 16 and 17

@@ -13,7 +13,6 @@ use crate::results::Metric;
 
 pub(super) const GROUP: &str = "disk";
 
-/// Length of each operation in bytes.
 const BYTES: u32 = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

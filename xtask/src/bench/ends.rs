@@ -51,7 +51,6 @@ impl Stage {
         seconds: f64,
     ) -> Result<Self> {
         create_dir(folder)?;
-        // The target's configuration needs an absolute path.
         let folder = folder.canonicalize()?;
         let [.., high, low] = std::process::id().to_be_bytes();
         let own = |last| IpAddr::V4(Ipv4Addr::new(127, high, low, last));

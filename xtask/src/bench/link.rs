@@ -13,7 +13,6 @@ pub(super) const GROUP: &str = "raw link";
 pub(super) fn measure(programs: &Path, seconds: f64) -> Result<Vec<(String, Vec<Metric>)>> {
     let program = programs.join("examples/loopback_speed");
     let output = std::process::Command::new(&program)
-        // The program measures thirteen rows, so each gets a part of the time.
         .arg(format!("{:.2}", seconds / 4.0))
         .stdin(Stdio::null())
         .output()

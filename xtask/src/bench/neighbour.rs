@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-/// Delay between the starts of the second and the first host.
 const HEAD_START: Duration = Duration::from_secs(2);
 
 /// Time in seconds that the first host needs in addition to its job.

@@ -14,10 +14,8 @@ use super::report::Report;
 
 pub(super) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// Size of the exported file in MiB.
 const IMAGE_MIB: usize = 256;
 
-/// Program: cargo option for its type, and name.
 pub(super) type Program = (&'static str, &'static str);
 
 const TARGET: Program = ("--bin", "cairn-target");
@@ -121,7 +119,6 @@ fn output() -> PathBuf {
 pub(super) fn write_image(path: &Path) -> Result<()> {
     let write = || {
         let mut file = File::create(path)?;
-        // A disk cannot compress or deduplicate random data.
         let mut random = fastrand::Rng::with_seed(0);
         let mut piece = vec![0; 1 << 20];
         for _ in 0..IMAGE_MIB {

@@ -13,7 +13,6 @@ const COUNTERS: [(&str, &str); 2] = [("sent_pkts", "sent"), ("rcvd_pkts", "recei
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) report: Report,
-    /// Processor time of the target's threads, if the target is a separate process.
     pub(super) target: Option<CpuTime>,
     pub(super) counters: Counters,
 }

@@ -9,7 +9,6 @@ pub(super) struct Assets(Vec<Asset>);
 
 struct Asset {
     from: PathBuf,
-    /// Path in the installed system, relative to its root.
     to: PathBuf,
 }
 

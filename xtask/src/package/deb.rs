@@ -13,7 +13,6 @@ use crate::cache::{Tool, cached_tool, installed_tool};
 const TOOL: Tool = Tool {
     name: "cargo-deb",
     version: "3.8.0",
-    // md-5 computes checksums; `xz` compresses in its own process.
     busy: &["md-5"],
 };
 

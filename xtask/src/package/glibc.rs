@@ -11,7 +11,6 @@ use anyhow::{Context, Result, ensure};
 use super::do_it;
 use crate::cache;
 
-/// Oldest supported release, Debian 11, and its mirror.
 const RELEASE: &str = "bullseye";
 const MIRROR: &str = "http://deb.debian.org/debian";
 
@@ -23,7 +22,6 @@ const TRIPLET: &str = if cfg!(target_arch = "aarch64") {
     "x86_64-linux-gnu"
 };
 
-/// Library names for the linker, and the names recorded in programs.
 const LIBRARIES: [(&str, &str); 5] = [
     ("libpthread.so", "libpthread.so.0"),
     ("libdl.so", "libdl.so.2"),
@@ -73,7 +71,6 @@ fn compiler(folder: &Path, libraries: &Path) -> Result<PathBuf> {
     );
     fs::create_dir_all(folder)?;
     let path = folder.join("compile-for-old-glibc");
-    // The new file replaces the old one, so that a running process keeps its own.
     let new = path.with_extension(format!("new-{}", std::process::id()));
     fs::write(&new, script)?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;
@@ -88,7 +85,6 @@ fn root() -> Result<PathBuf> {
     }
     let new = root.with_extension(format!("new-{}", std::process::id()));
     let made = extract(&new).and_then(|()| match fs::rename(&new, &root) {
-        // Renaming fails if another process has created the folder meanwhile.
         Err(_) if root.is_dir() => Ok(()),
         renamed => Ok(renamed?),
     });
@@ -146,7 +142,6 @@ fn link_folder(root: &Path) -> Result<PathBuf> {
     let script = format!("GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( {loader} ) )\n");
     fs::write(new.join("libc.so"), script)?;
     if fs::rename(&new, &folder).is_err() {
-        // Another process has created the folder meanwhile.
         fs::remove_dir_all(&new)?;
     }
     Ok(folder)

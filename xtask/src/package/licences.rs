@@ -65,7 +65,6 @@ fn dependencies() -> Result<Vec<(String, String, PathBuf)>> {
         let node = nodes.get(&id).context("cargo metadata lists each crate")?;
         for dependency in list(&node["deps"]) {
             let kinds = list(&dependency["dep_kinds"]);
-            // Linked dependencies have no kind; others are for builds and tests only.
             if kinds.iter().any(|kind| kind["kind"].is_null()) {
                 todo.push(text(&dependency["pkg"]));
             }

@@ -13,7 +13,6 @@ use crate::cache::{Tool, cached_tool, installed_tool};
 const TOOL: Tool = Tool {
     name: "cargo-generate-rpm",
     version: "0.21.1",
-    // Crates for compression and checksums.
     busy: &["zstd-sys", "rpm", "sha1", "sha2", "sha3", "keccak", "md-5"],
 };
 

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-/// Style sheet. A media query changes the colours, so one file serves both modes.
 const STYLE: &str = "\
 text{font:14px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#1f2328}
 .bold{font-weight:600}.small{font-size:12px}.dim{fill:#59636e}.on{fill:#fff}

@@ -6,7 +6,6 @@ struct Node {
     package: &'static str,
     folder: &'static str,
     what: &'static str,
-    /// Horizontal position in units of half a box.
     column: u32,
     row: u32,
 }
@@ -101,7 +100,6 @@ const EDGES: [(&str, &str); 24] = [
     ("cairn-rbd", "cairn-rdma"),
 ];
 
-/// Arrows that would cross a box, with the x coordinate of their vertical part.
 const BENDS: [(&str, &str, f64); 2] = [
     ("cairn-initiator", "nvme-proto", 463.0),
     ("cairn-target", "nvme-auth", 1159.0),
@@ -174,7 +172,6 @@ mod tests {
 
     use super::*;
 
-    /// Crates without dependents, which the picture omits.
     const ABOVE: [&str; 9] = [
         "cairn-sim",
         "cairn-benches",

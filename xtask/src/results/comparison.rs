@@ -9,7 +9,6 @@ use super::figure::number;
 use super::table::Grid;
 use super::{Better, Metric, Results};
 
-/// Probability outside the interval on each side.
 const TAIL: f64 = 0.025;
 
 #[derive(Debug)]
@@ -27,7 +26,6 @@ pub(crate) struct Change {
     after: f64,
     /// Median after the change divided by the median before.
     pub(crate) ratio: f64,
-    /// 95 % interval of the ratio, widened by the noise between runs.
     pub(crate) bounds: (f64, f64),
     pub(crate) verdict: Verdict,
 }
@@ -119,7 +117,6 @@ impl Change {
     }
 }
 
-/// Returns the ratio; 1 for two zeroes.
 fn quotient(after: f64, before: f64) -> f64 {
     if after == before { 1.0 } else { after / before }
 }
@@ -160,7 +157,6 @@ fn medians(metric: &Metric) -> Vec<(f64, f64)> {
     sorted.into_iter().enumerate().map(of_sample).collect()
 }
 
-/// Returns the probability of at least `least` successes in `draws`.
 fn at_least(least: usize, draws: usize, chance: f64) -> f64 {
     let mut ways = 1.0;
     let mut sum = 0.0;
@@ -231,7 +227,6 @@ mod tests {
             let chances = medians(&metric);
             let sum: f64 = chances.iter().map(|(_, chance)| chance).sum();
             assert!((sum - 1.0).abs() < 1e-9, "{chances:?}");
-            // The distribution is symmetric.
             let (first, last) = (chances[0].1, chances[chances.len() - 1].1);
             assert!((first - last).abs() < 1e-9, "{chances:?}");
         }

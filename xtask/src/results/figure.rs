@@ -11,12 +11,9 @@ pub(crate) enum Better {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Metric {
-    /// Column head: `IOPS`, `p99`, ...
     pub(crate) name: String,
-    /// Unit: `1/s`, `us`, ...; empty for plain numbers.
     pub(crate) unit: String,
     pub(crate) better: Better,
-    /// Samples in order of measurement, at least one.
     pub(crate) samples: Vec<f64>,
 }
 
@@ -57,8 +54,6 @@ impl Metric {
     }
 }
 
-/// Formats a number: whole with groups of three digits, or with three significant digits if below
-/// 1000.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
     if size < 1000.0 {

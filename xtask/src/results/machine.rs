@@ -14,7 +14,6 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     /// Commit of the source tree, with a `+` for uncommitted changes.
     pub(crate) commit: String,
-    /// Load average over one minute, at the start and at the end of the run.
     pub(crate) load_before: f64,
     pub(crate) load_after: f64,
 }

@@ -33,7 +33,6 @@ const DOCUMENT: &str = "results.json";
 pub(crate) struct Results {
     format: u32,
     pub(crate) name: String,
-    /// Start time in seconds since 1970.
     pub(crate) began_s: u64,
     pub(crate) machine: Machine,
     pub(crate) notes: Vec<String>,
@@ -45,7 +44,6 @@ pub(crate) struct Row {
     pub(crate) group: String,
     /// Name of the workload. Group and name identify the row in other runs.
     pub(crate) name: String,
-    /// Metrics. The first one is the main metric.
     pub(crate) metrics: Vec<Metric>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mark: Option<Mark>,

@@ -7,9 +7,7 @@ use super::skips::Skips;
 use super::step::Step;
 use super::tools::Tools;
 
-/// Variable that makes a missing tshark an error; set after its installation.
 const TSHARK_VARIABLE: &str = "CAIRN_TSHARK";
-/// Variable that makes a missing fio an error.
 const FIO_VARIABLE: &str = "CAIRN_FIO";
 /// Variable that makes failed FUSE mounts an error. Only root can mount faulty disks.
 const FUSE_VARIABLE: &str = "CAIRN_FUSE";
@@ -192,7 +190,6 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         own_chore("miri", "miri")?,
         skips.note(own_chore("sanitize, addr.", "sanitize address")?),
         own_chore("sanitize, thr.", "sanitize thread")?,
-        // This step tests the benchmark itself, which checks its results.
         own_chore(
             "benchmark",
             "bench --debug --out build/bench/smoke --rw randread,mixed --depth 4 --repeat 1 \
@@ -250,7 +247,6 @@ fn spdk_tests(tools: &Tools) -> Step {
     };
     match &tools.spdk_client {
         Some(folder) => step.with_env(SPDK_VARIABLE, &folder.to_string_lossy()),
-        // Without Ceph, each of these tests records a skip.
         None => step,
     }
 }

@@ -38,12 +38,10 @@ const ALLOWED: [(&str, Reason); 29] = [
         "packages_run_where_they_say",
         RunsElsewhere("`cargo xtask test --all` runs it"),
     ),
-    // cargo test prints this part.
     (
         "a real Ceph",
         RunsElsewhere("`cargo xtask test` runs them in a step of their own, and installs Ceph"),
     ),
-    // The skip records name the packages of missing programs.
     (
         "ceph-mon ceph-osd ceph-common",
         Lacks("machines without Ceph, which `cargo xtask test` installs where it can"),
@@ -74,7 +72,6 @@ const ALLOWED: [(&str, Reason); 29] = [
         "drives_past_the_block_layer",
         RunsElsewhere("`cargo xtask vm passthrough` runs it, on drives that it may erase"),
     ),
-    // cargo test prints this part.
     (
         "erases the drives",
         RunsElsewhere("`cargo xtask vm passthrough` runs it, on drives that it may erase"),
@@ -87,7 +84,6 @@ const ALLOWED: [(&str, Reason); 29] = [
         "soak rounds",
         RunsElsewhere("`cargo xtask soak` runs them, and `test --all` a few"),
     ),
-    // cargo test prints this part.
     (
         "rounds, it takes as long as it is given",
         RunsElsewhere("`cargo xtask soak` runs them, and `test --all` a few"),
@@ -128,7 +124,6 @@ const ALLOWED: [(&str, Reason); 29] = [
         "sanitize address: gcc has no libasan",
         Lacks("machines without fio, or without gcc's sanitizers"),
     ),
-    // cargo test prints this part.
     (
         ", Miri ",
         RunsElsewhere("only `cargo xtask miri` leaves it out"),
@@ -153,9 +148,7 @@ const ALLOWED: [(&str, Reason); 29] = [
 
 pub(super) struct Skipped {
     pub(super) recorded: u32,
-    /// Number of skips that `ALLOWED` does not list.
     pub(super) unknown: u32,
-    /// Requirements that this machine lacks, each with its skips.
     pub(super) untested: Vec<String>,
 }
 

@@ -29,7 +29,6 @@ pub(crate) const CEPH: [(&str, &str); 3] = [
 ];
 
 pub(crate) struct Host {
-    /// `ID` in os-release: `debian`, `ubuntu`, or a derivative.
     id: String,
     /// Codename of the release. The guest has the same one, and thus a libc that fits the programs.
     pub(crate) suite: String,

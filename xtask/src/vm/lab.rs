@@ -16,7 +16,6 @@ pub(crate) struct Lab {
 pub(crate) struct Files {
     pub(crate) kernel: PathBuf,
     pub(crate) initramfs: PathBuf,
-    /// Root file system of the guest, used read-only.
     pub(crate) root_image: PathBuf,
 }
 

@@ -31,12 +31,10 @@ pub(crate) struct Boot<'a> {
     pub(crate) options: &'a Options,
     pub(crate) variables: &'a [Variable],
     pub(crate) timeout_s: u64,
-    /// Folder shared with the guest as `/cairn/out`.
     pub(crate) out_dir: PathBuf,
 }
 
 impl Boot<'_> {
-    /// Writes the environment of process 1 as shell assignments: `NAME='VALUE'`.
     fn leave_settings(&self) -> Result<()> {
         let mut settings = format!(
             "CAIRN_SCENARIO='{}'\nCAIRN_TIMEOUT_S='{}'\n",

@@ -11,7 +11,6 @@ use super::qemu::{CONSOLE_LOG, Console, End, QEMU_LOG};
 use crate::times;
 
 const EXIT_CODE: &str = "exit-code";
-/// Exit code of timeout(1) for a scenario that reached its time limit.
 const EXIT_TIMEOUT: &str = "124";
 const TAIL_LINES: usize = 40;
 

@@ -15,7 +15,6 @@ pub(crate) struct Scenario {
     pub(crate) packages: bool,
     pub(crate) spdk_client: bool,
     pub(crate) live: bool,
-    /// True if the scenario runs only by name, because it measures and cannot fail.
     by_name: bool,
     main: bool,
 }
@@ -96,7 +95,6 @@ impl fmt::Display for Variable {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) mem: String,
-    /// Size of an empty second disk, `/dev/vdb`, in QEMU's syntax.
     pub(crate) disk: Option<String>,
     /// Physical block size of the second disk in bytes. Its logical blocks have 512 bytes.
     pub(crate) disk_physical: u32,
@@ -242,7 +240,6 @@ impl Scenario {
 pub(crate) enum Share {
     All,
     Main,
-    /// All scenarios of `All` except those of `Main`.
     Others,
 }
 

@@ -10,7 +10,6 @@ use anyhow::{Context, Result};
 
 use super::scenario::Scenario;
 
-/// Time over which idle processors are measured before a second machine starts.
 const WATCHED: Duration = Duration::from_secs(5);
 
 /// Idle time required for a second machine, as a fraction of one processor.

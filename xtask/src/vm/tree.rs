@@ -55,7 +55,6 @@ impl Tree {
 
     /// Creates two versions of the packages from built programs, the second one newer.
     pub(crate) fn make_packages(&self, profile: Profile, out: &Path) -> Result<()> {
-        // The package task requires the workspace as working directory.
         std::env::set_current_dir(&self.workspace).context("cannot enter the workspace")?;
         for (folder, version_suffix) in [("first", ""), ("second", "+second")] {
             package::run(&package::Args {

@@ -48,7 +48,6 @@ pub(super) struct Args {
     no_build: bool,
 }
 
-/// Workload for Cairn and SPDK. `reach` is the goal as a fraction of SPDK's rate.
 struct Row {
     cell: Cell,
     reach: f64,

@@ -36,7 +36,6 @@ pub(super) struct Spdk {
 }
 
 pub(super) struct Job {
-    /// I/O pattern, as for `-w` of spdk_nvme_perf.
     pub(super) rw: String,
     pub(super) bytes: u32,
     pub(super) depth: u32,

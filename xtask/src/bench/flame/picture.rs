@@ -49,7 +49,6 @@ impl<'a> Picture<'a> {
             width,
             level,
         });
-        // Functions are sorted by name, so that two graphs can be compared by eye.
         let mut called: Vec<&Frame> = frame.called.iter().collect();
         called.sort_by(|a, b| a.name.cmp(&b.name));
         let mut x = x;
@@ -119,8 +118,6 @@ fn label(frame: &Frame, x: f64, y: f64, width: f64) -> String {
     )
 }
 
-/// Returns a warm colour for user space and a cool one for the kernel. Each function has a constant
-/// shade.
 fn colour(frame: &Frame) -> String {
     let hash = frame.name.bytes().fold(7_u32, |hash, byte| {
         hash.wrapping_mul(31).wrapping_add(byte.into())
