@@ -98,8 +98,8 @@ counters! {
     cm_held_requests,
     /// Packets dropped because the socket did not accept them.
     send_err,
-    /// Times that super-packets to a peer were disabled for a minute, because the system refused
-    /// them or the peer did not receive them.
+    /// Number of times that super-packets to a peer were disabled for a minute, because the system
+    /// refused them or the peer did not receive them.
     send_offload_err,
     /// Packets received with the congestion mark (ECN CE).
     np_ecn_marked_roce_packets,

@@ -52,7 +52,7 @@ pub enum Route {
 /// IPv4 fields that the ICRC covers and a UDP socket does not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// Identification.
+    /// Identification of the IPv4 header.
     pub id: u16,
     /// DF: routers must not fragment the packet.
     pub dont_fragment: bool,

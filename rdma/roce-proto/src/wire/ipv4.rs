@@ -16,17 +16,17 @@ pub struct Ipv4 {
     pub tos: u8,
     /// Length of header and payload, in bytes.
     pub total_len: u16,
-    /// Identification.
+    /// Identification, by which fragments are reassembled.
     pub id: u16,
     /// DF: routers must not fragment the packet.
     pub dont_fragment: bool,
     /// Time to live.
     pub ttl: u8,
-    /// Protocol.
+    /// Protocol of the payload.
     pub protocol: u8,
-    /// Source.
+    /// Source address.
     pub source: Ipv4Addr,
-    /// Destination.
+    /// Destination address.
     pub destination: Ipv4Addr,
 }
 

@@ -22,9 +22,9 @@ pub struct Ipv6 {
     pub next_header: u8,
     /// Hop limit.
     pub hop_limit: u8,
-    /// Source.
+    /// Source address.
     pub source: Ipv6Addr,
-    /// Destination.
+    /// Destination address.
     pub destination: Ipv6Addr,
 }
 

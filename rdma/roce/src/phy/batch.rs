@@ -173,9 +173,9 @@ impl Batch {
         let found = found.map(|at| from + at);
         found.or_else(|| {
             let last = self.groups.last()?;
-            // A shorter packet may join the last group, and closes it for other queue pairs.
-            // Therefore no other queue pair may send, or only first packets of WRITEs have the
-            // length of the group.
+            // A shorter packet closes the last group for other queue pairs. It joins if none of
+            // them sends, or if the group has the length of first packets of WRITEs, which other
+            // packets do not have.
             let shorter = last.segment.checked_sub(sealed)?;
             let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;
             (ends && open(last)).then_some(self.groups.len() - 1)

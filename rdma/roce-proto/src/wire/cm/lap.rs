@@ -43,9 +43,9 @@ impl Lap {
 pub struct Apr {
     /// Communication IDs.
     pub ids: CommIds,
-    /// Additional Information Length.
+    /// Additional Information Length: bytes used in `info`.
     pub info_len: u8,
-    /// AP Status.
+    /// AP Status (IBTA 12.8.2.1).
     pub status: u8,
     /// Additional Information.
     pub info: [u8; INFO_LEN],

@@ -15,9 +15,9 @@ pub struct Rej {
     pub ids: CommIds,
     /// Message REJected: the message that is answered.
     pub answered: Answered,
-    /// Reject Info Length.
+    /// Reject Info Length: bytes used in `info`.
     pub info_len: u8,
-    /// Reason.
+    /// Reason: a [`RejReason`], or another code of IBTA table 109.
     pub reason: u16,
     /// Additional Reject Information.
     pub info: [u8; ARI_LEN],

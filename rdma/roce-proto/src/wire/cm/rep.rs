@@ -25,11 +25,11 @@ pub struct Rep {
     pub target_ack_delay: u8,
     /// Failover Accepted: 0 is accepted, 1 not supported, 2 refused.
     pub failover: u8,
-    /// End-To-End Flow Control.
+    /// End-To-End Flow Control: true if the sender implements end-to-end credits.
     pub flow_control: bool,
-    /// RNR Retry Count.
+    /// RNR Retry Count: RNR retries requested from the receiver.
     pub rnr_retry_count: u8,
-    /// SRQ exists.
+    /// SRQ exists: true if the queue pair has a shared receive queue.
     pub srq: bool,
     /// Local CA GUID.
     pub local_ca_guid: u64,

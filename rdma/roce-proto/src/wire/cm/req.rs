@@ -29,23 +29,23 @@ pub struct Req {
     pub remote_response_timeout: u8,
     /// Transport Service Type: 0 is a reliable connection.
     pub transport_type: u8,
-    /// End-to-End Flow Control.
+    /// End-to-End Flow Control: true if the sender implements end-to-end credits.
     pub flow_control: bool,
     /// Starting PSN: the first PSN that the sender expects.
     pub starting_psn: u32,
     /// Local CM Response Timeout code (4.096 us * 2^code).
     pub local_response_timeout: u8,
-    /// Retry Count.
+    /// Retry Count: transport retries requested from the receiver.
     pub retry_count: u8,
     /// Partition Key.
     pub pkey: u16,
     /// Path Packet Payload MTU code (1 is 256 bytes, 5 is 4096).
     pub path_mtu: u8,
-    /// RNR Retry Count.
+    /// RNR Retry Count: RNR retries requested from the receiver.
     pub rnr_retry_count: u8,
-    /// Max CM Retries.
+    /// Max CM Retries: maximum repetitions of a connection message.
     pub max_cm_retries: u8,
-    /// SRQ exists.
+    /// SRQ exists: true if the queue pair has a shared receive queue.
     pub srq: bool,
     /// Primary path.
     pub primary: Path,
@@ -70,9 +70,9 @@ pub struct Path {
     pub traffic_class: u8,
     /// Primary Hop Limit.
     pub hop_limit: u8,
-    /// Primary SL.
+    /// Primary SL: service level.
     pub sl: u8,
-    /// Primary Subnet Local.
+    /// Primary Subnet Local: true if both ports are in one subnet.
     pub subnet_local: bool,
     /// Primary Local ACK Timeout code (4.096 us * 2^code).
     pub local_ack_timeout: u8,

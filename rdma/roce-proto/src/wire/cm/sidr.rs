@@ -50,15 +50,15 @@ impl SidrReq {
 pub struct SidrRep {
     /// RequestID.
     pub request_id: u32,
-    /// Status.
+    /// Status (IBTA 12.11.2.3).
     pub status: u8,
-    /// Additional information length.
+    /// Additional information length: bytes used in `info`.
     pub info_len: u8,
-    /// QPN.
+    /// QPN of the service.
     pub qpn: u32,
     /// ServiceID.
     pub service_id: u64,
-    /// Q_Key.
+    /// Q_Key of the service.
     pub qkey: u32,
     /// Additional information.
     pub info: [u8; INFO_LEN],
