@@ -1,5 +1,5 @@
-/* librados and librbd without a cluster: each operation ends at once, on the thread that began it, and
- * moves no data. So what is counted is what Cairn itself does for an image. */
+/* librados and librbd without a cluster: each operation completes at once, on the calling thread, and moves no
+ * data. The measured cost of an image is therefore Cairn's own. */
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,3 @@
-//! Access control of connections and writes.
-
 use std::net::SocketAddr;
 
 use cairn_initiator::{HostError, HostOptions, Recovery, command, discover};

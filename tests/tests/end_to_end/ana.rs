@@ -1,5 +1,3 @@
-//! ANA states configured for listeners.
-
 use cairn_initiator::{Data, Host, HostError, Notice, Response, command};
 use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, nqn, subsystem};
 use nvme_proto::wire::feature::AsyncEventConfig;

@@ -1,5 +1,3 @@
-//! DH-HMAC-CHAP on every queue.
-
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! Discovery of subsystems.
-
 use std::time::Duration;
 
 use cairn_initiator::{Discovery, HostOptions, discover, discover_all};

@@ -1,5 +1,3 @@
-//! `cairn-target doctor --fix` requires confirmation.
-
 use std::fs;
 use std::io::Write;
 use std::path::Path;

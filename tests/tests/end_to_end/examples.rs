@@ -1,5 +1,3 @@
-//! Examples of the initiator.
-
 #[allow(dead_code)] // the example's main function
 #[path = "../../../initiator/examples/copy.rs"]
 mod copy;

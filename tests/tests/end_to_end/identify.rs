@@ -1,5 +1,3 @@
-//! Every Identify structure, and errors.
-
 use cairn_initiator::{Data, Host, command};
 use cairn_tests::harness::{NQN, Scratch, TestTarget, nqn};
 use nvme_proto::wire::identify::{

@@ -1,5 +1,3 @@
-//! Keep alive, shutdown, reset and abort.
-
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Host, HostError, command};

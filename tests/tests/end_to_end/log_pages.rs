@@ -1,5 +1,3 @@
-//! Log pages, whole and in parts.
-
 use cairn_initiator::{Data, Host, command};
 use cairn_tests::harness::TestTarget;
 use nvme_proto::wire::identify::Cns;

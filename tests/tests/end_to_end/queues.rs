@@ -1,5 +1,3 @@
-//! Full queues, many queues, many hosts.
-
 use cairn_initiator::{Buffer, Data, Host, HostError, Ticket, command};
 use cairn_sim::Random;
 use cairn_tests::harness::TestTarget;

@@ -1,5 +1,3 @@
-//! Reauthentication of live queues.
-
 use std::time::Duration;
 
 use cairn_initiator::{

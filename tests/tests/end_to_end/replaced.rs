@@ -1,5 +1,3 @@
-//! Disks replaced by a reload.
-
 use std::fs::File;
 use std::time::{Duration, Instant};
 

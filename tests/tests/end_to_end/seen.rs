@@ -1,5 +1,3 @@
-//! Namespaces visible to some hosts only.
-
 use cairn_initiator::{Data, Host, HostError, Notice, Response, command};
 use cairn_tests::harness::{NQN, TestTarget, host_nqn, namespace, subsystem};
 use nvme_proto::wire::feature::AsyncEventConfig;

@@ -1,5 +1,3 @@
-//! Notifications to a service manager (sd_notify(3)).
-
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};

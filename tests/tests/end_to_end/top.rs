@@ -1,5 +1,3 @@
-//! `cairn-target top`.
-
 use std::process::{Command, Output};
 
 use cairn_initiator::{Data, command};

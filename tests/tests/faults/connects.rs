@@ -1,5 +1,3 @@
-//! Reuse of controller IDs.
-
 use cairn_initiator::{Data, command};
 use cairn_roce::Soft;
 use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};

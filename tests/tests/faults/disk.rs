@@ -1,5 +1,3 @@
-//! Tests of the fault-injecting disk itself.
-
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

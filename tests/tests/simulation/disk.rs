@@ -1,5 +1,3 @@
-//! Expected contents of a namespace.
-
 use std::ops::Range;
 
 use cairn_sim::Random;

@@ -1,5 +1,3 @@
-//! Actions of hosts in a run.
-
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,5 +1,3 @@
-//! RoCE frames on the simulated network.
-
 use std::net::IpAddr;
 use std::panic::{RefUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;

@@ -1,5 +1,3 @@
-//! Changes by a single client.
-
 use std::time::{Duration, Instant};
 
 use cairn_initiator::Host;

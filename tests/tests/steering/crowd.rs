@@ -1,5 +1,3 @@
-//! Many clients during verified I/O.
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 

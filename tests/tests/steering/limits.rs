@@ -1,5 +1,3 @@
-//! Limits set by the control socket.
-
 use std::time::Duration;
 
 use cairn_initiator::{Data, Ticket, command};

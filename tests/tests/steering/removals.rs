@@ -1,5 +1,3 @@
-//! Removals must not grant access.
-
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;

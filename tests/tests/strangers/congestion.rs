@@ -1,5 +1,3 @@
-//! Forged notifications of congestion.
-
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::Path;

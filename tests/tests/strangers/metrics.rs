@@ -1,5 +1,3 @@
-//! Slow requests for metrics.
-
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};

@@ -1,5 +1,3 @@
-//! Connection requests that are never completed.
-
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

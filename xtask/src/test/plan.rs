@@ -39,7 +39,7 @@ pub(super) enum Extent {
     Quick,
     /// Every unit, property, simulation and end-to-end test, and the main scenarios.
     Main,
-    /// Every step that [`Main`](Self::Main) omits.
+    /// Steps omitted by [`Main`](Self::Main).
     Rest,
     All,
 }

@@ -1,5 +1,3 @@
-//! Possible states of a block.
-
 use std::collections::HashSet;
 
 use super::{Id, Value, ZEROES};

@@ -1,5 +1,3 @@
-//! Handwritten valid and invalid histories.
-
 use super::*;
 
 #[derive(Default)]
