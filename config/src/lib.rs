@@ -199,7 +199,7 @@ impl Config {
         Some((shrunk, places))
     }
 
-    /// True if a namespace of `new` has the disk of another namespace.
+    /// True if a namespace of `new` has the disk of a configured namespace.
     fn has_disk_of(&self, new: &[Namespace]) -> bool {
         let place = |one: &Namespace| match &one.backing {
             Backing::Disk(path) => Some(path.clone()),

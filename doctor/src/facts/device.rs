@@ -115,7 +115,7 @@ impl Device {
         self.driver.get().is_some_and(|driver| driver == SOFT_ROCE)
     }
 
-    /// True for a ConnectX-3, which its driver shows.
+    /// True for a ConnectX-3, recognized by its driver.
     #[must_use]
     pub fn is_connectx3(&self) -> bool {
         let driver = self.driver.get();
@@ -143,7 +143,7 @@ fn driver(
     let bound = unless_absent(source.link_name(&format!("{device}/device/driver")))?;
     match bound {
         Some(driver) => Ok(driver),
-        // Only rdma_rxe has the netdev below in `parent`.
+        // Only rdma_rxe shows its underlying netdev in `parent`.
         None if parent?.is_some() || name.starts_with("rxe") => Ok(SOFT_ROCE.to_owned()),
         None => Err(Unknown::absent(&format!("{device}/device/driver"))),
     }

@@ -53,7 +53,7 @@ pub struct Netdev {
 impl Netdev {
     pub(super) fn read_all(source: &dyn Source) -> Known<Vec<Self>> {
         let names = source.list(NET).map(|mut names| {
-            // The entry bonding_masters is a file.
+            // bonding_masters is a file and not a netdev.
             names.retain(|name| name != "lo" && name != "bonding_masters");
             names
         });

@@ -52,8 +52,8 @@ pub struct Evidence {
 pub struct Fix {
     /// Command, or text for the place that the command names.
     pub command: String,
-    /// Words of the command, if it is safe: traffic continues, and the command prints the old
-    /// value.
+    /// Words of the command if `doctor --fix` may run it: traffic continues, and the command prints
+    /// the old value.
     pub safe: Option<Vec<String>>,
 }
 

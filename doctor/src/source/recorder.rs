@@ -30,7 +30,7 @@ impl<'a> Recorder<'a> {
         self.moment.borrow().to_string()
     }
 
-    /// Records a result, except that a path is absent.
+    /// Records a result. The absence of a path is not recorded.
     fn keep<T>(
         &self,
         path: &str,

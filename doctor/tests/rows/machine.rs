@@ -11,7 +11,7 @@ fn soft_roce_is_named_as_the_cause_of_cpu_load() {
     let findings = findings(&recorded("rxe"));
     let parts = ["note", "rxe0", "rdma_rxe", "CPU", "--provider soft"];
     assert_found(&findings, "rxe", &parts);
-    // The rule does not apply to a dummy netdev.
+    // The rule `pfc` does not apply to a dummy netdev.
     assert!(findings.iter().all(|finding| finding.rule != "pfc"));
 }
 

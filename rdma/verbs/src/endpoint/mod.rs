@@ -1,8 +1,8 @@
 //! Endpoint: the queues of one reactor on a device.
 //!
 //! The data path ([`VerbsEndpoint::post`], [`VerbsEndpoint::post_receives`],
-//! [`VerbsEndpoint::poll`]) allocates no memory and makes no system calls. Set-up and tear-down are
-//! in [`connect`] and [`close`].
+//! [`VerbsEndpoint::poll`]) uses preallocated memory and the queues mapped by the driver. Set-up
+//! and tear-down are in [`connect`] and [`close`].
 
 mod close;
 mod connect;
