@@ -25,7 +25,7 @@
 //!   starts it, [`Controller::poll`] makes progress, and [`Controller::next_deadline`] returns the time of the next
 //!   necessary poll.
 //!
-//! * A [`Host`] is a controller with a clock. Its methods block.
+//! * A [`Host`] is a controller with a clock. The methods of a host block.
 //!
 //! * An [`AsyncHost`] runs a host on a thread and returns commands as futures, for any executor.
 //!

@@ -76,8 +76,8 @@ impl Host {
         Ok(all)
     }
 
-    /// Returns the NSIDs changed since the last call (log page 04h), or `None` if any may have changed. Re-arms the
-    /// event. Blocks.
+    /// Returns the NSIDs changed since the last call (log page 04h), or `None` if any may have changed. Blocks, and
+    /// re-arms the event.
     ///
     /// # Errors
     /// Fails like [`run`](Self::run).

@@ -17,9 +17,9 @@ pub struct Host {
 /// Hosts that may access a subsystem or namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostAccess {
-    /// Every host may access it.
+    /// Every host has access.
     Any,
-    /// Only hosts with one of these NQNs may access it.
+    /// Only hosts with one of these NQNs have access.
     ///
     /// Shared by [`Arc`], because thousands of namespaces may have the same list.
     Only(Arc<BTreeSet<Nqn>>),
@@ -31,7 +31,7 @@ impl HostAccess {
         Self::Only(Arc::new(nqns.into_iter().collect()))
     }
 
-    /// True if the host with this NQN may access it.
+    /// True if the host with this NQN has access.
     #[must_use]
     pub fn allows(&self, host: &Nqn) -> bool {
         match self {

@@ -21,7 +21,7 @@ pub struct Settings {
     pub model: String,
     /// FR: firmware revision, up to 8 ASCII characters.
     pub firmware: String,
-    /// Hosts that may connect.
+    /// Hosts with permission to connect.
     pub hosts: HostAccess,
     /// True if a disk may hold acknowledged writes in volatile memory (VWC).
     pub volatile_write_cache: bool,
@@ -33,7 +33,7 @@ pub struct Settings {
     pub limits: Limits,
 }
 
-/// Range of all valid CNTLIDs.
+/// Range of the valid CNTLIDs.
 pub const CNTLIDS_ALL: RangeInclusive<u16> = 1..=CNTLID_MAX;
 
 /// Type of a subsystem.

@@ -17,9 +17,9 @@ pub struct Namespace {
     pub nsid: u32,
     /// UUID, big-endian; the same after a restart and at all controllers.
     pub uuid: [u8; 16],
-    /// NGUID, big-endian; zeroes if none.
+    /// NGUID, big-endian; zeroes if missing.
     pub nguid: [u8; 16],
-    /// EUI64, big-endian; zeroes if none.
+    /// EUI64, big-endian; zeroes if missing.
     pub eui64: [u8; 8],
     /// ANAGRPID: ANA group, from 1 to [`ANA_GROUPS_MAX`].
     pub anagrpid: u32,
@@ -114,7 +114,7 @@ pub enum NamespaceError {
     NsidOutOfRange,
     /// A namespace with this NSID exists.
     NsidInUse,
-    /// No namespace has this NSID.
+    /// The NSID has no namespace.
     Unknown,
     /// The size is 0, or the block size is neither 512 nor 4096 bytes.
     BadGeometry,

@@ -156,7 +156,7 @@ impl Subsystem {
         self.controllers.values()
     }
 
-    /// Controller with this CNTLID.
+    /// Controller with CNTLID `cntlid`.
     #[must_use]
     pub fn controller(&self, cntlid: u16) -> Option<&Controller> {
         self.controllers.get(&cntlid)
@@ -213,7 +213,7 @@ impl Subsystem {
 
     /// Creates the queue of a claim, after authentication if required.
     ///
-    /// All checks are repeated. If several claims have the same CNTLID or QID, the first to join succeeds.
+    /// Every check is repeated. If several claims have the same CNTLID or QID, the first to join succeeds.
     ///
     /// # Errors
     /// The error to send as response before the connection is closed.

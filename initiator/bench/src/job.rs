@@ -113,7 +113,7 @@ pub struct Job {
     pub bs_max: u64,
     /// Maximum number of commands in flight.
     pub iodepth: u16,
-    /// Number of copies, each with its own thread and queue pair.
+    /// Number of copies, each on a separate thread and queue pair.
     pub numjobs: u16,
     /// Size of the region; `None` for the rest of the namespace after `offset`.
     pub size: Option<Size>,

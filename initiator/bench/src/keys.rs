@@ -12,7 +12,7 @@ pub struct Key {
     pub alias: &'static str,
     /// Placeholder of the value in the help text; `None` for a switch, whose value is 0 or 1.
     pub value: Option<&'static str>,
-    /// Help text in one line.
+    /// Help text, a single line.
     pub help: &'static str,
     set: fn(&mut Job, &str) -> Result<(), String>,
 }

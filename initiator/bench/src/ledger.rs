@@ -65,7 +65,7 @@ impl Ledger {
         }
     }
 
-    /// Checks the units of a read and returns the number checked. Skips units never written. Calls `bad` for each
+    /// Checks the units of a read, except units never written, and returns the number checked. Calls `bad` for each
     /// mismatch.
     pub(super) fn check(
         &mut self,

@@ -189,7 +189,7 @@ impl Job {
         self.given[index]
     }
 
-    /// Ends all access to fio's buffers. Called before fio frees them.
+    /// Ends all access to fio's buffers, before fio frees the buffers.
     pub(crate) fn forget_buffers(&mut self) {
         if self.regions.is_empty() {
             return;

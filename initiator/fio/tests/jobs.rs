@@ -360,7 +360,7 @@ fn a_program_that_is_no_such_fio_gets_no_engine() {
     type GetEngine = unsafe extern "C" fn(*mut *mut std::ffi::c_void);
     // SAFETY: the initializers of a Rust library have no preconditions.
     let library = unsafe { libloading::Library::new(engine()) }.expect("the engine loads");
-    // SAFETY: `get_ioengine` has this type.
+    // SAFETY: `GetEngine` is the type of `get_ioengine`.
     let get = unsafe { library.get::<GetEngine>(b"get_ioengine") }.expect("fio's entry");
     let mut ops = std::ptr::null_mut();
     // SAFETY: `ops` is valid for a write of a pointer.

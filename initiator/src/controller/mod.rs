@@ -250,7 +250,7 @@ impl Controller {
         self.act();
     }
 
-    /// Closes an I/O queue permanently. Its commands end as lost.
+    /// Closes an I/O queue permanently. Commands of the queue end as lost.
     ///
     /// # Errors
     /// The queue does not exist or is the admin queue.

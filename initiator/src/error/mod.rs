@@ -77,7 +77,7 @@ pub enum HostError {
         /// Cause of the loss.
         loss: Loss,
     },
-    /// The queue was lost. The command may have been executed. Its buffer is no longer accessed.
+    /// The queue was lost with its command, which may have been executed. The command's buffer is no longer accessed.
     #[error("queue {qid} to {remote} is lost: {}", advice::on_loss(loss, *remote))]
     Lost {
         /// The target's address.
@@ -163,13 +163,13 @@ pub enum Loss {
     /// The host gave the controller up.
     #[error("{0}")]
     GivenUp(Cause),
-    /// This host closed the connection.
+    /// The host itself closed the connection.
     #[error("closed by this host")]
     Closed,
     /// The namespace with this NSID is another disk than the opened one.
     #[error("namespace {0} is another disk than was opened")]
     Replaced(u32),
-    /// All attempts to reconnect failed.
+    /// Every attempt to reconnect failed.
     #[error("{first}; connecting again failed: {last}")]
     NotBack {
         /// Cause of the first loss.

@@ -9,10 +9,10 @@
 //!   connection the target may still execute a write. That write and other writes of its blocks therefore wait before
 //!   they are sent ([details](nvme_proto::host::multipath#writes-with-unknown-outcome)).
 //! - Without a usable path, commands wait within [`Recovery::ctrl_loss_tmo`] and [`Recovery::fast_io_fail_tmo`].
-//!   Afterwards they end in [`HostError::NoPath`].
+//!   Afterwards these commands end in [`HostError::NoPath`].
 //!
 //! All paths must lead to the same namespace: equal size, and equal UUID, NGUID or EUI-64, of which at least one is
-//! required. Other paths are refused. The check is repeated after each reconnection and reported change.
+//! required. Paths to another namespace are refused. The check is repeated after each reconnection and reported change.
 //!
 //! [`Multipath::buffer`] registers a buffer with the devices of all paths. [`Multipath::connect`] and
 //! [`Multipath::run`] block; the other methods do not.

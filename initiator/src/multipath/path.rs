@@ -32,7 +32,7 @@ const ANATT_LEAST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Question {
-    /// Read of log page 04h, which re-arms its event. Its contents are ignored.
+    /// Read of log page 04h, which re-arms the page's event. The NSIDs in the page are ignored.
     ChangedNamespaces,
     Descriptors,
     Namespace,

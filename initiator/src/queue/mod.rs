@@ -270,9 +270,10 @@ impl Queue {
         Ok(Effect::No)
     }
 
-    /// Handles the close of the connection. Commands with a response end with it. With `park`, commands that may be
-    /// sent again are parked. All others end with `loss`. Calls `unanswered` for each I/O command that the controller
-    /// may have executed.
+    /// Handles the close of the connection.
+    ///
+    /// Commands with a response end with that response. With `park`, commands that may be sent again are parked;
+    /// without it, they end with `loss`. Calls `unanswered` for each I/O command that the controller may have executed.
     pub(crate) fn closed(&mut self, loss: Loss, park: bool, mut unanswered: impl FnMut(&Sqe)) {
         self.capsules.closed();
         self.waiting.clear();

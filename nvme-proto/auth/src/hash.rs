@@ -23,7 +23,7 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// All hash functions, weakest first.
+    /// Hash functions, weakest first.
     pub const ALL: [Self; 3] = [Self::Sha256, Self::Sha384, Self::Sha512];
 
     /// Hash function with this wire identifier.

@@ -70,7 +70,7 @@ impl Secret {
         }
     }
 
-    /// Text form; keep it secret.
+    /// Text form, which must be kept secret too.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
         let crc = crc32fast::hash(&self.key).to_le_bytes();

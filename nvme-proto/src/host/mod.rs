@@ -154,7 +154,7 @@ pub enum Report {
     Gone(Option<Cause>),
     /// The controller reported an asynchronous event.
     Notice(Notice),
-    /// All queues have authenticated again.
+    /// Reauthentication of every queue has succeeded.
     Reauthenticated,
     /// Reauthentication is not possible; the association continues.
     NotReauthenticated(Cause),
@@ -220,7 +220,7 @@ enum Phase {
     BringUp(Step),
     Live,
     TearingDown(Teardown),
-    /// All connections are being closed.
+    /// Every connection is being closed.
     Closing(Next),
     Waiting {
         until: Duration,
@@ -236,7 +236,7 @@ enum Next {
 }
 
 impl Association {
-    /// Creates an association. Call [`begin`](Self::begin) to start it.
+    /// Creates an association, which [`begin`](Self::begin) starts.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {

@@ -208,7 +208,7 @@ pub enum PropertySize {
 }
 
 impl PropertySize {
-    /// Decodes ATTRIB bits 2:0; `None` for a reserved value. Other bits are ignored.
+    /// Decodes ATTRIB bits 2:0 and ignores the reserved bits 7:3; `None` for a reserved value.
     #[must_use]
     pub const fn from_attrib(attrib: u8) -> Option<Self> {
         match attrib & 0b111 {

@@ -12,7 +12,7 @@ macro_rules! assert_size {
 
 /// Declares an integer type with named bit fields, each with a getter and a `with_` method that returns a changed copy.
 ///
-/// Unnamed bits keep their values.
+/// Setting a field preserves all unnamed bits.
 macro_rules! bitfields {
     (
         $(#[$meta:meta])*
