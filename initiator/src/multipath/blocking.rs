@@ -86,8 +86,9 @@ impl Multipath {
 
     /// Blocks until a command has ended with a response or an error.
     ///
-    /// After the timeout, the command ends in [`HostError::Timeout`]. If it is in flight, its controller counts as
-    /// lost, and this method returns after the connection is closed, when the buffer is no longer accessed.
+    /// After the timeout, the command ends in [`HostError::Timeout`]. If the command is in flight, its controller
+    /// counts as lost, and this method returns only after the connection is closed and the buffer is no longer
+    /// accessed.
     ///
     /// # Panics
     /// If the ticket is void.

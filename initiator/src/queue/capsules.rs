@@ -1,8 +1,8 @@
 //! Memory of command capsules.
 //!
-//! The fabric may retransmit a capsule after its command has ended, until the peer acknowledges the SEND. To avoid a
-//! signaled SEND for each command, capsules have their own slots ([`Place`]), more than commands, and only every
-//! [`SIGNAL_EVERY`]th SEND is signaled. SENDs complete in order, so its completion covers all earlier SENDs.
+//! The fabric may retransmit a capsule after its command has ended, until the peer acknowledges the SEND. Signaling
+//! each SEND would cost a completion per command. Therefore only every [`SIGNAL_EVERY`]th SEND is signaled, and there
+//! are more capsule slots ([`Place`]) than commands. SENDs complete in order, so a completion covers all earlier SENDs.
 
 use std::collections::VecDeque;
 

@@ -157,9 +157,9 @@ pub enum Action {
     },
     /// Changes the write protection of a namespace.
     ///
-    /// To protect it, the target first rejects new writes and makes completed writes durable. It saves the state if
-    /// [`Namespace::keeps_protection`](crate::namespace::Namespace::keeps_protection). If that fails, the former state
-    /// stays in effect. Afterwards call [`crate::subsystem::Subsystem::protection_done`].
+    /// To protect the namespace, the target rejects new writes and makes completed writes durable. The target saves the
+    /// state if [`Namespace::keeps_protection`](crate::namespace::Namespace::keeps_protection) is true. If a step
+    /// fails, the former state stays in effect. Afterwards call [`crate::subsystem::Subsystem::protection_done`].
     SetProtection {
         /// CNTLID of the controller whose host requested the change.
         cntlid: u16,

@@ -88,8 +88,8 @@ impl Refusal {
 
     /// Creates the error of an I/O queue's Connect that names a controller which has ended, or belongs to another host.
     ///
-    /// DNR is not set, because the host must create a new controller, and Linux gives up if DNR is set. It happens if
-    /// the host pauses after the Connect of its admin queue.
+    /// The controller can end while its host pauses after the Connect of the admin queue. DNR is not set, because the
+    /// host must then create a new controller, and Linux gives up after DNR.
     #[must_use]
     pub const fn of_departed(parameter: ConnectInvalidParameter) -> Self {
         let mut refusal = Self::connect(parameter);

@@ -57,8 +57,8 @@ pub enum Cause {
 impl Cause {
     /// True if another attempt cannot succeed: the controller set DNR, or authentication failed.
     ///
-    /// An invalid CNTLID is not final even with DNR, as set by nvmet: the controller created by the admin queue may
-    /// have ended before an I/O queue's Connect named it, and a new attempt creates a new one.
+    /// Connect Invalid Parameters for CNTLID is not final, although nvmet sets DNR: the controller may have ended
+    /// between the Connect of the admin queue and that of an I/O queue, and a new attempt creates a new controller.
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Status { status, result, .. } => {

@@ -44,8 +44,8 @@ pub use settings::{Recovery, Settings};
 
 /// Maximum number of the association's own commands in flight on the admin queue.
 ///
-/// They are one step, one Keep Alive, one Asynchronous Event Request and the Aborts. On an I/O queue, one own command
-/// (Connect or authentication) may be in flight in addition to [`QueueSpec::depth`].
+/// The sum of one step, one Keep Alive, one Asynchronous Event Request and the maximum number of Aborts. On an I/O
+/// queue, one own command (Connect or authentication) may be in flight in addition to [`QueueSpec::depth`].
 pub const OWN_COMMANDS: u16 = 3 + duties::ABORTS_MAX as u16;
 
 /// Request to the driver. Carry actions out in order.

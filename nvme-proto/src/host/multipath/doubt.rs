@@ -18,8 +18,8 @@ const EVERYTHING: Range<u64> = 0..u64::MAX;
 
 /// Maximum time for which a controller executes commands after their connection has closed.
 ///
-/// The sum of KATO, rounded up to KAS, and CQT. With CTRATT.TBKAS, KATO is doubled, because the controller may check
-/// for traffic only once per interval. Valid only for a controller that enforces its keep alive timer.
+/// Returns KATO, rounded up to KAS, plus CQT. With CTRATT.TBKAS, KATO is doubled, because the controller may check for
+/// traffic only once per interval. The result is valid only for a controller that enforces its keep alive timer.
 #[must_use]
 pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration {
     let unit_ms = u64::from(controller.kas.get().max(1)) * 100;
