@@ -32,7 +32,7 @@ const REQUESTS: usize = 4;
 const DATAGRAMS: usize = 4;
 /// SEND opcode, and range of queue pair numbers of the first reactor over user-space RoCE.
 ///
-/// Guessed numbers step through the `NUMBER_BITS` low bits in mixed order.
+/// Guesses step through the `NUMBER_BITS` low bits in mixed order.
 const SEND_ONLY: u8 = Opcode::SendOnly as u8;
 const FIRST_REACTOR: u32 = 1 << NUMBER_BITS;
 const NUMBER_BITS: u32 = 18;

@@ -1,7 +1,6 @@
 //! Provider conformance suite over user-space RoCE, one test for each case.
 //!
-//! The cases run without faults, with packets lost, duplicated, reordered and corrupted, and over
-//! RoCE v1 if packet sockets are permitted.
+//! The cases run with and without network faults, and over RoCE v1 if packet sockets are permitted.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,8 +1,7 @@
 //! Cost by number of queue pairs, hosts and controllers, and activity of an idle target.
 //!
 //! This is a separate executable, because it counts allocations of the process. The bounds hold on
-//! a busy machine; `cargo xtask bench scale` measures precisely. A global allocator requires
-//! `unsafe`.
+//! a busy machine; `cargo xtask bench scale` measures precisely.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -159,8 +158,8 @@ fn a_thousand_queue_pairs_connect() {
         host.run(OF_EACH - 1, command::flush(1), Data::None)
             .expect("its last queue works");
     }
-    // The sixth host would take six times as long as the first if the time grew with the number of
-    // queue pairs. The fastest of several is the one that a busy machine delays least.
+    // If the time grew with the number of queue pairs, the sixth host would take six times as long
+    // as the first. The fastest of several connects is delayed least by other load.
     let fastest = |of: &[Duration]| *of.iter().min().expect("there are hosts");
     let (early, late) = took.split_at(took.len() / 2);
     assert!(fastest(late) < fastest(early) * 3, "{took:?}");

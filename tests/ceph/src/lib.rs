@@ -1,8 +1,7 @@
 //! Ceph cluster on loopback: one monitor and one OSD in a folder.
 //!
-//! It requires Debian's `ceph-mon`, `ceph-osd` and `ceph-common`, but neither systemd nor root, and
-//! starts in two to three seconds. All processes end when the [`Cluster`] is dropped; the caller
-//! deletes the folder.
+//! It requires Debian's `ceph-mon`, `ceph-osd` and `ceph-common`, but neither systemd nor root. All
+//! processes end when the [`Cluster`] is dropped; the caller deletes the folder.
 
 mod daemon;
 mod settings;

@@ -1,6 +1,4 @@
-//! Reader of capture files: pcap of tcpdump, and pcapng of `--pcap`.
-//!
-//! Only for files of these tests; docs/decisions explains why no library is used.
+//! Reader of capture files of these tests: pcap of tcpdump, and pcapng of `--pcap`.
 
 /// Magic number of little-endian pcap with microseconds.
 const PCAP: [u8; 4] = [0xd4, 0xc3, 0xb2, 0xa1];

@@ -1,8 +1,7 @@
 //! Test suite of misbehaving hosts.
 //!
-//! Each case opens connections and sends raw capsules. A second host, the bystander, performs I/O
-//! in the same subsystem before and after it, and a third one connects afterwards. The cases
-//! overwrite the namespace.
+//! Each case sends raw capsules. A second host, the bystander, performs I/O in the same subsystem
+//! before and after it. The cases overwrite the namespace.
 
 mod capsules;
 mod connecting;

@@ -1,8 +1,8 @@
 //! Target and host in one thread, for reproducible instruction counts of callgrind in
 //! `tests/costs`.
 //!
-//! Target and host alternate without sleeping, and the clock advances by a fixed time each turn, so
-//! runs over the loopback provider are identical. User-space RoCE uses real sockets.
+//! The clock advances by a fixed time each turn, so runs over the loopback provider are identical.
+//! User-space RoCE uses real sockets.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -1,7 +1,6 @@
-//! `cairn-fabric-peer`: one end of a connection.
+//! `cairn-fabric-peer`: one end of a connection, which prints a line for each event.
 //!
-//! Tests kill this process, remove its device, or inspect the headers of its packets. It prints a
-//! line for each event.
+//! Tests kill this process, remove its device, or inspect the headers of its packets.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

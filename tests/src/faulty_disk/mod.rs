@@ -1,7 +1,5 @@
 //! Disk that holds, fails, delays or truncates operations on request.
 //!
-//! The disk appears as a regular file.
-//!
 //! ```no_run
 //! use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
 //! use cairn_tests::harness::TestTarget;
@@ -19,14 +17,10 @@
 //!
 //! The disk is a FUSE file system with one file in memory, served by two threads of this process.
 //! Direct I/O forwards each call without caching. [`Nature`] selects whether held reads and writes
-//! block their callers; an fsync always blocks a thread, and writes too, because FUSE holds the
-//! file's lock.
-//!
-//! Mounting requires root. Without it, [`FaultyDisk::mount`] prints the reason and returns `None`,
-//! or panics if [`VARIABLE`] is set.
+//! block their callers. Mounting requires root.
 //!
 //! A target waits for its I/O: release or fail held operations before it stops, and declare the
-//! disk before the target, to drop it later.
+//! disk before the target, so that it is dropped later.
 
 mod faults;
 mod mounting;

@@ -1,5 +1,4 @@
-//! Cost of attackers: instructions and system calls of the target for each command of another host,
-//! with and without an attack.
+//! Cost of attackers: instructions and system calls of the target for each command of another host.
 //!
 //! Attacker, host and target alternate in one thread ([`cairn_tests::attacker`]). Only rounds of
 //! the reactor are counted.

@@ -1,12 +1,9 @@
 //! Cost of reads and writes at the target, independent of the machine's load.
 //!
-//! The counted costs are instructions, allocations, locks, formatting, system calls, packets, and
-//! adapter work. Callgrind runs a release build of `cairn-counted` (`src/bin/counted.rs`) and
-//! counts only the target's turns. Target logic, from capsule to response, excludes the provider
-//! ([`Endpoint`]) and uses a disk without latency.
-//!
-//! [`BOUNDS`] contains the limits. A change that reduces a cost lowers its limit; a commit that
-//! raises a limit explains why.
+//! callgrind runs a release build of `cairn-counted` (`src/bin/counted.rs`) and counts only the
+//! target's turns. Target logic excludes the provider ([`Endpoint`]) and uses a disk without
+//! latency. A change that reduces a cost lowers its limit in [`BOUNDS`]; a commit that raises a
+//! limit explains why.
 //!
 //! [`Endpoint`]: cairn_rdma::Endpoint
 
@@ -65,13 +62,12 @@ const NO_ADAPTER: Adapter = Adapter {
 
 /// Maximum costs by workload.
 ///
-/// At depth 1, a reactor round serves one command, at depth 32 up to 32. With 64 queue pairs, each
-/// has one command and one acknowledgement.
+/// At depth 32, a reactor round serves up to 32 commands. With 64 queue pairs, each has one command
+/// and one acknowledgement.
 ///
 /// Over loopback, only periodic checks every millisecond make system calls. Over user-space RoCE, a
-/// single read needs one sent, one received and one empty receive call. Each of these calls costs
-/// two atomic operations in the C library; the check of the connection mailbox costs one. Every
-/// call of the loopback provider takes its lock.
+/// single read needs one sent, one received and one empty receive call. Each call costs two atomic
+/// operations in the C library, and the check of the connection mailbox one.
 const BOUNDS: [Bounds; 15] = [
     Bounds {
         fabric: "loopback",

@@ -1,7 +1,7 @@
 //! Commands must not take effect after the host's keep alive timer has expired or its association
 //! was replaced.
 //!
-//! The test steps the target on a simulated clock.
+//! The target runs on a simulated clock.
 
 mod epochs;
 mod order;

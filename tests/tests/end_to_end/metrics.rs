@@ -281,7 +281,7 @@ fn waits_for_a_queue_pairs_own_work_are_counted() {
     let target = target_with(&["mem:16MiB block_size = 512"]);
     let mut host = connect(&target, "many");
     // The number of writes exceeds the host's limit of RDMA READs. A busy target may receive them
-    // in small batches, so this may take several rounds.
+    // in small batches, which takes several rounds.
     let length = 16 * KIB;
     let blocks = length / BLOCK;
     let mut round = || {

@@ -1,7 +1,6 @@
 //! Temporary loss of the target of a host with one path.
 //!
-//! The disk may be replaced meanwhile, and old commands may still execute. The test steps target
-//! and host.
+//! The disk may be replaced meanwhile, and old commands may still execute.
 
 use std::time::{Duration, Instant};
 

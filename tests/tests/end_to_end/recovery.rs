@@ -1,7 +1,7 @@
 //! Reset, hang, end and return of controllers under verified I/O.
 //!
-//! Each command must complete exactly once, without loss of data. The test steps target and host on
-//! a simulated clock.
+//! Each command must complete exactly once, without loss of data. Target and host run on a
+//! simulated clock.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -66,8 +66,8 @@ fn seldom(bed: &Bed) {
 
 /// Runs a host that fills its queues and withholds data or acknowledgements.
 ///
-/// Reads of another host continue. After the timeouts, the first host is connected again and uses
-/// no resources of the target.
+/// After the timeouts, the host is connected again and uses no resources of the target. Reads of
+/// another host continue throughout.
 fn stall(
     name: &str,
     [earliest, latest]: [Duration; 2],

@@ -1,15 +1,14 @@
-//! Random rounds of faults in target processes and disks, with hosts over user-space RoCE. After
-//! each round, all resources must be back at their initial level.
+//! Random rounds of faults in target processes and disks, with hosts over user-space RoCE.
 //!
-//! `cargo xtask soak` runs the test for a long time, `cargo xtask test` for a short time. A failure
-//! prints the command that repeats the round.
+//! After each round, the use of all resources must be back at its initial level. `cargo xtask soak`
+//! runs the test for a long time. A failure prints the command that repeats the round.
 //!
-//! | variable | meaning |
+//! | variable | meaning and default |
 //! |---|---|
-//! | `CAIRN_SOAK_SECONDS` | no round begins after this time; 40 |
+//! | `CAIRN_SOAK_SECONDS` | seconds in which rounds start; 40 |
 //! | `CAIRN_SOAK_ROUNDS` | maximum number of rounds; no limit |
-//! | `CAIRN_SOAK_SEED` | the first round's seed; each has the next; 1 |
-//! | `CAIRN_SOAK_CONNECTS` | connects of the test that counts them; 2000 |
+//! | `CAIRN_SOAK_SEED` | seed of the first round, increased by 1 for each further one; 1 |
+//! | `CAIRN_SOAK_CONNECTS` | number of connects in the test of many connects; 2000 |
 
 mod bed;
 mod connects;

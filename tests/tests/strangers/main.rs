@@ -1,6 +1,6 @@
 //! Attacks on a target that serves other hosts, with forged identities and unfinished exchanges.
 //!
-//! All packets stay on the loopback interface, between addresses of the test.
+//! All packets stay on the loopback interface.
 
 mod adapters;
 mod congestion;

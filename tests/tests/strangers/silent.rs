@@ -63,8 +63,7 @@ fn one_address_refuses_no_other(
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// Addresses in 600 networks occupy all places for unknown addresses, and replace lost ones. A new
-/// host must still connect.
+/// Addresses in 600 networks occupy all places for unknown addresses, and replace lost ones.
 ///
 /// A place is lost after as many newer requests as there are places. During each attempt, the flood
 /// sends only half as many, so that the result does not depend on scheduling.

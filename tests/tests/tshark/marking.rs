@@ -1,7 +1,7 @@
 //! Traffic class and hop limit of a target's packets, by the marking rules for the host.
 //!
-//! The tests cover data, acknowledgements and connection management. The kernel reports the traffic
-//! class of received packets (capture at the host), but not the hop limit (capture at the target).
+//! The kernel reports the traffic class of received packets (capture at the host), but not the hop
+//! limit (capture at the target).
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;

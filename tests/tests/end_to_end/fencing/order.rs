@@ -1,7 +1,7 @@
 //! Order of changes by one host on several associations.
 //!
-//! A change waits while an older change of the same blocks, by another association, is at the disk.
-//! The other association may be lost without notice.
+//! A change waits while an older change of the same blocks by another association, which may be
+//! lost without notice, is at the disk.
 
 use super::*;
 

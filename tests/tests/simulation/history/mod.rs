@@ -5,9 +5,8 @@
 //! until it is [`dead`](History::dead). A [`crash`](History::crash) may undo writes that are
 //! neither durable nor followed by a flush.
 //!
-//! For each block, [`History::check`] follows all possible orders of operations, and reports the
-//! first event that none explains. The method is just-in-time linearization (G. Lowe, "Testing for
-//! linearizability", 2017).
+//! [`History::check`] follows all possible orders of operations on each block (just-in-time
+//! linearization; G. Lowe, "Testing for linearizability", 2017).
 
 mod register;
 #[cfg(test)]
