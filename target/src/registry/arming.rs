@@ -1,18 +1,18 @@
 //! Start of the ordering of a host's changes.
 //!
-//! Changes of a host with one association are not ordered. When the host begins another
-//! association, a message makes its older queues register their pending changes in
-//! [`crate::order`]; the Connect completes when all queues have done so.
+//! Changes of a host with one association are not ordered. When the host begins another association, a message makes
+//! its older queues register their pending changes in [`crate::order`]; the Connect completes when all queues have
+//! done so.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{Mailbox, Message};
 
-/// Longest wait of a Connect for older capsules without a request.
+/// Maximum time that a Connect waits for older capsules without a request.
 pub(crate) const CONNECT_WAIT: Duration = Duration::from_secs(2);
 
-/// Counts the queues of older associations that have yet to register their changes.
+/// Counter of older queues that have yet to register their changes.
 #[derive(Debug)]
 pub(crate) struct Arming {
     left: AtomicUsize,
@@ -30,7 +30,7 @@ impl Arming {
         }
     }
 
-    /// Counts a queue that has registered its changes. Called once for each queue.
+    /// Records that a queue has registered its changes. Must be called once for each queue.
     pub(crate) fn entered(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.waiter.send(Message::Armed);
@@ -41,7 +41,7 @@ impl Arming {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// True if queues must no longer wait for requests.
+    /// Returns true if queues must no longer wait for requests before they register.
     pub(crate) fn is_late(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.begun_ns) >= CONNECT_WAIT.as_nanos() as u64
     }

@@ -1,4 +1,4 @@
-//! Thread for authentication steps: exponentiations of up to 8192 bits.
+//! Thread that computes authentication messages, with exponentiations of up to 8192 bits.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -13,19 +13,20 @@ use nvme_proto::wire::Nqn;
 use super::{Mailbox, Message, QueueAddress, SubsystemShared};
 use crate::ids::QpairId;
 
-/// Beyond it, the [`Payer`] with most steps loses its last one, which ends that connection or
-/// reauthentication. A host has at most one step per queue.
+/// Maximum number of queued steps. Beyond it, the [`Payer`] with the most steps loses its last one, which ends that
+/// connection or reauthentication. A host has at most one step per queue.
 const JOBS_MAX: usize = 256;
-/// Beyond it a connection ends, and its host retries.
+/// Maximum number of queued steps per payer. Beyond it, the step's connection ends, and its host retries.
 const JOBS_OF_PAYER_MAX: usize = 128;
 
-/// Priority below the reactors, for a flood of unauthenticated hosts.
+/// Niceness of the thread: its priority must be below that of the reactors when unauthenticated hosts cause much
+/// work.
 const NICENESS: i32 = 10;
 
 #[derive(Debug)]
 pub(crate) enum Step {
     Send(Vec<u8>),
-    /// Length in bytes, as the host accepts.
+    /// Maximum length of the message accepted by the host, in bytes.
     Receive(usize),
 }
 
@@ -33,20 +34,20 @@ pub(crate) enum Step {
 pub(crate) struct Computed {
     pub(crate) qpair: QpairId,
     pub(crate) exchange: Box<Authentication>,
-    /// Possibly empty; `None` if the step cannot be computed.
+    /// Message for the host, possibly empty; `None` if it cannot be computed.
     pub(crate) answer: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostKeys {
-    /// Keys of hosts without their own.
+    /// Keys of hosts that are not in `hosts`.
     pub(crate) others: Option<Secrets>,
     pub(crate) hosts: HashMap<Nqn, Secrets>,
     pub(crate) policy: Policy,
 }
 
 impl HostKeys {
-    /// `None` without a key.
+    /// Returns a new exchange, or `None` if the host has no key.
     pub(crate) fn exchange(&self, host: &Nqn, subsystem: &Nqn) -> Option<Authentication> {
         let secrets = self.hosts.get(host).or(self.others.as_ref())?;
         let names = Names {
@@ -73,8 +74,8 @@ struct Job {
     step: Step,
 }
 
-/// Authentication steps that wait for the thread, served round-robin by payer: a flood from one
-/// payer delays another payer's step by one step.
+/// Authentication steps that wait for the thread, served round-robin by payer: many steps of one payer delay another
+/// payer by one step.
 #[derive(Debug)]
 struct Line<T> {
     waiting: HashMap<Payer, VecDeque<T>>,
@@ -83,8 +84,7 @@ struct Line<T> {
 }
 
 impl<T> Line<T> {
-    /// Queues a step. If the queue is full, returns this step, or the last step of the payer with
-    /// the most steps.
+    /// Queues a step. If the queue is full, returns this step, or the last step of the payer with the most steps.
     fn push(&mut self, payer: Payer, job: T) -> Option<T> {
         let own = self.waiting.get(&payer).map_or(0, VecDeque::len);
         if own >= JOBS_OF_PAYER_MAX {
@@ -165,8 +165,7 @@ impl std::fmt::Debug for Job {
 }
 
 impl Authenticator {
-    /// Starts the thread. Must not be called on a reactor, whose core affinity the thread would
-    /// inherit.
+    /// Starts the thread. Must not be called on a reactor, whose core affinity the thread would inherit.
     pub(crate) fn start(&self) -> io::Result<()> {
         let mut wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
         if wake.is_none() {
@@ -179,7 +178,8 @@ impl Authenticator {
         Ok(())
     }
 
-    /// [`Message::Computed`] follows, without an answer if the queue is full.
+    /// Computes the answer on the thread, which sends it as [`Message::Computed`]. If the queue is full, that message
+    /// has no answer.
     fn compute(&self, payer: Payer, job: Job) {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let displaced = line.push(payer, job);
@@ -189,14 +189,14 @@ impl Authenticator {
         }
         let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(wake) = &*wake {
-            // The thread lives as long as this sender.
+            // The thread runs until this sender is dropped.
             let _ = wake.send(());
         }
     }
 }
 
 impl SubsystemShared {
-    /// The queue's reactor receives the result.
+    /// Computes a step on the thread; the queue's reactor receives the result.
     pub(crate) fn compute(
         &self,
         address: QueueAddress,
@@ -213,7 +213,7 @@ impl SubsystemShared {
         self.authenticator.compute(payer, job);
     }
 
-    /// `None` if the host has no key now.
+    /// Returns an exchange for reauthentication; `None` if the host has no key now.
     pub(crate) fn renewal(&self, host: &Nqn) -> Option<Authentication> {
         let state = self.lock();
         state.keys.exchange(host, state.subsystem_nqn())
@@ -223,14 +223,14 @@ impl SubsystemShared {
         self.lock().keys.has(host)
     }
 
-    /// Applies to later Connects and reauthentications. Connected queues stay connected.
+    /// Sets the keys for later Connects and reauthentications. Connected queues stay connected.
     pub(crate) fn set_keys(&self, keys: HostKeys) {
         self.lock().keys = keys;
     }
 }
 
 fn run(line: &Mutex<Line<Job>>, wake: &Receiver<()>) {
-    // On failure the thread keeps normal priority.
+    // If this fails, the thread keeps normal priority.
     let _ = rustix::process::setpriority_process(None, NICENESS);
     let mut seqnum: u32 = 0;
     for () in wake {

@@ -19,7 +19,7 @@ use crate::ana::{AnaShared, ListenerShared};
 use crate::limits::Limiter;
 use crate::order::{Sender, host_key};
 
-/// Time by which the recorded last command may be ahead, to save writes to shared memory. An
+/// Maximum time by which the stored time of the last command may be ahead; saves writes to shared memory. An
 /// association may exceed KATO by this time.
 const LAST_COMMAND_AHEAD: Duration = Duration::from_millis(10);
 
@@ -32,7 +32,7 @@ impl Seen {
         Self(seen.words().map(AtomicU64::new))
     }
 
-    /// Commands in progress are not affected.
+    /// Sets the accessible namespaces. Commands in progress are not affected.
     pub(super) fn set(&self, seen: &NsidSet) {
         for (word, new) in self.0.iter().zip(seen.words()) {
             word.store(*new, Ordering::Relaxed);
@@ -45,30 +45,27 @@ impl Seen {
     }
 }
 
-/// Controller state read by any reactor without a lock.
 #[derive(Debug)]
 pub(crate) struct ControllerShared {
     pub(super) cntlid: u16,
     pub(super) host: Nqn,
     pub(super) host_nqn: String,
     pub(super) peer: IpAddr,
-    /// Time of the last command, in nanoseconds since the target started, plus up to
-    /// [`LAST_COMMAND_AHEAD`].
+    /// Time of the last command, in nanoseconds since the target started, plus at most [`LAST_COMMAND_AHEAD`].
     pub(super) last_command_ns: AtomicU64,
-    /// Time without a command, in nanoseconds; `u64::MAX` means no limit.
+    /// Time without a command after which the association expires, in nanoseconds; `u64::MAX` means no limit.
     pub(super) lease_ns: AtomicU64,
     pub(super) write_cache: AtomicBool,
     pub(super) cache_changes: AtomicU64,
     pub(super) listener: Arc<ListenerShared>,
-    /// ANA states of the subsystem's groups.
     pub(super) ana: AnaShared,
     pub(super) seen: Seen,
-    /// Common to all controllers of the host.
+    /// Shared by all controllers of the host.
     pub(crate) limiter: Arc<Limiter>,
     pub(super) hostid: [u8; 16],
     /// Identity of the association in [`crate::order::DiskOrder`].
     sender: Sender,
-    /// Older queues of the host at the start of this association.
+    /// Counter of the host's older queues that have yet to register their changes.
     pub(super) arming: Option<Arc<Arming>>,
     pub(super) failures: Failures,
 }
@@ -122,8 +119,7 @@ impl ControllerShared {
         &self.host_nqn
     }
 
-    /// Returns whether the controller has access to a namespace. Cold: I/O to unrestricted
-    /// namespaces needs no check.
+    /// Returns whether the controller has access to a restricted namespace.
     #[cold]
     pub(crate) fn sees(&self, nsid: u32) -> bool {
         self.seen.contains(nsid)
@@ -133,8 +129,8 @@ impl ControllerShared {
         self.ana.get(anagrpid)
     }
 
-    /// Returns false if the lease has ended: the command must not be executed. Most calls do not
-    /// write to shared memory.
+    /// Extends the lease for a command that arrived at `now_ns`. Returns false if the lease has ended: the command
+    /// must not be executed. Most calls do not write to shared memory.
     #[inline]
     pub(crate) fn extend_lease(&self, now_ns: u64) -> bool {
         now_ns <= self.last_command_ns.load(Ordering::Relaxed) || self.renew(now_ns)
@@ -159,7 +155,7 @@ impl ControllerShared {
         silent_ns >= self.lease_ns.load(Ordering::Relaxed)
     }
 
-    /// End of the lease without further commands, in nanoseconds since the target started.
+    /// Returns the end of the lease without further commands, in nanoseconds since the target started.
     #[inline]
     pub(crate) fn lease_end_ns(&self) -> u64 {
         let last_command_ns = self.last_command_ns.load(Ordering::Relaxed);

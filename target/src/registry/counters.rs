@@ -7,16 +7,16 @@ use nvme_proto::controller::SmartCounters;
 
 use crate::metrics::{Counter, Op};
 
-/// Aligned so that no two reactors write to one cache line or to adjacent lines fetched together.
+/// Aligned to two cache lines, because the processor fetches adjacent lines together and each reactor writes its own
+/// set.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct IoCounters {
-    /// Successful Read, Compare and Verify commands.
+    /// Number of successful Read, Compare and Verify commands.
     pub(crate) read_commands: Counter,
     pub(crate) read_bytes: Counter,
     pub(crate) write_commands: Counter,
     pub(crate) written_bytes: Counter,
-    /// Commands that failed because of the disk.
     pub(crate) media_errors: Counter,
     pub(crate) busy_ns: Counter,
 }
@@ -38,12 +38,12 @@ impl IoCounters {
     }
 }
 
-/// Sums up all reactors for log page 02h. Nothing is kept across restarts: the process counts one
-/// power cycle and no unsafe shutdown.
+/// Sums up all reactors for log page 02h. The counters restart with the process, which counts as one power cycle
+/// without an unsafe shutdown.
 pub(crate) fn smart(sets: &[Arc<IoCounters>], power_on: Duration) -> SmartCounters {
     let sum =
         |counter: fn(&IoCounters) -> &Counter| sets.iter().map(|set| counter(set).get()).sum();
-    // Reactors are busy in parallel: the largest time is the best estimate.
+    // Reactors are busy in parallel, so the largest time is the best estimate.
     let busy_ns = sets.iter().map(|set| set.busy_ns.get()).max().unwrap_or(0);
     SmartCounters {
         read_bytes: sum(|set| &set.read_bytes),

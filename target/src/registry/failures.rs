@@ -1,7 +1,7 @@
-//! Failed commands in transit from reactors to their controller's error log.
+//! Failed commands on their way from reactors to the error log of their controller.
 //!
-//! A host can cause failures at any rate, so a reactor stores them here without a lock. The
-//! controller's next admin command moves them to the log.
+//! A host can cause failures at any rate, so a reactor stores them here without a lock. The controller's next admin
+//! command moves them to the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,11 +9,10 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::limits::ERROR_LOG_ENTRIES;
 
-/// Attempts to remove the oldest failure and store the new one; other reactors may fill the freed
-/// entry.
+/// Number of attempts to replace the oldest failure; other reactors may fill the freed entry first.
 const ATTEMPTS: usize = 3;
 
-/// Newest failures, at most the size of the error log.
+/// Newest failures, at most as many as the error log has entries.
 #[derive(Debug)]
 pub(super) struct Failures {
     sender: Sender<Failure>,
@@ -32,7 +31,7 @@ impl Failures {
         }
     }
 
-    /// Displaces the oldest failure if necessary. Takes no lock and allocates nothing.
+    /// Records a failure and displaces the oldest if necessary. Takes no lock and allocates nothing.
     pub(super) fn record(&self, mut failure: Failure) {
         for _ in 0..ATTEMPTS {
             match self.sender.try_send(failure) {
@@ -50,7 +49,6 @@ impl Failures {
         self.left_out.swap(0, Ordering::Relaxed)
     }
 
-    /// Removes and returns the failures, oldest first.
     pub(super) fn take(&self) -> impl Iterator<Item = Failure> + '_ {
         self.receiver.try_iter()
     }

@@ -1,8 +1,7 @@
 //! Messages between threads.
 //!
-//! Mailboxes are unbounded, because two reactors could block forever on each other's full one; the
-//! numbers of queue pairs and controllers limit them. `cargo xtask loom` tests all interleavings of
-//! the threads.
+//! Mailboxes are unbounded, because two reactors could block forever on each other's full mailbox; their content is
+//! limited by the numbers of queue pairs and controllers. `cargo xtask loom` tests all interleavings of the threads.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -27,17 +26,15 @@ pub(crate) struct QueueAddress {
     pub(crate) qpair: QpairId,
 }
 
-/// Connection request that passed all checks.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) request: ConnRequest,
     pub(crate) cm: RequestData,
     pub(crate) reply: ReplyData,
     pub(crate) marking: Marking,
-    /// Policy of the marking, applied once the HOSTNQN is known.
+    /// Marking policy, applied once the HOSTNQN is known.
     pub(crate) policy: MarkingPolicy,
     pub(crate) listener: Arc<ListenerShared>,
-    /// Place among the connections that wait for their Connect.
     pub(crate) place: Place,
 }
 
@@ -57,34 +54,33 @@ pub(crate) enum Message {
         qpair: QpairId,
         ending: Ending,
     },
-    /// Close this queue pair unless its Connect has arrived.
+    /// Close the queue pair at this place unless its Connect has arrived.
     Displace {
         place: PlaceId,
     },
-    /// Abort a command if still possible, and report to the subsystem.
+    /// Abort a command if still possible, and report the result to the subsystem.
     Abort {
         qpair: QpairId,
         cid: u16,
         abort_cid: u16,
     },
-    /// Registers the pending changes of a queue in [`crate::order`], because its host begins a
-    /// later association.
+    /// Register the pending changes of a queue in [`crate::order`], because its host begins a later association.
     Order {
         qpair: QpairId,
         arming: Arc<Arming>,
     },
-    /// Sent when all queues that a Connect waits for have registered their changes.
+    /// All queues that a Connect waits for have registered their changes.
     Armed,
-    /// Sent when an older change has ended for which the command `work` waits.
+    /// The older change has ended for which the command `work` waits.
     OlderEnded {
         work: u64,
     },
-    /// Requests an answer once no disk executes a command that began before this change.
+    /// Answer once no disk executes a command that began before this change.
     Settle {
         settling: Arc<Settling>,
     },
     Computed(Box<Computed>),
-    /// Stops accepting commands, and closes each queue after its last response.
+    /// Stop accepting commands, and close each queue after its last response.
     Drain,
     Stop,
 }
@@ -100,9 +96,9 @@ impl Load {
         self.admin + self.io
     }
 
-    /// Returns the reactor with the fewest queues of the same kind (admin or I/O): otherwise hosts
-    /// with one queue of each kind would have all their I/O on one of two reactors. `None`: all
-    /// reactors have `limit` queue pairs.
+    /// Returns the reactor with the fewest queues of the same kind (admin or I/O), or `None` if all have `limit`
+    /// queue pairs. If kinds were counted together, hosts with one queue of each kind would have all their I/O queues
+    /// on half of the reactors.
     pub(crate) fn lightest(loads: &[Self], qid: u16, limit: usize) -> Option<usize> {
         let weight = |load: &Self| match qid {
             0 => (load.admin, load.io),
@@ -153,7 +149,7 @@ impl Mailbox {
         Ok((mailbox, inbox))
     }
 
-    /// The message is dropped if the reactor has ended.
+    /// Sends a message; drops it if the reactor has ended.
     pub(crate) fn send(&self, message: Message) {
         self.messages.put(message);
     }
@@ -176,7 +172,7 @@ impl Mailbox {
         self.messages.nudge();
     }
 
-    /// Returns the connection if the reactor has not taken it yet; otherwise the reactor closes it.
+    /// Returns the connection if it still waits for its reactor; otherwise the reactor is asked to close it.
     pub(crate) fn displace(&self, place: PlaceId) -> Option<Box<Admitted>> {
         let Some(admitted) = self.backlog.take_out(place) else {
             self.send(Message::Displace { place });
@@ -190,9 +186,9 @@ impl Mailbox {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// True if messages are left; the reactor handles all at once.
+    /// True if messages are left. The reactor handles all messages at once.
     pub(crate) messages: bool,
-    /// True if connections are left; the reactor takes them at intervals.
+    /// True if connections are left. The reactor takes a few at intervals.
     pub(crate) connections: bool,
 }
 
@@ -201,7 +197,6 @@ pub(crate) struct Inbox {
     messages: Arc<mailbox::Mailbox<Message>>,
     backlog: Arc<Backlog>,
     load: Arc<SharedLoad>,
-    /// Part of the load taken by the reactor; the rest is in the mailbox.
     received: SharedLoad,
 }
 
@@ -217,12 +212,12 @@ impl Inbox {
         Some(admitted)
     }
 
-    /// Readable after a message or wake-up, until [`Self::rest`].
+    /// Returns a descriptor that is readable after a message or wake-up, until [`Self::rest`].
     pub(crate) fn wake_fd(&self) -> RawFd {
         self.messages.fd()
     }
 
-    /// The wake-up is reset before the check, so that no input is lost.
+    /// Resets the wake-up, then returns what is left. In this order, no input is lost.
     pub(crate) fn rest(&self) -> Left {
         self.messages.rest();
         Left {

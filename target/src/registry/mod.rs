@@ -1,5 +1,5 @@
-//! Subsystems, their controllers and queues, and the mailboxes of the reactors. Used by Connects
-//! and admin commands, never by I/O.
+//! Subsystems, their controllers and queues, and the mailboxes of the reactors. Used by Connects and admin commands,
+//! not by I/O.
 
 mod arming;
 mod authenticator;
@@ -37,7 +37,7 @@ use crate::order::DiskOrders;
 
 #[derive(Debug)]
 pub(crate) enum ControlMessage {
-    /// A keep alive deadline is earlier than all known ones, or has passed.
+    /// A keep alive deadline has passed, or is earlier than all known ones.
     TimersChanged,
     /// Make all completed writes durable, then report to the subsystem.
     FlushAll {
@@ -45,47 +45,41 @@ pub(crate) enum ControlMessage {
         cntlid: u16,
         namespaces: Arc<NamespaceTable>,
     },
-    /// A flush has ended.
     Flushed {
         namespaces: Arc<NamespaceTable>,
         /// True if all writes are durable.
         intact: bool,
     },
-    /// Write protection has changed: report to the subsystem once earlier writes are durable and
-    /// the state is stored.
+    /// Write protection has changed. Store it and report to the subsystem once earlier writes are durable.
     Protect {
         subsystem: u32,
-        /// Already applies the new state.
+        /// Namespace that already applies the new state.
         namespace: Arc<Namespace>,
         state: WriteProtectionState,
         was_protected: bool,
         change: u64,
     },
-    /// A host has disabled its write cache.
     WriteThrough(WriteThrough),
-    /// No reactor has commands from before the change with this number.
+    /// No reactor has commands that began before the change with this number.
     Settled { id: u64 },
-    /// The audit log has stopped or resumed accepting lines.
     AuditChanged,
-    /// A disk reports a change of itself.
     DiskChanged,
     /// Drop the memory regions of a removed device.
     DeviceRemoved {
-        /// Id of the device.
         device: u64,
     },
     /// A reactor has closed its last queue pair after [`Message::Drain`].
     Drained,
 }
 
-/// Command that disables the volatile write cache. Later writes are durable before they complete;
-/// the command completes once earlier writes are durable, too.
+/// Command that disables the volatile write cache. Later writes are durable before they complete; the command itself
+/// completes once earlier writes are durable.
 #[derive(Debug)]
 pub(crate) struct WriteThrough {
     pub(crate) subsystem: u32,
     pub(crate) controller: Arc<ControllerShared>,
     pub(crate) change: u64,
-    /// Completion sent if all writes are durable.
+    /// Completion to send if all writes are durable.
     pub(crate) completion: Completion,
 }
 
@@ -93,7 +87,7 @@ pub(crate) struct WriteThrough {
 pub(crate) struct Registry {
     /// Consistent after a panic: each change is one insertion or removal.
     subsystems: RwLock<BTreeMap<Nqn, Arc<SubsystemShared>>>,
-    /// Name in addition to the well-known NQN.
+    /// Discovery NQN in addition to the well-known one.
     discovery_nqn: OnceLock<Nqn>,
     orders: Arc<DiskOrders>,
 }

@@ -16,11 +16,10 @@ pub(crate) struct QueueShared {
     pub(crate) device: String,
     pub(crate) provider: &'static str,
     pub(crate) pkey: PKey,
-    /// 1-based size of the submission queue.
+    /// Number of submission queue entries, 1-based.
     pub(crate) entries: u16,
     pub(crate) marked: Shown,
-    /// Result of the authentication; `None` if the host did not have to authenticate at the
-    /// Connect.
+    /// Result of the authentication; `None` if the host did not have to authenticate at Connect.
     pub(crate) authenticated: Option<Authenticated>,
     pub(crate) counters: QueueCounters,
 }

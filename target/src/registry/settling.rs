@@ -1,4 +1,4 @@
-//! Change that takes effect once no reactor has commands from before it.
+//! Change that takes effect once no reactor has commands that began before it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,12 +9,12 @@ use super::{ControlMessage, ControllerShared};
 
 #[derive(Debug)]
 pub(crate) enum Scope {
-    /// Namespaces, as [`crate::namespace::Namespace::id`].
+    /// Namespaces by [`crate::namespace::Namespace::id`].
     Namespaces(Vec<u64>),
     Controller(Arc<ControllerShared>),
 }
 
-/// The last answer of a reactor notifies the control plane.
+/// Counter of reactors that have yet to answer; the last answer notifies the control plane.
 #[derive(Debug)]
 pub(crate) struct Settling {
     pub(crate) scope: Scope,
@@ -38,10 +38,10 @@ impl Settling {
         }
     }
 
-    /// A reactor has no more commands from before the change.
+    /// Records that a reactor has no more commands that began before the change.
     pub(crate) fn answer(&self) {
         if self.unanswered.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // No receiver: the control plane has ended.
+            // The send fails only if the control plane has ended.
             let _ = self.control.send(ControlMessage::Settled { id: self.id });
         }
     }

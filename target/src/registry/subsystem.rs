@@ -1,4 +1,4 @@
-//! Subsystem: the protocol's state machine and the locations of queues, behind one lock.
+//! Subsystem: the protocol's state machine and the locations of its queues, behind one lock.
 
 mod actions;
 mod ana;
@@ -35,9 +35,7 @@ pub(crate) use leases::KEEP_ALIVE_EXPIRED;
 
 struct Controller {
     shared: Arc<ControllerShared>,
-    /// Addresses by QID.
     queues: BTreeMap<u16, QueueAddress>,
-    /// States by QID.
     shown: BTreeMap<u16, Arc<QueueShared>>,
     past: HostTotals,
 }
@@ -47,24 +45,23 @@ pub(super) struct State {
     controllers: HashMap<u16, Controller>,
     namespaces: Arc<NamespaceTable>,
     limits_per_host: Limits,
-    /// Limits in place of `limits_per_host`.
+    /// Limits of hosts that override `limits_per_host`.
     limits_of_hosts: BTreeMap<Nqn, Limits>,
-    /// Keys for later Connects.
     pub(super) keys: HostKeys,
-    /// Listeners through which hosts reach the subsystem; `None` means all.
+    /// Listeners at which hosts find the subsystem; `None` means all.
     listeners: Option<Box<[SocketAddr]>>,
-    /// Overrides by listener address.
+    /// ANA overrides by listener address.
     ana: BTreeMap<SocketAddr, AnaOverride>,
     /// Next check of the keep alive timers, as known to the control plane.
     armed: Option<Duration>,
-    /// Claims advance it and reserve no CNTLID.
+    /// Next CNTLID to try. Each claim advances it, so a claim reserves no CNTLID.
     next_cntlid: u32,
-    /// True after the removal: a host may have found the subsystem before.
+    /// True after the removal. A host may have looked up the subsystem before.
     removed: bool,
 }
 
 pub(crate) struct SubsystemShared {
-    /// Never reused.
+    /// Number of the subsystem in this process; never reused.
     pub(crate) id: u32,
     nqn: String,
     is_discovery: bool,
@@ -91,7 +88,7 @@ impl State {
         controllers.filter(move |own| own.shared.host == *host)
     }
 
-    /// Common to all controllers of the host.
+    /// Returns the limiter that all controllers of the host share.
     fn limiter_of(&self, host: &Nqn) -> Arc<Limiter> {
         let other = self.of_host(host).next();
         let other = other.map(|own| Arc::clone(&own.shared.limiter));
@@ -169,7 +166,7 @@ impl SubsystemShared {
         self.is_discovery
     }
 
-    /// Applied when I/O commands are parsed.
+    /// Returns the limits applied when I/O commands are parsed.
     pub(crate) fn io_limits(&self) -> &IoLimits {
         &self.io_limits
     }
@@ -190,7 +187,6 @@ impl SubsystemShared {
         self.clock.now().duration_since(self.started)
     }
 
-    /// Runs `job` under the lock and executes the requested actions.
     fn with<T>(&self, job: impl FnOnce(&mut State, Duration, &mut Vec<Action>) -> T) -> T {
         let mut state = self.lock();
         let mut actions = Vec::new();
@@ -217,7 +213,6 @@ impl SubsystemShared {
         }
     }
 
-    /// Sets the listeners of the subsystem; `None` for all.
     pub(crate) fn set_listeners(&self, listeners: Option<&[SocketAddr]>) {
         self.lock().listeners = listeners.map(Box::from);
     }
@@ -266,7 +261,7 @@ impl SubsystemShared {
         activity
     }
 
-    /// Returns the HOSTNQN of this controller if its host has that address.
+    /// Returns the HOSTNQN of this controller if its host has the address `peer`.
     pub(crate) fn host_of(&self, cntlid: u16, peer: IpAddr) -> Option<Nqn> {
         let state = self.lock();
         let controller = &state.controllers.get(&cntlid)?.shared;
@@ -285,9 +280,8 @@ impl SubsystemShared {
             if let Some(queue) = controller.shown.remove(&qid) {
                 controller.past.add(&queue.counters);
             }
-            // The other queues have yet to receive a message to disconnect, so the entry stays
-            // until the last has ended. It is removed under the same lock, before another
-            // controller can get its CNTLID.
+            // The entry stays until the last queue has ended, because queues still need it for the message to
+            // disconnect. It is removed under the lock, before another controller can get its CNTLID.
             if controller.queues.is_empty()
                 && let Some(gone) = state.controllers.remove(&cntlid)
             {
@@ -322,7 +316,7 @@ impl SubsystemShared {
         })
     }
 
-    /// Refuses an admin command and records that in the error log.
+    /// Refuses an admin command and records the refusal in the error log.
     pub(crate) fn refuse(&self, cntlid: u16, cid: u16, refusal: Refusal) -> Completion {
         let mut state = self.lock();
         state.log_failures(cntlid);
@@ -391,13 +385,13 @@ impl SubsystemShared {
             .collect()
     }
 
-    /// [`Self::disconnected`] later reports the end of its queue on the reactor that panicked.
+    /// Ends a controller with a queue on a panicked reactor. [`Self::disconnected`] must follow for that queue.
     pub(crate) fn lose(&self, cntlid: u16) {
         self.administer(|subsystem, actions| subsystem.terminate_faulty(cntlid, actions));
     }
 
-    /// Sends the namespaces to the reactors. Call it before [`Self::administer`] for new namespaces
-    /// and after it for removed ones, so that no host finds a namespace whose I/O would fail.
+    /// Sends the namespaces to the reactors. Call it before [`Self::administer`] for new namespaces and after it for
+    /// removed ones, so that no host finds a namespace whose I/O would fail.
     pub(crate) fn set_namespaces(&self, table: NamespaceTable) {
         let table = Arc::new(table);
         for (reactor, counters) in self.reactors.iter().zip(&self.counters) {

@@ -2,7 +2,7 @@
 
 use super::{RequestId, RequestTable, Stage};
 
-/// Linked through the request table. A request is in at most one queue.
+/// FIFO queue, linked through the request table. A request is in at most one queue.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     head: Option<RequestId>,
@@ -41,8 +41,7 @@ impl RequestTable {
         Some(id)
     }
 
-    /// Removes the requests for which `goes` is true. Visits the whole list, so it is for the control
-    /// path only.
+    /// Removes and returns the requests for which `goes` is true. Visits the whole list: for the control path only.
     pub(crate) fn take_out(
         &mut self,
         list: &mut List,

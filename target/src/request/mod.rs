@@ -1,7 +1,7 @@
 //! Requests: commands in progress in a reactor.
 //!
-//! A request ends when its response has arrived, the backend has completed and its buffers are
-//! returned. The [`Stage`] of a request names its owner.
+//! A request ends when its response has arrived, the backend has completed and its buffers are released. The
+//! [`Stage`] of a request determines its owner.
 
 mod list;
 mod permit;
@@ -32,13 +32,12 @@ impl RequestId {
     }
 }
 
-/// Response after which the queue is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LastResponse {
     RefusedConnect,
-    /// The host or the target did not prove its identity, or a step came out of order.
+    /// The host or the target did not prove its identity, or a message came out of order.
     FailedAuthentication,
-    /// The authenticated host could not become a queue of its controller.
+    /// The authenticated host could not join its controller.
     RefusedJoin,
 }
 
@@ -53,32 +52,30 @@ impl LastResponse {
     }
 }
 
-/// Stage of a request, which determines its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Free,
-    /// The reactor is processing the request in a call on its stack.
+    /// The reactor processes the request in a call on its stack.
     Running,
     AwaitingLimit,
     AwaitingBuffer,
     AwaitingRead,
-    /// The reactor executes this Connect or admin command next.
+    /// A Connect or admin command waits for execution by the reactor.
     AwaitingReactor,
-    /// A Connect waits until older queues of its host have registered their changes in
-    /// [`crate::order`].
+    /// A Connect waits until older queues of its host have registered their changes in [`crate::order`].
     AwaitingCensus,
     AwaitingAuthentication,
-    /// The device owns the request; the RDMA READ is posted, or about to be.
+    /// The device owns the request: its RDMA READ is posted, or will be at the end of the round.
     Reading,
     InBackend,
-    /// The request waits for the disk's limit, in the disk's queue for flushes or allocations, or
-    /// for a flush that covers it.
+    /// The request waits for the disk's depth limit, in the disk's queue for flushes or allocations, or for a flush
+    /// that covers it.
     AwaitingTurn,
     AwaitingRetry,
     /// The request waits for an older change of the same blocks by another association of the host.
     AwaitingOlder,
     AwaitingSend,
-    /// The device owns the request; the response is posted, or about to be.
+    /// The device owns the request: its response is posted, or will be at the end of the round.
     Sending,
 }
 
@@ -97,34 +94,33 @@ pub(crate) enum Task {
 pub(crate) struct Request {
     generation: u16,
     stage: Stage,
-    /// Next request in the queue of its stage. For [`Stage::Sending`]: request that completes with
-    /// this one.
+    /// Next request in the queue of its stage; in [`Stage::Sending`], the request whose SEND completes with this one.
     next: Option<RequestId>,
     permit: Option<Permit>,
     pub(crate) qpair: QpairId,
     pub(crate) sqe: Sqe,
-    /// Receive slot whose in-capsule data is still needed.
+    /// Receive slot, while its in-capsule data is needed.
     pub(crate) receive: Option<u32>,
     pub(crate) in_capsule_bytes: u32,
     pub(crate) task: Task,
     pub(crate) transfer: DataTransfer,
-    /// Bytes of the data and the scratch buffer that the request needs next.
+    /// Sizes in bytes of the data buffer and the scratch buffer that the request needs next.
     pub(crate) buffer_bytes: (u32, u32),
     pub(crate) reserved: usize,
-    /// Disk memory read directly by the RDMA device.
+    /// Disk memory that the RDMA device sends directly.
     pub(crate) window: Option<Sge>,
     pub(crate) data: Option<Buffer>,
     pub(crate) scratch: Option<Buffer>,
     pub(crate) disk: Option<u32>,
     pub(crate) disk_bytes: u64,
-    /// `None` if the device moves the data.
+    /// `None` if the device moves the data without the disk's ring.
     pub(crate) block: Option<BlockIo>,
-    /// Valid once `block` is planned.
+    /// Valid once `block` is set.
     pub(crate) restrictions: Restrictions,
     /// Position in the disk's order of changes, until the disk has completed the change.
     pub(crate) ordered: Option<Ticket>,
     pub(crate) epoch: u32,
-    /// Completed steps (ranges, namespaces).
+    /// Number of completed steps: ranges or namespaces.
     pub(crate) steps_done: u32,
     pub(crate) subsystem: Option<u32>,
     pub(crate) times: StageTimes,
@@ -134,7 +130,7 @@ pub(crate) struct Request {
     pub(crate) close_after: Option<LastResponse>,
 }
 
-// Panics are separate functions with arguments by value, to keep them in registers.
+// The functions that panic take arguments by value, which lets callers keep them in registers.
 
 #[cold]
 fn wrong_stage(stage: Stage, from: Stage, to: Stage) -> ! {
@@ -190,8 +186,7 @@ impl Request {
         }
     }
 
-    /// Resets a request. [`Request::release`] has checked that fields with references or counts are
-    /// empty.
+    /// Resets a request. [`Request::release`] has checked that fields with references or counts are empty.
     #[inline(always)]
     fn begin(&mut self, qpair: QpairId) {
         self.stage = Stage::Running;
@@ -222,7 +217,8 @@ impl Request {
         WorkId::new(id.0, kind, self.generation).encode()
     }
 
-    /// Returns local data: in the arena, registered with `arena_lkey`, or in the disk's memory.
+    /// Returns the data of a request as local memory: the buffer in the arena (registered as `arena_lkey`), or the
+    /// disk's memory.
     #[inline]
     pub(crate) fn local_data(&self, arena: &Arena, arena_lkey: u32, length: u32) -> Sge {
         match &self.data {
@@ -249,7 +245,7 @@ impl Request {
         self.stage
     }
 
-    /// Passes the request to another owner, or to the reactor (`Running`).
+    /// Passes the request to another owner, or back to the reactor (`Running`).
     #[inline]
     pub(crate) fn set_stage(&mut self, from: Stage, to: Stage) {
         if self.stage != from {
@@ -258,14 +254,14 @@ impl Request {
         self.stage = to;
     }
 
-    /// The SEND also completes that of `before`.
+    /// Marks the request as sending. Its SEND also completes that of `before`.
     #[inline]
     pub(crate) fn sends(&mut self, before: Option<RequestId>) {
         self.set_stage(Stage::Running, Stage::Sending);
         self.next = before;
     }
 
-    /// Returns the request that completes with this one.
+    /// Ends the sending and returns the request that completes with this one.
     #[inline]
     pub(crate) fn sent(&mut self) -> Option<RequestId> {
         self.set_stage(Stage::Sending, Stage::Running);
@@ -282,11 +278,13 @@ impl Request {
         self.times.done(now_ns);
     }
 
+    /// Returns the request to the free list.
+    ///
     /// # Panics
     /// If the request still has a permit, a buffer, a share, a receive slot or a disk.
     #[inline(always)]
     pub(crate) fn release(&mut self, id: RequestId, free: &mut FreeList) {
-        // Checks all fields at once; only the cold path determines the failing field.
+        // One check covers all fields; only the cold path determines the field.
         if self.stage != Stage::Running || self.is_held() {
             self.refuse_release(id);
         }
@@ -330,7 +328,7 @@ pub(crate) struct RequestTable {
     free: FreeList,
 }
 
-/// Request whose SQE is copied directly into it before it begins.
+/// Request taken from the table, into which the SQE is copied before the request begins.
 #[must_use = "a request that was taken begins"]
 pub(crate) struct Taken<'a> {
     id: RequestId,
@@ -384,6 +382,8 @@ impl RequestTable {
         permits.for_each(Permit::abandoned);
     }
 
+    /// Takes a free request.
+    ///
     /// # Panics
     /// If no request is free: see [`Self::is_full`].
     #[inline(always)]
@@ -411,6 +411,8 @@ impl RequestTable {
         self[id].work_id(id, kind)
     }
 
+    /// Returns the request of outstanding work.
+    ///
     /// # Panics
     /// If the request has been freed, which must not happen with work outstanding.
     #[inline]
@@ -418,8 +420,6 @@ impl RequestTable {
         self.find_mut(work).0
     }
 
-    /// # Panics
-    /// See [`Self::find`].
     #[inline]
     pub(crate) fn find_mut(&mut self, work: WorkId) -> (RequestId, &mut Request) {
         let id = RequestId(work.slot());
@@ -430,7 +430,7 @@ impl RequestTable {
         (id, request)
     }
 
-    /// Returns `None` if the request has been freed.
+    /// Returns the request of this work, or `None` if it has been freed.
     pub(crate) fn get(&self, work: WorkId) -> Option<RequestId> {
         let request = self.requests.get(work.slot() as usize)?;
         (request.generation == work.generation()).then_some(RequestId(work.slot()))

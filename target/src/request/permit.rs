@@ -1,6 +1,6 @@
 //! Permit that ensures exactly one response per command.
 
-/// Dropping it panics, because a lost command would hang the host.
+/// Right to complete a command. Dropping it panics, because a lost command would hang the host.
 #[derive(Debug)]
 #[must_use = "a command must be answered"]
 pub(crate) struct Permit {
@@ -12,22 +12,22 @@ impl Permit {
         Self { cid }
     }
 
-    /// Consumes the permit: the response is posted.
+    /// Consumes the permit after the response is posted.
     pub(crate) fn answered(self) {
         std::mem::forget(self);
     }
 
-    /// Consumes the permit: another request completes the command later.
+    /// Consumes the permit of a command that another request completes later.
     pub(crate) fn parked(self) {
         std::mem::forget(self);
     }
 
-    /// Consumes the permit: another request executes the command later.
+    /// Consumes the permit of a command that another request executes later.
     pub(crate) fn deferred(self) {
         std::mem::forget(self);
     }
 
-    /// The queue is closed: no host waits for the response.
+    /// Consumes the permit after the queue is closed: no host waits for the response.
     pub(crate) fn abandoned(self) {
         std::mem::forget(self);
     }

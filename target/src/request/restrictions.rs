@@ -1,5 +1,5 @@
-//! Restrictions on the start of block I/O: serialized operations, the disk's limit, and older
-//! changes.
+//! Restrictions on the start of block I/O: serialization of flushes and allocations, the disk's depth limit, and
+//! older changes.
 
 use cairn_disk::BlockOp;
 
@@ -9,7 +9,8 @@ pub(crate) enum Turn {
     Allocation,
 }
 
-/// Determined when block I/O is planned. An unrestricted operation costs one comparison per step.
+/// Restrictions of one operation, set when its block I/O is planned. An unrestricted operation costs one comparison
+/// per step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Restrictions(u8);
 
@@ -17,14 +18,14 @@ impl Restrictions {
     pub(crate) const NONE: Self = Self(0);
     const FLUSH: u8 = 1;
     const ALLOCATION: u8 = 2;
-    /// The operation waits for the disk's limit, and does not count against it yet.
+    /// The operation waits for the disk's depth limit and does not count against it yet.
     const LIMITED: u8 = 4;
-    /// The operation counts against the disk's limit.
+    /// The operation counts against the disk's depth limit.
     const COUNTED: u8 = 8;
     /// The operation waits for older changes of the same blocks.
     const ORDERED: u8 = 16;
 
-    /// Returns the restrictions without a limit of the disk.
+    /// Returns the restrictions of an operation, without the disk's depth limit.
     #[inline(always)]
     pub(crate) fn of(op: BlockOp) -> Self {
         match op {
@@ -49,7 +50,7 @@ impl Restrictions {
         self.0 & bit != 0
     }
 
-    /// Adds the disk's limit, except to flushes and allocations, which the disk's queues serialize.
+    /// Adds the depth limit, except for flushes and allocations, which the disk's queues serialize.
     pub(crate) fn limited(self) -> Self {
         match self.turn() {
             None => Self(self.0 & !Self::COUNTED | Self::LIMITED),

@@ -1,4 +1,4 @@
-//! Admission of connection requests: checks them and assigns each to a reactor.
+//! Admission of connection requests: checks each request and assigns it to a reactor.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,7 +25,6 @@ use crate::exposition::Observed;
 use crate::marking::MarkingPolicy;
 use crate::registry::{Admitted, DISPLACED, Evicted, Full, Load, Mailbox, Place, Places};
 
-/// Decision to accept a request.
 struct Accepted {
     reactor: usize,
     cm: RequestData,
@@ -33,13 +32,12 @@ struct Accepted {
     place: Place,
 }
 
-/// Reason for refusing a request.
 enum Refused {
     Status(RejectStatus),
     Full(Full),
-    /// An administrator drains the listener.
+    /// The listener is being drained.
     Drained,
-    /// Displaced by another connection.
+    /// Another connection displaced this one.
     Displaced,
 }
 
@@ -50,7 +48,6 @@ impl From<RejectStatus> for Refused {
 }
 
 impl Refused {
-    /// Status sent to the host.
     fn status(&self) -> RejectStatus {
         match self {
             Self::Status(status) => *status,
@@ -58,7 +55,7 @@ impl Refused {
         }
     }
 
-    /// Reason in the target's log.
+    /// Returns the reason for the target's log.
     fn reason(&self, peer: IpAddr) -> String {
         match self {
             Self::Status(status) => trouble::of_nvme_reject(status.0).line(CALLER, peer),
@@ -69,7 +66,6 @@ impl Refused {
     }
 }
 
-/// Limits on connections, and the reactors that accept them.
 pub(super) struct Admission {
     limits: Limits,
     reactors: Arc<[Mailbox]>,
@@ -141,7 +137,6 @@ impl Admission {
         }
     }
 
-    /// Refuses a host while the listener is drained.
     pub(super) fn refuse_drained(&mut self, request: ConnRequest, provider: &'static str) {
         self.refuse(request, &Refused::Drained, provider);
     }
@@ -205,7 +200,7 @@ impl Admission {
         let reserved = match (place.is_known(), evicted) {
             (true, _) => 0,
             (false, None) => QUEUE_PAIRS_RESERVED,
-            // Until the evicted queue pair is gone, one more is open.
+            // Until the displaced queue pair is closed, one more is open.
             (false, Some(_)) => QUEUE_PAIRS_RESERVED / 2,
         };
         let reactor = lightest(reserved).ok_or(RejectStatus::NO_RESOURCES)?;
@@ -233,10 +228,10 @@ fn marking_policy(
     }
 }
 
-/// Priorities in VLAN tags of packets from `local`.
+/// Returns the priorities in VLAN tags of packets from `local`.
 ///
-/// With RoCE v1 the listener sets them. Otherwise the adapter or the kernel does, if the
-/// address belongs to a VLAN interface.
+/// With RoCE v1 the listener sets them. Otherwise the adapter or the kernel does, if the address belongs to a VLAN
+/// interface.
 fn priorities_at(
     config: &Config,
     local: IpAddr,
@@ -250,10 +245,10 @@ fn priorities_at(
     }
 }
 
-/// Host NQN of an I/O queue request, if a marking rule needs it.
+/// Returns the host NQN for the request of an I/O queue, if a marking rule needs it.
 ///
-/// The request names a CNTLID, which identifies the host. If several hosts at this address
-/// match, the host is unknown until Connect.
+/// The request names a CNTLID, which identifies the host. If several hosts at this address match, the host is unknown
+/// until Connect.
 fn host_behind(exports: &Exports, cm: &RequestData, policy: &MarkingPolicy) -> Option<Nqn> {
     if cm.qid.get() == 0 || !policy.rules.name_hosts() {
         return None;

@@ -1,8 +1,6 @@
-//! Kernel reports of changes that may provide missing parts: files, devices and folders
-//! (inotify(7)), addresses and links (rtnetlink(7)), RDMA devices (uevents). A report only triggers
-//! another attempt.
-//!
-//! Contains one unsafe call: tokio requires a promise that a descriptor stays open.
+//! Watches the kernel for changes that may provide missing parts: files, devices and folders (inotify(7)), addresses
+//! and links (rtnetlink(7)), RDMA devices (uevents). A report only triggers another attempt to open the missing
+//! parts.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -28,10 +26,10 @@ const READ_BYTES: usize = 4096;
 /// Maximum reads per call, so that a busy folder does not block the control plane.
 const READS_MAX: usize = 64;
 
-/// Maximum symbolic links followed in a path; the kernel has the same limit.
+/// Maximum number of symbolic links followed in a path; the kernel has the same limit.
 const LINKS_MAX: usize = 40;
 
-/// Sources of the awaited kernel reports; none by default.
+/// Sources of kernel reports; none by default.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     paths: Option<Paths>,
@@ -39,7 +37,7 @@ pub(crate) struct Arrivals {
     rdma_devices: Option<Readable>,
 }
 
-/// Descriptor to wait on until readable. The first wait requires tokio's runtime.
+/// Descriptor that becomes readable with a report; registered with tokio when first waited for.
 #[derive(Debug)]
 enum Readable {
     New(OwnedFd),
@@ -48,15 +46,14 @@ enum Readable {
     Broken,
 }
 
-/// Watch of a folder, and the awaited name in it; any name if `None`.
+/// Watch of a folder, and the awaited name in it; `None` means any name.
 type Watch = (i32, Option<OsString>);
 
-/// Watched folders.
 #[derive(Debug)]
 struct Paths {
     inotify: Readable,
     watches: Arc<Mutex<Vec<Watch>>>,
-    /// `None` when all folders are watched.
+    /// `None` once all folders are watched.
     setup: Option<Setup>,
 }
 
@@ -70,8 +67,8 @@ impl fmt::Debug for Setup {
 }
 
 impl Arrivals {
-    /// Watches these paths from the first call of [`next`](Self::next) on, and addresses if
-    /// `addresses`. Failures are ignored: periodic attempts cover them.
+    /// Watches these paths, from the first call of [`next`](Self::next) on; with `addresses`, also network addresses.
+    /// Failures are ignored, because missing parts are retried periodically anyway.
     pub(super) fn of(paths: &[PathBuf], addresses: bool) -> Self {
         let watched = || Paths::of(paths, false).ok();
         let routes = || netlink::address_reports().ok();
@@ -83,8 +80,8 @@ impl Arrivals {
         }
     }
 
-    /// Watches all changes in these folders, and the folders themselves. The watches exist when
-    /// this returns, except in file systems that do not answer.
+    /// Watches all changes in these folders, and the folders themselves. The watches exist when this returns, except
+    /// in file systems that do not answer.
     pub(crate) async fn in_folders(folders: &[PathBuf]) -> Self {
         let watched = || Paths::of(folders, true).ok();
         let mut this = Self {
@@ -95,14 +92,13 @@ impl Arrivals {
         this
     }
 
-    /// Waits until the folders are watched.
     async fn begun(&mut self) {
         if let Some(paths) = &mut self.paths {
             Paths::begin(&mut paths.setup).await;
         }
     }
 
-    /// Returns when something may have arrived.
+    /// Returns when a missing part may be available.
     pub(crate) async fn next(&mut self) {
         let Self {
             paths,
@@ -150,7 +146,7 @@ impl Readable {
                 }
                 Self::Broken => return pending().await,
                 Self::Known(fd) => {
-                    // Put back first: this future may be dropped while it waits.
+                    // This future may be dropped while it waits, so the descriptor is stored first.
                     *self = Self::Known(fd);
                     let Self::Known(fd) = self else { return };
                     let Ok(mut ready) = fd.readable().await else {
@@ -168,13 +164,13 @@ impl Readable {
     }
 }
 
-/// Reads and discards all pending reports.
+/// Reads and discards all pending reports; returns true.
 fn drain(fd: &OwnedFd) -> bool {
     read_reports(fd, |_| ());
     true
 }
 
-/// True if a report is about an RDMA device: its path or subsystem contains "infiniband".
+/// Returns true if a report is about an RDMA device: its path or subsystem contains "infiniband".
 fn has_rdma_device(fd: &OwnedFd) -> bool {
     const CLASS: &[u8] = b"infiniband";
     let mut found = false;
@@ -187,7 +183,7 @@ fn has_rdma_device(fd: &OwnedFd) -> bool {
     found
 }
 
-/// Passes each report to `look`; `None` stands for lost reports or for more than `READS_MAX`.
+/// Passes each report to `look`; `None` stands for lost reports, or for the rest after `READS_MAX` reads.
 fn read_reports(fd: &OwnedFd, mut look: impl FnMut(Option<&[u8]>)) {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     for _ in 0..READS_MAX {
@@ -201,7 +197,7 @@ fn read_reports(fd: &OwnedFd, mut look: impl FnMut(Option<&[u8]>)) {
 }
 
 fn lock(watches: &Mutex<Vec<Watch>>) -> MutexGuard<'_, Vec<Watch>> {
-    // Whole whatever panics: entries are only added.
+    // Consistent after a panic: entries are only added.
     watches.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -211,7 +207,7 @@ impl Paths {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let mut folders: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
         for path in paths {
-            // Disks may be many in one folder. Directories of files are few.
+            // Groups disks by their folder, which may have many.
             let folder = path.parent().filter(|_| !is_whole).unwrap_or(path);
             let of_folder = folders.entry(folder.to_owned()).or_default();
             of_folder.push(path.clone());
@@ -254,8 +250,8 @@ impl Paths {
     }
 }
 
-/// Watches the paths of one folder after another. A folder that does not answer in time stays
-/// unwatched: periodic attempts cover it.
+/// Watches the paths of one folder after another. A folder that does not answer in time stays unwatched, and only
+/// periodic attempts cover it.
 async fn set_up(
     inotify: OwnedFd,
     folders: BTreeMap<PathBuf, Vec<PathBuf>>,
@@ -281,7 +277,7 @@ async fn set_up(
     }
 }
 
-/// Watches a path, and each symbolic link's target: /dev/disk/by-id has links. May block.
+/// Watches a path and each symbolic link's target, as for the links in /dev/disk/by-id. May block.
 #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
 fn watch_path(inotify: &OwnedFd, path: &Path, watches: &mut Vec<Watch>) {
     let mut path = path.to_owned();
@@ -298,9 +294,9 @@ fn watch_path(inotify: &OwnedFd, path: &Path, watches: &mut Vec<Watch>) {
     }
 }
 
-/// Events after which a disk may be usable: created, replaced, or permissions changed.
+/// Returns the events after which a disk may be usable: created, replaced, or permissions changed.
 ///
-/// Writes are excluded: each attempt would trigger the next one by closing the file.
+/// Writes are excluded: each attempt closes the file and would trigger the next attempt.
 fn reports() -> WatchFlags {
     WatchFlags::CREATE
         | WatchFlags::MOVED_TO
@@ -312,13 +308,12 @@ fn reports() -> WatchFlags {
         | WatchFlags::MASK_ADD
 }
 
-/// Also removals, and files closed after writing. Writes themselves are excluded: hosts write all
-/// the time.
+/// Also includes removals and files closed after writing. Single writes are excluded, because hosts cause many.
 fn all_reports() -> WatchFlags {
     reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
 }
 
-/// True if a report concerns an awaited name, or a watch that is not known yet.
+/// Returns true if a report concerns an awaited name, or a watch that is not in `watches` yet.
 fn is_awaited(fd: &OwnedFd, watches: &[Watch]) -> bool {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     let mut reader = Reader::new(fd, &mut buffer);
@@ -343,7 +338,7 @@ fn is_awaited(fd: &OwnedFd, watches: &[Watch]) -> bool {
     true
 }
 
-/// Deepest existing folder of a path, and the next name in it.
+/// Returns the deepest existing folder of a path, and the next name in it.
 #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
 fn first_missing(path: &Path) -> Option<(&Path, OsString)> {
     let mut at = path;
@@ -423,7 +418,6 @@ mod tests {
         };
         assert!(!report(b"add@/devices/virtual/net/eth7\0SUBSYSTEM=net\0"));
         assert!(report(b"add@/devices/virtual/infiniband/rxe0\0"));
-        // The earlier reports were read; this one stands by itself.
         assert!(!report(b"remove@/devices/virtual/net/eth7\0"));
     }
 

@@ -1,4 +1,4 @@
-//! Audit log in the control plane: start, reconfiguration, end and failures.
+//! Audit log of the control plane: start, reconfiguration, end and failures.
 
 use std::io;
 use std::sync::Arc;
@@ -14,10 +14,9 @@ use crate::audit::{Audit, Changed, Event};
 use crate::health::Thing;
 use crate::registry::ControlMessage;
 
-/// Time for destinations to write remaining events at shutdown.
+/// Time limit for destinations to write the remaining events at shutdown.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Event of a reload that has ended.
 pub(super) fn reload(ended: &Result<(), String>) -> Event {
     let event = Event::new("reload");
     match ended {
@@ -26,7 +25,6 @@ pub(super) fn reload(ended: &Result<(), String>) -> Event {
     }
 }
 
-/// Event of a refused connection request.
 pub(super) fn refusal(request: &ConnRequest, provider: &'static str, reason: &str) -> Event {
     Event::new("refuse")
         .of_peer(request.peer)
@@ -48,7 +46,6 @@ impl AuditLog {
         Self { audit, control }
     }
 
-    /// Records the start of the target.
     pub(super) fn begin(&self) {
         let version = env!("CARGO_PKG_VERSION");
         self.audit.record(|| {
@@ -61,14 +58,14 @@ impl AuditLog {
     pub(super) fn apply(&self, config: &Config) -> Result<(), StartError> {
         let control = self.control.clone();
         let changed: Changed = Arc::new(move || {
-            // Fails only if the control plane has ended.
+            // The send fails only if the control plane has ended.
             let _ = control.send(ControlMessage::AuditChanged);
         });
         let applied: io::Result<()> = self.audit.apply(&config.audit, &changed);
         applied.map_err(StartError::Audit)
     }
 
-    /// Updates the missing parts after a destination failed, recovered or was removed.
+    /// Updates the list of missing parts after a destination failed, recovered or was removed.
     pub(super) fn update(&self, missing: &mut MissingParts) {
         let troubles = self.audit.troubles();
         missing.retain(|thing| match thing {
@@ -80,7 +77,7 @@ impl AuditLog {
         }
     }
 
-    /// Writes the last events; no queue may be open.
+    /// Writes the last events. All queues must be closed.
     pub(super) fn end(&self) {
         self.audit.record(|| Event::new("stop"));
         self.audit.end(END_TIMEOUT);

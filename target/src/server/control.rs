@@ -36,7 +36,7 @@ use crate::health::Health;
 use crate::panics::Part;
 use crate::registry::{ControlMessage, Mailbox, Message, Registry};
 
-/// Time for commands in flight to complete and hosts to be disconnected.
+/// Time limit for commands in flight to complete and for hosts to be disconnected.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 const FLUSH_INTERVAL: Duration = Duration::from_millis(10);
@@ -44,13 +44,10 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(10);
 /// Companion task on the control plane's thread.
 pub(super) type Beside = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Order from another thread.
 pub(super) enum Order {
-    /// Applies another configuration.
     Reload(Reloading),
-    /// Run a short action on the control plane.
+    /// Run a short action on the control plane's thread.
     Do(Box<dyn FnOnce(&mut Control) + Send>),
-    /// Stop the target.
     Stop,
 }
 
@@ -59,13 +56,12 @@ enum Input {
     Message(ControlMessage),
     Order(Order),
     Returned(Returned),
-    /// [`Control::next_deadline`], a deadline of an opening disk, or one of a listener has passed.
+    /// [`Control::next_deadline`], a deadline of an opening disk, or a deadline of a listener has passed.
     Deadline,
     /// The kernel reported a change, so a missing part may now be available.
     Arrived,
 }
 
-/// Facts about a target at its start.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) addresses: Vec<SocketAddr>,
@@ -75,19 +71,18 @@ pub(super) struct Started {
     pub(super) observed: Arc<Observed>,
 }
 
-/// Values from which the control plane is built.
 pub(super) struct Start {
     pub(super) config: Config,
     pub(super) providers: Vec<Arc<dyn Provider>>,
     pub(super) orders: UnboundedReceiver<Order>,
     pub(super) reactors: Reactors,
     pub(super) clock: Clock,
-    /// True if the target starts without missing parts.
+    /// True if the target starts although parts are missing.
     pub(super) is_patient: bool,
     pub(super) audit: Audit,
 }
 
-/// Control plane: receives events, messages and orders, and passes each to the owner of its part.
+/// Control plane: receives events, messages and orders, and passes each to its handler.
 pub(super) struct Control {
     pub(super) service: Service,
     pub(super) observed: Arc<Observed>,
@@ -98,7 +93,7 @@ pub(super) struct Control {
     reloads: Reloads,
     admission: Admission,
     flushes: Flushes,
-    /// Next deadline of a Keep Alive timer.
+    /// Next deadline of a keep alive timer.
     next_deadline: Option<Instant>,
     messages: UnboundedReceiver<ControlMessage>,
     listener_events: UnboundedReceiver<FromListener>,
@@ -175,7 +170,7 @@ impl Control {
         control.opened(start.is_patient)
     }
 
-    /// Opens everything configured, or stops the reactors on failure.
+    /// Opens all configured parts; stops the reactors on failure.
     fn opened(mut self, is_patient: bool) -> Result<Self, StartError> {
         match open_all(&mut self.service, &mut self.orders, is_patient) {
             Ok(()) => Ok(self),
@@ -187,7 +182,7 @@ impl Control {
         }
     }
 
-    /// Information for the caller once the target runs.
+    /// Returns information for the caller of the start.
     pub(super) fn started(&self) -> Started {
         let listeners = &self.service.listeners;
         let listening = listeners.all().iter();
@@ -202,7 +197,7 @@ impl Control {
         }
     }
 
-    /// Runs the control plane until it is ordered to stop.
+    /// Runs the control plane until it receives [`Order::Stop`].
     pub(super) fn run(mut self, companion: Beside) -> Result<(), String> {
         let runtime = runtime::new().map_err(|error| format!("no runtime: {error}"))?;
         let watch = Watch::start(self.service.exports.registry())
@@ -214,7 +209,7 @@ impl Control {
             drop(watch);
             self.shut_down().await
         });
-        // Does not wait for tasks: a disk that hangs must not block the exit.
+        // A hanging disk must not block the exit, so tasks are not awaited.
         runtime.shutdown_background();
         end
     }
@@ -260,7 +255,7 @@ impl Control {
         }
     }
 
-    /// Time of the next necessary [`Self::step`].
+    /// Returns the time of the next necessary [`Self::step`].
     pub(super) fn next_step(&self) -> Option<Instant> {
         let deadlines = [self.next_deadline, self.flushes.next_deadline()];
         deadlines.into_iter().flatten().min()
@@ -275,7 +270,7 @@ impl Control {
                 self.reloads.reload(reloading, service, flushes);
             }
             Input::Order(Order::Do(action)) => {
-                // The action only reads, or changes a subsystem under its lock.
+                // A panic leaves no partial change: the action only reads, or changes a subsystem under its lock.
                 let panics = Arc::clone(self.service.jobs.panics());
                 panics.confine(Part::Control, || action(self));
             }
@@ -306,7 +301,7 @@ impl Control {
 
     /// Retries the missing parts if an attempt is due.
     fn try_missing(&mut self) {
-        // A reload retries all parts itself, and so do openings in progress.
+        // A reload and openings in progress retry all parts themselves.
         if self.service.missing.is_due()
             && !self.reloads.are_under_way()
             && !self.service.openings.is_busy()
@@ -330,18 +325,18 @@ impl Control {
             ListenerEvent::Request(request) => {
                 let (config, exports) = (&service.config, &mut service.exports);
                 let admission = &mut self.admission;
-                // After a panic the request is dropped, which refuses it.
+                // A panic drops the request, which refuses it.
                 service.jobs.panics().confine(Part::Connect, || {
                     let shared = Arc::clone(&listener.shared);
                     admission.admit(config, exports, &listener.config, shared, *request);
                 });
             }
             ListenerEvent::Down { reason } => {
-                // Cause: the configuration, or the address of a listener; needs no rate limit.
+                // Not rate limited: rare changes of an interface address or the configuration.
                 tracing::warn!(address = %listener.address(), reason, "listener down");
             }
             ListenerEvent::Up => {
-                // Cause: the configuration, or the address of a listener; needs no rate limit.
+                // Not rate limited: rare changes of an interface address or the configuration.
                 tracing::info!(address = %listener.address(), "listener up again");
             }
         }
@@ -396,7 +391,6 @@ impl Control {
         }
     }
 
-    /// Checks the Keep Alive timers of all subsystems.
     fn poll_timers(&mut self) {
         let subsystems = self.service.exports.registry().all();
         self.next_deadline = subsystems
@@ -406,14 +400,12 @@ impl Control {
     }
     /// Closes listeners, completes commands, disconnects hosts and stops.
     async fn shut_down(&mut self) -> Result<(), String> {
-        // Cause: the end of the target; needs no rate limit.
         tracing::info!("stopping: no new connections, finishing commands in progress");
         self.drain();
         if tokio::time::timeout(DRAIN_TIMEOUT, self.drained())
             .await
             .is_err()
         {
-            // Cause: the end of the target; needs no rate limit.
             tracing::warn!("commands are still in progress after {DRAIN_TIMEOUT:?}: closing");
         }
         let deadline = Instant::now() + STOP_TIMEOUT;
@@ -438,7 +430,7 @@ impl Control {
         Ok(())
     }
 
-    /// True if a flush is in progress or queued.
+    /// Returns true if a flush is in progress or queued.
     fn has_flushes(&mut self) -> bool {
         while let Ok(message) = self.messages.try_recv() {
             self.message(message);
@@ -459,7 +451,7 @@ impl Control {
         while left > 0 {
             match self.messages.recv().await {
                 Some(ControlMessage::Drained) => left -= 1,
-                // A host that shuts down now still gets its flush.
+                // A host that shuts down during the drain still gets its flush.
                 Some(message) => self.message(message),
                 None => return,
             }

@@ -1,4 +1,4 @@
-//! Discovery subsystem: the listeners and subsystems that hosts find.
+//! Discovery subsystem: reports the listeners and subsystems to hosts.
 
 use std::sync::Arc;
 
@@ -17,7 +17,6 @@ impl Discovery {
         Self(exports.add_discovery(config.target.discovery_nqn))
     }
 
-    /// Publishes open listeners and configured subsystems.
     pub(super) fn update(&self, config: &Config, listeners: &Listeners) {
         let open = listeners.all().iter().filter(|listener| !listener.drained);
         let open = open.map(|listener| discovery::Listener {

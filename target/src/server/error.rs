@@ -19,9 +19,9 @@ pub enum StartError {
     /// A listener cannot be opened.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// Address of the listener.
+        /// Configured address of the listener.
         address: SocketAddr,
-        /// Error of the provider.
+        /// Error of the RDMA provider.
         source: FabricError,
     },
     /// The configured provider is not part of this program.
@@ -29,23 +29,23 @@ pub enum StartError {
     NoProvider {
         /// Address of the listener.
         address: SocketAddr,
-        /// Configured provider and the available ones.
+        /// Text with the configured provider and the available ones.
         reason: String,
     },
     /// A disk cannot be opened.
     #[error("namespace {nsid} of {nqn}: {source}")]
     Export {
-        /// SUBNQN.
+        /// SUBNQN of the namespace's subsystem.
         nqn: String,
         /// NSID.
         nsid: u32,
-        /// Error of the disk.
+        /// Reason why the disk cannot be opened.
         source: OpenError,
     },
     /// A key cannot be used.
     #[error("the hosts of {nqn} cannot authenticate: {source}")]
     Key {
-        /// SUBNQN.
+        /// SUBNQN of the subsystem.
         nqn: String,
         /// Reason why the key cannot be used.
         source: KeyError,
@@ -60,13 +60,13 @@ pub enum StartError {
          set uuid for one of them, as uuidgen prints it"
     )]
     SameIdentity {
-        /// NQN of the first subsystem.
+        /// SUBNQN of the first namespace's subsystem.
         nqn: String,
-        /// NSID.
+        /// NSID of the first namespace.
         nsid: u32,
-        /// NQN of the second subsystem.
+        /// SUBNQN of the second namespace's subsystem.
         other_nqn: String,
-        /// NSID in the second subsystem.
+        /// NSID of the second namespace.
         other_nsid: u32,
         /// Common UUID.
         uuid: String,
@@ -77,16 +77,16 @@ pub enum StartError {
          them to another one, or leave it out"
     )]
     SameNguid {
-        /// NQN of the subsystem.
+        /// SUBNQN of both namespaces.
         nqn: String,
-        /// NSID.
+        /// NSID of the first namespace.
         nsid: u32,
-        /// NSID of the namespace that has the NGUID already.
+        /// NSID of the namespace that already has the NGUID.
         other_nsid: u32,
         /// Common NGUID.
         nguid: String,
     },
-    /// More disks than fit in a reactor's ring.
+    /// The configuration has more disks than fit in a reactor's ring.
     #[error(
         "{disks} files and block devices are to be exported, and at most {most} can be: export \
          fewer, or raise the limit on open files (LimitNOFILE in the service, `ulimit -n`) to \
@@ -103,7 +103,7 @@ pub enum StartError {
     Metrics {
         /// Address of the port.
         address: SocketAddr,
-        /// Error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The thread of the audit log cannot start.
@@ -121,7 +121,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Places of the two namespaces with one identity; empty for other errors.
+    /// Returns the two namespaces with one identity; empty for other errors.
     pub(super) fn twins(&self) -> Vec<Place> {
         let (nqn, nsid, other_nqn, other_nsid) = match self {
             Self::SameIdentity {
@@ -147,7 +147,7 @@ impl StartError {
     }
 }
 
-/// Reason why a configuration was refused, or was applied only in part.
+/// Reason why a configuration was refused, or applied only in part.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// A configured part is unavailable.
@@ -162,9 +162,9 @@ pub enum ReloadError {
     ImageChanged {
         /// Name of the image.
         image: String,
-        /// SUBNQN.
+        /// SUBNQN of the image's subsystem.
         nqn: String,
-        /// NSID.
+        /// NSID of the image's namespace.
         nsid: u32,
     },
     /// The settings of an open listener cannot change.
@@ -176,16 +176,16 @@ pub enum ReloadError {
         /// Address of the listener.
         address: SocketAddr,
     },
-    /// The configuration is in force, but disks still have commands from before it.
+    /// The configuration is in force, but disks still execute commands that began before it.
     #[error(
         "the configuration is in force, but these disks still have earlier commands, which may \
          change data until they complete: {disks}; look for a disk that hangs"
     )]
     Unsettled {
-        /// Namespaces of the disks that still have commands.
+        /// Namespaces whose disks still execute such commands.
         disks: String,
     },
-    /// Another reload replaced this one before it started.
+    /// A later reload replaced this one before it started.
     #[error("a later reload replaced this one")]
     Superseded,
     /// The target has stopped.
@@ -194,14 +194,14 @@ pub enum ReloadError {
 }
 
 impl ReloadError {
-    /// True if the new configuration is in force despite the error.
+    /// Returns true if the new configuration is in force despite the error.
     #[must_use]
     pub fn is_in_force(&self) -> bool {
         matches!(self, Self::Unsettled { .. })
     }
 }
 
-/// Reason why a key cannot be used. No message contains part of a key.
+/// Reason why a key cannot be used. Messages contain no part of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read.
@@ -209,7 +209,7 @@ pub enum KeyError {
     Read {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// Other users can access the file.
@@ -220,7 +220,7 @@ pub enum KeyError {
     Open {
         /// Path of the file.
         path: PathBuf,
-        /// Mode of the file.
+        /// Permission bits of the file.
         mode: u32,
     },
     /// The file has no valid secret.
@@ -231,19 +231,19 @@ pub enum KeyError {
         /// Reason why the text is invalid.
         source: SecretError,
     },
-    /// An inline key is no valid secret.
+    /// The key in the configuration file is not a valid secret.
     #[error("a key in the configuration file: {0}")]
     Inline(SecretError),
-    /// There is no runtime to wait for the file.
+    /// No runtime can be created to wait for the file.
     #[error("cannot wait for a key: {0}")]
     Runtime(io::Error),
-    /// No credentials were passed to the process.
+    /// The process has no credentials directory.
     #[error(
         "the key credential:{0} cannot be used: $CREDENTIALS_DIRECTORY is not set; run the target \
          by systemd with LoadCredential={0}:FILE in its unit, or name the file itself"
     )]
     NoCredentials(String),
-    /// No random replacement for a removed secret could be generated.
+    /// The operating system has no random numbers, needed in place of a removed secret.
     #[error("the operating system has no random numbers: {0}")]
     NoRandom(getrandom::Error),
 }

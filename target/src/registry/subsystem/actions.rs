@@ -1,4 +1,4 @@
-//! Execution of actions requested by the protocol.
+//! Execution of actions requested by the protocol's state machine.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -95,7 +95,7 @@ impl SubsystemShared {
         protection: WriteProtectionState,
         change: u64,
     ) {
-        // A namespace being removed fails its writes; the waiting command completes then.
+        // A command that waits for a namespace being removed completes with that removal.
         if let Some(entry) = state.namespaces.get(nsid) {
             let was_protected = entry.namespace.is_protected();
             let is_protected = protection != WriteProtectionState::NONE;
@@ -110,8 +110,8 @@ impl SubsystemShared {
         }
     }
 
-    /// Completes once all acknowledged writes are durable, and those in progress will be before
-    /// they complete.
+    /// Parks a command that disables the write cache until all acknowledged writes are durable. Writes in progress
+    /// become durable before they complete.
     pub(super) fn park_write_through(
         &self,
         state: &State,
@@ -138,8 +138,7 @@ impl SubsystemShared {
         Outcome::Parked
     }
 
-    /// Handles the answer to [`ControlMessage::WriteThrough`], unless the controller was reset
-    /// meanwhile.
+    /// Handles the answer to [`ControlMessage::WriteThrough`], unless the controller was reset meanwhile.
     pub(crate) fn write_through_done(&self, wish: &WriteThrough, intact: bool) {
         let state = self.lock();
         let Some(controller) = state.controllers.get(&wish.controller.cntlid) else {
@@ -174,7 +173,7 @@ impl SubsystemShared {
     }
 
     pub(super) fn report_control(&self, message: ControlMessage) {
-        // No receiver: the control plane has ended and closes all queues.
+        // The send fails only if the control plane has ended; it then closes all queues.
         let _ = self.control.send(message);
     }
 }

@@ -1,4 +1,4 @@
-//! ANA states over each listener: the listener's states with the subsystem's overrides.
+//! ANA states over each listener: the listener's states, with the subsystem's overrides.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,12 +23,12 @@ impl State {
 }
 
 impl SubsystemShared {
-    /// Sets states for later Connects; [`Self::update_ana`] follows for connected hosts.
+    /// Sets the overrides for later Connects. For connected hosts, call [`Self::update_ana`] afterwards.
     pub(crate) fn set_ana(&self, ana: &BTreeMap<SocketAddr, AnaOverride>) {
         self.lock().ana.clone_from(ana);
     }
 
-    /// Sends an event for changes.
+    /// Applies the states of a listener to its connected hosts, with an event if they changed.
     pub(crate) fn update_ana(&self, listener: &ListenerShared) {
         self.with(|state, _, actions| {
             let states = state.ana_by(listener);

@@ -1,4 +1,4 @@
-//! Connects: a claim that changes nothing, then a queue, after authentication if required.
+//! Connects in two steps: a claim that changes nothing, then a queue, after authentication if required.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,7 +25,6 @@ pub(crate) struct Origin<'a> {
     pub(crate) cm: &'a RequestData,
     pub(crate) local: IpAddr,
     pub(crate) peer: IpAddr,
-    /// Payer for the controllers, which the host's limits count.
     pub(crate) payer: Payer,
     pub(crate) listener: &'a Arc<ListenerShared>,
 }
@@ -55,7 +54,7 @@ pub(crate) type Joined = (Connected, Arc<ControllerShared>);
 
 pub(crate) enum Entry {
     Joined(Joined),
-    /// [`SubsystemShared::join`] turns the claim into a queue after a successful exchange.
+    /// The host must authenticate; [`SubsystemShared::join`] then turns the claim into a queue.
     Claimed(Box<Claim>, Box<Authentication>),
 }
 
@@ -64,7 +63,7 @@ impl State {
         if self.removed {
             return Err(ConnectRequest::unknown_subsystem());
         }
-        // Under the lock: the listener's end or change precedes this check or finds the controller.
+        // Checked under the lock: a listener that is removed later finds the controller.
         if origin.listener.is_removed() {
             return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
         }
@@ -160,7 +159,7 @@ impl SubsystemShared {
         Ok((connected, shared))
     }
 
-    /// The I/O queues of the host's older associations, and the [`Arming`] that waits for them.
+    /// Returns the I/O queues of the host's older associations, and the [`Arming`] that waits for them.
     fn elders(
         &self,
         state: &State,

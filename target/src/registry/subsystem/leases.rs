@@ -1,7 +1,7 @@
 //! Leases of associations: the protocol's keep alive timers, as visible to reactors.
 //!
-//! An expired association does not revive: a command or the end of a queue restarts the timer with
-//! a time taken before, and only if the association had not expired then.
+//! An expired association stays expired: the time of an event is taken first, and the event restarts the timer only
+//! if the association had not expired by then.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub(crate) const KEEP_ALIVE_EXPIRED: Ending =
     Ending::Fault("keep alive expired: the host was silent for too long");
 
 impl SubsystemShared {
-    /// Runs a job that may restart the controller's timer. An expired association ends first.
+    /// Runs `job`, which may restart the controller's timer. An expired association ends first.
     pub(super) fn with_controller<T>(
         &self,
         cntlid: u16,
@@ -30,7 +30,7 @@ impl SubsystemShared {
         })
     }
 
-    /// Called before an event that could restart the timer.
+    /// Ends the association if it has expired. Called before an event that could restart the timer.
     pub(super) fn end_if_over(&self, state: &mut State, cntlid: u16, now: Duration) {
         let Some(own) = state.controllers.get(&cntlid) else {
             return;
@@ -43,7 +43,7 @@ impl SubsystemShared {
         }
     }
 
-    /// Schedules an earlier check of the control plane if necessary.
+    /// Publishes the lease, and schedules an earlier check by the control plane if necessary.
     pub(super) fn renew_lease(&self, state: &mut State, cntlid: u16) {
         let Some(controller) = state.subsystem.controller(cntlid) else {
             return;

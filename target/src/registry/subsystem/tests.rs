@@ -1,5 +1,3 @@
-//! Unauthenticated hosts cannot change a subsystem whose hosts have keys.
-
 use std::net::Ipv4Addr;
 
 use cairn_rdma::PKey;

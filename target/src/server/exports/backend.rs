@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::super::error::StartError;
 use crate::registry::ControlMessage;
 
-/// Refuses more disks than fit in a reactor's ring or the process may open.
+/// Refuses more disks than fit in a reactor's ring or than the process may open.
 pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartError> {
     let namespaces = config.subsystems.iter().flat_map(|s| &s.namespaces);
     let is_disk =
@@ -22,7 +22,6 @@ pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartErro
     Ok(())
 }
 
-/// Claim of a namespace on its disk.
 fn claim_of(config: &cairn_config::Namespace) -> Claim {
     Claim {
         read_only: config.read_only,
@@ -32,8 +31,8 @@ fn claim_of(config: &cairn_config::Namespace) -> Claim {
     }
 }
 
-/// Opens the disk of a namespace as a running target does, but writes nothing. Does not open Ceph
-/// images. Retries a disk in use until `until`.
+/// Opens the disk of a namespace as a running target does, but writes nothing. Does not open Ceph images. Retries a
+/// disk in use until `until`.
 ///
 /// # Errors
 /// Same as for a target that opens the disk.
@@ -65,7 +64,7 @@ pub(super) fn open_backend(
         Backing::Disk(path) => Backend::open_after(path, block_bytes, claim, formers),
         Backing::Rbd(image) => {
             let on_change = Arc::new(move || {
-                // Fails only if the control plane has ended.
+                // The send fails only if the control plane has ended.
                 let _ = control.send(ControlMessage::DiskChanged);
             });
             Backend::open_image(image, block_bytes, claim, on_change)

@@ -15,12 +15,11 @@ use super::subsystem::allowed;
 use crate::namespace::{Namespace, NamespaceTable, is_restricted};
 use crate::registry::SubsystemShared;
 
-/// Exported subsystem with its namespaces by NSID.
 #[derive(Debug)]
 pub(crate) struct Export {
     pub(crate) subsystem: Arc<SubsystemShared>,
     pub(crate) namespaces: BTreeMap<u32, Arc<Namespace>>,
-    /// Shared with the recovery job; a second reference means that one runs.
+    /// Second reference held by the recovery job while it runs.
     recovering: Arc<()>,
 }
 
@@ -33,7 +32,6 @@ impl Export {
         }
     }
 
-    /// Publishes the current namespaces to the reactors.
     pub(crate) fn publish(&self) {
         let namespaces = self.namespaces.values().map(Namespace::entry).collect();
         self.subsystem.set_namespaces(NamespaceTable { namespaces });
@@ -41,7 +39,7 @@ impl Export {
 }
 
 impl Export {
-    /// Adds namespaces; their I/O works before hosts are notified.
+    /// Adds namespaces. Their I/O works before hosts are notified.
     pub(crate) fn add(&mut self, added: Vec<(&cairn_config::Namespace, Arc<Namespace>)>) {
         self.add_after(added, |_| None);
     }
@@ -81,21 +79,21 @@ impl Export {
         });
     }
 
-    /// Identity of a namespace as shown to hosts; logs it.
+    /// Returns the identity of a namespace as shown to hosts, and logs it.
     fn identity(
         &self,
         config: &cairn_config::Namespace,
         namespace: &Namespace,
     ) -> nvme_proto::namespace::Namespace {
         let view = namespace.view();
-        // A configured UUID marks a different disk for hosts.
+        // With a configured UUID, hosts see another disk than the one with these names.
         let names = if namespace.is_named {
             Names::default()
         } else {
             namespace.backend.names()
         };
         let geometry = namespace.backend.geometry();
-        // Cause: the configuration, or a disk that changed; needs no rate limit.
+        // Not rate limited: once per change of the configuration or the disk.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -125,7 +123,7 @@ impl Export {
         }
     }
 
-    /// Removes namespaces and returns their protocol state; hosts are notified before I/O fails.
+    /// Removes namespaces and returns their protocol state. Hosts are notified before I/O fails.
     pub(crate) fn remove(&mut self, nsids: &[u32]) -> Vec<nvme_proto::namespace::Namespace> {
         let mut gone = Vec::new();
         if nsids.is_empty() {
@@ -141,7 +139,7 @@ impl Export {
             if let Some(namespace) = self.namespaces.remove(nsid) {
                 namespace.backend.let_go();
             }
-            // Cause: the configuration, or a disk that changed; needs no rate limit.
+            // Not rate limited: once per change of the configuration or the disk.
             tracing::info!(subsystem = self.subsystem.nqn(), nsid, "namespace removed");
         }
         self.publish();
@@ -163,7 +161,6 @@ impl Export {
 
     /// Sets whether hosts may write-protect a namespace; if not, ends existing protection.
     pub(crate) fn set_write_protection(&self, config: &cairn_config::Namespace) {
-        // A namespace whose disk is missing gets this setting when added.
         let Some(namespace) = self.namespaces.get(&config.nsid) else {
             return;
         };
@@ -174,7 +171,6 @@ impl Export {
             let set = subsystem.set_protectable(config.nsid, config.write_protection, actions);
             set.expect("the namespace is there");
         });
-        // Cause: the configuration; needs no rate limit.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -183,12 +179,11 @@ impl Export {
         );
     }
 
-    /// Sets the hosts that see a namespace.
+    /// Sets the hosts with access to a namespace.
     ///
-    /// I/O of a host that loses access fails after the host is notified; I/O of a host that gains
-    /// access works before.
+    /// I/O of a host that loses access fails after the host is notified; I/O of a host that gains access works
+    /// before.
     pub(crate) fn set_hosts(&self, config: &cairn_config::Namespace) {
-        // A namespace whose disk is missing gets its hosts when added.
         let Some(namespace) = self.namespaces.get(&config.nsid) else {
             return;
         };
@@ -198,7 +193,6 @@ impl Export {
         });
         namespace.set_restricted(is_restricted(config));
         self.publish();
-        // Cause: the configuration; needs no rate limit.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -206,13 +200,11 @@ impl Export {
         );
     }
 
-    /// Sets the limits of a subsystem, effective from the next command.
     pub(crate) fn set_subsystem_limits(&self, config: &cairn_config::Subsystem) {
         let (limits, per_host) = (&config.limits, &config.limits_per_host);
         self.subsystem.set_limits(config);
-        // Makes reactors check queued commands.
+        // Publishing makes reactors check queued commands.
         self.publish();
-        // Cause: the configuration; needs no rate limit.
         tracing::info!(
             subsystem = self.subsystem.nqn(), %limits, %per_host,
             hosts = config.limits_of_hosts.len(),
@@ -220,17 +212,13 @@ impl Export {
         );
     }
 
-    /// Sets the limits of a namespace, effective from the next command.
     pub(crate) fn set_limits(&self, config: &cairn_config::Namespace) {
-        // A namespace whose disk is missing gets its limits when added.
         let Some(namespace) = self.namespaces.get(&config.nsid) else {
             return;
         };
         namespace.limiter.set(&config.limits);
         namespace.depth.set(config.limits.outstanding);
-        // Makes reactors check queued commands.
         self.publish();
-        // Cause: the configuration; needs no rate limit.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -239,8 +227,8 @@ impl Export {
         );
     }
 
-    /// Applies the new configuration of a subsystem: `added` namespaces, which may replace ones
-    /// removed just before, and changes of the others.
+    /// Applies the new configuration of a subsystem: `added` namespaces, which may replace ones removed just before,
+    /// and changes of the others.
     pub(super) fn change<'a>(
         &mut self,
         old: Option<&cairn_config::Subsystem>,
@@ -286,7 +274,7 @@ impl Export {
         }
     }
 
-    /// Job that tests whether failed disks work again, if there are any.
+    /// Returns a job that tests whether failed disks work again, if any has failed.
     pub(crate) fn recover(&self) -> Option<Job> {
         let all = self.namespaces.values();
         let failed: Vec<_> = all.filter(|ns| ns.backend.is_failed()).cloned().collect();
@@ -294,7 +282,6 @@ impl Export {
             return None;
         }
         if Arc::strong_count(&self.recovering) > 1 {
-            // Cause: a reload; needs no rate limit.
             tracing::error!(
                 subsystem = self.subsystem.nqn(),
                 "the flush that tests a failed disk has not completed: look in the kernel's log \
@@ -307,7 +294,6 @@ impl Export {
         Some(Box::new(move || {
             for namespace in failed {
                 if let Err(error) = namespace.backend.recover() {
-                    // Cause: a reload; needs no rate limit.
                     tracing::error!(
                         subsystem = subsystem.nqn(), nsid = namespace.nsid, %error,
                         "the disk still fails: replace it, or remove the namespace"
@@ -329,7 +315,6 @@ impl Export {
         self.subsystem.show_losses();
     }
 
-    /// Applies a new disk size in bytes.
     pub(crate) fn resize(&self, nsid: u32, bytes: u64) {
         let Some(namespace) = self.namespaces.get(&nsid) else {
             return;
@@ -339,18 +324,15 @@ impl Export {
         }
         self.publish();
         let blocks = namespace.view().nsze;
-        // Cause: the configuration, or a disk that changed; needs no rate limit.
         tracing::info!(subsystem = self.subsystem.nqn(), nsid, blocks, "resized");
         self.subsystem.administer(|subsystem, actions| {
             if let Err(error) = subsystem.resize_namespace(nsid, blocks, actions) {
-                // Cause: the configuration, or a disk that changed; needs no rate limit.
                 tracing::error!(nsid, %error, "cannot report the new size to hosts");
             }
         });
     }
 }
 
-/// Hosts that see a namespace, as a protocol type.
 fn hosts(access: &Access) -> HostAccess {
     match access {
         Access::AnyHost => HostAccess::Any,
@@ -358,7 +340,6 @@ fn hosts(access: &Access) -> HostAccess {
     }
 }
 
-/// Converts the disk's preferred sizes to protocol types.
 fn preferred(of_disk: cairn_disk::Preferred) -> Preferred {
     Preferred {
         write: of_disk.write,
@@ -369,7 +350,6 @@ fn preferred(of_disk: cairn_disk::Preferred) -> Preferred {
     }
 }
 
-/// Converts the disk's atomicity to protocol types.
 fn atomic(of_disk: cairn_disk::Atomic) -> Atomic {
     Atomic {
         normal: of_disk.normal,

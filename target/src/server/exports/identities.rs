@@ -1,4 +1,4 @@
-//! Checks that namespace identities are unique: each disk has one identity, and no two share one.
+//! Checks that each disk has one identity, and that no two disks share one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,15 +10,11 @@ use crate::namespace::Namespace;
 
 /// Identity by which hosts distinguish disks.
 pub(crate) struct Identity<'a> {
-    /// SUBNQN of the namespace's subsystem.
     pub(crate) nqn: &'a Nqn,
-    /// NSID of the namespace.
     pub(crate) nsid: u32,
     /// ID of the namespace, unique in the process.
     pub(crate) id: u64,
-    /// UUID shown to hosts.
     pub(crate) uuid: cairn_config::Uuid,
-    /// NGUID shown to hosts, if any.
     pub(crate) nguid: Option<[u8; 16]>,
     /// True if the configuration sets the UUID.
     pub(crate) is_named: bool,
@@ -26,7 +22,7 @@ pub(crate) struct Identity<'a> {
     pub(crate) place: Option<(u64, u64)>,
 }
 
-/// Refuses two disks with one identity, and one disk with two.
+/// Refuses two disks with one identity, and one disk with two identities.
 pub(crate) fn check_identities<'a>(
     all: impl Iterator<Item = (&'a Nqn, &'a Arc<Namespace>)>,
 ) -> Result<(), StartError> {
@@ -41,7 +37,7 @@ pub(crate) fn check_identities<'a>(
     }))
 }
 
-/// Refuses two namespaces with one identity, unless an administrator set it.
+/// Refuses two namespaces with one identity, unless the configuration sets it.
 pub(crate) fn tell_apart<'a>(all: impl Iterator<Item = Identity<'a>>) -> Result<(), StartError> {
     let mut firsts: HashMap<cairn_config::Uuid, Identity<'_>> = HashMap::new();
     let mut nguids = HashMap::new();
@@ -61,7 +57,7 @@ pub(crate) fn tell_apart<'a>(all: impl Iterator<Item = Identity<'a>>) -> Result<
             firsts.insert(new.uuid, new);
             continue;
         };
-        // An administrator may give namespaces of different subsystems the same UUID.
+        // The configuration may give namespaces of different subsystems the same UUID.
         let named = new.is_named || first.is_named;
         let same_disk = new.place == first.place;
         if new.id != first.id && (new.nqn == first.nqn || !named && !same_disk) {

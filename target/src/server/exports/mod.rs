@@ -1,4 +1,4 @@
-//! Exported subsystems and namespaces, and the devices that have their memory registered.
+//! Exported subsystems and namespaces, and the devices on which their memory is registered.
 
 mod backend;
 mod export;
@@ -41,7 +41,7 @@ pub(crate) struct Exports {
     registry: Arc<Registry>,
     parts: Parts,
     next_id: u32,
-    /// Devices used by connections; they have the memory of namespaces registered.
+    /// Devices used by connections, on which the memory of namespaces is registered.
     devices: Vec<Arc<dyn Device>>,
     /// True if reactors poll drives for completions.
     polls_drives: bool,
@@ -53,14 +53,13 @@ impl Exports {
             all: HashMap::new(),
             registry,
             parts,
-            // The discovery subsystem has 0.
+            // ID 0 belongs to the discovery subsystem.
             next_id: 1,
             devices: Vec::new(),
             polls_drives,
         }
     }
 
-    /// Adds the discovery subsystem, which has no namespaces.
     pub(crate) fn add_discovery(&self, nqn: Nqn) -> Arc<SubsystemShared> {
         let discovery = Arc::new(self.parts.discovery(0, nqn));
         self.registry.add_discovery(nqn, Arc::clone(&discovery));
@@ -98,17 +97,15 @@ impl Exports {
         })
     }
 
-    /// Subsystem by ID, including the discovery subsystem.
     pub(crate) fn subsystem(&self, id: u32) -> Option<Arc<SubsystemShared>> {
         let mut all = self.registry.all().into_iter();
         all.find(|subsystem| subsystem.id == id)
     }
 
-    /// Exports a subsystem with its opened disks, except those that `is_missing`.
+    /// Exports a subsystem with its opened disks, except those for which `is_missing` holds.
     ///
     /// # Errors
-    /// A namespace cannot be exported. If `is_patient`, the others are exported, and the reasons
-    /// are returned.
+    /// A namespace cannot be exported. If `is_patient`, the others are exported, and the reasons are returned.
     pub(crate) fn export(
         &mut self,
         config: &cairn_config::Subsystem,
@@ -139,7 +136,7 @@ impl Exports {
         Ok(refused)
     }
 
-    /// Exports opened disks. Returns the exported NSIDs, and why others must not be exported.
+    /// Exports opened disks. Returns the exported NSIDs, and the reasons against the others.
     fn add_namespaces(
         &mut self,
         nqn: Nqn,
@@ -165,8 +162,8 @@ impl Exports {
         (nsids, refused)
     }
 
-    /// Exports disks that were missing and have opened. Returns the exported places, and why
-    /// others must not be exported.
+    /// Exports disks that were missing and have opened. Returns the exported places, and the reasons against the
+    /// others.
     pub(crate) fn add_found(
         &mut self,
         config: &Config,
@@ -191,7 +188,6 @@ impl Exports {
         (added, refused)
     }
 
-    /// Exports a subsystem without namespaces.
     fn add_subsystem(&mut self, config: &cairn_config::Subsystem, keys: HostKeys) -> &mut Export {
         let id = self.next_id;
         self.next_id += 1;
@@ -208,7 +204,7 @@ impl Exports {
         self.all.entry(config.nqn).insert_entry(export).into_mut()
     }
 
-    /// Job that opens a namespace on any thread; its disk may be one of `formers`.
+    /// Returns a job that opens a namespace on any thread; its disk may be one of `formers`.
     pub(crate) fn opener(
         &self,
         config: &cairn_config::Namespace,
@@ -225,8 +221,7 @@ impl Exports {
         }
     }
 
-    /// Registers a namespace with the devices in use. Without `disk`, opens a backing that takes no
-    /// time.
+    /// Registers a namespace with the devices in use. Without `disk`, opens a backend that takes no time.
     pub(crate) fn introduce(
         &self,
         subsystem: &cairn_config::Subsystem,
@@ -243,26 +238,25 @@ impl Exports {
             namespace.warn_unless_polled();
         }
         for device in &self.devices {
-            // A failure is not final: a reactor tries again and logs it.
+            // On failure, a reactor tries again and logs the error.
             let _ = namespace.region(device);
         }
         Ok(namespace)
     }
 
-    /// Registers the memory of namespaces with a new device. Registration is slow, so reactors must
-    /// not do it.
+    /// Registers the memory of namespaces with a new device. Must not be called on a reactor, because registration is
+    /// slow.
     pub(crate) fn introduce_device(&mut self, device: &Arc<dyn Device>) {
         if self.devices.iter().any(|known| known.id() == device.id()) {
             return;
         }
         for (_, namespace) in self.namespaces() {
-            // A failure is not final: a reactor tries again and logs it.
+            // On failure, a reactor tries again and logs the error.
             let _ = namespace.region(device);
         }
         self.devices.push(Arc::clone(device));
     }
 
-    /// Drops the memory regions of a removed device.
     pub(crate) fn forget_device(&mut self, device: u64) {
         self.devices.retain(|known| known.id() != device);
         for (_, namespace) in self.namespaces() {
@@ -270,7 +264,7 @@ impl Exports {
         }
     }
 
-    /// Exported namespaces whose disk or settings `new` changes.
+    /// Returns the exported namespaces whose disk or settings differ in `new`.
     pub(crate) fn replaced_by(&self, old: &Config, new: &Config) -> Replaced {
         let mut replaced = HashSet::new();
         for subsystem in &new.subsystems {
@@ -288,7 +282,7 @@ impl Exports {
         replaced
     }
 
-    /// Disks of namespaces that are replaced or removed.
+    /// Returns the disks of namespaces that will be replaced or removed.
     pub(crate) fn formers(&self, config: &Config, replaced: &Replaced) -> Formers {
         let mut formers = Formers::default();
         for (nqn, export) in &self.all {
@@ -302,7 +296,7 @@ impl Exports {
         formers
     }
 
-    /// Refuses disks with equal identities; pool files are taken out of `new` and returned instead.
+    /// Refuses disks with equal identities. Pool files with one are removed from `new` and returned.
     pub(crate) fn leave_out_twins(
         &self,
         config: &Config,
@@ -330,7 +324,6 @@ impl Exports {
         Ok(refused)
     }
 
-    /// Checks the identities of the future namespaces.
     fn check_future(
         &self,
         config: &Config,
@@ -378,12 +371,11 @@ impl Exports {
                 namespace.backend.let_go();
             }
             export.publish();
-            // Cause: a reload; needs no rate limit.
             tracing::info!(subsystem = %nqn, "subsystem removed");
         }
     }
 
-    /// Removes the namespaces that are replaced, or not in `config`.
+    /// Removes the namespaces that are in `replaced` or not in `config`.
     pub(crate) fn remove_namespaces(&mut self, config: &Config, replaced: &Replaced) -> Former {
         let mut former = HashMap::new();
         for (nqn, export) in &mut self.all {
@@ -400,7 +392,7 @@ impl Exports {
         former
     }
 
-    /// Applies the new configuration of all subsystems; `opened` namespaces are new.
+    /// Applies the new configuration of all subsystems; namespaces in `opened` are new.
     pub(crate) fn change(
         &mut self,
         old: &Config,
@@ -435,19 +427,18 @@ impl Exports {
         }
     }
 
-    /// Applies size changes and losses reported by disks.
     pub(crate) fn see_changes(&self) {
         for export in self.all.values() {
             export.see_changes();
         }
     }
 
-    /// Jobs that test whether disks that lost data work again.
+    /// Returns jobs that test whether disks that lost data work again.
     pub(crate) fn recover(&self) -> impl Iterator<Item = Job> {
         self.all.values().filter_map(Export::recover)
     }
 
-    /// Sets the keys for later connections; existing queues stay.
+    /// Sets the keys for later connections; existing queues stay connected.
     pub(crate) fn set_keys(&self, keys: &HashMap<Nqn, HostKeys>) {
         for (nqn, export) in &self.all {
             let keys = keys.get(nqn).cloned();
@@ -455,21 +446,18 @@ impl Exports {
         }
     }
 
-    /// Sends the current ANA states to hosts connected through this listener.
     pub(crate) fn update_ana(&self, listener: &ListenerShared) {
         for export in self.all.values() {
             export.subsystem.update_ana(listener);
         }
     }
 
-    /// Activity of the hosts connected through a listener.
     pub(crate) fn activity(&self, listener: u64) -> Activity {
         let subsystems = self.registry.all();
         let all = subsystems.iter().map(|all| all.activity_by(listener));
         all.fold(Activity::default(), |one, other| one + other)
     }
 
-    /// Disconnects the hosts connected through a listener.
     pub(crate) fn disconnect_port(&self, listener: u64) {
         for subsystem in self.registry.all() {
             subsystem.administer(|subsystem, actions| {

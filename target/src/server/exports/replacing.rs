@@ -1,9 +1,8 @@
 //! Replacement of a namespace by a reload: same NSID, other disk or settings.
 //!
-//! The new disk opens while the old one is in use. Then the old namespace is removed and the new
-//! one added. Both may use one file, and two namespaces may swap files: the lock on a disk passes
-//! from one to the other. A connected host accesses the new disk only after it has noticed the
-//! removal, because its earlier writes are for the old disk.
+//! The new disk opens while the old one is in use; then the old namespace is removed and the new one added. Both may
+//! use one file, and two namespaces may swap files, so the lock on a disk passes from one to the other. A connected
+//! host accesses the new disk only after it has noticed the removal, because its earlier writes are for the old disk.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -16,22 +15,18 @@ use super::super::lookup::at_place;
 use crate::health::Place;
 use crate::namespace::Namespace;
 
-/// Places of replaced namespaces.
 pub(crate) type Replaced = HashSet<Place>;
 
-/// Removed namespaces by place.
 pub(crate) type Former = HashMap<Place, FormerNamespace>;
 
-/// Removed namespace that may be replaced.
 pub(crate) struct FormerNamespace {
     /// Protocol state as shown to hosts.
     pub(super) seen: nvme_proto::namespace::Namespace,
-    /// File that stores the write protection.
     pub(super) file: Option<PathBuf>,
 }
 
 impl FormerNamespace {
-    /// Transfers the state that the new namespace inherits, before hosts see it.
+    /// Transfers the inherited state to the new namespace, before hosts see it.
     pub(super) fn hand_on(&self, config: &cairn_config::Namespace, new: &Namespace) {
         if new.uuid.into_bytes() != self.seen.uuid {
             new.withhold();
@@ -51,7 +46,7 @@ pub(super) fn file_of(namespace: &Namespace) -> Option<PathBuf> {
     kept.map(|kept| kept.path().to_owned())
 }
 
-/// Refuses a Ceph image opened by two clients of this target: only one can have its lock.
+/// Refuses a Ceph image opened twice by this target: only one client can have its lock.
 pub(crate) fn check_images(
     old: &Config,
     new: &Config,
@@ -77,7 +72,7 @@ pub(crate) fn check_images(
     Ok(())
 }
 
-/// True if a namespace can stay: only its ANA group, hosts, limits, write protection or null size
+/// Returns true if a namespace can stay open: only its ANA group, hosts, limits, write protection or null size
 /// differ.
 pub(super) fn is_same_disk(
     before: &cairn_config::Namespace,
@@ -119,7 +114,6 @@ mod tests {
         Config::parse("test", &text, &Flags::default()).unwrap()
     }
 
-    /// Opens nothing, so no cluster is necessary.
     #[test]
     fn an_image_does_not_take_its_own_place() {
         let place = (Nqn::parse(NQN).unwrap(), 1);
