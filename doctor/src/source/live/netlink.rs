@@ -8,6 +8,7 @@ use cairn_rdma::netlink::{Netlink, attribute, attributes, find, u16_at, u32_at};
 use super::sys;
 use crate::source::{Address, Neighbour, Route};
 
+// Attributes (linux/if_addr.h, linux/rtnetlink.h, linux/neighbour.h).
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const RTA_DST: u16 = 1;

@@ -21,6 +21,7 @@ use cairn_rdma::netlink::{attribute, attributes, find, u32_at};
 use super::netlink::request_of;
 use crate::source::QueuePairs;
 
+/// Protocol number (linux/netlink.h).
 const NETLINK_RDMA: i32 = 20;
 /// Client number of the device interface (RDMA_NL_NLDEV), shifted as by RDMA_NL_GET_TYPE.
 const NLDEV: u16 = 5 << 10;

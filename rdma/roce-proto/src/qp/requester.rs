@@ -22,6 +22,7 @@ use crate::wire::NakCode;
 /// Acknowledgement timeout used in place of an infinite one: code 20, the longest accepted from
 /// peers (IBTA 9.7.6.1.3).
 const LONGEST_TIMEOUT: Duration = Duration::from_micros(4_294_967);
+/// Maximum length of a message in bytes (IBTA 9.2.10).
 const MAX_MESSAGE: u64 = 1 << 31;
 
 #[derive(Debug)]

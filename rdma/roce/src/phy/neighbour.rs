@@ -23,6 +23,7 @@ const MAX_KNOWN: usize = 4096;
 /// address.
 const DISCARD_PORT: u16 = 9;
 
+/// Attributes and states (linux/neighbour.h).
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;

@@ -28,8 +28,9 @@ const PACKETS_MAX: usize = 4096;
 /// Maximum number of flows bound to a socket; a new flow replaces the oldest.
 pub(super) const FLOWS_MAX: usize = 32;
 
-/// Time without a read after which other endpoints read a socket for its connection messages. An
-/// endpoint in use has read its socket by then.
+/// Time without a read after which other endpoints read a socket for its connection messages. It is
+/// shorter than a pause that reactors notice, and long enough that an endpoint in use has read its
+/// own socket.
 const LATE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]

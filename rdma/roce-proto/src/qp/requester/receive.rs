@@ -35,7 +35,8 @@ impl Requester {
         let is_present = sequence >= self.last_acknowledged();
         match syndrome {
             Syndrome::Ack => self.account(sequence + 1, now, cx),
-            // A NAK for an acknowledged packet is obsolete.
+            // A NAK acknowledges all earlier packets (IBTA 9.7.5.1.4); one for an acknowledged
+            // packet is obsolete.
             Syndrome::Rnr(_) | Syndrome::Nak(_) if sequence < self.unacked => {}
             Syndrome::Rnr(timer) => {
                 self.account(sequence, now, cx);

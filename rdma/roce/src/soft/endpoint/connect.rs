@@ -342,7 +342,7 @@ impl SoftEndpoint {
         }
     }
 
-    /// Ends connections whose DREQ has arrived. Called after earlier packets were handled, such as
+    /// Ends the connections in `disconnected`. Called after earlier packets were handled, such as
     /// acknowledgements of outstanding work.
     pub(super) fn end_disconnected(&mut self) {
         while let Some(id) = self.disconnected.pop() {
