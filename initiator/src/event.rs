@@ -17,8 +17,7 @@ pub enum Event {
         /// Attempts needed to reconnect; 0 after the first connection and after a reset.
         tries: u32,
     },
-    /// The controller is lost. It is reconnected as [`Recovery`](crate::Recovery) allows; otherwise [`Event::Gone`]
-    /// follows.
+    /// The controller is lost. If [`Recovery`](crate::Recovery) allows, reconnection follows, else [`Event::Gone`].
     Lost(HostError),
     /// An attempt to reconnect failed; another follows.
     TryFailed {

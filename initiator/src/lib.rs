@@ -52,11 +52,10 @@
 //! when and for how long to reconnect, with the parameters of nvme-cli. A response with "do not retry" ends the
 //! attempts.
 //!
-//! With [`HostOptions::requeue`], new commands and idempotent commands in flight ([`nvme_proto::host::requeue`]) wait
-//! for the reconnection. They end in [`HostError::Lost`] if the controller does not come back or `fast_io_fail_tmo`
-//! expires. Without it, all commands end as soon as their connection is closed. A target may still execute a write
-//! whose connection broke; [`HostOptions::write_hold`] delays writes of the same blocks. Targets should finish or drop
-//! the commands of an ended association before they accept a new one.
+//! If [`HostOptions::requeue`] is true, new commands and idempotent commands in flight ([`nvme_proto::host::requeue`])
+//! wait for the reconnection. Waiting commands end in [`HostError::Lost`] if the controller does not come back or
+//! `fast_io_fail_tmo` expires. If `requeue` is false, commands end as soon as their connection is closed. A target may
+//! still execute a write whose connection broke; [`HostOptions::write_hold`] delays writes of the same blocks.
 //!
 //! [`Controller::take_event`] reports [`Event::Live`], [`Event::Lost`], [`Event::Gone`], and asynchronous events of the
 //! controller ([`Notice`]).

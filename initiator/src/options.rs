@@ -58,8 +58,8 @@ pub struct HostOptions {
     pub events: AsyncEventConfig,
     /// Timeout of each connection step, and of blocking methods of [`Host`](crate::Host).
     pub timeout: Duration,
-    /// Time after which a command is aborted. If the command does not end within the same time again, the controller
-    /// counts as lost. Both may take 25 % longer.
+    /// Time after which a command is aborted. If the aborted command does not end within the same time again, the
+    /// controller counts as lost. Each of the two times may be up to 25 % longer.
     pub command_timeout: Duration,
     /// Reconnection after a loss of the controller.
     pub recovery: Recovery,

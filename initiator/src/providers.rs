@@ -69,7 +69,7 @@ pub struct Provided {
     pub name: &'static str,
     /// Device of the provider.
     pub device: Arc<dyn Device>,
-    /// Held because the provider must outlive its device.
+    /// Provider of `device`, which it must outlive.
     provider: Arc<dyn Provider>,
 }
 

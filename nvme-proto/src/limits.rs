@@ -84,8 +84,8 @@ pub const COMMAND_QUIESCE_MS: u16 = 1000;
 
 /// Time in milliseconds after which an association ends without a command if its keep alive timer does not run.
 ///
-/// Applies to discovery controllers without KATO (Base, 3.1.2.3.3.1: two minutes), and to controllers that are not
-/// ready.
+/// The limit applies to discovery controllers without KATO (Base, 3.1.2.3.3.1: two minutes), and to controllers that
+/// are not ready.
 pub const IDLE_ASSOCIATION_MS: u32 = 120_000;
 
 /// CAP.TO: maximum time between setting CC.EN and CSTS.RDY, in units of 500 ms.

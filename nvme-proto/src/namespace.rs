@@ -78,7 +78,7 @@ pub struct Atomic {
 }
 
 impl Atomic {
-    /// Only writes of a single block are atomic.
+    /// Atomicity of a disk that guarantees it only for writes of a single block.
     pub const BLOCK: Self = Self {
         normal: 1,
         power_fail: 1,

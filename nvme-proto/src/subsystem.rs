@@ -75,7 +75,7 @@ pub struct Subsystem {
     controllers: BTreeMap<u16, Controller>,
     /// QIDs of I/O queues whose admin queue is closed already, by CNTLID.
     ///
-    /// Their CNTLID is not assigned again until they are closed.
+    /// A CNTLID in this map is not assigned to a new controller.
     closing: BTreeMap<u16, BTreeSet<u16>>,
     last_cntlid: u16,
 }

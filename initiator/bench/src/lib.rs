@@ -1,7 +1,7 @@
 //! Benchmark with fio's job keys: measures a namespace and optionally verifies its data.
 //!
-//! [`job_file`] parses fio's job files into [`Job`]s. [`run()`] starts a thread with a [`Lane`] for each copy of a job.
-//! Its [`BenchResult`] is formatted by [`report`] like fio's output.
+//! [`job_file`] parses fio's job files into [`Job`]s. [`run()`] starts a thread with a [`Lane`] for each copy of a job,
+//! and returns a [`BenchResult`]. [`report`] formats the result like fio.
 
 pub mod cpu;
 pub mod job;

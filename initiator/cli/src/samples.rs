@@ -14,7 +14,8 @@ pub(super) struct Samples {
     ns: Vec<u64>,
 }
 
-/// Limits of a measurement. It ends after `times_max` repetitions, or after `time` with at least `times_min`.
+/// Limits of a measurement, which ends after `times_max` repetitions, or after `time` with at least `times_min`
+/// repetitions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effort {
     pub(super) time: Duration,

@@ -4,8 +4,8 @@
 //! version. Therefore the engine only runs in releases whose layout is known. `layout.c` prints the layout from fio's
 //! headers.
 //!
-//! Why `unsafe` here: fio's memory is accessed through raw pointers. They come from fio and are valid for the duration
-//! of the call.
+//! Why `unsafe` here: fio's memory is accessed through raw pointers, which come from fio and are valid for the duration
+//! of fio's call.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};

@@ -3,8 +3,8 @@
 //! After a signal, fio waits until the engine has ended all I/Os, but does not report the signal to the engine.
 //! Therefore this module installs handlers that set a flag and then call fio's handlers.
 //!
-//! Why `unsafe` here: signal handlers are installed and called. They store a flag and call fio's handler, both allowed
-//! in a signal handler.
+//! Why `unsafe` here: signal handlers are installed and called. The new handlers only store a flag and call fio's
+//! handler, both allowed in a signal handler.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;

@@ -9,8 +9,8 @@
 //! Each job (`numjobs`) is a thread of fio with its own controller and I/O queue. Data is transferred directly between
 //! target and fio's buffers, except small writes, which are copied into capsules.
 //!
-//! Why `unsafe` here: fio calls these functions with raw pointers. They are valid for the duration of the call, and all
-//! calls of a job come from the job's thread.
+//! Why `unsafe` here: fio calls these functions with raw pointers. The pointers are valid for the duration of the call,
+//! and all calls of a job come from the job's thread.
 
 mod abi;
 mod filename;

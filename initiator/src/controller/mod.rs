@@ -330,8 +330,8 @@ impl Controller {
 
     /// True if `bytes` bytes of write data are best sent in the capsule of the next command on queue `qid`.
     ///
-    /// Otherwise use a registered [`Buffer`]: the data exceeds the capsule, or the queue has many commands in flight,
-    /// which are faster in capsules without data.
+    /// If false, use a registered [`Buffer`]: the data exceeds the capsule, or the queue has so many commands in flight
+    /// that capsules without data are faster.
     #[must_use]
     pub fn prefers_capsule(&mut self, qid: u16, bytes: usize) -> bool {
         let Some(queue) = self.queues.get_mut(usize::from(qid)) else {

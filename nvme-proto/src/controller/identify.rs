@@ -82,7 +82,7 @@ impl Controller {
             }
             Cns::IO_COMMAND_SET_CONTROLLER => {
                 let controller: &mut IdentifyControllerNvm = view(out);
-                // Equal to the limits enforced by `io_limits`.
+                // VSL, WZSL and WUSL equal the limits in `io_limits`.
                 controller.vsl = common.limits().mdts;
                 controller.wzsl = common.limits().mdts;
                 controller.wusl = common.limits().mdts;

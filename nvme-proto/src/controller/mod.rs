@@ -1,7 +1,7 @@
 //! Target side of an association, without I/O.
 //!
-//! A controller is a state machine. It receives commands ([`AdminCommand`]), events and the time, and returns an
-//! [`Outcome`] and [`Action`]s for the target. All calls go through its [`crate::subsystem::Subsystem`].
+//! A controller is a state machine that receives commands ([`AdminCommand`]), events and the time, and returns an
+//! [`Outcome`] and [`Action`]s for the target. The target calls only the controller's [`crate::subsystem::Subsystem`].
 //!
 //! The target processes an admin command as follows:
 //!
@@ -128,14 +128,14 @@ pub enum Action {
     },
     /// Flushes the volatile caches of all namespaces.
     ///
-    /// Afterwards call [`crate::subsystem::Subsystem::flushed`].
+    /// After the flush, call [`crate::subsystem::Subsystem::flushed`].
     FlushAll {
         /// CNTLID of the controller that shuts down.
         cntlid: u16,
     },
     /// Aborts a command of an I/O queue, if possible.
     ///
-    /// Afterwards call [`crate::subsystem::Subsystem::abort_done`].
+    /// After the attempt, call [`crate::subsystem::Subsystem::abort_done`].
     Abort {
         /// CNTLID.
         cntlid: u16,

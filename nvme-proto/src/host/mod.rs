@@ -1,8 +1,8 @@
 //! Host side of an association with one controller, without I/O.
 //!
 //! [`Association`] is a state machine: the driver passes events (connections, responses, time) to it and carries out
-//! its [`Action`]s. It brings the controller up in the order of Linux, sends Keep Alives, and reconnects after a loss
-//! as configured by [`Recovery`].
+//! its [`Action`]s. An association brings its controller up in the order of Linux, sends Keep Alives, and reconnects
+//! after a loss as configured by [`Recovery`].
 //!
 //! User commands are sent by the driver itself. The driver asks [`Association::state`] whether they may be sent,
 //! reports overdue ones by [`Association::command_timed_out`], and repeats those allowed by [`requeue::is_safe`].
@@ -139,7 +139,7 @@ pub enum Report {
         /// Attempts to reconnect; 0 after the first connection and after a reset.
         tries: u32,
     },
-    /// The controller is lost. It is reconnected as [`Recovery`] allows; otherwise [`Report::Gone`] follows.
+    /// The controller is lost. If [`Recovery`] allows, reconnection follows, else [`Report::Gone`].
     Lost(Cause),
     /// An attempt to reconnect failed.
     TryFailed {

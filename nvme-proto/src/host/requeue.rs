@@ -31,8 +31,8 @@ pub fn pause(status: Status, controller: &IdentifyController) -> Duration {
 ///
 /// Holds only if no other command changes the same blocks in between.
 ///
-/// Not safe: reservation commands, Copy (may read its own output), vendor specific commands, and commands whose
-/// response invalidates a memory key.
+/// False for reservation commands, for Copy (which may read its own output), for vendor specific commands, and for
+/// commands whose response invalidates a memory key.
 #[must_use]
 pub fn is_safe(sqe: &Sqe) -> bool {
     let idempotent = matches!(

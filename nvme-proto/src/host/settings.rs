@@ -28,7 +28,8 @@ pub struct Settings {
     pub disable_sq_flow_control: bool,
     /// True if the controller must authenticate to this host.
     ///
-    /// Then a controller that does not require the host to authenticate is refused.
+    /// If true, a controller that does not require the host to authenticate is refused, because it would not
+    /// authenticate either.
     pub expects_proof: bool,
     /// Interval of periodic reauthentication.
     pub reauthenticate_every: Option<Duration>,
@@ -42,7 +43,7 @@ pub struct Settings {
 
 /// Reconnection parameters of nvme-cli.
 ///
-/// They apply only to a controller that was live before.
+/// A controller whose first connection fails is not reconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// `--ctrl-loss-tmo`: time after a loss at which reconnecting ends.

@@ -235,7 +235,7 @@ impl Subsystem {
 
     /// Ends the associations of a port.
     ///
-    /// Used if the port was removed from the target or no longer exports the subsystem. The target must reject new
+    /// The port was removed from the target, or no longer exports the subsystem. The target must reject new
     /// associations.
     pub fn terminate_port(&mut self, port: u64, reason: Termination, actions: &mut Vec<Action>) {
         let of_port = |controller: &Controller| controller.port() == port;

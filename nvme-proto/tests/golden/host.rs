@@ -1,7 +1,7 @@
 //! Replay of captured sessions with this crate's host in place of Linux.
 //!
-//! The host receives the captured responses and must send the captured commands in the same order. It may omit commands
-//! that only read logs.
+//! The host receives the captured responses and must send the captured commands in the same order, except those that
+//! only read logs.
 
 use std::time::Duration;
 

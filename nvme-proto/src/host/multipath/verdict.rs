@@ -23,9 +23,10 @@ pub enum Verdict {
 
 /// Decides about a command that failed with `status`.
 ///
-/// `failovers` is the number of earlier failovers that were not caused by an ANA state or a loss. After a path related
-/// status (SCT 3h) or Command Aborted due to SQ Deletion, the command is sent on another path. With DNR, the command
-/// returns to the caller. After any other status, the command is repeated on any path, as in Linux.
+/// `failovers` is the number of earlier failovers that were not caused by an ANA state or a loss; the maximum is
+/// [`FAILOVERS_MAX`]. After a path related status (SCT 3h) or Command Aborted due to SQ Deletion, the command is sent
+/// on another path. After any other status, the command is repeated on any path, as in Linux. A command that may not be
+/// repeated ([`requeue::may_pass`]) returns to the caller.
 #[must_use]
 pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     let code = status.code();
