@@ -26,7 +26,6 @@ thread_local! {
 static BYTES: AtomicI64 = AtomicI64::new(0);
 
 fn count(bytes: i64) {
-    // Threads that are ending have no thread-local variables.
     if !IS_TEST.try_with(Cell::get).unwrap_or(false) {
         BYTES.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -56,10 +55,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Locks out the other tests, because each measures the process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    // A failed test must not fail the next one by a poisoned lock.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -247,7 +244,6 @@ fn cost_over(queues: u16) -> Cost {
     const BYTES: u32 = 4096;
     let soft = Soft::default();
     let target = target(&soft, "");
-    // Endpoints complete their counters when dropped, so devices stay open until then.
     let remote = target.remote();
     let _devices = [None, Some(remote.ip())].map(|local| soft.device_for(remote, local));
     let mut host = connect(&target, 0..1, queues).remove(0);

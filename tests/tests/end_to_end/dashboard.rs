@@ -66,7 +66,6 @@ fn it_has_what_grafanas_model_demands() {
         assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{panel}");
         assert!(!text(panel, "title").is_empty(), "{panel}");
         match text(panel, "type") {
-            // Panels of an expanded row follow it in the list.
             "row" => assert!(list(panel, "panels").is_empty()),
             "stat" | "timeseries" | "table" => {
                 has_source(panel);
@@ -126,7 +125,6 @@ fn variables_are_there_and_are_used() {
         let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         used.insert(&name[..end.expect("JSON goes on")]);
     }
-    // `__all` is Grafana's value for "All".
     used.remove("__all");
     assert_eq!(used, known);
 }

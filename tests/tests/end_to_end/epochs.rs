@@ -14,7 +14,6 @@ use nvme_proto::wire::Status;
 const BLOCK: usize = 4096;
 const DISK_BYTES: u64 = 1 << 20;
 const LAST: u64 = DISK_BYTES / BLOCK as u64 - 1;
-/// Number of commands, far more than the burst of the limit.
 const COMMANDS: usize = 40;
 const LIMIT: &str = "limits = { iops = 20 }";
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -60,7 +60,6 @@ fn every_future_has_an_end() {
     runtime.unwrap().block_on(async {
         let connected = AsyncHost::connect(target.provider(), target.options("a")).await;
         let host = connected.unwrap();
-        // The number of commands exceeds the queue's entries.
         let part = || Data::whole(host.buffer(512).unwrap());
         let read = command::read(1, 0, 1);
         let many: Vec<_> = (0..1000).map(|_| host.submit(1, read, part())).collect();

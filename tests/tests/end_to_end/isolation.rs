@@ -274,7 +274,6 @@ fn a_disk_that_hangs_takes_no_requests_from_others() {
     bed.quiet();
 }
 
-/// The in-capsule writes exceed the receives of all hosts.
 #[test]
 fn in_capsule_writes_to_a_disk_that_hangs_keep_no_receives_from_others() {
     let mut bed = Bed::new("capsules", "receives = 64");
@@ -534,7 +533,6 @@ fn a_device_removed_while_a_short_write_resumes_loses_the_write() {
         bed.disks[0].waiting(Operation::Write) > 0
     });
     bed.network.unplug(TARGET);
-    // The reactor checks for removed devices once a millisecond.
     for _ in 0..100 {
         bed.turn();
     }

@@ -61,7 +61,6 @@ fn shutdown_is_reported_when_it_is_complete() {
 fn a_reset_controller_can_be_enabled_again() {
     let target = TestTarget::with_namespaces(&["mem:1MiB"]);
     let mut host = target.connect("a");
-    // A reset closes I/O queues, so the host releases them first.
     host.close_queue(1).unwrap();
     let cc = Cc(host.property(offset::CC).unwrap());
     host.set_property(offset::CC, cc.with_en(false).0).unwrap();
@@ -138,7 +137,6 @@ fn a_target_that_stops_disconnects_its_hosts() {
 #[test]
 fn a_device_can_be_pulled_out_and_put_back() {
     let target = TestTarget::with_namespaces(&["mem:1MiB"]);
-    // User-space RoCE has no removable device.
     let Some(network) = target.loopback() else {
         return;
     };

@@ -66,8 +66,6 @@ fn half_done_reauthentications_hold_up_nobody() {
     let mut first = connect(&target, Some(host.clone()), None).unwrap();
     let all = (0..8).map(|_| Renewing::new(&setting(&target), Some(&host)).unwrap());
     let mut begun: Vec<Renewing> = all.collect();
-    // The authentications start late, because each times out after 30 s, and connecting takes
-    // seconds on a busy machine.
     for own in &mut begun {
         own.begin(0).unwrap();
         own.begin(1).unwrap();
@@ -75,7 +73,6 @@ fn half_done_reauthentications_hold_up_nobody() {
     check_io(&mut first);
     let mut second = connect(&target, Some(host), None).unwrap();
     check_io(&mut second);
-    // The queues keep their first authentication.
     for own in &mut begun {
         own.check().unwrap();
     }

@@ -371,7 +371,6 @@ fn a_disk_that_goes_comes_again_in_the_next_reload() {
     let mut host = target.connect("a");
     let data = bytes(1, 4096);
     for round in 0..20 {
-        // The write may fail, because the host may not have noticed the replacement.
         let _ = host.run(1, command::write(1, 0, 1), Data::InCapsule(&data));
         let hidden = match round % 2 {
             0 => subsystem(NQN, &[]),

@@ -105,7 +105,6 @@ fn a_host_gains_and_loses_a_namespace_while_others_use_it() {
     assert_eq!(b.active_namespaces().unwrap(), [1, 2]);
     let found = Disk::new(&mut b, 2).read(0, 4096, Transfer::Keyed);
     assert_eq!(found, bytes(2, 4096));
-    // The read may succeed until the removal takes effect.
     let lost = std::thread::scope(|scope| {
         scope.spawn(|| target.reload(&with(&[of(2, &["b"])])));
         loop {

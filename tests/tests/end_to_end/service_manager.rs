@@ -83,7 +83,6 @@ fn a_service_manager_follows_start_reload_and_stop() {
     assert!(target.wait().unwrap().success());
 }
 
-/// 8 MiB is the default limit of Linux distributions.
 #[test]
 fn an_ordinary_user_s_target_runs_with_eight_mebibytes_of_locked_memory() {
     let address = own_loopback_address();

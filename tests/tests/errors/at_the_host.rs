@@ -100,7 +100,6 @@ fn poll_until_disconnected(accepted: &mut Accepted) {
     accepted.endpoint.disconnect(qp);
 }
 
-/// The target stops acknowledging packets, like a hung or filtered machine.
 #[test]
 fn a_target_that_falls_silent_is_given_up_with_where_to_look() {
     let place = Place::soft();

@@ -425,7 +425,6 @@ fn without_any_usable_path_connecting_says_why() {
     assert!(blames_a_path, "{result}");
 }
 
-/// After a timeout, the caller may reuse the buffer, so its capsule must not be sent later.
 #[test]
 fn a_command_that_timed_out_sends_nothing_of_its_reused_buffer() {
     const BLOCK: usize = 4096;

@@ -58,7 +58,6 @@ const AS_IT_IS: &str = "egress-qos-map 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7";
 pub(crate) const BAD: FaultOptions = FaultOptions {
     loss_per_mille: 20,
     duplication_per_mille: 10,
-    // A run has about 200 packets in each direction, so some are damaged or reordered.
     corruption_per_mille: 40,
     reordering_per_mille: 10,
     seed: 7,

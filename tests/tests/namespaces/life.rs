@@ -143,7 +143,6 @@ impl Trial {
         }
         match self {
             Self::Replaced => far_end.lay(cable),
-            // Routes are lost when links go down.
             Self::PathMtuForged => {}
             _ => far_end.plug_in_again(cable),
         }

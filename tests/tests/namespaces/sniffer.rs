@@ -133,7 +133,6 @@ pub(crate) fn check_frames(frames: &[Sniffed], cable: &Cable) {
     let all: Vec<_> = frames.iter().filter_map(|f| Some((f, f.roce?))).collect();
     assert!(all.len() > 100, "{} frames", all.len());
     let mut broken = 0;
-    // Endpoint by sender and flow label or port.
     let mut flows = HashMap::new();
     for (frame, roce) in &all {
         assert_eq!(roce.is_v1, cable.roce.is_v1(), "{frame:?}");

@@ -180,7 +180,6 @@ fn a_read_that_a_disk_ends_late_hits_no_memory_of_others() {
     drop(victim);
     let mut next = rig.connect_once("victim");
     assert_eq!(rig.orphans(0), tickets.len() as u64);
-    // Outstanding reads do not delay the next association; only writes do.
     rig.disk().release(Operation::Read);
     assert_eq!(read_all(&mut next, 0), written);
     rig.until("an end of all that the reactor held", || rig.is_at_rest(0));
@@ -202,7 +201,6 @@ fn a_panic_in_the_middle_of_a_connect_leaves_no_controller() {
     rig.target.stop().unwrap();
 }
 
-/// This test uses io_uring and a file, with commands in all stages.
 #[test]
 fn a_panic_amid_much_work_loses_nothing_that_was_acknowledged() {
     let _alone = alone();
@@ -244,7 +242,6 @@ fn a_panic_over_one_connection_request_refuses_it_and_no_other() {
     rig.saboteur.arm_request();
     let refused = rig.try_connect_once("second");
     assert!(refused.is_err());
-    // The reject is sent before the panic is counted.
     rig.until("the count", || rig.control_panics("connect") == 1);
     write(&mut host, 7, &[1; BLOCK]).unwrap();
     let second = rig.connect_once("second");

@@ -38,7 +38,6 @@ pub(crate) struct Simulated {
     slots: Vec<Option<Pending>>,
     aborts: Vec<(Ticket, Ticket)>,
     next_seed: u64,
-    /// True if connections may be lost, because the network is cut or loses many packets.
     pub(crate) excused: bool,
 }
 

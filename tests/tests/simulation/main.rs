@@ -30,7 +30,6 @@ use weather::for_each_seed;
 /// Maximum number of seeds until a planted bug is found.
 const PLANTED_SEEDS: u64 = 20;
 
-/// I/O without faults validates the model.
 #[test]
 fn fair_weather() {
     for_each_seed("fair_weather", 100, |seed| {

@@ -96,7 +96,6 @@ impl Scenario {
             self.mdts_bytes / 1024,
             [0, 4, 8][random.below(3) as usize],
         );
-        // Unlike a memory disk, a file disk uses data buffers.
         let file = self.file.export(4096);
         config += &subsystem(NQN, &["mem:100KiB block_size = 512", &file]);
         Plan {

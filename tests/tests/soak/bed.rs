@@ -24,7 +24,6 @@ pub(crate) struct Bed {
     _healthy: Scratch,
     pub(crate) targets: [TargetProcess; 2],
     pub(crate) load: Load,
-    /// Resources of both targets and of this process while only the load's host is connected.
     quiet: [Resources; 3],
 }
 

@@ -249,7 +249,6 @@ fn what_is_exported_is_imported_again() {
     let exported: Value = serde_json::from_str(&exported).unwrap();
     let namespaces = exported["subsystems"][0]["namespaces"].as_array().unwrap();
     assert_eq!(namespaces.len(), 1);
-    // nvmet supports a host list or any host, not both.
     assert_eq!(exported["subsystems"][0]["allowed_hosts"], json!([]));
     assert_eq!(exported["subsystems"][0]["attr"]["allow_any_host"], "1");
     assert_eq!(exported["hosts"].as_array().unwrap().len(), 2);

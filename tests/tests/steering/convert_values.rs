@@ -170,7 +170,6 @@ fn settings_that_restrict_the_target_are_carried_over_or_refused() {
     }
 }
 
-/// SPDK saves a listener of discovery with this request.
 #[test]
 fn listeners_of_discovery_are_listeners_of_the_target() {
     let listener = json!({

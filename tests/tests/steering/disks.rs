@@ -125,7 +125,6 @@ fn programs_read_what_became_of_disks() {
     );
 }
 
-/// A request or reload can add the disk again, even if a reactor keeps it open for a short time.
 #[test]
 fn a_disk_that_goes_can_come_again_at_once() {
     let target = Steered::start();

@@ -109,7 +109,6 @@ fn of_one_host(target: &Steered) {
     assert_eq!(target.refused("cairn_limit_remove", again), ENOENT);
 }
 
-/// The limit would delay the commands for a minute; its removal releases them at once.
 #[test]
 fn a_limit_counts_for_a_host_that_is_connected() {
     let target = Steered::start();

@@ -69,7 +69,6 @@ fn change(target: &Steered, method: &str, nqn: &str, port: u16) {
 const ADD: &str = "nvmf_subsystem_add_listener";
 const REMOVE: &str = "nvmf_subsystem_remove_listener";
 
-/// As in SPDK, a subsystem is reachable only through its own listeners.
 #[test]
 fn a_subsystem_has_its_own_listeners() {
     let mut target = Steered::start();

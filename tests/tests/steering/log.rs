@@ -121,7 +121,6 @@ fn terminal() -> (File, OwnedFd) {
     assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
     // SAFETY: the new descriptors have no other owner.
     let (screen, terminal) = unsafe { (File::from_raw_fd(screen), OwnedFd::from_raw_fd(terminal)) };
-    // A child process that inherits a descriptor would keep the terminal open.
     for end in [screen.as_fd(), terminal.as_fd()] {
         fcntl_setfd(end, FdFlags::CLOEXEC).unwrap();
     }

@@ -112,7 +112,6 @@ fn methods_of_the_page_for_spdk_are_there() {
     let mut seen = 0;
     for after in page.split("`rpc.py ").skip(1) {
         let name = after.split([' ', '`']).next().unwrap();
-        // The page names commands and options of rpc.py too, which are no methods.
         if ["save_config", "load_config", "-s"].contains(&name) {
             continue;
         }

@@ -11,7 +11,6 @@ fn request(method: &str, params: &Value) -> Value {
     json!({"method": method, "params": params})
 }
 
-/// Returns requests that create disks, as in lib/bdev and module/bdev of SPDK.
 fn bdevs(file: &str) -> Vec<Value> {
     vec![
         request(
@@ -59,7 +58,6 @@ fn bdevs(file: &str) -> Vec<Value> {
     ]
 }
 
-/// Returns requests that configure the target, as in lib/nvmf of SPDK.
 fn nvmf(listener: &Value) -> Vec<Value> {
     let add = |bdev: &str, nsid: u32, uuid: &str| {
         let namespace = json!({"nsid": nsid, "bdev_name": bdev,
@@ -145,7 +143,6 @@ fn what_spdks_own_target_saves_is_loaded() {
     let methods = target.done("rpc_get_methods", json!({"current": true}));
     for request in saved_by_spdk(file.to_str().unwrap(), &listener) {
         let method = request["method"].as_str().unwrap();
-        // load_config sends only methods listed by rpc_get_methods.
         let is_known = methods.as_array().unwrap().contains(&request["method"]);
         assert!(is_known, "{method}");
         target.done(method, request["params"].clone());

@@ -159,7 +159,6 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
     host.disconnect().unwrap();
 }
 
-/// The targets alternate, so that a busy machine slows both.
 #[test]
 fn a_change_among_thousands_costs_little_more_than_beside_one() {
     let (few, many) = (Steered::start_with(""), start(None));
@@ -211,7 +210,6 @@ fn a_change_among_thousands_costs_little_more_than_beside_one() {
     );
 }
 
-/// A change inspects only the disks it affects; a reload inspects every disk.
 #[test]
 fn a_change_looks_at_no_disk_that_stays() {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, "steered", 1 << 20) else {

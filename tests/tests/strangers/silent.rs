@@ -85,7 +85,6 @@ fn many_networks_keep_no_new_host_out() {
         let first = [9, 10, 200][number as usize % 3];
         let local: IpAddr = Ipv4Addr::new(first, 200, number as u8, 1).into();
         let connected = (0..TRIES).find_map(|_| {
-            // The flood continues between attempts, so each attempt meets another state.
             let asked = silent.permit(STRANGERS_MAX / 2);
             tries += 1;
             let connected = connect(&target, &*target.provider(), local).ok();
@@ -271,7 +270,6 @@ impl Asker {
             timeout: PATIENCE,
         };
         let request = RequestData::new(0, 32, 31, 0);
-        // Connecting fails while all queue pairs are in use.
         let begun = endpoint.connect(&options, request.as_bytes()).is_ok();
         self.asked.fetch_add(u32::from(begun), Ordering::Relaxed);
     }

@@ -66,7 +66,6 @@ pub(crate) fn transport_fields_of(row: &Row) -> Vec<Option<u64>> {
     TRANSPORT_FIELDS
         .iter()
         .map(|&field| match (field, row.text(field)) {
-            // tshark shows this field as bytes.
             ("infiniband.ieth", text) if !text.is_empty() => {
                 Some(u64::from_str_radix(&text.replace(':', ""), 16).expect("hexadecimal"))
             }

@@ -6,7 +6,6 @@ use nvme_proto::wire::feature::{Feature, WriteProtectionState};
 
 use super::*;
 
-/// Number of commands, far more than the burst of the limit.
 const COMMANDS: usize = 40;
 const LIMIT: &str = "limits = { iops = 20 }";
 const PROTECTABLE: &str = "write_protection = true";

@@ -205,7 +205,6 @@ fn a_write_that_was_overtaken_is_not_carried_out() {
     assert_eq!(status.code(), Status::ANA_TRANSITION);
     assert!(!status.dnr(), "the host may send it again");
     assert_eq!(bed.block(3), [2; BLOCK]);
-    // The host retries the write, as Linux does.
     bed.until(&mut first, |first| first.outstanding(1) == 0);
     let again = write(&mut first, 1, 3, &buffer);
     assert_eq!(bed.answer(&mut first, again), Status::SUCCESS);

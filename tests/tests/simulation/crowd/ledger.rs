@@ -14,7 +14,6 @@ pub(super) struct Ledger {
     pub(super) nsid: u32,
     pub(super) block_bytes: usize,
     pub(super) history: History,
-    /// True if the disk can hold a command for longer than a Connect waits.
     pub(super) hangs: bool,
     open: Vec<u8>,
 }

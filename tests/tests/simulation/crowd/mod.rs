@@ -37,13 +37,11 @@ const MS: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// Disks are slow, reorder commands and fail.
     Disks,
     Dying,
     HostPause,
     TargetPause,
     Restart,
-    /// Target and disks lose power.
     PowerCut,
     ClockJump,
     TwoTargets,
@@ -266,7 +264,6 @@ impl Crowd {
         match self.trouble {
             Trouble::Disks => {}
             Trouble::Dying => self.kill_guest(guest),
-            // The first host is the uninvolved one, so it is never killed.
             Trouble::Hang if guest > 0 && self.random.below(2) == 0 => self.kill_guest(guest),
             Trouble::Hang => {}
             Trouble::HostPause => {
