@@ -129,8 +129,8 @@ fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened>
     })
 }
 
-/// Cache of comparisons between two host lists by their addresses: thousands of namespaces share
-/// few lists.
+/// Cache of comparisons between host sets, by their memory addresses: thousands of namespaces share
+/// few sets.
 #[derive(Default)]
 struct Compared(HashMap<(usize, usize), bool>);
 

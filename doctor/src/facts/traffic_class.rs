@@ -63,7 +63,7 @@ impl fmt::Display for ForcedRule {
     }
 }
 
-/// Parses a rule. Drivers know no host NQN and no hop limit.
+/// Parses a rule. Returns `None` for a rule with a host NQN, which drivers do not support.
 fn rule(line: &str) -> Option<ForcedRule> {
     let rule = Rule::parse(line).ok()?;
     let Scope {
