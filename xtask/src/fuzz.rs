@@ -97,7 +97,7 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Found inputs stay outside the repository, whose corpus is curated.
+/// Runs a fuzz target. Found inputs stay outside the repository, whose corpus is curated.
 fn fuzz(target: &str, seconds: u64) -> Result<bool> {
     let found = format!("{OUTPUT}/found/{target}");
     let broken = format!("{OUTPUT}/broken");

@@ -10,7 +10,7 @@ use crate::test::step::Step;
 
 const OUTPUT: &str = "build/msrv";
 
-/// Tests are excluded, because developers use the newest Rust.
+/// Checks the workspace without tests, because developers use the newest Rust.
 pub(crate) fn run() -> Result<ExitCode> {
     let version = promised()?;
     if !has(&version) && !install(&version) {

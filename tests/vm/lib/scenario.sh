@@ -203,9 +203,9 @@ SLOW_KEEP_ALIVE='long keepalive RTT \(([0-9]{1,3}|[1-4][0-9]{3}) ms\)'
 # NSIDs, separated by `|`, of namespaces that the scenario adds and removes while a host is connected.
 FLEETING_NSIDS=
 
-# without_fleeting_namespaces: Removes expected lines about such namespaces. Linux reads the list of NSIDs first,
-# and the identifiers of each NSID later: meanwhile a namespace may be removed (status 600Bh: Invalid Namespace or
-# Format, with DNR and More) or replaced.
+# without_fleeting_namespaces: Removes lines about the namespaces of FLEETING_NSIDS. Linux reads the list of NSIDs
+# first, and the identifiers of each NSID later: meanwhile a namespace may be removed (status 600Bh: Invalid
+# Namespace or Format, with DNR and More) or replaced.
 without_fleeting_namespaces() {
     local nsid="(${FLEETING_NSIDS:-none})"
     grep -vE "nvme[0-9]+: (Identify Descriptors failed \(nsid=$nsid, status=0x600b\)|identifiers changed for nsid $nsid)\$" ||

@@ -37,7 +37,7 @@ connect_host() {
     wait_for 60 "namespace 2" namespace_device 2
 }
 
-# drive_name: Prints /dev/ng0n1. No host may be connected.
+# drive_name: Prints /dev/ng0n1. Connected hosts would add further devices.
 drive_name() { compgen -G '/dev/ng*n1'; }
 
 checksum_of() { dd if="$(namespace_device "$1")" bs=1M count=8 iflag=direct status=none | sha256sum; }

@@ -22,7 +22,7 @@ step "A target that mirrors its host's traffic class and invalidates a key"
 cairn-fabric-peer answer "$FAR:4421" --invalidate $((0x1234)) > "$OUT/invalidate.log" 2>&1 &
 answer=$!
 wait_for 10 "the listener" grep -q listening "$OUT/invalidate.log"
-# No region has this key, so the host rejects the message, which proves that it contained a key.
+# No region has this key, so the host rejects the SEND with invalidate.
 assert_fails "the host has no such key" \
     cairn-fabric-peer --traffic-class $((0x44)) ask "$FAR:4421" --from "$NEAR"
 

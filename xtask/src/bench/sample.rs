@@ -1,4 +1,4 @@
-//! Sample of a cell: both reports as metrics.
+//! Sample of a cell: the reports of target and host as metrics.
 
 use std::time::Duration;
 

@@ -70,7 +70,7 @@ impl Spdk {
         text.map_or("unknown version".to_owned(), |text| text.trim().to_owned())
     }
 
-    /// An idle SPDK target polls, so each sample starts a new one.
+    /// Takes one sample with a new target, because an idle SPDK target also polls.
     pub(super) fn measure(
         &self,
         job: &Job,
