@@ -1,9 +1,8 @@
 //! Flushes requested by hosts: at shutdown, for write-through, and for write protection.
 //!
-//! A disk that hangs blocks its flush and the waiting thread, and hosts can repeat requests.
-//! Therefore a subsystem runs one flush at a time. All requests that arrive meanwhile share the
-//! next flush. A flush of the namespaces from before a reload does not delay flushes of those after
-//! it.
+//! A hanging disk blocks its flush and the waiting thread, and hosts can repeat requests. Therefore a subsystem runs
+//! one flush at a time, and all requests that arrive meanwhile share the next one. A reload changes the namespaces; a
+//! flush of the former ones does not delay a flush of the new ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use crate::namespace::{Namespace, NamespaceTable};
 use crate::panics::Part;
 use crate::registry::{ControlMessage, Mailbox, Scope, SubsystemShared, WriteThrough};
 
-/// Flushes in progress, and the changes that wait for disks.
+/// Flushes in progress, and changes that wait for disks.
 pub(super) struct Flushes {
     under_way: Vec<UnderWay>,
     waits: Waits<Self>,
@@ -28,7 +27,6 @@ pub(super) struct Flushes {
     control: UnboundedSender<ControlMessage>,
 }
 
-/// Flush of the namespaces of a table.
 struct UnderWay {
     subsystem: Arc<SubsystemShared>,
     table: Arc<NamespaceTable>,
@@ -51,9 +49,8 @@ impl Waiters {
     }
 }
 
-/// Requested change of a namespace's write protection.
 pub(super) struct Protection {
-    /// Namespace; it already acts on the new state.
+    /// Namespace that already applies the new state.
     pub(super) namespace: Arc<Namespace>,
     pub(super) state: WriteProtectionState,
     pub(super) was_protected: bool,
@@ -75,7 +72,6 @@ impl Flushes {
         }
     }
 
-    /// True if no flush is in progress or queued.
     pub(super) fn is_empty(&self) -> bool {
         self.under_way.is_empty()
     }
@@ -84,7 +80,7 @@ impl Flushes {
         self.waits.next_deadline()
     }
 
-    /// Runs `then` once no disk has an earlier command of the scope, or after the wait's deadline.
+    /// Runs `then` once no disk has a command of the scope from before the change, or after the wait's deadline.
     ///
     /// The change must be in force, or in the mailboxes, before this call.
     pub(super) fn settle(
@@ -109,7 +105,6 @@ impl Flushes {
         }
     }
 
-    /// Adds a controller that waits for a flush.
     pub(super) fn flush_for(
         &mut self,
         cntlid: u16,
@@ -120,7 +115,7 @@ impl Flushes {
         waiters.shut_down.insert(cntlid);
     }
 
-    /// Waiters for the next flush of these namespaces, which starts at once if none is in progress.
+    /// Returns the waiters for the next flush of these namespaces. The flush starts at once if none is in progress.
     fn waiters_of(
         &mut self,
         subsystem: Arc<SubsystemShared>,
@@ -142,10 +137,9 @@ impl Flushes {
         &mut self.under_way[last].waiting
     }
 
-    /// Flushes all namespaces after a host switched off its write cache and its writes in flight
-    /// ended.
+    /// Flushes all namespaces after a host switched off its write cache and the host's writes in flight ended.
     ///
-    /// If a disk prevents this in time, the command fails, but later writes are durable.
+    /// If a disk does not do this in time, the command fails, but later writes are durable.
     pub(super) fn write_through(&mut self, subsystem: Arc<SubsystemShared>, wish: WriteThrough) {
         let scope = Scope::Controller(Arc::clone(&wish.controller));
         self.waits.settle(scope, move |flushes, settled| {
@@ -162,8 +156,7 @@ impl Flushes {
         });
     }
 
-    /// Applies a change of write protection: earlier writes become durable and the change is
-    /// stored.
+    /// Applies a change of write protection: earlier writes become durable, then the change is stored.
     pub(super) fn protect(&mut self, subsystem: Arc<SubsystemShared>, wish: Protection) {
         let is_protected = wish.state != WriteProtectionState::NONE;
         if let Some(line) = Line::about(Topic::Disk) {
@@ -201,7 +194,7 @@ impl Flushes {
         });
     }
 
-    /// Stores the protection; the disk has no writes from before the change.
+    /// Stores the protection. The disk must have no writes from before the change.
     fn keep_protection(&self, subsystem: Arc<SubsystemShared>, wish: Protection) {
         let Protection {
             namespace,
@@ -243,18 +236,18 @@ impl Flushes {
                 intact
             };
             let intact = panics.confine(Part::Flush, flush).unwrap_or(false);
-            // Fails only if the control plane has ended.
+            // The send fails only if the control plane has ended.
             let _ = control.send(ControlMessage::Flushed { namespaces, intact });
         }));
     }
 
-    /// Answers the waiters of a finished flush and starts the next one.
+    /// Completes the waiters of a finished flush and starts the next one.
     pub(super) fn flush_ended(&mut self, table: &Arc<NamespaceTable>, intact: bool) {
         let mut under_way = self.under_way.iter();
         let at = under_way.position(|flush| Arc::ptr_eq(&flush.table, table));
         let mut flush = self.under_way.swap_remove(at.expect("it was under way"));
         let ended = std::mem::take(&mut flush.waiting);
-        // A new controller may have the CNTLID of an old one: it waits for the next flush.
+        // A CNTLID in the next flush may be of a new controller, which waits for that flush.
         for &cntlid in ended.shut_down.difference(&flush.next.shut_down) {
             flush.subsystem.flushed(cntlid, intact);
         }
@@ -284,7 +277,7 @@ fn flush(subsystem: &SubsystemShared, namespace: &Namespace) -> bool {
     false
 }
 
-/// Stores the protection in its file, if it has one; returns whether that succeeded.
+/// Stores the protection in its file, if any; returns whether that succeeded.
 fn keep(namespace: &Namespace, state: WriteProtectionState) -> bool {
     let Some(kept) = &namespace.kept else {
         return true;

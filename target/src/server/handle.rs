@@ -20,36 +20,31 @@ use crate::metrics::ReactorCounters;
 use crate::namespace::Entry;
 use crate::registry::SubsystemShared;
 
-/// Function that creates the companion task.
 pub(crate) type Companion = Box<dyn FnOnce(Handle) -> Beside + Send>;
 
-/// Snapshot of the control plane.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) config: Arc<Config>,
     /// Open listeners, in the order of the configuration where possible.
     pub(crate) listeners: Vec<Listening>,
-    /// Subsystems by NQN, without discovery.
+    /// Subsystems by NQN, without the discovery subsystem.
     pub(crate) subsystems: Vec<(Nqn, Arc<SubsystemShared>)>,
-    /// Unavailable parts, and for how long each has been missing.
+    /// Missing parts, and for how long each has been missing.
     pub(crate) missing: Vec<(Missing, Duration)>,
     /// Settings that take effect at the next start.
     pub(crate) at_next_start: Vec<String>,
-    /// Time since the start.
     pub(crate) uptime: Duration,
     pub(crate) reactors: Vec<Arc<ReactorCounters>>,
 }
 
 pub(crate) struct Export<'a> {
-    /// NQN of the subsystem.
     pub(crate) nqn: &'a Nqn,
     pub(crate) config: &'a cairn_config::Namespace,
-    /// Namespace as visible to hosts.
     pub(crate) entry: Entry,
 }
 
 impl Snapshot {
-    /// Namespace at a place, if exported.
+    /// Returns the namespace at a place, if exported.
     pub(crate) fn export(&self, place: &(Nqn, u32)) -> Option<Export<'_>> {
         let (subsystem, config) = at_place(&self.config, place)?;
         let mut subsystems = self.subsystems.iter();
@@ -58,7 +53,7 @@ impl Snapshot {
         Some(Export { nqn, config, entry })
     }
 
-    /// Exported namespaces by subsystem, in the order of the configuration.
+    /// Iterates over the exported namespaces by subsystem, in the order of the configuration.
     pub(crate) fn exports(&self) -> impl Iterator<Item = Export<'_>> {
         self.subsystems.iter().flat_map(|(nqn, shared)| {
             let table = shared.view().namespaces;
@@ -81,14 +76,13 @@ pub(crate) struct Listening {
     pub(crate) roce: Roce,
     /// Configured ANA state of each group.
     pub(crate) ana: AnaStates,
-    /// True if an administrator has drained the listener.
+    /// True if a drain of the listener has begun and has not been undone.
     pub(crate) drained: bool,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Handle {
     orders: UnboundedSender<Order>,
-    /// Audit log for requests of the control socket.
     pub(crate) audit: Audit,
 }
 
@@ -97,7 +91,6 @@ impl Handle {
         Self { orders, audit }
     }
 
-    /// Applies another configuration like [`Target::reload`](super::Target::reload).
     pub(crate) async fn reload(&self, config: Config) -> Result<(), ReloadError> {
         self.change(Arc::new(config), ReloadScope::Whole).await
     }
@@ -113,7 +106,7 @@ impl Handle {
             ReloadScope::Text | ReloadScope::Whole => Some(super::keys::load(&config).await?),
         };
         let (answer, answered) = oneshot::channel();
-        // Fails only if the control plane has ended, which drops the answer's sender.
+        // The send fails only if the control plane has ended, which drops the answer's sender.
         let _ = self.orders.send(Order::Reload(Reloading {
             config,
             keys,
@@ -123,23 +116,22 @@ impl Handle {
         answered.await.unwrap_or(Err(ReloadError::Stopped))
     }
 
-    /// Records the result of a reload in the audit log and metrics.
     pub(crate) fn note_reload(&self, ended: &Result<(), String>) {
         self.audit.record(|| audit_log::reload(ended));
         let succeeded = ended.is_ok();
         let order = Order::Do(Box::new(move |control| {
             control.observed.reloaded(succeeded);
         }));
-        // Fails only if the control plane has ended.
+        // The send fails only if the control plane has ended.
         let _ = self.orders.send(order);
     }
 
-    /// Snapshot of the control plane; `None` if the target has stopped.
+    /// Returns a snapshot of the control plane; `None` if the target has stopped.
     pub(crate) async fn look(&self) -> Option<Snapshot> {
         self.with(|control| snapshot(control)).await
     }
 
-    /// Disconnects a controller; false if unknown.
+    /// Disconnects a controller; returns false if it is unknown.
     pub(crate) async fn disconnect(&self, nqn: Nqn, cntlid: u16) -> Option<bool> {
         self.with(move |control| {
             let Some(export) = control.service.exports.get(&nqn) else {
@@ -155,7 +147,7 @@ impl Handle {
         .await
     }
 
-    /// Starts to drain listeners; empty if none matches.
+    /// Starts to drain listeners and returns their states; empty if none matches.
     pub(crate) async fn drain(&self, which: Which, within: Duration) -> Option<Vec<Drained>> {
         self.with(move |control| {
             let service = &mut control.service;
@@ -166,7 +158,7 @@ impl Handle {
         .await
     }
 
-    /// State of the drains in `before` that have not been undone.
+    /// Returns the states of the drains in `before` that have not been undone.
     pub(crate) async fn look_at_drained(&self, before: Vec<Drained>) -> Option<Vec<Drained>> {
         self.with(move |control| {
             let service = &control.service;
@@ -192,10 +184,10 @@ impl Handle {
     ) -> Option<T> {
         let (answer, answered) = oneshot::channel();
         let action = Order::Do(Box::new(move |control| {
-            // Fails if the client no longer waits.
+            // The send fails if the client no longer waits.
             let _ = answer.send(action(control));
         }));
-        // Fails only if the control plane has ended, which drops the answer's sender.
+        // The send fails only if the control plane has ended, which drops the answer's sender.
         let _ = self.orders.send(action);
         answered.await.ok()
     }

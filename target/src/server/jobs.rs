@@ -1,4 +1,4 @@
-//! Blocking jobs, which must not run on the control plane.
+//! Blocking jobs, which must not run on the control plane's thread.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use crate::panics::{Panics, Part};
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs jobs on threads for blocking work; in a simulation inline.
+/// Runner of jobs on threads for blocking work; inline in a simulation.
 pub(super) struct Jobs {
     has_threads: bool,
     panics: Arc<Panics>,
-    /// Reference count of running jobs.
+    /// Cloned by each running job, to count them.
     running: Arc<()>,
 }
 
@@ -18,7 +18,7 @@ impl Jobs {
     pub(super) fn new(has_threads: bool) -> Self {
         Self {
             has_threads,
-            // Panics are not confined in a simulation.
+            // A panic in a simulation is passed on to the caller.
             panics: Arc::new(Panics::new(has_threads)),
             running: Arc::new(()),
         }
@@ -43,7 +43,6 @@ impl Jobs {
         }));
     }
 
-    /// Number of running jobs.
     pub(super) fn running(&self) -> usize {
         Arc::strong_count(&self.running) - 1
     }

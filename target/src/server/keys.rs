@@ -16,13 +16,12 @@ use super::exports::Exports;
 use crate::files;
 use crate::registry::{Authenticator, HostKeys};
 
-/// Maximum file size in bytes: the longest secret with room for spaces.
+/// Maximum file size in bytes: the longest secret, with room for spaces.
 const FILE_BYTES_MAX: usize = 1024;
 
 /// Environment variable with systemd's folder of service credentials.
 const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
-/// Keys of hosts, by subsystem.
 pub(crate) type SubsystemKeys = HashMap<Nqn, HostKeys>;
 
 /// Loads the keys of all subsystems that have any.
@@ -72,7 +71,6 @@ impl InForce {
         &self.keys
     }
 
-    /// Keys of a subsystem's hosts.
     pub(super) fn of(&self, nqn: &Nqn) -> HostKeys {
         self.keys.get(nqn).cloned().unwrap_or_default()
     }
@@ -89,7 +87,7 @@ impl InForce {
         started.map_err(StartError::Authenticator)
     }
 
-    /// Sets the keys for later connections; existing queues stay.
+    /// Sets the keys for later connections; existing queues stay connected.
     pub(super) fn set(&mut self, keys: SubsystemKeys, exports: &Exports) {
         self.keys = keys;
         exports.set_keys(&self.keys);
@@ -177,7 +175,7 @@ async fn secret(source: &KeySource) -> Result<Secret, KeyError> {
         .map_err(|source| KeyError::Secret { path, source })
 }
 
-/// Random secret for a host that must authenticate but has no key.
+/// Returns a random secret for a host that must authenticate but has no key.
 fn nobodys() -> Result<Secret, KeyError> {
     let mut failed = None;
     let secret = Secret::generate(64, None, &mut |bytes| failed = getrandom::fill(bytes).err());
@@ -203,7 +201,7 @@ fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError
         return Err(fail(io::Error::other("not a regular file")));
     }
     let mode = metadata.permissions().mode() & 0o7777;
-    // systemd protects credentials by their folder, and their mode may show the group of an ACL.
+    // systemd protects credentials by their folder; their mode may show the group of an ACL.
     if !is_credential && mode & 0o077 != 0 {
         let path = path.to_owned();
         return Err(KeyError::Open { path, mode });

@@ -1,11 +1,11 @@
 //! Configured parts that are unavailable: disks, addresses, the metrics port.
 //!
-//! The target serves everything else. It retries them when the kernel reports a relevant change
-//! ([`arrivals`]) and at intervals, for changes that the kernel does not report.
+//! The target serves all other parts. It retries the missing ones when the kernel reports a relevant change
+//! ([`arrivals`]), and at intervals for changes that the kernel does not report.
 //!
-//! A namespace whose disk is missing does not exist for hosts: no list contains it, and its NSID is
-//! inactive. Once the disk opens, the namespace is added as by a reload, with the same event to
-//! hosts. Therefore a namespace visible to hosts always has the identity of its disk.
+//! A namespace whose disk is missing does not exist for hosts: no list contains it, and its NSID is inactive. Once
+//! the disk opens, the namespace is added as by a reload, with the same event to hosts. Therefore a namespace visible
+//! to hosts always has the identity of its disk.
 //!
 //! [`arrivals`]: super::arrivals
 
@@ -24,16 +24,13 @@ use super::exports::{Exports, Refused};
 use super::opening::{Late, Openings};
 use crate::health::{Health, Missing, Place, Thing};
 
-/// First interval between attempts.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 
-/// Longest interval between attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Time to collect kernel reports before an attempt.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Missing parts, and the time of the next attempt.
 #[derive(Debug)]
 pub(super) struct MissingParts {
     all: Vec<Missing>,
@@ -82,7 +79,7 @@ impl MissingParts {
         self.next_try
     }
 
-    /// Schedules an attempt soon, after a kernel report.
+    /// Schedules an attempt after [`SETTLE`].
     pub(super) fn try_soon(&mut self) {
         let now = self.clock.now();
         self.pause = PAUSE_FIRST;
@@ -90,7 +87,7 @@ impl MissingParts {
         self.next_try = Some(self.next_try.map_or(soon, |next| next.min(soon)));
     }
 
-    /// Schedules the next attempt after the interval, which doubles each time.
+    /// Schedules the next attempt after the interval, which doubles each time up to [`PAUSE_MAX`].
     fn try_later(&mut self) {
         let now = self.clock.now();
         if self.all.is_empty() {
@@ -101,7 +98,7 @@ impl MissingParts {
         self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
 
-    /// True if an attempt is due; schedules the next one.
+    /// Returns true if an attempt is due; then also schedules the next one.
     pub(super) fn is_due(&mut self) -> bool {
         let now = self.clock.now();
         let is_due = self.next_try.is_some_and(|next| next <= now);
@@ -132,7 +129,7 @@ impl MissingParts {
                 since: self.clock.now(),
             });
         }
-        // Cause: the configuration, or a missing part of the machine; needs no rate limit.
+        // Not rate limited: once per part and reason.
         tracing::warn!(
             missing = %thing, reason,
             "degraded: a configured object is missing, and is served once it exists"
@@ -159,7 +156,7 @@ impl MissingParts {
         }
     }
 
-    /// Removes the parts that are not accepted by `is_missing`.
+    /// Removes the parts for which `is_missing` is false.
     pub(super) fn retain(&mut self, is_missing: impl Fn(&Thing) -> bool) {
         self.all.retain(|missing| is_missing(&missing.thing));
     }
@@ -168,7 +165,7 @@ impl MissingParts {
         self.retain(|missing| missing != thing);
     }
 
-    /// Publishes the served and missing parts and watches for the missing ones.
+    /// Publishes the served and missing parts, and watches for the missing ones.
     pub(super) fn publish(
         &mut self,
         config: &Config,

@@ -1,7 +1,7 @@
-//! Lifecycle of a target: starts, reloads and stops it according to a [`Config`].
+//! Lifecycle of a target: start, reload and stop according to a [`Config`].
 //!
-//! The control plane is one thread with a tokio runtime. It handles connection requests, Keep Alive
-//! timeouts and orders, and never touches data.
+//! The control plane is one thread with a tokio runtime. It handles connection requests, keep alive timeouts and
+//! orders, and no I/O data.
 
 mod admission;
 mod arrivals;
@@ -56,7 +56,7 @@ pub(crate) use listeners::{Drained, Which};
 pub(crate) use reload::{ReloadScope, Step};
 pub use stepped::SteppedTarget;
 
-/// Time for Ceph images to close at the end. Without OSDs a cluster closes none.
+/// Time limit for Ceph images to close at the end. They cannot close in a cluster without OSDs.
 const IMAGES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Running target. Dropping it stops it as [`Target::stop`] does.
@@ -74,7 +74,6 @@ pub struct Starting {
     ended: Option<Result<Started, StartError>>,
 }
 
-/// Thread of the control plane with its order channel; stopped when dropped.
 #[derive(Debug)]
 struct ControlThread {
     orders: UnboundedSender<Order>,
@@ -84,12 +83,12 @@ struct ControlThread {
 impl Target {
     /// Starts a target and returns once hosts can connect.
     ///
-    /// Each listener uses its configured provider; "auto" selects the first of `providers` that can
-    /// listen at the address.
+    /// Each listener uses its configured provider; "auto" selects the first of `providers` that can listen at the
+    /// address.
     ///
     /// # Errors
-    /// Names the unavailable part and the remedy. Everything started is stopped, except threads
-    /// that wait for disks that hang.
+    /// Names the unavailable part and the remedy. Everything started is stopped, except threads blocked by a hanging
+    /// disk.
     pub fn start(config: Config, providers: Vec<Arc<dyn Provider>>) -> Result<Self, StartError> {
         Self::begin(config, providers)?.finish()
     }
@@ -105,9 +104,9 @@ impl Target {
         Self::begin_with(config, providers, false, Box::new(|_| Box::pin(async {})))
     }
 
-    /// Like [`begin`](Self::begin), with a `companion` task on the control plane's thread, which
-    /// runs once hosts can connect. If `is_patient`, missing disks and addresses do not prevent the
-    /// start; they are retried.
+    /// Starts a target like [`begin`](Self::begin), with a `companion` task on the control plane's thread, which runs
+    /// once hosts can connect. If `is_patient`, the target starts without missing disks and addresses and retries
+    /// them.
     pub(crate) fn begin_with(
         config: Config,
         providers: Vec<Arc<dyn Provider>>,
@@ -155,25 +154,25 @@ impl Target {
         })
     }
 
-    /// Addresses of the listeners at the start.
+    /// Returns the addresses of the listeners at the start.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.started.addresses
     }
 
-    /// Listeners at the start with their actual addresses.
+    /// Returns the listeners at the start with their actual addresses.
     pub(crate) fn listening(&self) -> &[(cairn_config::Listener, SocketAddr)] {
         &self.started.listening
     }
 
-    /// True if the control plane and every reactor make progress within `patience`.
+    /// Returns true if the control plane and every reactor make progress within `patience`.
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let (answer, answered) = std::sync::mpsc::channel();
         let order = Order::Do(Box::new(move |_| {
-            // Fails if the caller no longer waits.
+            // The send fails if the caller no longer waits.
             let _ = answer.send(());
         }));
-        // Fails only if the control plane has ended; then no answer arrives.
+        // The send fails only if the control plane has ended; then no answer arrives.
         let _ = self.thread.orders.send(order);
         answered.recv_timeout(patience).is_ok() && self.started.observed.is_alive(patience)
     }
@@ -183,7 +182,7 @@ impl Target {
         self.started.health.clone()
     }
 
-    /// Address of the metrics port at the start, if any.
+    /// Returns the address of the metrics port at the start, if any.
     #[must_use]
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.started.metrics
@@ -191,8 +190,7 @@ impl Target {
 
     /// Reports all current values of docs/metrics.md to a recorder of the `metrics` façade.
     ///
-    /// Each call reports absolute counter values and whole histograms, so a recorder must be used
-    /// for one call only.
+    /// Each call reports absolute counter values and whole histograms, so a recorder must be used for one call only.
     pub fn observe(&self, recorder: &dyn metrics::Recorder) {
         self.started.observed.report(recorder);
     }
@@ -200,27 +198,27 @@ impl Target {
     /// Applies another configuration. Connections to unchanged parts are not affected.
     ///
     /// # Errors
-    /// A part of the new configuration is unavailable; the old configuration stays.
+    /// A part of the new configuration is unavailable; the old configuration stays in force.
     pub fn reload(&self, config: Config) -> Result<(), ReloadError> {
         let answered = self.begin_reload(config).blocking_recv();
         answered.unwrap_or(Err(ReloadError::Stopped))
     }
 
-    /// Starts a reload like [`reload`](Self::reload). The receiver gets the result, or fails if the
-    /// target stops first.
+    /// Starts a reload like [`reload`](Self::reload). The receiver gets the result, or fails if the target stops
+    /// first.
     #[must_use]
     pub fn begin_reload(&self, config: Config) -> oneshot::Receiver<Result<(), ReloadError>> {
         let (answer, answered) = oneshot::channel();
         let keys = match keys::wait_to_load(&config) {
             Ok(keys) => Some(keys),
             Err(error) => {
-                // Sending cannot fail: the receiver is returned below.
+                // The send cannot fail: the receiver is returned below.
                 let _ = answer.send(Err(error.into()));
                 return answered;
             }
         };
         let config = Arc::new(config);
-        // Fails only if the control plane has ended, which drops the answer's sender.
+        // The send fails only if the control plane has ended, which drops the answer's sender.
         let _ = self.thread.orders.send(Order::Reload(Reloading {
             config,
             keys,
@@ -230,8 +228,8 @@ impl Target {
         answered
     }
 
-    /// Closes listeners, finishes commands in flight, disconnects hosts and stops. Takes bounded
-    /// time even if hosts or disks hang.
+    /// Closes listeners, finishes commands in flight, disconnects hosts and stops. Takes bounded time even if hosts
+    /// or disks hang.
     ///
     /// # Errors
     /// Names the part that did not end properly.
@@ -241,7 +239,6 @@ impl Target {
 }
 
 impl Starting {
-    /// Waits until the start has succeeded or failed.
     pub async fn wait(&mut self) {
         if self.ended.is_none() {
             self.ended = Some(flatten((&mut self.ready).await));
@@ -250,7 +247,7 @@ impl Starting {
 
     /// Stops waiting for disks. A target that has not started ends with [`StartError::Stopped`].
     pub fn give_up(&self) {
-        // Fails only if the control plane has ended already.
+        // The send fails only if the control plane has ended already.
         let _ = self.thread.orders.send(Order::Stop);
     }
 
@@ -283,14 +280,13 @@ impl ControlThread {
         let Some(thread) = self.thread.take() else {
             return Ok(());
         };
-        // Fails only if the control plane has ended already.
+        // The send fails only if the control plane has ended already.
         let _ = self.orders.send(Order::Stop);
         let ended = thread
             .join()
             .map_err(|_| "the control plane panicked".to_owned())?;
         // Locks of images that are still open block the next start for 30 seconds.
         if !wait_for_images(IMAGES_TIMEOUT) {
-            // Cause: the cluster, at the end of the target; needs no rate limit.
             tracing::warn!(
                 "Ceph images did not close within {IMAGES_TIMEOUT:?}: their locks stay until the \
                  cluster times this client out, after 30 seconds"
@@ -303,7 +299,6 @@ impl ControlThread {
 impl Drop for ControlThread {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            // Cause: the end of the target; needs no rate limit.
             tracing::error!(error, "the target did not end cleanly");
         }
     }

@@ -1,9 +1,8 @@
 //! Opening and size measurement of disks ([`Call`]), on separate threads.
 //!
-//! A disk or file server may block such a call indefinitely, while the control plane must serve
-//! hosts. Therefore each call has a deadline, and the result of a later return is discarded: the
-//! opened disk is closed. Until a call returns, no other call is made for its path, which bounds
-//! the number of blocked threads.
+//! A disk or file server may block such a call indefinitely, while the control plane must serve hosts. Therefore each
+//! call has a deadline. If a call returns later, its result is discarded: the opened disk is closed. Until a call
+//! returns, no other call is made for its path, which bounds the number of blocked threads.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -22,24 +21,22 @@ use crate::health::Place;
 use crate::namespace::Namespace;
 use crate::panics::{Part, confine_part};
 
-/// Deadline for a disk to open or report its size.
+/// Time limit for a disk to open or report its size.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Delay before a log line names the slow disk.
+/// Time after which a log line names the slow disk.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
-/// Maximum concurrent calls, without calls past their deadline.
+/// Maximum concurrent calls, not counting calls past their deadline.
 const CALLS_MAX: usize = 64;
 
 type Open = Box<dyn FnOnce() -> Result<Arc<Namespace>, OpenError> + Send>;
 
-/// Job on a disk that may block.
 enum Call {
     Open(Open),
     Measure(Arc<Namespace>),
 }
 
-/// Result of a [`Call`].
 enum Outcome {
     Opened(Result<Arc<Namespace>, OpenError>),
     Measured(io::Result<Option<u64>>),
@@ -70,14 +67,13 @@ impl Call {
 struct Task {
     place: Place,
     path: PathBuf,
-    /// Folder of a pool file. At most a few threads wait for one folder.
+    /// Folder of a pool file. While a call for the folder is late, its other files are not opened.
     folder: Option<PathBuf>,
     call: Call,
     /// True if a failure must not fail the other calls.
     may_fail: bool,
 }
 
-/// Message of a thread whose call has returned.
 pub(super) struct Returned {
     call: u64,
     outcome: Outcome,
@@ -105,13 +101,12 @@ pub(super) struct Late {
     pub(super) was_opened: bool,
 }
 
-/// Results of the calls for one configuration.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) opened: HashMap<Place, Arc<Namespace>>,
     pub(super) sizes: Vec<(Place, u64)>,
     pub(super) late: Vec<Late>,
-    /// Disks that failed to open although the configuration may be applied without them.
+    /// Disks that failed to open, without which the configuration may be applied.
     pub(super) missing: Vec<(Place, StartError)>,
     pub(super) failure: Option<StartError>,
 }
@@ -145,7 +140,7 @@ impl Openings {
 
     /// Opens the disks that `config` adds or replaces and, if `measures`, measures the others.
     ///
-    /// Disks accepted by `may_fail` do not fail the others.
+    /// A failure of a disk for which `may_fail` holds does not fail the others.
     pub(super) fn begin(
         &mut self,
         exports: &Exports,
@@ -179,7 +174,6 @@ impl Openings {
         self.start(tasks, sizes, now);
     }
 
-    /// Opens the disks of `config` at these places.
     pub(super) fn begin_at(
         &mut self,
         exports: &Exports,
@@ -197,7 +191,6 @@ impl Openings {
         self.start(tasks, Vec::new(), now);
     }
 
-    /// Retries opening the disks at these places.
     pub(super) fn begin_again(
         &mut self,
         exports: &Exports,
@@ -229,7 +222,6 @@ impl Openings {
         self.advance(now);
     }
 
-    /// Time of the next necessary [advance](Self::advance).
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.found.as_ref()?;
         let running = self.running.values();
@@ -299,7 +291,7 @@ impl Openings {
         self.advance(now);
     }
 
-    /// Takes the results if all calls have ended, or at once after a failure.
+    /// Takes the results once all calls have ended, or at once after a failure.
     pub(super) fn take_found(&mut self) -> Option<Found> {
         let has_failed = self.found.as_ref()?.failure.is_some();
         let is_wanted = |running: &Running| running.is_wanted;
@@ -319,12 +311,11 @@ impl Openings {
         self.found.take()
     }
 
-    /// True if a call for this path is in progress.
     pub(super) fn is_stuck(&self, path: &Path) -> bool {
         self.running.values().any(|running| running.path == path)
     }
 
-    /// True if a configuration waits for calls.
+    /// Returns true if a configuration waits for calls.
     pub(super) fn is_busy(&self) -> bool {
         self.found.is_some()
     }
@@ -341,7 +332,6 @@ impl Found {
             Outcome::Measured(Ok(None)) => {}
             Outcome::Measured(Err(error)) => {
                 let (subsystem, nsid) = place;
-                // Cause: a reload; needs no rate limit.
                 tracing::warn!(%subsystem, nsid, %error, "cannot read the size of a disk");
             }
         }
@@ -376,7 +366,8 @@ impl Running {
         }
     }
 
-    /// True if `task` must wait for this call: same path, or same folder and the call is late.
+    /// Returns true if `task` must wait for this call: it has the same path, or it has the same folder and the call
+    /// is late.
     fn blocks(&self, task: &Task, now: Instant) -> bool {
         let is_late = || now.saturating_duration_since(self.since) >= OPEN_TIMEOUT;
         let same_folder = task.folder.is_some() && self.folder == task.folder;
@@ -389,7 +380,7 @@ impl Running {
         if waited >= NOTICE_AFTER && !self.was_noticed {
             self.was_noticed = true;
             let (subsystem, nsid) = self.place;
-            // Cause: the configuration, or a disk that hangs; needs no rate limit.
+            // Not rate limited: once per call.
             tracing::warn!(
                 %subsystem, nsid, path = %self.path.display(),
                 "waiting up to {} seconds for a disk to respond", OPEN_TIMEOUT.as_secs()
@@ -406,12 +397,11 @@ impl Running {
         }
     }
 
-    /// Logs the return of an abandoned call.
     fn report_return(&self, now: Instant) {
         let waited = now.saturating_duration_since(self.since);
-        // Calls may also be abandoned because another disk failed.
+        // The call may have been abandoned because another disk failed.
         if waited >= OPEN_TIMEOUT {
-            // Cause: a disk that was slow during a reload; needs no rate limit.
+            // Not rate limited: once per call.
             tracing::warn!(
                 path = %self.path.display(), waited_s = waited.as_secs(),
                 "a disk responded too late: it is closed, and reopened if it is still configured"
@@ -421,7 +411,7 @@ impl Running {
 }
 
 impl Late {
-    /// Error for a target that cannot start without the disk.
+    /// Returns the error for a target that cannot start without the disk.
     pub(super) fn error(&self) -> StartError {
         let (nqn, nsid) = self.place;
         StartError::Export {
@@ -431,10 +421,8 @@ impl Late {
         }
     }
 
-    /// Logs that a namespace keeps its size because its disk did not report one.
     pub(super) fn report(&self) {
         let (subsystem, nsid) = self.place;
-        // Cause: a reload, and a disk that hangs; needs no rate limit.
         tracing::error!(
             %subsystem, nsid, path = %self.path.display(), waited_s = self.waited.as_secs(),
             "a disk does not report its size: its namespace stays as it was; {}, and reload when \
@@ -444,7 +432,7 @@ impl Late {
 }
 
 impl Task {
-    /// Creates a task, or `None` for a backing that opens without delay.
+    /// Creates a task; returns `None` for a backend that opens without delay.
     fn new(
         place: Place,
         namespace: &cairn_config::Namespace,
@@ -479,8 +467,7 @@ impl Task {
             } else {
                 self.call.make()
             };
-            // Sending fails only if the control plane has ended; dropping the result closes the
-            // disk.
+            // The send fails only if the control plane has ended; dropping the result closes the disk.
             let _ = out.send(Returned { call: id, outcome });
         };
         if on_a_thread {
@@ -493,7 +480,7 @@ impl Task {
     }
 }
 
-/// Path or image name of a disk whose opening may block.
+/// Returns the path or image name of a disk whose opening may block.
 fn path_of(backing: &Backing) -> Option<PathBuf> {
     match backing {
         Backing::Disk(path) => Some(path.clone()),
@@ -542,7 +529,7 @@ mod tests {
         assert!(failure.contains("/dev/example"), "{failure}");
         assert!(failure.contains("reload"), "{failure}");
         assert_eq!(Panics::new(true).of_part(Part::Open), before + 1);
-        // The next reload does not wait for the last one.
+        // The next reload does not wait for calls of the last one.
         let other = || Err(OpenError::panicked(Path::new("/dev/other")));
         let failure = failure_of(&mut openings, Box::new(other));
         assert!(failure.contains("/dev/other"), "{failure}");

@@ -16,23 +16,20 @@ use crate::placement;
 use crate::reactor::{self, Reactor, ReactorHandle, Rest, Sizes, Start};
 use crate::registry::{ControlMessage, Mailbox, Message, Registry};
 
-/// Further time to close queues regardless of commands, and to finish flushes.
+/// Additional time after [`Message::Stop`] for queues to close and flushes to finish.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum queue pairs per reactor and device.
+/// Maximum number of queue pairs per reactor and device.
 pub(super) const QUEUE_PAIRS_MAX: u16 = 1024;
-/// Share of [`QUEUE_PAIRS_MAX`] reserved for addresses that have or recently had an association.
+/// Part of [`QUEUE_PAIRS_MAX`] reserved for addresses that have or recently had an association.
 pub(super) const QUEUE_PAIRS_RESERVED: u16 = 128;
 
 pub(super) enum Reactors {
-    /// Reactors with threads, which end after `Message::Stop`.
     Threads(Vec<ReactorHandle>),
-    /// Reactors stepped by the caller.
     Stepped(Vec<Reactor>),
 }
 
 impl Reactors {
-    /// True if the reactors have threads; false in simulations.
     pub(super) fn has_threads(&self) -> bool {
         matches!(self, Self::Threads(_))
     }
@@ -42,7 +39,7 @@ impl Reactors {
             Self::Threads(reactors) => {
                 reactors.push(reactor::start(start, Arc::clone(panics))?);
             }
-            // The thread belongs to the caller: do not pin it.
+            // The thread belongs to the caller, so it is not pinned.
             Self::Stepped(reactors) => reactors.push(Reactor::new(Start {
                 core: None,
                 ..start
@@ -60,12 +57,12 @@ impl Reactors {
             return Ok(());
         };
         let join = |reactor: ReactorHandle| reactor.join_until(deadline);
-        // Wait for all threads, even if one fails.
+        // All threads are awaited, even if one fails.
         let ends: Vec<_> = reactors.drain(..).map(join).collect();
         ends.into_iter().collect()
     }
 
-    /// Steps each stepped reactor until settled; returns how long they may rest.
+    /// Runs each stepped reactor until it has no work; returns how long they may rest.
     pub(super) fn step(&mut self, now: Instant) -> Rest {
         let Self::Stepped(reactors) = self else {
             return Rest::Until(None);
@@ -92,7 +89,7 @@ impl Reactors {
         }
     }
 
-    /// Replaces the worker threads of stepped reactors by [`Self::step_workers`].
+    /// Disables the worker threads of stepped reactors; [`Self::step_workers`] runs their work.
     pub(super) fn replace_workers(&mut self) {
         if let Self::Stepped(reactors) = self {
             reactors.iter_mut().for_each(Reactor::replace_workers);
@@ -116,7 +113,7 @@ impl Reactors {
         }
     }
 
-    /// Stepped reactors; empty with threads.
+    /// Returns the stepped reactors; empty with threads.
     pub(super) fn stepped(&self) -> &[Reactor] {
         match self {
             Self::Threads(_) => &[],
@@ -140,7 +137,6 @@ fn sizes(config: &Config) -> Sizes {
 
 type Counters = Vec<Arc<ReactorCounters>>;
 
-/// Values with which every reactor starts.
 pub(super) struct Launch<'a> {
     pub(super) config: &'a Config,
     pub(super) registry: &'a Arc<Registry>,

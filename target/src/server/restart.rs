@@ -12,8 +12,7 @@ pub(super) struct Fixed {
     control: cairn_config::Control,
     /// SN, MN and CNTLID range of each subsystem since it was added.
     subsystems: HashMap<Nqn, (String, String, RangeInclusive<u16>)>,
-    /// Settings whose value in the current configuration differs from the value in use, as text for
-    /// messages.
+    /// Settings whose configured value differs from the value in use, as text for messages.
     waiting: Vec<String>,
 }
 
@@ -38,12 +37,11 @@ impl Fixed {
         }
     }
 
-    /// Settings that wait for the next start.
     pub(super) fn waiting(&self) -> &[String] {
         &self.waiting
     }
 
-    /// Updates and logs the settings of a new configuration that wait for the next start.
+    /// Determines and logs the settings of a new configuration that wait for the next start.
     pub(super) fn change(&mut self, config: &Config) {
         let mut waiting = Vec::new();
         for (part, differs) in [
@@ -67,7 +65,6 @@ impl Fixed {
         let before = std::mem::replace(&mut self.waiting, waiting);
         for part in &self.waiting {
             if !before.contains(part) {
-                // Cause: a reload; needs no rate limit.
                 tracing::warn!(part, "this change takes effect at the next start");
             }
         }

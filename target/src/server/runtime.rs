@@ -12,7 +12,7 @@ pub(super) fn new() -> io::Result<Runtime> {
         .build()
 }
 
-/// Timer by the target's clock. The runtime's clock stops during system suspend; `clock` does not.
+/// Completes at `deadline` by `clock`, which continues during system suspend. The runtime's clock does not.
 pub(super) fn timer(clock: &Clock, deadline: Option<Instant>) -> impl Future<Output = ()> + use<> {
     let wait = deadline.map(|deadline| deadline.saturating_duration_since(clock.now()));
     async move {

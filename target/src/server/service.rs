@@ -20,7 +20,6 @@ use super::opening::{Found, Openings};
 use super::restart::Fixed;
 use crate::health::{Place, Thing};
 
-/// Configuration in force, and the owners of the parts that serve it.
 pub(super) struct Service {
     pub(super) config: Arc<Config>,
     /// Settings that take effect only at the next start.
@@ -38,7 +37,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Publishes the served and missing parts and watches for the missing ones.
+    /// Publishes the served and missing parts, and watches for the missing ones.
     pub(super) fn publish_health(&mut self) {
         let addresses = self.listeners.addresses();
         let (config, exports) = (&self.config, &self.exports);
@@ -78,7 +77,7 @@ impl Service {
         let mut has_changed = false;
         for thing in missing {
             let is_there = match thing {
-                // The audit log reports recovery itself, and scans find directories.
+                // Disks open separately, scans find directories, and the audit log itself reports a recovery.
                 Thing::Namespace(_) | Thing::Directory(_) | Thing::Audit(_) => false,
                 Thing::Metrics(address) => {
                     self.metrics.serve(Some(address), &mut self.missing);
@@ -97,7 +96,7 @@ impl Service {
         }
     }
 
-    /// Tries to open a missing listener; true if it is missing no longer.
+    /// Tries to open a missing listener; returns true if it is no longer missing.
     fn try_listener(&mut self, address: SocketAddr) -> bool {
         let mut configured = self.config.listeners.iter();
         let found = configured.find(|listener| listener.socket_address() == address);
@@ -116,7 +115,6 @@ impl Service {
         }
     }
 
-    /// Handles the results of a retry of missing disks.
     pub(super) fn end_reopening(&mut self, found: Found) {
         let before = self.missing.all().len();
         self.missing.note_disks(&found.late, found.missing);

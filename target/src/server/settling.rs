@@ -1,7 +1,7 @@
 //! Waits until disks have no commands from before a change.
 //!
-//! A disk that hangs keeps a command indefinitely. Therefore each wait has a deadline, and its
-//! continuation receives whether the change is settled.
+//! A hanging disk keeps a command indefinitely. Therefore each wait has a deadline, and its continuation receives
+//! whether the change is settled.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ struct Wait<O> {
     then: Then<O>,
 }
 
-/// Waits in progress, by ID; the continuations belong to an owner `O`.
+/// Waits in progress, by ID; the continuations receive an owner `O`.
 pub(super) struct Waits<O> {
     next_id: u64,
     waiting: Vec<Wait<O>>,
@@ -51,13 +51,12 @@ impl<O> Waits<O> {
         self.waiting.iter().map(|wait| wait.deadline).min()
     }
 
-    /// True if the wait `id` is in progress.
     pub(super) fn has(&self, id: u64) -> bool {
         self.waiting.iter().any(|wait| wait.id == id)
     }
 
-    /// Registers a continuation that [`Self::end`] returns, or [`Self::late`] after
-    /// [`SETTLE_TIMEOUT`]; returns the wait's ID.
+    /// Registers a continuation and returns the wait's ID. The continuation is returned by [`Self::end`], or by
+    /// [`Self::late`] after [`SETTLE_TIMEOUT`].
     pub(super) fn begin(&mut self, then: impl FnOnce(&mut O, bool) + Send + 'static) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -69,7 +68,7 @@ impl<O> Waits<O> {
         id
     }
 
-    /// Begins a wait that ends once no disk has an earlier command of the scope.
+    /// Begins a wait that ends once no disk has a command of the scope from before the change.
     ///
     /// The change must be in force, or in the mailboxes, before this call.
     pub(super) fn settle(
@@ -86,7 +85,7 @@ impl<O> Waits<O> {
         }
     }
 
-    /// Ends a wait; `None` if its deadline has passed.
+    /// Ends a wait; returns `None` if its deadline has passed.
     pub(super) fn end(&mut self, id: u64) -> Option<Then<O>> {
         let at = self.waiting.iter().position(|wait| wait.id == id)?;
         Some(self.waiting.swap_remove(at).then)

@@ -1,5 +1,3 @@
-//! Start: disks, subsystems, listeners and ports of the configuration are opened.
-
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -14,8 +12,8 @@ use super::service::Service;
 use crate::health::{Place, Thing};
 use crate::namespace::Namespace;
 
-/// Opens the configured parts of a service. Without `is_patient`, a missing part is an error. An
-/// order can only be to stop, and ends the start.
+/// Opens the configured parts of a service. Without `is_patient`, a missing part is an error. The only possible order
+/// is to stop, which ends the start.
 pub(super) fn open_all<T>(
     service: &mut Service,
     orders: &mut UnboundedReceiver<T>,
@@ -58,7 +56,7 @@ pub(super) fn open_all<T>(
     Ok(())
 }
 
-/// Waits for the disks; the start has nothing else to do.
+/// Waits for the disks; no other work is pending during the start.
 fn wait_for_disks<T>(
     service: &mut Service,
     orders: &mut UnboundedReceiver<T>,
@@ -98,7 +96,7 @@ fn wait_for_threads<T>(
     }
 }
 
-/// Waits for a call to return; `None` at a deadline of one.
+/// Waits for a call to return; returns `None` when a call's deadline has passed.
 async fn next_of_disks<T>(
     service: &mut Service,
     orders: &mut UnboundedReceiver<T>,

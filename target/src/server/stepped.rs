@@ -1,5 +1,5 @@
-//! Target without threads or sleep, on the caller's clock: the same reactors and control plane,
-//! stepped by the caller.
+//! Target without threads or sleep, on the caller's clock: the same reactors and control plane, stepped by the
+//! caller.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::audit::Audit;
 use crate::reactor::Rest;
 use crate::usage::Usage;
 
-/// Target for simulations, which works only in [`Self::step`].
+/// Target for simulations, which runs only in [`Self::step`].
 pub struct SteppedTarget {
     control: Control,
     clock: Clock,
@@ -38,7 +38,7 @@ impl SteppedTarget {
         providers: Vec<Arc<dyn Provider>>,
         clock: Clock,
     ) -> Result<Self, StartError> {
-        // No signal or socket sends orders.
+        // A simulated target receives no orders.
         let (_, orders) = unbounded_channel();
         let reactors = Reactors::Stepped(Vec::new());
         let audit = Audit::default();
@@ -54,21 +54,21 @@ impl SteppedTarget {
         Ok(Self { control, clock })
     }
 
-    /// Addresses of the listeners.
+    /// Returns the addresses of the listeners.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.control.service.listeners.addresses()
     }
 
-    /// Does all pending work and returns when to call again. Returns the current time if a reactor
-    /// busy-polls until the clock advances.
+    /// Does all pending work and returns when to call again. Returns the current time if a reactor busy-polls until
+    /// the clock advances.
     pub fn step(&mut self) -> Option<Instant> {
         loop {
             let worked = self.control.step();
             let now = self.clock.now();
             let rest = self.control.reactors.step(now);
             match rest {
-                // Busy polling would never end if the clock does not advance.
+                // The clock does not advance in this call, so busy polling would never end.
                 Rest::Spin | Rest::Yield if !worked && self.clock.now() == now => return Some(now),
                 Rest::Until(deadline) if !worked => {
                     let own = self.control.next_step();
@@ -79,31 +79,30 @@ impl SteppedTarget {
         }
     }
 
-    /// Runs one round of each reactor as a busy thread does, without the control plane or sleep.
-    /// For measuring the cost of a round.
+    /// Runs one round of each reactor without the control plane and without sleep, to measure the cost of a round.
     pub fn round(&mut self) {
         self.control.reactors.round(self.clock.now());
     }
 
-    /// Replaces the worker threads of the disks by [`Self::step_workers`]. Call this before the first
-    /// write.
+    /// Disables the worker threads of the disks; [`Self::step_workers`] runs their work. Must be called before the
+    /// first write.
     pub fn replace_workers(&mut self) {
         self.control.reactors.replace_workers();
     }
 
-    /// Moves each worker to its next scheduling point: it executes its change, or reports the
-    /// outcome of an executed one. Returns true if a worker moved. `loses` injects a bug, for a test
-    /// of the simulation: changes returned by workers lose their cancellations.
+    /// Moves each worker to its next scheduling point: it executes its change, or reports the outcome of an executed
+    /// one. Returns true if a worker moved. `loses` injects a bug, for a test of the simulation: changes returned by
+    /// workers lose their cancellations.
     pub fn step_workers(&mut self, loses: bool) -> bool {
         self.control.reactors.step_workers(loses)
     }
 
-    /// Runs only the control plane's pending work; counterpart of [`Self::round`].
+    /// Runs the control plane's pending work only, without the reactors.
     pub fn attend(&mut self) {
         self.control.step();
     }
 
-    /// Closes listeners, takes no more commands, and closes each queue after its last response.
+    /// Closes listeners, accepts no more commands, and closes each queue after its last response.
     pub fn drain(&mut self) {
         self.control.drain();
     }
@@ -113,7 +112,7 @@ impl SteppedTarget {
         self.control.reactors.kill();
     }
 
-    /// Resources in use by the reactors.
+    /// Returns the resources in use by the reactors.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let mut sum = Usage::default();

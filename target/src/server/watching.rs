@@ -1,9 +1,8 @@
-//! Detects exported files that were truncated or deleted, even without host I/O.
+//! Detection of exported files that were truncated or deleted, even without host I/O.
 //!
-//! A separate thread checks each file every few seconds. A file server may block a check
-//! indefinitely. The blocked thread then stays with that file system, and a new thread checks the
-//! others. So each file system that hangs occupies one thread, and delays no reactor, connection or
-//! other file system.
+//! A separate thread checks each file every few seconds. A check may block indefinitely in a file server. The blocked
+//! thread then stays with that file system, and a new thread checks the other file systems. So each hanging file
+//! system occupies one thread, and delays no reactor or connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -17,18 +16,16 @@ use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::panics::{Part, confine_part};
 use crate::registry::{Registry, SubsystemShared};
 
-/// Bounds of the pause between rounds of checks.
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Ratio of a pause to the preceding round, within the bounds. Limits the CPU cost with thousands
-/// of files.
+/// Ratio of a pause to the preceding round, within the bounds. Limits the CPU cost with thousands of files.
 const PAUSES_PER_ROUND: u32 = 100;
 
-/// Time for one check before other file systems continue without it.
+/// Time limit of one check, after which another thread checks the other file systems.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Maximum hanging file systems. At this number all checks stop.
+/// Maximum number of hanging file systems. At this number all checks stop.
 const HANGING_MAX: usize = 64;
 
 /// Coordinator of the checks; dropping it ends the thread.
@@ -39,7 +36,6 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Starts checking the files of these subsystems.
     pub(super) fn start(registry: &Arc<Registry>) -> io::Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
         let mut files = Files::of(registry);
@@ -66,7 +62,7 @@ impl Drop for Watch {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic there has already ended the process.
+            // A panic of the thread has already ended the process.
             let _ = thread.join();
         }
     }
@@ -105,13 +101,13 @@ impl Look for File {
 
 type ByFileSystem<F> = BTreeMap<u64, Arc<Vec<F>>>;
 
-/// Exported files. Does not keep namespaces alive, and allocates only if namespaces change.
+/// Exported files. Keeps no namespace alive, and allocates only if namespaces change.
 struct Files {
     registry: Weak<Registry>,
-    /// Tables from which `all` was built. A `Weak` keeps the address from being reused.
+    /// Tables from which `all` was built. A `Weak` prevents reuse of the address.
     tables: Vec<Weak<NamespaceTable>>,
     all: ByFileSystem<File>,
-    /// Empty vector, whose memory is reused in each round.
+    /// Empty vector whose allocation is reused in each round.
     subsystems: Vec<Arc<SubsystemShared>>,
 }
 
@@ -163,7 +159,7 @@ impl Files {
 
 struct Rounds<F> {
     is_over: Arc<AtomicBool>,
-    /// Thread that waits for a task.
+    /// Thread without a task.
     idle: Option<Looker<F>>,
     /// Blocked threads by file system.
     hanging: HashMap<u64, Looker<F>>,
@@ -205,14 +201,14 @@ impl<F: Look> Rounds<F> {
             }
             let looker = self.idle.take().map_or_else(Looker::start, Ok);
             let Ok(looker) = looker else {
-                // No thread is available; the next round retries.
+                // No thread can be started now; the next round retries.
                 return;
             };
             match looker.look_at(files, &self.is_over) {
                 Ok(()) => self.idle = Some(looker),
                 Err(_) if self.is_over() => {}
                 Err(at) => {
-                    // Cause: a file system that hangs, once until it returns; needs no rate limit.
+                    // Not rate limited: once each time a file system hangs.
                     tracing::warn!(
                         path = files[at].name(),
                         "the file system does not report the size of a file: truncated and \
@@ -271,7 +267,7 @@ impl<F: Look> Looker<F> {
             let at = self.at.load(Ordering::Relaxed);
             match ended {
                 Ok(()) => return Ok(()),
-                // Checks still return, only slowly.
+                // Checks are slow but return.
                 Err(RecvTimeoutError::Timeout)
                     if before != Some(at) && !is_over.load(Ordering::Relaxed) => {}
                 Err(_) => return Err(at),
@@ -280,7 +276,6 @@ impl<F: Look> Looker<F> {
         }
     }
 
-    /// True if the thread is still blocked in a check.
     fn hangs(&self) -> bool {
         matches!(self.ended.try_recv(), Err(TryRecvError::Empty))
     }
@@ -291,7 +286,6 @@ mod tests {
     use super::*;
     use std::sync::{Condvar, Mutex};
 
-    /// File that can hang and counts its checks.
     #[derive(Default)]
     struct Fake {
         hangs: Mutex<bool>,
@@ -337,7 +331,6 @@ mod tests {
             .collect()
     }
 
-    /// Repeats `turn` until it returns true. The limit is generous because threads may be delayed.
     fn until(what: &str, mut turn: impl FnMut() -> bool) {
         let end = Instant::now() + Duration::from_secs(120);
         while !turn() {

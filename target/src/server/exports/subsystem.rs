@@ -1,4 +1,4 @@
-//! Builds subsystems with their protocol state.
+//! Construction of subsystems with their protocol state.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,6 @@ use crate::registry::{Authenticator, ControlMessage, Mailbox, SubsystemShared};
 /// Firmware revision (FR): at most 8 ASCII characters.
 const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 
-/// Values from which every subsystem is built.
 pub(crate) struct Parts {
     pub(super) limits: Limits,
     clock: Clock,
@@ -64,8 +63,8 @@ impl Parts {
             model: config.model.clone(),
             firmware: FIRMWARE.to_owned(),
             hosts: allowed(config),
-            // Always reports a write cache: this cannot change later, and a disk with one may be
-            // added. An unnecessary Flush costs nothing.
+            // Always reports a write cache: the value cannot change later, and a disk with a cache may be added. An
+            // unnecessary Flush costs nothing.
             volatile_write_cache: true,
             cntlids: config.controller_ids.clone(),
             limits: self.limits,
@@ -86,7 +85,6 @@ impl Parts {
     }
 }
 
-/// Hosts that may connect, as a protocol type.
 pub(crate) fn allowed(config: &cairn_config::Subsystem) -> HostAccess {
     match config.allow_any_host {
         true => HostAccess::Any,

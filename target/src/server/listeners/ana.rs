@@ -28,7 +28,7 @@ pub(super) fn change_overrides(
     changed
 }
 
-/// Listeners at which the subsystem's own states differ between the configurations.
+/// Returns the listeners at which the subsystem's own states differ between the configurations.
 fn differences(old: Option<&Subsystem>, new: &Subsystem) -> HashSet<SocketAddr> {
     let before = |at: &SocketAddr| old.and_then(|old| old.ana.get(at));
     let addresses = old.into_iter().flat_map(|old| old.ana.keys());

@@ -1,8 +1,7 @@
 //! Listeners of the target: opened, changed, drained and removed.
 //!
-//! An administrator may drain a listener: hosts move to other paths and are disconnected, and no
-//! host can connect until the drain is undone. The configuration does not change: after a restart
-//! no listener is drained.
+//! When a listener is drained, its hosts move to other paths and are disconnected, and no host can connect until the
+//! drain is undone. Drains are not stored: after a restart no listener is drained.
 
 mod ana;
 mod open;
@@ -37,16 +36,15 @@ pub(crate) struct Listeners {
     clock: Clock,
 }
 
-/// State of a drained listener.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Drained {
     id: ListenerId,
     pub(crate) address: SocketAddr,
     /// True while hosts have time to move to other paths.
     pub(crate) is_under_way: bool,
-    /// Associations through the listener.
+    /// Number of associations through the listener.
     pub(crate) associations: usize,
-    /// Commands in flight when the hosts were disconnected.
+    /// Number of commands in flight when the hosts were disconnected.
     pub(crate) cut_off: u64,
 }
 
@@ -68,7 +66,7 @@ impl Listeners {
         }
     }
 
-    /// Opens a listener, which is not in use before [`Self::add`].
+    /// Opens a listener. Its requests are not served before [`Self::add`].
     pub(crate) fn listen(
         &self,
         config: &cairn_config::Listener,
@@ -96,12 +94,12 @@ impl Listeners {
         self.open.iter().map(OpenListener::address).collect()
     }
 
-    /// True if a listener need not be opened for `config`.
+    /// Returns true if an open listener already serves `config`.
     pub(crate) fn serve(&self, config: &cairn_config::Listener) -> bool {
         self.open.iter().any(|open| open.serves(config))
     }
 
-    /// PORTIDs of the subsystem's listeners; `None` for all.
+    /// Returns the PORTIDs of the subsystem's listeners; `None` for all.
     pub(crate) fn ports_of(&self, subsystem: &cairn_config::Subsystem) -> Option<BTreeSet<u16>> {
         subsystem.listeners.as_ref()?;
         let open = self.open.iter().map(|listener| &listener.config);
@@ -134,7 +132,6 @@ impl Listeners {
                 .any(|config| listener.serves(config));
             if !stays {
                 gone.push((listener.address(), Arc::clone(&listener.shared)));
-                // Cause: a reload; needs no rate limit.
                 tracing::info!(address = %listener.address(), "no longer listening");
             }
             stays
@@ -145,7 +142,7 @@ impl Listeners {
         }
     }
 
-    /// Disconnects hosts that came through listeners that no longer lead to their subsystem.
+    /// Disconnects hosts from subsystems that their listener no longer serves.
     pub(crate) fn leave(&self, old: &Config, new: &Config, exports: &Exports) {
         for config in &new.subsystems {
             let old = of_nqn(old, &config.nqn);
@@ -155,7 +152,7 @@ impl Listeners {
             if old.is_none_or(|old| old.listeners == config.listeners) {
                 continue;
             }
-            // Must precede the disconnection, so that hosts cannot come back.
+            // Must precede the disconnection, so that hosts cannot connect again.
             export.subsystem.set_listeners(config.listeners.as_deref());
             let others = self.open.iter();
             let others = others.filter(|listener| !config.is_behind(&listener.config));
@@ -170,7 +167,7 @@ impl Listeners {
 
     /// Applies the new configuration of listeners that stay open.
     ///
-    /// Most settings hold for later connections; ANA states also for existing ones.
+    /// ANA states apply to existing connections too, most other settings only to later ones.
     pub(crate) fn change_ana(&mut self, old: &Config, new: &Config, exports: &Exports) {
         let mut changed = Vec::new();
         for listener in &mut self.open {
@@ -183,11 +180,10 @@ impl Listeners {
                 changed.push((listener.address(), Arc::clone(shared)));
             }
         }
-        // Before hosts are notified of listener states, so that each host gets at most one event.
+        // Must precede the events about listener states, so that each host gets at most one event.
         let others = change_overrides(exports, old, new);
         for (address, listener) in changed {
             exports.update_ana(&listener);
-            // Cause: a reload; needs no rate limit.
             tracing::info!(%address, "ANA states changed");
         }
         for (nqn, addresses) in others {
@@ -197,7 +193,6 @@ impl Listeners {
             let open = self.open.iter().map(|listener| &listener.shared);
             for listener in open.filter(|one| addresses.contains(&one.address)) {
                 export.subsystem.update_ana(listener);
-                // Cause: a reload; needs no rate limit.
                 tracing::info!(
                     subsystem = %nqn, listener = %listener.address,
                     "ANA states of a subsystem changed"
@@ -218,7 +213,6 @@ impl Listeners {
             .begin(address, listener, within, exports, now);
     }
 
-    /// Time of the next necessary [`Self::look_at_retiring`].
     pub(crate) fn next_look(&self) -> Option<Instant> {
         self.retirements.next_look()
     }
@@ -233,7 +227,7 @@ impl Listeners {
         }
     }
 
-    /// Starts a drain, or changes its time limit. Empty if no listener matches.
+    /// Starts a drain, or changes its time limit. Returns an empty list if no listener matches.
     pub(crate) fn drain(
         &mut self,
         which: Which,
@@ -247,7 +241,6 @@ impl Listeners {
             begun.push((listener.address(), Arc::clone(&listener.shared)));
         }
         for (address, shared) in &begun {
-            // Cause: a request of the control socket; needs no rate limit.
             tracing::info!(%address, "draining: hosts are moved to other paths");
             self.retire(*address, Arc::clone(shared), within, exports);
         }
@@ -256,7 +249,7 @@ impl Listeners {
         self.drained(exports, |listener| ids.contains(&listener.shared.id))
     }
 
-    /// Current state of drains begun earlier.
+    /// Returns the current state of drains begun earlier.
     pub(crate) fn look_at_drained(&self, before: &[Drained], exports: &Exports) -> Vec<Drained> {
         self.drained(exports, |listener| {
             before.iter().any(|one| one.id == listener.shared.id)
@@ -277,8 +270,8 @@ impl Listeners {
             .collect()
     }
 
-    /// Ends a drain so that hosts can connect again; returns the number of matching listeners.
-    /// Hosts that are still connected stay connected.
+    /// Ends a drain, so that hosts can connect again; returns the number of matching listeners. Hosts that are still
+    /// connected stay connected.
     pub(crate) fn undo_drain(&mut self, which: Which, exports: &Exports) -> usize {
         let mut count = 0;
         let mut undone = Vec::new();
@@ -293,7 +286,6 @@ impl Listeners {
         for (address, listener) in undone {
             self.retirements.forget(listener.id);
             exports.update_ana(&listener);
-            // Cause: a request of the control socket; needs no rate limit.
             tracing::info!(%address, "draining undone: hosts may connect");
         }
         count

@@ -1,5 +1,3 @@
-//! Open listener.
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,15 +18,15 @@ pub(crate) type FromListener = (ListenerId, ListenerEvent);
 pub(crate) struct OpenListener {
     pub(crate) config: cairn_config::Listener,
     pub(crate) shared: Arc<ListenerShared>,
-    /// True if an administrator has drained it: it refuses connections.
+    /// True if the listener is drained: it refuses connections.
     pub(crate) drained: bool,
-    /// Commands in flight when its hosts were disconnected.
+    /// Number of commands in flight when its hosts were disconnected.
     pub(crate) cut_off: u64,
     listener: Box<dyn Listener>,
 }
 
 impl OpenListener {
-    /// Listens with the first of `providers` that can; its events go to `events`.
+    /// Opens a listener with the first of `providers` that supports it; its events go to `events`.
     pub(super) fn open(
         config: &cairn_config::Listener,
         providers: &[Arc<dyn Provider>],
@@ -47,15 +45,14 @@ impl OpenListener {
         for provider in candidates(config, providers)? {
             let events = events.clone();
             let sink = Box::new(move |event| {
-                // If the control plane has ended, the event is dropped, which refuses the request
-                // in it.
+                // If the control plane has ended, dropping the event refuses its request.
                 let _ = events.send((id, event));
             });
             match provider.listen(&options, sink) {
                 Ok(listener) => {
                     let address = listener.local_addr();
                     let pkey = config.pkey;
-                    // Cause: the configuration, or the address of a listener; needs no rate limit.
+                    // Not rate limited: rare changes of an interface address or the configuration.
                     tracing::info!(%address, provider = provider.name(), %pkey, "listening");
                     return Ok(Self {
                         config: config.clone(),
@@ -73,7 +70,7 @@ impl OpenListener {
                     });
                 }
                 Err(error @ (FabricError::Unavailable { .. } | FabricError::NoDevice { .. })) => {
-                    // Report the error of the last candidate: it is the one to act on.
+                    // The error of the last candidate is the one to act on.
                     failure = Some(error);
                 }
                 Err(source) => return Err(StartError::Listen { address, source }),
@@ -87,8 +84,8 @@ impl OpenListener {
         self.listener.local_addr()
     }
 
-    /// True if the listener need not be reopened for `config`: the compared settings are equal, and
-    /// all others can change while it listens.
+    /// Returns true if the listener need not be reopened for `config`: the settings compared here are equal, and all
+    /// others can change while it listens.
     pub(crate) fn serves(&self, config: &cairn_config::Listener) -> bool {
         let own = &self.config;
         own.socket_address() == config.socket_address()
@@ -97,7 +94,7 @@ impl OpenListener {
     }
 }
 
-/// Providers to try for a listener, at least one.
+/// Returns the providers to try for a listener, at least one.
 fn candidates<'a>(
     config: &cairn_config::Listener,
     providers: &'a [Arc<dyn Provider>],

@@ -1,9 +1,8 @@
-//! Retirement of listeners that were removed or are drained: hosts move to other paths and are then
-//! disconnected.
+//! Retirement of removed or drained listeners: hosts move to other paths and are then disconnected.
 //!
-//! All ANA groups become inaccessible at the listener. Hosts learn this from an event or the
-//! response to their next command. Commands in flight complete. Associations end once their I/O
-//! queues are idle for a while, or at the deadline.
+//! All ANA groups become inaccessible at the listener. Hosts learn this from an event or the response to their next
+//! command. Commands in flight complete. An association ends once its I/O queues are idle for [`SILENCE`], or at the
+//! deadline.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,12 +17,11 @@ use crate::registry::Activity;
 /// Time for hosts of a removed listener to move to other paths.
 pub(super) const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Idle time of I/O queues after which hosts have moved.
+/// Idle time of I/O queues after which hosts count as moved.
 const SILENCE: Duration = Duration::from_millis(500);
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Removed and drained listeners that still have hosts.
 #[derive(Default)]
 pub(super) struct Retirements {
     all: Vec<Retirement>,
@@ -39,7 +37,7 @@ struct Retirement {
 }
 
 impl Retirement {
-    /// True if the hosts of the listener must be disconnected now.
+    /// Returns true if the hosts of the listener must be disconnected now.
     fn is_over(&mut self, activity: Activity, now: Instant) -> bool {
         self.next_look = now + LOOK_INTERVAL;
         if activity != self.activity || activity.outstanding > 0 {
@@ -51,7 +49,6 @@ impl Retirement {
 }
 
 impl Retirements {
-    /// Time of the next necessary [look](Self::look).
     pub(super) fn next_look(&self) -> Option<Instant> {
         self.all.iter().map(|retirement| retirement.next_look).min()
     }
@@ -65,7 +62,7 @@ impl Retirements {
         exports: &Exports,
         now: Instant,
     ) {
-        // A drained listener may be removed.
+        // The listener may already be retiring, as a drained one that is then removed.
         self.forget(listener.id);
         // A concurrent Connect either sees this flag or is found below.
         listener.removed.store(true, Ordering::Relaxed);
@@ -80,8 +77,8 @@ impl Retirements {
         });
     }
 
-    /// Disconnects the hosts of listeners that are due. Returns these listeners, and the number of
-    /// their commands that were in flight.
+    /// Disconnects the hosts of listeners that are due. Returns these listeners, and the number of their commands in
+    /// flight.
     pub(super) fn look(&mut self, exports: &Exports, now: Instant) -> Vec<(ListenerId, u64)> {
         let mut ended = Vec::new();
         for mut retirement in std::mem::take(&mut self.all) {
@@ -98,7 +95,6 @@ impl Retirements {
             exports.disconnect_port(id);
             ended.push((id, activity.outstanding));
             if activity.outstanding > 0 {
-                // Cause: a reload, or a request of the control socket; needs no rate limit.
                 tracing::warn!(
                     address = %retirement.address, commands = activity.outstanding,
                     "hosts of a removed or drained listener are disconnected with commands in \
@@ -109,7 +105,7 @@ impl Retirements {
         ended
     }
 
-    /// True if hosts of this listener wait to be disconnected.
+    /// Returns true if hosts of this listener wait to be disconnected.
     pub(super) fn has(&self, listener: ListenerId) -> bool {
         self.all.iter().any(|one| one.listener.id == listener)
     }

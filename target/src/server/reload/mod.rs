@@ -1,8 +1,8 @@
-//! Applies another configuration while hosts are connected.
+//! Reload: applies another configuration while hosts are connected.
 //!
-//! Every step that can fail runs before the first change, so a configuration that fails leaves the
-//! old one unchanged. Disks that hang and parts that were missing before are left out until they
-//! are available; the reload does not wait for them.
+//! Every step that can fail runs before the first change, so a configuration that fails leaves the old one in force.
+//! Hanging disks and parts that were missing before are left out until they are available; the reload does not wait
+//! for them.
 
 mod scope;
 mod served;
@@ -32,17 +32,15 @@ pub(crate) struct Reloading {
     pub(crate) answer: oneshot::Sender<Result<(), ReloadError>>,
 }
 
-/// Reload whose disks are being opened.
 struct UnderWay {
     reloading: Reloading,
     replaced: Replaced,
 }
 
-/// Reload under way, and the reload that waits for its end.
+/// Reload under way, and the next one.
 #[derive(Default)]
 pub(crate) struct Reloads {
     under_way: Option<UnderWay>,
-    /// Reload to run after the current one.
     next: Option<Reloading>,
 }
 
@@ -122,7 +120,7 @@ impl Reloads {
         });
     }
 
-    /// Completes a reload whose openings have ended, and starts the next one.
+    /// Completes a reload whose disks have opened, and starts the next one.
     pub(crate) fn go_on(&mut self, service: &mut Service, flushes: &mut Flushes) {
         while let Some(found) = service.openings.take_found() {
             let Some(under_way) = self.under_way.take() else {

@@ -1,4 +1,4 @@
-//! Incremental changes: their cost depends on the change, not on the size of the configuration.
+//! Incremental changes, whose cost depends on the change and not on the size of the configuration.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,11 +11,10 @@ use super::super::service::Service;
 use crate::health::{Place, Thing};
 use crate::namespace::Namespace;
 
-/// Part of a configuration that a reload examines.
 pub(crate) enum ReloadScope {
-    /// All of it, and the sizes of disks that stay open.
+    /// The whole configuration, and the sizes of disks that stay open.
     Whole,
-    /// All of it, except disks that stay open.
+    /// The whole configuration, except disks that stay open.
     Text,
     /// Only the step, if it starts at the configuration in force.
     Step(Step),
@@ -31,12 +30,12 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// True if the step starts at the current configuration and nothing is missing.
+    /// Returns true if the step starts at the current configuration and nothing is missing.
     pub(super) fn fits(&self, service: &Service) -> bool {
         Arc::ptr_eq(&self.from, &service.config) && service.missing.all().is_empty()
     }
 
-    /// Adds and removes namespaces at a cost nearly independent of their total number.
+    /// Adds and removes the namespaces of the step, at a cost nearly independent of their total number.
     pub(super) fn take(
         &self,
         service: &mut Service,
@@ -77,7 +76,6 @@ impl Step {
         }
         service.config = config;
         service.publish_health();
-        // Cause: a request of the control socket; needs no rate limit.
         tracing::info!("configuration reloaded");
         Ok(())
     }

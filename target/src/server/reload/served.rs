@@ -1,4 +1,4 @@
-//! Namespaces served before a reload, whose disks may still have commands after it.
+//! Namespaces served before a reload, whose disks may still execute commands after it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,6 @@ use crate::health::Place;
 use crate::namespace::Namespace;
 use crate::registry::Scope;
 
-/// Namespace as served before a reload.
 pub(super) struct Served {
     place: Place,
     namespace: Arc<Namespace>,
@@ -27,7 +26,7 @@ fn hosts(config: &Config, place: &Place) -> Option<Access> {
     at_place(config, place).map(|(_, namespace)| namespace.hosts.clone())
 }
 
-/// Namespaces that a reload may remove, resize or hide.
+/// Returns the namespaces that a reload may remove, resize or hide.
 pub(super) fn namespaces(service: &Service, scope: &ReloadScope) -> Vec<Served> {
     let served = |place: Place, namespace: &Arc<Namespace>| Served {
         view: namespace.view(),
@@ -49,7 +48,7 @@ pub(super) fn namespaces(service: &Service, scope: &ReloadScope) -> Vec<Served> 
 }
 
 impl Served {
-    /// True if the reload does not affect commands of the namespace.
+    /// Returns true if the reload does not affect commands of the namespace.
     fn is_as_before(&self, service: &Service) -> bool {
         let now = service.exports.namespace(&self.place);
         now.is_some_and(|now| Arc::ptr_eq(now, &self.namespace) && now.view() == self.view)
@@ -57,7 +56,7 @@ impl Served {
     }
 }
 
-/// Answers a reload once disks that it removed, resized or hid have no earlier commands.
+/// Answers a reload once the disks that it removed, resized or hid have completed all earlier commands.
 pub(super) fn answer_settled(
     service: &Service,
     flushes: &mut Flushes,
@@ -81,7 +80,6 @@ pub(super) fn answer_settled(
             .then_some(())
             .ok_or(ReloadError::Unsettled { disks });
         if let Err(error) = &settled {
-            // Cause: a reload, and a disk that hangs; needs no rate limit.
             tracing::warn!(%error, "reload");
         }
         let _ = answer.send(settled);

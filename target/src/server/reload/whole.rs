@@ -1,5 +1,3 @@
-//! Application of a whole configuration.
-
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -14,11 +12,9 @@ use super::super::service::Service;
 use crate::health::{Place, Thing};
 use crate::namespace::Namespace;
 
-/// Disks opened and measured for a configuration.
 pub(super) struct Opened {
     pub(super) namespaces: HashMap<Place, Arc<Namespace>>,
     pub(super) sizes: Vec<(Place, u64)>,
-    /// Unavailable disks.
     pub(super) missing: Vec<(Thing, StartError)>,
 }
 
@@ -71,7 +67,6 @@ pub(super) fn apply(
     service.config = config;
     service.update_discovery();
     service.publish_health();
-    // Cause: a reload; needs no rate limit.
     tracing::info!("configuration reloaded");
     Ok(())
 }
