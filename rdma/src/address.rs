@@ -7,9 +7,9 @@ pub const ROCE_PORT: u16 = 4791;
 
 /// Address or network that limits and counters treat as one peer.
 ///
-/// A host has a connection, or had one recently, and is accounted by its address. A stranger is any
-/// other address. It is accounted with its network (IPv4 /32, IPv6 /64), because one machine may
-/// own an IPv6 /64.
+/// The address of a host, which has a connection or had one recently, counts by itself. Any other
+/// address, a stranger, counts with its network (IPv4 /32, IPv6 /64), because one machine may own
+/// an IPv6 /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Payer {
     first: IpAddr,

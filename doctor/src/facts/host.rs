@@ -39,7 +39,7 @@ pub struct Host {
     pub modules: Known<Vec<String>>,
     /// Limit on locked memory.
     pub memlock: Known<Memlock>,
-    /// User of this process.
+    /// User ID and groups of this process.
     pub user: Known<User>,
     /// Device nodes that programs open, by name.
     pub nodes: BTreeMap<String, Known<DeviceNode>>,

@@ -72,8 +72,8 @@ impl Neighbours {
         }
         let found = self.query_kernel(address);
         if found.is_none() {
-            // The kernel must be asked, because frames sent by packet sockets do not refresh its
-            // entry.
+            // Makes the kernel verify its entry, which frames sent by packet sockets do not
+            // refresh.
             solicit(address);
         }
         let mac = found.or(before.map(|(mac, _)| mac))?;

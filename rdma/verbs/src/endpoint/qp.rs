@@ -19,8 +19,8 @@ pub(super) struct Qp {
     pub(super) ring: SendRing,
     pub(super) phase: Phase,
     pub(super) down: bool,
-    /// Value of `Staged::rounds` at which all its receives have been polled, once the device uses
-    /// no more receives.
+    /// Value of `Staged::rounds` at which all receives of the queue pair have been polled; set when
+    /// the device uses no more receives for it.
     pub(super) receives_end: Option<u64>,
 }
 
