@@ -29,7 +29,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Copies the namespace and returns the number of copied blocks.
 pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<u64, Box<dyn Error>> {
     let mut host = Host::connect(provider, options)?;
     let namespaces = host.open_namespaces()?;

@@ -23,7 +23,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the text that was read back.
 pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<String, Box<dyn Error>> {
     let mut host = Host::connect(provider, options)?;
     let namespaces = host.open_namespaces()?;

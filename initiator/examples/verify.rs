@@ -33,7 +33,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the number of verified blocks.
 pub(crate) fn run(
     provider: Arc<dyn Provider>,
     options: HostOptions,
@@ -58,7 +57,6 @@ pub(crate) fn run(
     })
 }
 
-/// Verifies blocks until `next` reaches the end of the namespace; returns the number of blocks verified.
 async fn verify_blocks(
     host: &AsyncHost,
     disk: &Namespace,

@@ -178,7 +178,6 @@ impl Buffer {
         }
     }
 
-    /// Address of the first byte, for SGL descriptors.
     pub(crate) fn address(&self) -> u64 {
         self.region().mapping().addr() + self.start as u64
     }

@@ -50,7 +50,6 @@ pub(crate) enum To {
     Anything,
 }
 
-/// Identity and format of a disk, to recognize it after a reconnection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Disk {
     pub(crate) identity: DiskIdentity,

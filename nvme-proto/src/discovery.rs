@@ -69,7 +69,6 @@ const PKEY_DEFAULT: u16 = 0xffff;
 const PARTITION: u16 = 0x7fff;
 const ENTRY_BYTES: u64 = 1024;
 
-/// Contents of log page 70h, from which each host receives its part.
 #[derive(Debug)]
 pub(crate) struct DiscoveryLog {
     nqn: Nqn,

@@ -322,13 +322,11 @@ impl Namespaces {
         }
     }
 
-    /// True if the target saves the write protection of any visible namespace.
     pub(crate) fn keep_protection(&self, seen: &NsidSet) -> bool {
         let mut all = self.iter();
         all.any(|namespace| namespace.keeps_protection && seen.contains(namespace.nsid))
     }
 
-    /// True if there are visible namespaces and all of them support Write Uncorrectable.
     pub(crate) fn write_uncorrectable(&self, seen: impl Fn(u32) -> bool) -> bool {
         let mut seen = self
             .iter()

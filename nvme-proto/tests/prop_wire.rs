@@ -223,7 +223,6 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
-    /// Checks ranges and lengths of I/O commands accepted by the parser.
     #[test]
     fn accepted_io_commands_are_valid(
         sqe in sqes(),

@@ -169,7 +169,6 @@ fn check_verify(job: &Job, size: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses a verified job whose region is written by another job of the same stage.
 fn refuse_overlaps(plans: &[Plan]) -> Result<(), String> {
     for (at, plan) in plans.iter().enumerate() {
         if !plan.job.verify {

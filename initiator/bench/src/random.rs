@@ -34,7 +34,6 @@ impl Random {
     }
 }
 
-/// Mixes the bits of a number by the finalizer of SplitMix64.
 #[must_use]
 pub(super) fn mix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -101,7 +101,6 @@ impl Lane for MemoryLane {
         Ok(())
     }
 
-    /// Completes commands in reverse order, in some calls only half of them.
     fn reap(&mut self, _: Instant, done: &mut Vec<Done>) -> Result<(), LaneError> {
         let half = self.pending.len() / 2;
         for (slot, result) in self.pending.drain(half..).rev() {

@@ -377,7 +377,6 @@ fn direction(command: Command) -> Option<Direction> {
     }
 }
 
-/// Rate limiter of `rate_iops`: admits commands of each direction at fixed intervals.
 #[derive(Debug)]
 struct Pacer {
     intervals: [Option<Duration>; 3],

@@ -227,7 +227,6 @@ impl Address {
     }
 }
 
-/// Returns a secret from the option's text or file, if given.
 fn secret(option: &str, text: Option<&Hidden>, file: Option<&Path>) -> Result<Option<Secret>> {
     let parsed = match (text, file) {
         (Some(Hidden(text)), _) => text.parse(),

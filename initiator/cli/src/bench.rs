@@ -32,7 +32,6 @@ struct Where {
 }
 
 impl Where {
-    /// Connects once to determine the namespace; prints it if `prints` is true.
     fn lanes(&self, prints: bool) -> Result<(Session, NvmeLanes)> {
         let session = Session::new(&self.address)?;
         let subsystem = session.subsystem()?;

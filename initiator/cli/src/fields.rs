@@ -96,7 +96,6 @@ pub(super) const HEX: &[&str] = &[
     "iocs",
 ];
 
-/// Formats members as lines of name, separator and value; names are padded to `width`.
 pub(super) fn lines(object: &Object, separator: &str, width: usize) -> String {
     let lines = object.values();
     let lines = lines.map(|(key, value)| line(key, value, separator, width));

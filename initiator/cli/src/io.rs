@@ -125,7 +125,6 @@ impl Disk {
         (count * u64::from(self.format.block_bytes)) as usize
     }
 
-    /// Sends data from `source` with commands created by `make`.
     fn send(
         &mut self,
         make: fn(&Namespace, u64, u32) -> Command,
@@ -378,7 +377,6 @@ impl Compare {
     }
 }
 
-/// True if status code type and code are equal; other bits are ignored.
 fn same(a: Status, b: Status) -> bool {
     (a.sct(), a.sc()) == (b.sct(), b.sc())
 }

@@ -74,7 +74,6 @@ fn parse_page(text: &str) -> Result<LogPage> {
 }
 
 impl GetLog {
-    /// Creates a command that reads a whole log page.
     pub(super) fn of(log_id: LogPage, detail: Detail, controller: Controller) -> Self {
         Self {
             log_id,

@@ -4,8 +4,6 @@ use std::ops::RangeInclusive;
 
 use super::Result;
 
-/// # Errors
-/// The text is not a number or exceeds the type.
 pub(super) fn number<T: TryFrom<i128>>(text: &str) -> Result<T> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => (-1, digits),
@@ -26,10 +24,6 @@ pub(super) fn number<T: TryFrom<i128>>(text: &str) -> Result<T> {
         })
 }
 
-/// Parses a number of any unsigned type within `bounds`.
-///
-/// # Errors
-/// The text is not a number, or the number is out of bounds.
 pub(super) fn number_in<T: TryFrom<i128> + Into<u64> + Copy>(
     text: &str,
     bounds: RangeInclusive<u64>,

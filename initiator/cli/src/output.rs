@@ -28,7 +28,6 @@ enum Form {
 }
 
 impl Output {
-    /// Prints a list as JSON, or as the text returned by `normal`.
     pub(super) fn show_list(self, list: &[Object], normal: impl FnOnce(&[Object]) -> String) {
         match self.output_format {
             Form::Normal => print(normal(list).trim_end()),
@@ -36,7 +35,6 @@ impl Output {
         }
     }
 
-    /// Prints an object as JSON, or as the text returned by `normal`.
     pub(super) fn show(self, object: &Object, normal: impl FnOnce(&Object) -> String) {
         match self.output_format {
             Form::Normal => print(normal(object).trim_end()),
@@ -56,7 +54,6 @@ pub(super) fn print(text: &str) {
     }
 }
 
-/// # Errors
 pub(super) fn print_bytes(bytes: &[u8]) -> Result<()> {
     write(bytes).map_err(|error| failure(&error))
 }
@@ -78,10 +75,6 @@ fn note(written: std::io::Result<()>) {
     }
 }
 
-/// Checks that all output was written.
-///
-/// # Errors
-/// The first error recorded by [`print`].
 pub(super) fn check() -> Result<()> {
     let first = FAILURE.lock().unwrap_or_else(PoisonError::into_inner);
     first.clone().map_or(Ok(()), Err)

@@ -207,7 +207,6 @@ impl Nvme<'_> {
     }
 }
 
-/// Parts of a small read's latency, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Verdict {
     read_us: f64,

@@ -45,7 +45,6 @@ pub(super) struct Link {
     window: RemoteBuffer,
 }
 
-/// Connects to a target like an admin queue, disconnects, and returns the time to connect.
 pub(super) fn connection_time(
     device: &Arc<dyn Device>,
     remote: SocketAddr,

@@ -43,7 +43,6 @@ impl Session {
         Ok(log)
     }
 
-    /// Returns the selected subsystem, or the only one of the target.
     pub(super) fn subsystem(&self) -> Result<Nqn> {
         if let Some(nqn) = self.address.subsystem()? {
             return Ok(nqn);
@@ -100,7 +99,6 @@ pub(super) fn subsystems(entries: &[DiscoveryEntry]) -> Result<Vec<Nqn>> {
     Ok(names)
 }
 
-/// Opens the selected namespace, or the only one of the controller.
 pub(super) fn namespace(host: &mut Host, nsid: Option<u32>) -> Result<Namespace> {
     let all = host.active_namespaces().map_err(text)?;
     let nsid = match (nsid, &all[..]) {

@@ -90,7 +90,6 @@ pub(crate) struct File {
 
 const TYPE_BLOCK: c_int = 2;
 
-/// First members of `struct io_u`.
 #[repr(C)]
 pub(crate) struct IoUnit {
     _start_time: [i64; 2],
@@ -127,7 +126,6 @@ type OnFile = unsafe extern "C" fn(*mut ThreadData, *mut File) -> c_int;
 type OnUnit<R> = unsafe extern "C" fn(*mut ThreadData, *mut IoUnit) -> R;
 type GetEvents =
     unsafe extern "C" fn(*mut ThreadData, c_uint, c_uint, *const libc::timespec) -> c_int;
-/// Callback that this engine does not provide; null.
 type Unused = *mut c_void;
 
 /// `struct ioengine_ops`: members common to all releases, and the remaining members as words.
@@ -342,7 +340,6 @@ mod tests {
     }
     extern "C" fn io_u_free(_: *mut ThreadData, _: *mut IoUnit) {}
 
-    /// Layouts printed by `layout.c` for each release.
     fn printed() -> impl Iterator<Item = (&'static str, Vec<usize>)> {
         let rows = include_str!("../layouts.txt").lines();
         let rows = rows.filter(|row| !row.starts_with('#'));

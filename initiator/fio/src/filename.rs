@@ -30,10 +30,6 @@ pub(crate) struct Filename {
 }
 
 impl Filename {
-    /// Parses `key=value` pairs, separated by spaces.
-    ///
-    /// # Errors
-    /// A description of the error, with an example of a valid name.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         Self::understand(text)
             .map_err(|error| format!("filename \"{text}\": {error}; for example {EXAMPLE}"))

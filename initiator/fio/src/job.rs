@@ -184,7 +184,6 @@ impl Job {
         }
     }
 
-    /// Returns an ended I/O by index below the count returned by [`Self::wait`].
     pub(crate) fn event(&self, index: usize) -> *mut IoUnit {
         self.given[index]
     }

@@ -234,7 +234,6 @@ impl Controller {
         }
     }
 
-    /// Combines the cause with the fabric's error, if any, and sets the error of later commands.
     fn caused_by(&mut self, cause: Cause) -> HostError {
         self.loss = Loss::GivenUp(cause);
         let timeout = self.options.timeout;
@@ -295,7 +294,6 @@ impl Controller {
         }
     }
 
-    /// True if commands of a closed queue may be sent again on the next connection.
     pub(super) fn keeps_commands(&self) -> bool {
         self.options.requeue
             && !self.association.fails_fast()

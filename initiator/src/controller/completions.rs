@@ -14,7 +14,6 @@ use crate::queue::{Effect, Link, Response};
 const BATCH: usize = 32;
 
 impl Controller {
-    /// Handles completions; returns true if there were any.
     pub(super) fn poll_completions(&mut self) -> bool {
         let mut progress = false;
         let mut batch = [Completion::EMPTY; BATCH];
@@ -34,7 +33,6 @@ impl Controller {
         }
     }
 
-    /// Handles connection events; returns true if there were any.
     pub(super) fn poll_events(&mut self) -> bool {
         let mut events = std::mem::take(&mut self.endpoint_events);
         self.endpoint.poll_events(&mut events);
@@ -189,7 +187,6 @@ impl Controller {
         self.association.queue_closed(qid, self.time());
     }
 
-    /// Ends all commands and connections after the removal of the device, which no longer accesses memory.
     fn device_removed(&mut self) {
         let loss = Loss::Disconnected(DisconnectReason::DeviceRemoved);
         for queue in &mut self.queues {

@@ -182,7 +182,6 @@ impl Guard {
         doubts.add(sqe, until);
     }
 
-    /// Removes lost writes that can no longer be executed; returns true if there were any.
     pub(super) fn expire(&mut self, now: Duration) -> bool {
         let due = self.doubts.deadline().is_some_and(|at| at <= now);
         self.doubts.expire(now);

@@ -42,7 +42,6 @@ impl Controller {
         self.guard.take_changes()
     }
 
-    /// Checks that an I/O command addresses an opened disk.
     pub(super) fn check_disk(&self, qid: u16, command: &Command) -> Result<(), HostError> {
         let nsid = command.sqe.nsid.get();
         let standing = match &command.to {
@@ -76,12 +75,10 @@ impl Controller {
         self.time() + self.options.write_hold.unwrap_or_else(by_rule)
     }
 
-    /// Returns the CID of a parked command of queue `qid` that may be sent.
     pub(super) fn next_parked(&self, qid: u16) -> Option<u16> {
         self.queues[usize::from(qid)].parked(self.time(), |sqe| !self.guard.holds(sqe))
     }
 
-    /// Parks a failed command for a retry after the delay for its status.
     pub(super) fn send_again(&mut self, qid: u16, cid: u16, status: Status) {
         let identity = self.association.identity();
         let pause = identity.map_or(Duration::ZERO, |identity| requeue::pause(status, identity));

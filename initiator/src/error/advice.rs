@@ -17,7 +17,6 @@ const CALLER: Caller = Caller {
     target: "cairn-target",
 };
 
-/// Remedy for a failed command, starting with a colon; empty if unknown.
 pub(super) fn on_status(command: &str, status: Status, result: u64) -> &'static str {
     if command != "Connect" {
         return "";
@@ -61,7 +60,6 @@ pub(super) fn on_refusal(reason: u16, remote: SocketAddr) -> String {
     trouble::of_reject(reason).line(CALLER, remote.ip())
 }
 
-/// Message for a connection attempt without response: the provider's reason and a command for diagnosis.
 pub(super) fn on_silence(reason: &str, remote: SocketAddr) -> String {
     let next = trouble::NO_ANSWER.next.command(CALLER, remote.ip());
     format!("{reason}; next: {next}")

@@ -214,5 +214,4 @@ impl Drop for AsyncHost {
     }
 }
 
-/// Sender of the result of connecting: number of I/O queues, and the device.
 type Ready = Promise<(u16, Arc<dyn Device>)>;

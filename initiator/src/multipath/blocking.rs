@@ -59,7 +59,6 @@ impl Multipath {
         }
     }
 
-    /// True if a path may soon become usable.
     fn is_trying(&self) -> bool {
         self.paths.iter().any(|path| {
             let state = path.controller.state();

@@ -59,7 +59,6 @@ impl Io {
     }
 }
 
-/// Table of commands, allocated once.
 #[derive(Debug)]
 pub(super) struct Ios {
     slots: Vec<Io>,
@@ -118,7 +117,6 @@ impl Ios {
         self.waiting.len()
     }
 
-    /// Returns the slot of the oldest waiting command that is due and accepted by `may_go`.
     pub(super) fn next(&self, now: Duration, may_go: impl Fn(&Sqe) -> bool) -> Option<u16> {
         let mut waiting = self.waiting.iter().copied();
         waiting.find(|&slot| {

@@ -145,7 +145,6 @@ impl Path {
         self.due[Question::AnaLog as usize] = true;
     }
 
-    /// True if a pending query may make the path usable.
     pub(super) fn is_asking(&self) -> bool {
         self.refused.is_none() && (self.asked.is_some() || self.due.contains(&true))
     }

@@ -195,7 +195,6 @@ impl Multipath {
         }
     }
 
-    /// Sends waiting commands on available paths; returns true if any was sent or failed.
     pub(super) fn dispatch(&mut self) -> bool {
         let mut progress = false;
         while let Some(slot) = self.ios.next(self.time(), |sqe| !self.doubts.hold(sqe)) {

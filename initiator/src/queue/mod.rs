@@ -58,10 +58,8 @@ pub(crate) struct Queue {
     spread: Spread,
 }
 
-/// Result of a command, with its buffer.
 pub(crate) type Outcome = (Result<Response, Loss>, Option<Buffer>);
 
-/// Effect of a completion on the controller.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Effect {
     /// No effect yet.
@@ -191,7 +189,6 @@ impl Queue {
         self.slots[usize::from(cid)].not_before = moment;
     }
 
-    /// Earliest future time at which a parked command becomes due.
     pub(crate) fn next_pause(&self, now: Duration) -> Option<Duration> {
         let parked = |slot: &&Slot| matches!(slot.phase, Phase::Parked);
         let pauses = self.slots.iter().filter(parked).map(|slot| slot.not_before);
@@ -230,7 +227,6 @@ impl Queue {
         self.capsules.sent(place);
     }
 
-    /// Ends the next command in `waiting` if enough SENDs have completed.
     pub(crate) fn next_over(&mut self) -> Option<Effect> {
         let cid = *self.waiting.front()?;
         let slot = &self.slots[usize::from(cid)];
@@ -392,7 +388,6 @@ impl Queue {
         self.unanswered
     }
 
-    /// Maximum number of posted SENDs of a queue with this depth.
     pub(crate) fn send_work(depth: u16) -> u32 {
         Capsules::places(depth + 1)
     }
@@ -418,7 +413,6 @@ impl Queue {
         !splits || !self.spread.next(self.unanswered, trains.round_trip)
     }
 
-    /// True if the caller cannot submit another command.
     pub(crate) fn is_full(&self) -> bool {
         let own = if self.qid == 0 { OWN_COMMANDS } else { 0 };
         self.free.len() <= usize::from(own)
@@ -434,7 +428,6 @@ impl Queue {
         }
     }
 
-    /// Ends a command in flight that has a response, or parks it for a retry.
     fn end(&mut self, cid: u16) -> Effect {
         let slot = &self.slots[usize::from(cid)];
         let Phase::Outstanding {

@@ -49,7 +49,6 @@ pub struct Response {
 }
 
 impl Response {
-    /// Converts a status other than success into an error that contains the name `command`.
     pub(crate) fn require_success(
         self,
         command: impl FnOnce() -> String,

@@ -195,7 +195,6 @@ impl Authentication {
         Ok(State::Challenging(hash, group))
     }
 
-    /// Verifies the host's response and computes the response to the host's challenge.
     fn reply(&self, asked: &Challenge, message: &Message<'_>) -> Result<State, Reason> {
         let Message::Reply {
             response,

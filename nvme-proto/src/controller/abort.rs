@@ -103,6 +103,7 @@ impl Controller {
     }
 }
 
+/// Completion of the Abort command `cid`.
 #[must_use]
 pub fn completion(cid: u16, aborted: bool) -> Completion {
     let result = if aborted { 0 } else { NOT_ABORTED };

@@ -51,7 +51,6 @@ impl ErrorLog {
         self.entries.push_front(entry);
     }
 
-    /// Counts failures that get no entry.
     pub(crate) fn skip(&mut self, failures: u64) {
         self.count += failures;
     }

@@ -360,7 +360,6 @@ impl Controller {
         queues(self.queues_granted)
     }
 
-    /// Raises SMART events for warnings that are new in `new`.
     pub(crate) fn health_changed(&mut self, old: &Health, new: &Health, actions: &mut Vec<Action>) {
         let risen = self.features.critical_warning(new) & !self.features.critical_warning(old);
         if risen & WARNING_SPARE != 0 {
@@ -441,7 +440,6 @@ pub(super) fn check_settable(set: &SetFeatures) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Clock of the Timestamp feature: value at the last setting, and time of the setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Clock {
     base_ms: u64,

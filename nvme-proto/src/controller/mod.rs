@@ -396,7 +396,6 @@ impl Controller {
         }
     }
 
-    /// Raises an event if the host has enabled it (feature 0Bh).
     pub(crate) fn raise(&mut self, event: AsyncEvent, actions: &mut Vec<Action>) {
         if self.is_ready() && self.features.is_enabled(event) {
             self.events.raise(event);

@@ -49,8 +49,6 @@ impl Controller {
         self.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED, actions);
     }
 
-    /// Shows or hides a namespace, which is in ANA group `anagrpid`.
-    ///
     /// I/O is allowed before the event that shows the namespace, and fails after the event that hides it.
     pub(crate) fn set_seen(
         &mut self,

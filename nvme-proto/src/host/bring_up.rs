@@ -359,7 +359,6 @@ impl Association {
         Ok(())
     }
 
-    /// Returns the cause of failure if the current step exceeded its deadline.
     pub(super) fn overdue(&self) -> Cause {
         match self.phase {
             Phase::BringUp(Step::Link(qid)) => Cause::NotConnected { qid },

@@ -40,7 +40,6 @@ impl Association {
         self.settings.expects_proof = expects_proof;
     }
 
-    /// Schedules the first reauthentication, if the controller required authentication.
     pub(super) fn begin_renewals(&mut self, now: Duration) {
         let interval = self.settings.reauthenticate_every;
         self.renewal = Renewal {
@@ -55,7 +54,6 @@ impl Association {
         }
     }
 
-    /// Continues with the next queue after `qid`, or reports success.
     pub(super) fn renewed(&mut self, qid: u16, now: Duration) {
         let open = self.open.range(qid + 1..);
         let next = open.copied().find(|qid| !self.released.contains(qid));

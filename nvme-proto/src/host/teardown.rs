@@ -101,7 +101,6 @@ impl Association {
         self.set_cc(cc, now);
     }
 
-    /// Handles the response to the write of CC or to a read of CSTS.
     pub(super) fn left(&mut self, teardown: Teardown, cqe: &Cqe, now: Duration) {
         let goal = teardown.goal;
         if teardown.stage == Stage::Configuration {

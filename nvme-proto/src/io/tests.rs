@@ -375,7 +375,6 @@ fn flush_of_one_and_of_all() {
     );
 }
 
-/// Sets the highest bit of a dword.
 fn with_dword(mut sqe: Sqe, dword: usize) -> Sqe {
     sqe.as_mut_bytes()[dword * 4 + 3] = 0x80;
     sqe

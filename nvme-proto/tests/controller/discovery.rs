@@ -34,7 +34,6 @@ fn exported(name: &str, hosts: HostAccess) -> Exported {
     }
 }
 
-/// Connects a host through local address 192.0.2.1 and enables the controller.
 fn ready(listeners: Vec<Listener>, subsystems: Vec<Exported>, kato_ms: u32) -> Rig {
     let mut subsystem = Subsystem::discovery(settings());
     subsystem.set_discovery(listeners, subsystems, &mut Vec::new());

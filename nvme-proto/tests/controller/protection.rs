@@ -54,7 +54,6 @@ fn begin(rig: &mut Rig, nsid: u32, state: u32) -> (u32, u64) {
     (to_be.0.into(), change)
 }
 
-/// Ends a change with this result; returns the statuses of commands that complete.
 fn end(rig: &mut Rig, nsid: u32, change: u64, intact: bool) -> Vec<Status> {
     rig.subsystem
         .protection_done(nsid, change, intact, &mut rig.actions);

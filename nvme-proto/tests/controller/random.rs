@@ -9,7 +9,6 @@ use proptest::prelude::*;
 
 use crate::rig::*;
 
-/// SQEs mostly with valid opcodes and flags, and with small numbers.
 fn any_sqe() -> impl Strategy<Value = Sqe> {
     let opcode = prop_oneof![
         4 => prop::sample::select(&[0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x7f][..]),
@@ -75,7 +74,6 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Fixture that tracks the CIDs of commands in flight.
 struct Account {
     rig: Rig,
     parked: BTreeSet<u16>,

@@ -174,7 +174,6 @@ impl Rig {
         self.complete(get.into()).result as u32
     }
 
-    /// Sends a command; returns its outcome and the data for the host.
     pub(crate) fn send(&mut self, mut sqe: Sqe, data_in: &[u8]) -> (Outcome, Vec<u8>) {
         self.last_cid += 1;
         sqe.cid.set(self.last_cid);

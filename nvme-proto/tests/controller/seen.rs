@@ -44,7 +44,6 @@ fn nsids(data: &[u8]) -> Vec<u32> {
     nsids.take_while(|nsid| *nsid != 0).collect()
 }
 
-/// Returns whether ONCS and log page 05h report Write Uncorrectable.
 fn announces_write_uncorrectable(rig: &mut Rig) -> (bool, bool) {
     const WRITE_UNCORRECTABLE: usize = 0x04;
     let id: IdentifyController = rig.identify_as(Cns::CONTROLLER, 0);
@@ -93,7 +92,6 @@ fn groups(rig: &mut Rig) -> Vec<(u32, Vec<u32>)> {
     groups
 }
 
-/// Checks that lists and Identify show exactly the namespaces `expected`.
 fn assert_sees(rig: &mut Rig, expected: &[u32]) {
     assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 0)), expected);
     let of_nvm = rig.identify(Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES, 0);

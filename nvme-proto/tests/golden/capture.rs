@@ -51,7 +51,6 @@ struct Connection {
     from_target: Flow,
 }
 
-/// Messages of one direction that are not complete yet.
 #[derive(Default)]
 struct Flow {
     send: Option<(usize, usize, Vec<u8>)>,
@@ -85,7 +84,6 @@ impl Session {
         session
     }
 
-    /// Returns the decoded lines of this kind, without packet number, time and repeated blanks.
     pub(crate) fn decoded_lines(&self, kind: &str) -> Vec<String> {
         let text = std::fs::read_to_string(path(self.name, "decoded.txt")).unwrap();
         let words = |line: &str| {
@@ -117,7 +115,6 @@ impl Session {
             })
     }
 
-    /// Returns the last earlier command on the same connection with the response's CID.
     pub(crate) fn command_of(&self, completion: &Capsule) -> &Capsule {
         let cid = Cqe::ref_from_bytes(&completion.capsule).unwrap().cid;
         let matches = |command: &&Capsule| {
@@ -227,7 +224,6 @@ impl Session {
 }
 
 impl Flow {
-    /// Handles SEND first, middle, last and only, with and without invalidate. Returns a complete message.
     fn send(&mut self, packet: &Packet<'_>) -> Option<(usize, usize, Vec<u8>, Option<u32>)> {
         let invalidates = matches!(packet.opcode, 0x16 | 0x17);
         let (ieth, data) = packet.rest.split_at(if invalidates { 4 } else { 0 });
@@ -246,7 +242,6 @@ impl Flow {
         Some((frame, first, message, invalidates.then(|| be32(ieth))))
     }
 
-    /// Handles RDMA WRITE first, middle, last and only. Returns complete data with key and address.
     fn write(&mut self, packet: &Packet<'_>) -> Option<((u32, u64), Vec<u8>)> {
         let starts = matches!(packet.opcode, 0x06 | 0x0a);
         if starts {
@@ -265,7 +260,6 @@ impl Flow {
         }
     }
 
-    /// Handles RDMA READ response first, middle, last and only. Returns complete data with key and address.
     fn read_response(&mut self, packet: &Packet<'_>) -> Option<((u32, u64), Vec<u8>)> {
         let data = &packet.rest[if packet.opcode == 0x0e { 0 } else { 4 }..];
         self.read
@@ -310,7 +304,6 @@ fn roce_packet(number: usize, frame: &[u8]) -> Option<Packet<'_>> {
     })
 }
 
-/// Returns key and address of an RETH.
 fn reth(bytes: &[u8]) -> (u32, u64) {
     (
         be32(&bytes[8..]),

@@ -117,7 +117,6 @@ fn sqe(command: &Capsule) -> &Sqe {
     Sqe::split_capsule(&command.capsule).unwrap().0
 }
 
-/// Returns a copy without the fields that a driver sets.
 fn alike(sqe: &Sqe) -> Sqe {
     let mut sqe = *sqe;
     sqe.cid.set(0);

@@ -54,7 +54,6 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Returns Identify data that is valid, slightly invalid or random.
 fn identity(kind: u8, cntlid: u16) -> IdentifyController {
     let mut identity = IdentifyController::new_zeroed();
     if kind == 255 {
@@ -177,7 +176,6 @@ impl Driver {
         self.obey();
     }
 
-    /// Checks that a disconnect ends the association in the current state.
     fn finish(mut self) {
         self.happen(&Event::Disconnect);
         while let Some(&qid) = self.open.first() {

@@ -14,7 +14,6 @@ fn live() -> Rig {
     })
 }
 
-/// Returns the QID of the requested authentication, and true if it is the first request for that queue.
 fn asked(rig: &mut Rig) -> (u16, bool) {
     match rig.host.next_action() {
         Some(Action::Authenticate { qid, answer }) => (qid, answer.is_none()),

@@ -151,7 +151,6 @@ impl Rig {
         }
     }
 
-    /// Advances the clock and handles all deadlines in between.
     pub(crate) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         loop {
@@ -194,7 +193,6 @@ impl Rig {
         self.host.state()
     }
 
-    /// Changes the subsystem and delivers the resulting events.
     pub(crate) fn change(&mut self, what: impl FnOnce(&mut Subsystem, &mut Vec<TargetAction>)) {
         let mut actions = Vec::new();
         what(&mut self.target, &mut actions);

@@ -122,7 +122,6 @@ fn any_link() -> impl Strategy<Value = Link> {
 }
 
 proptest! {
-    /// Selection uses every path of the best usable state, and no other path.
     #[test]
     fn the_choice_is_always_one_of_the_best(
         paths in prop::collection::vec((any_link(), any_state()), 0..6),
