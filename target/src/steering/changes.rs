@@ -1,9 +1,9 @@
-//! Queue of configuration changes: runs them one at a time and batches compatible ones.
+//! Queue of configuration changes, which runs them one at a time and batches compatible ones.
 //!
-//! A change edits a copy of the configuration text. The queue checks the new text, writes it to a
-//! temporary file, applies it as a reload does, and then renames it over the configuration file. A
-//! failure restores the previous state. Queued changes form one batch only if all of them add or
-//! all of them remove, so that a removed object does not reappear within one reload.
+//! A change edits a copy of the configuration text. The queue checks the new text, writes it to a temporary file,
+//! applies it as a reload does, and then renames it over the configuration file. A failure restores the previous
+//! state. A batch consists only of additions or only of removals, so that a removed object does not reappear within
+//! one reload.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,50 +29,45 @@ use crate::panics::{Part, confine_part};
 use crate::server::{Handle, ReloadError, ReloadScope, Snapshot, Step};
 
 pub(super) const JOBS_MAX: usize = 1024;
-/// Maximum number of changes in a batch.
 const TOGETHER_MAX: usize = 256;
 
-/// Response to a request whose handler panicked.
 const PANICKED: &str = "a bug in Cairn, which is an error in the log: report that line";
 
 /// Edit of the configuration. May run more than once, on different stages.
 pub(super) type Change = Box<dyn Fn(&mut Stage) -> Result<Value, Error> + Send + Sync>;
 
 pub(super) enum Job {
-    /// Reads the configuration file again.
+    /// Reads the configuration file again and applies it.
     Reload {
         answer: oneshot::Sender<Result<(), String>>,
     },
-    /// A pool directory has changed. The answer is true if another scan is due in any case.
-    Look { answer: oneshot::Sender<bool> },
-    /// Modifies the configuration.
+    /// Scans the pool directories, one of which has changed. The answer is true if another scan is due anyway.
+    Look {
+        answer: oneshot::Sender<bool>,
+    },
     Change(Pending),
 }
 
-/// Change and the channel for its result.
 pub(super) struct Pending {
     pub(super) kind: Kind,
     pub(super) change: Change,
     pub(super) answer: oneshot::Sender<Result<Value, Error>>,
 }
 
-/// Bdev created by a client; it backs a namespace once one is added with its name.
+/// Bdev created by a client. It backs a namespace once a namespace with its name is added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Disk {
     /// Value for the namespace's `export` setting.
     pub(super) export: String,
     pub(super) block_size: Option<u32>,
     pub(super) uuid: Option<String>,
-    /// SPDK product name of the bdev.
     pub(super) product: &'static str,
     pub(super) blocks: u64,
     pub(super) block_bytes: u32,
     pub(super) read_only: bool,
-    /// Limits for the future namespace.
     pub(super) limits: NewLimits,
 }
 
-/// State that a change may modify.
 #[derive(Debug, Clone)]
 pub(super) struct Stage {
     pub(super) draft: Draft,
@@ -82,22 +77,21 @@ pub(super) struct Stage {
     pub(super) rereads: bool,
 }
 
-/// Runs changes and reloads in order.
 pub(super) struct ChangeQueue {
     handle: Handle,
     source: Arc<Source>,
     file: ConfigFile,
     /// Parsed text of the file, kept for further additions.
     draft: Option<Draft>,
-    /// Meaning of the text, if the control plane runs exactly that configuration.
+    /// Configuration described by the text, if the control plane runs exactly that one.
     checked: Option<Arc<Config>>,
-    /// Error of a change that is in force while disks still have commands from before it.
+    /// Error of a change that is in force although disks still execute commands from before it.
     unsettled: Option<Error>,
     disks: BTreeMap<String, Disk>,
     published: Arc<Published>,
 }
 
-/// Checked text, already in the temporary file.
+/// Checked text, written to the temporary file.
 struct Checked {
     draft: Draft,
     config: Arc<Config>,
@@ -123,7 +117,6 @@ impl ChangeQueue {
         (queue, published)
     }
 
-    /// Runs jobs until the sender is dropped.
     pub(super) async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
         let mut held = None;
         self.notice().await;
@@ -142,7 +135,6 @@ impl ChangeQueue {
                 }
                 Some(Job::Look { answer }) => {
                     if let Err(error) = self.look().await {
-                        // Cause: a change of an exported directory; needs no rate limit.
                         tracing::error!(%error, "cannot report the changes of a directory");
                     }
                     let _ = answer.send(self.source.pools().waits());
@@ -183,7 +175,6 @@ impl ChangeQueue {
         let read = read.map_err(|error| format!("reading the configuration: {error}"))?;
         let (text, config) = read.map_err(|error| error.to_string())?;
         for warning in config.warnings() {
-            // Cause: a reload; needs no rate limit.
             tracing::warn!("{warning}");
         }
         let ended = self.handle.reload(config).await;
@@ -224,7 +215,6 @@ impl ChangeQueue {
         ended.map_err(|error| error.to_string())
     }
 
-    /// Updates the notices of added, removed and resized disks.
     async fn notice(&self) {
         if let Some(snapshot) = self.handle.look().await {
             drop(self.published.notices(&snapshot));
@@ -238,7 +228,6 @@ impl ChangeQueue {
         if batch.len() > 1
             && let Err(Refused::ByOne(error)) = &tried
         {
-            // Cause: a request of the control socket; needs no rate limit.
             tracing::debug!(%error, changes = batch.len(), "one of several changes failed: trying each separately");
             let mut results = Vec::new();
             for pending in &batch {
@@ -293,8 +282,7 @@ impl ChangeQueue {
         Ok(results)
     }
 
-    /// Returns the kept draft if the batch only adds or removes namespaces, and a new one
-    /// otherwise.
+    /// Returns the stored draft if the batch only adds or removes namespaces; otherwise a new one.
     fn draft_for(&mut self, batch: &[Pending]) -> Result<Draft, Refused> {
         let is_simple = !batch.iter().any(|pending| pending.kind.is_made_alone());
         match self.draft.take().filter(|_| is_simple) {
@@ -343,8 +331,7 @@ impl ChangeQueue {
         Ok(())
     }
 
-    /// Applies the checked configuration and replaces the file. Restores `before` if the file
-    /// cannot be replaced.
+    /// Applies the checked configuration and replaces the file. Restores `before` if the file cannot be replaced.
     async fn change_to(
         &mut self,
         checked: Checked,
@@ -363,7 +350,6 @@ impl ChangeQueue {
                     .change(Arc::clone(before), ReloadScope::Text)
                     .await;
                 if let Err(back) = back {
-                    // Cause: a request of the control socket; needs no rate limit.
                     tracing::error!(error = %back, "cannot write a change to the configuration: \
                                                     it stays in effect until the next reload");
                 }
@@ -375,8 +361,7 @@ impl ChangeQueue {
         Ok((now, checked.draft))
     }
 
-    /// Checks the text of a draft, by a step from the previous one if possible, and writes it to
-    /// the temporary file.
+    /// Checks the text of a draft, by a step from the previous text if possible, and writes it to the temporary file.
     async fn prepare(
         &mut self,
         draft: Draft,
@@ -446,7 +431,7 @@ impl ChangeQueue {
         prepared.commit().await.map_err(of_write)?;
         let published = Arc::clone(&self.published);
         let (config, before) = (Arc::clone(config), Arc::clone(before));
-        // A panic there is an error in the log; the change is made.
+        // The change is made even if this panics.
         let _ = elsewhere(move || published.warnings.log_new(&config, &before)).await;
         Ok(now)
     }
@@ -459,8 +444,8 @@ impl ChangeQueue {
     }
 }
 
-/// Returns the configuration of `draft` and its difference from `from`, if namespaces were only
-/// added or only removed.
+/// Returns the configuration of `draft` and its difference from `from`, if namespaces were only added or only
+/// removed.
 fn step(from: Arc<Config>, draft: &Draft) -> Option<(Config, Step)> {
     if let Some((config, added)) = from.grown(draft) {
         let removed = Vec::new();
@@ -487,10 +472,9 @@ fn step(from: Arc<Config>, draft: &Draft) -> Option<(Config, Step)> {
 
 /// Applies the changes to the stage in order and returns the result of each.
 ///
-/// In a batch, a failed change is undone: the stage is restored from a copy and the changes since
-/// the copy are repeated. One copy is made at first and one after each failure, because a copy
-/// costs as much as thousands of changes. A single change that fails may leave the stage modified;
-/// the caller drops it unless it is unchanged.
+/// In a batch, a failed change is undone: the stage is restored from a copy, and the changes made since the copy are
+/// repeated. A copy costs as much as thousands of changes, so copies are made only at first and after each failure. A
+/// single change that fails may leave the stage modified; the caller then drops the stage.
 fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
     let attempt = |pending: &Pending, stage: &mut Stage| {
         let result = confine_part(Part::Control, || (pending.change)(stage));
@@ -507,7 +491,7 @@ fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
             stage.clone_from(copy);
             for (since, done) in batch[copied..index].iter().zip(&results[copied..]) {
                 if Result::is_ok(done) {
-                    // Repeated on the same text, the change succeeds again.
+                    // The change succeeded on the same text before, so it succeeds again.
                     let _ = attempt(since, stage);
                 }
             }
@@ -519,7 +503,6 @@ fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
     results
 }
 
-/// Runs a blocking job on another thread.
 async fn elsewhere<T: Send + 'static>(
     job: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {

@@ -41,7 +41,6 @@ mod tests {
     use super::super::serve;
     use super::*;
 
-    /// Handler that panics in the method `panic`.
     struct Brittle;
 
     impl Handler for Brittle {
@@ -77,7 +76,6 @@ mod tests {
             Err(CallError::Refused(error)) => assert_eq!(error.code, Error::INTERNAL),
             answer => panic!("{answer:?}"),
         }
-        // Both clients stay connected.
         assert_eq!(client.call("after", &json!({})).unwrap(), json!("after"));
         assert_eq!(other.call("after", &json!({})).unwrap(), json!("after"));
         drop(stop);

@@ -15,10 +15,9 @@ use crate::server::{Drained, Which};
 type Params = Map<String, Value>;
 type Answer = Result<Value, Error>;
 
-/// Default grace period in seconds for hosts to move to other paths.
+/// Default time for hosts to move to other paths, in seconds.
 const TIMEOUT_DEFAULT_S: u16 = 60;
 const TIMEOUT_MAX_S: u16 = 3600;
-/// Polling interval while a drain is under way.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Polls after the hosts are disconnected, for their queues to close.
 const CLOSING_LOOKS: u32 = 100;
@@ -78,7 +77,6 @@ impl Methods {
         }
     }
 
-    /// Ends a drain: the listeners accept hosts again.
     pub(super) async fn undo_drain(&self, params: Params) -> Answer {
         let drain: Drain = read(params)?;
         if drain.timeout_s.is_some() {

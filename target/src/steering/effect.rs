@@ -1,10 +1,8 @@
-//! Effect declared by each control method. The dispatcher uses it to refuse, log and budget
-//! requests; a method without one does not exist for it.
+//! Effect declared by each control method. The dispatcher uses it to refuse, log and rate-limit requests; it refuses
+//! a method without one as unknown.
 
-/// Effect of a method on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Changes nothing.
     Reads,
     /// Reloads the configuration file; allowed on a read-only socket.
     Reloads,

@@ -1,9 +1,8 @@
-//! Configuration file of a running target: the only module that reads and replaces it.
+//! Configuration file of a running target; only this module reads and replaces it.
 //!
-//! A change is written to a temporary file, comes into force, and is renamed over the configuration
-//! file. Each step can fail, even after the file has its new content. Therefore this module records
-//! the text in force and every text that the target may have left in the file. Any other content
-//! means that another program changed the file.
+//! A change is written to a temporary file, comes into force, and is renamed over the configuration file. Each step
+//! can fail, even after the file has its new content. Therefore this module records the text in force and every text
+//! that the target may have left in the file. Any other content means that another program changed the file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -15,31 +14,21 @@ use rustix::io::Errno;
 
 use crate::files;
 
-/// Reason why the file cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
-    /// Another program has changed the file.
     #[error(
         "{0} has changed since the target read it: check the changes, apply them with \
          cairn-target reload, then try again"
     )]
     Changed(PathBuf),
-    /// A system call failed.
     #[error("cannot write {}: {source}: {}", path.display(), remedy(source))]
-    System {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
+    System { path: PathBuf, source: io::Error },
     /// The new content was renamed into place, but the sync of the folder failed.
     #[error(
         "cannot write {} to its disk: {source}: look at the disk of its folder (dmesg){}", path.display(), left(*is_left)
     )]
     Unsynced {
-        /// Path of the file.
         path: PathBuf,
-        /// Error of the system.
         source: io::Error,
         /// True if the former content could not be restored.
         is_left: bool,
@@ -66,7 +55,6 @@ fn left(is_left: bool) -> &'static str {
     }
 }
 
-/// Optional path of the configuration file, and its text.
 #[derive(Debug, Clone)]
 pub(super) struct ConfigFile {
     path: Option<PathBuf>,
@@ -77,7 +65,7 @@ pub(super) struct ConfigFile {
 struct State {
     /// Text of the configuration in force.
     text: Arc<str>,
-    /// Texts that the target may have left in the file; the file has one of these.
+    /// All texts that the file may now have, after commits of unknown result.
     may_have: Vec<Arc<str>>,
     /// Temporary files of refused changes, until [`ConfigFile::sweep`] removes them.
     left: Vec<Place>,
@@ -105,7 +93,7 @@ impl State {
 }
 
 impl ConfigFile {
-    /// `text` is the content of the file at the start of the target.
+    /// Takes the content of the file at the start of the target as `text`.
     pub(super) fn new(path: Option<PathBuf>, text: String) -> Self {
         let state = Arc::new(Mutex::new(State::new(text.into())));
         Self { path, state }
@@ -129,17 +117,15 @@ impl ConfigFile {
         };
     }
 
-    /// Removes the temporary files of refused changes.
     pub(super) async fn sweep(&self) {
         let left = std::mem::take(&mut self.state().left);
         if let Some(path) = self.path.as_deref().filter(|_| !left.is_empty()) {
             let remove = move |_: &Path| left.iter().for_each(Place::discard);
-            // The next change replaces a temporary file that stays.
+            // A temporary file that stays is replaced by the next change.
             let _ = files::call(path, remove).await;
         }
     }
 
-    /// Writes `text` to a temporary file.
     pub(super) async fn prepare(&self, text: String) -> Result<Prepared, WriteError> {
         self.sweep().await;
         let text: Arc<str> = text.into();
@@ -180,7 +166,6 @@ impl ConfigFile {
     }
 }
 
-/// Text in a temporary file, ready to replace the configuration file.
 #[derive(Debug)]
 pub(super) struct Prepared {
     file: ConfigFile,
@@ -189,8 +174,8 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Replaces the file's content; after an error the former content stays. If the file system is late, the file
-    /// gets its former content back as soon as it answers.
+    /// Replaces the file's content. After an error the file has its former content; if the file system is late, it
+    /// gets that content back as soon as the file system responds.
     pub(super) async fn commit(mut self) -> Result<(), WriteError> {
         let (file, text, place) = (self.file.clone(), Arc::clone(&self.text), self.place.take());
         if let (Some(place), Some(path)) = (place, file.path.clone()) {
@@ -215,7 +200,7 @@ impl Prepared {
     }
 }
 
-/// A refused change is dropped by the control plane, which must not wait for the file system.
+/// The control plane drops a refused change, and must not wait for the file system.
 impl Drop for Prepared {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
@@ -235,9 +220,9 @@ struct Place {
 impl Place {
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn of(path: &Path) -> io::Result<Self> {
-        // The path is resolved, so that a symbolic link stays a link.
+        // Resolves the path, so that a symbolic link stays a link.
         let path = fs::canonicalize(path)?;
-        // If the folder cannot be opened, fail before anything changes.
+        // Opened first: if this fails, nothing has changed.
         let folder = File::open(path.parent().unwrap_or(Path::new("/")))?;
         Ok(Self {
             new: beside(&path),
@@ -257,8 +242,8 @@ impl Place {
         }
     }
 
-    /// Replaces the file's text, unless another program has changed it. The state is not locked while the file
-    /// system works: the control plane reads it.
+    /// Replaces the file's text, unless another program has changed it. The state is not locked during file system
+    /// calls, because the control plane reads it.
     fn commit(&self, file: &ConfigFile, text: &Arc<str>) -> Result<(), WriteError> {
         self.check(file)?;
         file.state().may_have.push(Arc::clone(text));
@@ -312,16 +297,15 @@ impl Place {
         }
     }
 
-    /// Writes the text in force to the file.
     fn put_back(&self, file: &ConfigFile) {
         let former = file.text();
         let back = self.write(&former);
         file.state().may_have.push(former);
-        // The sync may fail again; the file shows its former text in any case.
+        // The sync may fail again; programs that read the file get the former text in any case.
         let _ = back.and_then(|()| self.replace());
     }
 
-    /// True if the file certainly has the text in force.
+    /// Returns true if the file certainly has the text in force.
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn look(&self, file: &ConfigFile) -> bool {
         // An unreadable file may have any of the recorded texts.
@@ -335,7 +319,6 @@ impl Place {
         system(&self.path, source)
     }
 
-    /// Removes the temporary file, if it is there.
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn discard(&self) {
         let _ = fs::remove_file(&self.new);
@@ -419,7 +402,7 @@ mod tests {
         file.state().may_have.push("left".into());
         commit(prepare(&file, "new").unwrap()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
-        // Text of an earlier commit, but now written by another program: it is refused.
+        // The text is from an earlier commit, but another program has written it now.
         fs::write(&path, "left").unwrap();
         assert!(matches!(
             prepare(&file, "more"),

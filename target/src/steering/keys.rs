@@ -62,7 +62,7 @@ fn refuse_secret(key: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sources of host keys; the keys themselves are not shown.
+/// Returns the sources of host keys, without the keys themselves.
 fn host_keys(config: &Config, of: &KeysOf) -> Value {
     let is_wanted = |wanted: &Option<String>, name: &Nqn| {
         wanted.as_deref().is_none_or(|wanted| wanted == name.raw())
@@ -85,7 +85,7 @@ fn host_keys(config: &Config, of: &KeysOf) -> Value {
     keys.collect()
 }
 
-/// Source of a key as written in the configuration file.
+/// Returns the source of a key as written in the configuration file.
 pub(super) fn named(key: &KeySource) -> String {
     match key {
         KeySource::File(path) => path.display().to_string(),

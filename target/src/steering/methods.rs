@@ -29,7 +29,6 @@ use crate::audit::Event;
 use crate::logging::LogFilter;
 use crate::server::{Handle, Snapshot};
 
-/// All methods of this module, sorted by name.
 pub(super) const METHODS: Declared = &[
     ("cairn_config_get", Reads),
     ("cairn_connection_list", Reads),
@@ -95,7 +94,6 @@ impl Handler for Methods {
             audit.record(|| record(peer, &method, &params, &answer));
             match &answer {
                 Ok(_) => {
-                    // Cause: a request of the control socket; needs no rate limit.
                     tracing::info!(
                         uid,
                         pid,
@@ -106,7 +104,6 @@ impl Handler for Methods {
                 }
                 Err(error) => {
                     let code = error.code;
-                    // Cause: a request of the control socket; needs no rate limit.
                     tracing::warn!(uid, pid, method, params, code, %error, "request refused at the control socket");
                 }
             }
@@ -119,7 +116,7 @@ impl Handler for Methods {
     }
 }
 
-/// Audit event of a request that changes something or was refused.
+/// Returns the audit event of a request that changed something or was refused.
 fn record(peer: Peer, method: &str, params: &str, answer: &Answer) -> Event {
     let event = Event::new("change")
         .value("uid", peer.uid)
@@ -135,7 +132,7 @@ fn record(peer: Peer, method: &str, params: &str, answer: &Answer) -> Event {
     }
 }
 
-/// Maximum bytes of parameters in a log line.
+/// Maximum length of the parameters in a log line, in bytes.
 const SHOWN_MAX: usize = 1024;
 
 fn shown(params: &Params) -> String {
@@ -154,7 +151,7 @@ fn shown(params: &Params) -> String {
     text
 }
 
-/// Effect of a method, or `None` for an unknown method.
+/// Returns the effect of a method, or `None` for an unknown method.
 fn effect(method: &str) -> Option<Effect> {
     let of = |all: Declared| {
         let at = all.binary_search_by_key(&method, |(name, _)| name).ok()?;
@@ -200,8 +197,8 @@ impl Methods {
             "rpc_get_methods" => {
                 let MethodsOf { current, .. } = read(params)?;
                 let all = METHODS.iter().chain(spdk::METHODS).map(|(name, _)| *name);
-                // Clients that load a saved configuration call `framework_start_init` if it is listed,
-                // so a started target must omit it.
+                // Clients that load a saved configuration call `framework_start_init` if it is listed, so a started
+                // target must omit it.
                 let all = all.filter(|name| !(current && spdk::AT_START.contains(name)));
                 Ok(all.collect())
             }
@@ -341,7 +338,6 @@ impl Methods {
         }
     }
 
-    /// Current state of the control plane.
     pub(super) async fn snapshot(&self) -> Result<Snapshot, Error> {
         self.handle.look().await.ok_or_else(stopped)
     }
@@ -353,7 +349,6 @@ impl Methods {
         Ok(views::status(&snapshot, &facts, source, &warnings))
     }
 
-    /// Snapshot published by the change queue.
     pub(super) fn facts(&self) -> Facts {
         self.published.facts()
     }
@@ -384,7 +379,6 @@ impl Methods {
         match answered.await {
             Ok(Ok(())) => self.status().await,
             Ok(Err(error)) => {
-                // Cause: a request of the control socket; needs no rate limit.
                 tracing::error!(
                     "the new configuration is invalid and the old one stays in use: \
                                  {error}"
@@ -458,7 +452,6 @@ impl Methods {
         .await
     }
 
-    /// Sets the ANA states of a listener, or of one subsystem at a listener.
     async fn listener_set(&self, params: Params) -> Answer {
         let set: ListenerSet = read(params)?;
         if set.inherit && (set.ana.is_some() || set.nqn.is_none()) {

@@ -1,8 +1,7 @@
 //! Control socket: queries and changes of a running target (docs/control.md).
 //!
-//! A request that changes something becomes an edit of the configuration text. The edit is applied
-//! as a reload is, and is on disk before the client receives the response ([`changes`]). Requests
-//! are JSON-RPC ([`cairn_control`]).
+//! A request for a change becomes an edit of the configuration text. The edit is applied as a reload is, and is on
+//! disk before the client receives the response ([`changes`]). Requests are JSON-RPC ([`cairn_control`]).
 
 mod changes;
 mod confined;
@@ -57,7 +56,7 @@ impl Steering {
     }
 }
 
-/// Builds the task that runs changes and serves the control socket, if there is one.
+/// Returns the task that runs changes and serves the control socket, if there is one.
 ///
 /// `text` is the configuration text at the start of the target.
 pub(crate) fn companion(
@@ -96,14 +95,13 @@ async fn serve(socket: Bound, methods: impl Handler) {
         Err(error) => Err(error),
     };
     if let Err(error) = served {
-        // Cause: the start; needs no rate limit.
         tracing::error!(%error, path = %socket.path().display(), "cannot serve the control socket");
     }
 }
 
 /// Opens the configured control socket.
 ///
-/// Failure is fatal only if the configuration names a path or the group does not exist.
+/// A failure is fatal only if the configuration names a path or the group does not exist.
 pub(crate) fn bind(control: &cairn_config::Control) -> Result<Option<Bound>, BindError> {
     let Some(path) = path_of(control) else {
         return Ok(None);
@@ -112,7 +110,6 @@ pub(crate) fn bind(control: &cairn_config::Control) -> Result<Option<Bound>, Bin
         Ok(bound) => Ok(Some(bound)),
         Err(error) if is_fatal(control, &error) => Err(error),
         Err(error) => {
-            // Cause: the start; needs no rate limit.
             tracing::info!("no control socket: {error}");
             Ok(None)
         }
@@ -135,7 +132,7 @@ pub(crate) fn check_socket(control: &cairn_config::Control) -> Result<(), (BindE
     })
 }
 
-/// Path of the control socket, or `None` if it is off.
+/// Returns the path of the control socket, or `None` if it is off.
 pub(crate) fn path_of(control: &cairn_config::Control) -> Option<PathBuf> {
     match &control.socket {
         ControlSocket::Off => None,
@@ -144,7 +141,7 @@ pub(crate) fn path_of(control: &cairn_config::Control) -> Option<PathBuf> {
     }
 }
 
-/// True if this error prevents the start of the target.
+/// Returns true if this error prevents the start of the target.
 fn is_fatal(control: &cairn_config::Control, error: &BindError) -> bool {
     matches!(error, BindError::NoGroup(_)) || matches!(control.socket, ControlSocket::At(_))
 }

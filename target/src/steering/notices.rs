@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Value, json};
 
-/// Maximum notices kept; SPDK has the same limit.
+/// Maximum number of notices kept; SPDK has the same limit.
 const NOTICES_MAX: usize = 1024;
 
 const REGISTER: &str = "bdev_register";
@@ -12,21 +12,16 @@ const UNREGISTER: &str = "bdev_unregister";
 const RESIZE: &str = "bdev_resize";
 pub(super) const KINDS: [&str; 3] = [REGISTER, UNREGISTER, RESIZE];
 
-/// Latest notices with consecutive numbers.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
-    /// Number of the next notice.
     next: u64,
-    /// Latest notices, oldest first.
     latest: VecDeque<(&'static str, String)>,
-    /// Disks at the last comparison.
     disks: Disks,
 }
 
 /// Disks by name: block count of the last disk with this name, and the number of disks with it.
 pub(super) type Disks = BTreeMap<String, (u64, usize)>;
 
-/// Groups disks by name; several disks may share one.
 pub(super) fn by_name(all: impl Iterator<Item = (String, u64)>) -> Disks {
     let mut disks = Disks::new();
     for (name, blocks) in all {
@@ -47,7 +42,7 @@ impl Notices {
         for (name, (blocks, _)) in &self.disks {
             match before.get(name) {
                 None => found.push((REGISTER, name.clone())),
-                // The size was unknown before: a disk has no size until it is a namespace.
+                // A disk has size 0 until it backs a namespace, so this is a size change only if it was not 0.
                 Some((before, _)) if before != blocks && *before != 0 => {
                     found.push((RESIZE, name.clone()));
                 }
@@ -61,8 +56,8 @@ impl Notices {
 
     /// Records added disks without a full comparison.
     ///
-    /// Returns false if one of them shares its name with a disk of another size; a full comparison
-    /// by [`Notices::note`] is then necessary.
+    /// Returns false if one of them shares its name with a disk of another size; a full comparison by
+    /// [`Notices::note`] is then necessary.
     pub(super) fn note_added(&mut self, added: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in added {
             match self.disks.get_mut(&name) {
@@ -79,8 +74,8 @@ impl Notices {
 
     /// Records removed disks without a full comparison.
     ///
-    /// Returns false if one of them shares its name with a disk of another size; a full comparison
-    /// by [`Notices::note`] is then necessary.
+    /// Returns false if one of them shares its name with a disk of another size; a full comparison by
+    /// [`Notices::note`] is then necessary.
     pub(super) fn note_removed(&mut self, removed: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in removed {
             match self.disks.get_mut(&name) {
@@ -103,7 +98,7 @@ impl Notices {
         self.next += 1;
     }
 
-    /// Up to `max` notices with numbers from `id` on.
+    /// Returns up to `max` notices with numbers from `id` on.
     pub(super) fn from(&self, id: u64, max: u64) -> Value {
         let first = self.next - self.latest.len() as u64;
         let max = usize::try_from(max).unwrap_or(usize::MAX);

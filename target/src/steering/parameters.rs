@@ -29,7 +29,6 @@ pub(crate) fn whole_numbers(value: &mut Value) {
     }
 }
 
-/// Parameters of a method that takes none.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Nothing {}
@@ -45,7 +44,6 @@ pub(super) struct SubsystemAdd {
     pub(super) allow_any_host: bool,
     #[serde(default)]
     pub(super) hosts: Vec<String>,
-    /// Listeners of the subsystem; all listeners if absent.
     pub(super) listeners: Option<Vec<SocketAddr>>,
 }
 
@@ -56,7 +54,6 @@ pub(super) struct SubsystemSet {
     pub(super) serial: Option<String>,
     pub(super) model: Option<String>,
     pub(super) controller_ids: Option<String>,
-    /// True to refuse hosts without a key.
     pub(super) require_key: Option<bool>,
     pub(super) listeners: Option<Vec<SocketAddr>>,
     /// True to use every listener; excludes `listeners`.
@@ -100,14 +97,12 @@ pub(super) struct NamespaceSet {
     pub(super) read_only: Option<bool>,
     pub(super) write_protection: Option<bool>,
     pub(super) ana_group: Option<u32>,
-    /// Hosts to which the namespace is visible.
     pub(super) hosts: Option<Vec<String>>,
     /// True to make the namespace visible to every host of the subsystem; excludes `hosts`.
     #[serde(default)]
     pub(super) every_host: bool,
 }
 
-/// Another discovery service.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReferralTo {
@@ -162,7 +157,6 @@ pub(super) struct ListenerAt {
     pub(super) ana_group: Option<u32>,
 }
 
-/// ANA states of a listener, or of one subsystem at a listener.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListenerSet {
@@ -182,7 +176,6 @@ pub(super) struct HostOf {
     pub(super) host: String,
 }
 
-/// Filter for the keys to list.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeysOf {

@@ -1,7 +1,6 @@
 //! Rules for all changes made through the socket.
 //!
-//! They compare the configuration after the change with the one in force, so that no method can
-//! bypass them.
+//! They compare the configuration after the change with the one in force, so that no method can bypass them.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -13,26 +12,23 @@ use rustix::io::Errno;
 use super::refused::errno_of;
 use crate::files;
 
-/// Kind of a change: decides whether it is batched and whether it may give hosts access.
+/// Kind of a change, which decides whether it is batched and whether it may give hosts access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Adds objects.
     Grows,
-    /// Removes objects.
     Shrinks,
-    /// The change removes objects; never batched.
+    /// Removes objects; never batched.
     Narrows,
-    /// The change adds and removes objects, or does neither; never batched.
+    /// Adds and removes objects, or does neither; never batched.
     Alone,
 }
 
 impl Kind {
-    /// True if no host may gain access by this change.
+    /// Returns true if no host may gain access by this change.
     pub(super) fn is_removal(self) -> bool {
         matches!(self, Self::Shrinks | Self::Narrows)
     }
 
-    /// True if the change must not be batched.
     pub(super) fn is_made_alone(self) -> bool {
         matches!(self, Self::Narrows | Self::Alone)
     }
@@ -73,7 +69,7 @@ fn check_exports(exports: &Exports, now: &Config, before: &Config) -> Result<(),
     new.try_for_each(|folder| check_path(exports, folder))
 }
 
-/// Backings that the configuration names explicitly.
+/// Returns the backings that the configuration names explicitly.
 fn backings(config: &Config) -> HashSet<&Backing> {
     let all = config.subsystems.iter().flat_map(|one| &one.namespaces);
     let own = all.filter(|one| one.pooled.is_none());
@@ -111,7 +107,6 @@ fn not_allowed(what: &str) -> Error {
     )
 }
 
-/// Namespaces of `wanted` that are missing from `there`.
 pub(super) fn late<'a>(
     wanted: &'a Config,
     there: &'a Config,
@@ -133,7 +128,6 @@ pub(super) fn late<'a>(
     all.filter(move |place| !is_there.contains(place))
 }
 
-/// True if the configuration has the namespace.
 pub(super) fn has(config: &Config, (nqn, nsid): (Nqn, u32)) -> bool {
     let mut subsystems = config.subsystems.iter().filter(|one| one.nqn == nqn);
     subsystems.any(|one| one.namespaces.iter().any(|ns| ns.nsid == nsid))

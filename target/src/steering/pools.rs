@@ -13,13 +13,12 @@ use crate::server::{Arrivals, Handle};
 /// Time to collect further reports before a scan.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Delay before a file that was incomplete is scanned again.
+/// Delay before an incomplete file is scanned again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Scan interval without reports: some file systems do not report changes by other machines.
 const SLOW: Duration = Duration::from_secs(30);
 
-/// Watches pool directories until the target stops.
 pub(super) async fn watch(handle: Handle, jobs: mpsc::Sender<Job>, pools: Pools) {
     loop {
         let Some(snapshot) = handle.look().await else {
@@ -28,8 +27,8 @@ pub(super) async fn watch(handle: Handle, jobs: mpsc::Sender<Job>, pools: Pools)
         let subsystems = snapshot.config.subsystems.iter();
         let all = subsystems.flat_map(|subsystem| &subsystem.pools);
         let folders: Vec<PathBuf> = all.map(|pool| pool.folder.clone()).collect();
-        // Watches start before the scan, so that no change is missed. They are renewed each time
-        // because a path may lead to another directory.
+        // Watches start before the scan, so that no change is missed. They are renewed each time because a path may
+        // lead to another directory.
         let mut arrivals = Arrivals::in_folders(&folders).await;
         let mut waits = false;
         if !folders.is_empty() {

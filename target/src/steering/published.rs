@@ -13,7 +13,6 @@ use crate::server::{Snapshot, Step};
 
 type Place = (Nqn, u32);
 
-/// State of the change queue that other threads may read.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     facts: Mutex<Facts>,
@@ -36,7 +35,7 @@ impl Published {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Facts> {
-        // The lock cannot leave a half-made state after a panic: each change is one assignment.
+        // Consistent after a panic: each change is one assignment.
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -49,9 +48,8 @@ impl Published {
         notices
     }
 
-    /// Notes the additions and removals of one step without a comparison of all disks; `removed`
-    /// has the name and block count of each removed disk. Falls back to a full comparison if a name
-    /// is shared.
+    /// Records the additions and removals of one step. `removed` contains the name and block count of each removed
+    /// disk. Compares all disks if a name is shared.
     pub(super) fn note_step(&self, now: &Snapshot, step: &Step, removed: Vec<(String, u64)>) {
         let made = |(name, _): &(String, u64)| self.lock().disks.contains_key(name);
         let is_simple = !removed.iter().any(made);
@@ -68,7 +66,6 @@ impl Published {
     }
 }
 
-/// Name and block count of the disks at these places.
 pub(super) fn sizes(snapshot: &Snapshot, places: &[Place]) -> Vec<(String, u64)> {
     let exports = places.iter().filter_map(|place| snapshot.export(place));
     exports.map(|export| super::spdk::size(&export)).collect()

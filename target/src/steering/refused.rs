@@ -9,7 +9,6 @@ use rustix::io::Errno;
 use super::file::WriteError;
 use crate::server::ReloadError;
 
-/// Reason why a batch of changes failed.
 pub(super) enum Refused {
     /// One change may be the cause; the others may succeed separately.
     ByOne(Error),
@@ -17,7 +16,6 @@ pub(super) enum Refused {
     All(Error),
 }
 
-/// Refuses changes on a read-only socket.
 pub(super) fn refuse_read_only(config: &Config) -> Result<(), Error> {
     if !config.control.read_only {
         return Ok(());
@@ -37,7 +35,6 @@ pub(super) fn all_stopped() -> Refused {
     Refused::All(stopped())
 }
 
-/// Error response for a failed edit.
 #[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
 pub(super) fn of_edit(error: EditError) -> Error {
     let message = error.to_string();
@@ -49,13 +46,13 @@ pub(super) fn of_edit(error: EditError) -> Error {
     }
 }
 
-/// Error number of a failed file access; EIO if it has none.
+/// Returns the error number of a failed file access; EIO if it has none.
 pub(super) fn errno_of(error: &io::Error) -> Errno {
     let number = error.raw_os_error();
     number.map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
-/// Refusal of all changes because the file cannot be written.
+/// Refuses all changes because the file cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
 pub(super) fn of_write(error: WriteError) -> Refused {
     let errno = match &error {
@@ -65,7 +62,7 @@ pub(super) fn of_write(error: WriteError) -> Refused {
     Refused::All(Error::errno(errno, error.to_string()))
 }
 
-/// Splits a reload result: an error of a change that is in force anyway, or a refusal.
+/// Splits a reload result into an error of a change that is in force anyway, or a refusal.
 pub(super) fn of_change(changed: Result<(), ReloadError>) -> Result<Option<Error>, Refused> {
     match changed {
         Ok(()) => Ok(None),
@@ -76,7 +73,6 @@ pub(super) fn of_change(changed: Result<(), ReloadError>) -> Result<Option<Error
     }
 }
 
-/// Refusal of a change whose configuration cannot be applied.
 #[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
 fn of_reload(error: ReloadError) -> Refused {
     let message = error.to_string();

@@ -49,9 +49,8 @@ impl Methods {
         }
     }
 
-    /// Changes a subsystem and returns the settings that take effect at the next start.
-    ///
-    /// These settings do not change while hosts are connected.
+    /// Changes a subsystem and returns the settings that take effect at the next start, because they cannot change
+    /// while hosts are connected.
     async fn subsystem_set(&self, params: Params) -> Answer {
         let SubsystemSet {
             nqn,
@@ -113,7 +112,7 @@ impl Methods {
     }
 }
 
-/// Value of a pair of exclusive parameters: a list, or "every". `None` if neither is given.
+/// Returns the value of a pair of exclusive parameters: a list, or "every". `None` if neither is given.
 fn only<T>(
     list: &str,
     these: Option<Vec<T>>,

@@ -10,10 +10,8 @@ use cairn_config::{
 use crate::files;
 use crate::pool::Pools;
 
-/// Name of the configuration in error messages if there is no file.
 const NO_FILE: &str = "the configuration";
 
-/// Configuration file with options of the command line, or the options only.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     path: Option<PathBuf>,
@@ -23,7 +21,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// `path` is `None` without a file. `reactors` overrides the configured count.
+    /// Creates a source; `path` is `None` without a file. `reactors` overrides the configured count.
     pub(crate) fn new(path: Option<PathBuf>, flags: Flags, reactors: Option<u16>) -> Self {
         Self {
             path,
@@ -41,7 +39,7 @@ impl Source {
         self.path.as_deref()
     }
 
-    /// Reads the file; returns its text and its meaning combined with the options.
+    /// Reads the file; returns its text, and its configuration combined with the options.
     pub(crate) fn read(&self) -> Result<(String, Config), String> {
         let text = match &self.path {
             Some(path) => {
@@ -55,9 +53,9 @@ impl Source {
         Ok((text, config))
     }
 
-    /// True if configurations may be derived by steps.
+    /// Returns true if configurations may be derived by steps.
     ///
-    /// Not if options add namespaces: their NSIDs depend on those in the file.
+    /// Returns false if options add namespaces, because their NSIDs depend on those in the file.
     pub(super) fn may_step(&self) -> bool {
         self.flags.export.is_empty()
     }
@@ -75,7 +73,7 @@ impl Source {
         Ok(config)
     }
 
-    /// Without a file, writes the objects given by options as an editable text.
+    /// Without a file, returns the objects given by options as an editable text.
     pub(crate) fn spell_out(&mut self, config: &Config) -> Result<String, EditError> {
         if self.path.is_some() {
             return Ok(String::new());
@@ -122,7 +120,7 @@ impl Source {
     }
 }
 
-/// Value of `export` for a backing.
+/// Returns the `export` value of a backing.
 pub(super) fn export_of(backing: &Backing) -> String {
     match backing {
         Backing::Disk(path) => path.display().to_string(),

@@ -118,7 +118,7 @@ pub(super) fn subsystems(config: &Config) -> Value {
     subsystems.collect()
 }
 
-/// ANA states that a subsystem overrides, by listener and group.
+/// Returns the ANA states that a subsystem overrides, by listener and group.
 fn own_states(subsystem: &Subsystem) -> BTreeMap<String, BTreeMap<String, &'static str>> {
     let states = subsystem.ana.iter().map(|(listener, own)| {
         let states = own.entries().map(|(group, state)| {
@@ -130,7 +130,7 @@ fn own_states(subsystem: &Subsystem) -> BTreeMap<String, BTreeMap<String, &'stat
     states.collect()
 }
 
-/// Hosts that the list names directly, not through a group.
+/// Returns the hosts that the list names directly, not through a group.
 fn single<'a>(config: &'a Config, list: &'a HostList) -> Vec<&'a str> {
     list.single(&config.host_groups).map(Nqn::raw).collect()
 }
@@ -139,7 +139,7 @@ fn groups(list: &HostList) -> Vec<&str> {
     list.groups.iter().map(|name| &**name).collect()
 }
 
-/// Hosts listed by a subsystem, with their groups; `None` for an unknown subsystem.
+/// Returns the hosts listed by a subsystem, with their groups; `None` for an unknown subsystem.
 pub(super) fn hosts(snapshot: &Snapshot, nqn: &str) -> Option<Value> {
     let config = &snapshot.config;
     let mut subsystems = config.subsystems.iter();
@@ -190,7 +190,7 @@ pub(super) fn referrals(config: &Config) -> Value {
     referrals.collect()
 }
 
-/// Host groups, with the number of lists that name each.
+/// Returns the host groups, with the number of lists that name each.
 pub(super) fn host_groups(config: &Config) -> Value {
     let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
     for subsystem in &config.subsystems {

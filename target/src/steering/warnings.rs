@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cairn_config::Config;
 
-/// Maximum warnings in a status response; `cairn-target check` shows all.
+/// Maximum number of warnings in a status response; `cairn-target check` prints all.
 const SHOWN_MAX: usize = 64;
 
 /// Warnings of the most recent configuration, computed once: a monitor may request the status every second.
@@ -17,7 +17,7 @@ pub(super) struct Warnings {
 impl Warnings {
     /// Returns all warnings of a configuration. Computes them under the lock if the configuration is new.
     fn of(&self, config: &Arc<Config>) -> Arc<[String]> {
-        // The lock cannot leave a half-made state after a panic: each change is one assignment.
+        // Consistent after a panic: each change is one assignment.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // The weak reference prevents reuse of the address.
         if !std::ptr::eq(known.0.as_ptr(), Arc::as_ptr(config)) {
@@ -26,7 +26,6 @@ impl Warnings {
         Arc::clone(&known.1)
     }
 
-    /// Returns the warnings for a status response.
     pub(super) fn shown(&self, config: &Arc<Config>) -> Vec<String> {
         let all = self.of(config);
         let mut shown = all[..all.len().min(SHOWN_MAX)].to_vec();
@@ -45,7 +44,6 @@ impl Warnings {
         let former: HashSet<&String> = former.iter().collect();
         let all = self.of(now);
         for warning in all.iter().filter(|one| !former.contains(one)) {
-            // Cause: a request of the control socket; needs no rate limit.
             tracing::warn!("{warning}");
         }
     }

@@ -1,7 +1,6 @@
-//! Named bdevs as SPDK clients create them.
+//! Named bdevs, created by SPDK clients.
 //!
-//! A bdev backs a namespace once it is added to a subsystem; the configuration file then contains
-//! its name.
+//! A bdev backs a namespace once it is added to a subsystem; the configuration file then contains its name.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +20,7 @@ use super::qos;
 use crate::files;
 use crate::server::{Export, Snapshot};
 
-/// Maximum bdevs that back no namespace.
+/// Maximum number of bdevs that back no namespace.
 const DISKS_MAX: usize = 16384;
 
 /// SPDK product names, by which clients filter bdevs.
@@ -31,12 +30,11 @@ pub(super) const NULL: &str = "Null disk";
 pub(super) const URING: &str = "URING bdev";
 
 pub(super) struct New {
-    /// Name; the next free "Malloc" name if `None`.
+    /// Name of the bdev; `None` means the next free "Malloc" name.
     name: Option<String>,
     disk: Disk,
 }
 
-/// Parses the parameters of a creating method.
 pub(super) async fn create(method: &str, params: Map<String, Value>) -> Result<New, Error> {
     let is_sized = matches!(method, "bdev_malloc_create" | "bdev_null_create");
     if !is_sized {
@@ -98,7 +96,6 @@ fn block_size(bytes: u32) -> Result<(), Error> {
 }
 
 impl New {
-    /// Adds the bdev to the stage and returns its name.
     pub(super) fn add(&self, stage: &mut Stage) -> Result<Value, Error> {
         let is_taken =
             |name: &str| stage.disks.contains_key(name) || !stage.draft.named(name).is_empty();
@@ -136,7 +133,6 @@ pub(super) fn delete(stage: &mut Stage, name: &str) -> Result<Value, Error> {
     Ok(json!(true))
 }
 
-/// Size in bytes of the null bdev `name`.
 pub(super) fn null_bytes(
     snapshot: &Snapshot,
     disks: &BTreeMap<String, Disk>,
@@ -170,7 +166,7 @@ pub(super) fn resize_null(
     new_mib: u64,
 ) -> Result<Value, Error> {
     let bytes = new_mib.checked_mul(1 << 20).filter(|bytes| {
-        // The sizes are compared in whole MiB, as SPDK does.
+        // Sizes are compared in whole MiB, as in SPDK.
         (1..=1 << 62).contains(bytes) && new_mib >= old >> 20
     });
     let bytes = bytes.ok_or_else(|| {
@@ -209,14 +205,14 @@ fn no_device() -> Error {
     Error::errno(Errno::NODEV, "No such device")
 }
 
-/// Block counts of all disks by name; 0 for a file that backs no namespace.
+/// Returns the block counts of all disks by name; 0 for a file that backs no namespace.
 pub(in crate::steering) fn sizes(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>) -> Disks {
     let made = disks.iter().map(|(name, disk)| (name.clone(), disk.blocks));
     let exported = snapshot.exports().map(|export| size(&export));
     by_name(made.chain(exported))
 }
 
-/// Name and block count of a namespace's disk.
+/// Returns name and block count of a namespace's disk.
 pub(in crate::steering) fn size(export: &Export<'_>) -> (String, u64) {
     let name = super::views::bdev_name(export.config);
     (name, export.entry.view.nsze)
@@ -252,7 +248,7 @@ pub(super) fn all(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>) -> Vec<Va
     all.into_values().collect()
 }
 
-/// Product name of a bdev that no client has created since the start.
+/// Returns the product name of a bdev that no client has created since the start.
 fn product(backing: &Backing) -> &'static str {
     match backing {
         Backing::Disk(_) => AIO,
@@ -278,8 +274,8 @@ fn of_backing(product: &str, config: &cairn_config::Namespace) -> Value {
     }
 }
 
-/// `driver_specific` of a bdev. `file`: its filename, whether its block size is given, and whether
-/// it is read-only.
+/// Returns `driver_specific` of a bdev. `file` contains its filename, whether its block size is given, and whether it
+/// is read-only.
 fn specific(product: &str, file: Option<(Value, bool, bool)>) -> Value {
     match file {
         None => json!({}),
@@ -292,7 +288,7 @@ fn specific(product: &str, file: Option<(Value, bool, bool)>) -> Value {
     }
 }
 
-/// True if the bdev has this name or UUID.
+/// Returns true if the bdev has this name or UUID.
 pub(super) fn is_called(bdev: &Value, name: &str) -> bool {
     let is_alias = |uuid: &str| uuid.eq_ignore_ascii_case(name);
     bdev["name"] == name || bdev["uuid"].as_str().is_some_and(is_alias)
@@ -309,7 +305,7 @@ pub(super) fn named(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>, name: S
     found.map(str::to_owned).unwrap_or(name)
 }
 
-/// JSON of an unclaimed bdev without `product_name` and `driver_specific`.
+/// Returns the JSON of an unclaimed bdev, without `product_name` and `driver_specific`.
 fn bdev(name: &str, block_bytes: u32, blocks: u64, uuid: Option<&str>) -> Value {
     json!({
         "name": name,
@@ -333,7 +329,7 @@ fn bdev(name: &str, block_bytes: u32, blocks: u64, uuid: Option<&str>) -> Value 
     })
 }
 
-/// Bdev name of a namespace without a name.
+/// Returns the bdev name for a namespace that has no name.
 pub(super) fn unnamed(namespace: &cairn_config::Namespace) -> String {
     export_of(&namespace.backing)
 }

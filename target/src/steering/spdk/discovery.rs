@@ -1,7 +1,7 @@
-//! Methods for the discovery subsystem, as listed by `nvmf_get_subsystems`.
+//! Methods for the discovery subsystem.
 //!
-//! Cairn's discovery answers every host at every listener. Requests for that succeed; requests that
-//! would restrict it are refused.
+//! Cairn's discovery answers every host at every listener. Requests to allow this succeed; requests that would
+//! restrict it are refused.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ use super::listeners::place;
 use super::parameters::{Allow, ControllersOf, HostKeys, HostOf, ListenerOf};
 use super::{Answer, Params, of, views};
 
-/// True if `nqn` is the well-known discovery NQN or the target's own.
+/// Returns true if `nqn` is the well-known discovery NQN or the target's own.
 pub(super) fn is_named(params: &Params, config: &Config) -> bool {
     let nqn = params.get("nqn").and_then(Value::as_str);
     nqn.is_some_and(|nqn| nqn == Nqn::discovery().raw() || nqn == config.target.discovery_nqn.raw())
@@ -97,7 +97,7 @@ impl Methods {
         }
         self.change(Kind::Grows, move |stage| {
             match stage.draft.add_listener(&NewListener::at(address, port)) {
-                // A concurrent request may have added it.
+                // A concurrent request may have added the listener.
                 Ok(()) | Err(EditError::Exists(_)) => Ok(json!(true)),
                 Err(other) => Err(of(other)),
             }
@@ -105,7 +105,7 @@ impl Methods {
         .await
     }
 
-    /// Removes a listener that leads to no subsystem but discovery.
+    /// Removes a listener that serves only discovery.
     async fn remove_discovery_listener(&self, params: Params) -> Answer {
         let of_it: ListenerOf = read(params)?;
         let (address, port) = place(&of_it.listen_address)?;

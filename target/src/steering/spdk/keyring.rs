@@ -72,7 +72,6 @@ impl Methods {
         .await
     }
 
-    /// Replaces or removes the keys of a host.
     pub(super) async fn set_keys(&self, params: Params) -> Answer {
         let new: HostKeys = read(params)?;
         subsystem(&self.snapshot().await?.config, &new.nqn)?;
@@ -95,8 +94,8 @@ impl Methods {
 type Names = (String, Option<String>);
 
 impl HostKeys {
-    /// Converts keyring names to configuration names. `code` is the error code for a controller key
-    /// without a host key.
+    /// Converts keyring names to configuration names. `code` is the error code for a controller key without a host
+    /// key.
     fn names(&self, draft: &mut Draft, code: i64) -> Result<Option<Names>, Error> {
         for name in self.dhchap_key.iter().chain(&self.dhchap_ctrlr_key) {
             if !draft.has_key(name) {
@@ -129,7 +128,7 @@ fn set(draft: &mut Draft, of: &HostKeys, keys: Option<&Names>) -> Result<bool, E
 async fn check_file(path: &Path) -> Result<(), Error> {
     let refused = |message: String| Err(Error::errno(Errno::PERM, message));
     if !path.is_absolute() {
-        // Do not print the path: it may be a key.
+        // The error omits the path: it may be a key.
         return refused("the path of a key is absolute".to_owned());
     }
     let shown = path.display();
@@ -148,7 +147,7 @@ async fn check_file(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Keyring entry behind a key source, if any.
+/// Returns the keyring entry of a key source, if any.
 fn name_of(source: &KeySource) -> Option<&NamedKey> {
     match source {
         KeySource::Named(key) => Some(key),
@@ -156,7 +155,6 @@ fn name_of(source: &KeySource) -> Option<&NamedKey> {
     }
 }
 
-/// Keys in use by hosts and controllers.
 fn used(config: &Config) -> impl Iterator<Item = &KeySource> {
     let each = config.subsystems.iter().map(|one| &one.authentication);
     let keys = each.flat_map(|one| {
@@ -186,7 +184,7 @@ fn keys(config: &Config) -> Value {
     keys.collect()
 }
 
-/// Requests for recreating the keyring.
+/// Returns the requests that recreate the keyring.
 pub(super) fn saved(config: &Config) -> Value {
     let keys = config.keys.iter().filter(|key| !key.is_removed);
     let adds = keys.map(|key| {
@@ -212,7 +210,6 @@ pub(super) fn show(shown: &mut Value, keys: Option<&Keys>) {
     }
 }
 
-/// Keys of a host in a subsystem.
 pub(super) fn of_host<'a>(
     subsystem: &'a cairn_config::Subsystem,
     host: &cairn_config::Nqn,

@@ -12,7 +12,7 @@ use super::super::parameters::read;
 use super::parameters::{ListenAddress, ListenerOf};
 use super::{Answer, Params, invalid, of, subsystem};
 
-/// Address and port of an SPDK listen address.
+/// Returns address and port of an SPDK listen address.
 pub(super) fn place(at: &ListenAddress) -> Result<(IpAddr, u16), Error> {
     if !at.trtype.eq_ignore_ascii_case("rdma") {
         return Err(Error::invalid(
@@ -33,7 +33,7 @@ pub(super) fn place(at: &ListenAddress) -> Result<(IpAddr, u16), Error> {
     }
 }
 
-/// ANA state in the configuration's spelling.
+/// Returns an ANA state in the configuration's spelling.
 fn ana(state: &str) -> Result<&'static str, Error> {
     match state {
         "optimized" => Ok("optimized"),
@@ -44,7 +44,6 @@ fn ana(state: &str) -> Result<&'static str, Error> {
 }
 
 impl Methods {
-    /// Handles methods that change the listeners of a subsystem.
     pub(super) async fn of_listener(&self, method: &str, params: Params) -> Answer {
         let listener: ListenerOf = read(params)?;
         let (address, port) = place(&listener.listen_address)?;
@@ -58,13 +57,13 @@ impl Methods {
         let all: Vec<SocketAddr> = all.collect();
         match method {
             "nvmf_subsystem_add_listener" => {
-                // An existing listener may come from the command line, not from the file.
+                // An existing listener may come from the command line and be absent from the file.
                 let new = (!all.contains(&at)).then_some(NewListener::at(address, port));
                 // New listeners are optimized by default.
                 let state = state.filter(|state| new.is_none() || *state != "optimized");
                 self.change(Kind::Grows, move |stage| {
                     match new.as_ref().map(|new| stage.draft.add_listener(new)) {
-                        // A concurrent request may have added it.
+                        // A concurrent request may have added the listener.
                         None | Some(Ok(()) | Err(EditError::Exists(_))) => {}
                         Some(Err(other)) => return Err(of(other)),
                     }

@@ -40,7 +40,6 @@ use parameters::{
 pub(super) use bdevs::{size, sizes};
 pub(crate) use process::listed;
 
-/// All methods of this module, sorted by name.
 pub(super) const METHODS: Declared = &[
     ("accel_set_options", Changes),
     ("bdev_aio_create", Changes),
@@ -111,18 +110,17 @@ pub(super) const METHODS: Declared = &[
     ("sock_set_default_impl", Changes),
     ("spdk_get_version", Reads),
 ];
-/// Methods that SPDK refuses once the target has started.
 pub(super) const AT_START: &[&str] = &["framework_start_init"];
 
 type Params = Map<String, Value>;
 type Answer = Result<Value, Error>;
 
-/// Error in the wording that SPDK's clients expect.
+/// Returns an error in the wording that SPDK's clients expect.
 fn invalid() -> Error {
     Error::invalid("Invalid parameters")
 }
 
-/// Error of an edit; SPDK answers -32602 for a missing object.
+/// Converts an error of an edit; as in SPDK, a missing object gives -32602.
 fn of(error: EditError) -> Error {
     match error {
         EditError::Missing(message) => Error::invalid(format!("Invalid parameters: {message}")),
@@ -152,7 +150,6 @@ fn well_formed(name: &str, parameter: &str) -> Result<(), Error> {
 }
 
 impl Methods {
-    /// Handles a method with an SPDK name.
     pub(super) async fn spdk(&self, method: &str, mut params: Params) -> Answer {
         unheeded::take_out(method, &mut params)?;
         if params.contains_key("nqn")
@@ -319,8 +316,8 @@ impl Methods {
                 let message = format!("Invalid parameters: no bdev {}", namespace.bdev_name);
                 return Err(Error::invalid(message));
             };
-            // A bdev may back one namespace, as in SPDK. A memory bdev would otherwise become a
-            // separate disk in each namespace.
+            // As in SPDK, a bdev may back one namespace only. A memory bdev would otherwise become a separate disk in
+            // each namespace.
             if !stage.draft.named(&namespace.bdev_name).is_empty() {
                 let name = &namespace.bdev_name;
                 let message = format!("Invalid parameters: bdev {name} is a namespace already");
@@ -367,7 +364,6 @@ impl Methods {
         .await
     }
 
-    /// Resolves a UUID to a bdev name.
     pub(super) async fn named(&self, name: String) -> Result<String, Error> {
         if Uuid::try_parse(&name).is_err() {
             return Ok(name);

@@ -105,7 +105,6 @@ pub(super) struct NoticesOf {
 #[serde(deny_unknown_fields)]
 pub(super) struct NullResize {
     pub(super) name: String,
-    /// New size in MiB.
     pub(super) new_size: u64,
 }
 
@@ -197,7 +196,7 @@ pub(super) struct TransportsOf {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct IostatOf {
-    /// Single bdev, as older clients request it.
+    /// Name of a single bdev, as older clients request it.
     pub(super) name: Option<String>,
     pub(super) names: Option<Vec<String>>,
     #[serde(default)]
@@ -233,7 +232,6 @@ pub(super) struct ConfigSet {
     #[serde(rename = "poll_groups_mask")]
     pub(super) _poll_groups_mask: Option<String>,
     pub(super) admin_cmd_passthru: Option<BTreeMap<String, bool>>,
-    /// Comma-separated filters.
     pub(super) discovery_filter: Option<String>,
     pub(super) discovery_filters: Option<Vec<String>>,
     pub(super) dhchap_digests: Option<Vec<String>>,

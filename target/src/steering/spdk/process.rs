@@ -24,7 +24,7 @@ pub(super) fn set_max_subsystems(params: Params) -> Answer {
     Ok(json!(true))
 }
 
-/// Values of `all` that the client lists, in the order of `all`; `None` without a list.
+/// Returns the values of `all` that the client lists, in the order of `all`; `None` without a list.
 pub(crate) fn listed(
     key: &str,
     list: Option<&[String]>,

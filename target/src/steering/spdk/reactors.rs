@@ -11,7 +11,6 @@ use super::iostat::TICK_RATE;
 use crate::metrics::{Doing, ReactorCounters};
 use crate::server::Snapshot;
 
-/// Thread name of a reactor in SPDK responses.
 pub(super) fn thread(reactor: usize) -> String {
     format!("reactor_{reactor}")
 }
@@ -64,13 +63,12 @@ fn of(
     })
 }
 
-/// Thread of the target (proc(5)).
+/// Thread of the target, as in proc(5).
 struct Thread {
     tid: u32,
     name: String,
-    /// Core on which the thread ran last.
     core: u32,
-    /// Allowed cores as a hexadecimal mask.
+    /// Hexadecimal mask of the allowed cores.
     allowed: String,
 }
 
@@ -83,7 +81,7 @@ impl Thread {
             .collect()
     }
 
-    /// Reads a thread from `/proc`; `None` if it has ended.
+    /// Reads a thread from `/proc`; returns `None` if it has ended.
     fn read(folder: &Path) -> Option<Self> {
         let tid = folder.file_name()?.to_str()?.parse().ok()?;
         let stat = fs::read_to_string(folder.join("stat")).ok()?;
@@ -102,8 +100,7 @@ impl Thread {
     }
 }
 
-/// Returns the name and the last core in a line of `stat`. The name is in parentheses, and may
-/// contain parentheses.
+/// Returns the name and the last core in a line of `stat`. The name is in parentheses, and may contain parentheses.
 fn name_and_core(stat: &str) -> Option<(String, u32)> {
     let (before, after) = stat.rsplit_once(") ")?;
     let (_, name) = before.split_once(" (")?;
@@ -112,7 +109,6 @@ fn name_and_core(stat: &str) -> Option<(String, u32)> {
     Some((name.to_owned(), core))
 }
 
-/// Times of a core, in kernel ticks.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct CoreTimes {
     usr: u64,
@@ -121,7 +117,6 @@ struct CoreTimes {
 }
 
 impl CoreTimes {
-    /// Reads the line of `core` in `/proc/stat`.
     fn of(stat: &str, core: u32) -> Self {
         let label = format!("cpu{core}");
         let line = stat.lines().find_map(|line| {
@@ -139,7 +134,7 @@ impl CoreTimes {
     }
 }
 
-/// NUMA node of a core; -1 if unknown.
+/// Returns the NUMA node of a core; -1 if unknown.
 fn numa_node(core: u32) -> i32 {
     let folder = fs::read_dir(format!("/sys/devices/system/cpu/cpu{core}"));
     let names = folder.into_iter().flatten().flatten();
@@ -150,7 +145,7 @@ fn numa_node(core: u32) -> i32 {
     nodes.next().unwrap_or(-1)
 }
 
-/// Always the static scheduler: a queue pair stays on the reactor that accepted it.
+/// Returns the static scheduler: a queue pair stays on the reactor that accepted it.
 pub(super) fn scheduler() -> Value {
     json!({
         "scheduler_name": "static",

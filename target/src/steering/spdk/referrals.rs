@@ -54,7 +54,6 @@ impl Methods {
     }
 }
 
-/// JSON of a referral, for listings and saved requests.
 pub(super) fn shown(referral: &Referral) -> Value {
     let is_discovery = referral.nqn == Nqn::discovery();
     json!({

@@ -1,4 +1,4 @@
-//! Configuration as the requests that recreate it, which SPDK's clients save and load.
+//! Requests that recreate the configuration, which SPDK's clients save and load.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ use super::{bdevs, keyring, qos, referrals, views};
 use crate::namespace::Entry;
 use crate::server::Snapshot;
 
-/// SPDK subsystems in load order.
 pub(super) fn subsystems() -> Value {
     json!([
         {"subsystem": "keyring", "depends_on": []},
@@ -21,7 +20,7 @@ pub(super) fn subsystems() -> Value {
     ])
 }
 
-/// Requests that recreate one SPDK subsystem; `None` for an unknown name.
+/// Returns the requests that recreate one SPDK subsystem; `None` for an unknown name.
 pub(super) fn config(
     name: &str,
     snapshot: &Snapshot,
@@ -40,7 +39,7 @@ pub(crate) fn request(method: &str, params: Value) -> Value {
     json!({"method": method, "params": params})
 }
 
-/// Bdevs of namespaces, then bdevs that back none.
+/// Returns the bdevs of namespaces, followed by bdevs that back none.
 fn all_bdevs(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>) -> Value {
     let mut all: BTreeMap<String, (Value, Option<Value>)> = snapshot
         .exports()
@@ -98,7 +97,7 @@ fn of_export(
     }
 }
 
-/// Request that sets the limits of a namespace, if it has any.
+/// Returns the request that sets the limits of a namespace, if it has any.
 pub(crate) fn limits(name: &str, limits: &Limits) -> Option<Value> {
     qos_request(name, qos::of_namespace(limits))
 }
@@ -136,7 +135,7 @@ pub(crate) fn keyring(config: &Config) -> Value {
     keyring::saved(config)
 }
 
-/// Requests that recreate subsystems, namespaces and listeners; their bdevs must exist.
+/// Returns the requests that recreate subsystems, namespaces and listeners; their bdevs must exist.
 pub(crate) fn nvmf(config: &Config) -> Value {
     let mut all = vec![
         request("nvmf_set_config", dhchap(&config.dhchap)),
@@ -174,7 +173,6 @@ pub(crate) fn nvmf(config: &Config) -> Value {
     Value::Array(all)
 }
 
-/// Restrictions of DH-HMAC-CHAP.
 fn dhchap(policy: &DhchapPolicy) -> Value {
     let all = DhchapPolicy::default();
     let mut params = json!({});
@@ -187,7 +185,7 @@ fn dhchap(policy: &DhchapPolicy) -> Value {
     params
 }
 
-/// Requests for a namespace. Its UUID is set by the request for its bdev.
+/// Returns the requests for a namespace. Its UUID is set by the request for its bdev.
 fn of_namespace(nqn: &str, namespace: &Namespace) -> Vec<Value> {
     let mut params = json!({
         "nsid": namespace.nsid,

@@ -1,18 +1,17 @@
-//! SPDK parameters and methods that Cairn accepts without effect, or refuses. Most are part of
-//! SPDK's saved configurations, with values that change nothing.
+//! SPDK parameters and methods that Cairn accepts without effect, or refuses. Most are part of SPDK's saved
+//! configurations, with values that change nothing.
 
 use cairn_control::Error;
 use serde_json::{Value, json};
 
 use super::{Answer, Params, invalid};
 
-/// Treatment of a parameter.
 enum Heed {
     /// Accepted and ignored: no value changes the data.
     Number,
     Flag,
     Text,
-    /// Accepted only if 0, false, "" or a text of zeros. Has the reason for refusing other values.
+    /// Accepted only if 0, false, "" or a text of zeros. The text is the reason for refusing other values.
     Off(&'static str),
 }
 
@@ -109,7 +108,7 @@ const OF_NAMESPACES: &[(&str, Heed)] = &[
     ),
 ];
 
-/// Settings of SPDK components that Cairn lacks; every saved configuration sets them.
+/// Settings of SPDK components that Cairn lacks; every saved configuration contains them.
 pub(super) const SETTINGS: [&str; 14] = [
     "accel_set_options",
     "bdev_examine",
@@ -127,10 +126,10 @@ pub(super) const SETTINGS: [&str; 14] = [
     "sock_set_default_impl",
 ];
 
-/// Name of SPDK's target, unless a program creates more.
+/// Name of SPDK's only target by default.
 const TARGET: &str = "nvmf_tgt";
 
-/// Removes ignored parameters, or refuses those with an effect that Cairn lacks.
+/// Removes ignored parameters, and refuses parameters whose effect Cairn lacks.
 pub(super) fn take_out(method: &str, params: &mut Params) -> Result<(), Error> {
     if method.starts_with("nvmf_")
         && let Some(name) = params.remove("tgt_name").filter(|name| !name.is_null())
@@ -156,7 +155,6 @@ pub(super) fn take_out(method: &str, params: &mut Params) -> Result<(), Error> {
     }
     if !taken.is_empty() {
         let parameters = taken.join(", ");
-        // Cause: a request of the control socket; needs no rate limit.
         tracing::debug!(method, parameters, "accepted and not heeded");
     }
     Ok(())
@@ -193,7 +191,7 @@ fn take(
     Ok(())
 }
 
-/// True if the value turns a feature off.
+/// Returns true if the value turns a feature off.
 fn is_off(value: &Value) -> bool {
     match value {
         Value::Bool(on) => !on,
@@ -203,7 +201,6 @@ fn is_off(value: &Value) -> bool {
     }
 }
 
-/// Handles a method of [`SETTINGS`].
 pub(super) fn set(method: &str, params: &Params) -> Answer {
     let on = match method {
         "bdev_nvme_set_hotplug" | "keyring_linux_set_options" => params.get("enable"),
@@ -213,7 +210,6 @@ pub(super) fn set(method: &str, params: &Params) -> Answer {
         let message = format!("Invalid parameters: Cairn has nothing that {method} turns on");
         return Err(Error::invalid(message));
     }
-    // Cause: a request of the control socket; needs no rate limit.
     tracing::debug!(method, "accepted and not heeded");
     Ok(json!(true))
 }

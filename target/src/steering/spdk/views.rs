@@ -14,7 +14,7 @@ use super::{keyring, reactors};
 use crate::namespace::Entry;
 use crate::server::Snapshot;
 
-/// Version, in the format that clients parse.
+/// Returns the version in the format that clients parse.
 pub(super) fn version() -> Value {
     let text = env!("CARGO_PKG_VERSION");
     let mut numbers = text.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
@@ -25,7 +25,7 @@ pub(super) fn version() -> Value {
     })
 }
 
-/// The RDMA transport; an error if another type is requested.
+/// Returns the RDMA transport, or an error if another type is requested.
 pub(super) fn transports(config: &Config, trtype: Option<&str>) -> Result<Value, Error> {
     if trtype.is_some_and(|trtype| !trtype.eq_ignore_ascii_case("rdma")) {
         return Err(Error::errno(Errno::NODEV, "No such device"));
@@ -46,7 +46,6 @@ pub(super) fn transports(config: &Config, trtype: Option<&str>) -> Result<Value,
     }]))
 }
 
-/// Statistics of each reactor.
 pub(super) fn stats(snapshot: &Snapshot) -> Value {
     let views: Vec<_> = snapshot
         .subsystems
@@ -98,7 +97,7 @@ pub(super) fn bdev_name(namespace: &Namespace) -> String {
     name.unwrap_or_else(|| super::bdevs::unnamed(namespace))
 }
 
-/// Discovery subsystem, under the well-known NQN.
+/// Returns the discovery subsystem, under the well-known NQN.
 pub(super) fn discovery(config: &Config) -> Value {
     json!({
         "nqn": Nqn::discovery().raw(),
@@ -116,7 +115,7 @@ pub(super) fn discovery_listeners(config: &Config) -> Value {
         .collect()
 }
 
-/// Subsystems, with discovery first.
+/// Returns the subsystems, with discovery first.
 pub(super) fn subsystems(snapshot: &Snapshot, wanted: Option<&str>) -> Value {
     let config = &snapshot.config;
     let mut all = Vec::new();
@@ -154,7 +153,7 @@ pub(super) fn subsystems(snapshot: &Snapshot, wanted: Option<&str>) -> Value {
             "max_namespaces": cairn_config::NSID_MAX,
             "passthrough": false,
             "dmrsl": 0,
-            // Same unit as in Identify Controller: log2 of pages.
+            // Unit as in Identify Controller: log2 of pages.
             "wzsl": (config.target.max_transfer_bytes / PAGE_BYTES).max(1).ilog2(),
             "min_cntlid": subsystem.controller_ids.start(),
             "max_cntlid": subsystem.controller_ids.end(),
@@ -164,7 +163,7 @@ pub(super) fn subsystems(snapshot: &Snapshot, wanted: Option<&str>) -> Value {
     Value::Array(all)
 }
 
-/// JSON of a namespace; `entry` is `None` if it is not exported now.
+/// Returns the JSON of a namespace; `entry` is `None` if it is not exported now.
 fn of_namespace(namespace: &Namespace, entry: Option<&Entry>) -> Value {
     let mut shown = json!({
         "nsid": namespace.nsid,
@@ -185,7 +184,7 @@ fn of_namespace(namespace: &Namespace, entry: Option<&Entry>) -> Value {
     shown
 }
 
-/// ANA state as one of the three that requests can set.
+/// Returns the ANA state as one of the three that requests can set.
 pub(super) fn ana_state(state: AnaState) -> &'static str {
     match state {
         AnaState::OPTIMIZED => "optimized",
@@ -194,7 +193,6 @@ pub(super) fn ana_state(state: AnaState) -> &'static str {
     }
 }
 
-/// Listeners of a subsystem, with the states of all ANA groups.
 pub(super) fn listeners(config: &Config, subsystem: &Subsystem) -> Value {
     let own = config.listeners_of(subsystem);
     let listeners = own.map(|listener| {
