@@ -61,7 +61,9 @@ pub(crate) enum ControlMessage {
     },
     WriteThrough(WriteThrough),
     /// No reactor has commands that began before the change with this number.
-    Settled { id: u64 },
+    Settled {
+        id: u64,
+    },
     AuditChanged,
     DiskChanged,
     /// Drop the memory regions of a removed device.

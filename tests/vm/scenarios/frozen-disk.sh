@@ -147,7 +147,7 @@ bystander_ctrl=$(NQN=$BYSTANDER_NQN controllers)
 # fio runs until killed, and verifies blocks soon after writing them. The depth is 1, because rxe itself may end the
 # connection on a busy machine otherwise: docs/vm-lab.md, traps.
 fio --name=bystander --filename="$bystander" --ioengine=libaio --direct=1 --rw=randrw --bs=4k \
-    --iodepth=1 --size=32m --time_based --runtime=3600 --verify=crc32c --verify_fatal=1 \
+    --iodepth=1 --size=32m --rate_iops=100,100 --time_based --runtime=3600 --verify=crc32c --verify_fatal=1 \
     --verify_backlog=64 --eta=never --output="$OUT/fio-bystander.log" &
 BYSTANDER=$!
 before=$(ios_of "$bystander")
