@@ -38,7 +38,6 @@ impl Identity {
 }
 
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
-/// UUID namespace from which this program derives version 5 UUIDs.
 const NAMESPACE: Uuid = Uuid::from_u128(0x8c1b_3f6e_52a4_4d0f_9d7e_1f0a_63c2_b5d8);
 
 /// Identity from the arguments, else from /etc/nvme, else derived from the machine ID.

@@ -17,7 +17,7 @@ pub const MDTS_MAX: u8 = 11;
 /// Size of an SQE in bytes.
 pub const CAPSULE_HEADER_BYTES: u32 = 64;
 
-/// Number of entries of an admin submission queue.
+/// Maximum number of entries of an admin submission queue.
 ///
 /// The minimum is 32 (Base, 5.16.1.23).
 pub const ADMIN_QUEUE_ENTRIES: u16 = 128;

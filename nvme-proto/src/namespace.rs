@@ -204,7 +204,6 @@ struct Attached {
 #[derive(Clone, Copy, Debug)]
 struct Change {
     number: u64,
-    /// Protection to restore if the change fails.
     before: WriteProtectionState,
 }
 

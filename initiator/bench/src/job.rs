@@ -133,7 +133,7 @@ pub struct Job {
     pub startdelay: Duration,
     /// Percentage of reads in a mixed workload.
     pub rwmixread: u8,
-    /// Maximum commands per second by [`Direction`]; `None` for no limit.
+    /// Maximum commands per second, indexed by [`Direction`]; `None` for no limit.
     pub rate_iops: [Option<u64>; 3],
     /// Number of passes over the region.
     pub loops: u32,

@@ -66,7 +66,7 @@ impl BenchResult {
 pub struct Glimpse {
     /// Time since the start of the stage.
     pub elapsed: Duration,
-    /// Sum over all jobs by [`Direction`].
+    /// Counters summed over all jobs, indexed by [`Direction`].
     pub counts: [Count; 3],
     /// Number of started jobs that have not ended.
     pub running: usize,

@@ -326,7 +326,7 @@ impl LatencyClasses {
 /// Statistics of a job.
 #[derive(Debug, Clone, Default)]
 pub struct JobStats {
-    /// Statistics by [`Direction`].
+    /// Statistics, indexed by [`Direction`].
     pub directions: [DirectionStats; 3],
     /// Latency of Flush commands in nanoseconds.
     pub sync_ns: Series,

@@ -15,9 +15,8 @@ use super::stats::{JobStats, Times};
 
 /// Interval at which the stop flag is checked while waiting for completions.
 const GLANCE: Duration = Duration::from_millis(100);
-/// Time limit for commands in flight after a stop.
 const LAST_CALL: Duration = Duration::from_secs(5);
-/// Maximum number of bad blocks described in the result; all are counted.
+/// Maximum number of bad blocks described in the result; further bad blocks are only counted.
 const MISMATCHES_MAX: usize = 10;
 
 /// Error that ended a job early.

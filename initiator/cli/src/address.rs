@@ -19,7 +19,6 @@ use cairn_initiator::providers::{Provided, RdmaOptions};
 use cairn_initiator::{HostOptions, Recovery, Secret, SecretError, Secrets};
 use zeroize::Zeroizing;
 
-/// IANA port of NVMe over RDMA.
 const PORT: u16 = 4420;
 
 /// Default number of entries of an I/O queue, as in Linux.

@@ -27,7 +27,6 @@ pub(super) const MESSAGE_BYTES: usize = 4096;
 const RECEIVES: usize = 4;
 /// Offset of RDMA data in the registered memory, after the receive and send messages.
 const DATA: usize = (RECEIVES + 1) * MESSAGE_BYTES;
-/// Size of large transfers in bytes.
 pub(super) const DATA_BYTES: u32 = 128 << 10;
 pub(super) const DEPTH: usize = 8;
 /// Size in bytes of perftest's message with key and address of its memory.

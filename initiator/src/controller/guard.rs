@@ -99,7 +99,7 @@ pub(super) struct Guard {
     opened: Vec<Opened>,
     question: Option<Question>,
     doubts: Doubts,
-    /// Lost writes of queues closed by a reset. A completed controller reset ends them in the controller.
+    /// Unanswered writes of queues closed by a reset; the completed reset ends such writes in the controller.
     of_reset: Doubts,
     /// True if the controller was lost since it was last live.
     lost: bool,

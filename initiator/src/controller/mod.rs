@@ -59,11 +59,10 @@ pub struct Controller {
     loss: Loss,
     /// First cause of the current loss of the controller.
     first_loss: Option<Loss>,
-    /// Set once a shutdown was requested; writes are durable only if the controller confirms it.
+    /// Set once a shutdown was requested; writes are durable only if the controller confirms the shutdown.
     shutdown: Option<Shutdown>,
     origin: Instant,
     now: Instant,
-    /// Time of the next age check of commands.
     sweep_at: Instant,
     endpoint_events: Vec<cairn_rdma::Event>,
     dialogue: Dialogue,

@@ -20,7 +20,6 @@ use referral::Itinerary;
 pub use entry::Route;
 pub use referral::{SERVICES_MAX, Service};
 
-/// Maximum number of entries accepted in a log.
 const ENTRIES_MAX: u64 = 4096;
 /// Attempts to read a log that changes during the read.
 const ATTEMPTS: u32 = 8;

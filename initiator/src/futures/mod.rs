@@ -31,7 +31,7 @@ use thread::{Order, Submission, Worker};
 
 /// Future that completes when a command has ended.
 ///
-/// If it is dropped, the command still runs to its end and then drops the buffer.
+/// Dropping the future does not stop the command, which drops its buffer when it ends.
 #[derive(Debug)]
 #[must_use = "a command continues without its future, but its result and its buffer are dropped"]
 pub struct Completion(Answer<Ended>);

@@ -20,7 +20,6 @@ const LINGER_MAX: u16 = 2 * SIGNAL_EVERY;
 pub(super) struct Capsules {
     /// All SQEs, followed by all in-capsule data, so that SQEs are adjacent and share pages and cache lines.
     memory: Buffer,
-    /// Maximum size of a capsule in bytes.
     stride: usize,
     places: Vec<Place>,
     free: Vec<u16>,

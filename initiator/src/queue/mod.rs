@@ -41,7 +41,6 @@ pub(crate) enum Link {
 pub(crate) struct Queue {
     pub(crate) qid: u16,
     pub(crate) link: Link,
-    /// True if the queue is closed permanently.
     pub(crate) released: bool,
     capsules: Capsules,
     /// Maximum capsule size of the current connection in bytes; may be less than the stride of `capsules`.

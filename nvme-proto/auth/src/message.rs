@@ -14,7 +14,6 @@ pub const SPSP: u8 = 1;
 /// Values of AUTH_TYPE: common messages, and DH-HMAC-CHAP messages.
 const COMMON: u8 = 0;
 const DH_HMAC_CHAP: u8 = 1;
-/// Identifier of DH-HMAC-CHAP in AUTH_Negotiate.
 const PROTOCOL: u8 = 1;
 
 const NEGOTIATE: u8 = 0x00;

@@ -171,7 +171,7 @@ pub enum State {
     Resetting,
     /// The controller is lost; the host waits for the next attempt to reconnect, or attempts it.
     Reconnecting {
-        /// Number of attempts, including the current one.
+        /// Number of attempts, including the current attempt.
         tries: u32,
     },
     /// A shutdown is in progress.
@@ -417,7 +417,7 @@ impl Association {
         }
     }
 
-    /// CNTLID; 0 before the first connection.
+    /// CNTLID, meaningless before the controller is connected.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.cntlid

@@ -7,7 +7,7 @@ use super::{Association, Cause, Next, Phase, Report, State};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
     since: Duration,
-    /// Number of attempts to reconnect, including the current one.
+    /// Number of attempts to reconnect, including the current attempt.
     pub(super) tries: u32,
     failed_fast: bool,
     cause: Cause,

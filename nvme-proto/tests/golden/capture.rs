@@ -63,7 +63,6 @@ struct Packet<'a> {
     source: Ipv4Addr,
     opcode: u8,
     dest_qpn: u32,
-    /// Bytes after the BTH, without padding.
     rest: &'a [u8],
 }
 

@@ -85,9 +85,7 @@ pub(crate) struct Rig {
     pub(crate) target: Subsystem,
     pub(crate) now: Duration,
     pub(crate) unreachable: bool,
-    /// If true, responses of the target are lost.
     pub(crate) mute: bool,
-    /// If true, cache flushes of the target fail.
     pub(crate) flush_fails: bool,
     pub(crate) sent: Vec<(u16, Sqe)>,
     pub(crate) requests: Vec<RequestData>,

@@ -68,7 +68,7 @@ enum Meaning {
     Number(fn(u64) -> String),
 }
 
-/// Formats like nvme-cli: 0 without prefix, other values as 0x....
+/// Formats in hexadecimal like nvme-cli: 0 without prefix, other values with 0x.
 pub(super) fn hex(value: u64) -> String {
     match value {
         0 => "0".to_owned(),
