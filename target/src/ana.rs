@@ -18,7 +18,7 @@ pub(crate) struct ListenerShared {
     pub(crate) pkey: PKey,
     /// ANA states of the listener; a subsystem may override them.
     pub(crate) ana: AnaShared,
-    /// True after a reload removed the listener or an administrator drained it.
+    /// True once a reload has removed the listener, or a drain has begun.
     pub(crate) removed: AtomicBool,
 }
 
@@ -28,7 +28,7 @@ impl ListenerShared {
     }
 }
 
-/// ANA states of all groups, read by every I/O command; a command in progress keeps its state.
+/// ANA states of all groups, read by every I/O command. A change does not affect commands in progress.
 #[derive(Debug)]
 pub(crate) struct AnaShared([AtomicU8; ANA_GROUPS_MAX as usize]);
 
@@ -39,7 +39,7 @@ impl AnaShared {
         shared
     }
 
-    /// `anagrpid` is in `1..=ANA_GROUPS_MAX`, checked in the configuration.
+    /// Returns the state of a group. `anagrpid` must be in `1..=ANA_GROUPS_MAX`, as checked in the configuration.
     pub(crate) fn get(&self, anagrpid: u32) -> AnaState {
         AnaState(self.0[anagrpid as usize - 1].load(Ordering::Relaxed))
     }

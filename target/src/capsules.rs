@@ -1,8 +1,8 @@
 //! Layout of capsules in registered memory.
 //!
-//! Responses use the head of the reactor's [`Arena`]. Each receive of [`ReceiveSlots`], laid out as
-//! `[SQEs | in-capsule data]`, has two segments, the SQE and a page-aligned data slot, so that
-//! in-capsule data goes to disk without a copy.
+//! Responses use the head of the reactor's [`Arena`]. [`ReceiveSlots`] are laid out as `[SQEs | in-capsule data]`.
+//! Each receive has two segments, the SQE and a page-aligned data slot, so that in-capsule data goes to disk without
+//! a copy.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) fn response_bytes(requests: usize) -> usize {
     requests * CQE_BYTES
 }
 
-/// Writes a response to the arena's head and returns the segment to SEND.
+/// Writes a response to the arena's head and returns its segment for the SEND.
 #[inline(always)]
 pub(crate) fn write_response(arena: &Arena, request: usize, cqe: &Cqe, lkey: u32) -> Sge {
     Sge {
@@ -42,7 +42,7 @@ pub(crate) struct ReceiveSlots {
 
 impl ReceiveSlots {
     pub(crate) fn new(count: u32, in_capsule_bytes: u32) -> io::Result<Self> {
-        // Adjacent SQEs: parsing touches fewer cache lines and pages.
+        // SQEs are adjacent, so that parsing touches fewer cache lines and pages.
         let sqes = (count as usize * SQE_BYTES).next_multiple_of(UNIT);
         // Direct I/O requires page-aligned data.
         let stride = (in_capsule_bytes as usize).next_multiple_of(UNIT);

@@ -34,8 +34,9 @@ impl Depth {
         self.most.load(Ordering::Relaxed) != 0
     }
 
-    /// A reactor without a command in progress always may: a completion triggers its next check.
-    /// While hosts of other reactors wait, the limit is divided by weight.
+    /// Returns whether a reactor may start a command of a host with this weight. While hosts of other reactors wait,
+    /// the limit is divided by weight. A reactor without a command in progress always may start one, because only a
+    /// completion triggers its next check.
     pub(crate) fn allows(&self, reactor: usize, weight: u32) -> bool {
         let most = u64::from(self.most.load(Ordering::Relaxed));
         let (in_progress, wanting) = self.of(reactor);

@@ -1,4 +1,4 @@
-//! Atomic replacement of small files, also across a crash.
+//! Atomic and durable replacement of small files.
 
 #![expect(clippy::disallowed_methods, reason = "callers have a thread for it")]
 
@@ -44,7 +44,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Converts the result of a removal: false if there was no file to remove.
+/// Converts the result of a removal; returns false if there was no file to remove.
 fn removed(result: io::Result<()>) -> io::Result<bool> {
     match result {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),

@@ -1,7 +1,7 @@
 //! File access of the control plane, on a thread with a deadline for each call.
 //!
-//! Until a late call returns, new calls for its path fail, and with [`LATE_MAX`] late calls all new
-//! calls.
+//! A call past its deadline is late. Until it returns, new calls for its path fail; with [`LATE_MAX`] late calls, all
+//! new calls fail.
 
 use std::fs::Metadata;
 use std::io;
@@ -15,7 +15,7 @@ use crate::panics::{Part, confine_part};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum running calls past their deadline.
+/// Maximum number of late calls.
 const LATE_MAX: usize = 64;
 
 struct Running {
@@ -31,12 +31,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A call's entry in [`RUNNING`], removed on drop by its thread.
+/// Entry of a call in [`RUNNING`], removed on drop by the call's thread.
 struct Entry(Arc<Mutex<Running>>);
 
 impl Entry {
+    /// Adds an entry for a call.
+    ///
     /// # Errors
-    /// An earlier call for the path is late, or too many are.
+    /// An earlier call for the path is late, or too many calls are late.
     fn new(path: &Path) -> io::Result<Self> {
         let mut all = lock(&RUNNING);
         let mut late = 0;
@@ -93,25 +95,25 @@ pub(crate) async fn call<T: Send + 'static>(
 /// Returns [`std::fs::metadata`], called on a thread.
 ///
 /// # Errors
-/// The file cannot be looked up, or as those of [`call`].
+/// Errors of the system and of [`call`].
 #[expect(clippy::disallowed_methods, reason = "this is the way to call it")]
 pub(crate) async fn metadata(path: &Path) -> io::Result<Metadata> {
     call(path, |path| std::fs::metadata(path)).await?
 }
 
-/// Returns [`std::fs::canonicalize`], called on a thread, where there is no runtime.
+/// Returns [`std::fs::canonicalize`], called on a thread, for callers without a runtime.
 ///
 /// # Errors
-/// As those of [`metadata`], or there is no runtime.
+/// Errors of the system and of [`call`], or a runtime cannot be created.
 #[expect(clippy::disallowed_methods, reason = "this is the way to call it")]
 pub(crate) fn canonicalize_here(path: &Path) -> io::Result<PathBuf> {
     call_here(path, |path| std::fs::canonicalize(path))?
 }
 
-/// Makes a call like [`call`], where there is no runtime.
+/// Makes a call like [`call`], for callers without a runtime.
 ///
 /// # Errors
-/// As those of [`call`], or there is no runtime.
+/// Errors of [`call`], or a runtime cannot be created.
 pub(crate) fn call_here<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce(&Path) -> T + Send + 'static,
@@ -119,11 +121,11 @@ pub(crate) fn call_here<T: Send + 'static>(
     wait_for(call(path, job))?
 }
 
-/// If the call is late, or its caller is gone, its thread passes the result to `undo`; until that
-/// has returned, other calls for the path fail.
+/// Makes a call like [`call`]. If the call is late, or its caller is gone, the thread passes the result to `undo`;
+/// until `undo` has returned, other calls for the path fail.
 ///
 /// # Errors
-/// As those of [`call`].
+/// Errors of [`call`].
 pub(crate) async fn call_or_undo<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce() -> T + Send + 'static,
@@ -132,7 +134,7 @@ pub(crate) async fn call_or_undo<T: Send + 'static>(
     call_within(TIMEOUT, path, job, undo).await
 }
 
-/// Marks a call as late unless its result has come.
+/// Marks a call as late when dropped without its result.
 struct Waiter {
     running: Arc<Mutex<Running>>,
     has_result: bool,
@@ -180,7 +182,7 @@ async fn call_within<T: Send + 'static>(
 /// Waits for calls without a runtime: at the start, and in commands.
 ///
 /// # Errors
-/// There is no runtime.
+/// A runtime cannot be created.
 pub(crate) fn wait_for<F: Future>(calls: F) -> io::Result<F::Output> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     Ok(runtime.enable_time().build()?.block_on(calls))

@@ -12,11 +12,11 @@ pub(crate) type Place = (Nqn, u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Thing {
     Namespace(Place),
-    /// Exported directory, identified by its first NSID.
+    /// Exported directory, identified by its first namespace.
     Directory(Place),
     Listener(SocketAddr),
     Metrics(SocketAddr),
-    /// Kind of destination.
+    /// Audit destination, by its kind.
     Audit(&'static str),
 }
 
@@ -45,7 +45,7 @@ impl Thing {
         }
     }
 
-    /// True if a new address or device may resolve it.
+    /// Returns true if a new address or device may provide this part.
     pub(crate) fn is_address(&self) -> bool {
         matches!(self, Self::Listener(_) | Self::Metrics(_))
     }

@@ -1,7 +1,7 @@
-//! File that keeps the write protection of a namespace across restarts.
+//! File that stores the write protection of a namespace across restarts.
 //!
-//! One line: the state and the UUID of the disk. An unreadable file counts as protection: a fault
-//! must not make a protected disk writable.
+//! Its only line contains the state and the UUID of the disk. An unreadable file counts as protection: a fault must
+//! not make a protected disk writable.
 
 #![expect(
     clippy::disallowed_methods,
@@ -31,7 +31,7 @@ impl Kept {
         Self { path, uuid }
     }
 
-    /// [`State::NONE`] without a file. Blocks on the file system.
+    /// Reads the protection state; [`State::NONE`] without a file. Blocks on the file system.
     ///
     /// # Errors
     /// The file cannot be read, or names another disk.

@@ -1,38 +1,37 @@
 //! Rate limits, as token buckets shared by all reactors.
 //!
-//! A token is a nanosecond: a command that uses the work allowed in one millisecond costs a million
-//! tokens. A bucket's state is the time up to which all tokens are taken. It is ahead of the clock
-//! by at most the costs of the waiting commands, and behind it by at most the burst.
+//! A token is one nanosecond: a command costs as many tokens as the limit needs nanoseconds for it. A bucket stores
+//! the time up to which all tokens are taken. That time is ahead of the clock by at most the costs of the waiting
+//! commands, and behind it by at most the burst.
 //!
-//! A reactor takes slices of at least [`SLICE_NS`] tokens into a [`Tokens`], from which it charges
-//! single commands. A slice taken in advance can be used once its time has come.
+//! A reactor takes slices of at least [`SLICE_NS`] tokens into a [`Tokens`] and charges single commands to it. A
+//! slice taken in advance is usable once its time has come.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use cairn_config::{BURST_DEFAULT, Limits};
 
-/// Smallest number of tokens taken from a bucket, in nanoseconds.
+/// Minimum number of tokens taken from a bucket at once, in nanoseconds.
 pub(crate) const SLICE_NS: u64 = 2_000_000;
 
-/// Parts of a nanosecond: a small command at a high rate costs less than a few nanoseconds.
+/// Units per nanosecond, because a small command at a high rate costs only a few nanoseconds.
 const PARTS: u64 = 64;
 
-/// Commands, bytes read, bytes written, all bytes.
+/// Number of rates: commands, bytes read, bytes written, all bytes.
 const RATES: usize = 4;
 
-/// Token bucket of one rate, lock-free.
+/// Lock-free token bucket of one rate.
 #[derive(Debug, Default)]
 struct Bucket {
-    /// 0 means no limit.
+    /// Rate in commands or bytes per second; 0 means no limit.
     per_second: AtomicU64,
-    /// Time up to which all tokens are taken: `now - taken_ns` tokens are available, at most the
-    /// burst.
+    /// Time up to which all tokens are taken: `now - taken_ns` tokens are available, at most the burst.
     taken_ns: AtomicU64,
 }
 
 impl Bucket {
-    /// Takes `wanted_ns` tokens if available now, otherwise at least one slice in advance. Returns
-    /// the tokens taken and the time from which they can be used.
+    /// Takes `wanted_ns` tokens if available now, otherwise at least one slice in advance. Returns the number of
+    /// tokens taken, and the time from which they are usable.
     fn take(&self, wanted_ns: u64, burst_ns: u64, now_ns: u64) -> (u64, u64) {
         let mut taken = self.taken_ns.load(Ordering::Relaxed);
         loop {
@@ -56,8 +55,8 @@ impl Bucket {
 
 #[derive(Debug, Default)]
 pub(crate) struct Limiter {
-    /// Whether commands leave the fast path when planned: a limit is set, or changes of the host
-    /// are ordered. Other fields are read only then.
+    /// True if commands leave the fast path when planned, because a limit is set or changes of the host are ordered.
+    /// Other fields are read only then.
     stops: AtomicBool,
     limited: AtomicBool,
     /// True for a host whose changes of a disk are ordered across associations (`crate::order`).
@@ -100,7 +99,7 @@ impl Limiter {
         self.set_stops();
     }
 
-    /// The caller holds the subsystem's lock or runs on the control plane thread.
+    /// Updates `stops`. The caller must hold the subsystem's lock or run on the control plane's thread.
     fn set_stops(&self) {
         let stops = self.is_limited() | self.is_ordered();
         self.stops.store(stops, Ordering::Release);
@@ -127,7 +126,7 @@ impl Limiter {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bill {
-    /// Cost in each bucket of [`Limiter`]: commands, bytes read, bytes written, all bytes.
+    /// Amount charged to each bucket of [`Limiter`]: commands, bytes read, bytes written, all bytes.
     shares: [u64; RATES],
 }
 
@@ -140,11 +139,11 @@ impl Bill {
     }
 }
 
-/// Returns the cost in [`PARTS`] of a nanosecond, rounded up so that no rate is exceeded.
+/// Returns the cost in units of 1/[`PARTS`] ns, rounded up so that no rate is exceeded.
 fn price(share: u64, per_second: u64) -> u64 {
     match per_second {
         0 => 0,
-        // The product fits 64 bits for a command of 256 MiB, the largest.
+        // The product fits 64 bits for the largest command, 256 MiB.
         rate => share.saturating_mul(1_000_000_000 * PARTS).div_ceil(rate),
     }
 }
@@ -153,17 +152,19 @@ fn price(share: u64, per_second: u64) -> u64 {
 pub(crate) struct Tokens {
     /// Value of `Limiter::changes` when tokens were last taken.
     changes: u32,
-    /// Unused tokens by bucket, in [`PARTS`] of a nanosecond.
+    /// Unused tokens by bucket, in units of 1/[`PARTS`] ns.
     left: [u64; RATES],
-    /// Time from which the tokens taken last can be used, by bucket.
+    /// Time by bucket from which the tokens taken last are usable.
     from_ns: [u64; RATES],
-    /// True for each bucket that a queued command waits for; later commands must not pass it.
+    /// True for each bucket that a queued command waits for; later commands must not bypass it.
     awaited: [bool; RATES],
 }
 
 impl Tokens {
-    /// Takes tokens for a command from all its buckets. `Err`: time of the next attempt, in
-    /// nanoseconds.
+    /// Takes tokens for a command from all its buckets.
+    ///
+    /// # Errors
+    /// Time of the next attempt, in nanoseconds.
     pub(crate) fn provide(
         &mut self,
         limiter: &Limiter,
@@ -196,8 +197,7 @@ impl Tokens {
         if at > 0 { Err(at) } else { Ok(()) }
     }
 
-    /// Charges a command after [`Self::provide`] succeeded. Returns its highest cost, in
-    /// nanoseconds.
+    /// Charges a command after [`Self::provide`] succeeded. Returns the highest of its costs, in nanoseconds.
     pub(crate) fn pay(&mut self, limiter: &Limiter, bill: &Bill) -> u64 {
         let mut most = 0;
         for (index, bucket) in limiter.buckets.iter().enumerate() {
@@ -211,7 +211,7 @@ impl Tokens {
         most / PARTS
     }
 
-    /// True if a queued command waits for a bucket that this command needs, too.
+    /// Returns true if a queued command waits for a bucket that this command needs, too.
     pub(crate) fn is_awaited(&self, limiter: &Limiter, bill: &Bill) -> bool {
         let mut all = limiter.buckets.iter().zip(bill.shares).zip(self.awaited);
         all.any(|((bucket, share), awaited)| {
@@ -250,7 +250,6 @@ mod tests {
         }
     }
 
-    /// Records (time, bytes).
     struct Hungry {
         tokens: Tokens,
         next: usize,
@@ -258,7 +257,7 @@ mod tests {
         done: Vec<(u64, u64)>,
     }
 
-    /// Timers of the reactors fire up to `late_ns` late.
+    /// Runs the reactors until `until_ns`; their timers fire up to `late_ns` late.
     fn run(limiter: &Limiter, reactors: &mut [Hungry], sizes: &[u64], until_ns: u64, late_ns: u64) {
         loop {
             let next = reactors.iter_mut().min_by_key(|one| one.at_ns).unwrap();
@@ -292,7 +291,7 @@ mod tests {
         (0..count).map(one).collect()
     }
 
-    /// `of` weighs a command.
+    /// Returns the largest amount in any period of `stretch_ns`; `of` returns the amount of a command.
     fn most_in(reactors: &[Hungry], stretch_ns: u64, of: impl Fn(u64) -> u64) -> u64 {
         let mut all: Vec<(u64, u64)> = reactors.iter().flat_map(|one| one.done.clone()).collect();
         all.sort_unstable();
@@ -335,7 +334,7 @@ mod tests {
             run(&limiter, &mut reactors, &sizes, begin + stretch, late_ns);
             let allowed = |ns: u64| (u128::from(rate) * u128::from(ns) / u128::from(SECOND)) as u64;
             let largest = *sizes.iter().max().unwrap();
-            // Allowance per reactor: a slice, and savings for its next command.
+            // Allowance per reactor: one slice, and tokens saved for its next command.
             let beside = count as u64 * (allowed(SLICE_NS) + largest + 1);
             let burst_bytes = allowed(burst_ns);
             for part in [stretch, stretch / 7, stretch / 100] {

@@ -30,6 +30,8 @@ impl LogFilter {
         most.ok().flatten().unwrap_or(LevelFilter::TRACE)
     }
 
+    /// Sets the log filter.
+    ///
     /// # Errors
     /// The directives cannot be parsed.
     pub(crate) fn set(&self, directives: &str) -> Result<(), String> {
@@ -47,12 +49,16 @@ fn parse(directives: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(directives).map_err(|error| format!("log filter: {error}"))
 }
 
+/// Checks the log filter of a configuration.
+///
 /// # Errors
 /// The filter cannot be parsed.
 pub(crate) fn check(log: &Log) -> Result<(), String> {
     parse(&log.filter).map(drop)
 }
 
+/// Starts the log.
+///
 /// # Errors
 /// The filter cannot be parsed.
 pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
@@ -86,14 +92,14 @@ pub(crate) fn print_failure(message: &str) {
     let _ = line.write_all(format!("{message}\n").as_bytes());
 }
 
-/// True if stderr is a terminal and `NO_COLOR` is unset or empty (no-color.org).
+/// Returns true if stderr is a terminal and `NO_COLOR` is unset or empty (no-color.org).
 fn is_colored() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     io::stderr().is_terminal() && !refused
 }
 
-/// `JOURNAL_STREAM` has stderr's device and inode (systemd.exec(5)); a child with redirected stderr
-/// inherits it.
+/// Returns true if stderr is the journal. `JOURNAL_STREAM` has the device and inode of the journal's stderr
+/// (systemd.exec(5)); a child with redirected stderr inherits the variable.
 fn is_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else {
         return false;
@@ -147,7 +153,7 @@ impl Write for Line {
     }
 }
 
-/// The journal reads line by line.
+/// Adds the priority to each line, because the journal reads line by line.
 fn prefixed(text: &[u8], priority: u8) -> Vec<u8> {
     let mut all = Vec::with_capacity(text.len() + 8);
     for line in text.split_inclusive(|byte| *byte == b'\n') {

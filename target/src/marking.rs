@@ -1,7 +1,7 @@
-//! Marking of a connection's packets: from the rules, else its listener, else as requested by the
+//! Marking of a connection's packets: from the first matching rule, else from its listener, else as requested by the
 //! host.
 //!
-//! Rules for NQNs apply from the Connect, or for I/O queues from their controller.
+//! Rules for NQNs apply from the Connect on, or, for I/O queues, from the CNTLID in the connection request on.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use cairn_doctor::priorities::Priorities;
 use cairn_doctor::tos::Tos;
 use cairn_rdma::marking::{Marked, Marking, Rules};
 
-/// Policy of one connection, from the configuration at its request.
+/// Policy of one connection, from the configuration at the time of its request.
 #[derive(Debug, Clone)]
 pub(crate) struct MarkingPolicy {
     pub(crate) rules: Arc<Rules>,

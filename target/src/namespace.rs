@@ -19,7 +19,7 @@ use crate::regions::Regions;
 
 #[derive(Debug)]
 pub(crate) struct Namespace {
-    /// Identifier unique in the process, also among namespaces with the same NSID.
+    /// Identifier unique in the process, even among namespaces with the same NSID.
     pub(crate) id: u64,
     pub(crate) nsid: u32,
     pub(crate) backend: Backend,
@@ -27,7 +27,6 @@ pub(crate) struct Namespace {
     pub(crate) uuid: Uuid,
     /// True if the UUID comes from the configuration.
     pub(crate) is_named: bool,
-    /// NGUID shown to hosts.
     pub(crate) nguid: Option<[u8; 16]>,
     read_only: bool,
     pub(crate) limiter: Limiter,
@@ -41,13 +40,14 @@ pub(crate) struct Namespace {
     withheld: AtomicBool,
     protected: AtomicBool,
     pub(crate) kept: Option<Kept>,
-    /// Write protection at export: read from the file, or taken over from the replaced namespace of
-    /// the same disk.
+    /// Write protection at export: read from the file, or inherited from the replaced namespace of the same disk.
     protection: AtomicU8,
     regions: Option<Arc<Regions>>,
 }
 
 impl Namespace {
+    /// Creates a namespace.
+    ///
     /// # Errors
     /// The identity of the disk cannot be determined.
     pub(crate) fn new(
@@ -69,7 +69,7 @@ impl Namespace {
                 backend.identity(scope)?
             }
         };
-        // A configured UUID marks a different disk for hosts than the drive's own names.
+        // With a configured UUID, the drive's own NGUID would identify another disk.
         let of_drive = || match config.uuid {
             Some(_) => None,
             None => backend.names().nguid,
@@ -109,7 +109,6 @@ impl Namespace {
     /// Warns if drives are to be polled and the driver has no poll queues for this one.
     pub(crate) fn warn_unless_polled(&self) {
         if self.backend.lacks_poll_queues() {
-            // Cause: the configuration; needs no rate limit.
             tracing::warn!(
                 backing = self.backing,
                 "poll_drives is set, but Linux's driver has no polled queues for this drive: its \
@@ -139,17 +138,17 @@ impl Namespace {
         self.restricted.store(restricted, Ordering::Relaxed);
     }
 
-    /// Defers access of some controllers. Called before export.
+    /// Defers access of some controllers. Must be called before export.
     pub(crate) fn withhold(&self) {
         self.withheld.store(true, Ordering::Relaxed);
     }
 
-    /// Applies from the next command, before any message could reach the reactors.
+    /// Sets the protection, which applies from the next command on: reactors need no message.
     pub(crate) fn set_protected(&self, protected: bool) {
         self.protected.store(protected, Ordering::Release);
     }
 
-    /// Takes over the protection of the same disk under this NSID. Called before export.
+    /// Inherits the protection of the same disk under this NSID. Must be called before export.
     pub(crate) fn stays_protected(&self, state: WriteProtectionState) {
         self.protection.store(state.0, Ordering::Relaxed);
         self.set_protected(state != WriteProtectionState::NONE);
@@ -183,7 +182,7 @@ impl Namespace {
         }
     }
 
-    /// `None` if the storage is not in memory.
+    /// Returns the region of the namespace's memory on a device; `None` if the storage is not in memory.
     pub(crate) fn region(
         &self,
         device: &Arc<dyn Device>,
@@ -199,10 +198,9 @@ impl Namespace {
     }
 }
 
-/// Reads the kept protection. An unreadable file counts as protected.
+/// Reads the stored protection. An unreadable file counts as protection.
 fn kept_of(kept: &Kept) -> WriteProtectionState {
     kept.read().unwrap_or_else(|error| {
-        // Cause: the configuration; needs no rate limit.
         tracing::error!(
             file = %kept.path().display(), %error,
             "cannot read the file of write protection: the namespace is protected until a host \
@@ -229,7 +227,7 @@ impl NamespaceTable {
         found.ok().map(|index| &namespaces[index])
     }
 
-    /// Continues after a failure. Blocks on the disks.
+    /// Flushes all namespaces, also after a failure. Returns whether all flushes succeeded. Blocks on the disks.
     pub(crate) fn flush(&self) -> bool {
         let mut intact = true;
         for Entry { namespace, .. } in &self.namespaces {
@@ -291,7 +289,7 @@ mod tests {
         let (namespaces, disks): (Vec<Entry>, Vec<SimulatedDisk>) = (1..=3).map(entry).unzip();
         let table = NamespaceTable { namespaces };
         assert!(table.flush());
-        // A failed flush marks the backend as failed, which shows that it was tried.
+        // A failed flush marks the backend as failed, which shows that the flush was tried.
         for number in [0, 2] {
             disks[number].set_habits(Habits {
                 flush_error: 1000,

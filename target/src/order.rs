@@ -1,10 +1,10 @@
 //! Order of the changes that one host sends to one disk over several associations.
 //!
-//! A host that loses a connection repeats its writes over another one, then sends newer writes; a
-//! change of the lost association must not reach the disk after those. Each change of a host with
-//! several associations is therefore entered here from its plan to its completion, and waits for
-//! overlapping older changes of other associations. An older change that is still on its way to the
-//! disk is overtaken after [`OVERTAKEN_AFTER`], and fails instead of being executed late.
+//! A host that loses a connection repeats its writes over another one, and then sends newer writes. A change of the
+//! lost association must not reach the disk after those. Each change of a host with several associations is therefore
+//! entered here from its plan to its completion, and waits for overlapping older changes of other associations. After
+//! [`OVERTAKEN_AFTER`], it overtakes an older change that has not reached the disk; the older change then fails
+//! instead of being executed late.
 //!
 //! Namespaces on the same file or device share one [`DiskOrder`].
 
@@ -17,19 +17,19 @@ use std::time::Duration;
 
 use cairn_config::Uuid;
 
-/// Longest wait for an older change that has not reached the disk.
+/// Maximum wait for an older change that has not reached the disk.
 pub(crate) const OVERTAKEN_AFTER: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
-    /// Device and inode of a file, or number of a device.
+    /// Device and inode of a file, or device number and 0 of a block device.
     File(u64, u64),
     Named(Uuid),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sender {
-    /// Hash of HOSTNQN and HOSTID from [`host_key`].
+    /// Hash of HOSTNQN and HOSTID, from [`host_key`].
     pub(crate) host: u64,
     /// Identifier of the association, unique in the process.
     pub(crate) association: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Waiter {
     pub(crate) work: u64,
 }
 
-/// Position of a change in the order of its disk; tickets increase in the order of arrival.
+/// Position of a change in the order of its disk; tickets ascend in the order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(NonZeroU64);
 
@@ -74,7 +74,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// True if this entry must end before `newer` may begin.
+    /// Returns true if this entry must end before `newer` may begin.
     fn precedes(&self, newer: &Self) -> bool {
         self.ticket < newer.ticket
             && self.stage != Stage::Overtaken
@@ -91,7 +91,7 @@ struct Entries {
     list: Vec<Entry>,
 }
 
-/// Changes of hosts with one association take no lock.
+/// Changes in progress of one disk. Changes of hosts with one association take no lock.
 #[derive(Debug)]
 pub(crate) struct DiskOrder {
     place: Place,
@@ -123,7 +123,7 @@ impl DiskOrders {
     }
 }
 
-/// A collision only makes two hosts wait for each other.
+/// Returns a key for a host. Two hosts with equal keys would only wait for each other.
 pub(crate) fn host_key(host: impl Hash) -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     KEYS.hash_one(host)
@@ -135,7 +135,7 @@ impl DiskOrder {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `at_disk`: the change is already at the disk.
+    /// Enters a change; `at_disk` means that it is already at the disk.
     pub(crate) fn enter(
         &self,
         from: Sender,
@@ -161,7 +161,7 @@ impl DiskOrder {
         ticket
     }
 
-    /// Returns whether a change may begin. With `late`, it has waited for [`OVERTAKEN_AFTER`] and
+    /// Returns whether a change may begin. `late` means that the change has waited for [`OVERTAKEN_AFTER`] and
     /// overtakes older changes that have not reached the disk.
     pub(crate) fn arrive(&self, ticket: Ticket, late: bool) -> Arrival {
         let mut entries = self.entries();
@@ -190,7 +190,8 @@ impl DiskOrder {
         if waits { Arrival::Wait } else { Arrival::Go }
     }
 
-    /// Passes changes that may have waited to `wake`; they [arrive](Self::arrive) again.
+    /// Removes a change. Passes changes that may have waited for it to `wake`; they must [arrive](Self::arrive)
+    /// again.
     pub(crate) fn leave(&self, ticket: Ticket, mut wake: impl FnMut(Waiter)) {
         let mut woken = Vec::new();
         let mut entries = self.entries();
@@ -301,8 +302,7 @@ mod tests {
         let (held, _) = bed.comes(FIRST, 0..8);
         let (second, arrival) = bed.comes(SECOND, 0..8);
         assert_eq!(arrival, Arrival::Wait);
-        // Changes are ordered by arrival, so that the first association cannot block the second
-        // without end.
+        // Changes are ordered by arrival, so that the first association cannot block the second indefinitely.
         let (third, arrival) = bed.comes(FIRST, 0..8);
         assert_eq!(arrival, Arrival::Wait);
         assert_eq!(bed.leaves(held), [2]);

@@ -7,15 +7,14 @@ use cairn_config::{Config, Reactors};
 use cairn_doctor::placement::near_cpus;
 use cairn_doctor::source::Live;
 
-/// The default must not take over a machine.
+/// Maximum default number of reactors: polling must not occupy a whole machine by default.
 const REACTORS_AUTO_MAX: usize = 2;
 
-/// Smallest number of cores at which pinning helps: with fewer, it keeps a reactor from an idle
-/// one.
+/// Minimum number of cores for pinning: with fewer, pinning would keep a reactor from an idle core.
 const CORES_TO_PIN: usize = 4;
 
-/// `None` leaves it to the scheduler. Cores that are not configured are near the listeners'
-/// adapters: a reactor's memory is on the node of its core.
+/// Returns the core of each reactor; `None` leaves the choice to the scheduler. Cores that are not configured are
+/// chosen near the listeners' adapters, because a reactor's memory is on the node of its core.
 pub(crate) fn cores(config: &Config) -> Vec<Option<usize>> {
     let reactors = &config.target.reactors;
     if let Reactors::Cores(cores) = reactors {
@@ -60,8 +59,8 @@ fn choose(reactors: &Reactors, allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec
     (0..count).map(|_| cores.next().filter(|_| pin)).collect()
 }
 
-/// Returns the allowed cores: the near nodes in rotation, then all others. Each node starts at the
-/// highest core, because interrupts tend to use the lowest.
+/// Returns the allowed cores: those of the near nodes in rotation, then all others. Each node starts at its highest
+/// core, because interrupts tend to use the lowest.
 fn by_nearness(allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec<usize> {
     let is_in = |node: &BTreeSet<u32>, core: usize| node.contains(&(core as u32));
     let mut nodes: Vec<_> = { near.iter() }

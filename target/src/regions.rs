@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use cairn_disk::Backend;
 use cairn_rdma::{Access, Device, FabricError, Mapping, Region};
 
-/// Mapping and its region for each device. Used when a device or namespace is added, never by an
-/// I/O.
+/// Mapping and its region for each device. Used when a device or namespace is added, not by I/O.
 #[derive(Debug)]
 pub(crate) struct Regions {
     mapping: Arc<Mapping>,
@@ -16,7 +15,8 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// All null backends share one mapping: devices support only some thousand regions.
+    /// Returns the regions of a backend in memory. All null backends share one mapping, because devices support only
+    /// some thousand regions.
     pub(crate) fn of(backend: &Backend) -> Option<Arc<Self>> {
         static COMMON: Mutex<Weak<Regions>> = Mutex::new(Weak::new());
         let mapping = backend.mapping()?;

@@ -3,16 +3,16 @@
 /// Resources in use by all reactors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub queue_pairs: usize,
-    /// Requests.
+    /// Number of requests in use.
     pub requests: usize,
-    /// Data buffers, in bytes.
+    /// Size of the data buffers in use, in bytes.
     pub buffer_bytes: usize,
-    /// Capsules that wait for a request.
+    /// Number of capsules that wait for a request.
     pub capsules: usize,
-    /// Receive slots that are not posted.
+    /// Number of receive slots that are not posted.
     pub receives: usize,
-    /// Hosts with a share of the data buffers.
+    /// Number of hosts with a share of the data buffers.
     pub shares: usize,
 }

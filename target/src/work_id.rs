@@ -28,7 +28,7 @@ impl WorkKind {
     }
 }
 
-/// The upper byte is 0, because the ring reserves it.
+/// Id of a work request. The upper byte is 0, because the ring reserves it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkId(u64);
 
@@ -70,6 +70,8 @@ impl WorkId {
         self.0 as u32
     }
 
+    /// Returns the kind of the work request.
+    ///
     /// # Panics
     /// If the id was never issued.
     #[inline]

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-/// Maximum bytes of a text: names and reasons come from unauthenticated peers.
+/// Maximum length of a text in bytes: names and reasons come from unauthenticated peers.
 const TEXT_MAX: usize = 1024;
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Event {
     pub(super) peer: Option<SocketAddr>,
     /// True if any peer can cause the event at any rate.
     pub(super) is_cheap: bool,
-    /// Fields after the address, each preceded by a comma.
+    /// JSON fields after the address, each preceded by a comma.
     pub(super) fields: String,
 }
 
@@ -42,7 +42,7 @@ impl Event {
         self
     }
 
-    /// Adds a text of any origin, cut to [`TEXT_MAX`].
+    /// Adds a text of any origin, cut to [`TEXT_MAX`] bytes.
     pub(crate) fn text(self, key: &'static str, text: &str) -> Self {
         let end = (0..=text.len().min(TEXT_MAX)).rev();
         let end = end.into_iter().find(|end| text.is_char_boundary(*end));
@@ -58,7 +58,7 @@ impl Event {
         line(self.at, self.name, self.peer, &self.fields, None)
     }
 
-    /// Line for `count` further events that differ only in their port.
+    /// Returns the line for `count` further events that differ only in their port.
     pub(super) fn line_of_more(&self, at: SystemTime, count: u64) -> String {
         line(at, self.name, self.peer, &self.fields, Some(count))
     }
@@ -78,7 +78,7 @@ fn line(
     let mut text = format!("{{\"time\":\"{}\",\"event\":\"{name}\"", Utc(at));
     if let Some(peer) = peer {
         push(&mut text, "address", &peer.ip().to_string().into());
-        // Ports of several events differ.
+        // The ports of several events differ, so their line has none.
         if count.is_none() {
             push(&mut text, "port", &peer.port().into());
         }
@@ -94,7 +94,7 @@ fn line(
 fn push(text: &mut String, key: &str, value: &Value) {
     let _ = write!(text, ",\"{key}\":");
     for character in value.to_string().chars() {
-        // Other characters are escaped, because terminals and log readers may misinterpret them.
+        // Characters beyond printable ASCII are escaped, because terminals and log readers may misinterpret them.
         if character.is_ascii() && character != '\x7f' {
             text.push(character);
             continue;
@@ -121,8 +121,8 @@ impl std::fmt::Display for Utc {
     }
 }
 
-/// Returns the year, month and day of a day since 1970. Internally years begin in March, so that
-/// the leap day is their last.
+/// Returns the year, month and day of a day since 1970. The calculation uses years that begin in March, so that the
+/// leap day is the last one.
 fn date(day: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     /// Days from 0000-03-01 to 1970-01-01.

@@ -1,8 +1,7 @@
-//! Combines equal events of an address into one line, so that a flood cannot fill a disk.
+//! Combines equal events of an address into one line, so that frequent events cannot fill a disk.
 //!
-//! In periods of one second, the first event of a kind gets its own line; the line of events that
-//! differ only in the port follows at the end. Kinds beyond the limit per address or period share
-//! one line.
+//! In each second, the first event of a kind gets its own line. Further events that differ only in the port share a
+//! line at the end of the second. Kinds beyond the limit per address or period share one line.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,10 +12,10 @@ use super::event::Event;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Maximum kinds of events with their own lines, per address and period.
+/// Maximum number of kinds with their own lines, per address and period.
 const KINDS_OF_ADDRESS_MAX: usize = 4;
 
-/// Maximum kinds of events with their own lines, per period.
+/// Maximum number of kinds with their own lines, per period.
 const KINDS_MAX: usize = 32;
 
 #[derive(Default)]
@@ -41,7 +40,7 @@ impl Folding {
         self.ends
     }
 
-    /// `None` if the event is only counted.
+    /// Adds an event and returns its line, or `None` if the event is only counted.
     pub(super) fn take(&mut self, event: &Arc<Event>, now: Instant) -> Option<String> {
         let line = event.line();
         if !event.is_cheap {
@@ -72,7 +71,7 @@ impl Folding {
         Some(line)
     }
 
-    /// Writes the lines of counted events: at most one for each kind and one for the others.
+    /// Writes the lines of counted events: at most one for each kind, and one for all other kinds.
     pub(super) fn end(&mut self, mut write: impl FnMut(String)) {
         self.ends = None;
         self.of_address.clear();
@@ -95,7 +94,6 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
-    /// Returns the number of lines, and of the events in them.
     fn fold(events: impl Iterator<Item = Event>) -> (usize, u64) {
         let mut folding = Folding::default();
         let now = Instant::now();

@@ -1,8 +1,7 @@
-//! Audit log: connections, refusals and changes, without the log's rate limits.
+//! Audit log: connections, refusals and changes, without the rate limits of the log.
 //!
-//! Each destination has a bounded queue and a thread; adding an event never blocks. Events that do
-//! not fit are counted, and a line reports their number later. docs/operations/audit-log.md
-//! describes the lines.
+//! Each destination has a bounded queue and a thread; adding an event never blocks. Events that do not fit are
+//! counted, and a later line reports their number. docs/operations/audit-log.md describes the lines.
 
 mod event;
 mod folding;
@@ -29,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 const JOIN_STEP: Duration = Duration::from_millis(5);
 
-/// Called when [`Audit::troubles`] may have changed.
+/// Callback for a possible change of [`Audit::troubles`].
 pub(crate) type Changed = Arc<dyn Fn() + Send + Sync>;
 
 /// Audit log; records nothing until [`apply`](Self::apply).
@@ -38,8 +37,7 @@ pub(crate) struct Audit {
     sinks: Arc<Mutex<Vec<Sink>>>,
 }
 
-/// A destination and the queue of its events. On drop, its thread writes the queued events and
-/// ends.
+/// Destination and the queue of its events. On drop, its thread writes the queued events and ends.
 #[derive(Debug)]
 struct Sink {
     destination: Destination,
@@ -58,7 +56,7 @@ struct Shared {
     ended: AtomicBool,
     lines: AtomicU64,
     lost: AtomicU64,
-    /// Lost events not yet reported by a line.
+    /// Number of lost events not yet reported by a line.
     unreported: AtomicU64,
     started: Instant,
     /// Start of the current system call, in nanoseconds after `started`; 0 if none.
@@ -77,7 +75,7 @@ impl Audit {
     /// Applies the configured destinations, and reopens existing ones.
     ///
     /// # Errors
-    /// The thread of a destination cannot start. Nothing has changed.
+    /// The thread of a destination cannot start. The former destinations stay.
     pub(crate) fn apply(&self, config: &cairn_config::Audit, changed: &Changed) -> io::Result<()> {
         let wanted = Destination::all(config);
         let known: Vec<Destination> = self.lock().iter().map(|s| s.destination.clone()).collect();
@@ -88,14 +86,14 @@ impl Audit {
         sinks.retain(|sink| wanted.contains(&sink.destination));
         for sink in &*sinks {
             sink.shared.reopen.store(true, Ordering::Relaxed);
-            // If the queue is full, the thread is writing or retries soon.
+            // If the queue is full, the thread is writing, or retries soon.
             let _ = sink.items.try_send(Item::Wake);
         }
         sinks.extend(new);
         Ok(())
     }
 
-    /// Never blocks.
+    /// Queues an event at each destination. Never blocks.
     pub(crate) fn record(&self, event: impl FnOnce() -> Event) {
         let sinks = self.lock();
         if sinks.is_empty() {

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-/// systemd's native protocol.
+/// Socket of systemd's native journal protocol.
 pub(crate) const JOURNAL: &str = "/run/systemd/journal/socket";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Writes a line from byte `from` on; returns the bytes written, including the line end.
+    /// Writes a line from byte `from` on; returns the number of bytes written, including the line end.
     pub(super) fn write(&mut self, line: &str, from: usize) -> io::Result<usize> {
         match self {
             Self::File(file) => {
@@ -81,7 +81,7 @@ impl Output {
     }
 }
 
-/// Opens the file for appending, created with mode 0600.
+/// Opens the file for appending; creates it with mode 0600.
 ///
 /// Refuses symbolic links, which may belong to another user. Does not block on a FIFO.
 fn open_file(path: &Path) -> io::Result<File> {
@@ -94,7 +94,7 @@ fn open_file(path: &Path) -> io::Result<File> {
         .open(path)?;
     let metadata = file.metadata()?;
     if metadata.is_file() && ends_within_line(&file, &metadata)? {
-        // Completes a line left by a killed process or a full disk.
+        // A killed process or a full disk may have left an incomplete line.
         file.write_all(b"\n")?;
     }
     Ok(file)

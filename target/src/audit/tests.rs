@@ -1,5 +1,3 @@
-//! Tests of destinations that are full, hang, are renamed or become available again.
-
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
@@ -67,7 +65,7 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the event numbers and the reported number of lost events.
+/// Returns the event numbers, and the reported number of lost events.
 fn read(text: &str) -> (Vec<u64>, u64) {
     let (mut numbers, mut lost) = (Vec::new(), 0);
     for line in text.lines() {
@@ -109,11 +107,10 @@ fn a_full_disk_loses_what_does_not_fit_into_the_queue_and_says_so() {
     let (lines, lost) = case.counts();
     assert_eq!(lines, 0);
     assert!(lost >= most - QUEUE_MAX as u64 - 2 * 64, "{lost}");
-    // The thread ends.
     case.audit.end(LONG);
 }
 
-/// A pipe fills in the middle of a line and has space again when read.
+/// The pipe fills in the middle of a line and has space again when it is read.
 #[test]
 fn a_disk_that_has_room_again_gets_what_waited_and_one_line_of_what_was_lost() {
     let case = Case::new();
@@ -141,7 +138,7 @@ fn a_disk_that_has_room_again_gets_what_waited_and_one_line_of_what_was_lost() {
     let mut numbers = Vec::new();
     // Several lines may report lost events.
     wait_until(|| {
-        // Fails with "would block" until the writer continues.
+        // The read fails with "would block" until the writer continues.
         let _ = reader.read_to_end(&mut text);
         let whole = text.iter().rposition(|&byte| byte == b'\n');
         let whole = whole.map_or(0, |at| at + 1);

@@ -1,4 +1,4 @@
-//! Thread of one destination; only this thread waits for the disk.
+//! Thread of one destination. Only this thread waits for the disk.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +24,7 @@ pub(super) struct Writer {
     items: Receiver<Item>,
     output: Option<Output>,
     lines: VecDeque<String>,
-    /// Bytes of the first line already written.
+    /// Number of bytes of the first line that have been written.
     written: usize,
     folding: Folding,
     retry: Option<Instant>,
@@ -49,7 +49,7 @@ impl Writer {
     }
 
     pub(super) fn run(mut self) {
-        // Reports a failure to open at once.
+        // A failure to open is reported at once.
         self.write();
         loop {
             let deadline = match self.retry {
@@ -123,7 +123,7 @@ impl Writer {
         self.shared.failed(&trouble);
     }
 
-    /// Opens the destination. A partly written line is then written again.
+    /// Opens the destination. A partly written line will be written again.
     fn open(&mut self) -> io::Result<()> {
         let again = self.shared.reopen.swap(false, Ordering::Relaxed);
         if self.output.is_some() && !again {
@@ -161,7 +161,8 @@ impl Writer {
             match output.write(line, self.written) {
                 Ok(written) => self.written += written,
                 Err(error) => {
-                    // A socket may have a new peer. A file already has a part of the line.
+                    // A socket may get a new peer by reopening. A file already contains part of the line, so it stays
+                    // open.
                     if !matches!(output, Output::File(_)) {
                         self.output = None;
                     }

@@ -1,8 +1,8 @@
 //! HTTP/1.1 server of the metrics port, on hyper.
 //!
-//! Clients may be hostile. This module limits connections, request size, and time for a request and
-//! for reading the response, and allows one request per connection. A connection above the limit
-//! closes the oldest one; a client that sends its request at once has its response before that.
+//! Clients may be hostile. This module limits connections, request size, and the time for a request and for reading
+//! the response, and allows one request per connection. A connection above the limit closes the oldest one; a client
+//! that sends its request at once has its response before that.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -31,16 +31,16 @@ use crate::panics::{Part, confine_future};
 
 /// Maximum number of connections; a further one closes the oldest.
 const CONNECTIONS_MAX: usize = 64;
-/// Limit of a request with its headers, the smallest that hyper supports.
+/// Maximum size of a request with its headers, in bytes; the smallest that hyper supports.
 const REQUEST_MAX_BYTES: usize = 8 << 10;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Pause after a failed accept, usually for lack of descriptors.
+/// Pause after a failed accept, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Prometheus's text format.
+/// Content type of Prometheus's text format.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -76,7 +76,6 @@ impl MetricsServer {
                     }
                 });
             })?;
-        // Cause: the configuration; needs no rate limit.
         tracing::info!(%address, "serving metrics");
         Ok(Self {
             address,
@@ -137,7 +136,7 @@ async fn converse(stream: TcpStream, observed: Arc<Observed>) {
         .max_buf_size(REQUEST_MAX_BYTES)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // hyper responds to requests that it cannot parse; here they are counted.
+    // hyper itself responds to requests that it cannot parse, so they are counted here.
     if let Ok(Err(error)) = timeout(REQUEST_TIMEOUT + ANSWER_TIMEOUT, connection).await {
         if error.is_parse_too_large() {
             let code = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
@@ -150,7 +149,7 @@ async fn converse(stream: TcpStream, observed: Arc<Observed>) {
 
 type Answer = Response<Full<Bytes>>;
 
-/// hyper omits the body for HEAD.
+/// Returns the response. hyper omits its body for HEAD.
 fn answer<B>(request: &Request<B>, observed: &Observed) -> Answer {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let text = "this port answers GET and HEAD\n";

@@ -1,7 +1,7 @@
 //! Metrics page, assembled from the target's state and counters on request.
 //!
-//! [`Observed`] reports to a recorder of the `metrics` façade; [`page`] writes the text, and
-//! [`http`] serves it. Former objects are not reported.
+//! [`Observed`] reports to a recorder of the `metrics` façade; [`page`] writes the text, and [`http`] serves it.
+//! Removed objects are not reported.
 //!
 //! docs/metrics.md explains the names in [`families`].
 
@@ -40,7 +40,7 @@ pub(crate) struct Observed {
     registry: Arc<Registry>,
     reactors: Vec<Arc<ReactorCounters>>,
     providers: Vec<Arc<dyn Provider>>,
-    /// Connection requests rejected by the control plane, by STS.
+    /// Connection requests rejected by the control plane, by reject status.
     rejected: CodeCounts<16>,
     /// Responses by HTTP status, written only by the server's thread.
     pub(super) answers: CodeCounts<16>,
@@ -88,7 +88,7 @@ impl Observed {
         self.reload.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes sleeping reactors and blocks the caller.
+    /// Returns true if every reactor makes progress within `patience`. Wakes sleeping reactors and blocks the caller.
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let rounds = || self.reactors.iter().map(|reactor| reactor.rounds.get());
         let before: Vec<u64> = rounds().collect();

@@ -12,9 +12,9 @@ use metrics::{
 
 use crate::metrics::histogram::bounds_ns;
 
-/// Exponent of two of the first coarse bound, in nanoseconds.
+/// Binary logarithm of the first coarse bound in nanoseconds.
 const COARSE_FIRST: u32 = 10;
-/// Exponent of two of the last coarse bound.
+/// Binary logarithm of the last coarse bound in nanoseconds.
 const COARSE_LAST: u32 = 32;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Buckets {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
-    /// Counter families have no `_total`, and the page has an end mark.
+    /// Format in which counter families have no `_total` and the page has an end mark.
     OpenMetrics,
 }
 
@@ -203,8 +203,8 @@ impl Family {
         Ok(())
     }
 
-    /// Counters of seconds are gauges here, because the façade's counters are integers; their name
-    /// reveals the type.
+    /// Returns the type of a family. The façade's counters are integers, so counters of seconds are gauges here and
+    /// are recognized by name.
     fn kind(&self, name: &str) -> &'static str {
         match self.series.first() {
             Some((_, Value::Histogram(_))) => "histogram",

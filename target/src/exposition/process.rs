@@ -65,7 +65,7 @@ struct ProcessTimes {
 
 /// Parses fields 14, 15 and 22 of /proc/PID/stat; the first field after the name is 3.
 fn times(stat: &str) -> Option<ProcessTimes> {
-    /// USER_HZ, which is 100 on Linux for x86-64.
+    /// 1 / USER_HZ, which is 100 Hz on Linux for x86-64.
     const TICK_NS: u64 = 10_000_000;
     // The name may contain spaces and parentheses.
     let (_, fields) = stat.rsplit_once(')')?;
@@ -77,7 +77,7 @@ fn times(stat: &str) -> Option<ProcessTimes> {
     })
 }
 
-/// Boot time, in seconds since 1970.
+/// Returns the boot time, in seconds since 1970.
 fn boot_seconds() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     let line = stat.lines().find_map(|line| line.strip_prefix("btime "))?;

@@ -11,11 +11,10 @@ use super::reporter::Reporter;
 use crate::exposition::families;
 use crate::metrics::reactor::{DeviceCounters, QpEvent, WORK_ERRORS};
 
-/// Octets per unit of port_rcv_data and port_xmit_data (IBTA 16.1.3.5).
+/// Bytes per unit of port_rcv_data and port_xmit_data (IBTA 16.1.3.5).
 const DATA_UNIT: u64 = 4;
 
-/// Directions with their counters: packets and data in the system, packets and bytes in user-space
-/// devices.
+/// Counter names by direction: packets and data in the system, packets and bytes in user-space devices.
 const DIRECTIONS: [(&str, [&str; 4]); 2] = [
     (
         "receive",
@@ -76,7 +75,7 @@ fn report_seen(reporter: &Reporter<'_>, device: &str, seen: &[Arc<DeviceCounters
     }
 }
 
-/// For user-space devices, reports only their presence.
+/// Reports the system's counters of a device. For user-space devices, reports only their presence.
 fn report_system(reporter: &Reporter<'_>, device: &str, provider: &str, machine: &dyn Source) {
     let telemetry = Telemetry::read(machine, device);
     let driver = telemetry.as_ref().and_then(|known| known.driver.get());

@@ -1,17 +1,16 @@
 //! Histograms of times.
 //!
-//! Buckets of a quarter of a power of two: any quantile is accurate to a fifth. One thread records
-//! and others read.
+//! Each power of two has four buckets, so any quantile is accurate to a fifth. One thread records and others read.
 
 use super::counter::Counter;
 
-/// Exponent of the first upper bound: 256 ns. Events in one round of a reactor take no time.
+/// Binary logarithm of the first upper bound, 256 ns. Events within one round of a reactor count as 0 ns.
 const FIRST: u32 = 8;
-/// Exponent of the largest bound: 8.6 s.
+/// Binary logarithm of the largest bound, 8.6 s.
 const LAST: u32 = 33;
-/// Buckets per power of two, as an exponent of two.
+/// Binary logarithm of the number of buckets per power of two.
 const SHARE_BITS: u32 = 2;
-/// Number of buckets, with those below the first and beyond the last bound.
+/// Number of buckets, including those below the first and beyond the last bound.
 const BUCKETS: usize = 1 + (((LAST - FIRST) as usize) << SHARE_BITS) + 1;
 const LONGER: usize = BUCKETS - 1;
 
@@ -49,7 +48,7 @@ impl Time {
     }
 }
 
-/// Bounds are inclusive upper bounds, as in Prometheus.
+/// Returns the bucket of a time. Bounds are inclusive upper bounds, as in Prometheus.
 #[inline]
 fn bucket_of(ns: u64) -> usize {
     if ns <= 1 << FIRST {
@@ -94,7 +93,7 @@ impl Histogram {
         self.sum_ns.add(time.ns);
     }
 
-    /// Counts an event. Must be called only by the writing thread.
+    /// Counts an event of 0 ns. Must be called only by the writing thread.
     #[inline]
     pub(crate) fn record_none(&self) {
         self.counts[0].add(1);
@@ -133,7 +132,7 @@ impl Times {
         self.counts.iter().all(|&count| count == 0)
     }
 
-    /// Records the snapshot with its exact sum. The counts of a bucket share one value.
+    /// Records the snapshot with its exact sum. All events of a bucket are recorded with one value.
     pub(crate) fn record_in(&self, recorder: &metrics::Histogram) {
         let place = self.place();
         for (bucket, &count) in self.counts.iter().enumerate() {
@@ -147,7 +146,7 @@ impl Times {
         }
     }
 
-    /// Average position of times in their buckets, from 0 (lower bound) to 1 (upper bound).
+    /// Returns the average position of times in their buckets, from 0 (lower bound) to 1 (upper bound).
     fn place(&self) -> f64 {
         let bounded = || self.counts[..LONGER].iter().zip(0..);
         let total = |of: fn(usize) -> f64| -> f64 {
@@ -161,7 +160,8 @@ impl Times {
         if width == 0.0 {
             return 0.0;
         }
-        // Counts and sum may differ, and times beyond all bounds have no position.
+        // Counts and sum are read at different times, and times beyond all bounds have no position, so the result may
+        // be out of range.
         (above / width).clamp(0.0, 1.0)
     }
 

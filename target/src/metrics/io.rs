@@ -47,7 +47,7 @@ impl Op {
         }
     }
 
-    /// Dataset Management transfers only ranges.
+    /// Returns false for Dataset Management, which transfers only ranges, and for Flush.
     pub(crate) fn has_bytes(self) -> bool {
         !matches!(self, Self::Flush | Self::DatasetManagement)
     }
@@ -100,7 +100,7 @@ impl StageTimes {
         }
     }
 
-    /// Called when the command has its buffers.
+    /// Records that the command has its buffers.
     #[inline]
     pub(crate) fn held(&mut self, now_ns: u64) {
         self.held_ns = now_ns;
@@ -116,12 +116,12 @@ impl StageTimes {
         self.seen_ns
     }
 
-    /// Time since the capsule's arrival.
+    /// Returns the time since the capsule's arrival, in nanoseconds.
     pub(crate) fn seen_for_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.seen_ns)
     }
 
-    /// Time since command and data were ready for the disk.
+    /// Returns the time since command and data were ready for the disk, in nanoseconds.
     pub(crate) fn here_for_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.here_ns)
     }
@@ -131,12 +131,12 @@ impl StageTimes {
         self.done_ns = now_ns;
     }
 
-    /// Time since the disk completed.
+    /// Returns the time since the disk completed, in nanoseconds.
     pub(crate) fn done_for_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.done_ns)
     }
 
-    /// Called when the response is acknowledged.
+    /// Returns the total time of a command whose response is acknowledged.
     #[inline]
     pub(crate) fn whole(&self, now_ns: u64) -> Time {
         Time::of_ns(now_ns - self.seen_ns)
@@ -173,8 +173,8 @@ pub(crate) struct Stages {
     pub(crate) whole: Histogram,
 }
 
-/// Counters of a namespace in one reactor. Aligned so that no two reactors write to one cache line,
-/// or to adjacent lines fetched together.
+/// Counters of a namespace in one reactor. Aligned so that no two reactors write to one cache line or to adjacent
+/// lines, which the processor fetches together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct NamespaceCounters {
@@ -183,7 +183,7 @@ pub(crate) struct NamespaceCounters {
     pub(crate) in_progress: Gauge,
     pub(crate) oldest_ns: Gauge,
     pub(crate) errors: CodeCounts<NAMESPACE_STATUSES>,
-    /// Commands delayed by limits, and the total delay.
+    /// Number of commands delayed by limits; `limit_wait_ns` is their total delay.
     pub(crate) limit_waits: Counter,
     pub(crate) limit_wait_ns: Counter,
 }
@@ -229,7 +229,7 @@ impl NamespaceCounters {
     }
 }
 
-/// Written only by the queue's reactor.
+/// Counters of a queue, written only by its reactor.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct QueueCounters {
@@ -237,9 +237,9 @@ pub(crate) struct QueueCounters {
     pub(crate) classes: [Tally; 3],
     pub(crate) times: [Histogram; 3],
     pub(crate) errors: CodeCounts<QUEUE_STATUSES>,
-    /// Commands that waited for their host's share of the buffers.
+    /// Number of commands that waited for their host's share of the buffers.
     pub(crate) share_waits: Counter,
-    /// Commands that waited for free buffers.
+    /// Number of commands that waited for free buffers.
     pub(crate) pool_waits: Counter,
     pub(crate) limit_waits: Counter,
     pub(crate) limit_wait_ns: Counter,
@@ -271,7 +271,7 @@ pub(crate) struct HostTotals {
     /// Numbers of commands and bytes, by [`Class`].
     pub(crate) classes: [(u64, u64); 3],
     pub(crate) times: [Times; 3],
-    /// `None` stands for statuses not counted separately.
+    /// Errors by status; `None` stands for statuses not counted separately.
     pub(crate) errors: std::collections::BTreeMap<Option<u16>, u64>,
     pub(crate) share_waits: u64,
     pub(crate) pool_waits: u64,

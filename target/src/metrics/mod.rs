@@ -1,8 +1,7 @@
 //! Counters of the target's work.
 //!
-//! Reactors count in their own memory ([`counter`], [`histogram`], [`io`], [`reactor`]), where no
-//! other thread writes. Times have the resolution of a reactor's round.
-//! [`exposition`](crate::exposition) publishes the counters.
+//! Reactors count in their own memory ([`counter`], [`histogram`], [`io`], [`reactor`]), where no other thread
+//! writes. Times have the resolution of a reactor's round. [`exposition`](crate::exposition) publishes the counters.
 
 pub(crate) mod counter;
 pub(crate) mod histogram;

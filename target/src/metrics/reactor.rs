@@ -23,7 +23,7 @@ impl Doing {
     ];
 }
 
-/// Counters of a reactor, written only by it.
+/// Counters of a reactor, written only by its thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct ReactorCounters {
@@ -33,28 +33,27 @@ pub(crate) struct ReactorCounters {
     pub(crate) sleeps: Counter,
     pub(crate) capsules: Counter,
     pub(crate) panics: Counter,
-    /// Commands at disks, started by reactors that panicked before this one.
+    /// Number of commands at disks, started by panicked reactors of this thread.
     pub(crate) orphans: Gauge,
     pub(crate) queue_pairs: Gauge,
     pub(crate) requests: Gauge,
     pub(crate) requests_max: Gauge,
     pub(crate) buffer_bytes: Gauge,
     pub(crate) buffer_used_bytes: Gauge,
-    /// Commands that waited for their host's share of the buffers.
+    /// Number of commands that waited for their host's share of the buffers.
     pub(crate) share_waits: Counter,
     pub(crate) limit_waits: Counter,
     pub(crate) pool_waits: Counter,
-    /// Commands that waited for another READ of their queue pair.
+    /// Number of commands that waited for another READ of their queue pair.
     pub(crate) read_waits: Counter,
-    /// Responses that waited for other work of their queue pair.
+    /// Number of responses that waited for other work of their queue pair.
     pub(crate) send_waits: Counter,
     pub(crate) request_waits: Counter,
     pub(crate) rejected: CodeCounts<REASONS>,
     pub(crate) refused: CodeCounts<REASONS>,
     pub(crate) ended_orderly: Counter,
     pub(crate) ended_by_fault: Counter,
-    /// Counters by device, also of removed devices. Consistent after a panic: each change is one
-    /// push.
+    /// Counters by device, including removed devices. Consistent after a panic: each change is one push.
     devices: Mutex<Vec<Arc<DeviceCounters>>>,
 }
 
@@ -134,7 +133,7 @@ impl QpEvent {
     }
 }
 
-/// Names of [`WorkStatus`] as in verbs; the last stands for any other.
+/// Verbs names of [`WorkStatus`]; the last stands for all others.
 pub(crate) const WORK_ERRORS: [&str; 12] = [
     "LOC_LEN_ERR",
     "LOC_QP_OP_ERR",

@@ -1,7 +1,7 @@
-//! Scan of a directory: its disks with their NSIDs, and the files left out with the reasons.
+//! Scan of a directory: its disks with their NSIDs, and the omitted files with the reasons.
 //!
-//! A new file becomes a namespace once no program writes it, it has not changed for a moment, and
-//! its size is a multiple of the block size.
+//! A new file becomes a namespace once no program has it open for writing, it has not changed for [`SETTLED_S`]
+//! seconds, and its size is a multiple of the block size.
 
 use std::collections::HashSet;
 use std::io;
@@ -20,7 +20,7 @@ const SETTLED_S: i64 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// The table that could not replace the one on disk.
+    /// Table that could not be written, and the table on disk.
     unwritten: Option<(Table, Table)>,
     last: Look,
     said: HashSet<String>,
@@ -62,13 +62,13 @@ pub(super) fn escaped(name: &str) -> String {
 enum State {
     Whole,
     Soon,
-    /// The kernel reports when the writer closes the file.
+    /// A program has the file open for writing. The kernel reports when that program closes the file.
     Written,
     Wrong(String),
 }
 
 impl Memory {
-    /// `keep`: stores new NSIDs.
+    /// Scans the directory; if `keep`, stores new NSIDs.
     pub(super) fn look(&mut self, pool: &Pool, keep: bool) -> Look {
         let folder = &pool.folder;
         let looked = scan(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)));
@@ -189,17 +189,16 @@ impl Memory {
         look.left_out.push(LeftOut { name, reason });
     }
 
-    /// Logs a message once, within a bounded memory.
+    /// Logs a message once; remembers at most `SAID_MAX` messages.
     fn say(&mut self, what: &str) {
         const SAID_MAX: usize = 1024;
         if self.said.len() < SAID_MAX && self.said.insert(what.to_owned()) {
-            // Cause: an exported directory, or the configuration; needs no rate limit.
             tracing::warn!("{what}");
         }
     }
 }
 
-/// An existing namespace stays while its file has at least one block.
+/// Returns the state of a file. An existing namespace stays while its file has at least one block.
 fn state(pool: &Pool, file: &Found, table: &Table) -> State {
     let block = u64::from(pool.like.block_size.map_or(512, BlockSize::bytes));
     let empty = || State::Wrong("the file is empty: run `truncate -s 1G FILE`".to_owned());

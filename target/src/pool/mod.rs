@@ -1,7 +1,7 @@
 //! Directories whose files are namespaces: `export = "dir:/srv/cairn"`.
 //!
-//! A directory is expanded when the configuration is read and when the directory changes. Each has
-//! a thread for scans; if its file system hangs, the former result stays in use.
+//! A directory is expanded when the configuration is read and when the directory changes. Each directory has a thread
+//! for scans; if its file system hangs, the former result stays in use.
 
 mod look;
 mod scan;
@@ -53,7 +53,7 @@ struct Away {
 }
 
 impl Pools {
-    /// `keep`: stores the assigned NSIDs.
+    /// Expands the directories of `config`; if `keep`, stores the assigned NSIDs.
     pub(crate) fn expand(&self, config: &mut Config, keep: bool) {
         let mut slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let all = config.subsystems.iter().flat_map(|one| &one.pools);
@@ -89,7 +89,7 @@ impl Pools {
         }
     }
 
-    /// Wakes [`Self::changed`]: the configuration has changed, or a directory responds again.
+    /// Wakes [`Self::changed`], after a change of the configuration or the return of a late scan.
     pub(crate) fn note_changed(&self) {
         self.0.changed.notify_one();
     }
@@ -155,7 +155,7 @@ impl Slot {
         }
     }
 
-    /// Stores problems and omitted files in the pool.
+    /// Returns the namespaces that fit, and stores problems and omitted files in the pool.
     fn fit(&mut self, pool: &mut Pool, room: &mut usize) -> Vec<Namespace> {
         let look = &self.last;
         let in_range = look

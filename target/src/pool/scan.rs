@@ -9,10 +9,10 @@ use std::path::Path;
 use cairn_config::FileId;
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 
-/// Largest number of names in a directory.
+/// Maximum number of names in a directory.
 const NAMES_MAX: usize = 65_536;
 
-/// Directory that file systems create in their root; not a namespace.
+/// Directory that file systems create in their root; never a namespace.
 const LOST_AND_FOUND: &str = "lost+found";
 
 const UNFINISHED: [&str; 5] = [".tmp", ".part", ".partial", ".new", "~"];
@@ -27,7 +27,7 @@ pub(super) struct Found {
     pub(super) changed: i64,
 }
 
-/// Creation time. If unknown, the file is identified by its name.
+/// Creation time. If it is unknown, the file is identified by its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Birth {
     At(i64, u32),
@@ -41,7 +41,7 @@ pub(super) struct Listing {
     pub(super) ignored: Vec<(String, &'static str)>,
 }
 
-/// Does not follow symbolic links.
+/// Lists the files of a directory. Does not follow symbolic links.
 pub(super) fn scan(folder: &Path) -> io::Result<Listing> {
     let mut listing = Listing::default();
     for (index, entry) in fs::read_dir(folder)?.enumerate() {
@@ -65,8 +65,7 @@ pub(super) fn scan(folder: &Path) -> io::Result<Listing> {
     Ok(listing)
 }
 
-/// Returns true if a name has no control characters and no characters that change the text
-/// direction.
+/// Returns true if a name has no control characters and none that change the text direction.
 fn is_printable(name: &str) -> bool {
     !name.contains(char::is_control) && !name.escape_debug().to_string().contains("\\u{")
 }

@@ -1,7 +1,7 @@
 //! Table of NSIDs of a directory's files, stored in the directory.
 //!
-//! A file is identified by its inode and creation time: a rename keeps its NSID, a replacement gets
-//! a new one. NSIDs of removed files are reused last, the one free for longest first.
+//! A file is identified by its inode and creation time: a rename keeps its NSID, a replacement gets a new one. NSIDs
+//! of removed files are reused last, the one free for longest first.
 
 #![expect(clippy::disallowed_methods, reason = "each directory has a thread")]
 
@@ -25,20 +25,20 @@ const BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
     Next,
-    /// NSIDs derived from the files, used if the table cannot be written; later files do not change
-    /// the NSIDs of others.
+    /// NSIDs are derived from the files, because the table cannot be written. Later files do not change the NSIDs of
+    /// others.
     Derived,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Row {
     file: Key,
-    /// 0 while the file exists; otherwise greater for later removals.
+    /// 0 while the file exists. Otherwise a number that ascends with later removals.
     gone: u64,
     name: String,
 }
 
-/// Includes the name if the file system has no creation time.
+/// Identity of a file, which includes the name if the file system has no creation time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     inode: u64,
@@ -68,7 +68,7 @@ pub(super) fn place(folder: &Path) -> PathBuf {
 }
 
 impl Table {
-    /// Empty if the table does not exist.
+    /// Reads the table; returns an empty one if it does not exist.
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
         // The flags prevent following a symbolic link and blocking on a FIFO.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
@@ -140,8 +140,7 @@ impl Table {
         nsid.filter(|nsid| nsids.contains(nsid))
     }
 
-    /// Assigns NSIDs to files, their former ones if possible. Returns the names of the files
-    /// without an NSID.
+    /// Assigns NSIDs to files, their former ones if possible. Returns the names of the files without an NSID.
     pub(super) fn assign(
         &mut self,
         files: &[&Found],
@@ -212,7 +211,7 @@ impl Table {
     }
 }
 
-/// Returns NSIDs while any are free: the one derived from the file, or the next free one.
+/// Returns an NSID for each file while any are free: the one derived from the file, or the next free one.
 fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u32> {
     let (first, last) = (*nsids.start(), *nsids.end());
     let mut free: BTreeSet<u32> = free.iter().copied().collect();
@@ -231,7 +230,7 @@ fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u
     chosen.collect()
 }
 
-/// FNV-1a; stored NSIDs depend on it, so it must not change.
+/// Returns the FNV-1a hash. Stored NSIDs depend on it, so it must not change.
 fn hash(text: &str) -> u64 {
     let bytes = text.bytes();
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

@@ -1,4 +1,4 @@
-//! Detects programs that have a file open for writing: no lease is then granted.
+//! Detection of programs that have a file open for writing: the kernel then grants no lease.
 
 #![expect(clippy::disallowed_methods, reason = "each directory has a thread")]
 
@@ -10,7 +10,8 @@ use std::path::Path;
 /// fcntl(2) command for the signal of a broken lease (asm-generic/fcntl.h).
 const F_SETSIG: libc::c_int = 10;
 
-/// False if the kernel cannot report it: file systems without leases, files of other users.
+/// Returns whether a program has the file open for writing. Returns false if the kernel cannot report it: in file
+/// systems without leases, and for files of other users.
 pub(super) fn is_written(path: &Path) -> bool {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let opened = File::options().read(true).custom_flags(flags).open(path);

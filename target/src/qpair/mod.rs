@@ -22,15 +22,15 @@ use crate::marking::MarkingPolicy;
 use crate::registry::{ControllerShared, Place, QueueShared, SubsystemShared};
 use crate::request::List;
 
-/// Time from the connection request to a completed Connect or authentication.
+/// Time limit from the connection request to a completed Connect or authentication.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time between two steps of a reauthentication, without the target's computing time. All queues of
-/// a host may reauthenticate at once, so it exceeds the time for a Connect.
+/// Time limit between two messages of a reauthentication, without the target's computing time. Exceeds
+/// [`CONNECT_TIMEOUT`], because all queues of a host may reauthenticate at once.
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time from posting work to its completion: a host that needs longer no longer reads its
-/// responses. One completion ends a bounded number of them ([`Outbox::cover`]).
+/// Time limit from posting work to its completion; a host that needs longer no longer reads its responses. One
+/// completion covers a bounded number of responses ([`Outbox::cover`]).
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +40,9 @@ pub(crate) enum State {
         deadline: Instant,
     },
     Live,
-    /// Disconnected by either side; work is still completing.
+    /// Disconnected by either side; some work has not completed yet.
     Closing {
-        /// True if the reason is logged; otherwise the connection's event gives it.
+        /// True if the reason is logged; otherwise the connection's event contains it.
         explained: bool,
     },
     /// The device has closed the queue pair; a backend may still execute its requests.
@@ -63,14 +63,14 @@ pub(crate) struct Claimant {
     pub(crate) subsystem: Arc<SubsystemShared>,
     pub(crate) claim: Claim,
     pub(crate) host_nqn: String,
-    /// State of the exchange; `None` while another thread computes a step.
+    /// State of the exchange; `None` while another thread computes a message.
     pub(crate) exchange: Option<Box<Authentication>>,
     pub(crate) computing_since: Instant,
 }
 
 #[derive(Debug)]
 pub(crate) struct Renewal {
-    /// State of the exchange; `None` while another thread computes a step.
+    /// State of the exchange; `None` while another thread computes a message.
     pub(crate) exchange: Option<Box<Authentication>>,
     pub(crate) deadline: Instant,
 }
@@ -89,23 +89,23 @@ pub(crate) struct QueuePair {
     /// Counts the connection for its address until the queue pair ends.
     pub(crate) place: Place,
     pub(crate) state: State,
-    /// True if the only Connect command has arrived.
+    /// True if the only permitted Connect command has arrived.
     pub(crate) connect_begun: bool,
-    /// State of authentication, from the Connect until its end, if the host must authenticate.
+    /// State of the authentication that follows the Connect, if the host must authenticate.
     pub(crate) claimant: Option<Box<Claimant>>,
     /// Association of the queue; `None` before the Connect or the end of authentication.
     pub(crate) association: Option<Association>,
     pub(crate) renewal: Option<Box<Renewal>>,
-    /// Host's share of the data buffers, from Connect.
+    /// Host's share of the data buffers, from Connect on.
     pub(crate) share: Option<ShareId>,
     pub(crate) entries: u16,
-    /// Commands in progress, without parked ones.
+    /// Number of commands in progress, without parked ones.
     pub(crate) outstanding: u32,
-    /// Includes requests with a response in transit.
+    /// Number of requests, including those with a response in transit.
     pub(crate) requests: u32,
     /// SQ head pointer; `None` if the host disabled flow control.
     sqhd: Option<u16>,
-    /// Remaining send-queue work requests.
+    /// Number of work requests that still fit the send queue.
     pub(crate) send_credits: u32,
     pub(crate) read_credits: u32,
     pub(crate) awaiting_read: List,
@@ -173,7 +173,7 @@ impl QueuePair {
         association.is_some_and(|association| association.controller.is_over(now_ns))
     }
 
-    /// End of the association's lease without further commands, in nanoseconds.
+    /// Returns the end of the association's lease without further commands, in nanoseconds.
     #[inline]
     pub(crate) fn lease_end_ns(&self) -> u64 {
         let association = self.association.as_ref();
@@ -182,7 +182,7 @@ impl QueuePair {
         })
     }
 
-    /// Returns false if the lease has ended: the command must not be executed.
+    /// Extends the lease. Returns false if the lease has ended: the command must not be executed.
     #[inline]
     pub(crate) fn extend_lease(&self, now_ns: u64) -> bool {
         let association = self.association.as_ref();
@@ -206,7 +206,7 @@ impl QueuePair {
         }
     }
 
-    /// QID of the connection request; the Connect must agree.
+    /// Returns the QID of the connection request; the Connect must have the same.
     pub(crate) fn qid(&self) -> u16 {
         self.cm.qid.get()
     }
@@ -266,20 +266,20 @@ impl QueuePair {
         !self.awaiting_send.is_empty() || !self.awaiting_read.is_empty()
     }
 
-    /// Whether [`Self::overdue`] may change without further events.
+    /// Returns whether [`Self::overdue`] may change without further events.
     pub(crate) fn has_deadline(&self) -> bool {
         matches!(self.state, State::Connecting { .. })
             || self.in_flight > 0
             || self.renewal.is_some()
     }
 
-    /// True if the host must send the next authentication message.
+    /// Returns true if the host must send the next authentication message.
     fn has_claimant_at_rest(&self) -> bool {
         let claimant = self.claimant.as_ref();
         claimant.is_some_and(|claimant| claimant.exchange.is_some())
     }
 
-    /// Extends the deadline by the computing time.
+    /// Stores the exchange after a computation, and extends the deadline by the computing time.
     pub(crate) fn computed(&mut self, exchange: Box<Authentication>, now: Instant) {
         let Some(claimant) = &mut self.claimant else {
             return;
@@ -298,7 +298,7 @@ impl QueuePair {
     /// Returns the reason to close the queue pair if a deadline has passed.
     pub(crate) fn overdue(&self, now: Instant) -> Option<&'static str> {
         match self.state {
-            // Only the host's time counts.
+            // Only time spent by the host counts.
             State::Connecting { deadline } if now >= deadline && self.has_claimant_at_rest() => {
                 Some("the host did not authenticate in time")
             }

@@ -5,15 +5,13 @@ use cairn_rdma::{Operation, SendWork};
 use crate::request::RequestId;
 use crate::work_id::{WorkId, WorkKind};
 
-/// Work of a round in trains: RDMA WRITEs first, then the rest.
+/// Work of a round in trains. A train is a sequence of RDMA WRITEs, followed by the other work.
 ///
-/// A train is a sequence of WRITEs. It puts packets of equal size next to each other, for one batch
-/// of the network stack, which the host processes while the next batch is built.
+/// A train puts packets of equal size next to each other, for one batch of the network stack. The host processes a
+/// batch while the next one is built. A long transfer fills batches itself and is directly followed by its response.
 ///
-/// A long transfer fills batches itself, directly followed by its response.
-///
-/// The last response of a post is signaled and also ends the covered ones before it. An earlier one
-/// is signaled too if covered responses would hold many credits or much memory.
+/// The last response of a post is signaled and also completes the covered ones before it. An earlier one is signaled
+/// too if covered responses would hold many credits or much memory.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     trains: Vec<SendWork>,
@@ -26,8 +24,8 @@ pub(crate) struct Outbox {
     covered: Option<RequestId>,
     /// Data bytes that complete with the next signaled response.
     covered_bytes: u64,
-    /// Smallest number of bytes counted for a response, so that a limited number of responses
-    /// completes with one signaled response: they hold credits.
+    /// Minimum number of bytes counted for a response. Limits how many responses complete with one signaled response,
+    /// because each holds credits.
     bytes_least: u64,
 }
 
@@ -36,24 +34,24 @@ impl Outbox {
 
     const TRAIN_MAX: usize = 32;
 
-    /// Maximum bytes of a train, which fit one datagram.
+    /// Maximum size of a train in bytes, which fits one datagram.
     const TRAIN_BYTES: u64 = 60 << 10;
 
     /// Size in bytes from which a WRITE fills a batch alone: half of the largest IP packet.
     const LONG: u64 = 32 << 10;
 
-    /// Data bytes that complete with one signaled response.
+    /// Maximum number of data bytes that complete with one signaled response.
     const COVERED_BYTES: u64 = 128 << 10;
 
-    /// `send_work`: work requests of the send queue, two per response. One completion ends at most
-    /// a quarter.
+    /// Creates an outbox for a send queue of `send_work` work requests, two per response. One completion ends at most
+    /// a quarter of them.
     pub(crate) fn new(send_work: u32) -> Self {
         Self {
             covered: None,
             covered_bytes: 0,
             bytes_least: Self::COVERED_BYTES.div_ceil(u64::from(send_work / 8).max(1)),
             trains: Vec::with_capacity(Self::MAX),
-            // Exchanged with an empty `trains`.
+            // Must have the same capacity: it is exchanged with an empty `trains`.
             writes: Vec::with_capacity(Self::MAX),
             write_bytes: 0,
             others: Vec::with_capacity(Self::TRAIN_MAX),
@@ -83,8 +81,8 @@ impl Outbox {
         push(&mut self.writes, work);
     }
 
-    /// Called before the response of `request` is added, after its `bytes` of data. Returns the
-    /// response that completes with it, and whether it is signaled.
+    /// Decides about the response of `request`; called before the response is added and after its `bytes` of data.
+    /// Returns the response that completes with it, and whether it is signaled.
     #[inline(always)]
     pub(crate) fn cover(&mut self, request: RequestId, bytes: u32) -> (Option<RequestId>, bool) {
         self.covered_bytes += u64::from(bytes).max(self.bytes_least);
@@ -107,7 +105,7 @@ impl Outbox {
         push(&mut self.others, work);
     }
 
-    /// Takes all work in posting order. [`Self::give_back`] returns the allocation.
+    /// Takes all work in posting order. The caller returns the allocation by [`Self::give_back`].
     pub(crate) fn take(&mut self) -> Vec<SendWork> {
         self.end_train();
         self.count = 0;
@@ -137,7 +135,7 @@ impl Outbox {
     }
 }
 
-/// Built in place, because no call can grow the vector.
+/// Inlined: no call can grow the vector.
 #[inline(always)]
 fn push(train: &mut Vec<SendWork>, work: SendWork) {
     assert!(train.len() < train.capacity(), "a train has room");
@@ -266,8 +264,8 @@ mod tests {
         assert_eq!(capacities, (Outbox::MAX, Outbox::TRAIN_MAX));
     }
 
-    /// Adds a response after each of these lengths of data. Returns the response that each one
-    /// completes, and which are signaled.
+    /// Adds a response after each of these lengths of data. Returns which response each one completes, and which ones
+    /// are signaled.
     fn chain(outbox: &mut Outbox, data: &[u32]) -> (Vec<Option<usize>>, Vec<bool>) {
         let mut table = RequestTable::new(data.len() as u32);
         let ids: Vec<RequestId> = data

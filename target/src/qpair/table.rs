@@ -41,6 +41,8 @@ impl Qpairs {
         }
     }
 
+    /// Removes a queue pair.
+    ///
     /// # Panics
     /// If the table has no such queue pair.
     pub(crate) fn remove(&mut self, id: QpairId) -> QueuePair {

@@ -1,10 +1,10 @@
-//! Columns of a table that fit a width.
+//! Selection of the columns of a table that fit a width.
 
 use super::tables::Table;
 
 pub(super) const SPACING: u16 = 1;
 
-/// Preferred width while columns can still be dropped.
+/// Width to which names shrink before columns are dropped.
 const NAME_WIDTH: u16 = 24;
 const NAME_WIDTH_MIN: u16 = 8;
 
@@ -14,8 +14,8 @@ pub(super) struct Fitted {
     pub(super) width: u16,
 }
 
-/// Returns the columns that fit `width`. Names shrink first; then the columns of the highest rank
-/// are dropped, except `kept`.
+/// Returns the columns that fit `width`. Names shrink first; then the columns of the highest rank are dropped, except
+/// `kept`.
 pub(super) fn columns(table: &Table, width: u16, kept: usize) -> Vec<Fitted> {
     let full = |column: usize| {
         let cells = table
@@ -63,7 +63,7 @@ fn needed(shown: &[Fitted]) -> u32 {
     widths + gaps * u32::from(SPACING)
 }
 
-/// Host names begin alike.
+/// Returns the end of a name that fits `width`: host names usually differ at the end.
 pub(super) fn end_of(text: &str, width: u16) -> String {
     let (width, length) = (usize::from(width), text.chars().count());
     if length <= width {

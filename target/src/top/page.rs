@@ -32,16 +32,16 @@ impl Page {
         self.samples.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Sum of a metric's samples that have at least these labels.
+    /// Returns the sum of a metric's samples that have at least these labels.
     pub(super) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let matching = self.all(name).iter().filter(|sample| sample.has(labels));
-        // `sum` of no values is -0, which would be displayed.
+        // `sum` of no values is -0, which would be displayed as such.
         matching.fold(0.0, |sum, sample| sum + sample.value)
     }
 }
 
 impl Sample {
-    /// Value of a label, or "".
+    /// Returns the value of a label, or "".
     pub(super) fn label(&self, name: &str) -> &str {
         self.labels.get(name).map_or("", String::as_str)
     }
@@ -64,7 +64,7 @@ fn parse_line(line: &str) -> Option<(String, Sample)> {
             let (label, after) = rest.split_once("=\"")?;
             let (value, after) = parse_quoted(after)?;
             labels.insert(label.to_owned(), value);
-            // Skips the comma, which may also follow the last label.
+            // The comma may also follow the last label.
             rest = after.strip_prefix(',').unwrap_or(after);
         }
         rest = &rest[1..];

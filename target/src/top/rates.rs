@@ -11,7 +11,7 @@ pub(super) const STAGES: [&str; 4] = ["buffer", "data_in", "backend", "data_out"
 
 #[derive(Debug, Serialize)]
 pub(super) struct Rates {
-    /// Between the readings.
+    /// Time between the readings, in seconds.
     pub(super) seconds: f64,
     pub(super) version: String,
     pub(super) resident_bytes: f64,
@@ -19,7 +19,7 @@ pub(super) struct Rates {
     pub(super) hosts: Vec<Host>,
     pub(super) namespaces: Vec<Namespace>,
     pub(super) devices: Vec<Device>,
-    /// Refused connections per second, by reason.
+    /// Number of refused connections per second, by reason.
     pub(super) refused_per_s: BTreeMap<String, f64>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Load {
     pub(super) read_bytes_per_s: f64,
     pub(super) written_bytes_per_s: f64,
     pub(super) errors_per_s: f64,
-    /// `None` without commands.
+    /// Median latency in microseconds; `None` without commands.
     pub(super) p50_us: Option<f64>,
     pub(super) p99_us: Option<f64>,
 }
@@ -79,7 +79,7 @@ pub(super) struct Reactor {
 #[derive(Debug, Serialize)]
 pub(super) struct Device {
     pub(super) device: String,
-    /// Changed hardware counters.
+    /// Rates of the hardware counters that changed.
     pub(super) per_second: BTreeMap<String, f64>,
 }
 
@@ -121,7 +121,7 @@ impl Change<'_> {
         change / self.seconds
     }
 
-    /// Rates by the values of a label, without zeroes.
+    /// Returns rates by the values of a label, without zeroes.
     fn by_label(
         &self,
         name: &str,
@@ -140,8 +140,8 @@ impl Change<'_> {
         rates.filter(|(_, rate)| *rate > 0.0).collect()
     }
 
-    /// Returns the rates of a host or a namespace; `scope` is "host" or "namespace", whose metrics
-    /// have analogous names.
+    /// Returns the rates of a host or a namespace. `scope` is "host" or "namespace"; both have analogous metric
+    /// names.
     fn load(&self, scope: &str, labels: &Labels<'_>) -> Load {
         let by_op = |what: &str, op: &str| {
             let name = format!("cairn_{scope}_{what}_total");

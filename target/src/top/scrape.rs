@@ -17,7 +17,7 @@ const PATH: &str = "/metrics?buckets=fine";
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Maximum bytes of a page, because any server may listen at that port.
+/// Maximum size of a page in bytes, because any server may listen at that port.
 const PAGE_BYTES_MAX: usize = 256 << 20;
 
 pub(super) fn scrape(from: SocketAddr) -> Result<String, String> {

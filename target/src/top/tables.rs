@@ -21,9 +21,9 @@ pub(super) struct Table {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     pub(super) title: &'static str,
-    /// The highest rank is dropped first, and 0 never.
+    /// Order of dropping columns: the highest rank first, 0 never.
     pub(super) rank: u8,
-    /// True for a name, which may be shortened; a number may not.
+    /// True for a name, which may be shortened, unlike a number.
     pub(super) is_name: bool,
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Tone {
 pub(super) struct Cell {
     pub(super) text: String,
     pub(super) tone: Tone,
-    /// `None` to sort by text.
+    /// Sort key; `None` sorts by text.
     number: Option<f64>,
 }
 
@@ -104,7 +104,7 @@ impl Cell {
     }
 }
 
-/// In display order.
+/// Returns all tables in display order.
 pub(super) fn all(rates: &Rates) -> [Table; 4] {
     [
         hosts(&rates.hosts),

@@ -27,7 +27,7 @@ pub(super) struct View {
     is_paused: bool,
     chosen: usize,
     orders: [Option<Order>; 4],
-    /// Scroll offsets in rows.
+    /// Scroll offset of each table, in rows.
     above: [usize; 4],
 }
 
@@ -64,7 +64,7 @@ impl View {
         }
     }
 
-    /// Returns false to end the view.
+    /// Handles a key; returns false to end the view.
     pub(super) fn key(&mut self, key: KeyEvent) -> bool {
         if key.kind == KeyEventKind::Release {
             return true;
