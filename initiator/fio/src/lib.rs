@@ -29,6 +29,9 @@ use abi::{Calls, EngineOps, File, IoUnit, Queued, ThreadData};
 use filename::Filename;
 use job::Job;
 
+/// Release whose glibc the engine is linked with. A changed variable links the engine again.
+const _: Option<&str> = option_env!("CAIRN_GLIBC");
+
 thread_local! {
     static JOB: RefCell<Option<Job>> = const { RefCell::new(None) };
 }

@@ -1,6 +1,7 @@
 //! Linking with the glibc of the oldest supported release, so that programs run with all later
 //! ones.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::do_it;
+use super::{do_it, said};
 use crate::cache;
 
 const RELEASE: &str = "bullseye";
@@ -38,6 +39,7 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
         Ok(folder) => println!("linked with the glibc in {}", folder.display()),
         Err(error) => println!("linked with this machine's glibc: {error:#}"),
     }
+    // Compiled crates are shared with other builds, and programs of other builds are preserved.
     let built = std::env::current_dir()?.join("build");
     let programs = built.join("package-programs");
     // No package is named, because cargo would select other features of dependencies for it.
@@ -46,36 +48,45 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
     cargo.args(["--bin", "cairn-target", "--bin", "cairn-initiator", "--lib"]);
     cargo.env("CARGO_BUILD_BUILD_DIR", &built);
     cargo.env("CARGO_TARGET_DIR", &programs);
-    if let Ok(folder) = &old {
-        // Linker flags would cause all dependencies to be compiled again. The wrapper affects only
-        // workspace crates.
-        cargo.env("RUSTC_WORKSPACE_WRAPPER", compiler(&programs, folder)?);
+    if let Ok(libraries) = &old {
+        // The programs read this variable when they are compiled, so they are linked again.
+        cargo.env("CAIRN_GLIBC", RELEASE);
+        cargo.env("PATH", path_with(&linker(&programs, libraries)?)?);
     }
     do_it(&mut cargo)?;
     Ok(programs.join(if profile == "dev" { "debug" } else { profile }))
 }
 
-/// Writes a compiler wrapper that links programs and the fio library with the files in `libraries`.
-///
-/// Build scripts are excluded, because they run on this machine.
-fn compiler(folder: &Path, libraries: &Path) -> Result<PathBuf> {
+/// Search path for programs that begins with `folder`.
+fn path_with(folder: &Path) -> Result<OsString> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&path));
+    Ok(std::env::join_paths(folders)?)
+}
+
+/// Creates a linker in a folder of its own, which links the programs and the fio engine with the
+/// files in `libraries`, and everything else as `cc` does. Compiler flags or another linker's name
+/// would have cargo compile all crates again.
+fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     let libraries = libraries.display();
+    let cc = said(Command::new("sh").args(["-c", "command -v cc"]))?;
     let script = format!(
         "#!/bin/sh\n\
          case \" $* \" in\n\
-         *' --crate-name build_script_'*) ;;\n\
-         *' --crate-type bin '* | *' --crate-type cdylib '*)\n    \
-         set -- \"$@\" '-Clink-args=-B{libraries} -L{libraries} -Wl,-rpath-link,{libraries}' ;;\n\
+         *' -o '*/deps/cairn_target-* | *' -o '*/deps/cairn_initiator-* | *' -o '*/libcairn_fio*.so*)\n    \
+         set -- \"$@\" '-B{libraries}' '-L{libraries}' '-Wl,-rpath-link,{libraries}' ;;\n\
          esac\n\
-         exec \"$@\"\n"
+         exec {cc} \"$@\"\n"
     );
-    fs::create_dir_all(folder)?;
-    let path = folder.join("compile-for-old-glibc");
+    let folder = programs.join("linker");
+    fs::create_dir_all(&folder)?;
+    let path = folder.join("cc");
+    // Renamed, so that a running process keeps the old file.
     let new = path.with_extension(format!("new-{}", std::process::id()));
     fs::write(&new, script)?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;
     fs::rename(&new, &path)?;
-    Ok(path)
+    Ok(folder)
 }
 
 fn root() -> Result<PathBuf> {
