@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use nvme_proto::wire::{FromZeros, Sqe};
 
+use super::capsule_queues::{Capsule, CapsuleQueue, CapsuleQueues};
 use super::disks::Disk;
 use super::io::Io;
-use super::lines::{Capsule, Line, Lines};
 use super::port::Port;
 use super::queues::Queues;
 use super::shares::Stock;
@@ -30,15 +30,15 @@ const SHORT: usize = 4;
 pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsule) -> bool {
     let qpair = capsule.qpair;
     let nsid = nsid_of(&queues.qpairs[qpair], &capsule.sqe);
-    if queues.lines.find(qpair, nsid).is_none() && may_begin(queues, io, qpair, nsid) {
+    if queues.capsule_queues.find(qpair, nsid).is_none() && may_begin(queues, io, qpair, nsid) {
         return true;
     }
     queues.counters.request_waits.add(1);
     // The SQE was copied, so only in-capsule data needs the slot.
     let port = queues.qpairs[qpair].port;
     let stuck = || {
-        let line = queues.lines.find(qpair, nsid);
-        line.is_some_and(|line| is_stuck(queues, io, now, line))
+        let queue = queues.capsule_queues.find(qpair, nsid);
+        queue.is_some_and(|queue| is_stuck(queues, io, now, queue))
     };
     let stuck = receives_are_short(queues, port) && stuck();
     if (capsule.data_bytes == 0 || stuck)
@@ -50,7 +50,7 @@ pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsu
     let association = queue.association.as_ref();
     let disk = association.and_then(|of| io.disks.find(of, nsid));
     let of = (queue.share, disk);
-    queues.lines.push(nsid, capsule, of, now.at);
+    queues.capsule_queues.push(nsid, capsule, of, now.at);
     false
 }
 
@@ -58,14 +58,14 @@ pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsu
 /// limit.
 #[cold]
 pub(super) fn goes_past(
-    lines: &Lines,
+    capsule_queues: &CapsuleQueues,
     io: &mut Io,
     now: &Now,
     (qpair, queue): (QpairId, &QueuePair),
     (port, slot): (&Port, u32),
 ) -> bool {
     let waits = |share| io.limited.waits(share);
-    if lines.has_of(qpair) || queue.share.is_none_or(waits) {
+    if capsule_queues.has_of(qpair) || queue.share.is_none_or(waits) {
         return false;
     }
     let mut sqe = Sqe::new_zeroed();
@@ -76,9 +76,9 @@ pub(super) fn goes_past(
 
 /// Returns the next queued capsule that may have a request. The queues take turns.
 pub(super) fn next(queues: &mut Queues, io: &Io) -> Option<Capsule> {
-    let mut lines = std::mem::take(&mut queues.lines);
-    let next = lines.next(|qpair, nsid| may_begin(queues, io, qpair, nsid));
-    queues.lines = lines;
+    let mut capsule_queues = std::mem::take(&mut queues.capsule_queues);
+    let next = capsule_queues.next(|qpair, nsid| may_begin(queues, io, qpair, nsid));
+    queues.capsule_queues = capsule_queues;
     next
 }
 
@@ -179,16 +179,16 @@ pub(super) fn receives_are_short(queues: &Queues, port: usize) -> bool {
     port.is_some_and(|port| port.slots_posted() * SHORT < port.slots().count() as usize)
 }
 
-pub(super) fn is_stuck(queues: &Queues, io: &Io, now: &Now, line: &Line) -> bool {
+pub(super) fn is_stuck(queues: &Queues, io: &Io, now: &Now, queue: &CapsuleQueue) -> bool {
     // Connects and admin commands depend on no disk, so they are never stuck.
-    if line.nsid == 0 {
+    if queue.nsid == 0 {
         return false;
     }
-    let (host, disk) = last_begun(queues, io, line.qpair, line.nsid);
+    let (host, disk) = last_begun(queues, io, queue.qpair, queue.nsid);
     let over = |since: Instant, begun: Option<Instant>| {
         let since = begun.map_or(since, |begun| begun.max(since));
         now.at.saturating_duration_since(since) >= STUCK_AFTER
     };
-    let (host_may, disk_may) = may_take(queues, io, line.qpair, line.nsid);
-    (!disk_may && over(line.disk_since, disk)) || (!host_may && over(line.host_since, host))
+    let (host_may, disk_may) = may_take(queues, io, queue.qpair, queue.nsid);
+    (!disk_may && over(queue.disk_since, disk)) || (!host_may && over(queue.host_since, host))
 }

@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
+use super::capsule_queues::Capsule;
 use super::io::Io;
-use super::lines::Capsule;
 use super::payer_buckets::{self, Waiting};
 use super::queues::Queues;
 use super::sent;

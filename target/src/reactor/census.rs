@@ -74,7 +74,7 @@ impl Reactor {
                 continue;
             };
             self.enter_changes(qpair);
-            if !is_late && self.queues.lines.seen_until(qpair, until_ns) {
+            if !is_late && self.queues.capsule_queues.seen_until(qpair, until_ns) {
                 at += 1;
                 continue;
             }

@@ -25,7 +25,7 @@ impl Reactor {
         }
         self.read_inbox();
         if !self.time.asleep {
-            self.queues.lines.pardon(self.time.now.at);
+            self.queues.capsule_queues.pardon(self.time.now.at);
         }
     }
 

@@ -394,7 +394,7 @@ impl Reactor {
                 io.ring.take_back(request.work_id(id, WorkKind::Block));
             }
         }
-        let mut slots = queues.lines.drop_of(qpair);
+        let mut slots = queues.capsule_queues.drop_of(qpair);
         slots.extend(budget::drop_of(queues, qpair));
         for slot in slots {
             queues.repost(port, slot);

@@ -15,6 +15,7 @@ mod auditing;
 mod authenticate;
 mod budget;
 mod buffers;
+mod capsule_queues;
 mod census;
 mod command;
 mod connect;
@@ -30,7 +31,6 @@ mod gap;
 mod io;
 mod lifecycle;
 mod limited;
-mod lines;
 mod older;
 mod ordering;
 mod orphans;
@@ -471,7 +471,7 @@ impl Reactor {
         self.take_censuses();
         self.answer_settled();
         let pass_by = (!self.io.awaiting_buffer.is_empty()).then_some(self.time.now.at + PASS_BY);
-        let shed = self.queues.lines.keep_receives();
+        let shed = self.queues.capsule_queues.keep_receives();
         let shed = shed.then_some(self.time.now.at + STUCK_AFTER);
         let orphans = self.next_look_at_orphans();
         let at = |ns: u64| {
@@ -548,7 +548,7 @@ impl Reactor {
         let now = &time.now;
         buffers::serve_shares(queues, io, now);
         buffers::serve_pool(queues, io, now);
-        if busy && !queues.lines.is_empty() {
+        if busy && !queues.capsule_queues.is_empty() {
             while let Some(capsule) = admission::next(queues, io) {
                 receive::admit(queues, io, now, capsule);
             }
@@ -566,7 +566,8 @@ impl Reactor {
         sum.requests += self.queues.requests.in_use();
         sum.buffer_bytes += self.io.arena.taken_bytes();
         let payer_buckets = self.queues.payer_buckets.waiting();
-        sum.capsules += self.queues.lines.waiting() + self.queues.late.len() + payer_buckets;
+        sum.capsules +=
+            self.queues.capsule_queues.waiting() + self.queues.late.len() + payer_buckets;
         sum.receives += self
             .queues
             .ports

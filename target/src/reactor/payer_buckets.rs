@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use cairn_rdma::address::Payer;
 
-use super::lines::Capsule;
+use super::capsule_queues::Capsule;
 use crate::ids::QpairId;
 use crate::registry::{Admitted, PlaceId};
 

@@ -8,8 +8,8 @@ use cairn_rdma::{WorkStatus, peer_detail};
 use nvme_proto::controller::Completion as CommandEnd;
 use nvme_proto::transfer::DataTransfer;
 
+use super::capsule_queues::{Capsule, CapsuleQueues};
 use super::command::{Command, post_outbox};
-use super::lines::{Capsule, Lines};
 use super::payer_buckets::PayerBuckets;
 use super::port::Port;
 use super::shares::Stock;
@@ -26,7 +26,7 @@ pub(super) struct Queues {
     pub(super) qpairs: Qpairs,
     pub(super) requests: RequestTable,
     /// Capsules queued for a request, at most the entries of all queue pairs.
-    pub(super) lines: Lines,
+    pub(super) capsule_queues: CapsuleQueues,
     pub(super) payer_buckets: PayerBuckets,
     /// Number of free requests from which shares need no check.
     pub(super) plenty: usize,
@@ -71,7 +71,7 @@ impl Queues {
             ports: Vec::new(),
             qpairs: Qpairs::default(),
             requests: RequestTable::new(requests),
-            lines: Lines::default(),
+            capsule_queues: CapsuleQueues::default(),
             payer_buckets: PayerBuckets::default(),
             plenty: Stock::plenty(requests as usize, reserve),
             reserve,

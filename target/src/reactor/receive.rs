@@ -6,9 +6,9 @@ use nvme_proto::wire::sqe::SQE_BYTES;
 use nvme_proto::wire::{FromZeros, Sqe, Status, U16};
 
 use super::admission;
+use super::capsule_queues::Capsule;
 use super::command::{Command, Stop};
 use super::io::Io;
-use super::lines::Capsule;
 use super::plan;
 use super::queues::{Broken, Queues};
 use super::respond;
@@ -80,10 +80,16 @@ pub(super) fn capsule_arrived(
     };
     // With at least `plenty` free requests, every host is within its share.
     let free = queues.requests.free();
-    let some_wait = !queues.lines.is_empty() || io.limited.is_crowd();
+    let some_wait = !queues.capsule_queues.is_empty() || io.limited.is_crowd();
     if free < queues.plenty
         || (some_wait
-            && !admission::goes_past(&queues.lines, io, now, (qpair, queue), (port, slot)))
+            && !admission::goes_past(
+                &queues.capsule_queues,
+                io,
+                now,
+                (qpair, queue),
+                (port, slot),
+            ))
     {
         let capsule = Capsule {
             qpair,

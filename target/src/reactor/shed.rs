@@ -10,8 +10,8 @@ use std::time::Duration;
 use cairn_rdma::peer_line;
 
 use super::admission::{self, is_stuck, receives_are_short};
+use super::capsule_queues::Capsule;
 use super::io::Io;
-use super::lines::Capsule;
 use super::queues::Queues;
 use super::time::Now;
 use crate::ids::QpairId;
@@ -21,15 +21,15 @@ use crate::ids::QpairId;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn shed_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
-    for index in 0..queues.lines.count() {
-        let line = queues.lines.line(index);
-        let (qpair, nsid) = (line.qpair, line.nsid);
+    for index in 0..queues.capsule_queues.count() {
+        let queue = queues.capsule_queues.queue(index);
+        let (qpair, nsid) = (queue.qpair, queue.nsid);
         let port = queues.qpairs[qpair].port;
-        let short = receives_are_short(queues, port) && line.keeps_receives();
-        if !short || !is_stuck(queues, io, now, line) {
+        let short = receives_are_short(queues, port) && queue.keeps_receives();
+        if !short || !is_stuck(queues, io, now, queue) {
             continue;
         }
-        let capsules = queues.lines.capsules_mut(index);
+        let capsules = queues.capsule_queues.capsules_mut(index);
         let slots: Vec<u32> = capsules.filter_map(Capsule::shed).collect();
         for slot in slots {
             queues.repost(port, slot);
@@ -41,13 +41,13 @@ pub(super) fn shed_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
 /// Removes and returns overdue capsules. They may take requests beyond their host's share, up to three quarters of
 /// all requests.
 pub(super) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsule> {
-    if queues.lines.is_empty() {
+    if queues.capsule_queues.is_empty() {
         return Vec::new();
     }
-    let mut lines = std::mem::take(&mut queues.lines);
+    let mut capsule_queues = std::mem::take(&mut queues.capsule_queues);
     let free = queues.requests.free().saturating_sub(queues.reserve);
     let mut count = 0;
-    let late = lines.take_out(|capsule| {
+    let late = capsule_queues.take_out(|capsule| {
         let waited = Duration::from_nanos(now.ns.saturating_sub(capsule.seen_ns));
         let held = || admission::held_by_host(queues, io, capsule.qpair);
         let goes = capsule.is_shed()
@@ -56,7 +56,7 @@ pub(super) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsu
         count += usize::from(goes);
         goes
     });
-    queues.lines = lines;
+    queues.capsule_queues = capsule_queues;
     late
 }
 

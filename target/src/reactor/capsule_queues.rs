@@ -31,7 +31,7 @@ impl Capsule {
 }
 
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct CapsuleQueue {
     pub(super) qpair: QpairId,
     /// NSID, or 0 for commands that are not I/O.
     pub(super) nsid: u32,
@@ -43,24 +43,24 @@ pub(super) struct Line {
     capsules: VecDeque<Capsule>,
 }
 
-impl Line {
+impl CapsuleQueue {
     pub(super) fn keeps_receives(&self) -> bool {
         self.capsules.iter().any(|capsule| capsule.slot.is_some())
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Lines {
-    lines: VecDeque<Line>,
+pub(super) struct CapsuleQueues {
+    queues: VecDeque<CapsuleQueue>,
     of_qpair: Tally,
     spare: Vec<VecDeque<Capsule>>,
     waiting: usize,
 }
 
-impl Lines {
+impl CapsuleQueues {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.queues.is_empty()
     }
 
     #[inline]
@@ -73,35 +73,35 @@ impl Lines {
     }
 
     pub(super) fn count(&self) -> usize {
-        self.lines.len()
+        self.queues.len()
     }
 
-    pub(super) fn line(&self, index: usize) -> &Line {
-        &self.lines[index]
+    pub(super) fn queue(&self, index: usize) -> &CapsuleQueue {
+        &self.queues[index]
     }
 
-    pub(super) fn find(&self, qpair: QpairId, nsid: u32) -> Option<&Line> {
+    pub(super) fn find(&self, qpair: QpairId, nsid: u32) -> Option<&CapsuleQueue> {
         if !self.has_of(qpair) {
             return None;
         }
-        let mut lines = self.lines.iter();
-        lines.find(|line| line.qpair == qpair && line.nsid == nsid)
+        let mut queues = self.queues.iter();
+        queues.find(|queue| queue.qpair == qpair && queue.nsid == nsid)
     }
 
     pub(super) fn next(&mut self, may_go: impl Fn(QpairId, u32) -> bool) -> Option<Capsule> {
-        for _ in 0..self.lines.len() {
-            let mut line = self.lines.pop_front()?;
-            if !may_go(line.qpair, line.nsid) {
-                self.lines.push_back(line);
+        for _ in 0..self.queues.len() {
+            let mut queue = self.queues.pop_front()?;
+            if !may_go(queue.qpair, queue.nsid) {
+                self.queues.push_back(queue);
                 continue;
             }
-            let capsule = line.capsules.pop_front().expect("a line is not empty");
+            let capsule = queue.capsules.pop_front().expect("a queue is not empty");
             self.waiting -= 1;
-            if line.capsules.is_empty() {
-                self.of_qpair.take(line.qpair.index as usize);
-                self.spare.push(line.capsules);
+            if queue.capsules.is_empty() {
+                self.of_qpair.take(queue.qpair.index as usize);
+                self.spare.push(queue.capsules);
             } else {
-                self.lines.push_back(line);
+                self.queues.push_back(queue);
             }
             return Some(capsule);
         }
@@ -109,17 +109,17 @@ impl Lines {
     }
 
     pub(super) fn capsules_mut(&mut self, index: usize) -> impl Iterator<Item = &mut Capsule> {
-        self.lines[index].capsules.iter_mut()
+        self.queues[index].capsules.iter_mut()
     }
 
     pub(super) fn keep_receives(&self) -> bool {
-        self.lines.iter().any(Line::keeps_receives)
+        self.queues.iter().any(CapsuleQueue::keeps_receives)
     }
 
     pub(super) fn take_out(&mut self, mut goes: impl FnMut(&Capsule) -> bool) -> Vec<Capsule> {
         let mut taken = Vec::new();
-        for line in &mut self.lines {
-            line.capsules.retain(|capsule| {
+        for queue in &mut self.queues {
+            queue.capsules.retain(|capsule| {
                 let goes = goes(capsule);
                 if goes {
                     taken.push(*capsule);
@@ -129,11 +129,11 @@ impl Lines {
         }
         self.waiting -= taken.len();
         let (spare, of_qpair) = (&mut self.spare, &mut self.of_qpair);
-        self.lines.retain_mut(|line| {
-            let ended = line.capsules.is_empty();
+        self.queues.retain_mut(|queue| {
+            let ended = queue.capsules.is_empty();
             if ended {
-                of_qpair.take(line.qpair.index as usize);
-                spare.push(std::mem::take(&mut line.capsules));
+                of_qpair.take(queue.qpair.index as usize);
+                spare.push(std::mem::take(&mut queue.capsules));
             }
             !ended
         });
@@ -141,8 +141,8 @@ impl Lines {
     }
 
     pub(super) fn pardon(&mut self, now: Instant) {
-        for line in &mut self.lines {
-            (line.host_since, line.disk_since) = (now, now);
+        for queue in &mut self.queues {
+            (queue.host_since, queue.disk_since) = (now, now);
         }
     }
 
@@ -154,21 +154,21 @@ impl Lines {
         now: Instant,
     ) {
         let qpair = capsule.qpair;
-        let of = |line: &&mut Line| line.qpair == qpair && line.nsid == nsid;
+        let of = |queue: &&mut CapsuleQueue| queue.qpair == qpair && queue.nsid == nsid;
         self.waiting += 1;
-        if let Some(line) = self.lines.iter_mut().find(of) {
-            return line.capsules.push_back(capsule);
+        if let Some(queue) = self.queues.iter_mut().find(of) {
+            return queue.capsules.push_back(capsule);
         }
-        let mut lines = self.lines.iter();
-        let of_host = lines.find(|line| share.is_some() && line.share == share);
-        let host_since = of_host.map_or(now, |line| line.host_since);
-        let mut lines = self.lines.iter();
-        let of_disk = lines.find(|line| disk.is_some() && line.disk == disk);
-        let disk_since = of_disk.map_or(now, |line| line.disk_since);
+        let mut queues = self.queues.iter();
+        let of_host = queues.find(|queue| share.is_some() && queue.share == share);
+        let host_since = of_host.map_or(now, |queue| queue.host_since);
+        let mut queues = self.queues.iter();
+        let of_disk = queues.find(|queue| disk.is_some() && queue.disk == disk);
+        let disk_since = of_disk.map_or(now, |queue| queue.disk_since);
         self.of_qpair.add(qpair.index as usize);
         let mut capsules = self.spare.pop().unwrap_or_default();
         capsules.push_back(capsule);
-        self.lines.push_back(Line {
+        self.queues.push_back(CapsuleQueue {
             qpair,
             nsid,
             share,
@@ -181,22 +181,22 @@ impl Lines {
 
     /// Returns true if a capsule that arrived on the queue pair by `ns` waits.
     pub(super) fn seen_until(&self, qpair: QpairId, ns: u64) -> bool {
-        let seen = |line: &Line| {
-            line.qpair == qpair && line.capsules.iter().any(|capsule| capsule.seen_ns <= ns)
+        let seen = |queue: &CapsuleQueue| {
+            queue.qpair == qpair && queue.capsules.iter().any(|capsule| capsule.seen_ns <= ns)
         };
-        self.lines.iter().any(seen)
+        self.queues.iter().any(seen)
     }
 
     /// Drops the capsules of a queue pair and returns their receive slots.
     pub(super) fn drop_of(&mut self, qpair: QpairId) -> Vec<u32> {
         let mut slots = Vec::new();
         let (waiting, of_qpair) = (&mut self.waiting, &mut self.of_qpair);
-        self.lines.retain(|line| {
-            let goes = line.qpair == qpair;
+        self.queues.retain(|queue| {
+            let goes = queue.qpair == qpair;
             if goes {
                 of_qpair.take(qpair.index as usize);
-                *waiting -= line.capsules.len();
-                slots.extend(line.capsules.iter().filter_map(|capsule| capsule.slot));
+                *waiting -= queue.capsules.len();
+                slots.extend(queue.capsules.iter().filter_map(|capsule| capsule.slot));
             }
             !goes
         });
