@@ -116,7 +116,7 @@ fn is_limited(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
     let disk = || association.and_then(|of| io.disks.find(of, nsid));
-    io.limited.is_crowd() && disk().is_some_and(|disk| io.limited.has_line(queue.share, disk))
+    io.limited.is_crowd() && disk().is_some_and(|disk| io.limited.has_queued(queue.share, disk))
 }
 
 fn stock(queues: &Queues) -> Option<Stock> {

@@ -13,7 +13,7 @@ const CROWD: usize = 16;
 const LAG_MAX_NS: u64 = 16 * SLICE_NS;
 
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct LimitedQueue {
     share: Option<ShareId>,
     disk: u32,
     waiting: List,
@@ -22,7 +22,7 @@ pub(super) struct Line {
     taken_ns: u64,
 }
 
-impl Line {
+impl LimitedQueue {
     pub(super) fn front(&self) -> Option<RequestId> {
         self.waiting.front()
     }
@@ -38,7 +38,7 @@ impl Line {
 
 #[derive(Debug)]
 pub(super) struct Limited {
-    lines: Vec<Line>,
+    queues: Vec<LimitedQueue>,
     of_share: Tally,
     pub(super) next_ns: u64,
     count: usize,
@@ -49,7 +49,7 @@ pub(super) struct Limited {
 impl Limited {
     pub(super) fn new(requests: u32) -> Self {
         Self {
-            lines: Vec::with_capacity(64),
+            queues: Vec::with_capacity(64),
             of_share: Tally::default(),
             next_ns: u64::MAX,
             count: 0,
@@ -74,17 +74,17 @@ impl Limited {
         self.of_share.has(share)
     }
 
-    pub(super) fn has_line(&self, share: Option<ShareId>, disk: u32) -> bool {
+    pub(super) fn has_queued(&self, share: Option<ShareId>, disk: u32) -> bool {
         if share.is_some_and(|share| !self.waits(share)) {
             return false;
         }
-        let mut lines = self.lines.iter();
-        lines.any(|line| line.share == share && line.disk == disk && line.count > 0)
+        let mut queues = self.queues.iter();
+        queues.any(|queue| queue.share == share && queue.disk == disk && queue.count > 0)
     }
 
     fn least(&self) -> Option<u64> {
-        let waiting = self.lines.iter().filter(|line| line.count > 0);
-        waiting.map(Line::taken_ns).min()
+        let waiting = self.queues.iter().filter(|queue| queue.count > 0);
+        waiting.map(LimitedQueue::taken_ns).min()
     }
 
     pub(super) fn wait(
@@ -93,52 +93,52 @@ impl Limited {
         id: RequestId,
         (share, disk): (Option<ShareId>, u32),
     ) {
-        let of = |line: &Line| line.share == share && line.disk == disk;
-        let known = self.lines.iter().position(of);
-        let is_new = known.is_none_or(|at| self.lines[at].count == 0);
+        let of = |queue: &LimitedQueue| queue.share == share && queue.disk == disk;
+        let known = self.queues.iter().position(of);
+        let is_new = known.is_none_or(|at| self.queues[at].count == 0);
         let least = is_new.then(|| self.least()).flatten();
         let at = known.unwrap_or_else(|| {
-            self.lines.push(Line {
+            self.queues.push(LimitedQueue {
                 share,
                 disk,
                 waiting: List::default(),
                 count: 0,
                 taken_ns: least.unwrap_or(0),
             });
-            self.lines.len() - 1
+            self.queues.len() - 1
         });
-        let line = &mut self.lines[at];
+        let queue = &mut self.queues[at];
         if let Some(least) = least {
-            line.taken_ns = line.taken_ns.max(least.saturating_sub(LAG_MAX_NS));
+            queue.taken_ns = queue.taken_ns.max(least.saturating_sub(LAG_MAX_NS));
         }
-        requests.push_back(&mut line.waiting, id, Stage::AwaitingLimit);
-        line.count += 1;
+        requests.push_back(&mut queue.waiting, id, Stage::AwaitingLimit);
+        queue.count += 1;
         self.count += 1;
         if let Some(share) = share {
             self.of_share.add(share);
         }
     }
 
-    pub(super) fn sorted(&mut self) -> &[Line] {
-        self.lines.sort_unstable_by_key(Line::taken_ns);
-        &self.lines
+    pub(super) fn sorted(&mut self) -> &[LimitedQueue] {
+        self.queues.sort_unstable_by_key(LimitedQueue::taken_ns);
+        &self.queues
     }
 
     pub(super) fn len(&self) -> usize {
-        self.lines.len()
+        self.queues.len()
     }
 
-    pub(super) fn line(&self, at: usize) -> &Line {
-        &self.lines[at]
+    pub(super) fn queue(&self, at: usize) -> &LimitedQueue {
+        &self.queues[at]
     }
 
     pub(super) fn pop(&mut self, requests: &mut RequestTable, at: usize, cost_ns: u64) {
-        let line = &mut self.lines[at];
-        requests.pop_front(&mut line.waiting);
-        line.taken_ns = line.taken_ns.saturating_add(cost_ns);
-        line.count -= 1;
+        let queue = &mut self.queues[at];
+        requests.pop_front(&mut queue.waiting);
+        queue.taken_ns = queue.taken_ns.saturating_add(cost_ns);
+        queue.count -= 1;
         self.count -= 1;
-        if let Some(share) = line.share {
+        if let Some(share) = queue.share {
             self.of_share.take(share);
         }
     }
@@ -146,10 +146,10 @@ impl Limited {
     /// Removes empty queues that no longer affect the order.
     pub(super) fn tidy(&mut self) {
         let Some(least) = self.least() else {
-            return self.lines.clear();
+            return self.queues.clear();
         };
-        let counts = |line: &Line| line.taken_ns.saturating_add(LAG_MAX_NS) > least;
-        self.lines.retain(|line| line.count > 0 || counts(line));
+        let counts = |queue: &LimitedQueue| queue.taken_ns.saturating_add(LAG_MAX_NS) > least;
+        self.queues.retain(|queue| queue.count > 0 || counts(queue));
     }
 
     pub(super) fn take_out(
@@ -158,10 +158,10 @@ impl Limited {
         goes: impl Fn(&Request) -> bool,
         mut each: impl FnMut(RequestId),
     ) {
-        for line in &mut self.lines {
-            let (own, all) = (&mut line.count, &mut self.count);
-            let (share, of_share) = (line.share, &mut self.of_share);
-            requests.take_out(&mut line.waiting, &goes, |id| {
+        for queue in &mut self.queues {
+            let (own, all) = (&mut queue.count, &mut self.count);
+            let (share, of_share) = (queue.share, &mut self.of_share);
+            requests.take_out(&mut queue.waiting, &goes, |id| {
                 *own -= 1;
                 *all -= 1;
                 if let Some(share) = share {

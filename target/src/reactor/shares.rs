@@ -56,7 +56,7 @@ struct Share {
 }
 
 #[derive(Debug)]
-struct Line {
+struct ShareQueue {
     share: Option<ShareId>,
     disk: Option<u32>,
     waiting: List,
@@ -68,7 +68,7 @@ pub(super) struct Shares {
     total: usize,
     /// Bytes held or reserved. May exceed the total while a host without buffers waits for its first.
     promised: usize,
-    lines: VecDeque<Line>,
+    queues: VecDeque<ShareQueue>,
     /// True if buffers were released while a request waits.
     eased: bool,
 }
@@ -80,7 +80,7 @@ impl Shares {
             shares: Vec::new(),
             total,
             promised: 0,
-            lines: VecDeque::new(),
+            queues: VecDeque::new(),
             eased: false,
         }
     }
@@ -153,15 +153,15 @@ impl Shares {
         goes: impl Fn(&Request) -> bool,
         mut each: impl FnMut(RequestId),
     ) {
-        for line in &mut self.lines {
-            requests.take_out(&mut line.waiting, &goes, &mut each);
+        for queue in &mut self.queues {
+            requests.take_out(&mut queue.waiting, &goes, &mut each);
         }
     }
 
     pub(super) fn has_line(&self, share: Option<ShareId>, disk: Option<u32>) -> bool {
-        let of = |line: &&Line| line.share == share && line.disk == disk;
-        let line = self.lines.iter().find(of);
-        line.is_some_and(|line| !line.waiting.is_empty())
+        let of = |queue: &&ShareQueue| queue.share == share && queue.disk == disk;
+        let queue = self.queues.iter().find(of);
+        queue.is_some_and(|queue| !queue.waiting.is_empty())
     }
 
     pub(super) fn wait(
@@ -171,17 +171,17 @@ impl Shares {
         share: Option<ShareId>,
     ) {
         let disk = requests[id].disk;
-        let of = |line: &Line| line.share == share && line.disk == disk;
-        let at = self.lines.iter().position(of).unwrap_or_else(|| {
+        let of = |queue: &ShareQueue| queue.share == share && queue.disk == disk;
+        let at = self.queues.iter().position(of).unwrap_or_else(|| {
             let waiting = List::default();
-            self.lines.push_back(Line {
+            self.queues.push_back(ShareQueue {
                 share,
                 disk,
                 waiting,
             });
-            self.lines.len() - 1
+            self.queues.len() - 1
         });
-        let waiting = &mut self.lines[at].waiting;
+        let waiting = &mut self.queues[at].waiting;
         requests.push_back(waiting, id, Stage::AwaitingBuffer);
     }
 
@@ -223,7 +223,7 @@ impl Shares {
             disks[disk].held -= bytes;
         }
         self.promised -= bytes;
-        self.eased |= !self.lines.is_empty();
+        self.eased |= !self.queues.is_empty();
     }
 
     /// Reserves buffers for the next waiting request whose shares allow it. Serves the queues in rotation.
@@ -236,17 +236,17 @@ impl Shares {
             return None;
         }
         let mut passed = 0;
-        while passed < self.lines.len() {
-            let mut line = self.lines.pop_front()?;
-            let Some(id) = line.waiting.front() else {
+        while passed < self.queues.len() {
+            let mut queue = self.queues.pop_front()?;
+            let Some(id) = queue.waiting.front() else {
                 continue;
             };
-            if self.promise(&mut requests[id], line.share, disks) {
-                requests.pop_front(&mut line.waiting);
-                self.lines.push_back(line);
+            if self.promise(&mut requests[id], queue.share, disks) {
+                requests.pop_front(&mut queue.waiting);
+                self.queues.push_back(queue);
                 return Some(id);
             }
-            self.lines.push_back(line);
+            self.queues.push_back(queue);
             passed += 1;
         }
         self.eased = false;

@@ -120,22 +120,22 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
     };
     let share = queues.command(id).share();
     let disk = queues.requests[id].disk;
-    let line = (share, disk.expect("a command with a limit has a disk"));
-    if io.disks[line.1].namespace.depth.is_limited() {
+    let key = (share, disk.expect("a command with a limit has a disk"));
+    if io.disks[key.1].namespace.depth.is_limited() {
         let request = &mut queues.requests[id];
         request.restrictions = request.restrictions.limited();
     }
     if io.limited.is_empty() {
         each_limit(queues, io, id, |_, tokens| tokens.forget_awaited());
     }
-    if !io.limited.has_line(line.0, line.1) && !is_awaited(queues, io, id, &bill) {
+    if !io.limited.has_queued(key.0, key.1) && !is_awaited(queues, io, id, &bill) {
         match try_pay(queues, io, now, id, &bill) {
             Ok(_) => return buffers::acquire(queues, io, now, id),
             Err(at) => io.limited.look_at(at),
         }
     }
     queues.count_wait(id, Wait::Limit);
-    io.limited.wait(&mut queues.requests, id, line);
+    io.limited.wait(&mut queues.requests, id, key);
 }
 
 #[inline(always)]
@@ -147,7 +147,7 @@ pub(super) fn serve(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
 fn serve_lines(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     io.limited.next_ns = u64::MAX;
     for at in 0..io.limited.len() {
-        if let Some(id) = io.limited.line(at).front() {
+        if let Some(id) = io.limited.queue(at).front() {
             each_limit(queues, io, id, |_, tokens| tokens.forget_awaited());
         }
     }
@@ -169,9 +169,9 @@ fn serve_lines(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
 /// Continues commands of one queue until its turn ends or a limit blocks the first; returns whether any continued.
 fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
     let mut any = false;
-    let end = io.limited.line(at).end_of_turn();
-    while io.limited.line(at).taken_ns() < end
-        && let Some(id) = io.limited.line(at).front()
+    let end = io.limited.queue(at).end_of_turn();
+    while io.limited.queue(at).taken_ns() < end
+        && let Some(id) = io.limited.queue(at).front()
     {
         let bill = bill(&queues.requests[id]).expect("what waits for a limit has a bill");
         if is_awaited(queues, io, id, &bill) {
