@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use nvme_proto::wire::Sqe;
 
-use super::tally::Tally;
+use super::index_counts::IndexCounts;
 use crate::ids::{QpairId, ShareId};
 
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +52,7 @@ impl CapsuleQueue {
 #[derive(Debug, Default)]
 pub(super) struct CapsuleQueues {
     queues: VecDeque<CapsuleQueue>,
-    of_qpair: Tally,
+    of_qpair: IndexCounts,
     spare: Vec<VecDeque<Capsule>>,
     waiting: usize,
 }

@@ -1,7 +1,7 @@
 //! Commands that wait for rate limits, in one queue per host and disk, served by [`super::throttle`]. The queue with
 //! the smallest use, divided by its host's weight, is served first.
 
-use super::tally::Tally;
+use super::index_counts::IndexCounts;
 use crate::ids::ShareId;
 use crate::limits::SLICE_NS;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
@@ -39,7 +39,7 @@ impl LimitedQueue {
 #[derive(Debug)]
 pub(super) struct Limited {
     queues: Vec<LimitedQueue>,
-    of_share: Tally,
+    of_share: IndexCounts,
     pub(super) next_ns: u64,
     count: usize,
     /// Number of waiting commands from which further capsules wait without a request.
@@ -50,7 +50,7 @@ impl Limited {
     pub(super) fn new(requests: u32) -> Self {
         Self {
             queues: Vec::with_capacity(64),
-            of_share: Tally::default(),
+            of_share: IndexCounts::default(),
             next_ns: u64::MAX,
             count: 0,
             crowd: (requests as usize / CROWD).max(1),

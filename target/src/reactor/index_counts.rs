@@ -2,11 +2,11 @@
 
 /// Counters by index. Memory grows with the highest index used.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct IndexCounts {
     counts: Vec<u32>,
 }
 
-impl Tally {
+impl IndexCounts {
     pub(super) fn add(&mut self, number: usize) {
         if self.counts.len() <= number {
             self.counts.resize(number + 1, 0);
@@ -30,17 +30,17 @@ mod tests {
 
     #[test]
     fn each_number_has_its_own() {
-        let mut tally = Tally::default();
-        assert!(!tally.has(7));
-        tally.add(7);
-        tally.add(7);
-        tally.add(2);
-        tally.take(7);
+        let mut counts = IndexCounts::default();
+        assert!(!counts.has(7));
+        counts.add(7);
+        counts.add(7);
+        counts.add(2);
+        counts.take(7);
         assert_eq!(
-            [1, 2, 7, 8].map(|number| tally.has(number)),
+            [1, 2, 7, 8].map(|number| counts.has(number)),
             [false, true, true, false]
         );
-        tally.take(7);
-        assert!(!tally.has(7) && tally.has(2));
+        counts.take(7);
+        assert!(!counts.has(7) && counts.has(2));
     }
 }
