@@ -11,10 +11,10 @@ use nvme_proto::io::NamespaceView;
 use nvme_proto::wire::feature::WriteProtectionState;
 
 use crate::depth::Depth;
-use crate::kept::Kept;
 use crate::limits::Limiter;
 use crate::metrics::NamespaceCounters;
 use crate::order::{DiskOrder, DiskOrders, Place};
+use crate::protection_file::ProtectionFile;
 use crate::regions::Regions;
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Namespace {
     /// True if some controllers get access later, because the namespace replaced another one.
     withheld: AtomicBool,
     protected: AtomicBool,
-    pub(crate) kept: Option<Kept>,
+    pub(crate) kept: Option<ProtectionFile>,
     /// Write protection at export: read from the file, or inherited from the replaced namespace of the same disk.
     protection: AtomicU8,
     regions: Option<Arc<Regions>>,
@@ -81,8 +81,10 @@ impl Namespace {
             None => Place::Named(uuid),
         };
         let path = config.write_protection_file.clone();
-        let kept = path.map(|path| Kept::new(path, uuid));
-        let protection = kept.as_ref().map_or(WriteProtectionState::NONE, kept_of);
+        let kept = path.map(|path| ProtectionFile::new(path, uuid));
+        let protection = kept
+            .as_ref()
+            .map_or(WriteProtectionState::NONE, read_protection);
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             nsid: config.nsid,
@@ -199,7 +201,7 @@ impl Namespace {
 }
 
 /// Reads the stored protection. An unreadable file counts as protection.
-fn kept_of(kept: &Kept) -> WriteProtectionState {
+fn read_protection(kept: &ProtectionFile) -> WriteProtectionState {
     kept.read().unwrap_or_else(|error| {
         tracing::error!(
             file = %kept.path().display(), %error,

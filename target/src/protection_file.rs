@@ -21,12 +21,12 @@ const PROTECTED: &str = "protected";
 const PERMANENT: &str = "permanent";
 
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct ProtectionFile {
     path: PathBuf,
     uuid: Uuid,
 }
 
-impl Kept {
+impl ProtectionFile {
     pub(crate) fn new(path: PathBuf, uuid: Uuid) -> Self {
         Self { path, uuid }
     }
@@ -77,9 +77,9 @@ mod tests {
     fn what_is_kept_is_read_again_and_of_one_disk() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.protected");
-        let kept = Kept::new(path.clone(), Uuid::from_u128(1));
-        assert_eq!(kept.read().unwrap(), State::NONE);
-        kept.write(State::NONE).unwrap();
+        let file = ProtectionFile::new(path.clone(), Uuid::from_u128(1));
+        assert_eq!(file.read().unwrap(), State::NONE);
+        file.write(State::NONE).unwrap();
         for (state, then) in [
             (State::PROTECTED, State::PROTECTED),
             (State::PERMANENT, State::PERMANENT),
@@ -87,19 +87,19 @@ mod tests {
             (State::PROTECTED, State::PROTECTED),
             (State::NONE, State::NONE),
         ] {
-            kept.write(state).unwrap();
-            let again = Kept::new(path.clone(), Uuid::from_u128(1));
+            file.write(state).unwrap();
+            let again = ProtectionFile::new(path.clone(), Uuid::from_u128(1));
             assert_eq!(again.read().unwrap(), then);
         }
-        kept.write(State::PROTECTED).unwrap();
-        let other = Kept::new(path.clone(), Uuid::from_u128(2));
+        file.write(State::PROTECTED).unwrap();
+        let other = ProtectionFile::new(path.clone(), Uuid::from_u128(2));
         assert!(other.read().unwrap_err().to_string().contains("the disk"));
         for text in ["", "protected", "open 00000000-0000-0000-0000-000000000001"] {
             fs::write(&path, text).unwrap();
-            assert!(kept.read().is_err(), "{text}");
+            assert!(file.read().is_err(), "{text}");
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         drop(folder);
-        assert!(kept.write(State::PROTECTED).is_err(), "its folder is gone");
+        assert!(file.write(State::PROTECTED).is_err(), "its folder is gone");
     }
 }
