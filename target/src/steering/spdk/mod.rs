@@ -4,6 +4,7 @@
 
 mod bdevs;
 mod discovery;
+mod ignored;
 mod iostat;
 mod keyring;
 mod listeners;
@@ -14,7 +15,6 @@ mod qos;
 mod reactors;
 mod referrals;
 pub(crate) mod saved;
-mod unheeded;
 mod views;
 
 use cairn_config::{Config, EditError, NewCeph, NewNamespace, NewSubsystem, Subsystem, Uuid};
@@ -151,14 +151,14 @@ fn well_formed(name: &str, parameter: &str) -> Result<(), Error> {
 
 impl Methods {
     pub(super) async fn spdk(&self, method: &str, mut params: Params) -> Answer {
-        unheeded::take_out(method, &mut params)?;
+        ignored::take_out(method, &mut params)?;
         if params.contains_key("nqn")
             && discovery::is_named(&params, &self.snapshot().await?.config)
         {
             return self.of_discovery(method, params).await;
         }
         match method {
-            _ if unheeded::SETTINGS.contains(&method) => unheeded::set(method, &params),
+            _ if ignored::SETTINGS.contains(&method) => ignored::set(method, &params),
             "spdk_get_version" => Ok(views::version()),
             _ if method.starts_with("framework_") => self.framework(method, params).await,
             _ if method.starts_with("log_") => self.log_level(method, params),

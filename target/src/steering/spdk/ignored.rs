@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Params, invalid};
 
-enum Heed {
+enum Accepted {
     /// Accepted and ignored: no value changes the data.
     Number,
     Flag,
@@ -18,44 +18,44 @@ enum Heed {
 const NO_METADATA: &str = "Cairn's disks have no metadata and no protection information";
 
 /// Ignored parameters by method name, or by name suffix if the entry begins with `_`.
-const UNHEEDED: &[(&str, &[(&str, Heed)])] = &[
+const IGNORED: &[(&str, &[(&str, Accepted)])] = &[
     (
         "nvmf_create_subsystem",
         &[
-            ("admin_label", Heed::Text),
-            ("ana_reporting", Heed::Flag),
-            ("dmrsl", Heed::Number),
-            ("max_discard_size_kib", Heed::Number),
-            ("max_namespaces", Heed::Number),
-            ("max_write_zeroes_size_kib", Heed::Number),
-            ("wzsl", Heed::Number),
+            ("admin_label", Accepted::Text),
+            ("ana_reporting", Accepted::Flag),
+            ("dmrsl", Accepted::Number),
+            ("max_discard_size_kib", Accepted::Number),
+            ("max_namespaces", Accepted::Number),
+            ("max_write_zeroes_size_kib", Accepted::Number),
+            ("wzsl", Accepted::Number),
             (
                 "enable_nssr",
-                Heed::Off("Cairn has no reset of an NVM subsystem"),
+                Accepted::Off("Cairn has no reset of an NVM subsystem"),
             ),
             (
                 "passthrough",
-                Heed::Off("Cairn answers admin commands itself"),
+                Accepted::Off("Cairn answers admin commands itself"),
             ),
         ],
     ),
     (
         "nvmf_subsystem_add_host",
-        &[("psk", Heed::Off("over RDMA there is no TLS"))],
+        &[("psk", Accepted::Off("over RDMA there is no TLS"))],
     ),
     (
         "nvmf_subsystem_remove_host",
         // Hosts are disconnected at once.
-        &[("timeout_ms", Heed::Number)],
+        &[("timeout_ms", Accepted::Number)],
     ),
     (
         "_listener",
         &[
-            ("numa_id", Heed::Number),
-            ("sock_impl", Heed::Text),
+            ("numa_id", Accepted::Number),
+            ("sock_impl", Accepted::Text),
             (
                 "secure_channel",
-                Heed::Off("over RDMA there is no secure channel"),
+                Accepted::Off("over RDMA there is no secure channel"),
             ),
         ],
     ),
@@ -64,47 +64,47 @@ const UNHEEDED: &[(&str, &[(&str, Heed)])] = &[
         &[
             (
                 "fallocate",
-                Heed::Off("Cairn itself finds out how a file is deallocated"),
+                Accepted::Off("Cairn itself finds out how a file is deallocated"),
             ),
-            ("nowait", Heed::Flag),
+            ("nowait", Accepted::Flag),
         ],
     ),
-    ("bdev_malloc_create", &[("numa_id", Heed::Number)]),
+    ("bdev_malloc_create", &[("numa_id", Accepted::Number)]),
     (
         "bdev_null_create",
         &[
-            ("optimal_write_size", Heed::Number),
-            ("preferred_unmap_alignment", Heed::Number),
-            ("preferred_unmap_granularity", Heed::Number),
-            ("preferred_write_alignment", Heed::Number),
-            ("preferred_write_granularity", Heed::Number),
+            ("optimal_write_size", Accepted::Number),
+            ("preferred_unmap_alignment", Accepted::Number),
+            ("preferred_unmap_granularity", Accepted::Number),
+            ("preferred_write_alignment", Accepted::Number),
+            ("preferred_write_granularity", Accepted::Number),
         ],
     ),
     (
         "_create",
         &[
-            ("optimal_io_boundary", Heed::Number),
-            ("physical_block_size", Heed::Number),
-            ("dif_is_head_of_md", Heed::Off(NO_METADATA)),
-            ("dif_pi_format", Heed::Off(NO_METADATA)),
-            ("dif_type", Heed::Off(NO_METADATA)),
-            ("md_interleave", Heed::Off(NO_METADATA)),
-            ("md_size", Heed::Off(NO_METADATA)),
+            ("optimal_io_boundary", Accepted::Number),
+            ("physical_block_size", Accepted::Number),
+            ("dif_is_head_of_md", Accepted::Off(NO_METADATA)),
+            ("dif_pi_format", Accepted::Off(NO_METADATA)),
+            ("dif_type", Accepted::Off(NO_METADATA)),
+            ("md_interleave", Accepted::Off(NO_METADATA)),
+            ("md_size", Accepted::Off(NO_METADATA)),
         ],
     ),
 ];
 
 /// Ignored parameters of the `namespace` object of `nvmf_subsystem_add_ns`.
-const OF_NAMESPACES: &[(&str, Heed)] = &[
+const OF_NAMESPACES: &[(&str, Accepted)] = &[
     // Namespaces have no metadata.
-    ("hide_metadata", Heed::Flag),
+    ("hide_metadata", Accepted::Flag),
     (
         "eui64",
-        Heed::Off("Cairn's namespaces have a UUID and an NGUID, and no EUI-64"),
+        Accepted::Off("Cairn's namespaces have a UUID and an NGUID, and no EUI-64"),
     ),
     (
         "ptpl_file",
-        Heed::Off("Cairn has no reservations that it could keep"),
+        Accepted::Off("Cairn has no reservations that it could keep"),
     ),
 ];
 
@@ -139,7 +139,7 @@ pub(super) fn take_out(method: &str, params: &mut Params) -> Result<(), Error> {
         return Err(Error::invalid(message));
     }
     let mut taken = Vec::new();
-    for (of, all) in UNHEEDED {
+    for (of, all) in IGNORED {
         let is_it = match of.starts_with('_') {
             true => method.ends_with(of),
             false => method == *of,
@@ -161,19 +161,19 @@ pub(super) fn take_out(method: &str, params: &mut Params) -> Result<(), Error> {
 }
 
 fn take(
-    all: &[(&'static str, Heed)],
+    all: &[(&'static str, Accepted)],
     params: &mut Params,
     taken: &mut Vec<&'static str>,
 ) -> Result<(), Error> {
-    for (name, heed) in all {
+    for (name, accepted) in all {
         let Some(value) = params.remove(*name).filter(|value| !value.is_null()) else {
             continue;
         };
-        let is_right = match heed {
-            Heed::Number => value.is_i64() || value.is_u64(),
-            Heed::Flag => value.is_boolean(),
-            Heed::Text => value.is_string(),
-            Heed::Off(why) => {
+        let is_right = match accepted {
+            Accepted::Number => value.is_i64() || value.is_u64(),
+            Accepted::Flag => value.is_boolean(),
+            Accepted::Text => value.is_string(),
+            Accepted::Off(why) => {
                 if !is_off(&value) {
                     let message = format!("Invalid parameters: {name} is {value}: {why}");
                     return Err(Error::invalid(message));
