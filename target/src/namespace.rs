@@ -39,7 +39,7 @@ pub(crate) struct Namespace {
     /// True if some controllers get access later, because the namespace replaced another one.
     withheld: AtomicBool,
     protected: AtomicBool,
-    pub(crate) kept: Option<ProtectionFile>,
+    pub(crate) protection_file: Option<ProtectionFile>,
     /// Write protection at export: read from the file, or inherited from the replaced namespace of the same disk.
     protection: AtomicU8,
     regions: Option<Arc<Regions>>,
@@ -81,8 +81,8 @@ impl Namespace {
             None => Place::Named(uuid),
         };
         let path = config.write_protection_file.clone();
-        let kept = path.map(|path| ProtectionFile::new(path, uuid));
-        let protection = kept
+        let protection_file = path.map(|path| ProtectionFile::new(path, uuid));
+        let protection = protection_file
             .as_ref()
             .map_or(WriteProtectionState::NONE, read_protection);
         Ok(Self {
@@ -102,7 +102,7 @@ impl Namespace {
             restricted: AtomicBool::new(is_restricted(config)),
             withheld: AtomicBool::new(false),
             protected: AtomicBool::new(protection != WriteProtectionState::NONE),
-            kept,
+            protection_file,
             protection: AtomicU8::new(protection.0),
             regions,
         })
@@ -201,10 +201,10 @@ impl Namespace {
 }
 
 /// Reads the stored protection. An unreadable file counts as protection.
-fn read_protection(kept: &ProtectionFile) -> WriteProtectionState {
-    kept.read().unwrap_or_else(|error| {
+fn read_protection(protection_file: &ProtectionFile) -> WriteProtectionState {
+    protection_file.read().unwrap_or_else(|error| {
         tracing::error!(
-            file = %kept.path().display(), %error,
+            file = %protection_file.path().display(), %error,
             "cannot read the file of write protection: the namespace is protected until a host \
              lifts the protection"
         );

@@ -203,7 +203,7 @@ impl Flushes {
             change,
         } = wish;
         let is_protected = state != WriteProtectionState::NONE;
-        if !is_protected && namespace.kept.is_none() {
+        if !is_protected && namespace.protection_file.is_none() {
             subsystem.protection_done(namespace.nsid, change, true);
             return;
         }
@@ -279,14 +279,14 @@ fn flush(subsystem: &SubsystemShared, namespace: &Namespace) -> bool {
 
 /// Stores the protection in its file, if any; returns whether that succeeded.
 fn keep(namespace: &Namespace, state: WriteProtectionState) -> bool {
-    let Some(kept) = &namespace.kept else {
+    let Some(stored) = &namespace.protection_file else {
         return true;
     };
-    let Err(error) = kept.write(state) else {
+    let Err(error) = stored.write(state) else {
         return true;
     };
     if let Some(line) = Line::about(Topic::Disk) {
-        let (nsid, file) = (namespace.nsid, kept.path().display());
+        let (nsid, file) = (namespace.nsid, stored.path().display());
         peer_line!(error, line, nsid, %file, %error,
             "cannot store the write protection of a namespace, which stays unchanged"
         );

@@ -4,7 +4,6 @@
 //! disk before the client receives the response ([`changes`]). Requests are JSON-RPC ([`cairn_control`]).
 
 mod changes;
-mod confined;
 mod draining;
 mod effect;
 mod file;
@@ -12,6 +11,7 @@ mod keys;
 mod limits;
 mod methods;
 mod notices;
+mod panic_isolation;
 mod parameters;
 mod policy;
 mod pools;
@@ -37,8 +37,8 @@ pub(crate) use spdk::{listed, saved};
 use crate::logging::LogFilter;
 use crate::server::Companion;
 use changes::{ChangeQueue, JOBS_MAX, Job};
-use confined::Confined;
 use methods::Methods;
+use panic_isolation::PanicIsolated;
 
 /// Handle through which other threads queue jobs.
 #[derive(Debug, Clone)]
@@ -90,7 +90,12 @@ pub(crate) fn companion(
 async fn serve(socket: Bound, methods: impl Handler) {
     let served = match socket.listener() {
         Ok(listener) => {
-            cairn_control::serve(listener, Arc::new(Confined(methods)), Patience::default()).await
+            cairn_control::serve(
+                listener,
+                Arc::new(PanicIsolated(methods)),
+                Patience::default(),
+            )
+            .await
         }
         Err(error) => Err(error),
     };

@@ -113,7 +113,7 @@ impl Export {
             block_shift: view.lbads,
             read_only: config.read_only,
             protectable: config.write_protection,
-            keeps_protection: namespace.kept.is_some(),
+            keeps_protection: namespace.protection_file.is_some(),
             protection: namespace.protection(),
             deallocates: namespace.backend.deallocates_to_zeroes(),
             write_uncorrectable: view.write_uncorrectable,

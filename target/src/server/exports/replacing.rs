@@ -42,8 +42,8 @@ impl FormerNamespace {
 }
 
 pub(super) fn file_of(namespace: &Namespace) -> Option<PathBuf> {
-    let kept = namespace.kept.as_ref();
-    kept.map(|kept| kept.path().to_owned())
+    let file = namespace.protection_file.as_ref();
+    file.map(|file| file.path().to_owned())
 }
 
 /// Refuses a Ceph image opened twice by this target: only one client can have its lock.

@@ -6,9 +6,9 @@ use serde_json::Value;
 use crate::panics::{Part, confine_future};
 
 /// Handler whose panics do not propagate.
-pub(super) struct Confined<H>(pub(super) H);
+pub(super) struct PanicIsolated<H>(pub(super) H);
 
-impl<H: Handler> Handler for Confined<H> {
+impl<H: Handler> Handler for PanicIsolated<H> {
     async fn confine(&self, conversation: impl Future<Output = ()> + Send) {
         confine_future(Part::Control, self.0.confine(conversation)).await;
     }
