@@ -2,7 +2,7 @@
 //!
 //! The queue with the smallest use in bytes, divided by its host's weight, is served first.
 
-use super::turns::Turns;
+use super::serial_queues::SerialQueues;
 use crate::depth::Depth;
 use crate::ids::ShareId;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
@@ -30,7 +30,7 @@ struct HostQueue {
 
 #[derive(Debug)]
 pub(super) struct DepthQueues {
-    pub(super) turns: Turns,
+    pub(super) serial: SerialQueues,
     reactor: usize,
     in_progress: u32,
     /// Sum of the weights of the hosts with queued commands.
@@ -44,7 +44,7 @@ impl DepthQueues {
         // A panicked reactor may have left its counts.
         depth.tell(reactor, 0, 0);
         Self {
-            turns: Turns::default(),
+            serial: SerialQueues::default(),
             reactor,
             in_progress: 0,
             wanting: 0,
@@ -106,7 +106,7 @@ impl DepthQueues {
         goes: impl Fn(&Request) -> bool,
         mut each: impl FnMut(RequestId),
     ) {
-        self.turns.take_out(requests, &goes, &mut each);
+        self.serial.take_out(requests, &goes, &mut each);
         if self.wanting == 0 {
             return;
         }

@@ -21,7 +21,7 @@ use super::respond;
 use super::sent;
 use super::time::Now;
 use crate::order::Arrival;
-use crate::request::{RequestId, Restrictions, Stage, Task, Turn};
+use crate::request::{RequestId, Restrictions, SerialKind, Stage, Task};
 use crate::work_id::{WorkId, WorkKind};
 
 /// Completes a read whose data is in a window of the backend; all other requests leave the fast path here.
@@ -163,8 +163,8 @@ fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     if let Progress::Done(result) = progress {
         return Handed::Done(result);
     }
-    if let Some(turn) = request.restrictions.turn() {
-        disk.depth_queues.turns.begins(turn);
+    if let Some(kind) = request.restrictions.serial_kind() {
+        disk.depth_queues.serial.begins(kind);
     }
     request.set_stage(Stage::Running, Stage::InBackend);
     Handed::UnderWay
@@ -411,33 +411,37 @@ fn report_failure(
 }
 
 /// Handles the end of an operation; `result` is `None` if it will be retried.
-fn turn_ended(
+fn serial_ended(
     queues: &mut Queues,
     io: &mut Io,
     now: &Now,
     disk: u32,
-    turn: Turn,
+    kind: SerialKind,
     result: Option<Result<(), Errno>>,
 ) {
-    let turns = &mut io.disks[disk].depth_queues.turns;
-    turns.ends(turn);
-    if turn == Turn::Flush {
+    let serial = &mut io.disks[disk].depth_queues.serial;
+    serial.ends(kind);
+    if kind == SerialKind::Flush {
         match result {
             Some(result) if result != Err(Errno(libc::ECANCELED)) => {
-                let mut joined = turns.take_joined();
+                let mut joined = serial.take_joined();
                 // The completed flush covers the flushes that joined it.
                 while let Some(id) = queues.requests.pop_front(&mut joined) {
                     ended(queues, io, now, id, result);
                 }
             }
-            _ => turns.disjoin(&mut queues.requests),
+            _ => serial.disjoin(&mut queues.requests),
         }
     }
     serve_turns(queues, io, now, disk);
 }
 
 fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
-    while let Some(id) = io.disks[disk].depth_queues.turns.next(&mut queues.requests) {
+    while let Some(id) = io.disks[disk]
+        .depth_queues
+        .serial
+        .next(&mut queues.requests)
+    {
         let handed = hand_over_restricted(queues, io, id);
         go_on(queues, io, now, id, handed);
     }
@@ -461,8 +465,8 @@ fn went_out(
     if restrictions.is_ordered() && result.is_some() {
         ordering::leave_at(queues, io, id);
     }
-    if let Some(turn) = restrictions.turn() {
-        turn_ended(queues, io, now, disk, turn, result);
+    if let Some(kind) = restrictions.serial_kind() {
+        serial_ended(queues, io, now, disk, kind, result);
     } else if restrictions.is_counted() {
         leave(queues, io, id);
         serve_depth_queues(queues, io, now, disk);
@@ -500,11 +504,11 @@ fn must_wait(queues: &mut Queues, io: &mut Io, id: RequestId, restrictions: Rest
     if !disk.backend().uses_ring() {
         return false;
     }
-    if let Some(turn) = restrictions.turn() {
+    if let Some(kind) = restrictions.serial_kind() {
         return disk
             .depth_queues
-            .turns
-            .must_wait(turn, id, &mut queues.requests);
+            .serial
+            .must_wait(kind, id, &mut queues.requests);
     }
     if !restrictions.is_limited() {
         return false;

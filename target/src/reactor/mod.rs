@@ -45,13 +45,13 @@ mod receive;
 mod respond;
 mod retry;
 mod sent;
+mod serial_queues;
 mod settling;
 mod shares;
 mod shed;
 mod start;
 mod throttle;
 mod time;
-mod turns;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -9,7 +9,7 @@ mod restrictions;
 
 pub(crate) use list::List;
 pub(crate) use permit::Permit;
-pub(crate) use restrictions::{Restrictions, Turn};
+pub(crate) use restrictions::{Restrictions, SerialKind};
 
 use cairn_disk::{Arena, BlockIo, Buffer};
 use cairn_rdma::Sge;

@@ -4,7 +4,7 @@
 use cairn_disk::BlockOp;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum SerialKind {
     Flush,
     Allocation,
 }
@@ -52,7 +52,7 @@ impl Restrictions {
 
     /// Adds the depth limit, except for flushes and allocations, which the disk's queues serialize.
     pub(crate) fn limited(self) -> Self {
-        match self.turn() {
+        match self.serial_kind() {
             None => Self(self.0 & !Self::COUNTED | Self::LIMITED),
             Some(_) => self,
         }
@@ -80,11 +80,11 @@ impl Restrictions {
     }
 
     #[inline(always)]
-    pub(crate) fn turn(self) -> Option<Turn> {
+    pub(crate) fn serial_kind(self) -> Option<SerialKind> {
         if self.has(Self::FLUSH) {
-            Some(Turn::Flush)
+            Some(SerialKind::Flush)
         } else if self.has(Self::ALLOCATION) {
-            Some(Turn::Allocation)
+            Some(SerialKind::Allocation)
         } else {
             None
         }

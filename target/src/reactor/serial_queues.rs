@@ -2,12 +2,12 @@
 //!
 //! A disk has one flush in progress. The next flush completes all flushes that arrive meanwhile.
 
-use crate::request::{List, Request, RequestId, RequestTable, Stage, Turn};
+use crate::request::{List, Request, RequestId, RequestTable, SerialKind, Stage};
 
 const ALLOCATIONS_MAX: u32 = 2;
 
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct SerialQueues {
     /// True while a flush is in progress; the flushes in `joined` complete with it.
     flushing: bool,
     joined: List,
@@ -16,17 +16,17 @@ pub(super) struct Turns {
     allocations: List,
 }
 
-impl Turns {
+impl SerialQueues {
     /// Queues a request unless it may begin; returns whether it waits.
     pub(super) fn must_wait(
         &mut self,
-        turn: Turn,
+        kind: SerialKind,
         id: RequestId,
         requests: &mut RequestTable,
     ) -> bool {
-        let (waits, list) = match turn {
-            Turn::Flush => (self.flushing, &mut self.flushes),
-            Turn::Allocation => (
+        let (waits, list) = match kind {
+            SerialKind::Flush => (self.flushing, &mut self.flushes),
+            SerialKind::Allocation => (
                 self.allocating >= ALLOCATIONS_MAX || !self.allocations.is_empty(),
                 &mut self.allocations,
             ),
@@ -37,17 +37,17 @@ impl Turns {
         waits
     }
 
-    pub(super) fn begins(&mut self, turn: Turn) {
-        match turn {
-            Turn::Flush => self.flushing = true,
-            Turn::Allocation => self.allocating += 1,
+    pub(super) fn begins(&mut self, kind: SerialKind) {
+        match kind {
+            SerialKind::Flush => self.flushing = true,
+            SerialKind::Allocation => self.allocating += 1,
         }
     }
 
-    pub(super) fn ends(&mut self, turn: Turn) {
-        match turn {
-            Turn::Flush => self.flushing = false,
-            Turn::Allocation => self.allocating -= 1,
+    pub(super) fn ends(&mut self, kind: SerialKind) {
+        match kind {
+            SerialKind::Flush => self.flushing = false,
+            SerialKind::Allocation => self.allocating -= 1,
         }
     }
 
