@@ -20,12 +20,12 @@ pub(super) struct Capsule {
 }
 
 impl Capsule {
-    pub(super) fn is_shed(&self) -> bool {
+    pub(super) fn is_data_dropped(&self) -> bool {
         self.data_bytes > 0 && self.slot.is_none()
     }
 
     /// Discards the in-capsule data and returns its receive slot.
-    pub(super) fn shed(&mut self) -> Option<u32> {
+    pub(super) fn drop_data(&mut self) -> Option<u32> {
         (self.data_bytes > 0).then(|| self.slot.take()).flatten()
     }
 }

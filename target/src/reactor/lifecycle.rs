@@ -12,7 +12,7 @@ use nvme_proto::wire::cm::{RejectData, RejectStatus};
 
 use super::port::{PORTS_MAX, Port};
 use super::queues::Broken;
-use super::{Reactor, budget, fetch, overdue, receive, sent, shed, throttle};
+use super::{Reactor, budget, fetch, overdue, receive, sent, slot_release, throttle};
 use crate::ending::{CALLER, Ending};
 use crate::ids::QpairId;
 use crate::qpair::{Accepted, QueuePair, State};
@@ -514,7 +514,7 @@ impl Reactor {
         let Self {
             queues, io, time, ..
         } = self;
-        for capsule in shed::take_overdue(queues, io, &time.now) {
+        for capsule in slot_release::take_overdue(queues, io, &time.now) {
             receive::admit(queues, io, &time.now, capsule);
         }
     }

@@ -48,7 +48,7 @@ mod sent;
 mod serial_queues;
 mod settling;
 mod shares;
-mod shed;
+mod slot_release;
 mod start;
 mod throttle;
 mod time;
@@ -368,7 +368,7 @@ impl Reactor {
         busy |= buffers::pass_by(queues, io, &time.now);
         self.collect_remains();
         busy |= self.see_censuses();
-        shed::shed_stuck(&mut self.queues, &mut self.io, &self.time.now);
+        slot_release::release_stuck(&mut self.queues, &mut self.io, &self.time.now);
         self.take_censuses();
         self.answer_settled();
         if self.time.now.at >= self.time.next_tick {
@@ -471,8 +471,8 @@ impl Reactor {
         self.take_censuses();
         self.answer_settled();
         let pass_by = (!self.io.awaiting_buffer.is_empty()).then_some(self.time.now.at + PASS_BY);
-        let shed = self.queues.capsule_queues.keep_receives();
-        let shed = shed.then_some(self.time.now.at + STUCK_AFTER);
+        let release = self.queues.capsule_queues.keep_receives();
+        let release = release.then_some(self.time.now.at + STUCK_AFTER);
         let orphans = self.next_look_at_orphans();
         let at = |ns: u64| {
             let from_now = ns.saturating_sub(self.time.now.ns);
@@ -490,7 +490,7 @@ impl Reactor {
             self.io.retries.next(),
             self.io.older.next(&self.queues.requests, &self.time.now),
             pass_by,
-            shed,
+            release,
             orphans,
         ];
         let mut deadline = timers.into_iter().flatten().min();

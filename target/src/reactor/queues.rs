@@ -201,7 +201,7 @@ impl Queues {
         request.times = StageTimes::seen(capsule.seen_ns);
         let queue = &mut self.qpairs[capsule.qpair];
         queue.requests += 1;
-        if capsule.is_shed() {
+        if capsule.is_data_dropped() {
             return id;
         }
         if capsule.data_bytes > 0 {

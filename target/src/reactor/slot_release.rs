@@ -20,7 +20,7 @@ use crate::ids::QpairId;
 /// disk may hang for a minute.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-pub(super) fn shed_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
+pub(super) fn release_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
     for index in 0..queues.capsule_queues.count() {
         let queue = queues.capsule_queues.queue(index);
         let (qpair, nsid) = (queue.qpair, queue.nsid);
@@ -30,11 +30,11 @@ pub(super) fn shed_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
             continue;
         }
         let capsules = queues.capsule_queues.capsules_mut(index);
-        let slots: Vec<u32> = capsules.filter_map(Capsule::shed).collect();
+        let slots: Vec<u32> = capsules.filter_map(Capsule::drop_data).collect();
         for slot in slots {
             queues.repost(port, slot);
         }
-        report_shed(queues, io, now, qpair, nsid);
+        report_release(queues, io, now, qpair, nsid);
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsu
     let late = capsule_queues.take_out(|capsule| {
         let waited = Duration::from_nanos(now.ns.saturating_sub(capsule.seen_ns));
         let held = || admission::held_by_host(queues, io, capsule.qpair);
-        let goes = capsule.is_shed()
+        let goes = capsule.is_data_dropped()
             && waited >= PATIENCE
             && held() + count < 3 * free.saturating_sub(count + 1);
         count += usize::from(goes);
@@ -60,7 +60,7 @@ pub(super) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsu
     late
 }
 
-fn report_shed(queues: &Queues, io: &mut Io, now: &Now, qpair: QpairId, nsid: u32) {
+fn report_release(queues: &Queues, io: &mut Io, now: &Now, qpair: QpairId, nsid: u32) {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
     let disk = association.and_then(|of| io.disks.find(of, nsid));
