@@ -75,5 +75,5 @@ pub use contention::Contention;
 pub use idle::{Idle, Pause};
 pub use nvme::Hints;
 pub use pool::{Buffer, Pool, UNIT, rounded};
-pub use ring::{BUFFERS_MAX, FileSlot, Finished, GAP, Ring, Span, disks_max};
+pub use ring::{BUFFERS_MAX, FileSlot, Finished, ROUND_GAP, Ring, Span, disks_max};
 pub use simulated_disk::{CacheFate, Habits, Lie, Operation, SimulatedDisk};

@@ -27,9 +27,9 @@ mod disk;
 mod disk_errors;
 mod disks;
 mod fetch;
-mod gap;
 mod index_counts;
 mod io;
+mod late_round;
 mod lifecycle;
 mod limited;
 mod older;
@@ -181,9 +181,9 @@ impl Reactor {
     pub(crate) fn step(&mut self, now: Instant) -> Rest {
         self.time.now.at = now;
         let passed_ns = self.count_time(now.duration_since(self.time.started).as_nanos() as u64);
-        let after_gap = passed_ns >= gap::GAP.as_nanos() as u64;
+        let after_gap = passed_ns >= late_round::ROUND_GAP.as_nanos() as u64;
         if after_gap {
-            self.heed_gap();
+            self.begin_late_round();
         }
         self.io.ring.begin_round(self.time.now.ns);
         if after_gap {

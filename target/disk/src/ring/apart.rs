@@ -36,7 +36,7 @@ const FATES_MAX: usize = 256;
 const WAITING_ROOM: usize = 64;
 
 /// Length of a gap: a pause between two rounds in which hosts may have disconnected.
-pub const GAP: Duration = Duration::from_millis(50);
+pub const ROUND_GAP: Duration = Duration::from_millis(50);
 
 /// Keeps a file open.
 pub(crate) type Open = Arc<dyn AsRawFd + Send + Sync>;

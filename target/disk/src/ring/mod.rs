@@ -33,8 +33,8 @@ use crate::memlock;
 use crate::simulated_disk::{Attachment, Memory, SimulatedDisk, Work};
 use crate::submission::Handover;
 
-pub use apart::GAP;
 pub(crate) use apart::Open;
+pub use apart::ROUND_GAP;
 pub(crate) use drives::{Tags, can_poll_drives, check_drives};
 pub use setup::disks_max;
 

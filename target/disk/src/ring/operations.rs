@@ -140,7 +140,7 @@ impl Ring {
     }
 
     /// Begins a round that has processed all connections closed by `now_ns` (nanoseconds since the
-    /// start). Changes may begin for [`GAP`] from then on.
+    /// start). Changes may begin for [`ROUND_GAP`] from then on.
     #[inline]
     pub fn begin_round(&mut self, now_ns: u64) {
         self.outgoing.begin_round(now_ns);

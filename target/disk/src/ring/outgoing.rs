@@ -13,7 +13,7 @@ use std::time::Instant;
 use cairn_rdma::Clock;
 use io_uring::squeue;
 
-use super::apart::GAP;
+use super::apart::ROUND_GAP;
 use crate::timely::Look;
 
 struct Change {
@@ -60,7 +60,7 @@ impl Outgoing {
 
     #[inline]
     pub(super) fn begin_round(&mut self, now_ns: u64) {
-        self.known_until_ns = now_ns + GAP.as_nanos() as u64;
+        self.known_until_ns = now_ns + ROUND_GAP.as_nanos() as u64;
     }
 
     /// End of the reactor's knowledge of connections, in nanoseconds since the target started;

@@ -177,7 +177,7 @@ fn what_was_not_submitted_reaches_no_file_that_was_removed() {
 #[test]
 fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     const FOR_EVER: u64 = u64::MAX / 1_000_000;
-    let gap_ns = GAP.as_nanos() as u64;
+    let gap_ns = ROUND_GAP.as_nanos() as u64;
     let mut rig = Rig::new();
     rig.ring.begin_round(0);
     rig.write(0, FOR_EVER);
@@ -185,7 +185,7 @@ fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     rig.write(2, 200);
     let (slot, sevens) = (rig.slot, rig.sevens);
     rig.ring.read(3, slot, 0, sevens.part(512, 512));
-    rig.pass(GAP);
+    rig.pass(ROUND_GAP);
     assert_eq!(rig.ended(), [(3, Ok(512))]);
     assert!(rig.ring.keeps_changes());
     assert_eq!(rig.ended(), []);
@@ -206,7 +206,7 @@ fn those_that_the_kernel_did_not_get_before_a_gap_are_taken_back() {
     rig.write(0, 1000);
     rig.ring.release_changes();
     rig.ring.outgoing.forget_look();
-    rig.pass(GAP);
+    rig.pass(ROUND_GAP);
     assert_eq!(rig.ended(), [(0, Err(libc::ECANCELED))]);
     assert_eq!((rig.written(), rig.ring.in_flight()), (vec![], 0));
 }
@@ -283,7 +283,7 @@ fn what_a_worker_got_before_a_gap_comes_back() {
     let mut rig = Rig::new();
     let file = rig.open();
     rig.ring.begin_round(0);
-    rig.pass(GAP);
+    rig.pass(ROUND_GAP);
     let begun = Arc::new(std::sync::atomic::AtomicU32::new(0));
     let count = Arc::clone(&begun);
     let call = move || Ok(count.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
@@ -297,7 +297,7 @@ fn what_a_worker_got_before_a_gap_comes_back() {
     rig.ring.submit().unwrap();
     assert_eq!(rig.ring.begun_apart(), 0);
     assert_eq!(begun.load(std::sync::atomic::Ordering::Relaxed), 0);
-    rig.ring.begin_round(GAP.as_nanos() as u64);
+    rig.ring.begin_round(ROUND_GAP.as_nanos() as u64);
     let result = Ok(0);
     assert_eq!(next(&mut rig), Finished::Operation { tag: 1, result });
 }
@@ -307,12 +307,12 @@ fn what_comes_back_of_a_queue_that_has_ended_is_not_made() {
     let mut rig = Rig::new();
     let file = (rig.slot, rig.open());
     rig.ring.begin_round(0);
-    rig.pass(GAP);
+    rig.pass(ROUND_GAP);
     rig.ring.set_lease(u64::MAX);
     let sevens = rig.sevens;
     rig.ring.write_apart(1, file, 0, sevens, false, false);
     rig.ring.submit().unwrap();
-    let now_ns = GAP.as_nanos() as u64;
+    let now_ns = ROUND_GAP.as_nanos() as u64;
     rig.ring.take_back(1);
     rig.ring.begin_round(now_ns);
     assert_eq!(next(&mut rig), cancelled(1));
@@ -324,7 +324,7 @@ fn what_comes_back_is_not_handed_over_again_while_it_settles() {
     let mut rig = Rig::new();
     let file = rig.open();
     rig.ring.begin_round(0);
-    rig.pass(GAP);
+    rig.pass(ROUND_GAP);
     rig.ring.set_lease(u64::MAX);
     let tags = 0..apart::WITH_WORKERS_MAX as u64;
     for tag in tags.clone() {
@@ -333,7 +333,7 @@ fn what_comes_back_is_not_handed_over_again_while_it_settles() {
     }
     rig.ring.settle().unwrap();
     assert_eq!(rig.ring.pop(), None);
-    rig.ring.begin_round(GAP.as_nanos() as u64);
+    rig.ring.begin_round(ROUND_GAP.as_nanos() as u64);
     rig.ring.settle().unwrap();
     let result = Ok(0);
     for tag in tags {
@@ -425,15 +425,15 @@ fn a_change_that_the_kernel_left_is_not_made_for_a_closed_queue() {
 fn changes_beyond_the_room_of_the_queue_wait_for_a_look_of_their_own() {
     let mut rig = Rig::new();
     rig.ring.begin_round(0);
-    rig.pass(GAP);
+    rig.pass(ROUND_GAP);
     let count = 2 * rig.ring.uring.submission().capacity() as u64 + 1;
     (0..count).for_each(|block| rig.write(block, 1000));
     let begin = |rig: &mut Rig, at: Duration| rig.ring.begin_round(at.as_nanos() as u64);
-    begin(&mut rig, GAP);
+    begin(&mut rig, ROUND_GAP);
     rig.ring.release_changes();
     rig.ring.outgoing.forget_look();
     rig.pass(Duration::from_secs(1));
-    begin(&mut rig, GAP + Duration::from_secs(1));
+    begin(&mut rig, ROUND_GAP + Duration::from_secs(1));
     let ended = rig.ended();
     assert_eq!(ended.len() as u64, count);
     let late = |&(_, result): &(u64, _)| result == Err(libc::ECANCELED);
@@ -445,10 +445,10 @@ fn changes_beyond_the_room_of_the_queue_wait_for_a_look_of_their_own() {
 fn changes_beyond_the_room_of_the_queue_are_made() {
     let mut rig = Rig::new();
     rig.ring.begin_round(0);
-    rig.pass(GAP);
+    rig.pass(ROUND_GAP);
     let count = 2 * rig.ring.uring.submission().capacity() as u64 + 1;
     (0..count).for_each(|block| rig.write(block, 1000));
-    rig.ring.begin_round(GAP.as_nanos() as u64);
+    rig.ring.begin_round(ROUND_GAP.as_nanos() as u64);
     let mut ended = 0;
     while ended < count {
         rig.ring.wait(Some(Duration::from_secs(1))).unwrap();

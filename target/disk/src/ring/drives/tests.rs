@@ -143,12 +143,12 @@ fn a_command_whose_lease_ends_before_the_look_does_not_reach_the_kernel() {
 #[test]
 fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     let mut rig = Rig::new();
-    let gap_ns = GAP.as_nanos() as u64;
+    let gap_ns = ROUND_GAP.as_nanos() as u64;
     rig.ring.begin_round(0);
     for until_ms in [u64::MAX / 1_000_000, 1000, 60] {
         rig.write(until_ms);
     }
-    rig.pass(GAP);
+    rig.pass(ROUND_GAP);
     assert_eq!(rig.ended(), []);
     assert!(rig.ring.keeps_changes());
     assert_eq!(rig.ended(), []);

@@ -1,4 +1,4 @@
-//! Gap: time without a round, because the reactor slept or its thread did not run.
+//! Round that begins late, after a gap: the reactor slept, or its thread did not run.
 //!
 //! Capsules that arrived in a gap may be stale, because their host may have moved to another path. Before a round
 //! reads any device, the reactor therefore ends expired associations, by a clock that includes suspension, and
@@ -11,11 +11,11 @@ use crate::ids::QpairId;
 use crate::registry::{ControlMessage, KEEP_ALIVE_EXPIRED};
 use crate::work_id::WorkId;
 
-pub(super) use cairn_disk::GAP;
+pub(super) use cairn_disk::ROUND_GAP;
 
 impl Reactor {
     /// Ends expired associations and ended connections before this round reads a device.
-    pub(super) fn heed_gap(&mut self) {
+    pub(super) fn begin_late_round(&mut self) {
         self.end_overdue();
         for port in 0..self.queues.ports.len() {
             if let Some(open) = &mut self.queues.ports[port] {
