@@ -3,7 +3,7 @@
 //! A directory is expanded when the configuration is read and when the directory changes. Each directory has a thread
 //! for scans; if its file system hangs, the former result stays in use.
 
-mod look;
+mod contents;
 mod scan;
 mod table;
 mod writers;
@@ -19,7 +19,7 @@ use cairn_disk::{disks_max, where_to_look};
 use tokio::sync::Notify;
 
 use crate::panics::{Part, confine_part};
-use look::{Look, Memory, Shown};
+use contents::{Contents, Memory, Shown};
 
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -39,7 +39,7 @@ struct Slot {
     memory: Memory,
     /// Thread of an unfinished scan.
     away: Option<Away>,
-    last: Look,
+    last: Contents,
     /// Files that are namespaces now, by NSID.
     in_force: HashMap<u32, FileId>,
     /// True if a file waits for the NSID of another file.
@@ -49,7 +49,7 @@ struct Slot {
 #[derive(Debug)]
 struct Away {
     since: Instant,
-    back: Receiver<(Memory, Look)>,
+    back: Receiver<(Memory, Contents)>,
 }
 
 impl Pools {
@@ -125,9 +125,9 @@ impl Slot {
         let since = Instant::now();
         let memory = std::mem::take(&mut self.memory);
         let (pool, shared) = (pool.clone(), Arc::clone(shared));
-        let look = move || run(memory, &pool, keep, since, &out, &shared);
+        let job = move || run(memory, &pool, keep, since, &out, &shared);
         let thread = std::thread::Builder::new().name("directory".into());
-        match thread.spawn(look) {
+        match thread.spawn(job) {
             Ok(_) => self.away = Some(Away { since, back }),
             Err(error) => {
                 self.away = None;
@@ -142,7 +142,7 @@ impl Slot {
         };
         let left = LOOK_TIMEOUT.saturating_sub(away.since.elapsed());
         match away.back.recv_timeout(left) {
-            Ok((memory, look)) => (self.memory, self.last) = (memory, look),
+            Ok((memory, contents)) => (self.memory, self.last) = (memory, contents),
             Err(RecvTimeoutError::Disconnected) => {
                 let panicked = "the look at a directory panicked, which is an error in the log";
                 self.last.problem = Some(panicked.to_owned());
@@ -157,8 +157,8 @@ impl Slot {
 
     /// Returns the namespaces that fit, and stores problems and omitted files in the pool.
     fn fit(&mut self, pool: &mut Pool, room: &mut usize) -> Vec<Namespace> {
-        let look = &self.last;
-        let in_range = look
+        let contents = &self.last;
+        let in_range = contents
             .files
             .iter()
             .filter(|one| pool.nsids.contains(&one.nsid));
@@ -176,12 +176,12 @@ impl Slot {
         let left_out = fitting.split_off(fitting.len().min(*room));
         *room -= fitting.len();
         let no_room = "the limit on open files has no room for more disks (raise LimitNOFILE in the service, or `ulimit -n`)";
-        let mut surplus: Vec<LeftOut> = look.without_nsid(pool);
+        let mut surplus: Vec<LeftOut> = contents.without_nsid(pool);
         surplus.extend(left_out.iter().map(|one| LeftOut {
-            name: look::escaped(&one.name),
+            name: contents::escaped(&one.name),
             reason: no_room.to_owned(),
         }));
-        pool.problem = match (&look.problem, look.is_late) {
+        pool.problem = match (&contents.problem, contents.is_late) {
             (_, true) => Some(format!(
                 "{} does not answer, and shows what it showed before: {}",
                 pool.folder.display(),
@@ -190,7 +190,7 @@ impl Slot {
             (Some(problem), _) => Some(problem.clone()),
             (None, _) => explain_surplus(pool, &surplus),
         };
-        pool.left_out.clone_from(&look.left_out);
+        pool.left_out.clone_from(&contents.left_out);
         pool.left_out.extend(surplus);
         let namespaces = fitting.iter().map(|one| Namespace {
             nsid: one.nsid,
@@ -207,12 +207,12 @@ fn run(
     pool: &Pool,
     keep: bool,
     since: Instant,
-    out: &SyncSender<(Memory, Look)>,
+    out: &SyncSender<(Memory, Contents)>,
     shared: &Shared,
 ) {
     let result = confine_part(Part::Open, move || {
-        let look = memory.look(pool, keep);
-        (memory, look)
+        let contents = memory.examine(pool, keep);
+        (memory, contents)
     });
     if let Some(result) = result {
         let _ = out.send(result);

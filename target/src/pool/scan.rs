@@ -58,7 +58,7 @@ pub(super) fn scan(folder: &Path) -> io::Result<Listing> {
             listing.ignored.push((shown.into_owned(), why));
             continue;
         };
-        look(folder, plain, &mut listing)?;
+        examine(folder, plain, &mut listing)?;
     }
     listing.files.sort_by(|a, b| a.name.cmp(&b.name));
     listing.ignored.sort();
@@ -70,7 +70,7 @@ fn is_printable(name: &str) -> bool {
     !name.contains(char::is_control) && !name.escape_debug().to_string().contains("\\u{")
 }
 
-fn look(folder: &Path, name: &str, listing: &mut Listing) -> io::Result<()> {
+fn examine(folder: &Path, name: &str, listing: &mut Listing) -> io::Result<()> {
     let flags = AtFlags::SYMLINK_NOFOLLOW;
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let statx = match rustix::fs::statx(CWD, folder.join(name), flags, wanted) {

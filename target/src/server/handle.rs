@@ -127,8 +127,8 @@ impl Handle {
     }
 
     /// Returns a snapshot of the control plane; `None` if the target has stopped.
-    pub(crate) async fn look(&self) -> Option<Snapshot> {
-        self.with(|control| snapshot(control)).await
+    pub(crate) async fn snapshot(&self) -> Option<Snapshot> {
+        self.with(|control| snapshot_of(control)).await
     }
 
     /// Disconnects a controller; returns false if it is unknown.
@@ -193,7 +193,7 @@ impl Handle {
     }
 }
 
-fn snapshot(control: &Control) -> Snapshot {
+fn snapshot_of(control: &Control) -> Snapshot {
     let service = &control.service;
     let exports = service.exports.iter();
     let mut subsystems: Vec<_> = exports

@@ -44,7 +44,7 @@ impl Watch {
         let thread = thread.spawn(move || {
             while !rounds.is_over() {
                 let before = Instant::now();
-                rounds.look_at(files.now());
+                rounds.check_all(files.now());
                 let pause = before.elapsed() * PAUSES_PER_ROUND;
                 rounds.pause(pause.clamp(PAUSE_MIN, PAUSE_MAX));
             }
@@ -69,8 +69,8 @@ impl Drop for Watch {
 }
 
 /// Object to check; the check may block.
-trait Look: Send + Sync + 'static {
-    fn look(&self);
+trait Checked: Send + Sync + 'static {
+    fn check(&self);
     fn name(&self) -> String;
 }
 
@@ -80,8 +80,8 @@ struct File {
     namespace: Weak<Namespace>,
 }
 
-impl Look for File {
-    fn look(&self) {
+impl Checked for File {
+    fn check(&self) {
         let Some(namespace) = self.namespace.upgrade() else {
             return;
         };
@@ -160,12 +160,12 @@ impl Files {
 struct Rounds<F> {
     is_over: Arc<AtomicBool>,
     /// Thread without a task.
-    idle: Option<Looker<F>>,
+    idle: Option<Checker<F>>,
     /// Blocked threads by file system.
-    hanging: HashMap<u64, Looker<F>>,
+    hanging: HashMap<u64, Checker<F>>,
 }
 
-impl<F: Look> Rounds<F> {
+impl<F: Checked> Rounds<F> {
     fn new(is_over: Arc<AtomicBool>) -> Self {
         Self {
             is_over,
@@ -190,8 +190,8 @@ impl<F: Look> Rounds<F> {
     }
 
     /// Checks all files, except on file systems that hang.
-    fn look_at(&mut self, all: &ByFileSystem<F>) {
-        self.hanging.retain(|_, looker| looker.hangs());
+    fn check_all(&mut self, all: &ByFileSystem<F>) {
+        self.hanging.retain(|_, checker| checker.hangs());
         for (&file_system, files) in all {
             if self.is_over() || self.hanging.len() >= HANGING_MAX {
                 return;
@@ -199,13 +199,13 @@ impl<F: Look> Rounds<F> {
             if self.hanging.contains_key(&file_system) {
                 continue;
             }
-            let looker = self.idle.take().map_or_else(Looker::start, Ok);
-            let Ok(looker) = looker else {
+            let checker = self.idle.take().map_or_else(Checker::start, Ok);
+            let Ok(checker) = checker else {
                 // No thread can be started now; the next round retries.
                 return;
             };
-            match looker.look_at(files, &self.is_over) {
-                Ok(()) => self.idle = Some(looker),
+            match checker.check_all(files, &self.is_over) {
+                Ok(()) => self.idle = Some(checker),
                 Err(_) if self.is_over() => {}
                 Err(at) => {
                     // Not rate limited: once each time a file system hangs.
@@ -215,7 +215,7 @@ impl<F: Look> Rounds<F> {
                          deleted files are not noticed there until it does; look for a server \
                          that does not respond"
                     );
-                    self.hanging.insert(file_system, looker);
+                    self.hanging.insert(file_system, checker);
                 }
             }
         }
@@ -223,14 +223,14 @@ impl<F: Look> Rounds<F> {
 }
 
 /// Checking thread. When dropped, the thread ends after its current check returns.
-struct Looker<F> {
+struct Checker<F> {
     tasks: SyncSender<Arc<Vec<F>>>,
     ended: Receiver<()>,
     /// Index of the current check within the task.
     at: Arc<AtomicUsize>,
 }
 
-impl<F: Look> Looker<F> {
+impl<F: Checked> Checker<F> {
     fn start() -> io::Result<Self> {
         // The channel has room for a single task.
         let (tasks, waiting) = sync_channel::<Arc<Vec<F>>>(1);
@@ -242,7 +242,7 @@ impl<F: Look> Looker<F> {
             for files in waiting {
                 for (at, file) in files.iter().enumerate() {
                     progress.store(at, Ordering::Relaxed);
-                    file.look();
+                    file.check();
                 }
                 if end.send(()).is_err() {
                     return;
@@ -256,7 +256,7 @@ impl<F: Look> Looker<F> {
     ///
     /// # Errors
     /// Index of the check that hangs, or of the current one if `is_over`.
-    fn look_at(&self, files: &Arc<Vec<F>>, is_over: &AtomicBool) -> Result<(), usize> {
+    fn check_all(&self, files: &Arc<Vec<F>>, is_over: &AtomicBool) -> Result<(), usize> {
         self.at.store(0, Ordering::Relaxed);
         self.tasks
             .send(Arc::clone(files))
@@ -290,7 +290,7 @@ mod tests {
     struct Fake {
         hangs: Mutex<bool>,
         changed: Condvar,
-        looks: AtomicUsize,
+        checks: AtomicUsize,
     }
 
     impl Fake {
@@ -306,16 +306,16 @@ mod tests {
             self.changed.notify_all();
         }
 
-        fn looks(&self) -> usize {
-            self.looks.load(Ordering::Relaxed)
+        fn checks(&self) -> usize {
+            self.checks.load(Ordering::Relaxed)
         }
     }
 
-    impl Look for Arc<Fake> {
-        fn look(&self) {
+    impl Checked for Arc<Fake> {
+        fn check(&self) {
             let hangs = self.hangs.lock().unwrap();
             drop(self.changed.wait_while(hangs, |hangs| *hangs).unwrap());
-            self.looks.fetch_add(1, Ordering::Relaxed);
+            self.checks.fetch_add(1, Ordering::Relaxed);
         }
 
         fn name(&self) -> String {
@@ -345,21 +345,21 @@ mod tests {
         let all = on([(1, &[&hung, &behind]), (2, &[&other])]);
         let mut rounds = Rounds::new(Arc::default());
         until("looks beside the one that hangs", || {
-            rounds.look_at(&all);
-            other.looks() > 3
+            rounds.check_all(&all);
+            other.checks() > 3
         });
-        assert_eq!((hung.looks(), behind.looks()), (0, 0));
+        assert_eq!((hung.checks(), behind.checks()), (0, 0));
         assert!(rounds.hanging.contains_key(&1));
         hung.release();
         until("the return of the look that hung", || {
-            rounds.look_at(&on([]));
+            rounds.check_all(&on([]));
             !rounds.hanging.contains_key(&1)
         });
         // One check had begun; none is queued behind it.
-        assert_eq!((hung.looks(), behind.looks()), (1, 1));
+        assert_eq!((hung.checks(), behind.checks()), (1, 1));
         until("looks there", || {
-            rounds.look_at(&all);
-            hung.looks() > 1 && behind.looks() > 1
+            rounds.check_all(&all);
+            hung.checks() > 1 && behind.checks() > 1
         });
     }
 
@@ -368,16 +368,16 @@ mod tests {
         let mut rounds = Rounds::new(Arc::default());
         let hung = Fake::new(true);
         for file_system in 0..HANGING_MAX as u64 {
-            let looker = Looker::start().unwrap();
-            looker
+            let checker = Checker::start().unwrap();
+            checker
                 .tasks
                 .send(Arc::new(vec![Arc::clone(&hung)]))
                 .unwrap();
-            rounds.hanging.insert(file_system, looker);
+            rounds.hanging.insert(file_system, checker);
         }
         let other = Fake::new(false);
-        rounds.look_at(&on([(1000, &[&other])]));
-        assert_eq!(other.looks(), 0);
+        rounds.check_all(&on([(1000, &[&other])]));
+        assert_eq!(other.checks(), 0);
         hung.release();
     }
 }

@@ -42,7 +42,7 @@ pub(super) enum Job {
         answer: oneshot::Sender<Result<(), String>>,
     },
     /// Scans the pool directories, one of which has changed. The answer is true if another scan is due anyway.
-    Look {
+    Rescan {
         answer: oneshot::Sender<bool>,
     },
     Change(Pending),
@@ -133,8 +133,8 @@ impl ChangeQueue {
                     self.published.lock().reload = Some((SystemTime::now(), ended.clone()));
                     let _ = answer.send(ended);
                 }
-                Some(Job::Look { answer }) => {
-                    if let Err(error) = self.look().await {
+                Some(Job::Rescan { answer }) => {
+                    if let Err(error) = self.rescan().await {
                         tracing::error!(%error, "cannot report the changes of a directory");
                     }
                     let _ = answer.send(self.source.pools().waits());
@@ -159,7 +159,7 @@ impl ChangeQueue {
     }
 
     async fn reload(&mut self) -> Result<(), String> {
-        if let Some(snapshot) = self.handle.look().await {
+        if let Some(snapshot) = self.handle.snapshot().await {
             self.source.pools().note_in_force(&snapshot.config);
         }
         let source = Arc::clone(&self.source);
@@ -191,8 +191,8 @@ impl ChangeQueue {
     }
 
     /// Applies the current contents of the pool directories. Does not read the configuration file.
-    async fn look(&mut self) -> Result<(), String> {
-        let Some(snapshot) = self.handle.look().await else {
+    async fn rescan(&mut self) -> Result<(), String> {
+        let Some(snapshot) = self.handle.snapshot().await else {
             return Ok(());
         };
         let (source, mut config) = (Arc::clone(&self.source), Config::clone(&snapshot.config));
@@ -216,7 +216,7 @@ impl ChangeQueue {
     }
 
     async fn notice(&self) {
-        if let Some(snapshot) = self.handle.look().await {
+        if let Some(snapshot) = self.handle.snapshot().await {
             drop(self.published.notices(&snapshot));
         }
     }
@@ -259,7 +259,7 @@ impl ChangeQueue {
     ///
     /// Successful changes are then in force and on disk.
     async fn try_all(&mut self, batch: &[Pending]) -> Result<Vec<Result<Value, Error>>, Refused> {
-        let snapshot = self.handle.look().await.ok_or_else(all_stopped)?;
+        let snapshot = self.handle.snapshot().await.ok_or_else(all_stopped)?;
         // A reload may have made the socket read-only while the request waited.
         refuse_read_only(&snapshot.config).map_err(Refused::All)?;
         self.source.pools().note_in_force(&snapshot.config);
@@ -416,7 +416,7 @@ impl ChangeQueue {
         before: &Arc<Config>,
         prepared: Prepared,
     ) -> Result<Snapshot, Refused> {
-        let now = self.handle.look().await.ok_or_else(all_stopped)?;
+        let now = self.handle.snapshot().await.ok_or_else(all_stopped)?;
         let was_late = if Arc::ptr_eq(config, &now.config) {
             None
         } else {

@@ -339,7 +339,7 @@ impl Methods {
     }
 
     pub(super) async fn snapshot(&self) -> Result<Snapshot, Error> {
-        self.handle.look().await.ok_or_else(stopped)
+        self.handle.snapshot().await.ok_or_else(stopped)
     }
 
     async fn status(&self) -> Answer {

@@ -21,7 +21,7 @@ const SLOW: Duration = Duration::from_secs(30);
 
 pub(super) async fn watch(handle: Handle, jobs: mpsc::Sender<Job>, pools: Pools) {
     loop {
-        let Some(snapshot) = handle.look().await else {
+        let Some(snapshot) = handle.snapshot().await else {
             return;
         };
         let subsystems = snapshot.config.subsystems.iter();
@@ -33,7 +33,7 @@ pub(super) async fn watch(handle: Handle, jobs: mpsc::Sender<Job>, pools: Pools)
         let mut waits = false;
         if !folders.is_empty() {
             let (answer, answered) = oneshot::channel();
-            if jobs.send(Job::Look { answer }).await.is_err() {
+            if jobs.send(Job::Rescan { answer }).await.is_err() {
                 return;
             }
             waits = answered.await.unwrap_or(false);

@@ -37,13 +37,13 @@ struct Opened<'a> {
 }
 
 /// Observations of a disk, made by one call on a thread.
-struct Look {
+struct Probed {
     place: Option<Place>,
     bytes: u64,
     opened: Result<Option<Backend>, String>,
 }
 
-impl Look {
+impl Probed {
     fn failed(error: String) -> Self {
         Self {
             place: None,
@@ -79,9 +79,9 @@ impl Look {
 
 /// Opens the disk, within the deadline of file accesses, or by `until` if it is in use. `late` counts
 /// the disks that did not answer.
-fn look_in_time(namespace: &Namespace, until: Instant, late: &mut u32) -> Result<Look, String> {
+fn probe_in_time(namespace: &Namespace, until: Instant, late: &mut u32) -> Result<Probed, String> {
     let Backing::Disk(path) = &namespace.backing else {
-        return Ok(Look::at(namespace, until));
+        return Ok(Probed::at(namespace, until));
     };
     let shown = path.display();
     if *late == LATE_MAX {
@@ -90,8 +90,8 @@ fn look_in_time(namespace: &Namespace, until: Instant, late: &mut u32) -> Result
         ));
     }
     let config = namespace.clone();
-    let look = files::call_here(path, move |_| Look::at(&config, until));
-    look.map_err(|error| {
+    let probed = files::call_here(path, move |_| Probed::at(&config, until));
+    probed.map_err(|error| {
         *late += 1;
         format!("{shown}: {error}")
     })
@@ -108,9 +108,9 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     for subsystem in &config.subsystems {
         for namespace in &subsystem.namespaces {
             let nqn = &subsystem.nqn;
-            let look = look_in_time(namespace, until, &mut late).unwrap_or_else(Look::failed);
-            let is_first = look.place.is_none_or(|place| places.insert(place));
-            let disk = match look.opened {
+            let probed = probe_in_time(namespace, until, &mut late).unwrap_or_else(Probed::failed);
+            let is_first = probed.place.is_none_or(|place| places.insert(place));
+            let disk = match probed.opened {
                 Ok(None) => continue,
                 Ok(Some(disk)) => disk,
                 Err(error) => {
@@ -124,7 +124,7 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
             opened.push(Opened {
                 nqn,
                 config: namespace,
-                bytes: look.bytes,
+                bytes: probed.bytes,
                 disk,
             });
             let all = opened.iter().enumerate();

@@ -57,7 +57,7 @@ pub(super) fn problems(
         return Vec::new();
     }
     let (report, reports) = channel();
-    let look = move || {
+    let probe = move || {
         for (_, image, namespace) in images {
             if report.send(open(&image, &namespace)).is_err() {
                 return;
@@ -65,7 +65,7 @@ pub(super) fn problems(
         }
     };
     let mut problems = Vec::new();
-    if let Err(error) = std::thread::Builder::new().spawn(look) {
+    if let Err(error) = std::thread::Builder::new().spawn(probe) {
         problems.push(format!(
             "images of Ceph are not checked: no thread: {error}"
         ));

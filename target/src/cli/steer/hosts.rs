@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::actions::{GroupAction, HostAction, KeyAction, ReferralAction};
-use super::{Asked, Look, absolute, if_any};
+use super::{Asked, View, absolute, if_any};
 
 pub(super) const HOSTS: &[(&str, &str)] = &[
     ("HOST", "host"),
@@ -11,13 +11,13 @@ pub(super) const HOSTS: &[(&str, &str)] = &[
     ("AUTHENTICATES", "authenticates"),
     ("CONTROLLERS", "controllers"),
 ];
-const REFERRALS: Look = Look::Rows(&[("ADDRESS", "address"), ("PORT", "port"), ("NQN", "nqn")]);
-const HOST_GROUPS: Look = Look::Rows(&[
+const REFERRALS: View = View::Rows(&[("ADDRESS", "address"), ("PORT", "port"), ("NQN", "nqn")]);
+const HOST_GROUPS: View = View::Rows(&[
     ("NAME", "name"),
     ("NAMED BY LISTS", "lists"),
     ("HOSTS", "hosts"),
 ]);
-const HOST_KEYS: Look = Look::Rows(&[
+const HOST_KEYS: View = View::Rows(&[
     ("NQN", "nqn"),
     ("HOST", "host"),
     ("KEY", "dhchap_key"),
@@ -37,8 +37,8 @@ pub(super) fn of_host(action: &HostAction) -> Asked<'_> {
     match action {
         HostAction::List { nqn, at } => {
             let asked = Asked::deed(at, "cairn_host_list", json!({"nqn": nqn}));
-            let look = Look::Hosts;
-            Asked { look, ..asked }
+            let view = View::Hosts;
+            Asked { view, ..asked }
         }
         HostAction::Add { nqn, host, at } => {
             Asked::deed(at, "cairn_host_add", json!({"nqn": nqn, "host": host}))
@@ -59,7 +59,7 @@ fn of_key(action: &KeyAction) -> Asked<'_> {
         KeyAction::Show { nqn, host, at } => {
             let asked = Asked::deed(at, "cairn_host_key_list", json!({"nqn": nqn, "host": host}));
             Asked {
-                look: HOST_KEYS,
+                view: HOST_KEYS,
                 ..asked
             }
         }

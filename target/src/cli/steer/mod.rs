@@ -126,7 +126,7 @@ fn parameters(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("not a JSON object: {error}"))
 }
 
-enum Look {
+enum View {
     Rows(&'static [(&'static str, &'static str)]),
     Status,
     Waiting,
@@ -137,7 +137,7 @@ enum Look {
     Json,
 }
 
-const SUBSYSTEMS: Look = Look::Rows(&[
+const SUBSYSTEMS: View = View::Rows(&[
     ("NQN", "nqn"),
     ("NAMESPACES", "namespaces"),
     ("ANY HOST", "allow_any_host"),
@@ -146,7 +146,7 @@ const SUBSYSTEMS: Look = Look::Rows(&[
     ("SERIAL", "serial"),
     ("ANA", "ana"),
 ]);
-const NAMESPACES: Look = Look::Rows(&[
+const NAMESPACES: View = View::Rows(&[
     ("NQN", "nqn"),
     ("NSID", "nsid"),
     ("NAME", "name"),
@@ -157,7 +157,7 @@ const NAMESPACES: Look = Look::Rows(&[
     ("FAILED", "failed"),
     ("FILE DELETED", "deleted"),
 ]);
-const LIMITS: Look = Look::Rows(&[
+const LIMITS: View = View::Rows(&[
     ("NQN", "nqn"),
     ("NSID", "nsid"),
     ("EACH HOST", "each_host"),
@@ -169,7 +169,7 @@ const LIMITS: Look = Look::Rows(&[
     ("OUTSTANDING", "outstanding"),
     ("BURST MS", "burst_ms"),
 ]);
-const LISTENERS: Look = Look::Rows(&[
+const LISTENERS: View = View::Rows(&[
     ("ADDRESS", "address"),
     ("PORT", "port"),
     ("PROVIDER", "provider"),
@@ -179,14 +179,14 @@ const LISTENERS: Look = Look::Rows(&[
     ("ANA GROUPS", "ana_groups"),
     ("DRAINED", "drained"),
 ]);
-const DRAINED: Look = Look::Rows(&[
+const DRAINED: View = View::Rows(&[
     ("ADDRESS", "address"),
     ("PORT", "port"),
     ("DISCONNECTED", "disconnected"),
     ("STILL CONNECTED", "connected"),
     ("COMMANDS CUT OFF", "cut_off"),
 ]);
-const CONNECTIONS: Look = Look::Rows(&[
+const CONNECTIONS: View = View::Rows(&[
     ("NQN", "nqn"),
     ("CNTLID", "cntlid"),
     ("HOST", "host"),
@@ -200,16 +200,16 @@ struct Asked<'a> {
     at: &'a At,
     method: &'a str,
     params: Value,
-    look: Look,
+    view: View,
 }
 
 impl<'a> Asked<'a> {
-    fn list(at: &'a At, method: &'a str, look: Look) -> Self {
+    fn list(at: &'a At, method: &'a str, view: View) -> Self {
         Self {
             at,
             method,
             params: json!({}),
-            look,
+            view,
         }
     }
 
@@ -222,7 +222,7 @@ impl<'a> Asked<'a> {
             at,
             method,
             params,
-            look: Look::Done,
+            view: View::Done,
         }
     }
 }
@@ -240,10 +240,10 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
     };
     let mut client = Client::connect(&path, patience).map_err(failed)?;
     let answer = client.call(asked.method, &asked.params).map_err(failed)?;
-    let text = match (asked.at.output, &asked.look) {
-        (Format::Json, _) | (_, Look::Json) => format!("{answer:#}"),
-        (_, Look::Rows(columns)) => tables::table(&answer, columns),
-        (_, Look::Status) => {
+    let text = match (asked.at.output, &asked.view) {
+        (Format::Json, _) | (_, View::Json) => format!("{answer:#}"),
+        (_, View::Rows(columns)) => tables::table(&answer, columns),
+        (_, View::Status) => {
             let mut text = tables::members(&answer, &["listeners", "missing", "warnings"]);
             for (key, columns) in [("listeners", LISTENER_COLUMNS), ("missing", MISSING)] {
                 if answer[key].as_array().is_some_and(|rows| !rows.is_empty()) {
@@ -257,25 +257,25 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
             }
             text
         }
-        (_, Look::Waiting) => match waiting(&answer) {
+        (_, View::Waiting) => match waiting(&answer) {
             Some(text) => text,
             None => return Ok(()),
         },
-        (_, Look::Hosts) => {
+        (_, View::Hosts) => {
             let mut text = tables::table(&answer["hosts"], HOSTS);
             if answer["allow_any_host"] == true {
                 text += "\n\nEvery host may connect.";
             }
             text
         }
-        (_, Look::Config) => answer["text"]
+        (_, View::Config) => answer["text"]
             .as_str()
             .unwrap_or_default()
             .trim_end()
             .to_owned(),
-        (_, Look::Text) => answer.as_str().unwrap_or_default().to_owned(),
-        (_, Look::Done) if answer.is_boolean() => return Ok(()),
-        (_, Look::Done) => answer.to_string(),
+        (_, View::Text) => answer.as_str().unwrap_or_default().to_owned(),
+        (_, View::Done) if answer.is_boolean() => return Ok(()),
+        (_, View::Done) => answer.to_string(),
     };
     print_line(&text);
     Ok(())
@@ -295,14 +295,14 @@ const MISSING: &[(&str, &str)] = &[
 ];
 
 const LISTENER_COLUMNS: &[(&str, &str)] = match LISTENERS {
-    Look::Rows(columns) => columns,
+    View::Rows(columns) => columns,
     _ => &[],
 };
 
 fn asked(steer: &Steer) -> Asked<'_> {
     match steer {
-        Steer::Status(at) => Asked::list(at, "cairn_status", Look::Status),
-        Steer::Reload(at) => Asked::list(at, "cairn_reload", Look::Status),
+        Steer::Status(at) => Asked::list(at, "cairn_status", View::Status),
+        Steer::Reload(at) => Asked::list(at, "cairn_reload", View::Status),
         Steer::Subsystem { action } => of_subsystem(action),
         Steer::Namespace { action } => of_namespace(action),
         Steer::Listener { action } => of_listener(action),
@@ -327,23 +327,23 @@ fn asked(steer: &Steer) -> Asked<'_> {
             if *undo {
                 return Asked::deed(at, "cairn_drain_undo", params);
             }
-            let look = DRAINED;
+            let view = DRAINED;
             let deed = Asked::deed(at, "cairn_drain", params);
-            Asked { look, ..deed }
+            Asked { view, ..deed }
         }
-        Steer::Log { filter: None, at } => Asked::list(at, "cairn_log_get", Look::Text),
+        Steer::Log { filter: None, at } => Asked::list(at, "cairn_log_get", View::Text),
         Steer::Log {
             filter: Some(filter),
             at,
         } => Asked::deed(at, "cairn_log_set", json!({"filter": filter})),
         Steer::Config {
             action: ConfigAction::Show(at),
-        } => Asked::list(at, "cairn_config_get", Look::Config),
+        } => Asked::list(at, "cairn_config_get", View::Config),
         Steer::Rpc { method, params, at } => Asked {
             at,
             method,
             params: Value::Object(params.clone().unwrap_or_default()),
-            look: Look::Json,
+            view: View::Json,
         },
     }
 }
@@ -391,8 +391,8 @@ fn of_subsystem(action: &SubsystemAction) -> Asked<'_> {
                 "every_listener": every_listener,
             });
             let deed = Asked::deed(at, "cairn_subsystem_set", params);
-            let look = Look::Waiting;
-            Asked { look, ..deed }
+            let view = View::Waiting;
+            Asked { view, ..deed }
         }
     }
 }

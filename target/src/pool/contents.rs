@@ -22,12 +22,12 @@ const SETTLED_S: i64 = 2;
 pub(super) struct Memory {
     /// Table that could not be written, and the table on disk.
     unwritten: Option<(Table, Table)>,
-    last: Look,
+    last: Contents,
     said: HashSet<String>,
 }
 
 #[derive(Debug, Default, Clone)]
-pub(super) struct Look {
+pub(super) struct Contents {
     pub(super) files: Vec<Shown>,
     pub(super) left_out: Vec<LeftOut>,
     pub(super) surplus: Vec<String>,
@@ -44,7 +44,7 @@ pub(super) struct Shown {
     pub(super) file: PooledFile,
 }
 
-impl Look {
+impl Contents {
     pub(super) fn without_nsid(&self, pool: &Pool) -> Vec<LeftOut> {
         let (first, last) = (pool.nsids.start(), pool.nsids.end());
         let names = self.surplus.iter().map(|name| LeftOut {
@@ -59,7 +59,7 @@ pub(super) fn escaped(name: &str) -> String {
     name.escape_debug().to_string()
 }
 
-enum State {
+enum FileState {
     Whole,
     Soon,
     /// A program has the file open for writing. The kernel reports when that program closes the file.
@@ -69,40 +69,41 @@ enum State {
 
 impl Memory {
     /// Scans the directory; if `keep`, stores new NSIDs.
-    pub(super) fn look(&mut self, pool: &Pool, keep: bool) -> Look {
+    pub(super) fn examine(&mut self, pool: &Pool, keep: bool) -> Contents {
         let folder = &pool.folder;
-        let looked = scan(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)));
-        let looked = looked.and_then(|listing| {
+        let examined =
+            scan(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)));
+        let examined = examined.and_then(|listing| {
             let table = Table::read(folder);
             let table = table.map_err(|error| (false, explain_table(folder, &error)))?;
             Ok(self.take(pool, listing, table, keep))
         });
-        let look = looked.unwrap_or_else(|(is_gone, problem)| {
+        let contents = examined.unwrap_or_else(|(is_gone, problem)| {
             // Open files still work while their directory is temporarily unreadable.
             let before = if is_gone {
-                Look::default()
+                Contents::default()
             } else {
                 self.last.clone()
             };
-            Look {
+            Contents {
                 problem: Some(problem),
                 ..before
             }
         });
-        self.last.clone_from(&look);
-        look
+        self.last.clone_from(&contents);
+        contents
     }
 
-    fn take(&mut self, pool: &Pool, listing: Listing, on_disk: Table, keep: bool) -> Look {
-        let mut look = Look::default();
+    fn take(&mut self, pool: &Pool, listing: Listing, on_disk: Table, keep: bool) -> Contents {
+        let mut contents = Contents::default();
         for (name, reason) in listing.ignored {
-            self.leave_out(pool, &mut look, &name, reason.to_owned());
+            self.leave_out(pool, &mut contents, &name, reason.to_owned());
         }
         let base = match self.unwritten.take() {
             Some((then, table)) if then == on_disk => table,
             _ => on_disk.clone(),
         };
-        let files = self.choose(pool, &listing.files, &base, keep, &mut look);
+        let files = self.choose(pool, &listing.files, &base, keep, &mut contents);
         let mut table = base.clone();
         let is_writable = keep || is_writable(&pool.folder);
         let choice = if is_writable {
@@ -124,7 +125,7 @@ impl Memory {
             surplus = table.assign(&files, &pool.nsids, Choice::Derived);
             self.unwritten = Some((on_disk, table.clone()));
         }
-        look.surplus = surplus;
+        contents.surplus = surplus;
         let shown = files.iter().filter_map(|file| {
             let nsid = table.find(file, &pool.nsids)?;
             let (id, bytes) = (file.id, file.bytes);
@@ -134,9 +135,9 @@ impl Memory {
                 file: PooledFile { id, bytes },
             })
         });
-        look.files = shown.collect();
-        look.files.sort_by_key(|one| one.nsid);
-        look
+        contents.files = shown.collect();
+        contents.files.sort_by_key(|one| one.nsid);
+        contents
     }
 
     fn choose<'f>(
@@ -145,7 +146,7 @@ impl Memory {
         all: &'f [Found],
         table: &Table,
         keep: bool,
-        look: &mut Look,
+        contents: &mut Contents,
     ) -> Vec<&'f Found> {
         let mut files = Vec::new();
         let mut inodes = HashSet::new();
@@ -156,37 +157,39 @@ impl Memory {
         for file in first.into_iter().chain(rest) {
             let state = state(pool, file, table);
             let wrong = match state {
-                State::Whole if inodes.insert(file.id.inode) => {
+                FileState::Whole if inodes.insert(file.id.inode) => {
                     files.push(file);
                     continue;
                 }
-                State::Whole => "this file is already a namespace under another name".to_owned(),
-                State::Wrong(reason) => reason,
-                State::Soon | State::Written if keep => {
-                    look.waits |= matches!(state, State::Soon);
+                FileState::Whole => {
+                    "this file is already a namespace under another name".to_owned()
+                }
+                FileState::Wrong(reason) => reason,
+                FileState::Soon | FileState::Written if keep => {
+                    contents.waits |= matches!(state, FileState::Soon);
                     continue;
                 }
-                State::Soon => {
+                FileState::Soon => {
                     "the file has just changed, and is exported in two seconds".to_owned()
                 }
-                State::Written => {
+                FileState::Written => {
                     "a program has the file open for writing, and it is exported when the program \
                      closes it"
                         .to_owned()
                 }
             };
-            self.leave_out(pool, look, &file.name, wrong);
+            self.leave_out(pool, contents, &file.name, wrong);
         }
         files
     }
 
-    fn leave_out(&mut self, pool: &Pool, look: &mut Look, name: &str, reason: String) {
+    fn leave_out(&mut self, pool: &Pool, contents: &mut Contents, name: &str, reason: String) {
         let name = escaped(name);
         self.say(&format!(
             "{}/{name} is left out: {reason}",
             pool.folder.display()
         ));
-        look.left_out.push(LeftOut { name, reason });
+        contents.left_out.push(LeftOut { name, reason });
     }
 
     /// Logs a message once; remembers at most `SAID_MAX` messages.
@@ -199,31 +202,31 @@ impl Memory {
 }
 
 /// Returns the state of a file. An existing namespace stays while its file has at least one block.
-fn state(pool: &Pool, file: &Found, table: &Table) -> State {
+fn state(pool: &Pool, file: &Found, table: &Table) -> FileState {
     let block = u64::from(pool.like.block_size.map_or(512, BlockSize::bytes));
-    let empty = || State::Wrong("the file is empty: run `truncate -s 1G FILE`".to_owned());
+    let empty = || FileState::Wrong("the file is empty: run `truncate -s 1G FILE`".to_owned());
     if table.find(file, &pool.nsids).is_some() {
         let is_whole = file.bytes >= block;
-        return if is_whole { State::Whole } else { empty() };
+        return if is_whole { FileState::Whole } else { empty() };
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let age = now.map_or(0, |now| now.as_secs() as i64) - file.changed;
     if (0..SETTLED_S).contains(&age) {
-        return State::Soon;
+        return FileState::Soon;
     }
     if is_written(&pool.folder.join(&file.name)) {
-        return State::Written;
+        return FileState::Written;
     }
     if file.bytes == 0 {
         return empty();
     }
     if !file.bytes.is_multiple_of(block) {
         let bytes = file.bytes;
-        return State::Wrong(format!(
+        return FileState::Wrong(format!(
             "{bytes} bytes are not a multiple of {block}: run `truncate -s %{block} FILE`"
         ));
     }
-    State::Whole
+    FileState::Whole
 }
 
 fn is_writable(folder: &Path) -> bool {
