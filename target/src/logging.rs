@@ -86,7 +86,7 @@ pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
 
 /// Prints why the program failed, with error priority if stderr is the journal.
 pub(crate) fn print_failure(message: &str) {
-    let mut line = Line {
+    let mut line = PrefixedStderr {
         priority: is_journal().then_some(priority(tracing::Level::ERROR)),
     };
     let _ = line.write_all(format!("{message}\n").as_bytes());
@@ -123,23 +123,23 @@ struct LogWriter {
 }
 
 impl<'a> MakeWriter<'a> for LogWriter {
-    type Writer = Line;
+    type Writer = PrefixedStderr;
 
-    fn make_writer(&'a self) -> Line {
-        Line { priority: None }
+    fn make_writer(&'a self) -> PrefixedStderr {
+        PrefixedStderr { priority: None }
     }
 
-    fn make_writer_for(&'a self, metadata: &tracing::Metadata<'_>) -> Line {
+    fn make_writer_for(&'a self, metadata: &tracing::Metadata<'_>) -> PrefixedStderr {
         let priority = self.priorities.then(|| priority(*metadata.level()));
-        Line { priority }
+        PrefixedStderr { priority }
     }
 }
 
-struct Line {
+struct PrefixedStderr {
     priority: Option<u8>,
 }
 
-impl Write for Line {
+impl Write for PrefixedStderr {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         match self.priority {
             Some(priority) => io::stderr().write_all(&prefixed(text, priority))?,

@@ -13,7 +13,7 @@ use nvme_proto::wire::feature::WriteProtectionState;
 use crate::depth::Depth;
 use crate::limits::Limiter;
 use crate::metrics::NamespaceCounters;
-use crate::order::{DiskOrder, DiskOrders, Place};
+use crate::order::{DiskKey, DiskOrder, DiskOrders};
 use crate::protection_file::ProtectionFile;
 use crate::regions::Regions;
 
@@ -77,8 +77,8 @@ impl Namespace {
         let nguid = config.nguid.map(|nguid| nguid.with(uuid)).or_else(of_drive);
         let regions = Regions::of(&backend);
         let place = match backend.place() {
-            Some((device, inode)) => Place::File(device, inode),
-            None => Place::Named(uuid),
+            Some((device, inode)) => DiskKey::File(device, inode),
+            None => DiskKey::Named(uuid),
         };
         let path = config.write_protection_file.clone();
         let protection_file = path.map(|path| ProtectionFile::new(path, uuid));

@@ -21,7 +21,7 @@ use cairn_config::Uuid;
 pub(crate) const OVERTAKEN_AFTER: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Place {
+pub(crate) enum DiskKey {
     /// Device and inode of a file, or device number and 0 of a block device.
     File(u64, u64),
     Named(Uuid),
@@ -94,16 +94,16 @@ struct Entries {
 /// Changes in progress of one disk. Changes of hosts with one association take no lock.
 #[derive(Debug)]
 pub(crate) struct DiskOrder {
-    place: Place,
+    place: DiskKey,
     entries: Mutex<Entries>,
     orders: Arc<DiskOrders>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct DiskOrders(Mutex<HashMap<Place, Weak<DiskOrder>>>);
+pub(crate) struct DiskOrders(Mutex<HashMap<DiskKey, Weak<DiskOrder>>>);
 
 impl DiskOrders {
-    pub(crate) fn of(self: &Arc<Self>, place: Place) -> Arc<DiskOrder> {
+    pub(crate) fn of(self: &Arc<Self>, place: DiskKey) -> Arc<DiskOrder> {
         let mut disks = self.disks();
         if let Some(order) = disks.get(&place).and_then(Weak::upgrade) {
             return order;
@@ -117,7 +117,7 @@ impl DiskOrders {
         order
     }
 
-    fn disks(&self) -> MutexGuard<'_, HashMap<Place, Weak<DiskOrder>>> {
+    fn disks(&self) -> MutexGuard<'_, HashMap<DiskKey, Weak<DiskOrder>>> {
         // Consistent after a panic: each change is one insertion or removal.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -254,7 +254,7 @@ mod tests {
     impl Bed {
         fn new() -> Self {
             Self {
-                order: Arc::<DiskOrders>::default().of(Place::Named(Uuid::nil())),
+                order: Arc::<DiskOrders>::default().of(DiskKey::Named(Uuid::nil())),
                 works: 0,
             }
         }
@@ -356,10 +356,10 @@ mod tests {
     #[test]
     fn namespaces_of_one_disk_share_their_order() {
         let orders = Arc::<DiskOrders>::default();
-        let place = Place::File(1, 1);
+        let place = DiskKey::File(1, 1);
         let (first, second) = (orders.of(place), orders.of(place));
         assert!(Arc::ptr_eq(&first, &second));
-        let other = orders.of(Place::File(1, 2));
+        let other = orders.of(DiskKey::File(1, 2));
         assert!(!Arc::ptr_eq(&first, &other));
         drop((first, second));
         assert_eq!(orders.disks().len(), 1, "the other one");

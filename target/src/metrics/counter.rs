@@ -38,12 +38,12 @@ impl Gauge {
 /// Counters by status code; codes beyond `PLACES` share one. Too slow for every I/O command.
 #[derive(Debug)]
 pub(crate) struct CodeCounts<const PLACES: usize> {
-    places: [Place; PLACES],
+    places: [CodeCount; PLACES],
     others: Counter,
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct CodeCount {
     /// Code plus 1; 0 means unused.
     code: AtomicU32,
     count: Counter,
@@ -52,7 +52,7 @@ struct Place {
 impl<const PLACES: usize> Default for CodeCounts<PLACES> {
     fn default() -> Self {
         Self {
-            places: std::array::from_fn(|_| Place::default()),
+            places: std::array::from_fn(|_| CodeCount::default()),
             others: Counter::default(),
         }
     }

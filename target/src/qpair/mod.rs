@@ -34,7 +34,7 @@ pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum QpairState {
     /// The Connect command must succeed before the deadline.
     Connecting {
         deadline: Instant,
@@ -88,7 +88,7 @@ pub(crate) struct QueuePair {
     pub(crate) policy: MarkingPolicy,
     /// Counts the connection for its address until the queue pair ends.
     pub(crate) place: Place,
-    pub(crate) state: State,
+    pub(crate) state: QpairState,
     /// True if the only permitted Connect command has arrived.
     pub(crate) connect_begun: bool,
     /// State of the authentication that follows the Connect, if the host must authenticate.
@@ -128,7 +128,7 @@ impl QueuePair {
             marking: accepted.marking,
             policy: accepted.policy,
             place: accepted.place,
-            state: State::Connecting {
+            state: QpairState::Connecting {
                 deadline: now + CONNECT_TIMEOUT,
             },
             connect_begun: false,
@@ -159,12 +159,12 @@ impl QueuePair {
     pub(crate) fn associated(&mut self, association: Association, share: ShareId) {
         self.association = Some(association);
         self.share = Some(share);
-        self.state = State::Live;
+        self.state = QpairState::Live;
     }
 
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.state, State::Connecting { .. } | State::Live)
+        matches!(self.state, QpairState::Connecting { .. } | QpairState::Live)
     }
 
     #[inline]
@@ -268,7 +268,7 @@ impl QueuePair {
 
     /// Returns whether [`Self::overdue`] may change without further events.
     pub(crate) fn has_deadline(&self) -> bool {
-        matches!(self.state, State::Connecting { .. })
+        matches!(self.state, QpairState::Connecting { .. })
             || self.in_flight > 0
             || self.renewal.is_some()
     }
@@ -285,7 +285,7 @@ impl QueuePair {
             return;
         };
         claimant.exchange = Some(exchange);
-        if let State::Connecting { deadline } = &mut self.state {
+        if let QpairState::Connecting { deadline } = &mut self.state {
             *deadline += now.saturating_duration_since(claimant.computing_since);
         }
     }
@@ -299,18 +299,20 @@ impl QueuePair {
     pub(crate) fn overdue(&self, now: Instant) -> Option<&'static str> {
         match self.state {
             // Only time spent by the host counts.
-            State::Connecting { deadline } if now >= deadline && self.has_claimant_at_rest() => {
+            QpairState::Connecting { deadline }
+                if now >= deadline && self.has_claimant_at_rest() =>
+            {
                 Some("the host did not authenticate in time")
             }
-            State::Connecting { deadline } if now >= deadline && self.claimant.is_none() => {
+            QpairState::Connecting { deadline } if now >= deadline && self.claimant.is_none() => {
                 Some("the host sent no valid Connect in time")
             }
-            State::Connecting { .. } | State::Live
+            QpairState::Connecting { .. } | QpairState::Live
                 if self.in_flight > 0 && now >= self.in_flight_since + RESPONSE_TIMEOUT =>
             {
                 Some("the host has stopped reading its responses")
             }
-            State::Live if self.is_renewal_late(now) => {
+            QpairState::Live if self.is_renewal_late(now) => {
                 Some("the host began to authenticate again and did not go on in time")
             }
             _ => None,
@@ -385,7 +387,7 @@ mod tests {
     #[test]
     fn a_host_that_never_connects_is_overdue() {
         let qpair = queue_pair(31);
-        let State::Connecting { deadline } = qpair.state else {
+        let QpairState::Connecting { deadline } = qpair.state else {
             panic!("it is new")
         };
         assert_eq!(qpair.overdue(deadline - Duration::from_millis(1)), None);
@@ -395,7 +397,7 @@ mod tests {
     #[test]
     fn a_host_that_stops_in_a_reauthentication_is_overdue() {
         let mut qpair = queue_pair(31);
-        qpair.state = State::Live;
+        qpair.state = QpairState::Live;
         let deadline = Instant::now() + RENEWAL_TIMEOUT;
         let renewal = |exchange| Some(Box::new(Renewal { exchange, deadline }));
         qpair.renewal = renewal(None);
@@ -421,7 +423,7 @@ mod tests {
     #[test]
     fn a_host_that_stops_reading_is_overdue() {
         let mut qpair = queue_pair(31);
-        qpair.state = State::Live;
+        qpair.state = QpairState::Live;
         let start = Instant::now();
         assert_eq!(
             qpair.overdue(start + RESPONSE_TIMEOUT),

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::capsule_queues::Capsule;
 use super::io::Io;
-use super::payer_buckets::{self, Waiting};
+use super::payer_buckets::{self, AwaitingTokens};
 use super::queues::Queues;
 use super::sent;
 use super::time::Now;
@@ -49,7 +49,7 @@ impl Reactor {
         if self.queues.draining || payer_buckets.may_connect(payer, now_ns) {
             return self.accept(*admitted);
         }
-        payer_buckets.wait(payer, Waiting::Connection(admitted), now_ns);
+        payer_buckets.wait(payer, AwaitingTokens::Connection(admitted), now_ns);
     }
 
     /// Charges a connection that its peer has confirmed: its source address is genuine.
@@ -72,18 +72,18 @@ impl Reactor {
         while let Some(next) = next(&mut self.queues, &self.io, &self.time.now) {
             any = true;
             match next {
-                Waiting::Capsule(capsule) => {
+                AwaitingTokens::Capsule(capsule) => {
                     let id = self.queues.take_on(&capsule);
                     self.queues.execute_later(id);
                 }
-                Waiting::Connection(admitted) => self.accept(*admitted),
+                AwaitingTokens::Connection(admitted) => self.accept(*admitted),
             }
         }
         any
     }
 }
 
-fn next(queues: &mut Queues, io: &Io, now: &Now) -> Option<Waiting> {
+fn next(queues: &mut Queues, io: &Io, now: &Now) -> Option<AwaitingTokens> {
     let mut payer_buckets = std::mem::take(&mut queues.payer_buckets);
     let next = payer_buckets.next(now.ns, |capsule| {
         admission::may_begin(queues, io, capsule.qpair, 0)
@@ -117,7 +117,7 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
     };
     command.request.take_permit().deferred();
     sent::free(command, io);
-    let waiting = Waiting::Capsule(capsule);
+    let waiting = AwaitingTokens::Capsule(capsule);
     queues.payer_buckets.wait(payer, waiting, now.ns);
 }
 
@@ -127,21 +127,21 @@ pub(super) fn drop_of(queues: &mut Queues, qpair: QpairId) -> Vec<u32> {
         .payer_buckets
         .take_out(|waiting| payer_buckets::is_of(waiting, qpair));
     let slot = |waiting| match waiting {
-        Waiting::Capsule(capsule) => capsule.slot,
-        Waiting::Connection(_) => None,
+        AwaitingTokens::Capsule(capsule) => capsule.slot,
+        AwaitingTokens::Connection(_) => None,
     };
     gone.into_iter().filter_map(slot).collect()
 }
 
 pub(super) fn take_connections(queues: &mut Queues, place: Option<PlaceId>) -> Vec<Admitted> {
-    let goes = |waiting: &Waiting| match place {
+    let goes = |waiting: &AwaitingTokens| match place {
         Some(place) => payer_buckets::has_place(waiting, place),
-        None => matches!(waiting, Waiting::Connection(_)),
+        None => matches!(waiting, AwaitingTokens::Connection(_)),
     };
     let gone = queues.payer_buckets.take_out(goes);
     let admitted = |waiting| match waiting {
-        Waiting::Connection(admitted) => Some(*admitted),
-        Waiting::Capsule(_) => None,
+        AwaitingTokens::Connection(admitted) => Some(*admitted),
+        AwaitingTokens::Capsule(_) => None,
     };
     gone.into_iter().filter_map(admitted).collect()
 }

@@ -5,7 +5,7 @@ use cairn_rdma::{PostError, SendWork};
 use super::io::Io;
 use super::port::Port;
 use crate::ids::{QpairId, ShareId};
-use crate::qpair::{QueuePair, State};
+use crate::qpair::{QpairState, QueuePair};
 use crate::request::{FreeList, Request, RequestId, Stage, Task};
 use crate::work_id::WorkId;
 
@@ -92,7 +92,7 @@ impl Command<'_> {
         let Self { request, queue, .. } = self;
         request.release(self.id, self.free);
         queue.requests -= 1;
-        if queue.requests == 0 && queue.state == State::Closed {
+        if queue.requests == 0 && queue.state == QpairState::Closed {
             self.ended.push(request.qpair);
         }
     }

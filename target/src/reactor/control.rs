@@ -14,7 +14,7 @@ use crate::audit::Audit;
 use crate::ids::QpairId;
 use crate::registry::{ControlMessage, Inbox, QueueAddress, Registry};
 
-pub(super) struct Control {
+pub(super) struct ControlLink {
     pub(super) index: usize,
     pub(super) sizes: Sizes,
     pub(super) registry: Arc<Registry>,
@@ -35,7 +35,7 @@ pub(super) struct Control {
     pub(super) stopping: bool,
 }
 
-impl Control {
+impl ControlLink {
     pub(super) fn new(
         index: usize,
         sizes: Sizes,

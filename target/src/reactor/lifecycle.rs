@@ -15,7 +15,7 @@ use super::queues::Broken;
 use super::{Reactor, budget, fetch, overdue, receive, sent, slot_release, throttle};
 use crate::ending::{CALLER, Ending};
 use crate::ids::QpairId;
-use crate::qpair::{Accepted, QueuePair, State};
+use crate::qpair::{Accepted, QpairState, QueuePair};
 use crate::registry::{Admitted, ControlMessage, KEEP_ALIVE_EXPIRED};
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
@@ -255,15 +255,15 @@ impl Reactor {
 
     pub(super) fn close(&mut self, qpair: QpairId, ending: Ending) {
         match self.queues.qpairs[qpair].state {
-            State::Connecting { .. } | State::Live => {
+            QpairState::Connecting { .. } | QpairState::Live => {
                 self.explain_close(qpair, ending);
                 self.let_go(qpair, true);
             }
-            State::Closing { explained: false } => {
+            QpairState::Closing { explained: false } => {
                 self.explain_close(qpair, ending);
-                self.queues.qpairs[qpair].state = State::Closing { explained: true };
+                self.queues.qpairs[qpair].state = QpairState::Closing { explained: true };
             }
-            State::Closing { explained: true } | State::Closed => {}
+            QpairState::Closing { explained: true } | QpairState::Closed => {}
         }
     }
 
@@ -318,7 +318,7 @@ impl Reactor {
 
     fn let_go(&mut self, qpair: QpairId, explained: bool) {
         let queue = &mut self.queues.qpairs[qpair];
-        queue.state = State::Closing { explained };
+        queue.state = QpairState::Closing { explained };
         let (port, qp) = (queue.port, queue.qp);
         if let Some(port) = &mut self.queues.ports[port] {
             port.endpoint().disconnect(qp);
@@ -406,7 +406,7 @@ impl Reactor {
     fn closed(&mut self, qpair: QpairId) {
         self.close(qpair, Ending::Trouble(&trouble::TRANSPORT_GAVE_UP));
         let queue = &mut self.queues.qpairs[qpair];
-        queue.state = State::Closed;
+        queue.state = QpairState::Closed;
         let (port, qp) = (queue.port, queue.qp);
         if let Some(port) = &mut self.queues.ports[port] {
             port.remove_qpair(qp);
@@ -416,7 +416,7 @@ impl Reactor {
 
     pub(super) fn retire_if_done(&mut self, qpair: QpairId) {
         let queue = &self.queues.qpairs[qpair];
-        if queue.state != State::Closed || queue.requests > 0 {
+        if queue.state != QpairState::Closed || queue.requests > 0 {
             return;
         }
         let queue = self.queues.qpairs.remove(qpair);

@@ -70,7 +70,7 @@ use crate::work_id::{WorkId, WorkKind};
 
 use admission::STUCK_AFTER;
 use buffers::PASS_BY;
-use control::Control;
+use control::ControlLink;
 use io::Io;
 use port::Port;
 use queues::Queues;
@@ -121,7 +121,7 @@ impl Sizes {
 pub(crate) struct Reactor {
     queues: Queues,
     io: Io,
-    control: Control,
+    control: ControlLink,
     time: Time,
     /// Buffer for completions, reused in each round.
     batch: Box<[Completion]>,

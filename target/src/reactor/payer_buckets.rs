@@ -29,12 +29,12 @@ const COMMAND: u32 = 1;
 /// Cost of a connection, in commands; a connection creates and destroys a queue pair.
 const CONNECTION: u32 = ROUND;
 
-pub(super) enum Waiting {
+pub(super) enum AwaitingTokens {
     Capsule(Capsule),
     Connection(Box<Admitted>),
 }
 
-impl Waiting {
+impl AwaitingTokens {
     fn cost(&self) -> u32 {
         match self {
             Self::Capsule(_) => COMMAND,
@@ -57,7 +57,7 @@ struct PayerBucket {
     full_ns: u64,
     /// Last round with work of this payer, and the cost of the work in that round.
     round: (u64, u32),
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<AwaitingTokens>,
 }
 
 impl PayerBucket {
@@ -181,7 +181,7 @@ impl PayerBuckets {
         self.of(payer, now_ns).1.pay(CONNECTION, now_ns);
     }
 
-    pub(super) fn wait(&mut self, payer: Payer, waiting: Waiting, now_ns: u64) {
+    pub(super) fn wait(&mut self, payer: Payer, waiting: AwaitingTokens, now_ns: u64) {
         let (key, bucket) = self.of(payer, now_ns);
         let first = bucket.waiting.is_empty();
         bucket.waiting.push_back(waiting);
@@ -198,7 +198,7 @@ impl PayerBuckets {
         &mut self,
         now_ns: u64,
         may_go: impl Fn(&Capsule) -> bool,
-    ) -> Option<Waiting> {
+    ) -> Option<AwaitingTokens> {
         let (round, is_free) = (self.round, self.is_free(now_ns));
         let mut next_ns = u64::MAX;
         for _ in 0..self.turns.len() {
@@ -208,7 +208,7 @@ impl PayerBuckets {
             let first = bucket.waiting.front().expect("and something waits");
             let at = match bucket.allows(first.cost(), round, now_ns, is_free) {
                 Err(at) => at,
-                Ok(()) if matches!(first, Waiting::Capsule(capsule) if !may_go(capsule)) => {
+                Ok(()) if matches!(first, AwaitingTokens::Capsule(capsule) if !may_go(capsule)) => {
                     // Requests become free only in rounds with work, and such rounds check again, so this check may
                     // be late.
                     now_ns + IO_LASTS_NS
@@ -236,7 +236,10 @@ impl PayerBuckets {
         None
     }
 
-    pub(super) fn take_out(&mut self, goes: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
+    pub(super) fn take_out(
+        &mut self,
+        goes: impl Fn(&AwaitingTokens) -> bool,
+    ) -> Vec<AwaitingTokens> {
         let mut taken = Vec::new();
         if self.waiting == 0 {
             return taken;
@@ -259,12 +262,12 @@ impl PayerBuckets {
     }
 }
 
-pub(super) fn is_of(waiting: &Waiting, qpair: QpairId) -> bool {
-    matches!(waiting, Waiting::Capsule(capsule) if capsule.qpair == qpair)
+pub(super) fn is_of(waiting: &AwaitingTokens, qpair: QpairId) -> bool {
+    matches!(waiting, AwaitingTokens::Capsule(capsule) if capsule.qpair == qpair)
 }
 
-pub(super) fn has_place(waiting: &Waiting, place: PlaceId) -> bool {
-    matches!(waiting, Waiting::Connection(admitted) if admitted.place.id() == place)
+pub(super) fn has_place(waiting: &AwaitingTokens, place: PlaceId) -> bool {
+    matches!(waiting, AwaitingTokens::Connection(admitted) if admitted.place.id() == place)
 }
 
 #[cfg(test)]
@@ -279,8 +282,8 @@ mod tests {
         Payer::stranger(std::net::Ipv4Addr::from_bits(number).into())
     }
 
-    fn capsule() -> Waiting {
-        Waiting::Capsule(Capsule {
+    fn capsule() -> AwaitingTokens {
+        AwaitingTokens::Capsule(Capsule {
             qpair: QpairId::NONE,
             slot: None,
             sqe: Sqe::new_zeroed(),

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::aborts::Aborts;
 use super::admission;
-use super::control::Control;
+use super::control::ControlLink;
 use super::disks::Disks;
 use super::io::Io;
 use super::limited::Limited;
@@ -177,7 +177,7 @@ impl Reactor {
                 next_check: now,
                 idle: Idle::new(sizes.poll_idle),
             },
-            control: Control::new(index, sizes, registry, inbox, control, audit),
+            control: ControlLink::new(index, sizes, registry, inbox, control, audit),
             batch: vec![Completion::EMPTY; POLL_BATCH].into(),
         })
     }
