@@ -19,7 +19,7 @@ pub(crate) use table::Qpairs;
 use crate::ana::ListenerShared;
 use crate::ids::ShareId;
 use crate::marking::MarkingPolicy;
-use crate::registry::{ControllerShared, Place, QueueShared, SubsystemShared};
+use crate::registry::{ConnectPlace, ControllerShared, QueueShared, SubsystemShared};
 use crate::request::List;
 
 /// Time limit from the connection request to a completed Connect or authentication.
@@ -87,7 +87,7 @@ pub(crate) struct QueuePair {
     pub(crate) marking: Marking,
     pub(crate) policy: MarkingPolicy,
     /// Counts the connection for its address until the queue pair ends.
-    pub(crate) place: Place,
+    pub(crate) place: ConnectPlace,
     pub(crate) state: QpairState,
     /// True if the only permitted Connect command has arrived.
     pub(crate) connect_begun: bool,
@@ -332,7 +332,7 @@ pub(crate) struct Accepted {
     pub(crate) send_work: u32,
     pub(crate) reads: u32,
     pub(crate) listener: Arc<ListenerShared>,
-    pub(crate) place: Place,
+    pub(crate) place: ConnectPlace,
 }
 
 #[cfg(test)]

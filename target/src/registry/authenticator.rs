@@ -77,13 +77,13 @@ struct Job {
 /// Authentication steps that wait for the thread, served round-robin by payer: many steps of one payer delay another
 /// payer by one step.
 #[derive(Debug)]
-struct Line<T> {
+struct StepQueue<T> {
     waiting: HashMap<Payer, VecDeque<T>>,
     turns: VecDeque<Payer>,
     count: usize,
 }
 
-impl<T> Line<T> {
+impl<T> StepQueue<T> {
     /// Queues a step. If the queue is full, returns this step, or the last step of the payer with the most steps.
     fn push(&mut self, payer: Payer, job: T) -> Option<T> {
         let own = self.waiting.get(&payer).map_or(0, VecDeque::len);
@@ -94,7 +94,7 @@ impl<T> Line<T> {
         if self.count >= JOBS_MAX {
             let most = self.waiting.iter();
             let most = most.max_by_key(|(payer, jobs)| (jobs.len(), **payer));
-            let (&largest, held) = most.expect("the line is full");
+            let (&largest, held) = most.expect("the queue is full");
             if held.len() <= own + 1 {
                 return Some(job);
             }
@@ -130,7 +130,7 @@ impl<T> Line<T> {
     }
 }
 
-impl<T> Default for Line<T> {
+impl<T> Default for StepQueue<T> {
     fn default() -> Self {
         Self {
             waiting: HashMap::new(),
@@ -143,7 +143,7 @@ impl<T> Default for Line<T> {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Authenticator {
     /// Consistent after a panic: no code between two changes panics.
-    line: Arc<Mutex<Line<Job>>>,
+    queue: Arc<Mutex<StepQueue<Job>>>,
     /// Wakes the thread, with one message per job. `None` until a host has a key.
     wake: Arc<Mutex<Option<Sender<()>>>>,
 }
@@ -170,9 +170,9 @@ impl Authenticator {
         let mut wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
         if wake.is_none() {
             let (sender, receiver) = unbounded();
-            let line = Arc::clone(&self.line);
+            let queue = Arc::clone(&self.queue);
             let thread = std::thread::Builder::new().name("authentication".into());
-            thread.spawn(move || run(&line, &receiver))?;
+            thread.spawn(move || run(&queue, &receiver))?;
             *wake = Some(sender);
         }
         Ok(())
@@ -181,9 +181,9 @@ impl Authenticator {
     /// Computes the answer on the thread, which sends it as [`Message::Computed`]. If the queue is full, that message
     /// has no answer.
     fn compute(&self, payer: Payer, job: Job) {
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        let displaced = line.push(payer, job);
-        drop(line);
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let displaced = queue.push(payer, job);
+        drop(queue);
         if let Some(displaced) = displaced {
             displaced.end(None);
         }
@@ -229,12 +229,12 @@ impl SubsystemShared {
     }
 }
 
-fn run(line: &Mutex<Line<Job>>, wake: &Receiver<()>) {
+fn run(queue: &Mutex<StepQueue<Job>>, wake: &Receiver<()>) {
     // If this fails, the thread keeps normal priority.
     let _ = rustix::process::setpriority_process(None, NICENESS);
     let mut seqnum: u32 = 0;
     for () in wake {
-        let job = line.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
         let Some(mut job) = job else { continue };
         // Nonzero, and different for each challenge.
         seqnum = seqnum.wrapping_add(1).max(1);
@@ -272,49 +272,49 @@ mod tests {
 
     #[test]
     fn addresses_take_turns() {
-        let mut line = Line::default();
+        let mut queue = StepQueue::default();
         for job in 0..5 {
-            assert_eq!(line.push(address(1), job), None);
+            assert_eq!(queue.push(address(1), job), None);
         }
-        assert_eq!(line.push(address(2), 20), None);
-        assert_eq!(line.push(address(2), 21), None);
-        assert_eq!(line.push(address(3), 30), None);
-        let order: Vec<i32> = std::iter::from_fn(|| line.next()).collect();
+        assert_eq!(queue.push(address(2), 20), None);
+        assert_eq!(queue.push(address(2), 21), None);
+        assert_eq!(queue.push(address(3), 30), None);
+        let order: Vec<i32> = std::iter::from_fn(|| queue.next()).collect();
         assert_eq!(order, [0, 20, 30, 1, 21, 2, 3, 4]);
         assert_eq!(
-            (line.count, line.turns.len(), line.waiting.len()),
+            (queue.count, queue.turns.len(), queue.waiting.len()),
             (0, 0, 0)
         );
     }
 
     #[test]
     fn a_flood_of_one_address_refuses_its_own_steps() {
-        let mut line = Line::default();
-        let flood = (0..1000).filter(|job| line.push(address(1), *job).is_none());
+        let mut queue = StepQueue::default();
+        let flood = (0..1000).filter(|job| queue.push(address(1), *job).is_none());
         assert_eq!(flood.count(), JOBS_OF_PAYER_MAX);
-        assert_eq!(line.push(address(2), 5000), None);
-        line.next();
-        assert_eq!(line.next(), Some(5000));
+        assert_eq!(queue.push(address(2), 5000), None);
+        queue.next();
+        assert_eq!(queue.next(), Some(5000));
     }
 
     #[test]
     fn floods_of_several_addresses_lose_places_to_a_new_one() {
-        let mut line = Line::default();
+        let mut queue = StepQueue::default();
         for job in 0..1000 {
             let own = address(1 + (job % 4) as u8);
-            line.push(own, job);
+            queue.push(own, job);
         }
-        assert_eq!(line.count, JOBS_MAX);
+        assert_eq!(queue.count, JOBS_MAX);
         for host in 10..40 {
-            let displaced = line.push(address(host), 5000 + i32::from(host));
+            let displaced = queue.push(address(host), 5000 + i32::from(host));
             assert!(displaced.is_some_and(|job| job < 1000));
-            assert_eq!(line.count, JOBS_MAX);
+            assert_eq!(queue.count, JOBS_MAX);
         }
-        let first = line.waiting[&address(1)].len() as i32;
+        let first = queue.waiting[&address(1)].len() as i32;
         assert!((50..64).contains(&first), "{first}");
         let mut served = Vec::new();
         for _ in 0..34 {
-            served.extend(line.next());
+            served.extend(queue.next());
         }
         assert_eq!(served.iter().filter(|job| **job >= 5000).count(), 30);
     }

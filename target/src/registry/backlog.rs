@@ -10,13 +10,13 @@ use super::{Admitted, PlaceId};
 
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<BacklogQueues>,
     /// Whether a connection waits, readable without the lock; written under it.
     any: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct BacklogQueues {
     known: VecDeque<Box<Admitted>>,
     strangers: VecDeque<Box<Admitted>>,
     closed: bool,
@@ -30,12 +30,12 @@ impl Backlog {
             drop(waiting);
             return drop(admitted);
         }
-        let line = if admitted.place.is_known() {
+        let queue = if admitted.place.is_known() {
             &mut waiting.known
         } else {
             &mut waiting.strangers
         };
-        line.push_back(admitted);
+        queue.push_back(admitted);
         self.show(&waiting);
     }
 
@@ -52,13 +52,13 @@ impl Backlog {
 
     pub(super) fn take_out(&self, place: PlaceId) -> Option<Box<Admitted>> {
         let mut waiting = self.lock();
-        let Waiting {
+        let BacklogQueues {
             known, strangers, ..
         } = &mut *waiting;
         // Searches the strangers first, from the oldest: usually those lose their place.
-        let found = [strangers, known].into_iter().find_map(|line| {
-            let at = line.iter().position(|one| one.place.id() == place)?;
-            line.remove(at)
+        let found = [strangers, known].into_iter().find_map(|queue| {
+            let at = queue.iter().position(|one| one.place.id() == place)?;
+            queue.remove(at)
         });
         self.show(&waiting);
         found
@@ -80,12 +80,12 @@ impl Backlog {
         drop(gone);
     }
 
-    fn show(&self, waiting: &Waiting) {
+    fn show(&self, waiting: &BacklogQueues) {
         let none = waiting.known.is_empty() && waiting.strangers.is_empty();
         self.any.store(!none, Ordering::Release);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, BacklogQueues> {
         // Consistent after a panic: each change is one step.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

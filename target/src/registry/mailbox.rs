@@ -13,7 +13,7 @@ use nvme_proto::wire::cm::{ReplyData, RequestData};
 
 use super::authenticator::Computed;
 use super::backlog::Backlog;
-use super::{Arming, IoCounters, Place, PlaceId, Settling};
+use super::{Arming, ConnectPlace, IoCounters, PlaceId, Settling};
 use crate::ana::ListenerShared;
 use crate::ending::Ending;
 use crate::ids::QpairId;
@@ -35,7 +35,7 @@ pub(crate) struct Admitted {
     /// Marking policy, applied once the HOSTNQN is known.
     pub(crate) policy: MarkingPolicy,
     pub(crate) listener: Arc<ListenerShared>,
-    pub(crate) place: Place,
+    pub(crate) place: ConnectPlace,
 }
 
 #[derive(Debug)]

@@ -26,7 +26,7 @@ pub(crate) use authenticator::{Authenticator, Computed, HostKeys, Step};
 pub(crate) use controller::ControllerShared;
 pub(crate) use counters::IoCounters;
 pub(crate) use mailbox::{Admitted, Inbox, Load, Mailbox, Message, QueueAddress};
-pub(crate) use places::{DISPLACED, Evicted, Full, Place, PlaceId, Places};
+pub(crate) use places::{ConnectPlace, DISPLACED, Evicted, Full, PlaceId, Places};
 pub(crate) use queue::QueueShared;
 pub(crate) use settling::{Scope, Settling};
 pub(crate) use subsystem::{Entry, Joined, KEEP_ALIVE_EXPIRED, Origin, SubsystemShared};

@@ -70,12 +70,12 @@ pub(crate) struct PlaceId(u64);
 #[derive(Debug)]
 pub(crate) struct Places {
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<AdmissionTable>,
 }
 
 /// Place of a connection; dropping it releases the place.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectPlace {
     places: Arc<Places>,
     id: PlaceId,
     host: IpAddr,
@@ -84,16 +84,16 @@ pub(crate) struct Place {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AdmissionTable {
     hosts: HashMap<IpAddr, Host>,
     /// Places in ascending order of creation.
-    waiting: BTreeMap<PlaceId, Waiting>,
+    waiting: BTreeMap<PlaceId, WaitingConnection>,
     taken: u64,
     strangers: Strangers,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct WaitingConnection {
     host: IpAddr,
     reactor: Option<usize>,
 }
@@ -126,13 +126,13 @@ impl Places {
         self: &Arc<Self>,
         address: IpAddr,
         is_short: bool,
-    ) -> Result<(Place, Option<Evicted>), Full> {
+    ) -> Result<(ConnectPlace, Option<Evicted>), Full> {
         let host = address.to_canonical();
         let mut state = self.lock();
         let (id, evicted) = state.take(host, is_short, self.clock.now())?;
         let payer = Payer::of(host, state.host(host).is_known);
         drop(state);
-        let place = Place {
+        let place = ConnectPlace {
             places: Arc::clone(self),
             id,
             host,
@@ -142,12 +142,12 @@ impl Places {
         Ok((place, evicted))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, AdmissionTable> {
         panics::intact(self.state.lock(), "the counts of connections by address")
     }
 }
 
-impl Place {
+impl ConnectPlace {
     pub(crate) fn is_known(&self) -> bool {
         let state = self.places.lock();
         state.hosts.get(&self.host).is_some_and(|own| own.is_known)
@@ -187,7 +187,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectPlace {
     fn drop(&mut self) {
         let now = self.places.clock.now();
         self.places
@@ -196,7 +196,7 @@ impl Drop for Place {
     }
 }
 
-impl State {
+impl AdmissionTable {
     fn take(
         &mut self,
         address: IpAddr,
@@ -226,7 +226,7 @@ impl State {
         self.taken += 1;
         let host = address;
         let reactor = None;
-        self.waiting.insert(id, Waiting { host, reactor });
+        self.waiting.insert(id, WaitingConnection { host, reactor });
         let host = self.host_or_new(address, now);
         host.waiting += 1;
         host.unconfirmed.insert(id);
@@ -250,7 +250,7 @@ impl State {
     }
 
     /// Removes a waiting connection; returns `None` if it was displaced before.
-    fn end_waiting(&mut self, id: PlaceId) -> Option<Waiting> {
+    fn end_waiting(&mut self, id: PlaceId) -> Option<WaitingConnection> {
         let waiting = self.waiting.remove(&id)?;
         let host = self.host(waiting.host);
         host.waiting -= 1;

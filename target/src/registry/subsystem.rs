@@ -40,7 +40,7 @@ struct Controller {
     past: HostTotals,
 }
 
-pub(super) struct State {
+pub(super) struct SubsystemState {
     subsystem: Subsystem,
     controllers: HashMap<u16, Controller>,
     namespaces: Arc<NamespaceTable>,
@@ -73,7 +73,7 @@ pub(crate) struct SubsystemShared {
     pub(super) authenticator: Authenticator,
     control: tokio::sync::mpsc::UnboundedSender<ControlMessage>,
     counters: Box<[Arc<IoCounters>]>,
-    state: Mutex<State>,
+    state: Mutex<SubsystemState>,
 }
 
 impl fmt::Debug for SubsystemShared {
@@ -82,7 +82,7 @@ impl fmt::Debug for SubsystemShared {
     }
 }
 
-impl State {
+impl SubsystemState {
     fn of_host(&self, host: &Nqn) -> impl Iterator<Item = &Controller> {
         let controllers = self.controllers.values();
         controllers.filter(move |own| own.shared.host == *host)
@@ -142,7 +142,7 @@ impl SubsystemShared {
             reactors,
             authenticator,
             control,
-            state: Mutex::new(State {
+            state: Mutex::new(SubsystemState {
                 subsystem,
                 controllers: HashMap::new(),
                 namespaces: Arc::default(),
@@ -179,7 +179,7 @@ impl SubsystemShared {
         &self.counters
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, SubsystemState> {
         panics::intact(self.state.lock(), "the state of a subsystem")
     }
 
@@ -187,7 +187,7 @@ impl SubsystemShared {
         self.clock.now().duration_since(self.started)
     }
 
-    fn with<T>(&self, job: impl FnOnce(&mut State, Duration, &mut Vec<Action>) -> T) -> T {
+    fn with<T>(&self, job: impl FnOnce(&mut SubsystemState, Duration, &mut Vec<Action>) -> T) -> T {
         let mut state = self.lock();
         let mut actions = Vec::new();
         let result = job(&mut state, self.now(), &mut actions);

@@ -23,13 +23,13 @@ use crate::audit::Audit;
 use crate::ending::CALLER;
 use crate::exposition::Observed;
 use crate::marking::MarkingPolicy;
-use crate::registry::{Admitted, DISPLACED, Evicted, Full, Load, Mailbox, Place, Places};
+use crate::registry::{Admitted, ConnectPlace, DISPLACED, Evicted, Full, Load, Mailbox, Places};
 
 struct Accepted {
     reactor: usize,
     cm: RequestData,
     reply: ReplyData,
-    place: Place,
+    place: ConnectPlace,
 }
 
 enum Refused {

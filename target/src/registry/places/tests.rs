@@ -1,16 +1,16 @@
 use super::*;
 
-struct Door {
-    state: State,
+struct Fixture {
+    state: AdmissionTable,
     now: Instant,
     taken: Vec<(IpAddr, PlaceId)>,
     evicted: Vec<PlaceId>,
 }
 
-impl Door {
+impl Fixture {
     fn new() -> Self {
         Self {
-            state: State::default(),
+            state: AdmissionTable::default(),
             now: Instant::now(),
             taken: Vec::new(),
             evicted: Vec::new(),
@@ -82,160 +82,168 @@ fn in_network(network: u32, host: u32) -> IpAddr {
 
 #[test]
 fn an_address_has_a_limit_and_networks_take_places_from_themselves() {
-    let mut door = Door::new();
+    let mut fixture = Fixture::new();
     let full = Full(STRANGER_MAX);
-    assert_eq!(door.fill("192.0.2.1"), (STRANGER_MAX, full));
-    assert_eq!(door.fill("::ffff:192.0.2.1"), (0, full), "the same host");
-    assert_eq!(door.fill("192.0.2.2"), (STRANGER_MAX, full));
-    assert_eq!(door.fill("192.0.2.3"), (STRANGER_MAX, full));
-    assert_eq!(door.evicted, []);
-    let first = door.taken[0].1;
-    door.take("192.0.2.4").unwrap();
-    assert_eq!(door.evicted, [first], "the network has all that it may");
-    assert_eq!(door.state.strangers.networks(), 1);
-    assert_eq!(door.state.strangers.count(), NETWORK_MAX);
+    assert_eq!(fixture.fill("192.0.2.1"), (STRANGER_MAX, full));
+    assert_eq!(fixture.fill("::ffff:192.0.2.1"), (0, full), "the same host");
+    assert_eq!(fixture.fill("192.0.2.2"), (STRANGER_MAX, full));
+    assert_eq!(fixture.fill("192.0.2.3"), (STRANGER_MAX, full));
+    assert_eq!(fixture.evicted, []);
+    let first = fixture.taken[0].1;
+    fixture.take("192.0.2.4").unwrap();
+    assert_eq!(fixture.evicted, [first], "the network has all that it may");
+    assert_eq!(fixture.state.strangers.networks(), 1);
+    assert_eq!(fixture.state.strangers.count(), NETWORK_MAX);
 }
 
 #[test]
 fn strangers_of_many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;
-    let mut door = Door::new();
+    let mut fixture = Fixture::new();
     for number in 0..4 * NETWORKS {
-        door.take_of(of_network(number % NETWORKS), false).unwrap();
+        fixture
+            .take_of(of_network(number % NETWORKS), false)
+            .unwrap();
     }
-    assert_eq!(door.state.strangers.count(), STRANGERS_MAX);
+    assert_eq!(fixture.state.strangers.count(), STRANGERS_MAX);
     for round in 0..20 {
         let host = format!("192.0.{round}.1");
-        let place = door.take(&host).unwrap();
-        let asked = door.evicted.len();
+        let place = fixture.take(&host).unwrap();
+        let asked = fixture.evicted.len();
         for number in 0..STRANGERS_MAX - 1 {
             let number = match number {
                 0 => NETWORKS + round,
                 _ => (number * 7 + round) % NETWORKS,
             };
-            door.take_of(of_network(number), false).unwrap();
-            let gone = door.evicted.contains(&place);
+            fixture.take_of(of_network(number), false).unwrap();
+            let gone = fixture.evicted.contains(&place);
             assert!(
                 !gone,
                 "after {} in round {round}",
-                door.evicted.len() - asked
+                fixture.evicted.len() - asked
             );
         }
-        assert_eq!(door.state.strangers.count(), STRANGERS_MAX);
-        door.associate(&host);
+        assert_eq!(fixture.state.strangers.count(), STRANGERS_MAX);
+        fixture.associate(&host);
     }
     assert_eq!(
-        door.state.waiting.len() as u32,
-        door.state.strangers.count()
+        fixture.state.waiting.len() as u32,
+        fixture.state.strangers.count()
     );
 }
 
 #[test]
 fn who_asks_again_loses_its_own_place() {
-    let mut door = Door::new();
-    let host = door.take("192.0.2.1").unwrap();
+    let mut fixture = Fixture::new();
+    let host = fixture.take("192.0.2.1").unwrap();
     for number in 0..STRANGERS_MAX - 1 {
-        door.take_of(of_network(number), false).unwrap();
+        fixture.take_of(of_network(number), false).unwrap();
     }
     for asked in 0..1000 {
-        door.take_of(in_network(7, 1 + asked / 100), false).unwrap();
+        fixture
+            .take_of(in_network(7, 1 + asked / 100), false)
+            .unwrap();
     }
-    assert!(!door.evicted.contains(&host));
+    assert!(!fixture.evicted.contains(&host));
 }
 
 #[test]
 fn a_stranger_takes_anothers_place_where_queue_pairs_are_short() {
-    let mut door = Door::new();
-    door.take_of(of_network(1), true).unwrap();
-    assert_eq!(door.evicted, [], "there is none to take");
-    let first = door.taken[0].1;
-    door.take_of(of_network(2), true).unwrap();
-    assert_eq!(door.evicted, [first]);
+    let mut fixture = Fixture::new();
+    fixture.take_of(of_network(1), true).unwrap();
+    assert_eq!(fixture.evicted, [], "there is none to take");
+    let first = fixture.taken[0].1;
+    fixture.take_of(of_network(2), true).unwrap();
+    assert_eq!(fixture.evicted, [first]);
 }
 
 #[test]
 fn a_place_that_was_taken_may_be_used_or_given_back() {
-    let mut door = Door::new();
-    door.take("192.0.2.1").unwrap();
-    door.take_of(of_network(1), true).unwrap();
-    let (host, id) = door.associate("192.0.2.1");
-    assert!(door.state.hosts[&host].is_known);
-    door.state.give_back(id, host, true, door.now);
-    let other = door.taken[0];
-    door.take_of(of_network(2), true).unwrap();
-    assert_eq!(door.evicted.last(), Some(&other.1));
-    door.state.give_back(other.1, other.0, false, door.now);
-    assert_eq!(door.state.strangers.count(), 1);
-    assert_eq!(door.state.waiting.len(), 1);
+    let mut fixture = Fixture::new();
+    fixture.take("192.0.2.1").unwrap();
+    fixture.take_of(of_network(1), true).unwrap();
+    let (host, id) = fixture.associate("192.0.2.1");
+    assert!(fixture.state.hosts[&host].is_known);
+    fixture.state.give_back(id, host, true, fixture.now);
+    let other = fixture.taken[0];
+    fixture.take_of(of_network(2), true).unwrap();
+    assert_eq!(fixture.evicted.last(), Some(&other.1));
+    fixture
+        .state
+        .give_back(other.1, other.0, false, fixture.now);
+    assert_eq!(fixture.state.strangers.count(), 1);
+    assert_eq!(fixture.state.waiting.len(), 1);
 }
 
 #[test]
 fn hosts_that_were_here_have_places_whatever_strangers_take() {
-    let mut door = Door::new();
-    door.visit("192.0.2.1", Duration::from_secs(1));
+    let mut fixture = Fixture::new();
+    fixture.visit("192.0.2.1", Duration::from_secs(1));
     for number in 0..4 * STRANGER_MAX {
-        door.take(&format!("192.0.2.{}", 2 + number % 4)).unwrap();
+        fixture
+            .take(&format!("192.0.2.{}", 2 + number % 4))
+            .unwrap();
     }
     for number in 0..600 {
-        door.take_of(of_network(number), false).unwrap();
+        fixture.take_of(of_network(number), false).unwrap();
     }
-    door.evicted.clear();
+    fixture.evicted.clear();
     let full = Full(KNOWN_MAX);
-    assert_eq!(door.fill("192.0.2.1"), (KNOWN_MAX, full));
-    assert_eq!(door.evicted, [], "they have places of their own");
+    assert_eq!(fixture.fill("192.0.2.1"), (KNOWN_MAX, full));
+    assert_eq!(fixture.evicted, [], "they have places of their own");
 }
 
 #[test]
 fn an_address_is_known_for_a_while_after_its_association() {
-    let mut door = Door::new();
+    let mut fixture = Fixture::new();
     for _ in 0..2 {
-        let id = door.take("192.0.2.1").unwrap();
-        door.state.confirm(id, "192.0.2.1".parse().unwrap());
+        let id = fixture.take("192.0.2.1").unwrap();
+        fixture.state.confirm(id, "192.0.2.1".parse().unwrap());
     }
-    assert_eq!(door.state.strangers.count(), 2);
-    let (host, id) = door.associate("192.0.2.1");
+    assert_eq!(fixture.state.strangers.count(), 2);
+    let (host, id) = fixture.associate("192.0.2.1");
     assert_eq!(
         (
-            door.state.strangers.count(),
-            door.state.strangers.networks()
+            fixture.state.strangers.count(),
+            fixture.state.strangers.networks()
         ),
         (0, 0)
     );
-    door.now += 2 * KNOWN_FOR;
-    assert_eq!(door.fill("192.0.2.1").0, KNOWN_MAX - 1);
-    door.state.give_back(id, host, true, door.now);
-    door.now += KNOWN_FOR;
-    assert_eq!(door.fill("192.0.2.1"), (0, Full(STRANGER_MAX)));
-    assert_eq!(door.state.strangers.count(), KNOWN_MAX);
+    fixture.now += 2 * KNOWN_FOR;
+    assert_eq!(fixture.fill("192.0.2.1").0, KNOWN_MAX - 1);
+    fixture.state.give_back(id, host, true, fixture.now);
+    fixture.now += KNOWN_FOR;
+    assert_eq!(fixture.fill("192.0.2.1"), (0, Full(STRANGER_MAX)));
+    assert_eq!(fixture.state.strangers.count(), KNOWN_MAX);
     for _ in 0..KNOWN_MAX {
-        door.give_back("192.0.2.1");
+        fixture.give_back("192.0.2.1");
     }
-    assert!(door.state.hosts.is_empty() && door.state.strangers.networks() == 0);
-    assert_eq!(door.state.strangers.count(), 0);
+    assert!(fixture.state.hosts.is_empty() && fixture.state.strangers.networks() == 0);
+    assert_eq!(fixture.state.strangers.count(), 0);
 }
 
 #[test]
 fn who_comes_and_goes_pushes_out_no_host_that_stayed() {
-    let mut door = Door::new();
-    door.visit("192.0.2.1", Duration::from_secs(60));
-    door.take("192.0.2.2").unwrap();
-    door.associate("192.0.2.2");
+    let mut fixture = Fixture::new();
+    fixture.visit("192.0.2.1", Duration::from_secs(60));
+    fixture.take("192.0.2.2").unwrap();
+    fixture.associate("192.0.2.2");
     let of = |number: usize| format!("10.{}.{}.1", number >> 8, number & 0xff);
     for number in 0..2 * FORMER_MAX {
-        door.visit(&of(number), Duration::from_millis(1));
+        fixture.visit(&of(number), Duration::from_millis(1));
     }
     let knows = |address: String| {
-        let host = door.state.hosts.get(&address.parse().unwrap());
+        let host = fixture.state.hosts.get(&address.parse().unwrap());
         host.is_some_and(|host| host.is_known)
     };
     assert!(knows("192.0.2.1".into()) && knows("192.0.2.2".into()));
-    assert_eq!(door.state.hosts.len(), FORMER_MAX + 1);
+    assert_eq!(fixture.state.hosts.len(), FORMER_MAX + 1);
     assert!(!knows(of(0)) && knows(of(2 * FORMER_MAX - 1)));
 }
 
 #[test]
 fn who_has_most_loses_the_oldest() {
-    let mut door = Door::new();
+    let mut fixture = Fixture::new();
     let mut random = 7_u64;
     for round in 0..500 {
         random = random
@@ -245,12 +253,12 @@ fn who_has_most_loses_the_oldest() {
         let new: IpAddr = format!("10.0.{}.{}", network * network / 9, host + 1)
             .parse()
             .unwrap();
-        if round % 3 == 0 && !door.taken.is_empty() {
-            let at = (random >> 20) as usize % door.taken.len();
-            let (host, id) = door.taken.swap_remove(at);
-            door.state.give_back(id, host, false, door.now);
+        if round % 3 == 0 && !fixture.taken.is_empty() {
+            let at = (random >> 20) as usize % fixture.taken.len();
+            let (host, id) = fixture.taken.swap_remove(at);
+            fixture.state.give_back(id, host, false, fixture.now);
         }
-        let waiting: Vec<(IpAddr, PlaceId)> = door
+        let waiting: Vec<(IpAddr, PlaceId)> = fixture
             .state
             .waiting
             .iter()
@@ -266,11 +274,11 @@ fn who_has_most_loses_the_oldest() {
             let own = waiting.iter().filter(|(other, _)| *other == host);
             own.count() + usize::from(host == new)
         };
-        let before = door.evicted.len();
-        if door.take_of(new, round % 5 == 0).is_err() {
+        let before = fixture.evicted.len();
+        if fixture.take_of(new, round % 5 == 0).is_err() {
             continue;
         }
-        let Some(victim) = door.evicted.get(before).copied() else {
+        let Some(victim) = fixture.evicted.get(before).copied() else {
             continue;
         };
         let (loser, _) = *waiting.iter().find(|(_, id)| *id == victim).unwrap();
@@ -284,51 +292,57 @@ fn who_has_most_loses_the_oldest() {
             .find(|(host, _)| within(host) && of_address(*host) == most);
         assert_eq!(oldest.unwrap().1, victim);
     }
-    assert!(door.evicted.len() > 50, "{}", door.evicted.len());
+    assert!(fixture.evicted.len() > 50, "{}", fixture.evicted.len());
 }
 
 #[test]
 fn an_address_that_strangers_claim_is_not_refused() {
     for is_known in [false, true] {
-        let mut door = Door::new();
+        let mut fixture = Fixture::new();
         let limit = if is_known { KNOWN_MAX } else { STRANGER_MAX };
         if is_known {
-            door.visit("192.0.2.1", Duration::from_secs(60));
+            fixture.visit("192.0.2.1", Duration::from_secs(60));
         }
         for _ in 0..10 * limit {
-            door.take("192.0.2.1").unwrap();
+            fixture.take("192.0.2.1").unwrap();
         }
-        let own = door.take("192.0.2.1").unwrap();
+        let own = fixture.take("192.0.2.1").unwrap();
         for _ in 0..limit - 1 {
-            door.take("192.0.2.1").unwrap();
-            assert!(!door.evicted.contains(&own), "it has the time of as many");
+            fixture.take("192.0.2.1").unwrap();
+            assert!(
+                !fixture.evicted.contains(&own),
+                "it has the time of as many"
+            );
         }
-        let places: Vec<PlaceId> = door.state.waiting.keys().copied().collect();
+        let places: Vec<PlaceId> = fixture.state.waiting.keys().copied().collect();
         for id in places {
-            door.state.confirm(id, "192.0.2.1".parse().unwrap());
+            fixture.state.confirm(id, "192.0.2.1".parse().unwrap());
         }
-        assert_eq!(door.take("192.0.2.1"), Err(Full(limit)));
+        assert_eq!(fixture.take("192.0.2.1"), Err(Full(limit)));
     }
 }
 
 /// Addresses of one IPv6 /64.
 #[test]
 fn strangers_of_an_ipv6_network_refuse_nobody_there() {
-    let mut door = Door::new();
+    let mut fixture = Fixture::new();
     let of = |number: u32| format!("2001:db8::{number:x}");
-    door.visit(&of(1), Duration::from_secs(60));
-    let own = door.take(&of(1)).unwrap();
+    fixture.visit(&of(1), Duration::from_secs(60));
+    let own = fixture.take(&of(1)).unwrap();
     for number in 2..1000 {
-        door.take(&of(number)).unwrap();
+        fixture.take(&of(number)).unwrap();
     }
-    assert_eq!(door.state.strangers.count(), STRANGER_MAX);
-    assert!(!door.evicted.contains(&own));
-    let new = door.take(&of(5000)).unwrap();
+    assert_eq!(fixture.state.strangers.count(), STRANGER_MAX);
+    assert!(!fixture.evicted.contains(&own));
+    let new = fixture.take(&of(5000)).unwrap();
     for number in 0..STRANGER_MAX - 1 {
-        door.take(&of(6000 + number)).unwrap();
+        fixture.take(&of(6000 + number)).unwrap();
     }
-    assert!(!door.evicted.contains(&new), "it has the time of as many");
+    assert!(
+        !fixture.evicted.contains(&new),
+        "it has the time of as many"
+    );
     for _ in 1..KNOWN_MAX {
-        door.take(&of(1)).unwrap();
+        fixture.take(&of(1)).unwrap();
     }
 }

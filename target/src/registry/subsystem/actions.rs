@@ -7,13 +7,13 @@ use nvme_proto::controller::{Action, Outcome, Termination};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::feature::WriteProtectionState;
 
-use super::{KEEP_ALIVE_EXPIRED, State, SubsystemShared};
+use super::{KEEP_ALIVE_EXPIRED, SubsystemShared, SubsystemState};
 use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::registry::{ControlMessage, Message, QueueAddress, WriteThrough};
 
 impl SubsystemShared {
-    pub(super) fn carry_out(&self, state: &State, action: Action) {
+    pub(super) fn carry_out(&self, state: &SubsystemState, action: Action) {
         if let Action::SetProtection {
             nsid,
             state: protection,
@@ -90,7 +90,7 @@ impl SubsystemShared {
 
     fn set_protection(
         &self,
-        state: &State,
+        state: &SubsystemState,
         nsid: u32,
         protection: WriteProtectionState,
         change: u64,
@@ -114,7 +114,7 @@ impl SubsystemShared {
     /// become durable before they complete.
     pub(super) fn park_write_through(
         &self,
-        state: &State,
+        state: &SubsystemState,
         cntlid: u16,
         actions: &[Action],
         outcome: Outcome,

@@ -7,10 +7,10 @@ use cairn_config::AnaOverride;
 use nvme_proto::ana::AnaStates;
 use nvme_proto::wire::log::AnaState;
 
-use super::{State, SubsystemShared};
+use super::{SubsystemShared, SubsystemState};
 use crate::ana::ListenerShared;
 
-impl State {
+impl SubsystemState {
     pub(super) fn ana_by(&self, listener: &ListenerShared) -> AnaStates {
         // Hosts of a removed listener must use other paths.
         if listener.is_removed() {

@@ -14,7 +14,7 @@ use nvme_proto::subsystem::{Arrival, Claim, Connected, Peer};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::cm::RequestData;
 
-use super::{Controller, State, SubsystemShared};
+use super::{Controller, SubsystemShared, SubsystemState};
 use crate::ana::ListenerShared;
 use crate::metrics::HostTotals;
 use crate::registry::{Arming, ControllerShared, Message, QueueAddress};
@@ -58,7 +58,7 @@ pub(crate) enum Entry {
     Claimed(Box<Claim>, Box<Authentication>),
 }
 
-impl State {
+impl SubsystemState {
     fn check_listener(&self, origin: &Origin<'_>) -> Result<(), Refusal> {
         if self.removed {
             return Err(ConnectRequest::unknown_subsystem());
@@ -116,7 +116,7 @@ impl SubsystemShared {
 
     fn enter(
         &self,
-        state: &mut State,
+        state: &mut SubsystemState,
         claim: &Claim,
         origin: &Origin<'_>,
         arrival: &Arrival<'_>,
@@ -130,7 +130,7 @@ impl SubsystemShared {
         let (arming, elders) = self.elders(state, request, origin);
         let limiter = state.limiter_of(&request.hostnqn);
         limiter.set_ordered(limiter.is_ordered() || arming.is_some());
-        let State {
+        let SubsystemState {
             subsystem,
             controllers,
             ..
@@ -162,7 +162,7 @@ impl SubsystemShared {
     /// Returns the I/O queues of the host's older associations, and the [`Arming`] that waits for them.
     fn elders(
         &self,
-        state: &State,
+        state: &SubsystemState,
         request: &ConnectRequest,
         origin: &Origin<'_>,
     ) -> (Option<Arc<Arming>>, Vec<QueueAddress>) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nvme_proto::controller::Action;
 
-use super::{Controller, State, SubsystemShared};
+use super::{Controller, SubsystemShared, SubsystemState};
 use crate::ending::Ending;
 use crate::registry::ControlMessage;
 
@@ -20,7 +20,7 @@ impl SubsystemShared {
     pub(super) fn with_controller<T>(
         &self,
         cntlid: u16,
-        job: impl FnOnce(&mut State, Duration, &mut Vec<Action>) -> T,
+        job: impl FnOnce(&mut SubsystemState, Duration, &mut Vec<Action>) -> T,
     ) -> T {
         self.with(|state, now, actions| {
             self.end_if_over(state, cntlid, now);
@@ -31,7 +31,7 @@ impl SubsystemShared {
     }
 
     /// Ends the association if it has expired. Called before an event that could restart the timer.
-    pub(super) fn end_if_over(&self, state: &mut State, cntlid: u16, now: Duration) {
+    pub(super) fn end_if_over(&self, state: &mut SubsystemState, cntlid: u16, now: Duration) {
         let Some(own) = state.controllers.get(&cntlid) else {
             return;
         };
@@ -44,7 +44,7 @@ impl SubsystemShared {
     }
 
     /// Publishes the lease, and schedules an earlier check by the control plane if necessary.
-    pub(super) fn renew_lease(&self, state: &mut State, cntlid: u16) {
+    pub(super) fn renew_lease(&self, state: &mut SubsystemState, cntlid: u16) {
         let Some(controller) = state.subsystem.controller(cntlid) else {
             return;
         };
@@ -66,7 +66,7 @@ impl SubsystemShared {
 
     pub(crate) fn poll(&self) -> Option<Instant> {
         let next = self.with(|state, now, actions| {
-            let State {
+            let SubsystemState {
                 subsystem,
                 controllers,
                 ..
