@@ -47,7 +47,7 @@ pub(super) type Beside = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) enum Order {
     Reload(Reloading),
     /// Run a short action on the control plane's thread.
-    Do(Box<dyn FnOnce(&mut Control) + Send>),
+    Do(Box<dyn FnOnce(&mut ControlPlane) + Send>),
     Stop,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Start {
 }
 
 /// Control plane: receives events, messages and orders, and passes each to its handler.
-pub(super) struct Control {
+pub(super) struct ControlPlane {
     pub(super) service: Service,
     pub(super) observed: Arc<Observed>,
     pub(super) reactors: Reactors,
@@ -100,7 +100,7 @@ pub(super) struct Control {
     orders: UnboundedReceiver<Order>,
 }
 
-impl Control {
+impl ControlPlane {
     /// Starts reactors, exports and listeners, in this order.
     pub(super) fn start(mut start: Start) -> Result<Self, StartError> {
         let (config, clock, audit) = (start.config, start.clock, start.audit);

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use super::audit_log;
-use super::control::{Beside, Control, Order};
+use super::control::{Beside, ControlPlane, Order};
 use super::error::ReloadError;
 use super::listeners::{Drained, Which};
 use super::lookup::at_place;
@@ -180,7 +180,7 @@ impl Handle {
 
     async fn with<T: Send + 'static>(
         &self,
-        action: impl FnOnce(&mut Control) -> T + Send + 'static,
+        action: impl FnOnce(&mut ControlPlane) -> T + Send + 'static,
     ) -> Option<T> {
         let (answer, answered) = oneshot::channel();
         let action = Order::Do(Box::new(move |control| {
@@ -193,7 +193,7 @@ impl Handle {
     }
 }
 
-fn snapshot_of(control: &Control) -> Snapshot {
+fn snapshot_of(control: &ControlPlane) -> Snapshot {
     let service = &control.service;
     let exports = service.exports.iter();
     let mut subsystems: Vec<_> = exports

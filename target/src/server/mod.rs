@@ -43,7 +43,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::audit::Audit;
 use crate::health::Health;
-use control::{Control, Order, Start, Started};
+use control::{ControlPlane, Order, Start, Started};
 use reactors::Reactors;
 use reload::Reloading;
 
@@ -122,7 +122,7 @@ impl Target {
             .spawn(move || {
                 let reactors = Reactors::Threads(Vec::new());
                 let (clock, orders) = (Clock::through_suspend(), inbox);
-                let control = Control::start(Start {
+                let control = ControlPlane::start(Start {
                     config,
                     providers,
                     orders,

@@ -9,7 +9,7 @@ use cairn_config::Config;
 use cairn_rdma::{Clock, Provider};
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::control::{Control, Start};
+use super::control::{ControlPlane, Start};
 use super::error::StartError;
 use super::reactors::Reactors;
 use crate::audit::Audit;
@@ -18,7 +18,7 @@ use crate::usage::Usage;
 
 /// Target for simulations, which runs only in [`Self::step`].
 pub struct SteppedTarget {
-    control: Control,
+    control: ControlPlane,
     clock: Clock,
 }
 
@@ -42,7 +42,7 @@ impl SteppedTarget {
         let (_, orders) = unbounded_channel();
         let reactors = Reactors::Stepped(Vec::new());
         let audit = Audit::default();
-        let control = Control::start(Start {
+        let control = ControlPlane::start(Start {
             config,
             providers,
             orders,

@@ -58,20 +58,20 @@ fn left(is_left: bool) -> &'static str {
 #[derive(Debug, Clone)]
 pub(super) struct ConfigFile {
     path: Option<PathBuf>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<KnownTexts>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct KnownTexts {
     /// Text of the configuration in force.
     text: Arc<str>,
     /// All texts that the file may now have, after commits of unknown result.
     may_have: Vec<Arc<str>>,
     /// Temporary files of refused changes, until [`ConfigFile::sweep`] removes them.
-    left: Vec<Place>,
+    left: Vec<FileLocation>,
 }
 
-impl State {
+impl KnownTexts {
     fn new(text: Arc<str>) -> Self {
         let may_have = vec![Arc::clone(&text)];
         Self {
@@ -95,7 +95,7 @@ impl State {
 impl ConfigFile {
     /// Takes the content of the file at the start of the target as `text`.
     pub(super) fn new(path: Option<PathBuf>, text: String) -> Self {
-        let state = Arc::new(Mutex::new(State::new(text.into())));
+        let state = Arc::new(Mutex::new(KnownTexts::new(text.into())));
         Self { path, state }
     }
 
@@ -111,16 +111,16 @@ impl ConfigFile {
     fn record(&self, text: Arc<str>) {
         let mut state = self.state();
         let left = std::mem::take(&mut state.left);
-        *state = State {
+        *state = KnownTexts {
             left,
-            ..State::new(text)
+            ..KnownTexts::new(text)
         };
     }
 
     pub(super) async fn sweep(&self) {
         let left = std::mem::take(&mut self.state().left);
         if let Some(path) = self.path.as_deref().filter(|_| !left.is_empty()) {
-            let remove = move |_: &Path| left.iter().for_each(Place::discard);
+            let remove = move |_: &Path| left.iter().for_each(FileLocation::discard);
             // A temporary file that stays is replaced by the next change.
             let _ = files::call(path, remove).await;
         }
@@ -133,7 +133,7 @@ impl ConfigFile {
             Some(path) => {
                 let (file, new, at) = (self.clone(), Arc::clone(&text), path.clone());
                 let write = move || file.write_beside(&at, &new);
-                let discard = |written: Result<Place, WriteError>| {
+                let discard = |written: Result<FileLocation, WriteError>| {
                     if let Ok(place) = written {
                         place.discard();
                     }
@@ -150,8 +150,8 @@ impl ConfigFile {
         })
     }
 
-    fn write_beside(&self, path: &Path, text: &str) -> Result<Place, WriteError> {
-        let place = Place::of(path).map_err(|source| system(path, source))?;
+    fn write_beside(&self, path: &Path, text: &str) -> Result<FileLocation, WriteError> {
+        let place = FileLocation::of(path).map_err(|source| system(path, source))?;
         place.check(self)?;
         place.write(text).map_err(|source| {
             place.discard();
@@ -160,7 +160,7 @@ impl ConfigFile {
         Ok(place)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, KnownTexts> {
         // Consistent after a panic: a text is recorded before the file gets it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -170,7 +170,7 @@ impl ConfigFile {
 pub(super) struct Prepared {
     file: ConfigFile,
     text: Arc<str>,
-    place: Option<Place>,
+    place: Option<FileLocation>,
 }
 
 impl Prepared {
@@ -185,12 +185,13 @@ impl Prepared {
                 place.discard();
                 (place, own, done)
             };
-            let put_back = |(place, own, done): (Place, ConfigFile, Result<(), WriteError>)| {
-                if done.is_ok() {
-                    place.put_back(&own);
-                    place.discard();
-                }
-            };
+            let put_back =
+                |(place, own, done): (FileLocation, ConfigFile, Result<(), WriteError>)| {
+                    if done.is_ok() {
+                        place.put_back(&own);
+                        place.discard();
+                    }
+                };
             let ended = files::call_or_undo(&path, replace, put_back).await;
             let (_, _, done) = ended.map_err(|source| system(&path, source))?;
             done?;
@@ -211,13 +212,13 @@ impl Drop for Prepared {
 
 /// Resolved path of the file and its temporary copy. All methods may block.
 #[derive(Debug)]
-struct Place {
+struct FileLocation {
     path: PathBuf,
     new: PathBuf,
     folder: File,
 }
 
-impl Place {
+impl FileLocation {
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn of(path: &Path) -> io::Result<Self> {
         // Resolves the path, so that a symbolic link stays a link.
