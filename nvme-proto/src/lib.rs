@@ -1,16 +1,44 @@
 //! NVMe and NVMe over Fabrics protocol logic without I/O.
 //!
-//! - [`wire`]: wire structures of commands, data and connections.
-//! - [`subsystem`]: NVM subsystem, the entry point of the target side.
-//! - [`controller`]: controller of the target: Connect, properties, admin commands, events, keep alive.
-//! - [`host`]: host side of an association.
-//! - [`discovery`]: the discovery log.
-//! - [`ana`]: asymmetric namespace access.
-//! - [`namespace`], [`limits`]: namespaces of a subsystem, and limits of controllers.
-//! - [`transfer`]: validated locations of command data.
-//! - [`io`]: parser of I/O commands.
+//! An NVMe over Fabrics target or host consists of a transport that moves bytes and of protocol rules: which Connect is
+//! valid, which property may change when, which completion follows a command, when an association has ended. This crate
+//! implements the rules for both sides as state machines, so that they can be tested without a network and used with
+//! any transport, thread model and disk. It also defines the wire structures, which both sides share.
 //!
-//! The crate is `no_std` with `alloc`; it uses no sockets, clocks, threads or files. Parsers of peer input never panic.
+//! The target side is a [`Subsystem`](subsystem::Subsystem). The target splits each received capsule into SQE and
+//! in-capsule data ([`Sqe::split_capsule`](wire::Sqe::split_capsule)). It passes the first command of a queue to
+//! [`Subsystem::connect`](subsystem::Subsystem::connect), and commands of the admin queue to
+//! [`Subsystem::execute`](subsystem::Subsystem::execute). It parses I/O commands itself with
+//! [`IoCommand::parse`](io::IoCommand::parse) and executes them on its disk. Each call returns a completion for the
+//! target to send, or appends [`Action`](controller::Action)s for the target to carry out. The host side is an
+//! [`Association`](host::Association). Its driver carries out the actions of
+//! [`next_action`](host::Association::next_action): it connects queues and sends commands, and passes responses to
+//! [`completed`](host::Association::completed). Neither side reads a clock. Calls receive the time since a fixed origin
+//! as `now`, and the caller calls [`tick`](host::Association::tick) or [`poll`](subsystem::Subsystem::poll) when the
+//! time in [`deadline`](host::Association::deadline) or [`next_deadline`](subsystem::Subsystem::next_deadline) is
+//! reached.
+//!
+//! The crate opens no sockets, files or threads, and never waits. It does not move data: it locates the data of a
+//! command ([`DataTransfer`](transfer::DataTransfer)), and the caller transfers it, for example by RDMA. It does not
+//! schedule or store blocks, and it does not compute authentication messages, but states when they are due. It
+//! implements neither PCIe controllers nor the TCP transport binding. The crate is `no_std` with `alloc`. Parsers of
+//! peer input never panic.
+//!
+//! # Map of the types
+//!
+//! | Task | Start here |
+//! |---|---|
+//! | Read and write wire structures | [`wire`]: [`Sqe`](wire::Sqe), [`Cqe`](wire::Cqe), [`Status`](wire::Status), [`Nqn`](wire::Nqn), [`SglDescriptor`](wire::SglDescriptor) |
+//! | Accept a connection | [`controller::connect::admit`], [`ConnectRequest`](controller::ConnectRequest), [`Arrival`](subsystem::Arrival) |
+//! | Serve a subsystem | [`Subsystem`](subsystem::Subsystem), [`Settings`](subsystem::Settings), [`Limits`](limits::Limits), [`Namespace`](namespace::Namespace) |
+//! | Execute admin commands | [`AdminCommand`](controller::AdminCommand), [`Exchange`](controller::Exchange), [`Outcome`](controller::Outcome), [`Action`](controller::Action) |
+//! | Execute I/O commands | [`IoCommand`](io::IoCommand), [`Operation`](io::Operation), [`DataTransfer`](transfer::DataTransfer) |
+//! | Reject a command | [`Refusal`](controller::Refusal), [`Status`](wire::Status) |
+//! | Inspect an association at the target | [`Controller`](controller::Controller), [`Host`](controller::Host) |
+//! | Serve the discovery log | [`Subsystem::discovery`](subsystem::Subsystem::discovery), [`discovery`] |
+//! | Report asymmetric access | [`AnaStates`](ana::AnaStates) |
+//! | Connect as a host | [`Association`](host::Association), [`Settings`](host::Settings), [`Action`](host::Action), [`Report`](host::Report) |
+//! | Use several paths as a host | [`host::multipath`], [`host::requeue`] |
 //!
 //! Section and figure numbers refer to the NVM Express Base Specification 2.0 ("Base"), the NVM Command Set
 //! Specification 1.0 ("NVM"), and the NVMe over Fabrics RDMA Transport Specification 1.0 ("RDMA").
