@@ -291,7 +291,7 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
 
     /// Uses the first `length` bytes; the controller's response invalidates the buffer's remote key.
     ///
-    /// The buffer can be used by one command only, and the device must support remote invalidation.
+    /// No later command can use the buffer, because its key stays invalid. The device must support remote invalidation.
     ///
     /// # Panics
     /// Panics like [`part_of`](Self::part_of).

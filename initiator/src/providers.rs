@@ -69,7 +69,7 @@ pub struct Provided {
     pub name: &'static str,
     /// Device of the provider.
     pub device: Arc<dyn Device>,
-    /// Provider of `device`, which it must outlive.
+    /// Provider of `device`; must outlive `device`.
     provider: Arc<dyn Provider>,
 }
 

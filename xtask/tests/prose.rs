@@ -15,9 +15,9 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Maximum number of shapes per 10,000 words of the tree. The goal is 12.
+/// Maximum number of matches of [`SHAPES`] per 10,000 words of the tree. The goal is 12.
 const TREE_MAX: f64 = 4.0;
-/// Maximum number of shapes per 10,000 words of a file. A short file may have one shape.
+/// Maximum number of matches per 10,000 words of a file. A short file may have one match.
 const FILE_MAX: f64 = 30.0;
 const FILES_MAX: usize = 6;
 /// Maximum number of words in comments and pages. The goal is 150,000.
@@ -38,7 +38,7 @@ enum Exception {
     After(&'static str),
     Begins(&'static str),
     Before(&'static str),
-    /// This verb follows the match in a question.
+    /// The match opens a question.
     Question,
 }
 

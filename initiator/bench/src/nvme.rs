@@ -84,7 +84,7 @@ struct NvmeLane {
     block_bytes: u32,
     /// Buffers by slot; `None` while a command owns the buffer.
     buffers: Vec<Option<Buffer>>,
-    /// Copies of in-capsule data by slot, because `Data::InCapsule` needs a slice.
+    /// First `capsule_bytes` of each slot's data, for in-capsule writes: a `Buffer` cannot be borrowed as a slice.
     capsules: Vec<u8>,
     capsule_bytes: usize,
     tickets: Vec<Option<Ticket>>,

@@ -45,7 +45,7 @@ impl Series {
         self.m2 += delta * (value - self.mean);
     }
 
-    /// Standard deviation, by sample (n - 1).
+    /// Sample standard deviation (divisor n - 1).
     #[must_use]
     pub fn deviation(&self) -> f64 {
         if self.count < 2 {
@@ -223,7 +223,7 @@ pub fn per_second(count: u64, time: Duration) -> f64 {
     }
 }
 
-/// Counters of fio's depth distribution, for 1, 2, 4, 8, 16, 32 and 64 commands.
+/// Counters of fio's seven classes of queue depths or batch sizes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Steps(pub [u64; 7]);
 
@@ -248,7 +248,7 @@ impl Steps {
         self.0[step] += 1;
     }
 
-    /// Percentage of each class.
+    /// Counters as percentages of their sum.
     #[must_use]
     pub fn percent(&self) -> [f64; 7] {
         let sum: u64 = self.0.iter().sum();

@@ -147,7 +147,7 @@ impl AsyncHost {
     /// The error returned by `work`.
     ///
     /// # Panics
-    /// If `work` panics: the panic continues in the task that awaits it.
+    /// If `work` panics. The panic continues in the awaiting task.
     pub async fn with_host<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Host) -> Result<T, HostError> + Send + 'static,
@@ -205,7 +205,7 @@ impl AsyncHost {
 }
 
 impl Drop for AsyncHost {
-    /// Without a previous [`shutdown`](Self::shutdown), disconnects without shutting the controller down.
+    /// Disconnects. Only [`shutdown`](Self::shutdown) also shuts the controller down.
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.order(Order::Leave);

@@ -61,7 +61,6 @@ pub(crate) type Outcome = (Result<Response, Loss>, Option<Buffer>);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Effect {
-    /// No effect yet.
     No,
     /// A command of the caller ended.
     ForCaller,
@@ -69,7 +68,7 @@ pub(crate) enum Effect {
     Again { qid: u16, cid: u16, status: Status },
     /// A command of the association ended.
     ForDuty(Duty, Response),
-    /// An identification command of the guard ended.
+    /// An identification command of the controller's `Guard` ended.
     ForGuard(Response),
 }
 

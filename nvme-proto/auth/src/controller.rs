@@ -28,7 +28,7 @@ enum State {
     Succeeding(Hash, Group, Option<Zeroizing<Vec<u8>>>),
     /// Waits for the host's verdict on the controller's response.
     Confirming(Authenticated),
-    /// Failed; the host may read the reason.
+    /// Failed; the next Authentication Receive returns the reason.
     Failing(Reason),
     Ended(Result<Authenticated, Reason>),
 }

@@ -1,4 +1,4 @@
-//! Controller properties, and the states of a controller, which writes of CC change (Base, 3.1.3, 3.5 to 3.7).
+//! Controller properties, and the controller states that depend on CC (Base, 3.1.3, 3.5 to 3.7).
 //!
 //! ```text
 //!            CC.EN=1                    CC.SHN                 queues gone         flushed

@@ -1,4 +1,4 @@
-//! Configured paths on a hung file system, and a FIFO.
+//! Configuration paths that block: a hung file system, and a FIFO.
 
 use std::fs;
 use std::net::TcpListener;

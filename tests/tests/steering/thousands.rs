@@ -22,10 +22,10 @@ use crate::target::{NQN, Steered};
 /// Largest NSID of the null disks, and number of memory disks.
 const NULL: u32 = 4_200;
 const MEMORY: u32 = 300;
-/// Number of namespaces in the second subsystem; both together have ten thousand. User-space RoCE
-/// has 8,192 memory regions, so a namespace must not use one.
+/// Number of namespaces in the second subsystem; both subsystems have ten thousand together. A
+/// namespace must not use a memory region, because user-space RoCE has only 8,192.
 const BESIDE: u32 = 5_499;
-/// Largest possible NN, available with transfers of 64 KiB or more.
+/// Maximum NSID with transfers of 64 KiB or more.
 const LAST: u32 = 10_240;
 const CLIENTS: u32 = 100;
 const OF_EACH: u32 = 10;
@@ -221,7 +221,7 @@ fn a_change_looks_at_no_disk_that_stays() {
         text
     });
     target.done("cairn_reload", json!({}));
-    // The target would open the file here if it had closed it.
+    // A change that opened the file again would hang in these operations.
     disk.begin(Rule::new(Op::Look, Fault::Hold));
     disk.begin(Rule::new(Op::Open, Fault::Hold));
     let host = host_nqn("another");

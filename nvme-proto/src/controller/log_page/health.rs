@@ -26,7 +26,7 @@ pub struct SmartCounters {
     pub power_on: Duration,
     /// Number of starts of the target.
     pub power_cycles: u64,
-    /// Number of ends of the target without a shutdown.
+    /// Number of times that the target stopped without a shutdown.
     pub unsafe_shutdowns: u64,
     /// Number of media errors.
     pub media_errors: u64,

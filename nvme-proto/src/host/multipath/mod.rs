@@ -70,7 +70,7 @@ const CHANGE_LASTS_ANATT: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 struct Path {
     link: Link,
-    /// ANA state; `None` if unknown, or if a command failed because of it.
+    /// Last known ANA state; `None` until it is read.
     ana: Option<AnaState>,
     /// True if `fast_io_fail_tmo` expired: no command waits for this path.
     fails_fast: bool,
@@ -89,8 +89,8 @@ impl Path {
 
     fn gives_hope(&self) -> bool {
         match self.link {
-            // A path in ANA Persistent Loss cannot become usable during its association (Base, 8.1.3.4). Linux waits
-            // for it without limit.
+            // ANA Persistent Loss lasts until the association ends (Base, 8.1.3.4). Linux waits for such a path without
+            // limit.
             Link::Live => self.ana != Some(AnaState::PERSISTENT_LOSS),
             Link::Reconnecting => !self.fails_fast,
             Link::Lost => false,

@@ -102,7 +102,7 @@ fn a_connect_does_not_wait_for_the_disk() {
     bed.pass(Duration::from_millis(100));
 }
 
-/// The target executes capsules that it has not yet received before those of the next association,
+/// Capsules not yet received by the target execute before commands of the host's next association,
 /// or never.
 #[test]
 fn capsules_that_the_target_has_not_read_count_as_well() {
