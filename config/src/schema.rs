@@ -114,8 +114,8 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// True if the type of `value` fits `schema`. Unsuitable members of a table are removed, and
-    /// the table fits.
+    /// Returns false and adds a problem if `value` has another type than `schema`. From a table,
+    /// removes the members that do not fit, and returns true.
     fn value(&mut self, value: &mut DeValue<'_>, schema: &'a Value, place: &Place) -> bool {
         let schema = self.resolve(schema);
         if !kinds(schema).contains(&kind(value)) {

@@ -71,28 +71,28 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
     })
 }
 
-/// Kind of job whose panic affects no other job, with the consequence of the panic.
+/// Kind of job whose panic affects no other job. Each variant states the consequence of a panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Connection request, which is refused after a panic.
+    /// Connection request: it is refused.
     Connect,
-    /// Request of the metrics page, which fails with status 500 or a closed connection.
+    /// Request of the metrics page: it fails with status 500, or its connection closes.
     Metrics,
-    /// Flush of disks at a shutdown or reload, which fails.
+    /// Flush of disks at a shutdown or reload: the flush fails.
     Flush,
-    /// Open or size query of a disk, which fails.
+    /// Open or size query of a disk: it fails.
     Open,
-    /// Close of a disk, which counts as closed.
+    /// Close of a disk: the disk counts as closed.
     Close,
-    /// Write or deallocation of a disk on a worker thread, which fails with EIO.
+    /// Write or deallocation of a disk on a worker thread: it fails with EIO.
     Disk,
     /// Control socket: the request fails, or the client's connection closes.
     Control,
-    /// Connection management of an RDMA device, whose connections end.
+    /// Connection management of an RDMA device: the connections of the device end.
     Device,
-    /// Thread that watches a Ceph image, whose commands fail.
+    /// Thread that watches a Ceph image: all commands of the image fail.
     Image,
-    /// Report of suppressed log lines, which is omitted.
+    /// Report of suppressed log lines: the report is omitted.
     Log,
 }
 

@@ -19,7 +19,7 @@ use crate::work::{Completion, QpId, RecvWork, SendWork};
 pub enum ListenerEvent {
     /// A host requests a connection.
     Request(Box<ConnRequest>),
-    /// The device or address is gone. The listener keeps trying to restore it.
+    /// The device or address is gone. The listener retries until it works again.
     Down {
         /// Error message.
         reason: String,
@@ -186,7 +186,7 @@ pub trait Endpoint {
     /// Returns the device.
     fn device(&self) -> &Arc<dyn Device>;
 
-    /// Returns the limits of the device.
+    /// Returns the limits of the device for queue pairs of this endpoint.
     fn limits(&self) -> EndpointLimits;
 
     /// Adds receives to the shared receive queue.

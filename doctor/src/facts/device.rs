@@ -165,7 +165,7 @@ fn function(source: &dyn Source, device: &str, is_software: bool) -> Function {
 
 fn numa_node(source: &dyn Source, device: &str) -> Result<Option<u32>, Unknown> {
     let node: Result<i32, Unknown> = source.number(&format!("{device}/device/numa_node"));
-    // The value -1 means that the machine has a single node.
+    // The value -1 means that the kernel does not know the node.
     Ok(unless_absent(node)?.and_then(|node| u32::try_from(node).ok()))
 }
 
@@ -180,8 +180,8 @@ fn netdevs(
     Ok(unless_absent(source.list(&format!("{device}/device/net")))?.unwrap_or_default())
 }
 
-/// Returns the netdev of each port of a ConnectX-3, whose two ports share a PCI function, by
-/// `dev_port`.
+/// Returns the netdevs by port number if the ports of the device share one PCI function, as in a
+/// ConnectX-3. Empty for a device with one port.
 fn port_netdevs(source: &dyn Source, device: &str, netdevs: &[String]) -> BTreeMap<u32, String> {
     let ports = numbers(source, &format!("{device}/ports")).unwrap_or_default();
     if ports.len() < 2 {

@@ -60,9 +60,9 @@ pub struct Memlock {
     pub soft_bytes: Option<u64>,
     /// Hard limit in bytes, to which a user can raise the soft limit; `None` if unlimited.
     pub hard_bytes: Option<u64>,
-    /// True if this process is exempt from the limit.
+    /// True if this process has CAP_IPC_LOCK, which exempts it from the limit on locked memory.
     pub has_cap_ipc_lock: bool,
-    /// Line in /proc/self/limits.
+    /// Line of this limit in /proc/self/limits.
     pub line: String,
 }
 

@@ -1,4 +1,4 @@
-//! Facts read from a machine.
+//! Facts about RoCE on a machine, read from sysfs, procfs and the kernel ([`Fabric`]).
 
 mod address_map;
 mod bond;

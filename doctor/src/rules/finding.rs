@@ -50,7 +50,7 @@ pub struct Evidence {
 /// Remedy of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fix {
-    /// Command, or text for the place that the command names.
+    /// Command to run, or text to add to a file.
     pub command: String,
     /// Words of the command if `doctor --fix` may run it: traffic continues, and the command prints
     /// the old value.

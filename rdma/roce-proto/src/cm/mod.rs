@@ -38,8 +38,9 @@ const MAX_CONNECTIONS: usize = 65_536;
 
 /// First interval between repetitions of a message, doubled each time up to [`MAX_INTERVAL`].
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
-/// Response time granted in REQs (code 20, as in Linux), and longest interval between repetitions.
+/// Response timeout announced in REQs, and longest interval between repetitions of a message.
 const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
+/// Code of [`MAX_INTERVAL`] (4.096 us * 2^code), as in Linux.
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 const DECISION_TIME: Duration = Duration::from_secs(60);
@@ -108,21 +109,21 @@ impl Manager {
         self.connections.len()
     }
 
-    /// Returns the number of requests ignored because too many were waiting.
+    /// Returns the number of connection requests ignored because too many were waiting.
     #[must_use]
     pub fn dropped_requests(&self) -> u64 {
         self.dropped_requests
     }
 
-    /// Returns the number of requests ignored because their address had sent wrong keys.
+    /// Returns the number of connection requests ignored because of penalties ([`Self::penalize`]).
     #[must_use]
     pub fn held_requests(&self) -> u64 {
         self.held_requests
     }
 
-    /// Penalizes the peer's address for a packet with a key that the peer was not given.
+    /// Penalizes the peer's address for a packet with a memory key that the peer was not given.
     ///
-    /// Returns the address if its requests are ignored from now on.
+    /// Returns the address if its connection requests are ignored from now on.
     pub fn penalize(&mut self, now: Instant, id: ConnId) -> Option<IpAddr> {
         let address = self.connections.get(&id.0)?.path.remote;
         self.wrong_keys.penalize(now, address).then_some(address)

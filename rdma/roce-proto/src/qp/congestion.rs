@@ -27,9 +27,9 @@ const ONE_LOSS: Duration = Duration::from_millis(2);
 /// Fraction of the window removed after a random loss, or a notification while packets queue: one
 /// eighth.
 const CHANCE: u64 = 8;
-/// Queueing delay above which notifications shrink the window, and the smallest window in packets
-/// that they leave.
+/// Queueing delay above which notifications shrink the window.
 const QUEUE_MAX: Duration = Duration::from_millis(1);
+/// Smallest window after a notification, in packets.
 const NOTICED_MIN: u64 = 32;
 
 /// Gain of the congestion estimate (g of DCQCN).

@@ -161,7 +161,7 @@ impl Qp {
         self.pacer.ignore_notifications();
     }
 
-    /// True before [`Qp::release`] and before the peer's first request in sequence.
+    /// True until [`Qp::release`] or the peer's first request in sequence, whichever is first.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held

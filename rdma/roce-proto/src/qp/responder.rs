@@ -418,8 +418,8 @@ impl Responder {
         self.responses.extend(nak);
     }
 
-    /// Queues READ data or an atomic result. Beyond the agreed number, drops the oldest: a copy of
-    /// an old packet has caused it.
+    /// Queues READ data or an atomic result. If `responder_resources` such responses are queued
+    /// already, drops the oldest, because a duplicated old request has caused that response.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();

@@ -26,9 +26,9 @@ pub struct MadHeader {
     pub class: u8,
     /// ClassVersion.
     pub class_version: u8,
-    /// R bit and Method.
+    /// Method, with the response bit (R) as the highest bit.
     pub method: u8,
-    /// Status.
+    /// Status; 0 in connection messages.
     pub status: u16,
     /// TransactionID.
     pub transaction_id: u64,

@@ -1,6 +1,7 @@
 //! Endpoint, receives and memory of all connections.
 //!
-//! Peers can access only the window, which contains no secrets. Messages are in the private region.
+//! Peers can access only the region `window`, which contains no secrets. Messages are in the region
+//! `private`.
 
 use std::sync::Arc;
 

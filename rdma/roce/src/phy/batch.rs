@@ -1,10 +1,10 @@
 //! Batch of outgoing packets, combined into super-packets.
 //!
-//! A pass through the network stack costs much more than a packet. Packets of equal size to one
-//! destination are therefore passed to the kernel together ("segmentation offload", udp(7)); the
-//! last one may be shorter. The kernel numbers the IPv4 identifications of the segments from 0, and
-//! the ICRC covers them. A super-packet contains packets of several queue pairs, in the order of
-//! each queue pair ([`Place`]).
+//! A super-packet is a list of packets to one destination that the kernel receives in one call and
+//! splits into segments ("segmentation offload", udp(7)). All have equal length, but the last one
+//! may be shorter. The kernel counts the IPv4 identification of the segments from 0; the ICRC
+//! covers this field. Packets of several queue pairs may share a super-packet; [`Place`] keeps the
+//! packets of each queue pair in order.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ pub(super) const PIECES: usize = 1024;
 /// Maximum number of segments: `UDP_MAX_SEGMENTS` of older kernels.
 const MAX_SEGMENTS: u16 = 64;
 const MAX_BYTES: usize = 65_000;
-/// Bytes at which complete super-packets are sent, because they are still in the cache.
+/// Bytes at which complete super-packets are sent, while they are still in the CPU cache.
 const ENOUGH: usize = 60_000;
 /// Bytes by which the first packet of a WRITE is longer than the next ones, because of its RETH.
 const FIRST_HAS_MORE: usize = 16;
@@ -106,8 +106,8 @@ impl Batch {
 
     /// Adds the first `length` bytes of [`Self::room`], with their ICRC, to a super-packet.
     ///
-    /// If `joins` is `None`, the packet starts a new group. Returns true if it follows another
-    /// packet.
+    /// If `joins` is `None`, the packet starts a new super-packet. Returns false if the packet is
+    /// the first of its super-packet.
     pub(super) fn add(
         &mut self,
         flow: &Flow,
@@ -135,7 +135,8 @@ impl Batch {
 
     /// True if the complete super-packets should be sent before this packet is added.
     ///
-    /// A packet shorter than its predecessors ends a message, which is sent as a whole.
+    /// False if the packet is shorter than those of the last super-packet: such a packet ends a
+    /// message, and is sent together with the packets before it.
     pub(super) fn is_due(
         &self,
         flow: &Flow,
@@ -173,9 +174,9 @@ impl Batch {
         let found = found.map(|at| from + at);
         found.or_else(|| {
             let last = self.groups.last()?;
-            // A shorter packet closes the last group for other queue pairs. It joins if none of
-            // them sends, or if the group has the length of first packets of WRITEs, which other
-            // packets do not have.
+            // A shorter packet closes the last group, so that packets of other queue pairs cannot
+            // join. It is added only if this queue pair sends alone, or if the group consists of
+            // first packets of WRITEs, whose length no other packet has.
             let shorter = last.segment.checked_sub(sealed)?;
             let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;
             (ends && open(last)).then_some(self.groups.len() - 1)

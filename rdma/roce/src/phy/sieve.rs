@@ -65,8 +65,8 @@ fn leaf(numbers: &[u32]) -> Vec<libc::sock_filter> {
 
 pub(super) const PASS: libc::sock_filter = statement(libc::BPF_RET | libc::BPF_K, u32::MAX);
 
-/// Returns a statement that skips `if_so` statements if the comparison holds, and `if_not`
-/// otherwise.
+/// Returns a statement that compares the accumulator with `k` (operator `what`), and skips `if_so`
+/// statements if the comparison holds, `if_not` otherwise.
 pub(super) fn compare(what: u32, k: u32, if_so: u8, if_not: u8) -> libc::sock_filter {
     libc::sock_filter {
         jt: if_so,
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_filter_of_all_queue_pairs_fits() {
         let numbers: Vec<u32> = (0..1200).collect();
-        // Half of the kernel's limit (linux/bpf_common.h: BPF_MAXINSNS).
+        // The kernel accepts 4096 instructions (linux/bpf_common.h: BPF_MAXINSNS).
         assert!(by_number(12, &numbers).len() < 4096 / 2);
     }
 }

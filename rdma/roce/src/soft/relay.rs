@@ -1,10 +1,9 @@
-//! Relays for packets that arrive at the socket of another receiver.
+//! Queues for packets that arrive at the socket of one endpoint and belong to another ([`Relays`]).
 //!
 //! The kernel combines packets of one UDP flow (GRO), and selects the socket by the queue pair of
-//! the first packet. Adapters may send from one port for all their queue pairs, or from one of 2^14
-//! chosen by a hash. Packets of a queue pair must not overtake each other: after the first packet
-//! is handed over, the flow arrives at only one socket ([`Flows`]). Packets beyond the limit of a
-//! relay are lost.
+//! the first packet. An adapter may send packets of several queue pairs in one flow. To keep the
+//! packets of a queue pair in order, a flow with packets for another endpoint is bound to one
+//! socket ([`Flows`]). Packets that do not fit in a queue are lost.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -10,8 +10,8 @@ use crate::wire::{NakCode, Packet, Syndrome};
 
 /// RNR retry count that means unlimited retries (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOR_EVER: u8 = 7;
-/// Number of acknowledgement timeouts after which a fatal NAK is confirmed. The packet is sent
-/// again at once and after the first timeout.
+/// Time from a fatal NAK to its confirmation, in acknowledgement timeouts. Meanwhile all
+/// unacknowledged packets are sent twice: at once, and after the first timeout.
 const DOUBT_TIMEOUTS: u32 = 3;
 
 impl Requester {

@@ -14,8 +14,8 @@ use crate::phy::socket::FlowKey;
 use cairn_roce_proto::qp::is_first_request;
 use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
 
-/// Maximum number of packets that a queue pair sends before the next one: four super-packets of 15
-/// full packets.
+/// Maximum number of packets that a queue pair sends before another queue pair sends: four
+/// super-packets of 15 full packets.
 const BURST: usize = 60;
 const BATCHES: usize = 4;
 
