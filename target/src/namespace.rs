@@ -111,6 +111,7 @@ impl Namespace {
     /// Warns if drives are to be polled and the driver has no poll queues for this one.
     pub(crate) fn warn_unless_polled(&self) {
         if self.backend.lacks_poll_queues() {
+            // Cause: the configuration; needs no rate limit.
             tracing::warn!(
                 backing = self.backing,
                 "poll_drives is set, but Linux's driver has no polled queues for this drive: its \
@@ -203,6 +204,7 @@ impl Namespace {
 /// Reads the stored protection. An unreadable file counts as protection.
 fn read_protection(protection_file: &ProtectionFile) -> WriteProtectionState {
     protection_file.read().unwrap_or_else(|error| {
+        // Cause: the configuration; needs no rate limit.
         tracing::error!(
             file = %protection_file.path().display(), %error,
             "cannot read the file of write protection: the namespace is protected until a host \

@@ -76,6 +76,7 @@ impl MetricsServer {
                     }
                 });
             })?;
+        // Cause: the configuration; needs no rate limit.
         tracing::info!(%address, "serving metrics");
         Ok(Self {
             address,

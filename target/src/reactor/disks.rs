@@ -109,6 +109,8 @@ impl Disk {
         match self.namespace.region(device) {
             Ok(region) => self.regions[port] = region,
             // Not rate limited: once per namespace and device. Without registration, data is copied.
+            // Cause: a configuration change or a new device; needs no rate limit. Data is then
+            // copied.
             Err(error) => tracing::warn!(
                 nsid = self.namespace.nsid, device = device.name(), %error,
                 "cannot register the memory of a namespace: its data is copied instead"
@@ -279,6 +281,7 @@ impl Disks {
             Ok(file) => file,
             Err(error) => {
                 // Not rate limited: once per configuration change or new device.
+                // Cause: a configuration change or a new device; needs no rate limit.
                 tracing::error!(nsid = namespace.nsid, %error, "cannot open a namespace");
                 return None;
             }
@@ -409,6 +412,7 @@ impl Disks {
             && let Err(error) = ring.remove_file(file)
         {
             // Not rate limited: once per removed namespace.
+            // Cause: a configuration change or a new device; needs no rate limit.
             tracing::warn!(nsid = removed.namespace.nsid, %error, "a file stays open");
         }
     }

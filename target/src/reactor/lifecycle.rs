@@ -182,6 +182,7 @@ impl Reactor {
         }
         self.queues.ports[index] = Some(port);
         // Not rate limited: once per device.
+        // Cause: the first connection of a device, or its removal; needs no rate limit.
         tracing::info!(
             device = device.name(),
             reactor = self.control.index,
@@ -437,6 +438,7 @@ impl Reactor {
         };
         let device = port.device().id();
         // Not rate limited: once per removed device.
+        // Cause: the first connection of a device, or its removal; needs no rate limit.
         tracing::warn!(
             device = port.device().name(),
             reactor = self.control.index,
@@ -445,6 +447,7 @@ impl Reactor {
         // The ring keeps the pages of the receive slots while a backend uses them.
         if let Err(error) = port.close(index, &mut self.io.ring) {
             // Not rate limited: once per removed device.
+            // Cause: the removal of a device; needs no rate limit.
             tracing::warn!(%error, "memory of a removed device stays registered");
         }
         self.io.disks.port_closed(index);

@@ -198,6 +198,7 @@ fn report(reactor: usize, panic: &Panic, losses: &Losses) {
         commands,
     } = losses;
     // Not rate limited: `Panics` permits a few panics a minute.
+    // Cause: a bug, a few times a minute (see `Panics`); needs no rate limit.
     tracing::error!(
         reactor,
         panic = message,

@@ -189,6 +189,7 @@ fn pin(core: usize) {
     cores.set(core);
     if let Err(error) = sched_setaffinity(None, &cores) {
         // Not rate limited: once per start.
+        // Cause: the start; needs no rate limit.
         tracing::warn!(core, %error, "cannot pin a reactor to its core");
     }
 }

@@ -333,10 +333,12 @@ impl ControlPlane {
             }
             ListenerEvent::Down { reason } => {
                 // Not rate limited: rare changes of an interface address or the configuration.
+                // Cause: the configuration, or the address of a listener; needs no rate limit.
                 tracing::warn!(address = %listener.address(), reason, "listener down");
             }
             ListenerEvent::Up => {
                 // Not rate limited: rare changes of an interface address or the configuration.
+                // Cause: the configuration, or the address of a listener; needs no rate limit.
                 tracing::info!(address = %listener.address(), "listener up again");
             }
         }
@@ -400,12 +402,14 @@ impl ControlPlane {
     }
     /// Closes listeners, completes commands, disconnects hosts and stops.
     async fn shut_down(&mut self) -> Result<(), String> {
+        // Cause: the end of the target; needs no rate limit.
         tracing::info!("stopping: no new connections, finishing commands in progress");
         self.drain();
         if tokio::time::timeout(DRAIN_TIMEOUT, self.drained())
             .await
             .is_err()
         {
+            // Cause: the end of the target; needs no rate limit.
             tracing::warn!("commands are still in progress after {DRAIN_TIMEOUT:?}: closing");
         }
         let deadline = Instant::now() + STOP_TIMEOUT;

@@ -130,6 +130,7 @@ impl MissingParts {
             });
         }
         // Not rate limited: once per part and reason.
+        // Cause: the configuration, or a missing part of the machine; needs no rate limit.
         tracing::warn!(
             missing = %thing, reason,
             "degraded: a configured object is missing, and is served once it exists"

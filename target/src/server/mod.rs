@@ -287,6 +287,7 @@ impl ControlThread {
             .map_err(|_| "the control plane panicked".to_owned())?;
         // Locks of images that are still open block the next start for 30 seconds.
         if !wait_for_images(IMAGES_TIMEOUT) {
+            // Cause: the cluster, at the end of the target; needs no rate limit.
             tracing::warn!(
                 "Ceph images did not close within {IMAGES_TIMEOUT:?}: their locks stay until the \
                  cluster times this client out, after 30 seconds"
@@ -299,6 +300,7 @@ impl ControlThread {
 impl Drop for ControlThread {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
+            // Cause: the end of the target; needs no rate limit.
             tracing::error!(error, "the target did not end cleanly");
         }
     }

@@ -332,6 +332,7 @@ impl Found {
             Outcome::Measured(Ok(None)) => {}
             Outcome::Measured(Err(error)) => {
                 let (subsystem, nsid) = place;
+                // Cause: a reload; needs no rate limit.
                 tracing::warn!(%subsystem, nsid, %error, "cannot read the size of a disk");
             }
         }
@@ -381,6 +382,7 @@ impl Running {
             self.was_noticed = true;
             let (subsystem, nsid) = self.place;
             // Not rate limited: once per call.
+            // Cause: the configuration, or a disk that hangs; needs no rate limit.
             tracing::warn!(
                 %subsystem, nsid, path = %self.path.display(),
                 "waiting up to {} seconds for a disk to respond", OPEN_TIMEOUT.as_secs()
@@ -402,6 +404,7 @@ impl Running {
         // The call may have been abandoned because another disk failed.
         if waited >= OPEN_TIMEOUT {
             // Not rate limited: once per call.
+            // Cause: a disk that was slow during a reload; needs no rate limit.
             tracing::warn!(
                 path = %self.path.display(), waited_s = waited.as_secs(),
                 "a disk responded too late: it is closed, and reopened if it is still configured"
@@ -423,6 +426,7 @@ impl Late {
 
     pub(super) fn report(&self) {
         let (subsystem, nsid) = self.place;
+        // Cause: a reload, and a disk that hangs; needs no rate limit.
         tracing::error!(
             %subsystem, nsid, path = %self.path.display(), waited_s = self.waited.as_secs(),
             "a disk does not report its size: its namespace stays as it was; {}, and reload when \

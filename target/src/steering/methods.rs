@@ -94,6 +94,7 @@ impl Handler for Methods {
             audit.record(|| record(peer, &method, &params, &answer));
             match &answer {
                 Ok(_) => {
+                    // Cause: a request of the control socket; needs no rate limit.
                     tracing::info!(
                         uid,
                         pid,
@@ -104,6 +105,7 @@ impl Handler for Methods {
                 }
                 Err(error) => {
                     let code = error.code;
+                    // Cause: a request of the control socket; needs no rate limit.
                     tracing::warn!(uid, pid, method, params, code, %error, "request refused at the control socket");
                 }
             }
@@ -379,6 +381,7 @@ impl Methods {
         match answered.await {
             Ok(Ok(())) => self.status().await,
             Ok(Err(error)) => {
+                // Cause: a request of the control socket; needs no rate limit.
                 tracing::error!(
                     "the new configuration is invalid and the old one stays in use: \
                                  {error}"

@@ -100,6 +100,7 @@ async fn serve(socket: Bound, methods: impl Handler) {
         Err(error) => Err(error),
     };
     if let Err(error) = served {
+        // Cause: the start; needs no rate limit.
         tracing::error!(%error, path = %socket.path().display(), "cannot serve the control socket");
     }
 }
@@ -115,6 +116,7 @@ pub(crate) fn bind(control: &cairn_config::Control) -> Result<Option<Bound>, Bin
         Ok(bound) => Ok(Some(bound)),
         Err(error) if is_fatal(control, &error) => Err(error),
         Err(error) => {
+            // Cause: the start; needs no rate limit.
             tracing::info!("no control socket: {error}");
             Ok(None)
         }

@@ -94,6 +94,7 @@ impl Export {
         };
         let geometry = namespace.backend.geometry();
         // Not rate limited: once per change of the configuration or the disk.
+        // Cause: the configuration, or a disk that changed; needs no rate limit.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -140,6 +141,7 @@ impl Export {
                 namespace.backend.let_go();
             }
             // Not rate limited: once per change of the configuration or the disk.
+            // Cause: the configuration, or a disk that changed; needs no rate limit.
             tracing::info!(subsystem = self.subsystem.nqn(), nsid, "namespace removed");
         }
         self.publish();
@@ -171,6 +173,7 @@ impl Export {
             let set = subsystem.set_protectable(config.nsid, config.write_protection, actions);
             set.expect("the namespace is there");
         });
+        // Cause: the configuration; needs no rate limit.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -193,6 +196,7 @@ impl Export {
         });
         namespace.set_restricted(is_restricted(config));
         self.publish();
+        // Cause: the configuration; needs no rate limit.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -205,6 +209,7 @@ impl Export {
         self.subsystem.set_limits(config);
         // Publishing makes reactors check queued commands.
         self.publish();
+        // Cause: the configuration; needs no rate limit.
         tracing::info!(
             subsystem = self.subsystem.nqn(), %limits, %per_host,
             hosts = config.limits_of_hosts.len(),
@@ -219,6 +224,7 @@ impl Export {
         namespace.limiter.set(&config.limits);
         namespace.depth.set(config.limits.outstanding);
         self.publish();
+        // Cause: the configuration; needs no rate limit.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -282,6 +288,7 @@ impl Export {
             return None;
         }
         if Arc::strong_count(&self.recovering) > 1 {
+            // Cause: a reload; needs no rate limit.
             tracing::error!(
                 subsystem = self.subsystem.nqn(),
                 "the flush that tests a failed disk has not completed: look in the kernel's log \
@@ -294,6 +301,7 @@ impl Export {
         Some(Box::new(move || {
             for namespace in failed {
                 if let Err(error) = namespace.backend.recover() {
+                    // Cause: a reload; needs no rate limit.
                     tracing::error!(
                         subsystem = subsystem.nqn(), nsid = namespace.nsid, %error,
                         "the disk still fails: replace it, or remove the namespace"
@@ -324,9 +332,11 @@ impl Export {
         }
         self.publish();
         let blocks = namespace.view().nsze;
+        // Cause: the configuration, or a disk that changed; needs no rate limit.
         tracing::info!(subsystem = self.subsystem.nqn(), nsid, blocks, "resized");
         self.subsystem.administer(|subsystem, actions| {
             if let Err(error) = subsystem.resize_namespace(nsid, blocks, actions) {
+                // Cause: the configuration, or a disk that changed; needs no rate limit.
                 tracing::error!(nsid, %error, "cannot report the new size to hosts");
             }
         });

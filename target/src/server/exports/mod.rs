@@ -371,6 +371,7 @@ impl Exports {
                 namespace.backend.let_go();
             }
             export.publish();
+            // Cause: a reload; needs no rate limit.
             tracing::info!(subsystem = %nqn, "subsystem removed");
         }
     }

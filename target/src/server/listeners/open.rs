@@ -53,6 +53,7 @@ impl OpenListener {
                     let address = listener.local_addr();
                     let pkey = config.pkey;
                     // Not rate limited: rare changes of an interface address or the configuration.
+                    // Cause: the configuration, or the address of a listener; needs no rate limit.
                     tracing::info!(%address, provider = provider.name(), %pkey, "listening");
                     return Ok(Self {
                         config: config.clone(),

@@ -95,6 +95,7 @@ impl Retirements {
             exports.disconnect_port(id);
             ended.push((id, activity.outstanding));
             if activity.outstanding > 0 {
+                // Cause: a reload, or a request of the control socket; needs no rate limit.
                 tracing::warn!(
                     address = %retirement.address, commands = activity.outstanding,
                     "hosts of a removed or drained listener are disconnected with commands in \

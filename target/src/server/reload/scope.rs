@@ -76,6 +76,7 @@ impl Step {
         }
         service.config = config;
         service.publish_health();
+        // Cause: a request of the control socket; needs no rate limit.
         tracing::info!("configuration reloaded");
         Ok(())
     }

@@ -80,6 +80,7 @@ pub(super) fn answer_settled(
             .then_some(())
             .ok_or(ReloadError::Unsettled { disks });
         if let Err(error) = &settled {
+            // Cause: a reload, and a disk that hangs; needs no rate limit.
             tracing::warn!(%error, "reload");
         }
         let _ = answer.send(settled);

@@ -67,6 +67,7 @@ pub(super) fn apply(
     service.config = config;
     service.update_discovery();
     service.publish_health();
+    // Cause: a reload; needs no rate limit.
     tracing::info!("configuration reloaded");
     Ok(())
 }

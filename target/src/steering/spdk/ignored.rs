@@ -155,6 +155,7 @@ pub(super) fn take_out(method: &str, params: &mut Params) -> Result<(), Error> {
     }
     if !taken.is_empty() {
         let parameters = taken.join(", ");
+        // Cause: a request of the control socket; needs no rate limit.
         tracing::debug!(method, parameters, "accepted and not heeded");
     }
     Ok(())
@@ -210,6 +211,7 @@ pub(super) fn set(method: &str, params: &Params) -> Answer {
         let message = format!("Invalid parameters: Cairn has nothing that {method} turns on");
         return Err(Error::invalid(message));
     }
+    // Cause: a request of the control socket; needs no rate limit.
     tracing::debug!(method, "accepted and not heeded");
     Ok(json!(true))
 }
