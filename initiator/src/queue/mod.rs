@@ -61,6 +61,7 @@ pub(crate) type Outcome = (Result<Response, Loss>, Option<Buffer>);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Effect {
+    /// The command has not ended, or its caller has abandoned it.
     No,
     /// A command of the caller ended.
     ForCaller,
