@@ -8,7 +8,6 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 const POOL_BYTES: usize = 16 << 20;
 const LARGEST: usize = 1 << 20;
 
-/// Splits the largest free block and merges it again.
 fn one(c: &mut Criterion) {
     let mut group = c.benchmark_group("pool: one buffer");
     group.throughput(Throughput::Elements(1));

@@ -1,7 +1,7 @@
 //! Memory of an I/O thread: `[head | data buffers | spare buffers]`.
 //!
-//! One mapping, registered once with the ring and each RDMA device. The head belongs to the caller;
-//! the target stores responses there.
+//! The arena is one mapping, registered once with the ring and each RDMA device. The head belongs to the caller; the
+//! target stores responses there.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use cairn_rdma::Mapping;
 use crate::pool::{Buffer, Pool, UNIT};
 use crate::ring::Span;
 
-/// Spare buffers of one page each ([`Arena::take_spare`]).
+/// Number of spare buffers of one page each ([`Arena::take_spare`]).
 const SPARES: usize = 32;
 
 /// Memory of an I/O thread: a head, a pool of data buffers, and spare buffers.
@@ -50,7 +50,7 @@ impl Arena {
         })
     }
 
-    /// Returns the mapping, for registration.
+    /// Returns the mapping, for registration with RDMA devices.
     #[inline]
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
@@ -63,13 +63,13 @@ impl Arena {
         self.slot = slot;
     }
 
-    /// Size of the pool in bytes.
+    /// Returns the size of the pool in bytes.
     #[inline]
     pub fn data_bytes(&self) -> usize {
         self.data
     }
 
-    /// Bytes of allocated buffers, spare ones included.
+    /// Returns the size of all allocated buffers in bytes, including spare ones.
     #[inline]
     pub fn taken_bytes(&self) -> usize {
         self.pool.taken_bytes() + (SPARES - self.spare.len()) * UNIT
@@ -97,7 +97,7 @@ impl Arena {
         &mut self.pool
     }
 
-    /// Returns a span of the first `length` bytes.
+    /// Returns a span of the first `length` bytes of a buffer.
     ///
     /// # Panics
     /// If the buffer is shorter.

@@ -10,10 +10,10 @@ const TAKEN: Duration = Duration::from_micros(500);
 
 /// Lost time above which the core counts as shared.
 const LOST_MAX: Duration = Duration::from_millis(10);
-/// Tolerated part of lost time: one in `LOST_PART`.
+/// Tolerated fraction of lost time: 1 / `LOST_PART`.
 const LOST_PART: u32 = 4;
 
-/// Measurement of a polling thread's core.
+/// Measurement of how much other threads use the core of a polling thread.
 #[derive(Debug, Default)]
 pub struct Contention {
     /// Start of the last round without work, unless it ended in sleep.
@@ -24,13 +24,13 @@ pub struct Contention {
 }
 
 impl Contention {
-    /// Records that the round begun at `now` had no work and the thread polls on.
+    /// Records that the round begun at `now` had no work and that the thread continues to poll.
     #[inline]
     pub fn polls_on(&mut self, now: Instant) {
         self.polled = Some(now);
     }
 
-    /// True if others take so much of the core that this thread would receive more by sleeping.
+    /// Returns true if other threads use so much of the core that this thread would get more time by sleeping.
     #[inline]
     pub fn core_is_shared(&mut self, now: Instant) -> bool {
         let polled = self.polled.take();
@@ -51,8 +51,8 @@ impl Contention {
         too_much
     }
 
-    /// Returns true if the kernel preempted the thread since the last call. False: the long round
-    /// was slow itself, or the machine was stopped.
+    /// Returns true if the kernel preempted the thread since the last call. Otherwise the long round was slow itself,
+    /// or the machine was stopped.
     #[cold]
     fn was_switched(&mut self) -> bool {
         let switches = involuntary_switches();

@@ -1,22 +1,22 @@
 //! Decides how long a reactor polls without work before it sleeps.
 //!
-//! The window after the last work is twice the last gap if the last two gaps were short enough to
-//! bridge, otherwise zero. Two are required because the acknowledgement of a keep alive response
-//! arrives soon and is followed by silence.
+//! The polling window is twice the last gap between work, if the last two gaps were shorter than `poll_idle`,
+//! otherwise zero. Two are required because the acknowledgement of a keep alive response arrives soon and is followed
+//! by silence.
 //!
-//! A gap includes the wake-up time of both peers: about 100 us on a dedicated processor. The
-//! largest gap (`poll_idle`) must be well above it, or two waiting peers keep each other asleep.
+//! A gap includes the wake-up time of both peers, about 100 us on a dedicated processor. `poll_idle` must be well
+//! above it, or two waiting peers keep each other asleep.
 //!
-//! With more threads than cores, the next work may come from a thread that waits for the reactor's
-//! core. After [`CORE_KEPT`] without work, each poll therefore yields the core first. The other
-//! thread then keeps it for milliseconds, whereas a sleeping reactor regains it when work arrives:
-//! a reactor that loses much of its core tries both ([`Trial`]).
+//! With more threads than cores, the next work may come from a thread that waits for the reactor's core. After
+//! [`CORE_KEPT`] without work, each poll therefore yields the core first. The other thread then keeps the core for
+//! milliseconds, whereas a sleeping reactor regains it when work arrives: a reactor that loses much of its core tries
+//! both ([`Trial`]).
 
 use std::time::{Duration, Instant};
 
 use crate::trial::Trial;
 
-/// Smallest window after a gap worth bridging.
+/// Minimum window after a short gap.
 const WINDOW_MIN: Duration = Duration::from_micros(10);
 
 /// Time without work after which a poll yields the core.
@@ -39,7 +39,7 @@ pub struct Idle {
     largest: Duration,
     window: Duration,
     since: Option<Instant>,
-    /// Whether the last gap that ended in sleep was short enough to bridge.
+    /// Whether the last gap that ended in sleep was shorter than `largest`.
     was_short: bool,
     served: u64,
     shared: Trial,
@@ -70,7 +70,7 @@ impl Idle {
         self.served += commands;
     }
 
-    /// Reports that other threads use the core ([`crate::Contention`]).
+    /// Records that other threads use the core ([`crate::Contention`]).
     pub fn core_is_shared(&mut self, now: Instant) {
         self.shared.begin(now, self.served);
     }
@@ -90,9 +90,8 @@ impl Idle {
         }
     }
 
-    /// Same as [`Self::pause`], but sleeps instead of yielding if `threads`: other threads of this
-    /// machine then have all pending work and may need the core
-    /// ([`crate::Ring::waits_for_threads`]).
+    /// Returns the action like [`Self::pause`], but sleeps instead of yielding if `threads`: other threads of this
+    /// machine then have all pending work and may need the core ([`crate::Ring::waits_for_threads`]).
     #[inline]
     pub fn pause_for(&mut self, now: Instant, threads: bool) -> Pause {
         match self.pause(now) {

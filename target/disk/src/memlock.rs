@@ -9,13 +9,12 @@ pub(crate) fn is_limit(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EPERM))
 }
 
-/// Logs, once, that buffers are not pinned: each I/O then looks up its pages.
+/// Logs, once, that buffers are not pinned: the kernel then looks up their pages for each I/O.
 pub(crate) fn report(needed: usize) {
     static REPORTED: Once = Once::new();
     REPORTED.call_once(|| {
         let limit = getrlimit(Resource::Memlock).current;
         let limit_kib = limit.map_or(u64::MAX, |bytes| bytes >> 10);
-        // Cause: the start, or an added device; needs no rate limit.
         tracing::info!(
             needed_kib = needed >> 10,
             limit_kib,

@@ -45,7 +45,7 @@ const DEALLOCATE: u32 = 1 << 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Blocks {
     pub(crate) first: u64,
-    /// 1 to [`BLOCKS_MAX`] in a command, possibly more in a range.
+    /// Number of blocks: 1 to [`BLOCKS_MAX`] in a command, possibly more in a range.
     pub(crate) count: u32,
 }
 
@@ -65,7 +65,7 @@ pub struct Hints {
 pub(crate) struct Command {
     opcode: u8,
     nsid: u32,
-    /// Dwords 10 to 13; 14 and 15 are 0.
+    /// Dwords 10 to 13; dwords 14 and 15 are 0.
     dwords: [u32; 4],
 }
 
@@ -118,7 +118,7 @@ impl Command {
         }
     }
 
-    /// Dataset Management with hints only, for `bytes` of the host's ranges.
+    /// Returns a Dataset Management command with hints only, for `bytes` of the host's ranges.
     pub(crate) fn advise(nsid: u32, bytes: u32, hints: Hints) -> Self {
         let ranges = bytes / RANGE_BYTES as u32;
         Self {
@@ -191,8 +191,7 @@ mod tests {
         bytes
     }
 
-    /// Expected bytes of `struct nvme_uring_cmd`: opcode at 0, nsid 4, addr 24, data_len 36, cdw10
-    /// 40.
+    /// Returns the expected bytes of `struct nvme_uring_cmd`: opcode at 0, nsid 4, addr 24, data_len 36, cdw10 40.
     fn golden(opcode: u8, nsid: u8, dwords: [[u8; 4]; 3]) -> [u8; COMMAND_BYTES] {
         let mut bytes = [0; COMMAND_BYTES];
         (bytes[0], bytes[4]) = (opcode, nsid);

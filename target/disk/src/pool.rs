@@ -1,12 +1,12 @@
 //! Data buffers: a buddy allocator over the arena's data area.
 //!
-//! Each buffer is contiguous, as RDMA work requests and block I/O require. Sizes are powers of two
-//! from a page to the largest transfer.
+//! Each buffer is contiguous, as RDMA work requests and block I/O require. Sizes are powers of two from a page to the
+//! largest transfer.
 //!
-//! Up to [`LOOSE_MAX`] freed pages stay unmerged, so that small commands do not split and merge
-//! repeatedly. They are merged before an allocation fails.
+//! Up to [`LOOSE_MAX`] freed pages stay unmerged, so that small commands do not split and merge repeatedly. They are
+//! merged before an allocation fails.
 
-/// Smallest buffer: one page, the direct I/O alignment of any disk.
+/// Size of the smallest buffer in bytes: one page, the direct I/O alignment of any disk.
 pub const UNIT: usize = 4096;
 
 const LOOSE_MAX: usize = 32;
@@ -27,13 +27,13 @@ impl Buffer {
         Self { unit, order: 0 }
     }
 
-    /// Offset from the start of the data area.
+    /// Returns the offset from the start of the data area, in bytes.
     #[inline]
     pub fn offset(&self) -> usize {
         self.unit as usize * UNIT
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
         UNIT << self.order
@@ -42,9 +42,9 @@ impl Buffer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Order of the free block.
+    /// First page of a free block of this order.
     Free(u8),
-    /// Order of the allocated block.
+    /// First page of an allocated block of this order.
     Taken(u8),
     /// Free page kept unmerged.
     Loose,
@@ -102,13 +102,13 @@ impl Pool {
         pool
     }
 
-    /// Size of the largest buffer in bytes.
+    /// Returns the size of the largest buffer in bytes.
     #[inline]
     pub fn largest(&self) -> usize {
         UNIT << (self.free.len() - 1)
     }
 
-    /// Bytes of allocated buffers.
+    /// Returns the size of all allocated buffers in bytes.
     #[inline]
     pub fn taken_bytes(&self) -> usize {
         (self.units.len() - self.free_units) * UNIT
@@ -142,7 +142,6 @@ impl Pool {
         self.split_off(order)
     }
 
-    /// Allocates from the smallest free block that is large enough.
     fn split_off(&mut self, order: u8) -> Option<Buffer> {
         let found = (order..self.free.len() as u8).find(|&o| self.free[usize::from(o)] != NONE)?;
         let unit = self.free[usize::from(found)];
@@ -177,7 +176,6 @@ impl Pool {
         }
     }
 
-    /// Frees a block, and merges it with free neighbours.
     fn merge(&mut self, mut unit: u32, mut order: u8) {
         self.units[unit as usize].state = State::Inside;
         while usize::from(order) + 1 < self.free.len() {
@@ -225,7 +223,7 @@ impl Pool {
     }
 }
 
-/// Size of a buffer allocated for `length` bytes.
+/// Returns the size in bytes of a buffer allocated for `length` bytes.
 #[inline]
 pub fn rounded(length: usize) -> usize {
     UNIT << order_of(length)

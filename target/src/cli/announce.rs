@@ -6,8 +6,8 @@ use cairn_config::{Config, Listener};
 use cairn_doctor::source::{Address, Live, Question, Source};
 use cairn_rdma::PKey;
 
-/// Returns nvme-cli commands to print: `discover`, then `connect` for each subsystem. Linux hosts
-/// support only the default partition.
+/// Returns nvme-cli commands to print: `discover`, then `connect` for each subsystem. Linux hosts support only the
+/// default partition.
 pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (listener, address) in listening {
@@ -81,8 +81,8 @@ fn reachable(listening: IpAddr) -> IpAddr {
     without_route(listening, &known)
 }
 
-/// Returns the address to print for a wildcard on a machine without a default route: an address of an interface,
-/// or that of loopback.
+/// Returns the address to print for a wildcard on a machine without a default route: an interface's address, or the
+/// loopback address.
 fn without_route(listening: IpAddr, known: &[IpAddr]) -> IpAddr {
     let is_scoped = |one: &IpAddr| matches!(one, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let mut known = known

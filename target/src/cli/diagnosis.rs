@@ -25,7 +25,7 @@ pub(super) struct Doctor {
     pub(super) args: DoctorArgs,
 }
 
-/// With a configuration, also checks everything else that `serve` requires.
+/// Checks the fabric and, with a configuration, all other requirements of `serve`.
 pub(super) fn run(doctor: &Doctor) -> u8 {
     let config = match doctor.config.as_deref().map(read).transpose() {
         Ok(config) => config,
@@ -104,7 +104,7 @@ fn partitions(config: &Config) -> Vec<Membership> {
     config.listeners.iter().map(of_listener).collect()
 }
 
-/// Memory of the data path with one device, as in the guide.
+/// Returns the memory of the data path with one device by purpose, in bytes.
 pub(super) fn memory(target: &Target) -> Vec<(String, u64)> {
     let reactors = placement::count(&target.reactors) as u64;
     let receives = u64::from(target.receives);

@@ -16,7 +16,7 @@ pub(super) fn reloading() {
     }
 }
 
-/// Interval of [`alive`], if the service manager requires it (`WatchdogSec`).
+/// Returns the interval of [`alive`], if the service manager requires it (`WatchdogSec`).
 pub(super) fn watchdog() -> Option<Duration> {
     let own = std::env::var("WATCHDOG_PID").ok();
     if own.is_some_and(|pid| pid != std::process::id().to_string()) {
@@ -40,7 +40,6 @@ pub(super) fn stopping() {
 
 fn send(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        // Cause: the start, a reload or the end of the target; needs no rate limit.
         tracing::warn!(
             %error,
             "cannot notify the service manager: check that NOTIFY_SOCKET names an existing socket \

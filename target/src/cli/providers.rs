@@ -10,8 +10,8 @@ use cairn_roce::phy::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
 
-/// Returns all providers, the best first, and the soft provider separately for its counters. A
-/// provider that cannot work here fails when used.
+/// Returns all providers in order of preference, and the soft provider separately for its counters. A provider that
+/// cannot work here fails only when used.
 ///
 /// # Errors
 /// The capture file cannot be written.
@@ -40,7 +40,7 @@ pub(super) fn all(
     ))
 }
 
-/// librdmacm fails without an RDMA device, which may be added later.
+/// Opened on first use: librdmacm fails without an RDMA device, which may be added later.
 #[derive(Debug, Default)]
 struct Verbs(OnceLock<VerbsProvider>);
 

@@ -31,7 +31,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("no runtime: {error}"))?;
-    // Registers the signals first, so that no early signal is lost.
+    // Registered first, so that no early signal is lost.
     let mut signals = runtime
         .block_on(async { Signals::new() })
         .map_err(|error| format!("signals: {error}"))?;
@@ -45,8 +45,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
             .map_err(|error| error.to_string())?,
     };
     let (steering, companion) = steering::companion(source, text, socket, log);
-    // With a configuration file, the target also starts if parts are missing: they may become
-    // available after boot.
+    // With a configuration file, the target starts even if parts are missing: they may become available after boot.
     let is_patient = serve.config.is_some();
     let begun = Target::begin_with(config.clone(), providers, is_patient, companion);
     let starting = begun.map_err(|error| format!("error: {error}"))?;
@@ -65,7 +64,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
     target.stop()
 }
 
-/// `None` if a signal ends the start.
+/// Waits for the start; returns `None` if a signal ends it.
 fn start(
     mut starting: Starting,
     runtime: &Runtime,
@@ -127,7 +126,6 @@ async fn follow(
                 if target.is_alive(ALIVE_WITHIN) {
                     notify::alive();
                 } else {
-                    // Cause: a reactor or the control plane that hangs; needs no rate limit.
                     tracing::error!("reactors or the control plane make no progress");
                 }
                 continue;
@@ -159,7 +157,6 @@ fn report_counters(soft: &Soft) {
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         if !counted.is_empty() {
-            // Cause: the start, a reload or the end of the target; needs no rate limit.
             tracing::info!(device, "RoCE has counted {}", counted.join(" "));
         }
     }
@@ -167,14 +164,12 @@ fn report_counters(soft: &Soft) {
 
 fn warn_of(config: &Config) {
     for warning in config.warnings() {
-        // Cause: the start, a reload or the end of the target; needs no rate limit.
         tracing::warn!("{warning}");
     }
 }
 
 fn report(reloaded: Result<(), String>) {
     if let Err(error) = reloaded {
-        // Cause: the start, a reload or the end of the target; needs no rate limit.
         tracing::error!("the new configuration is invalid and the old one stays in use: {error}");
     }
 }
@@ -202,7 +197,7 @@ impl Signals {
     }
 }
 
-/// Shells set a low limit for select(2).
+/// Raises the limit on open files, which shells set low for select(2).
 pub(super) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -210,7 +205,6 @@ pub(super) fn raise_file_limit() {
         ..limit
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        // Cause: the start, a reload or the end of the target; needs no rate limit.
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
 }

@@ -1,4 +1,4 @@
-//! Disk used by one thread like a target's reactor.
+//! Disk used by one thread, as in a target's reactor.
 
 use std::io;
 use std::sync::Arc;
@@ -34,6 +34,8 @@ struct UnderWay {
 }
 
 impl BareDisk {
+    /// Creates a disk with its ring and buffers.
+    ///
     /// # Errors
     /// The ring or its memory cannot be allocated.
     pub(crate) fn new(
@@ -72,8 +74,8 @@ impl BareDisk {
         geometry.blocks * u64::from(geometry.block_bytes) / u64::from(self.io_bytes)
     }
 
-    /// Reads or writes at the places returned by `next`, at full depth, until `None` and all
-    /// operations have completed. `done` receives latencies.
+    /// Reads or writes at the places returned by `next`, at full depth, until `next` returns `None` and all
+    /// operations have completed. Passes latencies to `done`.
     ///
     /// # Errors
     /// The first failed operation.

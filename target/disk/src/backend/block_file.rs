@@ -44,8 +44,8 @@ pub(super) struct BlockFile {
     /// Whether data bypasses the page cache.
     direct: bool,
     handover: Handover,
-    /// Whether workers submit writes without waiting: such file systems (FUSE, NFS) may keep the
-    /// file locked meanwhile.
+    /// Whether workers submit writes without waiting for completion: file systems such as FUSE and NFS may keep the
+    /// file locked during the wait.
     submits: bool,
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,
@@ -119,7 +119,7 @@ impl BlockFile {
         Ok(disk)
     }
 
-    /// A device may return any data for discarded blocks.
+    /// Returns false for a device, which may return any data for discarded blocks.
     pub(super) fn deallocates_to_zeroes(&self) -> bool {
         self.can_grow
     }
@@ -143,7 +143,6 @@ impl BlockFile {
         if self.limits.as_ref().is_none_or(keeps) {
             return;
         }
-        // Cause: the configuration; needs no rate limit.
         tracing::warn!(
             path = %self.path.display(), block_bytes = self.block_bytes,
             "a block of the namespace spans several blocks of the device: after a power failure, \
@@ -152,8 +151,7 @@ impl BlockFile {
         );
     }
 
-    /// Returns the device's atomic write unit, if a write of that size is a single request;
-    /// otherwise one block.
+    /// Returns the device's atomic write unit, if a write of that size is a single request; otherwise one block.
     pub(super) fn atomic(&self) -> Atomic {
         let unit = self.limits.and_then(|limits| limits.unit);
         let fits = |unit: &Unit| self.direct && unit.bytes <= self.piece_bytes;
@@ -186,14 +184,13 @@ impl BlockFile {
         self.sync()
     }
 
-    /// Verifies, after a failed flush, that the disk can flush again. Blocks.
+    /// Checks, after a failed flush, that the disk can flush again. Blocks.
     pub(super) fn verify_flush(&self) -> io::Result<()> {
         if !self.health.must_verify() {
             return Ok(());
         }
         self.sync()?;
         self.health.flushes_again();
-        // Cause: a reload; needs no rate limit.
         tracing::warn!(
             path = %self.path.display(),
             "the disk can flush again: writes acknowledged before its failure may be lost"
@@ -244,7 +241,7 @@ impl BlockFile {
         self.handover
     }
 
-    /// Returns the handover for a slow disk, on which a file system's journal may block.
+    /// Returns the handover for a slow disk: with a file, operations may block on the file system's journal.
     pub(crate) fn handover_while_slow(&self) -> Handover {
         if self.can_grow {
             Handover::ALL
@@ -327,8 +324,8 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// Whether the size must be checked first: the step could extend a truncated file, or confirm
-    /// lost data as durable.
+    /// Whether the size must be checked first: the step could extend a truncated file, or confirm lost data as
+    /// durable.
     #[inline]
     fn must_look(&self, io: &BlockIo, file: FileSlot) -> bool {
         match io.op {
@@ -388,7 +385,7 @@ impl BlockFile {
                 ) =>
             {
                 let expected = self.blocks.load(Ordering::Relaxed) * u64::from(self.block_bytes);
-                // A smaller size may have been accepted meanwhile.
+                // A smaller size may have been accepted in the meantime.
                 if io.offset + io.done < expected {
                     self.health.cut_short(&self.path, expected);
                 }
@@ -414,8 +411,8 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// Whether a durable operation is split into a change and a sync. Through the page cache, one
-    /// failure would not show whether other writes were lost too.
+    /// Whether a durable operation is split into a change and a sync. Through the page cache, a failure of a combined
+    /// call would not show whether other writes were lost too.
     fn syncs_apart(&self, op: BlockOp) -> bool {
         match op {
             BlockOp::Write { durable } => durable && !self.direct,
@@ -443,7 +440,7 @@ impl BlockFile {
             }
             (BlockOp::Deallocate, libc::EOPNOTSUPP | libc::ENOSYS) => {
                 if self.can_deallocate.swap(false, Ordering::Relaxed) {
-                    // Cause: the disk, once for each kind of operation; needs no rate limit.
+                    // Not rate limited: once per disk and kind of operation.
                     tracing::info!(path = %self.path.display(), "the disk cannot deallocate blocks: Deallocate has no effect");
                 }
                 Progress::Done(Ok(()))
@@ -470,7 +467,7 @@ impl BlockFile {
             Zeroing::Punch | Zeroing::Write => Zeroing::Write,
         };
         if self.zeroing.fetch_max(next as u8, Ordering::Relaxed) < next as u8 {
-            // Cause: the disk, once for each kind of operation; needs no rate limit.
+            // Not rate limited: once per disk and kind of operation.
             tracing::info!(
                 path = %self.path.display(), instead = %next,
                 "the disk does not support a method of writing zeroes"

@@ -20,18 +20,17 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Device and inode number of a disk.
 pub(super) type Place = (u64, u64);
 
-/// An open disk, with the guard that excludes other users. Dropping the last clone closes it on
-/// another thread; rings hold one until their operations have ended.
+/// Open disk, with the guard that excludes other users. Rings hold a clone until their operations have ended;
+/// dropping the last clone closes the disk on another thread.
 #[derive(Debug, Clone)]
 pub(super) struct OpenFile(Arc<Opened>);
 
 #[derive(Debug)]
 struct Opened {
     files: Option<Files>,
-    /// Whether the disk was removed and is about to be dropped.
+    /// Whether the disk was removed and its last clone is about to be dropped.
     leaves: AtomicBool,
 }
 
@@ -42,7 +41,6 @@ struct Files {
     place: Place,
 }
 
-/// Protection of a disk against other processes.
 #[derive(Debug)]
 pub(super) enum Guard {
     /// The device is shared, or the file system has no locks.
@@ -58,7 +56,7 @@ pub(super) enum Guard {
 struct State {
     queue: VecDeque<Files>,
     places: Vec<Place>,
-    /// Removed files that a reactor may still use.
+    /// Removed disks that a reactor may still use.
     leaving: Vec<Place>,
     closers: usize,
 }
@@ -165,7 +163,7 @@ impl Drop for Opened {
 }
 
 impl State {
-    /// A removed disk has lost its last user.
+    /// Records that a removed disk has lost its last user.
     fn left(&mut self, place: Place) {
         let at = self.leaving.iter().position(|leaving| *leaving == place);
         self.leaving.swap_remove(at.expect("it was noted"));
@@ -178,12 +176,12 @@ impl Files {
         #[cfg(test)]
         tests::panic_at(self.place);
         drop(self.file);
-        // Released last: the next owner then finds the file closed.
+        // Dropped last: the next owner then finds the file closed.
         drop(self.guard);
     }
 }
 
-/// Returns `false` on timeout.
+/// Waits until no disk is being closed at this place; returns `false` on timeout.
 pub(super) fn wait_for(place: Place) -> bool {
     let is_closing = |state: &mut State| state.places.contains(&place);
     let waited = CLOSED.wait_timeout_while(state(), CLOSE_TIMEOUT, is_closing);
@@ -191,12 +189,12 @@ pub(super) fn wait_for(place: Place) -> bool {
     !waited.1.timed_out()
 }
 
-/// True if a removed disk at this location may still be used by a reactor.
+/// Returns true if a removed disk at this place may still be used by a reactor.
 pub(super) fn is_leaving(place: Place) -> bool {
     state().leaving.contains(&place)
 }
 
-/// Returns `false` on timeout.
+/// Waits until no removed disk at this place is in use or being closed; returns `false` on timeout.
 pub(super) fn wait_until_left(place: Place) -> bool {
     let is_there =
         |state: &mut State| state.leaving.contains(&place) || state.places.contains(&place);
@@ -206,7 +204,7 @@ pub(super) fn wait_until_left(place: Place) -> bool {
 }
 
 fn state() -> MutexGuard<'static, State> {
-    // Consistent after any panic: no file is closed under the lock.
+    // Consistent after a panic: no file is closed under the lock.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -105,7 +105,7 @@ impl Rig {
         self.buffer.write(0, bytes);
         let span = self.span(bytes.len() as u32);
         assert_eq!(self.run(op, offset, bytes.len() as u64, Some(span)), Ok(()));
-        // So that a read back must come from the disk.
+        // Overwritten, so that data read back must come from the disk.
         self.buffer.fill(0, bytes.len(), 0x5a);
     }
 
@@ -250,8 +250,7 @@ fn image(folder: &Path) -> std::path::PathBuf {
     path
 }
 
-/// tmpfs cannot zero a range in place: each of the concurrent operations finds this out and changes
-/// the method.
+/// tmpfs cannot zero a range in place: each of the concurrent operations fails and changes the method.
 #[test]
 fn operations_that_find_out_together_that_a_disk_cannot_zero() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
@@ -277,7 +276,7 @@ fn operations_that_find_out_together_that_a_disk_cannot_zero() {
 
 #[test]
 fn a_file_past_the_page_cache() {
-    // The file lies in the source folder, because /tmp may be in memory.
+    // The source folder holds the file, because /tmp may be in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let path = image(folder.path());
     suite(|| Backend::open_file(&path, None, Claim::default()).unwrap());
@@ -415,7 +414,6 @@ fn cut(path: &Path, bytes: u64) {
     file.set_len(bytes).unwrap();
 }
 
-/// Lost data would read as zeroes.
 #[test]
 fn a_file_that_was_cut_is_not_made_longer_again() {
     let zeroes = BlockOp::WriteZeroes {

@@ -11,7 +11,8 @@ pub struct Geometry {
     pub blocks: u64,
     /// Required alignment of buffer addresses, in bytes.
     pub memory_alignment: u32,
-    /// Transfers that cross a multiple of this many logical blocks are slower; 0 means no boundary.
+    /// Number of logical blocks between boundaries: transfers across a multiple of it are slower. 0 means no
+    /// boundary.
     pub boundary: u16,
 }
 
@@ -30,19 +31,18 @@ pub struct Preferred {
     pub deallocate_alignment: u32,
 }
 
-/// Atomic write sizes in logical blocks: others see all of a write or nothing.
+/// Atomic write sizes in logical blocks: other commands see all of a write or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Atomic {
-    /// Atomic size without a power failure.
+    /// Atomic size if no power failure occurs.
     pub normal: u32,
     /// Atomic size across a power failure.
     pub power_fail: u32,
-    /// Boundary in blocks: a write that crosses a multiple of it is not atomic. 0 means no
-    /// boundary.
+    /// Boundary in blocks: a write across a multiple of it is not atomic. 0 means no boundary.
     pub boundary: u32,
-    /// Offset of the first boundary.
+    /// Offset of the first boundary, in blocks.
     pub boundary_offset: u16,
-    /// Boundary across a power failure; 0 means no boundary.
+    /// Boundary across a power failure, in blocks; 0 means no boundary.
     pub boundary_power_fail: u32,
 }
 
@@ -56,7 +56,7 @@ impl Atomic {
         boundary_power_fail: 0,
     };
 
-    /// Aligned units of `blocks`, the first of which begins at block `offset`.
+    /// Returns the atomicity of aligned units of `blocks` blocks, the first of which begins at block `offset`.
     pub(super) fn units(blocks: u32, offset: u16) -> Self {
         Self {
             normal: blocks,

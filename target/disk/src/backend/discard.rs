@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-/// Maximum bytes of one discard: a cancelled command ends between two of them.
+/// Maximum bytes of one discard: a cancelled command ends between two discards.
 pub(super) const DISCARD_MAX: u64 = 256 << 20;
 
-/// Method of zeroing a range; the first that works is kept.
+/// Method of zeroing a range. A disk keeps the first one that works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Zeroing {
     /// `FALLOC_FL_ZERO_RANGE`: the range stays allocated.
     Range,
-    /// `FALLOC_FL_PUNCH_HOLE`: deallocates.
+    /// `FALLOC_FL_PUNCH_HOLE`: the range is deallocated.
     Punch,
     Write,
 }

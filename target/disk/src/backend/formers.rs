@@ -1,5 +1,4 @@
-//! Disks about to be replaced. A successor with the same file or device takes over its lock or
-//! claim.
+//! Disks about to be replaced. A successor with the same file or device takes over its lock or claim.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,7 +22,7 @@ impl Formers {
         let file = match &backend.0 {
             Kind::File(disk) => disk.former(),
             Kind::Drive(disk) => disk.former(),
-            // An image's lock belongs to its Ceph client; memory has none.
+            // An image's lock belongs to its Ceph client; a disk in memory has none.
             Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => return,
         };
         self.0.entry(file.place()).or_default().push(file);
@@ -34,8 +33,7 @@ impl Formers {
         files.filter_map(FormerFile::get)
     }
 
-    /// Shares the lock of a former disk with a disk that opened `file`, if one at this location has
-    /// a lock.
+    /// Shares the lock of a former disk with the disk that opened `file`, if a former disk at this place has a lock.
     pub(super) fn lock(
         &self,
         place: Place,
@@ -67,8 +65,7 @@ impl Formers {
 }
 
 impl Backend {
-    /// Opens like [`open_file`](Self::open_file), and takes over the lock or claim of a former
-    /// disk.
+    /// Opens like [`open_file`](Self::open_file), and takes over the lock or claim of a former disk.
     ///
     /// # Errors
     /// The disk cannot be opened, or not with that block size.
@@ -86,8 +83,8 @@ impl Backend {
         disk.map(|disk| Self(Kind::File(disk)))
     }
 
-    /// Announces the removal. Reactors drop the disk after their pending operations, and an open of
-    /// the same disk waits for that.
+    /// Announces the removal. Reactors drop the disk after their pending operations, and an open of the same disk
+    /// waits for that.
     pub fn let_go(&self) {
         match &self.0 {
             Kind::File(disk) => disk.let_go(),

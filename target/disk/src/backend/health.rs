@@ -1,15 +1,14 @@
-//! Permanent failures of a disk, recorded because the system reports each only once, to one caller.
+//! Permanent failures of a disk. They are recorded, because the system reports each only once, to one caller.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use super::BlockOp;
 
-/// A flush of acknowledged writes failed; the lost pages now count as written.
+/// A flush of acknowledged writes failed; the kernel now treats the lost pages as written.
 const SYNC_FAILED: u8 = 1;
 
-/// The file is shorter than its namespace: a write would extend it, and lost data would read as
-/// zeroes.
+/// The file is shorter than its namespace: a write would extend it, and lost data would read as zeroes.
 const CUT_SHORT: u8 = 2;
 
 /// A thread panicked during a change.
@@ -47,7 +46,7 @@ impl Health {
 
     pub(super) fn sync_failed(&self, path: &Path, errno: i32) {
         if self.note(SYNC_FAILED) {
-            // Cause: the disk, once until a reload; needs no rate limit.
+            // Not rate limited: once until a reload.
             tracing::error!(
                 path = %path.display(), error = %std::io::Error::from_raw_os_error(errno),
                 "a flush failed: acknowledged writes may be lost, and every flush and durable \
@@ -58,7 +57,7 @@ impl Health {
 
     pub(super) fn change_unknown(&self, path: &Path) {
         if self.note(CHANGE_UNKNOWN) {
-            // Cause: a bug, once until a reload; needs no rate limit.
+            // Not rate limited: once until a reload.
             tracing::error!(
                 path = %path.display(),
                 "a thread panicked during a change of this disk, which may be complete, partial \
@@ -68,11 +67,11 @@ impl Health {
         }
     }
 
-    /// Records the failure; returns whether it is new.
+    /// Records that the file is too short; returns whether this is new.
     pub(super) fn cut_short(&self, path: &Path, expected: u64) -> bool {
         let is_new = self.note(CUT_SHORT);
         if is_new {
-            // Cause: the disk, once until a reload; needs no rate limit.
+            // Not rate limited: once until a reload.
             tracing::error!(
                 path = %path.display(), expected_bytes = expected,
                 "the disk is smaller than its namespace: every command fails until a reload \
@@ -85,7 +84,7 @@ impl Health {
     pub(super) fn count_names(&self, path: &Path, names: u64) {
         let was_nameless = self.nameless.swap(names == 0, Ordering::Relaxed);
         if names == 0 && !was_nameless {
-            // Cause: the disk, once for each deletion; needs no rate limit.
+            // Not rate limited: once per deletion.
             tracing::warn!(
                 path = %path.display(),
                 "the file was deleted: its data is lost when this target ends; copy it from a \
@@ -94,7 +93,7 @@ impl Health {
         }
     }
 
-    /// The administrator has accepted the size of a cut file.
+    /// Records that a reload has accepted the size of a truncated file.
     pub(super) fn size_accepted(&self) {
         self.losses.fetch_and(!CUT_SHORT, Ordering::Relaxed);
     }
@@ -125,21 +124,19 @@ fn refused(losses: u8, op: BlockOp) -> bool {
     losses & CUT_SHORT != 0 || promises_durability
 }
 
-/// Logs an unusual new size. `before`: previous size in blocks.
+/// Logs an unusual new size; `before` is the previous size in blocks.
 pub(super) fn warn_of_size(path: &Path, block_bytes: u32, bytes: u64, before: u64) {
     let (blocks, rest) = (
         bytes / u64::from(block_bytes),
         bytes % u64::from(block_bytes),
     );
     if rest != 0 {
-        // Cause: the start, or a reload; needs no rate limit.
         tracing::warn!(
             path = %path.display(), block_bytes, bytes = rest,
             "the size is not a multiple of the block size: the last bytes are not visible to hosts"
         );
     }
     if blocks < before {
-        // Cause: a reload; needs no rate limit.
         tracing::warn!(
             path = %path.display(), blocks, before,
             "the disk has shrunk: data of hosts beyond its new end is lost"

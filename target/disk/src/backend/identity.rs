@@ -1,5 +1,5 @@
-//! Identity of a disk: a UUID that is the same for all targets that export it, and differs between
-//! disks. `docs/decisions/` has the inputs and reasons.
+//! Identity of a disk: a UUID that is the same for all targets that export it, and differs between disks.
+//! `docs/decisions/` has the inputs and reasons.
 
 use std::fs::{self, File};
 use std::io;
@@ -56,7 +56,6 @@ pub(super) fn of(file: &File, path: &Path, scope: Scope<'_>) -> io::Result<Uuid>
         Ok(uuid) => Ok(uuid),
         Err(error) => {
             if birth.is_weak {
-                // Cause: the configuration, or a disk that changed; needs no rate limit.
                 tracing::warn!(
                     path = %path.display(), %error,
                     "cannot store an identity with this file, and its file system has no creation \
@@ -77,7 +76,7 @@ pub(super) fn derived(name: &str) -> Uuid {
 enum Name {
     Global(String),
     Local(String),
-    /// A replacement device gets the same name.
+    /// Name of the device's place: a replacement device gets the same one.
     Place(String),
 }
 
@@ -96,7 +95,6 @@ fn of_device(device: &Path, path: &Path, scope: Scope<'_>) -> Uuid {
         Name::Global(name) => derived(&name),
         Name::Local(name) => derived(&scope.name(&name)),
         Name::Place(name) => {
-            // Cause: the configuration, or a disk that changed; needs no rate limit.
             tracing::warn!(
                 path = %path.display(),
                 "this device has no unique name: hosts mistake any device at this path for the \
@@ -114,7 +112,7 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
         (!text.is_empty()).then(|| text.to_owned())
     };
     if text("partition").is_some() {
-        // A copy of the disk has the partition's UUID too.
+        // A copy of the disk has the same partition UUID, so the disk's own name is used.
         let start = text("start").unwrap_or_default();
         let disk = device
             .parent()
@@ -181,13 +179,13 @@ struct Birth {
     text: String,
     /// Whether the birth time is unknown: a reused inode number is then not detected.
     is_weak: bool,
-    /// File system, which may change with each mount.
+    /// File system id, which may change with each mount.
     fsid: u64,
 }
 
 impl Birth {
     fn of(file: &File) -> io::Result<Self> {
-        /// Btrfs snapshots repeat the inodes of their origin.
+        /// Btrfs, whose snapshots have the inodes of their origin.
         const BTRFS_MAGIC: u32 = 0x9123_683e;
         let fields = StatxFlags::INO | StatxFlags::BTIME;
         let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, fields)?;
@@ -219,10 +217,8 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
         Some(kept) => match parse(&kept) {
             Some((uuid, of)) if of == birth.text => return Ok(uuid),
             _ => {
-                // The UUID is deterministic, so that other targets that open this copy derive the
-                // same one.
+                // Derived, so that other targets that open this copy get the same UUID.
                 let uuid = derived(&format!("copy {kept} {}", birth.text));
-                // Cause: the configuration, or a disk that changed; needs no rate limit.
                 tracing::warn!(
                     path = %path.display(), was = kept, %uuid,
                     "the file is a copy of another disk, or was moved from another file system: \

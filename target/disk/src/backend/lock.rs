@@ -1,9 +1,8 @@
 //! flock(2) lock of an exported file.
 //!
-//! Each pending operation holds the open file description, and the kernel releases the lock with
-//! its last reference. A disk therefore writes through the locked description: no other process can
-//! lock the file of a killed one before its last write has ended. A replacement disk shares the
-//! lock.
+//! Each pending operation holds the open file description, and the kernel releases the lock with the description's
+//! last reference. A disk writes through the locked description, so that no other process can lock the file of a
+//! killed one before its last write has ended. A replacement disk shares the lock.
 
 use std::fs::File;
 use std::io;
@@ -49,7 +48,7 @@ impl State {
     }
 }
 
-/// Reference to a file's lock, released with the last one. Must not be dropped while the kernel has
+/// Reference to a file's lock, which is released with its last reference. Must not be dropped while the kernel has
 /// operations on the file.
 #[derive(Debug)]
 pub(super) struct Lock {
@@ -77,6 +76,8 @@ pub(super) fn is_direct(file: impl AsFd) -> bool {
 }
 
 impl Lock {
+    /// Takes the lock of a file.
+    ///
     /// # Errors
     /// `WOULDBLOCK` if another process or disk holds the lock.
     pub(super) fn take(file: &File, claim: Claim) -> Result<Self, Errno> {
@@ -99,15 +100,14 @@ impl Lock {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Consistent after any panic: no code between the changes panics.
+        // Consistent after a panic: no code between the changes panics.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a disk that has opened `own`. Returns the file for its I/O: for a writer, the locked
-    /// description.
+    /// Adds a disk that has opened `own`. Returns the file for its I/O: for a writer, the locked description.
     ///
     /// # Errors
-    /// The disk requires exclusive use, but the file is shared by other processes or disks.
+    /// The disk requires exclusive use, but other processes or disks share the file.
     pub(super) fn share(&self, own: File, claim: Claim) -> io::Result<(Self, File)> {
         let exclusive = is_exclusive(claim);
         let mut state = self.state();
@@ -148,7 +148,6 @@ impl Drop for Lock {
         };
         // A ring, or a child process before exec, may keep the description open.
         if let Err(error) = state.change(operation) {
-            // Cause: another process that locks the file concurrently; needs no rate limit.
             tracing::error!(%error, "the lock on a file is in an unexpected state");
         }
     }

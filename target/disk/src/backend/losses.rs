@@ -5,17 +5,17 @@ use std::io;
 use super::{Backend, Kind};
 
 impl Backend {
-    /// Verifies that a failed disk works again. Blocks.
+    /// Checks that a failed disk works again. Blocks.
     pub fn recover(&self) -> io::Result<()> {
         match &self.0 {
             Kind::File(disk) => disk.verify_flush(),
             Kind::Rbd(disk) => disk.recover(),
-            // Their errors were reported to the affected commands.
+            // Errors of these disks were reported to the affected commands.
             Kind::Drive(_) | Kind::Memory(_) | Kind::Null(_) => Ok(()),
         }
     }
 
-    /// True if commands fail until a reload because data was lost.
+    /// Returns true if commands fail until a reload, because data was lost.
     #[inline]
     pub fn is_failed(&self) -> bool {
         match &self.0 {
@@ -25,7 +25,7 @@ impl Backend {
         }
     }
 
-    /// True for an unlinked file: its data is lost when the target ends.
+    /// Returns true for an unlinked file: its data is lost when the target ends.
     pub fn is_deleted(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.is_deleted(),
@@ -33,7 +33,7 @@ impl Backend {
         }
     }
 
-    /// Returns the file system's device number, if the disk is a file, which can be cut or deleted.
+    /// Returns the device number of the file system, if the disk is a file, which can be truncated or deleted.
     pub fn file_system(&self) -> Option<u64> {
         match &self.0 {
             Kind::File(disk) => disk.file_system(),
@@ -41,8 +41,8 @@ impl Backend {
         }
     }
 
-    /// Checks whether a file was truncated or deleted. Blocks until its file system replies.
-    /// Returns true if this check found the [failure](Self::is_failed).
+    /// Checks whether a file was truncated or deleted. Blocks until its file system replies. Returns true if this
+    /// check found the [failure](Self::is_failed).
     pub fn look(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.look(),

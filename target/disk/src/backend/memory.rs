@@ -1,7 +1,7 @@
 //! Disk in memory.
 //!
-//! Data is copied through a buffer, under a lock for each unit of 4 KiB: each block is read and
-//! written atomically (AWUN), and a lost connection leaves no partial transfer.
+//! Data is copied through a buffer, under a lock for each unit of 4 KiB. Therefore each block is read and written
+//! atomically (AWUN), and a lost connection leaves no partial transfer.
 
 use std::hint;
 use std::io;
@@ -13,20 +13,19 @@ use cairn_rdma::Mapping;
 use super::{BlockIo, BlockOp, Errno, Geometry};
 use crate::ring::Ring;
 
-/// Bytes protected by one lock: the largest block size.
+/// Number of bytes protected by one lock: the largest block size.
 const UNIT: usize = 4096;
 
 const LOCKS: usize = 256;
 
-/// Spins on a held lock before the thread yields.
+/// Number of spins on a held lock before the thread yields.
 const SPINS: u32 = 100;
 
-/// Sequence lock: odd while a thread writes. Readers write nothing, and retry.
+/// Sequence lock: odd while a thread writes. Readers do not write to it, and retry.
 #[derive(Debug, Default)]
 struct Lock(AtomicU32);
 
 impl Lock {
-    /// Returns the sequence number once no thread writes.
     #[inline]
     fn sequence(&self) -> u32 {
         let mut spins = 0;
@@ -83,7 +82,6 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// Contents are lost when the process ends.
 #[derive(Debug)]
 pub(super) struct MemoryDisk {
     mapping: Mapping,
@@ -93,7 +91,6 @@ pub(super) struct MemoryDisk {
 }
 
 impl MemoryDisk {
-    /// Creates a memory disk of `bytes` bytes, rounded down to whole blocks.
     pub(super) fn new(bytes: u64, block_bytes: u32) -> io::Result<Self> {
         let bytes = bytes / u64::from(block_bytes) * u64::from(block_bytes);
         let length = usize::try_from(bytes).map_err(io::Error::other)?;

@@ -1,8 +1,8 @@
 //! Backends: storage for the blocks of a namespace.
 //!
-//! A [`Backend`] is shared by all reactors. A reactor [`begin`](Backend::begin)s an operation, a
-//! [`BlockIo`], and [`resume`](Backend::resume)s it with each completion from its ring until it is
-//! [`Progress::Done`]. Offsets and lengths are in bytes, already checked against the namespace.
+//! A [`Backend`] is shared by all reactors. A reactor [`begin`](Backend::begin)s an operation, a [`BlockIo`], and
+//! [`resume`](Backend::resume)s it with each completion from its ring until it is [`Progress::Done`]. Offsets and
+//! lengths are in bytes, already checked against the namespace.
 
 mod block_file;
 mod closing;
@@ -51,16 +51,16 @@ use crate::ring::{FileSlot, Ring};
 /// Logical block size in bytes, if neither configured nor reported.
 const BLOCK_BYTES_DEFAULT: u32 = 512;
 
-/// Access to a disk, and sharing with others.
+/// Access to a disk, and sharing with other programs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Claim {
-    /// Open for reading only.
+    /// Whether to open for reading only.
     pub read_only: bool,
-    /// Share with other writers that also set this.
+    /// Whether other writers that also set this may use the disk.
     pub shared: bool,
     /// Required device and inode; any other file is rejected.
     pub expected: Option<(u64, u64)>,
-    /// Try only: lock as configured, but open for reading, and retry a disk in use until this time.
+    /// For a check: lock as configured, but open for reading, and retry a disk in use until this time.
     pub trial_until: Option<Instant>,
 }
 
@@ -76,7 +76,7 @@ impl OpenError {
         Self { what: what.into() }
     }
 
-    /// Error for a disk that has not opened for `waited`.
+    /// Returns the error for a disk that has not opened for `waited`.
     pub fn late(path: &Path, waited: Duration) -> Self {
         Self::new(format!(
             "{} has not opened for {} seconds: {}",
@@ -86,7 +86,7 @@ impl OpenError {
         ))
     }
 
-    /// Error for an open whose thread panicked.
+    /// Returns the error for an open whose thread panicked.
     pub fn panicked(path: &Path) -> Self {
         Self::new(format!(
             "{}: opening it failed by a bug in Cairn, which is an error in the log: report that \
@@ -95,7 +95,7 @@ impl OpenError {
         ))
     }
 
-    /// Error for an open without a thread.
+    /// Returns the error for an open whose thread cannot be started.
     pub fn no_thread(error: &io::Error) -> Self {
         Self::new(format!(
             "cannot start a thread that opens the disk: {error}: raise the limit on tasks \
@@ -104,7 +104,7 @@ impl OpenError {
     }
 }
 
-/// Storage of a namespace, shared by all threads; each has its own [`Ring`].
+/// Storage of a namespace, shared by all threads. Each thread has its own [`Ring`].
 #[derive(Debug)]
 pub struct Backend(Kind);
 
@@ -143,7 +143,7 @@ impl Backend {
         RbdDisk::open(image, block_bytes, claim, on_change).map(|disk| Self(Kind::Rbd(disk)))
     }
 
-    /// True if operations use a ring: they require buffers and are scheduled.
+    /// Returns true if operations use a ring: they require buffers and are scheduled.
     #[inline(always)]
     pub fn uses_ring(&self) -> bool {
         matches!(self.0, Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_))
@@ -177,7 +177,7 @@ impl Backend {
         .map_err(|error| OpenError::new(format!("no memory for zeroes: {error}")))
     }
 
-    /// True if deallocated blocks are freed and read as zeroes.
+    /// Returns true if deallocated blocks are freed and read as zeroes.
     pub fn deallocates_to_zeroes(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.deallocates_to_zeroes(),
@@ -187,7 +187,7 @@ impl Backend {
         }
     }
 
-    /// True for a drive whose Linux driver has no poll queues: its completions arrive by interrupt.
+    /// Returns true for a drive whose Linux driver has no poll queues: its completions arrive by interrupt.
     pub fn lacks_poll_queues(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => !disk.can_poll(),
@@ -195,7 +195,7 @@ impl Backend {
         }
     }
 
-    /// True if the disk supports [`BlockOp::Compare`]; otherwise the caller reads and compares.
+    /// Returns true if the disk supports [`BlockOp::Compare`]; otherwise the caller reads and compares.
     #[inline]
     pub fn compares(&self) -> bool {
         match &self.0 {
@@ -204,7 +204,7 @@ impl Backend {
         }
     }
 
-    /// True if the disk supports [`BlockOp::WriteUncorrectable`].
+    /// Returns true if the disk supports [`BlockOp::WriteUncorrectable`].
     pub fn writes_uncorrectable(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => disk.writes_uncorrectable(),
@@ -212,7 +212,7 @@ impl Backend {
         }
     }
 
-    /// True if the disk makes use of [`BlockOp::Advise`].
+    /// Returns true if [`BlockOp::Advise`] has an effect on the disk.
     pub fn takes_advice(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => disk.takes_advice(),
@@ -239,7 +239,7 @@ impl Backend {
         }
     }
 
-    /// Returns the disk's global names, if any.
+    /// Returns the disk's globally unique names, if any.
     pub fn names(&self) -> Names {
         match &self.0 {
             Kind::Drive(disk) => disk.names(),
@@ -265,7 +265,7 @@ impl Backend {
         })
     }
 
-    /// Returns its (device, inode) on this machine.
+    /// Returns the disk's (device, inode) on this machine.
     pub fn place(&self) -> Option<(u64, u64)> {
         match &self.0 {
             Kind::File(disk) => Some(disk.place()),
@@ -292,7 +292,7 @@ impl Backend {
         }
     }
 
-    /// Adopts a size from [`measure`](Self::measure). Returns whether the size changed.
+    /// Adopts a size in bytes from [`measure`](Self::measure). Returns whether the size changed.
     pub fn accept_size(&self, bytes: u64) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.accept_size(bytes),
@@ -342,7 +342,7 @@ impl Backend {
         }
     }
 
-    /// True if disks of this kind share one mapping.
+    /// Returns true if disks of this kind share one mapping.
     pub fn shares_mapping(&self) -> bool {
         matches!(self.0, Kind::Null(_))
     }
@@ -368,8 +368,8 @@ impl Backend {
         }
     }
 
-    /// Returns the slot for a disk that is `slow` or not. Operations that may block at a slow disk
-    /// are passed to kernel threads.
+    /// Returns the slot for a disk that is `slow` or not. Operations that may block at a slow disk are passed to
+    /// kernel threads.
     #[must_use]
     pub fn slot_while(&self, file: FileSlot, slow: bool) -> FileSlot {
         match &self.0 {
@@ -379,7 +379,7 @@ impl Backend {
         }
     }
 
-    /// Starts an operation, or continues it after a pause. `file`: slot in the ring, if any.
+    /// Starts an operation, or continues it after a pause. `file` is the disk's slot in the ring, if any.
     #[inline]
     pub fn begin(
         &self,
@@ -420,7 +420,7 @@ fn registered(file: Option<FileSlot>) -> FileSlot {
     file.expect("a reactor registers a disk's file before its first operation")
 }
 
-/// Hint for diagnosing a disk that does not respond.
+/// Returns a hint for diagnosing a disk that does not respond.
 #[must_use]
 pub fn where_to_look(path: &Path) -> &'static str {
     if path.to_string_lossy().starts_with("rbd:") {

@@ -30,7 +30,6 @@ fn zeroes(length: usize) -> io::Result<Arc<Mapping>> {
 }
 
 impl NullDisk {
-    /// Creates a null disk of `bytes` bytes, rounded down to whole blocks.
     pub(super) fn new(bytes: u64, block_bytes: u32, transfer_bytes: u32) -> io::Result<Self> {
         Ok(Self {
             zeroes: zeroes(transfer_bytes as usize)?,

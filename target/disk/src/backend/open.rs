@@ -30,7 +30,7 @@ pub(super) struct Opened {
 }
 
 pub(super) enum Refusal {
-    /// The disk is in use by another: the open may be tried again.
+    /// Another process or disk uses the disk; the open may be retried.
     InUse(OpenError),
     Other(OpenError),
 }
@@ -49,9 +49,9 @@ pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opene
     })
 }
 
-/// Opens a disk with `open`, after this target's reactors have finished with it if it was just
-/// removed. Retries for [`IN_USE_PATIENCE`] or the claim's own time: the kernel holds a lock or claim until it has torn
-/// down the io_uring of an ended process.
+/// Opens a disk by `open`. If the disk was just removed, waits until this target's reactors have finished with it.
+/// Retries for [`IN_USE_PATIENCE`] or the claim's own time: the kernel holds a lock or claim until it has torn down
+/// the io_uring of an ended process.
 pub(super) fn open_when_left<T>(
     path: &Path,
     place: Place,
@@ -87,8 +87,7 @@ fn open_at(
     claim: Claim,
     formers: &Formers,
 ) -> Result<Opened, Refusal> {
-    // `O_EXCL` fails if the block device is mounted, part of another device, or claimed by another
-    // target.
+    // `O_EXCL` fails if the block device is mounted, part of another device, or claimed by another target.
     let is_claimed = is_device && !claim.read_only && !claim.shared;
     if is_device && claim.shared && !claim.read_only && formers.claimed(place).is_none() {
         check_not_held(path).map_err(|error| refuse_open(path, &error))?;
@@ -119,16 +118,15 @@ fn open_at(
     })
 }
 
-/// Refuses a device that is mounted or part of another, whose user is unaware of writes by hosts.
-/// Targets that share a device hold `O_EXCL` only during this check.
+/// Refuses a device that is mounted or part of another, because that user does not expect writes by hosts. Targets
+/// that share a device hold `O_EXCL` only during this check.
 fn check_not_held(path: &Path) -> io::Result<()> {
     let mut options = File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
     options.open(path).map(drop)
 }
 
-/// Checks that the opened file is the one found in the directory: its name may refer to another
-/// file by now.
+/// Checks that the opened file is the expected one: the name may refer to another file by now.
 fn check_expected(path: &Path, file: &File, claim: Claim) -> Result<(), OpenError> {
     let Some(expected) = claim.expected else {
         return Ok(());
@@ -239,7 +237,7 @@ fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<File> 
     match open(libc::O_DIRECT) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             let file = open(0)?;
-            // Cause: the disk, once for each kind of operation; needs no rate limit.
+            // Not rate limited: once per open.
             tracing::warn!(
                 path = %path.display(),
                 "the file system refuses O_DIRECT: data goes through the page cache"
@@ -289,8 +287,8 @@ pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {
     })
 }
 
-/// Locks a file, because two writers would destroy the data unless both declare it as shared.
-/// Returns the file to work with. The lock can be passed on to a successor in `formers`.
+/// Locks a file, because two writers would destroy the data unless both declare it as shared. Returns the file to
+/// use. The lock can be passed on to a successor in `formers`.
 fn lock(
     path: &Path,
     file: File,
@@ -300,7 +298,7 @@ fn lock(
 ) -> Result<(File, Guard), Refusal> {
     let (lock, file) = match Lock::take(&file, claim) {
         Ok(lock) => (lock, file),
-        // Some network file systems have no locks: serve the file without one.
+        // Some network file systems have no locks, so the file is exported without one.
         Err(error) if error != Errno::WOULDBLOCK => return Ok((file, Guard::None)),
         Err(_) => match formers.lock(place, &file, claim) {
             Some(Ok(shared)) => shared,

@@ -14,7 +14,7 @@ pub enum BlockOp {
     Read,
     /// Writes the buffer to the disk.
     Write {
-        /// Complete only when on stable storage (FUA).
+        /// Whether to complete only when the data is on stable storage (FUA).
         durable: bool,
     },
     /// Compares disk and buffer. Only for a disk that [supports it](super::Backend::compares).
@@ -23,9 +23,9 @@ pub enum BlockOp {
     Verify,
     /// Zeroes the range.
     WriteZeroes {
-        /// Prefer deallocating the range.
+        /// Whether to prefer deallocating the range.
         deallocate: bool,
-        /// Complete only when on stable storage (FUA).
+        /// Whether to complete only when the zeroes are on stable storage (FUA).
         durable: bool,
     },
     /// Makes the range unreadable until it is written again. Only for a disk that [supports
@@ -33,15 +33,15 @@ pub enum BlockOp {
     WriteUncorrectable,
     /// Deallocates the range if possible. Advisory.
     Deallocate,
-    /// Passes a host's hints to a disk that [uses them](super::Backend::takes_advice). The buffer
-    /// holds ranges as for Dataset Management; the offset is unused.
+    /// Passes a host's hints to a disk that [uses them](super::Backend::takes_advice). The buffer contains ranges as
+    /// for Dataset Management; the offset is unused.
     Advise,
     /// Makes completed writes durable.
     Flush,
 }
 
 impl BlockOp {
-    /// True if the operation modifies blocks.
+    /// Returns true if the operation modifies blocks.
     #[inline(always)]
     pub fn changes(self) -> bool {
         match self {
@@ -73,7 +73,7 @@ impl fmt::Display for BlockOp {
 /// Operation on a backend, with its progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockIo {
-    /// Operation.
+    /// Kind of operation.
     pub op: BlockOp,
     /// Start on the disk, in bytes.
     pub offset: u64,
@@ -90,8 +90,7 @@ pub struct BlockIo {
     pub(super) tries: u8,
     /// Whether a write may block for space in the file, whose size was then checked.
     pub(super) may_wait: bool,
-    /// Method of zeroing in the current step; other operations may change the disk's method
-    /// meanwhile.
+    /// Method of zeroing in the current step; other operations may change the disk's method.
     pub(super) method: u8,
 }
 
@@ -133,13 +132,13 @@ impl BlockIo {
         self.stopped = true;
     }
 
-    /// True after [`Self::stop`].
+    /// Returns true after [`Self::stop`].
     #[inline]
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }
 
-    /// Pause before the next retry, doubled each time up to a limit.
+    /// Returns the pause before the next retry, doubled each time up to a limit.
     pub fn pause(&self) -> Duration {
         let doubled = 1_u64 << u32::from(self.tries.saturating_sub(1)).min(16);
         Duration::from_millis(doubled.min(PAUSE_MAX_MS))
@@ -182,10 +181,11 @@ impl Errno {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Progress {
-    /// Submitted to the ring. Pass the completion to [`Backend::resume`](super::Backend::resume).
+    /// The operation is submitted to the ring. The caller passes the completion to
+    /// [`Backend::resume`](super::Backend::resume).
     Pending,
-    /// The operation must be retried with [`Backend::begin`](super::Backend::begin) after a
-    /// [pause](BlockIo::pause); returned by [`Backend::resume`](super::Backend::resume).
+    /// The caller must retry the operation with [`Backend::begin`](super::Backend::begin) after a
+    /// [pause](BlockIo::pause).
     Later,
     /// Completed.
     Done(Result<(), Errno>),

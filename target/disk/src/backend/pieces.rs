@@ -1,7 +1,7 @@
 //! Pieces of a transfer, each accepted by the device as one request.
 //!
-//! The kernel splits larger requests, but rejects them if they are non-blocking (`REQ_NOWAIT`), as
-//! io_uring's first attempt is; they would then go to a kernel thread.
+//! The kernel splits larger requests, but rejects them if they are non-blocking (`REQ_NOWAIT`), as io_uring's first
+//! attempt is; they would then go to a kernel thread.
 
 use std::fs::File;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(super) struct Pieces {
     moved: u32,
     /// True after a partial failure: each later step has only one piece.
     one_by_one: bool,
-    /// First errno of pieces that succeed or fail as a whole.
+    /// First errno of the step's pieces.
     error: i32,
 }
 
@@ -45,13 +45,12 @@ impl Pieces {
         self.asked += bytes;
     }
 
-    /// True if the step has several pieces, and its result can ask for a retry instead of giving a
-    /// cause.
+    /// Returns true if the step has several pieces, so that its result can be `EAGAIN` without a cause.
     pub(super) fn several(&self) -> bool {
         self.count > 1
     }
 
-    /// Records a piece and returns the step's result after the last one: after a partial failure
+    /// Records the end of a piece. After the last piece, returns the step's result; after a partial failure that is
     /// `EAGAIN`, and the step is retried piece by piece to find the cause.
     pub(super) fn end_one(&mut self, result: Result<u32, i32>) -> Option<Result<u32, i32>> {
         if self.count <= 1 {
@@ -71,8 +70,8 @@ impl Pieces {
 }
 
 impl Pieces {
-    /// Ends a piece that succeeds or fails as a whole. After the step's last piece, returns the
-    /// step's bytes or its first error.
+    /// Records the end of a piece that succeeds or fails as a whole. After the last piece, returns the step's bytes
+    /// or its first error.
     pub(super) fn end_whole(&mut self, result: Result<(), i32>) -> Option<Result<u32, i32>> {
         self.out -= 1;
         if let (Err(error), 0) = (result, self.error) {
@@ -85,7 +84,7 @@ impl Pieces {
     }
 }
 
-/// Maximum bytes of a passthrough command, which the kernel does not split but maps in at most 256
+/// Returns the maximum bytes of a passthrough command. The kernel does not split it but maps it in at most 256
 /// segments; an unaligned buffer needs one more.
 pub(super) fn largest_command(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;

@@ -14,14 +14,13 @@ pub(super) struct QueueLimits {
     pub(super) write: u64,
     /// Optimal write size; 0 if unknown.
     pub(super) optimal: u64,
-    /// Atomic write unit.
     pub(super) unit: Option<Unit>,
     pub(super) sector: u64,
-    /// Multiple at which the device splits requests; 0 means no such boundary.
+    /// Size at multiples of which the device splits requests; 0 means no such boundary.
     pub(super) chunk: u64,
 }
 
-/// Atomic write unit: size, and start of the first one.
+/// Atomic write unit: size, and start of the first one, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) bytes: u64,
@@ -29,8 +28,8 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// Converts the unit to logical blocks; a unit that is not a whole number of at least two
-    /// blocks becomes one block.
+    /// Converts the unit to logical blocks. A unit that is not a whole number of at least two blocks becomes one
+    /// block.
     pub(super) fn in_blocks(self, block_bytes: u32) -> Atomic {
         let block = u64::from(block_bytes);
         let in_blocks = |bytes: u64| bytes.is_multiple_of(block).then(|| bytes / block);
@@ -45,7 +44,7 @@ impl Unit {
 }
 
 impl QueueLimits {
-    /// Returns `None` if sysfs does not show the limits.
+    /// Reads the limits; returns `None` if sysfs does not show them.
     pub(super) fn of(device: &File) -> Option<Self> {
         Self::read(&folder(device)?)
     }
@@ -100,15 +99,16 @@ fn chunk(device: &Path, queue: &Path) -> u64 {
     }
 }
 
-/// Returns the atomic unit of a device from `physical_block_size` and `alignment_offset`; `None` if
-/// the offset is -1 (misaligned).
+/// Returns the atomic unit of a device from `physical_block_size` and `alignment_offset`; `None` if the offset is -1
+/// (misaligned).
 fn unit(device: &Path, disk: &Path) -> Option<Unit> {
     let bytes = smallest_unit(disk).filter(|bytes| *bytes > 0)?;
     let offset = read_limit(device, "alignment_offset")? % bytes;
     Some(Unit { bytes, offset })
 }
 
-/// Smallest physical block of the device and of all below it: a stacked device reports the largest.
+/// Returns the smallest physical block of the device and of all devices below it, because a stacked device reports
+/// the largest.
 fn smallest_unit(disk: &Path) -> Option<u64> {
     let mut smallest = read_limit(disk, "queue/physical_block_size")?;
     for below in fs::read_dir(disk.join("slaves")).into_iter().flatten() {
@@ -123,7 +123,7 @@ fn disk_of(device: &Path) -> Option<PathBuf> {
     disks.into_iter().find(|disk| disk.join("queue").is_dir())
 }
 
-/// True if zones must be written sequentially.
+/// Returns true if zones must be written sequentially.
 pub(super) fn has_sequential_zones(device: &File) -> bool {
     let folders = folders(device).into_iter().flatten();
     folders.into_iter().any(|queue| is_host_managed(&queue))
@@ -217,9 +217,9 @@ mod tests {
             fs::write(partition.join("alignment_offset"), alignment).unwrap();
             partition
         };
-        // Partition start at sector 63, as DOS created it.
+        // The partition starts at sector 63, as created by DOS.
         assert_eq!(unit_of(&partition("sda1", "512\n")), Some((4096, 512)));
-        // Aligned to a RAID chunk of 64 KiB.
+        // The partition is aligned to a RAID chunk of 64 KiB.
         assert_eq!(unit_of(&partition("sda2", "61440\n")), Some((4096, 0)));
         assert_eq!(unit_of(&partition("sda3", "-1\n")), None);
     }
@@ -299,8 +299,7 @@ mod tests {
             fs::write(partition.join("start"), start).unwrap();
             assert_eq!(boundary(&partition, 4096), expected);
         }
-        // Chunk sizes that are not a whole number of blocks, or too large for Identify, set no
-        // boundary.
+        // Chunk sizes that are not a whole number of blocks, or too large for Identify, set no boundary.
         for (chunk, block) in [("9\n", 4096), ("65536\n", 512), ("0\n", 512)] {
             fs::write(raid.join("queue/chunk_sectors"), chunk).unwrap();
             assert_eq!(boundary(&raid, block), 0, "{chunk}");

@@ -23,7 +23,7 @@ use crate::ring::{Ring, Span};
 /// Maximum bytes of one call: librbd sends requests to all objects at once.
 const PIECE_MAX: u64 = 256 << 20;
 
-/// OSD's allocation unit: smaller writes require a read.
+/// Allocation unit of an OSD: smaller writes require a read.
 const WRITE_BYTES: u64 = 4096;
 
 /// `rbd_discard_granularity_bytes`: smaller discards have no effect.
@@ -37,7 +37,7 @@ pub(super) struct RbdDisk {
 }
 
 impl RbdDisk {
-    /// Blocks until the cluster replies.
+    /// Opens an image. Blocks until the cluster replies.
     pub(super) fn open(
         spec: &Spec,
         block_bytes: Option<u32>,
@@ -110,11 +110,10 @@ impl RbdDisk {
         self.blocks.swap(blocks, Ordering::Relaxed) != blocks
     }
 
-    /// Waits for started writes. May block. A failure loses nothing: without a cache, acknowledged
-    /// writes are on the OSDs.
+    /// Waits for started writes. May block. A failure loses no data: without a cache, acknowledged writes are on the
+    /// OSDs.
     pub(super) fn flush(&self) -> io::Result<()> {
         if let Err(errno) = self.image.flush() {
-            // Cause: a shutdown, of the target or of a controller; needs no rate limit.
             tracing::debug!(
                 image = self.image.name(), error = %io::Error::from_raw_os_error(errno),
                 "the image did not flush at its close; acknowledged writes are on the OSDs"
@@ -133,7 +132,6 @@ impl RbdDisk {
             return Ok(());
         };
         self.image.open_again().map_err(io::Error::other)?;
-        // Cause: a reload; needs no rate limit.
         tracing::info!(
             image = self.image.name(), was = %io::Error::from_raw_os_error(errno),
             "the image is open again, with a new client of its cluster"

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::apart::Write;
 use crate::timely::{self, Look};
 
-/// Limit of pending writes; further ones fail with EAGAIN.
+/// Maximum number of pending writes; further ones fail with EAGAIN.
 const UNDER_WAY_MAX: usize = 1024;
 
 const BATCH: usize = 32;
@@ -41,7 +41,7 @@ pub(super) struct Aio {
 }
 
 impl Aio {
-    /// The eventfd `wake` must outlive the context.
+    /// Creates a context. The eventfd `wake` must outlive it.
     pub(super) fn new(wake: RawFd) -> io::Result<Self> {
         let mut context = 0_u64;
         // SAFETY: the kernel writes the context ID to `context`.
@@ -99,7 +99,7 @@ impl Aio {
         refused
     }
 
-    /// Passes each completion: its tag, and bytes or an errno.
+    /// Passes each completion to `each`: its tag, and bytes or an errno.
     pub(super) fn ended(&self, mut each: impl FnMut(u64, Result<u32, i32>)) {
         // SAFETY: zeroes are a valid value of these structures of numbers.
         let mut events: [Event; BATCH] = unsafe { zeroed() };
@@ -126,8 +126,7 @@ impl Aio {
 
 impl Drop for Aio {
     fn drop(&mut self) {
-        // `io_destroy` blocks while a write is pending; the context is then left to the end of the
-        // process.
+        // `io_destroy` would block while a write is pending; the process's end then destroys the context.
         if self.under_way.load(Ordering::Relaxed) == 0 {
             // SAFETY: the only argument is a number.
             unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };

@@ -1,16 +1,16 @@
 //! Changes of disks that may block, executed by worker threads.
 //!
-//! A kernel thread of io_uring that waits for space, a journal or another write executes its write
-//! however late. Such changes are therefore queued here, and at most [`WITH_WORKERS_MAX`] per file
-//! are with workers. A worker reads the clock directly before the system call, which is then made
-//! soon or not at all ([`timely`]). Changes with expired leases are cancelled. A change handed over
-//! before a gap returns to its queue until the reactor has processed closed connections.
+//! A kernel thread of io_uring that waits for space, a journal or another write executes its write however late. Such
+//! changes are therefore queued here, and at most [`WITH_WORKERS_MAX`] per file are with workers. A worker reads the
+//! clock directly before the system call, which is then made soon or not at all ([`timely`]). Changes with expired
+//! leases are cancelled. A change passed to a worker before a gap ([`ROUND_GAP`]) returns to its queue until the reactor
+//! has processed closed connections.
 //!
-//! On file systems without non-blocking writes (FUSE, NFS), which may keep the file locked while a
-//! worker waits, the worker submits the write by AIO ([`Aio`]).
+//! On file systems without non-blocking writes (FUSE, NFS), which may keep the file locked while a worker waits, the
+//! worker submits the write by AIO ([`Aio`]).
 //!
-//! Why `unsafe` here: these system calls take raw memory and have no safe wrapper. Devices may
-//! write to that memory, so no reference to it may exist.
+//! Why `unsafe` here: these system calls take raw memory and have no safe wrapper. Devices may write to that memory,
+//! so no reference to it may exist.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
@@ -27,18 +27,18 @@ use crate::workers::{self, Ended, Outcome, Workers};
 
 pub(super) const WITH_WORKERS_MAX: usize = 8;
 
-/// Empty queues kept so that a write does not allocate.
+/// Number of empty queues kept, so that a write does not allocate.
 const SPARE_MAX: usize = 16;
 
-/// Unused [`Fate`]s kept so that a write does not allocate.
+/// Number of unused [`Fate`]s kept, so that a write does not allocate.
 const FATES_MAX: usize = 256;
 
 const WAITING_ROOM: usize = 64;
 
-/// Length of a gap: a pause between two rounds in which hosts may have disconnected.
+/// Minimum length of a gap: a pause between two rounds in which hosts may have disconnected.
 pub const ROUND_GAP: Duration = Duration::from_millis(50);
 
-/// Keeps a file open.
+/// Reference that keeps a file open.
 pub(crate) type Open = Arc<dyn AsRawFd + Send + Sync>;
 
 /// `BLKDISCARD` (`linux/fs.h`): `_IO(0x12, 119)`. Argument: two u64, offset and length in bytes.
@@ -60,7 +60,7 @@ pub(super) enum Change {
         length: u64,
         mode: i32,
     },
-    /// The range may then read as any data.
+    /// Discards the range, which may then read as any data.
     Discard {
         offset: u64,
         length: u32,
@@ -86,7 +86,7 @@ impl Fate {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Keeps the allocation, unless a worker still refers to it.
+    /// Keeps the allocation for reuse, unless a worker still refers to it.
     fn give_back(mut self, spare: &mut Vec<Self>) {
         if spare.len() < FATES_MAX
             && let Some(cancelled) = Arc::get_mut(&mut self.0)
@@ -102,7 +102,7 @@ pub(super) struct Job {
     change: Change,
     lease: Lease,
     aio: Option<(Arc<Aio>, u64)>,
-    /// Time at which the reactor's knowledge of connections becomes too old.
+    /// Time until which the reactor's knowledge of connections is recent enough, in nanoseconds.
     known_until_ns: u64,
     fate: Fate,
 }
@@ -142,7 +142,7 @@ impl workers::Job for Job {
 }
 
 impl Change {
-    /// Blocks until completion. Returns `None` if `look` is too old.
+    /// Makes the change. Blocks until completion. Returns `None` if `look` is too old.
     fn make(&self, look: Look, fd: RawFd) -> Option<Ended> {
         let slice;
         let range;
@@ -158,8 +158,7 @@ impl Change {
                 };
                 let at = &raw const slice as usize;
                 let flags = if durable { libc::RWF_DSYNC } else { 0 };
-                // The kernel takes the offset in two halves, but 64-bit machines ignore the upper
-                // one.
+                // The kernel takes the offset in two halves, but 64-bit machines ignore the upper one.
                 let (number, flags) = (libc::SYS_pwritev2, flags as usize);
                 (
                     [
@@ -234,7 +233,7 @@ impl Queue {
 #[derive(Default)]
 pub(super) struct Apart {
     workers: Option<Workers<Job>>,
-    /// Inner `None` if the system rejects AIO.
+    /// AIO context; the inner `None` means that the system rejects AIO.
     aio: OnceCell<Option<Arc<Aio>>>,
     under_way: Vec<u64>,
     /// AIO writes completed before their workers reported the submission.
@@ -262,24 +261,23 @@ impl Apart {
         Ok(Some(workers.wake_fd()))
     }
 
-    /// Replaces the worker threads by [`Self::step`]. Call this before the first change.
+    /// Replaces the worker threads by [`Self::step`]. Must be called before the first change.
     pub(super) fn replace_threads(&mut self) {
         assert!(self.workers.is_none(), "no worker has started");
         self.stepped = true;
     }
 
-    /// Runs the workers of a simulation ([`Workers::step`]).
     pub(super) fn step(&self, loses: bool) -> bool {
         self.workers.as_ref().is_some_and(|it| it.step(loses))
     }
 
-    /// True if worker threads or the kernel execute changes, so that waiting ends.
+    /// Returns true if worker threads or the kernel execute changes, so that waiting ends.
     pub(super) fn will_wake(&self) -> bool {
         !self.stepped && self.begun() > 0
     }
 
-    /// `None` if the system rejects AIO (limit `fs.aio-max-nr`, rules of a container): workers then
-    /// wait for completion.
+    /// Returns the AIO context; `None` if the system rejects AIO (limit `fs.aio-max-nr`, rules of a container).
+    /// Workers then wait for completion.
     fn aio(&self) -> Option<Arc<Aio>> {
         let wake = self.workers.as_ref()?.wake_fd();
         self.aio
@@ -287,8 +285,7 @@ impl Apart {
             .clone()
     }
 
-    /// Queues a change. If `submits`, a worker only submits it, and does not wait for its
-    /// completion.
+    /// Queues a change. If `submits`, a worker only submits it and does not wait for its completion.
     pub(super) fn add(
         &mut self,
         tag: u64,
@@ -330,8 +327,8 @@ impl Apart {
         self.dirty |= std::mem::take(&mut self.came_back);
     }
 
-    /// Passes queued changes to workers, which may begin them until `known_until_ns`. Calls
-    /// `refuse` for those with expired leases.
+    /// Passes queued changes to workers, which may begin them until `known_until_ns`. Calls `refuse` for changes with
+    /// expired leases.
     #[inline]
     pub(super) fn release(&mut self, known_until_ns: u64, refuse: impl FnMut(u64)) {
         if self.dirty {
@@ -402,14 +399,14 @@ impl Apart {
         );
     }
 
-    /// Call this before collecting the last completions.
+    /// Prepares for the next wake-up. Must be called before the last completions are collected.
     pub(super) fn rearm(&self) -> Option<RawFd> {
         let workers = self.workers.as_ref()?;
         workers.clear();
         Some(workers.wake_fd())
     }
 
-    /// Passes queued changes of a tag to `refuse`; those with a worker do not begin.
+    /// Passes queued changes of a tag to `refuse`, and prevents changes with a worker from beginning.
     pub(super) fn cancel(&mut self, tag: u64, mut refuse: impl FnMut(u64)) {
         for queue in &mut self.queues {
             queue.waiting.retain(|(other, _)| {
@@ -433,12 +430,12 @@ impl Apart {
         waiting.map(|(tag, _)| tag).for_each(refuse);
     }
 
-    /// Changes with workers or the kernel.
+    /// Returns the number of changes at workers or in the kernel.
     pub(super) fn begun(&self) -> u32 {
         self.workers.as_ref().map_or(0, Workers::out) + self.under_way.len() as u32
     }
 
-    /// Includes queued changes.
+    /// Returns the number of all changes, including queued ones.
     pub(super) fn len(&self) -> u32 {
         let waiting: usize = self.queues.iter().map(|queue| queue.waiting.len()).sum();
         self.begun() + waiting as u32
@@ -451,7 +448,6 @@ mod tests {
     use crate::ring::outgoing::Outgoing;
     use workers::Job as _;
 
-    /// The thread with a change is preempted.
     #[test]
     fn a_worker_does_not_begin_what_was_taken_back() {
         let mut apart = Apart::default();

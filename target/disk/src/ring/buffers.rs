@@ -3,12 +3,10 @@
 use super::*;
 
 impl Ring {
-    /// Registers `mapping` as a fixed buffer until [`Self::remove_buffer`] or the end of the ring.
-    /// Returns the slot.
+    /// Registers `mapping` as a fixed buffer until [`Self::remove_buffer`] or the end of the ring. Returns the slot.
     ///
     /// # Errors
-    /// All slots are taken, or the kernel rejects the mapping, except for the limit on locked
-    /// memory.
+    /// All slots are taken, or the kernel rejects the mapping for another reason than the limit on locked memory.
     pub fn add_buffer(&mut self, mapping: &Arc<Mapping>) -> io::Result<u16> {
         let slot = self
             .buffers
@@ -47,6 +45,9 @@ impl Ring {
     }
 
     /// Unregisters a fixed buffer. Its pages stay valid for pending operations.
+    ///
+    /// # Errors
+    /// The kernel rejects the call.
     pub fn remove_buffer(&mut self, slot: u16) -> io::Result<()> {
         let index = usize::from(slot);
         self.remove_buffer_from_drives(index)?;
@@ -58,7 +59,7 @@ impl Ring {
             return Ok(());
         }
         if self.drives_out() > 0 {
-            // The memory may be unpinned for drives, whose commands then use addresses.
+            // Commands of drives may use addresses in this memory without pinning it, so the mapping is kept.
             self.retired.extend(self.buffers[index].clone());
         }
         let empty = libc::iovec {
@@ -110,8 +111,8 @@ impl Ring {
         source.copy_to(at, target, target_at, from.length as usize);
     }
 
-    /// Compares two spans of the same length. Copies a piece of each at a time: no reference may
-    /// exist to memory that devices write.
+    /// Compares two spans of the same length. Copies a piece of each at a time, because no reference may exist to
+    /// memory that devices write.
     ///
     /// # Panics
     /// If the lengths differ.

@@ -8,9 +8,8 @@ use serde_json::Value;
 
 use super::Notes;
 
-/// Invalid members are noted, and the caller leaves out the object
-/// ([`are_readable`](Self::are_readable)). [`note_unknown`](Self::note_unknown) notes members never
-/// read.
+/// Members of one JSON object. Invalid members are noted, and the caller leaves out the object
+/// ([`are_readable`](Self::are_readable)). [`note_unknown`](Self::note_unknown) notes members that were not read.
 pub(super) struct Fields<'v> {
     what: String,
     object: &'v Value,
@@ -20,7 +19,6 @@ pub(super) struct Fields<'v> {
 }
 
 impl<'v> Fields<'v> {
-    /// `what` names the object in notes.
     pub(super) fn of(what: impl Into<String>, object: &'v Value, notes: &Notes) -> Self {
         let fields = Self {
             what: what.into(),
@@ -44,7 +42,7 @@ impl<'v> Fields<'v> {
         self
     }
 
-    /// Text, or a number converted to text.
+    /// Returns a text, or a number converted to text.
     pub(super) fn text(&self, key: &'static str) -> Option<String> {
         match self.get(key)? {
             Value::String(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
@@ -53,7 +51,7 @@ impl<'v> Fields<'v> {
         }
     }
 
-    /// Number, possibly in quotation marks.
+    /// Returns a number, possibly given in quotation marks.
     pub(super) fn number(&self, key: &'static str) -> Option<u64> {
         let value = self.get(key)?;
         let number = match value {
@@ -71,7 +69,7 @@ impl<'v> Fields<'v> {
         narrow.or_else(|| self.unreadable(key, "a number of 32 bits", &Value::from(number)))
     }
 
-    /// Boolean, or 1 or 0.
+    /// Returns a boolean, possibly given as 1 or 0.
     pub(super) fn flag(&self, key: &'static str) -> Option<bool> {
         let value = self.get(key)?;
         match value {
@@ -84,7 +82,7 @@ impl<'v> Fields<'v> {
         }
     }
 
-    /// Text; `None` if it has only zeroes.
+    /// Returns a text; `None` if it has only zeroes.
     pub(super) fn identity(&self, key: &'static str) -> Option<String> {
         let text = self.text(key)?;
         let is_set = text.bytes().any(|byte| !matches!(byte, b'0' | b'-'));
@@ -108,18 +106,18 @@ impl<'v> Fields<'v> {
         texts.collect()
     }
 
-    /// Keeps the name in notes.
+    /// Returns a member object, for which notes use the name of this object.
     pub(super) fn object(&self, key: &'static str) -> Self {
         let value = self.get(key).unwrap_or(&Value::Null);
         Self::of(self.what.clone(), value, &self.notes)
     }
 
-    /// Null if absent.
+    /// Returns a member; null if absent.
     pub(super) fn value(&self, key: &'static str) -> &'v Value {
         self.get(key).unwrap_or(&Value::Null)
     }
 
-    /// All members as text, for options of another program.
+    /// Returns all members as text, for options of another program.
     pub(super) fn options(&self) -> BTreeMap<String, String> {
         let all = self.object.as_object().into_iter().flatten();
         let options = all.filter_map(|(key, value)| match value {
@@ -149,8 +147,7 @@ impl<'v> Fields<'v> {
             .unknown(&self.what, self.object, &self.asked.borrow());
     }
 
-    /// Returns true if all objects are readable; otherwise adds a note that this object is left
-    /// out.
+    /// Returns true if all objects are readable; otherwise adds a note that this object is left out.
     pub(super) fn are_readable(&self, parts: &[&Self]) -> bool {
         let mut all = parts.iter().copied().chain([self]);
         let is_readable = !all.any(|one| one.is_unreadable.get());

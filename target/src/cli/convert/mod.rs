@@ -75,7 +75,7 @@ impl Notes {
         }
     }
 
-    /// The conversion then ends with an error.
+    /// Adds a note about a lost restriction of access; the conversion then ends with an error.
     fn opens(&self, note: impl Into<String>) {
         self.add(note);
         self.opens.set(true);
@@ -145,7 +145,7 @@ pub(super) fn import(import: &Import) -> Result<(), String> {
     };
     report(&converted.notes);
     print_line(converted.text.trim_end());
-    // Printed even if invalid, so that the user can fix it.
+    // The text is printed even if invalid, so that the user can fix it.
     let name = format!("made from {}", file.display());
     match Config::parse(&name, &converted.text, &Flags::default()) {
         Ok(_) => refuse_opened(&converted),
@@ -192,7 +192,7 @@ fn json(file: &Path) -> Result<Value, String> {
 fn is_device(path: &Path) -> bool {
     match std::fs::metadata(path).map(|there| there.file_type()) {
         Ok(kind) => kind.is_block_device() || kind.is_char_device(),
-        // Folders of /dev with files.
+        // Folders of /dev that contain files.
         Err(_) => {
             let files = ["/dev/shm", "/dev/mqueue", "/dev/hugepages"];
             path.starts_with("/dev") && !files.iter().any(|folder| path.starts_with(folder))

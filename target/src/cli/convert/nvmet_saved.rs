@@ -33,7 +33,7 @@ pub(super) fn export(config: &Config) -> Converted {
     notes.into_converted(format!("{saved:#}"))
 }
 
-/// In nvmet, a host has the same keys in all subsystems.
+/// Returns the JSON of a host. In nvmet, a host has the same keys in all subsystems.
 fn host(config: &Config, nqn: &str) -> Value {
     let mut host = json!({"nqn": nqn});
     let subsystems = config.subsystems.iter();
@@ -78,7 +78,7 @@ fn port(notes: &Notes, config: &Config, listener: &Listener) -> Value {
             "{what}: nvmetcli restores no port_id above {NVMETCLI_MAX}: give it another"
         ));
     }
-    // nvmet creates the first group itself and refuses states of unknown groups.
+    // nvmet itself creates the first group, and refuses states of unknown groups.
     let used: BTreeSet<u32> = config
         .subsystems
         .iter()

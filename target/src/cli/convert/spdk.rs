@@ -17,14 +17,11 @@ use crate::steering::listed;
 struct Import {
     draft: Draft,
     notes: Notes,
-    /// Cluster connections by name.
     clusters: HashMap<String, NewCeph>,
     /// Disks by name, until a namespace uses them.
     disks: HashMap<String, NewNamespace>,
     listeners: Vec<SocketAddr>,
-    /// Listeners of each subsystem, by NQN.
     listeners_of: BTreeMap<String, Vec<SocketAddr>>,
-    /// ANA states of subsystems, by listener and NQN.
     states: BTreeMap<SocketAddr, BTreeMap<String, States>>,
 }
 
@@ -162,7 +159,7 @@ impl Import {
                 self.notes.add(format!(
                     "nvmf_set_config: {message}: no host can authenticate"
                 ));
-                // The check refuses an empty list, so that the restriction is not lost.
+                // The configuration check refuses an empty list, so that the restriction is not lost.
                 Some(Vec::new())
             })
         });
@@ -203,7 +200,7 @@ impl Import {
         }
     }
 
-    /// Client settings of an image: those of a shared connection, or its own.
+    /// Returns the client settings of an image: those of a shared connection, or its own.
     fn ceph(&self, params: &Fields<'_>) -> NewCeph {
         let shared = params.text("cluster_name");
         let shared = shared.and_then(|name| self.clusters.get(&name));
@@ -311,8 +308,7 @@ impl Import {
         }
     }
 
-    /// Adds a host unless one of its keys is unreadable: without the key, it would connect
-    /// unauthenticated.
+    /// Adds a host unless one of its keys is unreadable: without the key, it would connect unauthenticated.
     fn host(&mut self, params: Fields<'_>) {
         let host = params.text("host").unwrap_or_default();
         let what = format!("host {host}");
@@ -354,7 +350,7 @@ impl Import {
         }
     }
 
-    /// The secret as text in both targets.
+    /// Adds a key file; both targets use the secret as text.
     fn key(&mut self, params: Fields<'_>) {
         let (name, path) = (params.text("name"), params.text("path"));
         let (Some(name), Some(path)) = (name, path) else {
@@ -464,7 +460,7 @@ impl Import {
         }
     }
 
-    /// A subsystem without a list is also reachable through later listeners.
+    /// Sets explicit listeners: a subsystem without a list would also be reachable through later ones.
     fn set_listeners(&mut self) {
         for (nqn, own) in &self.listeners_of {
             if own.len() < self.listeners.len() {

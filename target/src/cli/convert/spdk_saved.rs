@@ -1,7 +1,7 @@
 //! Export of a configuration as requests for SPDK's rpc.py.
 //!
-//! A copy of the configuration is adapted first: settings that SPDK lacks are noted and removed,
-//! and required names are added.
+//! A copy of the configuration is adapted first: settings that SPDK lacks are noted and removed, and required names
+//! are added.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -125,7 +125,7 @@ fn look_at_subsystem(notes: &Notes, subsystem: &Subsystem, dhchap: &DhchapPolicy
     }
 }
 
-/// Other targets admit hosts without a key.
+/// Notes that the other target will admit hosts without a key.
 pub(super) fn note_required_key(notes: &Notes, subsystem: &Subsystem) {
     let keys = &subsystem.authentication;
     let mut hosts = subsystem.allowed_hosts.hosts.iter();
@@ -169,7 +169,7 @@ fn fit_keys(notes: &Notes, subsystem: &mut Subsystem, keyring: &mut Vec<NamedKey
     }
 }
 
-/// Returns false if a key is in no file.
+/// Names the keys in the keyring. Returns false if a key is in no file.
 fn name_keys(keys: &mut Keys, keyring: &mut Vec<NamedKey>) -> bool {
     let mut all = std::iter::once(&mut keys.host).chain(&mut keys.controller);
     all.all(|source| {
@@ -201,7 +201,7 @@ fn in_keyring(keyring: &mut Vec<NamedKey>, path: PathBuf) -> NamedKey {
     key
 }
 
-/// Returns false if the namespace must be left out.
+/// Adapts a namespace. Returns false if it must be left out.
 fn fit_namespace(notes: &Notes, what: &str, namespace: &mut Namespace) -> bool {
     if let Some(why) = why_left_out(namespace) {
         notes.add(format!("{what} is left out: {why}"));
@@ -257,7 +257,7 @@ fn why_left_out(namespace: &Namespace) -> Option<&'static str> {
     }
 }
 
-/// True for the character device of an NVMe drive.
+/// Returns true for the character device of an NVMe drive.
 fn is_generic(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     is_device(path) && name.is_some_and(|name| name.starts_with("ng"))
@@ -287,7 +287,7 @@ impl Names {
     }
 }
 
-/// Requests that create a bdev, preceded by those that it requires.
+/// Returns the requests that create a bdev, in order.
 fn disk(namespace: &Namespace) -> Vec<Value> {
     let name = &namespace.name;
     let bytes_of_block = namespace.block_size.map(BlockSize::bytes);
@@ -330,7 +330,7 @@ fn disk(namespace: &Namespace) -> Vec<Value> {
         .collect()
 }
 
-/// Ceph connection of an image with more settings than a user.
+/// Returns the request for a cluster connection, if the image has settings besides a user.
 fn cluster(image: &ImageSpec, name: &str) -> Option<Value> {
     if image.conf.is_none() && image.keyring.is_none() && image.options.is_empty() {
         return None;

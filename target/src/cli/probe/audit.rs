@@ -60,7 +60,7 @@ fn socket(path: &Path) -> Result<(), String> {
     }
 }
 
-/// `None` if nothing exists there.
+/// Returns the metadata at a path; `None` if nothing exists there.
 #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
 fn kind(path: &Path) -> Result<Option<Metadata>, String> {
     match path.symlink_metadata() {

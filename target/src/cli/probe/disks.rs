@@ -1,6 +1,6 @@
 //! Checks disks and memory of namespaces.
 //!
-//! All disks are open at the same time, to detect one exported twice.
+//! All disks are open at the same time, to detect one that is exported twice.
 
 use std::collections::HashSet;
 use std::io;
@@ -22,21 +22,20 @@ pub(super) struct Problem {
     pub(super) by_another: bool,
 }
 
-/// Disks that do not answer, after which the check opens no other one.
+/// Maximum number of disks that do not answer before the check skips the others.
 const LATE_MAX: u32 = 3;
 
-/// Device and inode of a file; device number of a device.
+/// Device and inode of a file; device number and 0 of a device.
 type Place = (u64, u64);
 
 struct Opened<'a> {
     nqn: &'a Nqn,
     config: &'a Namespace,
-    /// Length of the file; 0 for a device.
+    /// Length of the file in bytes; 0 for a device.
     bytes: u64,
     disk: Backend,
 }
 
-/// Observations of a disk, made by one call on a thread.
 struct Probed {
     place: Option<Place>,
     bytes: u64,
@@ -52,7 +51,6 @@ impl Probed {
         }
     }
 
-    /// May block.
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn at(namespace: &Namespace, until: Instant) -> Self {
         let Backing::Disk(path) = &namespace.backing else {
@@ -103,7 +101,7 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     let mut opened: Vec<Opened<'_>> = Vec::new();
     let mut places = HashSet::new();
     let mut late = 0;
-    // One wait for all disks: those of a target that runs stay in use.
+    // All disks share one wait, because disks of a running target stay in use.
     let until = Instant::now() + IN_USE_PATIENCE;
     for subsystem in &config.subsystems {
         for namespace in &subsystem.namespaces {
@@ -145,7 +143,7 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
 }
 
 impl Opened<'_> {
-    /// Returns a note about a file whose size is no multiple of the block.
+    /// Returns a note about a file whose size is not a multiple of the block size.
     fn hidden_end(&self) -> Option<Finding> {
         let Backing::Disk(path) = &self.config.backing else {
             return None;
@@ -167,7 +165,7 @@ impl Opened<'_> {
         })
     }
 
-    /// Configured, or derived from the disk's place: the UUID may not be stored yet.
+    /// Returns the identity from the configuration or from the disk's place: a UUID may not be stored yet.
     fn identity(&self, index: usize) -> Identity<'_> {
         let place = self.disk.place();
         let derived = match place {
@@ -187,7 +185,7 @@ impl Opened<'_> {
     }
 }
 
-/// Checks the permissions of `serve`; the check itself opens disks read-only.
+/// Checks the permissions needed by `serve`; the check itself opens disks read-only.
 fn may_open(path: &Path, read_only: bool) -> Result<(), String> {
     let shown = path.display();
     let user = super::user();
@@ -223,7 +221,7 @@ fn memory(config: &Config) -> Option<Problem> {
     })
 }
 
-/// Bytes of RAM (proc_meminfo(5)).
+/// Returns the RAM of the machine in bytes (proc_meminfo(5)).
 #[expect(clippy::disallowed_methods, reason = "/proc")]
 fn memory_of_machine() -> io::Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;

@@ -1,7 +1,7 @@
-//! Checks the preparation of `serve` without side effects.
+//! Checks the preconditions of `serve` without side effects.
 //!
-//! Each part calls the code of `serve`. Disks are opened read-only, except NVMe character devices,
-//! which only receive Identify commands; Ceph images as a reader.
+//! Each part calls the code of `serve`. Disks and Ceph images are opened read-only, except NVMe character devices,
+//! which only receive Identify commands.
 
 mod audit;
 mod disks;
@@ -26,7 +26,7 @@ use crate::pool::Pools;
 use crate::server::{KeyError, check_count, key_errors};
 use crate::{logging, placement, steering};
 
-/// Timeout for a running target to answer at the control socket.
+/// Time for a running target to answer at the control socket.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,8 +40,8 @@ const IN_USE: [&str; 2] = [PORT_IN_USE, "is already exported"];
 
 const PORT_IN_USE: &str = "is in use";
 
-/// After a warning, `serve` starts without the part. A note is about a part that the running target
-/// may hold itself.
+/// Returns the findings for a configuration. Despite a warning, `serve` starts without the part; a note is about a
+/// part that may be in use by the running target.
 pub(super) fn probe(config: &Config) -> Vec<Finding> {
     let mut config = config.clone();
     Pools::default().expand(&mut config, false);
@@ -129,12 +129,12 @@ fn directories(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// Keys that `serve` cannot read or use.
+/// Finds keys that `serve` cannot read or use.
 fn keys(config: &Config) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for (nqn, error) in key_errors(config) {
         let finding = match error {
-            // Credentials exist only in the service, so this is no error here.
+            // Credentials exist only in the service, so their absence here is no error.
             KeyError::NoCredentials(name) => Finding {
                 severity: Severity::Note,
                 text: format!(
@@ -253,7 +253,7 @@ fn tcp_port(at: SocketAddr) -> Result<(), String> {
         })
 }
 
-/// Checks the limit on locked memory, which the soft provider does not need.
+/// Checks the limit on locked memory, which does not apply to the soft provider.
 fn memory(config: &Config) -> Option<String> {
     let mut listeners = config.listeners.iter();
     let limit = getrlimit(Resource::Memlock).current?;
@@ -369,7 +369,7 @@ mod tests {
         let mut of_image = found.iter().filter(|one| one.text.starts_with(name));
         let image = of_image.next().unwrap();
         assert_eq!(image.severity, Severity::Warning);
-        // Without the library, its installation is the first remedy.
+        // The first remedy applies if the library is missing.
         let remedies = [
             "install Ceph's client libraries",
             "copy it from the cluster",
@@ -421,8 +421,7 @@ mod tests {
         }
     }
 
-    /// Returns the only finding for a configuration; FOLDER in `text` contains a disk image of 1
-    /// MiB.
+    /// Returns the only finding for a configuration. FOLDER in `text` contains a disk image of 1 MiB.
     fn only(text: &str) -> Finding {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);

@@ -99,7 +99,7 @@ fn of_group(action: &GroupAction) -> Asked<'_> {
     }
 }
 
-/// The target refuses an inline key without showing it.
+/// Makes a key path absolute. The target refuses an inline key without showing it.
 fn key_file(key: &str) -> String {
     let is_name = ["key:", "credential:", "DHHC-"];
     if is_name.iter().any(|start| key.starts_with(start)) {

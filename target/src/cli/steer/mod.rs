@@ -19,7 +19,7 @@ use actions::{
 };
 use hosts::{HOSTS, of_host, of_referral};
 
-/// Time for slow disks and a busy control plane.
+/// Maximum wait for a response; long, because disks may be slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Commands that need a running target.
@@ -213,7 +213,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Null parameters are removed.
+    /// Creates a request without the null parameters.
     fn deed(at: &'a At, method: &'a str, mut params: Value) -> Self {
         if let Some(params) = params.as_object_mut() {
             params.retain(|_, value| !value.is_null());
@@ -534,7 +534,7 @@ fn of_limit(action: &LimitAction) -> Asked<'_> {
     }
 }
 
-/// The target has another current directory.
+/// Makes a path absolute, because the target has another current directory.
 fn absolute(export: &str) -> String {
     if ["mem:", "null:", "rbd:"]
         .iter()

@@ -3,20 +3,20 @@
 use super::{BlockFile, BlockIo, BlockOp, Zeroing};
 
 impl BlockFile {
-    /// True if a retry loses nothing.
+    /// Returns true if a retry loses no data.
     pub(super) fn may_try_again(&self, io: &BlockIo, errno: i32) -> bool {
         match errno {
             libc::EINTR | libc::EAGAIN => true,
-            // Without memory the operation was not executed, and may be repeated. Exception: the
-            // sync of a regular file may have dropped pages, which the system reports only once. A
-            // block device keeps its cached pages.
+            // Without memory the operation was not executed and may be repeated. A sync of a regular file is an
+            // exception: it may have dropped pages, which the system reports only once. A block device keeps its
+            // cached pages.
             libc::ENOMEM | libc::ENOBUFS => !self.can_grow || !is_sync(io),
             _ => false,
         }
     }
 
-    /// Whether acknowledged writes may be lost. With `O_DIRECT`, a durable write may have failed as
-    /// a write or as a sync.
+    /// Returns whether acknowledged writes may be lost. With `O_DIRECT`, a durable write may have failed as a write
+    /// or as a sync.
     pub(super) fn loses_writes(&self, io: &BlockIo, errno: i32) -> bool {
         if self.may_try_again(io, errno) {
             return false;

@@ -1,4 +1,4 @@
-//! Size of a disk, and detection of cut and deleted files.
+//! Size of a disk, and detection of truncated and deleted files.
 
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use super::BlockFile;
 use crate::backend::health;
 
 impl BlockFile {
-    /// Reads the size in bytes. Blocks until the disk or its server replies.
+    /// Reads the size in bytes. Blocks until the disk or file server replies.
     pub(in crate::backend) fn measure(&self) -> io::Result<u64> {
         let bytes = (&*self.file).seek(SeekFrom::End(0))?;
         if self.can_grow {
@@ -26,8 +26,7 @@ impl BlockFile {
         self.can_grow.then_some(device)
     }
 
-    /// Checks the file's size and name. May block. Returns whether the file was newly found to be
-    /// cut.
+    /// Checks the file's size and name. May block. Returns whether the file was newly found to be truncated.
     pub(in crate::backend) fn look(&self) -> bool {
         if !self.can_grow {
             return false;
@@ -38,7 +37,7 @@ impl BlockFile {
                 self.health.count_names(&self.path, found.stx_nlink.into());
                 self.compare_size(found.stx_size)
             }
-            // A file server reports a deleted file so.
+            // A file server reports a deleted file by this error.
             Err(Errno::STALE) => {
                 self.health.count_names(&self.path, 0);
                 false
@@ -57,7 +56,6 @@ impl BlockFile {
         }
         if self.health.is_cut() {
             self.health.size_accepted();
-            // Cause: a reload; needs no rate limit.
             tracing::warn!(
                 path = %self.path.display(), blocks,
                 "the disk was truncated: the truncated data is lost, and reads as zeroes where \
@@ -76,14 +74,14 @@ impl BlockFile {
         if !self.can_grow {
             return;
         }
-        // Answered from the inode in memory.
+        // The kernel answers from the inode in memory.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         if let Ok(found) = rustix::fs::statx(&*self.file, c"", flags, StatxFlags::SIZE) {
             self.compare_size(found.stx_size);
         }
     }
 
-    /// Returns whether the file was newly found to be cut.
+    /// Returns whether the file was newly found to be truncated.
     fn compare_size(&self, bytes: u64) -> bool {
         let expected = self.blocks.load(Ordering::Relaxed) * u64::from(self.block_bytes);
         bytes < expected && self.health.cut_short(&self.path, expected)

@@ -4,7 +4,7 @@
 
 use super::*;
 
-/// Requires root.
+/// Loop device. Requires root.
 struct Loop(String);
 
 impl Loop {
@@ -236,7 +236,7 @@ fn a_device_that_is_held_is_not_shared() {
         ..Claim::default()
     };
     let open = |claim| Backend::open_file(path, Some(4096), claim);
-    // Simulates a mounted file system or a volume group.
+    // `O_EXCL` has the effect of a mounted file system or a volume group.
     let mut options = std::fs::File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
     let held = options.open(path).unwrap();

@@ -105,7 +105,7 @@ pub(super) fn ring() -> Ring {
     ring
 }
 
-/// Only a ring with a pending command on a polled drive must not sleep.
+/// Checks that a ring must not sleep only while it has a command on a polled drive.
 fn is_polled_if_asked(backend: Backend) {
     let polled = std::env::var_os(POLLED).is_some();
     assert_eq!(!backend.lacks_poll_queues(), polled);

@@ -8,7 +8,7 @@ use super::*;
 /// Half of the sparse file, in bytes.
 const SPACE: u64 = DISK_BYTES / 2;
 
-/// Requires root.
+/// Mounted tmpfs. Requires root.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {

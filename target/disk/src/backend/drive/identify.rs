@@ -12,20 +12,20 @@ pub(super) type Page = [u8; PAGE];
 pub(super) const NAMESPACE: u8 = 0x00;
 pub(super) const CONTROLLER: u8 = 0x01;
 pub(super) const DESCRIPTORS: u8 = 0x03;
-/// Limits added by the NVM command set. Few drives have them at all.
+/// CNS of the limits added by the NVM command set; few drives report them.
 pub(super) const CONTROLLER_NVM: u8 = 0x06;
 
-/// Unit of a controller's limits, as a shift: 2^(12 + MPSMIN) bytes with MPSMIN 0.
+/// Binary logarithm of the unit of a controller's limits: 2^(12 + MPSMIN) bytes with MPSMIN 0.
 const PAGE_SHIFT: u32 = 12;
 
-/// CSI: NVM, and zoned namespaces.
+/// CSI of the NVM command set, and of zoned namespaces.
 const CSI_NVM: u8 = 0;
 const CSI_ZONED: u8 = 2;
 
 pub(super) struct Pages {
     pub(super) controller: Box<Page>,
     pub(super) namespace: Box<Page>,
-    /// Supported since NVMe 1.3.
+    /// Identification descriptors, supported since NVMe 1.3.
     pub(super) descriptors: Option<Box<Page>>,
     pub(super) limits: Option<Box<Page>>,
 }
@@ -50,10 +50,10 @@ pub(super) struct Identified {
     pub(super) reads_zeroes: bool,
 }
 
-/// Returns (blocks, log2 of the block size).
+/// Returns (blocks, log2 of the block size in bytes).
 ///
 /// # Errors
-/// The reason why its format is not supported, and the remedy.
+/// Reason why the format is not supported, and the remedy.
 pub(super) fn layout(namespace: &Page) -> Result<(u64, u32), String> {
     let (formats, flbas) = (namespace[25], namespace[26]);
     let mut index = flbas & 0xf;
@@ -86,8 +86,10 @@ pub(super) fn layout(namespace: &Page) -> Result<(u64, u32), String> {
 }
 
 impl Identified {
+    /// Parses the Identify pages.
+    ///
     /// # Errors
-    /// The reason why the namespace is not supported, and the remedy.
+    /// Reason why the namespace is not supported, and the remedy.
     pub(super) fn parse(pages: &Pages) -> Result<Self, String> {
         let (controller, namespace) = (&*pages.controller, &*pages.namespace);
         let mut names = Names {
@@ -139,7 +141,8 @@ fn check_command_set(csi: u8) -> Result<(), String> {
     }
 }
 
-/// Maximum blocks of a command: 2^`shift` pages, or 2^`mdts` if `shift` is 0; both 0 mean no limit.
+/// Returns the maximum blocks of a command: 2^`shift` pages, or 2^`mdts` pages if `shift` is 0. If both are 0, there
+/// is no limit.
 fn most_blocks(shift: u8, mdts: u8, block_shift: u32) -> u32 {
     let shift = u32::from(if shift == 0 { mdts } else { shift });
     if shift == 0 {
@@ -205,7 +208,7 @@ fn read_descriptors(mut list: &[u8], names: &mut Names) -> u8 {
     csi
 }
 
-/// Returns `None` for an identifier of zeroes, which is absent.
+/// Returns an identifier; `None` if all bytes are 0, which means absent.
 fn id<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     let id: [u8; N] = bytes[at..at + N].try_into().expect("N bytes");
     (id != [0; N]).then_some(id)

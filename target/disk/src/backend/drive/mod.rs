@@ -1,8 +1,7 @@
-//! Namespaces of NVMe drives by passthrough: an operation is one or more NVMe commands, and ends
-//! with the drive's status.
+//! Namespaces of NVMe drives by passthrough: an operation is one or more NVMe commands, and ends with the drive's
+//! status.
 //!
-//! The drive's block device is open with `O_EXCL`, which prevents mounts; it also has the limit on
-//! the command size.
+//! The drive's block device is open with `O_EXCL`, which prevents mounts, and provides the limit on the command size.
 
 mod identify;
 mod open;
@@ -30,7 +29,7 @@ use identify::Identified;
 
 pub(super) use open::is_drive;
 
-/// The kernel copies the data of buffers with a smaller alignment.
+/// Minimum alignment in bytes; the kernel copies the data of buffers with a smaller alignment.
 const MEMORY_ALIGNMENT: u32 = 4;
 
 /// Queue depth if the system does not report it.
@@ -39,13 +38,13 @@ const TAGS_DEFAULT: u64 = 32;
 /// Maximum bytes of a command if the system reports no limit.
 const PIECE_DEFAULT: u64 = 64 << 10;
 
-/// Maximum bytes of one deallocation: a cancelled operation ends between two of them.
+/// Maximum bytes of one deallocation: a cancelled operation ends between two deallocations.
 const DEALLOCATE_MAX: u64 = 1 << 30;
 
 #[derive(Debug)]
 pub(super) struct Drive {
     path: PathBuf,
-    /// Opened with `O_EXCL`. Declared before `file`, whose closer closes it.
+    /// Block device, opened with `O_EXCL`. Declared before `file`, whose closer closes it.
     device: Arc<File>,
     file: OpenFile,
     nsid: u32,
@@ -59,7 +58,7 @@ pub(super) struct Drive {
 }
 
 impl Drive {
-    /// Blocks until the drive replies.
+    /// Opens a drive. Blocks until the drive replies.
     pub(super) fn open(
         path: &Path,
         block_bytes: Option<u32>,
@@ -101,8 +100,7 @@ impl Drive {
             nsid,
             blocks: AtomicU64::new(identified.blocks),
             piece_bytes: most.min(u64::from(BLOCKS_MAX) << identified.block_shift),
-            // Linux treats Compare as a write: without CAP_SYS_ADMIN it requires a device opened
-            // for writing.
+            // Linux treats Compare as a write: without CAP_SYS_ADMIN it requires a device opened for writing.
             compares: identified.can_compare && !claim.read_only,
             tags: Arc::new(Tags::new(tags, can_poll)),
             file,
@@ -187,7 +185,7 @@ impl Drive {
         self.file.place()
     }
 
-    /// Size in bytes. May block. Fails if the block size changed.
+    /// Returns the size in bytes. May block. Fails if the block size has changed.
     pub(super) fn measure(&self) -> io::Result<u64> {
         let (blocks, shift) = open::measure(&self.file, self.nsid)?;
         if shift != self.identified.block_shift {

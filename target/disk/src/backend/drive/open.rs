@@ -21,13 +21,12 @@ const DROP_IN: &str = "/usr/share/doc/cairn/nvme-drives.conf";
 
 pub(super) struct Opened {
     pub(super) file: OpenFile,
-    /// Opened with `O_EXCL`.
+    /// Block device, opened with `O_EXCL`.
     pub(super) device: Arc<File>,
     pub(super) nsid: u32,
     pub(super) identified: Identified,
 }
 
-/// Block device of a drive, in /dev and in sysfs.
 struct Devices {
     block: PathBuf,
     block_sysfs: PathBuf,
@@ -49,7 +48,7 @@ fn sysfs(path: &Path) -> Option<PathBuf> {
     (class.file_name()? == "nvme-generic").then_some(device)
 }
 
-/// Blocks until the drive replies.
+/// Opens both devices of a drive. Blocks until the drive replies.
 pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opened, OpenError> {
     crate::ring::check_drives().map_err(|error| cannot(path, &error))?;
     let devices = find(path)?;
@@ -110,13 +109,13 @@ fn open_at(
     })
 }
 
-/// Returns (blocks, shift). Blocks until the drive replies.
+/// Returns (blocks, log2 of the block size). Blocks until the drive replies.
 pub(super) fn measure(file: &File, nsid: u32) -> io::Result<(u64, u32)> {
     let page = identify(file, nsid, identify::NAMESPACE)?;
     identify::layout(&page).map_err(io::Error::other)
 }
 
-/// Finds `nvme0n1` for `ng0n1`.
+/// Finds the block device, such as `nvme0n1` for `ng0n1`.
 fn find(path: &Path) -> Result<Devices, OpenError> {
     let none = |why: &str| {
         OpenError::new(format!(
@@ -239,9 +238,8 @@ fn identify_all(file: &File, nsid: u32) -> io::Result<Pages> {
     })
 }
 
-/// Returns `None` for a page that the drive refuses. A system error, such as a missing permission,
-/// stays an error: without the page, the drive would appear to have other names or another command
-/// set.
+/// Returns `None` for a page that the drive refuses. A system error, such as a missing permission, stays an error:
+/// without the page, the drive would appear to have other names or another command set.
 fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
     match page {
         Ok(page) => Ok(Some(page)),
@@ -250,7 +248,7 @@ fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
     }
 }
 
-/// Blocks until the drive replies.
+/// Reads an Identify page. Blocks until the drive replies.
 fn identify(file: &File, nsid: u32, cns: u8) -> io::Result<Box<Page>> {
     let mut page = Box::new([0; PAGE]);
     let addr = page.as_mut_ptr() as u64;

@@ -18,7 +18,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// 1000 blocks of 4096 bytes. `uncorrectable_max`: limit of Write Uncorrectable.
+    /// Creates a drive of 1000 blocks of 4096 bytes. `uncorrectable_max` is the limit of Write Uncorrectable in
+    /// blocks.
     fn new(uncorrectable_max: Option<u32>) -> Self {
         let device = Arc::new(tempfile::tempfile().unwrap());
         let guard = Guard::Device(Arc::clone(&device));

@@ -19,10 +19,10 @@ use crate::ring::setup::{build, make_room};
 use crate::ring::{BUFFERS_MAX, Finished, Open, SUBMISSIONS, Span};
 use crate::timely::Look;
 
-/// The drive's number is in the upper 8 bits of an entry's user data.
+/// Maximum number of drives: the drive's number is in the upper 8 bits of an entry's user data.
 const DRIVES_MAX: usize = 255;
 
-/// Fixed file of the first claim, after the drives.
+/// Fixed file of the first claim; the files of the drives precede it.
 const CLAIMS_AT: u32 = DRIVES_MAX as u32;
 
 /// Position of the drive's number in user data.
@@ -45,7 +45,7 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
-    /// `count`: tags of each hardware queue of the drive.
+    /// Creates the tags of a drive with `count` tags in each hardware queue.
     pub(crate) fn new(count: u32, can_poll: bool) -> Self {
         Self {
             count,
@@ -58,8 +58,7 @@ impl Tags {
         self.can_poll
     }
 
-    /// Returns the share of a ring in the drive's tags, at least one, so that no ring depends on
-    /// the tags of another.
+    /// Returns the share of a ring in the drive's tags, at least one, so that no ring depends on the tags of another.
     pub(super) fn of_a_ring(&self) -> u32 {
         (self.count / self.rings.load(Ordering::Relaxed).max(1)).max(1)
     }
@@ -68,7 +67,7 @@ impl Tags {
 pub(super) struct Waiting {
     pub(super) tag: u64,
     pub(super) entry: squeue::Entry128,
-    /// End of the lease, in nanoseconds since the target started; `None` if nothing is modified.
+    /// End of the lease, in nanoseconds since the target started; `None` if the command modifies nothing.
     pub(super) until_ns: Option<u64>,
 }
 
@@ -89,16 +88,16 @@ pub(in crate::ring) struct Drives {
     /// Whether the reactor's ring polls the eventfd.
     pub(super) watched: bool,
     pub(super) places: Vec<Option<Place>>,
-    /// Fixed buffers of the reactor's ring also registered here.
+    /// Fixed buffers of the reactor's ring that are also registered here.
     pub(super) pinned: [bool; BUFFERS_MAX],
     /// Whether fixed buffers are supported: Linux 6.1.
     pub(super) can_pin: bool,
-    /// Entries pushed so far, modulo 2^32.
+    /// Number of entries pushed so far, modulo 2^32.
     pub(super) pushed: u32,
     /// Changes in the submission queue, and the reading of the clock that covers them.
     pub(super) queued: Vec<Queued>,
     pub(super) look: Option<Look>,
-    /// Commands whose completion was not popped, and waiting commands.
+    /// Number of commands whose completion was not popped, and of waiting commands.
     pub(super) out: u32,
     pub(super) waiting: u32,
     /// Memory for ranges, and the tag of each slot.
@@ -107,8 +106,8 @@ pub(in crate::ring) struct Drives {
     ranges_out: u32,
 }
 
-/// Whether commands support fixed buffers (`IORING_URING_CMD_FIXED`): Linux 6.1, like the probed
-/// operation.
+/// Returns whether commands support fixed buffers (`IORING_URING_CMD_FIXED`), which Linux 6.1 added together with the
+/// probed operation.
 fn has_fixed_commands(uring: &IoUring<squeue::Entry128, cqueue::Entry32>) -> bool {
     let mut probe = Probe::new();
     let asked = uring.submitter().register_probe(&mut probe);
@@ -119,7 +118,7 @@ pub(crate) fn check_drives() -> io::Result<()> {
     build_for_drives(1, false).map(drop)
 }
 
-/// Linux 6.1, like fixed buffers.
+/// Returns whether drives can be polled, which requires Linux 6.1, like fixed buffers.
 pub(crate) fn can_poll_drives() -> bool {
     build_for_drives(1, true).is_ok_and(|uring| has_fixed_commands(&uring))
 }
@@ -197,7 +196,7 @@ impl Drives {
         Ok(index as u32)
     }
 
-    /// Passes the tags of waiting commands to `refuse`.
+    /// Removes a drive. Passes the tags of its waiting commands to `refuse`.
     pub(super) fn remove(&mut self, index: u32, refuse: impl FnMut(u64)) -> io::Result<()> {
         let slot = &mut self.places[index as usize];
         let place = slot.as_mut().expect("the drive was added");
@@ -337,7 +336,7 @@ impl Drives {
         count
     }
 
-    /// Stores a range until the tag's command ends, and returns its address, if a slot is free.
+    /// Stores a range until the tag's command ends. Returns its address, if a slot is free.
     pub(super) fn take_range(&mut self, tag: u64, bytes: &[u8]) -> Option<u64> {
         let index = self.ranges_taken.iter().position(Option::is_none)?;
         self.ranges_taken[index] = Some(tag);
@@ -362,8 +361,7 @@ impl Drives {
 impl Drop for Drives {
     fn drop(&mut self) {
         if self.out > self.waiting {
-            // Leaks files with pending commands, so that they stay open, as the reactor's ring
-            // does.
+            // Files with pending commands are leaked, so that they stay open, as in the reactor's ring.
             let places = self.places.drain(..).flatten();
             return places.for_each(|place| std::mem::forget(place.open));
         }
