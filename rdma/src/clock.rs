@@ -39,7 +39,7 @@ const NO_STOP: u64 = u64::MAX;
 impl Clock {
     /// Returns a system clock that also advances while the system is suspended.
     ///
-    /// Use it for deadlines of which other machines measure the same time.
+    /// Use it for deadlines that another machine measures too.
     #[must_use]
     pub const fn through_suspend() -> Self {
         Self {

@@ -221,9 +221,8 @@ pub trait Endpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError>;
 
-    /// Returns the packet size if packets of equal length sent together cost as much as one.
-    ///
-    /// Returns `None` if no length has an advantage.
+    /// Returns the cost model if packets of equal length sent together cost as much as one packet;
+    /// `None` if no length has an advantage.
     fn trains(&mut self, _qp: QpId) -> Option<Trains> {
         None
     }

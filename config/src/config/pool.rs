@@ -16,9 +16,9 @@ pub struct Pool {
     pub nsids: RangeInclusive<u32>,
     /// Settings of each namespace; its NSID and backing are placeholders.
     pub like: Namespace,
-    /// Reason why files are missing. A scan sets this field; the checks leave `None`.
+    /// Problem found by the last scan of the directory; `None` before a scan.
     pub problem: Option<String>,
-    /// Files that a scan did not export; empty after the checks.
+    /// Files not exported by the last scan; empty before a scan.
     pub left_out: Vec<LeftOut>,
 }
 

@@ -28,7 +28,7 @@ pub struct Device {
     pub pci: Known<Option<String>>,
     /// Kind of function.
     pub function: Function,
-    /// NUMA node; `None` on a machine with a single node.
+    /// NUMA node; `None` if the kernel reports none.
     pub numa_node: Known<Option<u32>>,
     /// Numbers of the device's interrupts.
     pub irqs: Vec<u32>,

@@ -38,8 +38,8 @@ pub struct Port {
     /// Traffic classes that the driver forces on queue pairs; `None` if the driver cannot force
     /// any.
     pub forced_class: Known<Option<ForcedClass>>,
-    /// Hop limit that the driver forces on queue pairs, or -1; `None` if the driver cannot force
-    /// one.
+    /// Hop limit that the driver forces on queue pairs, or -1 for none; `None` if the driver cannot
+    /// force one.
     pub forced_ttl: Known<Option<String>>,
     /// Counters of packets, bytes and errors.
     pub counters: Known<Counters>,

@@ -20,9 +20,9 @@ use crate::wake::Wake;
 
 const ACTIVE_PORT: u16 = 49151;
 
-/// CM reject reasons (IBTA 12.6.7.2) for a missing listener, and for a listener of another
-/// partition.
+/// CM reject reason for a missing listener (IBTA 12.6.7.2).
 const REASON_INVALID_SERVICE_ID: u16 = 8;
+/// CM reject reason for a listener of another partition.
 const REASON_UNSUPPORTED_REQUEST: u16 = 5;
 
 pub(super) struct LoopbackEndpoint {

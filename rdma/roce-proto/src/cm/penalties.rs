@@ -1,9 +1,10 @@
 //! Penalties for addresses that send wrong memory keys: their connection requests are ignored for a
 //! while.
 //!
-//! A packet with a memory key that the peer was not given ends the queue pair, and an attacker would
-//! connect again. Each wrong key therefore adds [`COST`] to the penalty of the address. The penalty
-//! decreases by a second each second. While the penalty exceeds [`CREDIT`], requests of the address are ignored.
+//! A packet with a memory key that the peer was not given ends the queue pair, and an attacker
+//! would connect again. Each wrong key therefore adds [`COST`] to the penalty of the address. The
+//! penalty decreases by a second each second. While the penalty exceeds [`CREDIT`], requests of the
+//! address are ignored.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;

@@ -47,7 +47,7 @@ impl Frames {
         }
     }
 
-    /// Sends the first of these packets through one socket, at most as many as a batch takes.
+    /// Sends packets from the front of `packets` through the socket `fd`, at most one batch.
     ///
     /// Returns the number of handled packets, and how many of them were lost because the MAC
     /// address of their peer is unknown.

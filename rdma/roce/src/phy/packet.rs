@@ -214,8 +214,8 @@ fn packet_tests(address: IpAddr, turn: u32, qpn_low_bits: u32) -> Vec<Test> {
     tests
 }
 
-/// Returns a filter that continues if all tests succeed, and drops the packet if not. The final
-/// verdict is missing.
+/// Returns filter statements that drop the packet unless all tests succeed. The caller appends the
+/// statements for success.
 fn program(tests: Vec<Test>) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
     for (value, wanted) in tests {

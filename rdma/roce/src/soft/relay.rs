@@ -27,9 +27,10 @@ const PACKETS_MAX: usize = 4096;
 /// Maximum number of flows bound to a socket; a new flow replaces the oldest.
 pub(super) const FLOWS_MAX: usize = 32;
 
-/// Time without a read after which other endpoints read a socket for its connection messages. It is
-/// shorter than a pause that reactors notice, and long enough that an endpoint in use has read its
-/// own socket.
+/// Time without a read after which other endpoints read a socket for its connection messages.
+///
+/// An endpoint in use reads its socket more often. The time is shorter than 50 ms, the pause after
+/// which a reactor requires all connection messages ([`cairn_rdma::Endpoint::drain_connections`]).
 const LATE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]

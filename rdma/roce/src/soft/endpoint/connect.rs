@@ -25,9 +25,9 @@ use cairn_roce_proto::wire::aeth::ack_timeout_of_code;
 use cairn_roce_proto::wire::cm::{RejReason, padded};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
-/// ACK timeout code sent in REQs (0.54 s, as in Linux), and codes accepted from peers (67 ms to 4.3
-/// s).
+/// ACK timeout code sent in REQs: 0.54 s, as in Linux.
 const ACK_TIMEOUT: u8 = 17;
+/// Range of ACK timeout codes accepted from peers: 67 ms to 4.3 s.
 const ACK_TIMEOUTS: (u8, u8) = (14, 20);
 /// RNR retry count sent to peers: unlimited. This end applies its own limit.
 const RNR_RETRY_FOR_EVER: u8 = 7;
