@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Bytes of all connections of one user. A single request may exceed it.
+/// Maximum bytes of all connections of one user. A single request may exceed it.
 pub const USER_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug, Default)]
@@ -14,8 +14,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Waits until `bytes` fit, or until nothing else is reserved. The caller must not hold a
-    /// reservation: two such callers would deadlock.
+    /// Waits until `bytes` fit, or until the user has no other reservation. The caller must not hold a reservation:
+    /// two such callers would deadlock.
     pub(crate) async fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         loop {
             let freed = self.freed.notified();

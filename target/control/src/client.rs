@@ -1,4 +1,4 @@
-//! A blocking client of the control socket.
+//! Blocking client of the control socket.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -21,7 +21,7 @@ pub enum CallError {
     Unreachable {
         /// Path of the socket.
         path: PathBuf,
-        /// System error.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The connection failed.
@@ -44,10 +44,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// `patience`: timeout of each read and write.
+    /// Connects to a control socket. `patience` is the timeout of each read and write.
     ///
     /// # Errors
-    /// [`CallError::Unreachable`] if nothing listens there or the user lacks permission.
+    /// [`CallError::Unreachable`] if no target listens there or the user lacks permission.
     pub fn connect(path: &Path, patience: Duration) -> Result<Self, CallError> {
         let connected = UnixStream::connect(path).and_then(|stream| {
             stream.set_read_timeout(Some(patience))?;

@@ -14,8 +14,8 @@ pub enum FrameError {
     TooLong,
 }
 
-/// Splits a byte stream into JSON objects and arrays. Recognizes only brackets and strings, for the
-/// parser to check. Each byte is examined once.
+/// Splitter of a byte stream into JSON objects and arrays. Recognizes only brackets and strings; the parser checks
+/// the rest. Examines each byte once.
 #[derive(Debug, Default)]
 pub struct Frames {
     bytes: Vec<u8>,
@@ -31,7 +31,7 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// True if a value has begun and is incomplete.
+    /// Returns true if a value has begun and is incomplete.
     #[must_use]
     pub fn is_within(&self) -> bool {
         !self.bytes.is_empty()

@@ -1,8 +1,8 @@
 //! JSON-RPC 2.0 over a Unix socket: protocol of the target's control socket.
 //!
-//! Values follow each other without a length prefix, as SPDK's clients send them, or one per line.
-//! Clients are untrusted: request size, number of connections and every wait are bounded, and no
-//! client waits for another's requests.
+//! Values follow each other without a length prefix, as sent by SPDK's clients, or one per line. Clients are
+//! untrusted: request size, number of connections and every wait are bounded, and no client waits for another
+//! client's requests.
 
 mod budget;
 mod frame;

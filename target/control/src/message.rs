@@ -15,15 +15,15 @@ pub struct Error {
 }
 
 impl Error {
-    /// Not valid JSON.
+    /// Code for invalid JSON.
     pub const PARSE: i64 = -32700;
-    /// Valid JSON, but not a request.
+    /// Code for valid JSON that is not a request.
     pub const INVALID_REQUEST: i64 = -32600;
-    /// Unknown method.
+    /// Code for an unknown method.
     pub const METHOD_NOT_FOUND: i64 = -32601;
-    /// Invalid parameters.
+    /// Code for invalid parameters.
     pub const INVALID_PARAMS: i64 = -32602;
-    /// Internal error of the target.
+    /// Code for an internal error of the target.
     pub const INTERNAL: i64 = -32603;
 
     /// Returns an error with a JSON-RPC code.
@@ -37,13 +37,12 @@ impl Error {
         Self::new(Self::INVALID_PARAMS, message)
     }
 
-    /// Returns a system error; its code is the negated errno.
+    /// Returns an error of the operating system; its code is the negated errno.
     pub fn errno(errno: rustix::io::Errno, message: impl Into<String>) -> Self {
         Self::new(-i64::from(errno.raw_os_error()), message)
     }
 
-    /// Returns a [`METHOD_NOT_FOUND`](Self::METHOD_NOT_FOUND) error with the text that SPDK's
-    /// clients compare.
+    /// Returns a [`METHOD_NOT_FOUND`](Self::METHOD_NOT_FOUND) error with the text that SPDK's clients compare.
     #[must_use]
     pub fn no_method() -> Self {
         Self::new(Self::METHOD_NOT_FOUND, "Method not found")
@@ -95,7 +94,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Calls, Error> {
     }
 }
 
-/// True if the bytes parse as a request or batch.
+/// Returns true if the bytes parse as a request or batch.
 #[cfg(feature = "fuzzing")]
 #[must_use]
 pub fn parses(bytes: &[u8]) -> bool {

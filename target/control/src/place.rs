@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, FlockOperation, Gid, accessat, chown, flock, statfs};
 use rustix::io::Errno;
 
-/// Default path: in `$RUNTIME_DIRECTORY` if set by the service manager, in `/run` for root,
-/// otherwise in `$XDG_RUNTIME_DIR`.
+/// Returns the default path: in `$RUNTIME_DIRECTORY` if set by the service manager, in `/run` for root, otherwise in
+/// `$XDG_RUNTIME_DIR`.
 #[must_use]
 pub fn default_path() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY").map(PathBuf::from)
@@ -35,7 +35,7 @@ pub enum BindError {
          [control] socket"
     )]
     InUse(PathBuf),
-    /// Unknown group.
+    /// The configured group does not exist.
     #[error("[control] group: the group \"{0}\" does not exist: create it, or name another")]
     NoGroup(String),
     /// The path exists and is not a socket.
@@ -43,7 +43,7 @@ pub enum BindError {
         "{0} exists and is not a socket: remove it, or set another path for the control socket"
     )]
     NoSocket(PathBuf),
-    /// System error.
+    /// A system call failed.
     #[error(
         "cannot make the control socket {path}: {source}: make its folder writable for this \
          user, or give it another path, by --control or [control] socket"
@@ -51,12 +51,12 @@ pub enum BindError {
     System {
         /// Path of the socket.
         path: PathBuf,
-        /// System error.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
-/// Listening socket. Its file is removed on drop.
+/// Listening socket. Dropping it removes its file.
 #[derive(Debug)]
 pub struct Bound {
     path: PathBuf,
@@ -75,7 +75,7 @@ impl Plan {
     /// Checks that a socket can be created at `path` and that `group` exists. Creates nothing.
     ///
     /// # Errors
-    /// As [`Bound::bind`].
+    /// See [`Bound::bind`].
     pub fn new(path: &Path, group: Option<&str>) -> Result<Self, BindError> {
         let gid = group
             .map(|name| group_id(name).ok_or_else(|| BindError::NoGroup(name.to_owned())))
@@ -145,7 +145,7 @@ impl Plan {
 }
 
 fn check_folder(path: &Path) -> io::Result<()> {
-    /// File systems without files, whatever the folder's mode (`linux/magic.h`).
+    /// Types of file systems in which no socket can be created, whatever the folder's mode (`linux/magic.h`).
     const MAGICS: [u64; 3] = [0x9fa0, 0x6265_6572, 0x6367_7270];
     let mut ancestors = path.ancestors().skip(1);
     let there = ancestors.find(|folder| folder.as_os_str().is_empty() || folder.exists());
@@ -167,8 +167,8 @@ fn check_folder(path: &Path) -> io::Result<()> {
 }
 
 impl Bound {
-    /// Listens at `path` with mode 0660, and replaces the socket of an ended process. Owner and
-    /// mode are set before the socket becomes visible to clients.
+    /// Listens at `path` with mode 0660, and replaces the socket of an ended process. Owner and mode are set before
+    /// the socket becomes visible to clients.
     ///
     /// # Errors
     /// See [`BindError`].
@@ -176,7 +176,7 @@ impl Bound {
         Plan::new(path, group)?.bind()
     }
 
-    /// Path of the socket.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -198,7 +198,7 @@ impl Drop for Bound {
     }
 }
 
-/// The lock file is never removed: otherwise two processes could both conclude that the owner has
+/// Takes the lock. The lock file is never removed: otherwise two processes could both conclude that the owner has
 /// ended.
 fn lock(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
@@ -212,7 +212,7 @@ fn lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Renamed from a private folder once owner and mode are set.
+/// Listens at a socket in a private folder, and renames it once owner and mode are set.
 fn listen(path: &Path, gid: Option<Gid>) -> io::Result<UnixListener> {
     let folder = beside(path, ".new");
     let _ = std::fs::remove_file(folder.join("socket"));

@@ -1,4 +1,4 @@
-//! Server of the control socket. Each connection has a separate task.
+//! Server of the control socket, with a task for each connection.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -18,15 +18,15 @@ use crate::message::{self, Call, Error, Request};
 
 /// Maximum number of connections.
 pub const CONNECTIONS_MAX: usize = 512;
-/// Maximum connections of one user, except root and the target's user.
+/// Maximum number of connections of one user, except root and the target's user.
 pub const CONNECTIONS_OF_USER_MAX: usize = 256;
-/// Connections reserved for root and the target's user.
+/// Number of connections reserved for root and the target's user.
 pub const CONNECTIONS_RESERVED: usize = 64;
 
 const ANSWER_BYTES: usize = 1 << 20;
 /// Memory reserved for the response of a method with small results, in bytes.
 const SMALL_ANSWER_BYTES: usize = 4 << 10;
-/// Memory of a parsed request per byte: each value of `[0,0,0]` takes two bytes.
+/// Memory of a parsed request per byte: each value of `[0,0,0]` takes two bytes of text.
 const PARSED_FACTOR: usize = 16;
 
 const READ_BYTES: usize = 16 << 10;
@@ -43,9 +43,9 @@ pub struct Peer {
 /// Timeouts of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// Limit for the remainder of a started request, and for sending a response.
+    /// Time limit for the remainder of a started request, and for sending a response.
     pub request: Duration,
-    /// Limit between requests.
+    /// Time limit between requests.
     pub idle: Duration,
 }
 
@@ -58,7 +58,7 @@ impl Default for Patience {
     }
 }
 
-/// Executes requests.
+/// Executor of requests.
 pub trait Handler: Send + Sync + 'static {
     /// Executes a request.
     fn call(
@@ -67,15 +67,15 @@ pub trait Handler: Send + Sync + 'static {
         request: Request,
     ) -> impl Future<Output = Result<Value, Error>> + Send;
 
-    /// True if the method's results are small: it may run long without holding memory needed by the
-    /// user's other requests.
+    /// Returns true if the method's results are small, so that it may run long without memory needed by the user's
+    /// other requests.
     fn is_small(&self, method: &str) -> bool {
         let _ = method;
         false
     }
 
-    /// Runs the task of one connection. If panics do not abort the process, an implementation must
-    /// stop them here: the connection closes when this returns.
+    /// Runs the task of one connection. If panics do not abort the process, an implementation must stop them here:
+    /// the connection closes when this returns.
     fn confine(
         &self,
         conversation: impl Future<Output = ()> + Send,
@@ -95,7 +95,7 @@ pub async fn serve<H: Handler>(
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
     let users = Arc::new(Users::default());
-    // Aborts its tasks when this future is dropped.
+    // Dropping this aborts the tasks of the connections.
     let mut clients = tokio::task::JoinSet::new();
     loop {
         while clients.try_join_next().is_some() {}
@@ -229,7 +229,8 @@ impl Client {
         }
     }
 
-    /// Each response is sent before the frame's next request runs: a connection holds at most one.
+    /// Executes the requests of a frame. Each response is sent before the next request runs, so a connection holds at
+    /// most one response.
     async fn answer<H: Handler>(&mut self, handler: &H, frame: &[u8]) -> io::Result<()> {
         let parsed_bytes = frame.len() * PARSED_FACTOR;
         let budget = &self.seat.budget;

@@ -1,12 +1,12 @@
 //! Determines which operations on a file may block at submission.
 //!
-//! io_uring tries each operation without blocking, then passes it to a kernel thread. A file system
-//! that ignores the non-blocking flag blocks the reactor: FUSE, and before Linux 6.12 every file
-//! system with frozen writes. Such reads go to a kernel thread from the start (IOSQE_ASYNC), which
-//! costs some microseconds, and such writes to workers, which check the leases first.
+//! io_uring tries each operation without blocking, then passes it to a kernel thread. A file system that ignores the
+//! non-blocking flag blocks the reactor: FUSE, and before Linux 6.12 every file system with frozen writes. Reads on
+//! it are therefore passed to a kernel thread from the start (IOSQE_ASYNC), which costs some microseconds, and writes
+//! to workers, which check the leases first.
 //!
-//! On a slow disk, a hanging commit of ext4's journal blocks the next write: its operations are
-//! handed over, too. The reactor detects slow disks by the ages of their commands.
+//! On a slow disk, a hanging commit of ext4's journal blocks the next write. Operations on a slow disk are therefore
+//! passed to other threads, too. The reactor detects slow disks by the ages of their commands.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -14,11 +14,11 @@ use std::sync::LazyLock;
 
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// Beyond the end of any disk: a read there accesses no medium.
+/// Offset beyond the end of any disk: a read there accesses no medium.
 const NOWHERE: u64 = 1 << 62;
 
 /// First Linux version that tries a write to a frozen file system without waiting (io_uring/rw.c,
-/// `io_kiocb_start_write`); backports are not detected.
+/// `io_kiocb_start_write`). Backports are not detected.
 const FREEZE_AWARE: (u32, u32) = (6, 12);
 
 /// Operations passed to another thread from the start.
@@ -34,7 +34,7 @@ impl Handover {
         writes: true,
     };
 
-    /// Determines the behaviour of a file. `direct`: data bypasses the page cache.
+    /// Determines the behaviour of a file. `direct` means that data bypasses the page cache.
     pub(crate) fn of(file: &File, direct: bool, is_device: bool) -> Self {
         static KERNEL: LazyLock<Option<(u32, u32)>> =
             LazyLock::new(|| version(&std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?));
@@ -56,8 +56,7 @@ impl Handover {
     }
 }
 
-/// Returns whether the file system supports `RWF_NOWAIT`; otherwise it rejects the flag without
-/// effect.
+/// Returns whether the file system supports `RWF_NOWAIT`; otherwise it rejects the flag without effect.
 fn supports_nowait(file: &File) -> bool {
     let mut buffer = [0; 512];
     let mut slices = [IoSliceMut::new(&mut buffer)];
@@ -92,7 +91,7 @@ mod tests {
             ..all
         };
         let (old, new) = (Some((6, 11)), Some((6, 12)));
-        // FUSE and NFS.
+        // Flags of FUSE and NFS.
         assert_eq!(Handover::choose(false, true, false, new), all);
         assert_eq!(Handover::choose(true, true, false, new), none);
         assert_eq!(Handover::choose(true, true, false, old), writes);

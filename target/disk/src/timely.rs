@@ -19,7 +19,7 @@ use std::io;
 
 pub(crate) type Call = [usize; 7];
 
-/// Time stamp counter ticks between a reading of the clock and the call: 1 to 4 ms.
+/// Maximum number of time stamp counter ticks between a reading of the clock and the call: 1 to 4 ms.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const TICKS_MAX: u64 = 1 << 22;
 
@@ -30,7 +30,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Begins a look at the clock. Must be called before reading the clock.
+    /// Begins a reading of the clock. Must be called before the clock is read.
     #[inline(always)]
     pub(crate) fn begin() -> Self {
         Self {
@@ -46,8 +46,8 @@ impl Look {
     }
 }
 
-/// Makes the call if `look` is recent and the thread was not interrupted. `None`: not made; read
-/// the clock again.
+/// Makes the call if `look` is recent and the thread was not interrupted. Returns `None` if the call was not made:
+/// the caller must read the clock again.
 ///
 /// # Safety
 /// As for the system call.

@@ -1,23 +1,23 @@
 //! Determines whether a reactor on a shared core serves more commands by sleeping or by polling.
 //!
-//! A computing program keeps a yielded core for milliseconds while hosts wait, whereas a sleeping
-//! thread regains the core when its work arrives. Threads that produce the reactor's work return
-//! the core soon, and sleeping is then pure cost. No clock or counter distinguishes the two, so
-//! both methods are tried, and the better one is kept for some time.
+//! A computing program keeps a yielded core for milliseconds while hosts wait, whereas a sleeping thread regains the
+//! core when its work arrives. Threads that produce the reactor's work return the core soon, and sleeping then only
+//! costs time. No clock or counter distinguishes the two cases, so both methods are tried, and the better one is kept
+//! for some time.
 
 use std::time::{Duration, Instant};
 
 /// Duration of each trial.
 const TRIED: Duration = Duration::from_millis(100);
 
-/// Minimum advantage of sleeping: a smaller one may be chance.
+/// Minimum ratio of the rates for which sleeping is chosen: a smaller advantage may be chance.
 const WORTH: f64 = 1.1;
 
 /// Initial and maximum time for which the better method is kept.
 const KEPT_MIN: Duration = Duration::from_millis(100);
 const KEPT_MAX: Duration = Duration::from_secs(4);
 
-/// A repeated result within this time is kept for longer.
+/// Time within which a repeated result is kept for longer.
 const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -115,8 +115,8 @@ impl Trial {
 mod tests {
     use super::*;
 
-    /// Fraction of 20 s asleep, if the core is taken whenever the thread polls. `polling` and
-    /// `sleeping`: commands per millisecond.
+    /// Returns the fraction of 20 s asleep, if the core is taken whenever the thread polls. `polling` and `sleeping`
+    /// are the rates of both methods, in commands per millisecond.
     fn part_asleep(polling: u64, sleeping: u64) -> f64 {
         let (mut trial, mut now) = (Trial::default(), Instant::now());
         let (mut served, mut asleep) = (0, 0);

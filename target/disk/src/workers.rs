@@ -1,7 +1,7 @@
-//! Worker threads for jobs that io_uring cannot execute. They wake the ring on completion.
+//! Worker threads for jobs that io_uring cannot execute. A completion wakes the ring.
 //!
-//! Each job gets an idle worker or a new one at once, so a hanging worker delays no other job. The
-//! ring limits the jobs per disk, and thereby the workers.
+//! Each job gets an idle worker or a new one at once, so a hanging worker delays no other job. The ring limits the
+//! jobs per disk, and thereby the number of workers.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -13,17 +13,15 @@ use cairn_rdma::wake::Wake;
 
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Errno of a job that panicked, with unknown effect on the disk. No system call of a job returns
-/// it.
+/// Errno of a job that panicked, with unknown effect on the disk. No system call of a job returns this errno.
 pub(crate) const FATE_UNKNOWN: i32 = libc::ENOTRECOVERABLE;
 
 pub(crate) type Ended = Result<u32, i32>;
 
 #[derive(Debug)]
 pub(crate) enum Outcome<J> {
-    /// Completed.
     Ended(Ended),
-    /// Another source reports the completion.
+    /// The job was submitted, and another source reports its completion.
     Begun,
     /// The job was not started; the owner must decide again.
     Undone(J),
@@ -33,7 +31,7 @@ pub(crate) trait Job: Send + Sized + 'static {
     /// Executes the job on the worker's thread. May block.
     fn run(self) -> Outcome<Self>;
 
-    /// Injected bug, for a test of the simulation: the job loses its cancellation.
+    /// Injects a bug, for a test of the simulation: the job loses its cancellation.
     fn lose_cancellation(&self);
 }
 
@@ -55,7 +53,7 @@ struct State<J> {
     unreported: VecDeque<(u64, Outcome<J>)>,
     ended: VecDeque<(u64, Outcome<J>)>,
     idle: usize,
-    /// Jobs whose outcome was not popped.
+    /// Number of jobs whose outcome was not popped.
     out: u32,
     closed: bool,
 }
@@ -67,8 +65,8 @@ impl<J> std::fmt::Debug for State<J> {
 }
 
 impl<J: Job> Workers<J> {
-    /// Starts without workers. With `stepped`, no thread is started, and [`Self::step`] executes
-    /// the jobs. Returns `None` if no eventfd can be created.
+    /// Creates a set without workers. With `stepped`, no thread is started, and [`Self::step`] executes the jobs.
+    /// Returns `None` if no eventfd can be created.
     pub(crate) fn new(stepped: bool) -> Option<Self> {
         let wake = Wake::new().ok()?;
         Some(Self(Arc::new(Shared {
@@ -86,7 +84,7 @@ impl<J: Job> Workers<J> {
         })))
     }
 
-    /// Queues a job. It completes with `EAGAIN` if no thread can be started.
+    /// Queues a job. The job completes with `EAGAIN` if no thread can be started.
     pub(crate) fn begin(&self, tag: u64, job: J) {
         let mut state = self.0.state();
         state.jobs.push_back((tag, job));
@@ -136,7 +134,7 @@ impl<J: Job> Workers<J> {
         moved
     }
 
-    /// Readable when a job ends.
+    /// Returns a descriptor that becomes readable when a job ends.
     pub(crate) fn wake_fd(&self) -> RawFd {
         self.0.wake.fd()
     }

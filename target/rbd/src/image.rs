@@ -13,7 +13,7 @@ use crate::open::{OnChange, Open, State, refused, size_of_image};
 use crate::spec::{Access, Layout, Spec};
 use crate::sys::{self, Functions};
 
-/// Reference to an open image. Each operation holds a reference.
+/// Open image and its client. Each operation holds a reference.
 pub(crate) struct Handle {
     pub(crate) functions: &'static Functions,
     pub(crate) image: sys::Image,
@@ -39,7 +39,7 @@ unsafe impl Sync for Handle {}
 impl Drop for Handle {
     fn drop(&mut self) {
         self.note_close();
-        // The keeper may block.
+        // The close may block, so the keeper does it.
         let _ = self.notes.send(Note::Close);
     }
 }
@@ -68,11 +68,11 @@ struct Opened {
 }
 
 impl Image {
-    /// Opens an image. Blocks until the cluster replies. `on_change` is called when the size
-    /// changes or the image becomes unusable, on the keeper's thread, and by [`Self::open_again`].
+    /// Opens an image. Blocks until the cluster replies. `on_change` is called when the size changes or the image
+    /// becomes unusable, on the keeper's thread, and by [`Self::open_again`].
     ///
     /// # Errors
-    /// The image cannot be opened, or another client uses it; the error gives the remedy.
+    /// The image cannot be opened, or another client uses it; the error contains the remedy.
     pub fn open(
         spec: &Spec,
         access: Access,
@@ -89,11 +89,11 @@ impl Image {
         })
     }
 
-    /// Opens the image with a new client, after the cluster blocklisted the old one, whose pending
-    /// operations end on their own. Blocks until the cluster replies.
+    /// Opens the image with a new client, after the cluster blocklisted the old one, whose pending operations end on
+    /// their own. Blocks until the cluster replies.
     ///
     /// # Errors
-    /// As [`Self::open`], or if the name now refers to another image. The old client then stays.
+    /// Errors of [`Self::open`], or the name now refers to another image. The old client then stays.
     pub fn open_again(&self) -> Result<(), OpenError> {
         let opened = open(&self.spec, self.access, &self.on_change)?;
         if opened.identity != self.identity {
@@ -109,8 +109,8 @@ impl Image {
         Ok(())
     }
 
-    /// Announces that no new operations will be started. The image closes after the pending ones;
-    /// an open of the same image waits for that.
+    /// Announces that no new operations will be started. The image closes after the pending ones; an open of the same
+    /// image waits for that.
     pub fn let_go(&self) {
         self.current().note_close();
     }
@@ -145,8 +145,7 @@ impl Image {
         self.current().state.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the errno that made the image unusable, if any: its client was blocklisted, or the
-    /// image was removed.
+    /// Returns the errno that made the image unusable, if any: its client was blocklisted, or the image was removed.
     #[must_use]
     #[inline]
     pub fn failure(&self) -> Option<i32> {
@@ -159,7 +158,7 @@ impl Image {
     /// Returns [`Self::bytes`] if the image is usable.
     ///
     /// # Errors
-    /// As [`Self::failure`].
+    /// The errno of [`Self::failure`].
     #[inline]
     pub fn usable_bytes(&self) -> Result<u64, i32> {
         let current = self.current();

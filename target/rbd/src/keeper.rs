@@ -1,5 +1,5 @@
-//! Keeper thread of an open image: reads the size after a change, detects blocklisting of the
-//! client, and closes the image.
+//! Keeper thread of an open image: reads the size after a change, detects blocklisting of the client, and closes the
+//! image.
 
 use std::ffi::{CString, c_int, c_void};
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::cluster::c_string;
 use crate::error::{OpenError, check, words};
 use crate::open::{OnChange, Open, State, size_of_image};
 
-/// Time that an open waits for the close of the same image.
+/// Maximum time that an open waits for the close of the same image.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ fn closing() -> MutexGuard<'static, Vec<String>> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The keeper closes the image after the last operation.
+/// Announces that the keeper closes the image after the last operation.
 pub(crate) fn note_close(name: &str) {
     closing().push(name.to_owned());
 }
@@ -56,7 +56,7 @@ pub(crate) fn wait_for_closes(longest: Duration) -> bool {
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
 
-/// `watched`: the header object, whose watch reveals blocklisting.
+/// Starts the thread. `watched` is the header object, whose watch reveals blocklisting.
 pub(crate) fn start(
     open: Open,
     name: String,
@@ -82,7 +82,7 @@ pub(crate) fn start(
     };
     keeper.watch_updates()?;
     if let Err(errno) = keeper.watch_header() {
-        // Cause: the configuration; needs no rate limit.
+        // Not rate limited: once per open.
         tracing::warn!(
             image = keeper.name, error = %words(errno),
             "cannot watch the image's header: blocklisting of this client is noticed late"
@@ -120,8 +120,8 @@ impl Keeper {
     fn run(mut self, notes: &Receiver<Note>) {
         let work = || while self.is_open_after(notes) {};
         if confine_part(Part::Image, work).is_none() {
-            // Marks the image as failed, because without this thread no code detects that the
-            // cluster blocklists the client.
+            // After a panic of this thread, blocklisting of the client would not be detected, so the image counts as
+            // failed.
             self.state.failure.store(libc::EIO, Ordering::Relaxed);
             confine_part(Part::Image, || (self.on_change)());
             while !matches!(notes.recv(), Ok(Note::Close) | Err(_)) {}
@@ -134,7 +134,7 @@ impl Keeper {
         CLOSED.notify_all();
     }
 
-    /// Returns `false` after the last note.
+    /// Handles a note. Returns `false` after the last one.
     fn is_open_after(&mut self, notes: &Receiver<Note>) -> bool {
         match notes.recv() {
             Ok(Note::Changed) => self.look(),
@@ -151,7 +151,6 @@ impl Keeper {
                     (self.on_change)();
                 }
             }
-            // Cause: an administrator's change of the image; needs no rate limit.
             Err(errno) => tracing::warn!(
                 image = self.name, error = %words(errno),
                 "the image changed, and its new size cannot be read"
@@ -204,7 +203,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// The connection broke, or the cluster rejects this client.
+    /// Sets the watch again after the connection broke or the cluster rejected this client.
     fn watch_again(&mut self, errno: i32) {
         let Some(cookie) = self.header.take() else {
             return;
@@ -215,7 +214,7 @@ impl Keeper {
             Ok(()) => self.look(),
             Err(errno @ (libc::ESHUTDOWN | libc::ENOENT)) => self.fail(errno),
             Err(again) => {
-                // Cause: the cluster, at most once a second; needs no rate limit.
+                // Not rate limited: at most once a second.
                 tracing::warn!(
                     image = self.name, error = %words(errno), again = %words(again),
                     "the watch on the image's header failed: retrying"
@@ -230,14 +229,14 @@ impl Keeper {
     fn fail(&self, errno: i32) {
         self.state.failure.store(errno, Ordering::Relaxed);
         if errno == libc::ESHUTDOWN {
-            // Cause: the cluster, once for each image; needs no rate limit.
+            // Not rate limited: once per image.
             tracing::error!(
                 image = self.name,
                 "the cluster has blocklisted this client: all commands fail; reload once no other \
                  client writes to the image"
             );
         } else {
-            // Cause: the cluster, once for each image; needs no rate limit.
+            // Not rate limited: once per image.
             tracing::error!(
                 image = self.name,
                 "the image or its pool was removed: all commands fail; remove the namespace"
@@ -283,7 +282,7 @@ extern "C" fn watch_lost(argument: *mut c_void, _cookie: u64, error: c_int) {
     let _ = watch.notes.send(Note::WatchLost(-error));
 }
 
-/// Acknowledges a notification, because its sender, librbd, waits for that.
+/// Acknowledges a notification, because librbd, which sent it, waits for that.
 extern "C" fn notified(
     argument: *mut c_void,
     notification: u64,

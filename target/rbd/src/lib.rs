@@ -1,13 +1,13 @@
 //! Images of a Ceph cluster (RBD), over librbd and librados.
 //!
-//! Both libraries are loaded at run time. An [`Image`] is shared by all threads. Each I/O thread
-//! has a [`Queue`], which accepts work for any image. Threads of librbd pass completions to the
-//! queue by a list, and by an eventfd while its thread sleeps.
+//! Both libraries are loaded at run time. An [`Image`] is shared by all threads. Each I/O thread has a [`Queue`],
+//! which accepts work for any image. Threads of librbd pass completions to the queue by a list, and by an eventfd
+//! while its thread sleeps.
 //!
 //! The library's cache is off: an acknowledged write is on all replicas.
 //!
-//! Why `unsafe` here: librbd is C code, and its threads access an operation's memory until they
-//! call back. Each operation holds its memory ([`Memory`]) and its image until then.
+//! Why `unsafe` here: librbd is C code, and its threads access an operation's memory until they call back. Each
+//! operation holds its memory ([`Memory`]) and its image until then.
 
 mod cluster;
 mod error;
@@ -36,8 +36,7 @@ pub fn available() -> Result<(), OpenError> {
 
 /// Waits until all unused images are closed, for at most `longest`. Returns false on timeout.
 ///
-/// If the process ends earlier, the image's lock stays until the cluster has missed its client for
-/// 30 seconds.
+/// If the process ends earlier, the image's lock stays until the cluster has missed its client for 30 seconds.
 #[must_use]
 pub fn wait_for_closes(longest: Duration) -> bool {
     keeper::wait_for_closes(longest)

@@ -14,7 +14,7 @@ const FEATURE_EXCLUSIVE_LOCK: u64 = 1 << 2;
 /// `RBD_FEATURE_JOURNALING`.
 const FEATURE_JOURNALING: u64 = 1 << 6;
 
-/// Called when the size changes or the image becomes unusable.
+/// Callback for a change of the size, and for an image that becomes unusable.
 pub(crate) type OnChange = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
@@ -147,7 +147,6 @@ impl Open {
         check(unsafe { (self.functions.rbd_get_features)(self.image, &mut features) })
             .map_err(|errno| refused(name, errno))?;
         if features & FEATURE_JOURNALING != 0 {
-            // Cause: the configuration; needs no rate limit.
             tracing::warn!(
                 image = name,
                 "the image has the feature journaling: each write is written twice"
@@ -157,7 +156,6 @@ impl Open {
             return Ok(());
         }
         if features & FEATURE_EXCLUSIVE_LOCK == 0 {
-            // Cause: the configuration; needs no rate limit.
             tracing::warn!(
                 image = name,
                 "the image lacks the feature exclusive-lock, so other clients can write to it: \

@@ -78,7 +78,7 @@ pub enum Work {
         /// Length in bytes.
         length: u64,
     },
-    /// Flush, which completes after all writes started earlier.
+    /// Completes after all writes started earlier.
     Flush,
 }
 
@@ -97,9 +97,9 @@ struct Ended {
 struct Shared {
     ended: Mutex<VecDeque<Ended>>,
     count: AtomicUsize,
-    /// Whether the thread needs the eventfd.
+    /// Whether the thread must be woken by the eventfd.
     asleep: AtomicBool,
-    /// True once the queue was dropped: completions are discarded.
+    /// True once the queue was dropped: completions are then discarded.
     closed: AtomicBool,
     wake: Wake,
 }
@@ -139,7 +139,7 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// Returns `None` if no eventfd can be created.
+    /// Creates a queue. Returns `None` if no eventfd can be created.
     #[must_use]
     pub fn new() -> Option<Self> {
         let shared = Shared {
@@ -156,7 +156,7 @@ impl Queue {
         })
     }
 
-    /// Starts an operation, completed by [`Self::pop`]. Never blocks.
+    /// Starts an operation, whose completion [`Self::pop`] returns. Never blocks.
     pub fn submit(&mut self, image: &Image, tag: u64, work: &Work) {
         self.out += 1;
         let mut operation = self.free.pop().unwrap_or_else(|| {
@@ -180,7 +180,7 @@ impl Queue {
         }
     }
 
-    /// Returns the next completion: its tag, and a byte count or an errno.
+    /// Returns the next completion: its tag, and a number of bytes or an errno.
     #[inline]
     pub fn pop(&mut self) -> Option<(u64, Result<u32, i32>)> {
         if self.shared.count.load(Ordering::Relaxed) == 0 {
@@ -200,7 +200,7 @@ impl Queue {
         Some((tag, result))
     }
 
-    /// Number of operations not yet returned by [`Self::pop`].
+    /// Returns the number of operations not yet returned by [`Self::pop`].
     #[must_use]
     pub fn out(&self) -> u32 {
         self.out
@@ -217,7 +217,7 @@ impl Queue {
         quiet
     }
 
-    /// Descriptor that becomes readable on a completion after [`Self::prepare_sleep`].
+    /// Returns a descriptor that becomes readable on a completion after [`Self::prepare_sleep`].
     #[must_use]
     pub fn wake_fd(&self) -> RawFd {
         self.shared.wake.fd()
@@ -231,7 +231,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // Completed operations hold this list: a cycle.
+        // Emptied, because completed operations hold this list, and the list holds them.
         let mut ended = self.shared.ended();
         self.shared.closed.store(true, Ordering::Relaxed);
         let left = std::mem::take(&mut *ended);
@@ -292,7 +292,7 @@ fn begin(
     }
 }
 
-/// Called on a thread of the library.
+/// Handles a completion, on a thread of the library.
 extern "C" fn ended(completion: Completion, argument: *mut c_void) {
     // SAFETY: the argument was made from a box for this one callback.
     let operation = unsafe { Box::from_raw(argument.cast::<Operation>()) };

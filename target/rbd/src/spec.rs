@@ -8,20 +8,19 @@ use std::path::PathBuf;
 pub struct Spec {
     /// Pool name.
     pub pool: String,
-    /// Namespace of the pool, unless it is the default one.
+    /// Namespace of the pool; `None` for the default one.
     pub namespace: Option<String>,
     /// Image name.
     pub image: String,
     /// Snapshot name. An image with a snapshot is read-only.
     pub snapshot: Option<String>,
-    /// Path of the cluster's configuration, unless the default.
+    /// Path of the cluster's configuration; `None` for the default.
     pub conf: Option<PathBuf>,
     /// User name without `client.`; `None` for `admin`.
     pub user: Option<String>,
-    /// Path of the user's keyring, unless given by the configuration.
+    /// Path of the user's keyring; `None` for that of the configuration.
     pub keyring: Option<PathBuf>,
-    /// Client options as names and values. [`is_reserved`](crate::is_reserved) must be false for
-    /// each name.
+    /// Client options as names and values. [`is_reserved`](crate::is_reserved) must be false for each name.
     pub options: Vec<(String, String)>,
 }
 
@@ -42,9 +41,9 @@ impl fmt::Display for Spec {
 /// Access mode of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
-    /// Open for reading only.
+    /// Whether to open for reading only.
     pub read_only: bool,
-    /// Allow other writers: the exclusive lock is not acquired.
+    /// Whether to allow other writers: the exclusive lock is then not acquired.
     pub shared: bool,
 }
 

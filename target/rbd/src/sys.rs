@@ -122,8 +122,8 @@ table! {
 const RADOS: &str = "librados.so.2";
 const RBD: &str = "librbd.so.1";
 
-/// Returns the functions of librbd and librados. The libraries stay loaded; a failed load is tried
-/// again.
+/// Returns the functions of librbd and librados. The libraries stay loaded; a failed load is retried by the next
+/// call.
 pub(crate) fn functions() -> Result<&'static Functions, OpenError> {
     static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
     if let Some(functions) = FUNCTIONS.get() {

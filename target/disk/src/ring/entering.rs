@@ -14,8 +14,8 @@ use crate::timely::{self, Look};
 pub(super) const ENTER_GETEVENTS: u32 = 1;
 
 impl Ring {
-    /// Submits the queued entries. A change with a lease is submitted only within a bounded time
-    /// after a clock reading, so that it never starts after the end of its lease.
+    /// Submits the queued entries. A change with a lease is submitted only within a bounded time after a reading of
+    /// the clock, so that it never starts after the end of its lease.
     pub(super) fn enter(&mut self) -> io::Result<()> {
         let mut look = self.outgoing.take_look();
         while self.outgoing.has_queued() {
@@ -37,8 +37,8 @@ impl Ring {
         self.enter_at_leisure()
     }
 
-    /// Reads the clock again, because the process may have been stopped since, and cancels queued
-    /// changes with expired leases.
+    /// Reads the clock again, because the process may have been stopped since, and cancels queued changes with
+    /// expired leases.
     #[cold]
     fn look_again(&mut self) -> io::Result<Look> {
         let (look, now_ns) = self.outgoing.look_again();

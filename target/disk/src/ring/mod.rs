@@ -80,7 +80,7 @@ impl FileSlot {
         Self { handover, ..self }
     }
 
-    /// True if writes may block at submission.
+    /// Returns true if writes may block at submission.
     #[inline(always)]
     pub fn writes_block(self) -> bool {
         self.handover.writes
@@ -124,7 +124,7 @@ impl Span {
     }
 }
 
-/// Marks polls. Zero in tags of operations.
+/// Tag bit of polls; zero in tags of operations.
 const POLL: u64 = 1 << 63;
 
 const IGNORED: u64 = 1 << 62;
@@ -142,7 +142,7 @@ pub enum Finished {
     Operation {
         /// Tag given on submission.
         tag: u64,
-        /// Byte count, or an errno.
+        /// Number of bytes, or an errno.
         result: Result<u32, i32>,
     },
     /// Readable descriptor.
@@ -155,20 +155,19 @@ pub enum Finished {
 /// io_uring of a thread, with workers, images and drives attached.
 pub struct Ring {
     uring: IoUring,
-    /// Entries pushed so far, modulo 2^32.
+    /// Number of entries pushed so far, modulo 2^32.
     pushed: u32,
     buffers: [Option<Arc<Mapping>>; BUFFERS_MAX],
-    /// Whether the kernel has pinned each buffer (limit on locked memory).
+    /// Whether the kernel has pinned each buffer, within the limit on locked memory.
     pinned: [bool; BUFFERS_MAX],
     /// Removed unpinned buffers that pending operations may still use.
     retired: Vec<Arc<Mapping>>,
-    /// Open files by slot. Not dropped while operations are pending, because that would release
-    /// their locks.
+    /// Open files by slot. Not dropped while operations are pending, because that would release their locks.
     files: Vec<Option<Open>>,
     files_max: usize,
     files_from: usize,
     files_removed: Vec<Open>,
-    /// Operations in the kernel, without polls.
+    /// Number of operations in the kernel, without polls.
     in_flight: u32,
     outgoing: Outgoing,
     /// Completions collected by [`Self::settle`], and cancelled operations.
@@ -198,8 +197,8 @@ impl Ring {
         unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
         let files = setup::files_max();
         make_room(&uring, files)?;
-        // One kernel thread per operation: a blocked one must not delay other disks. Before Linux
-        // 5.15 this limit cannot be set.
+        // One kernel thread per operation, because a blocked one must not delay other disks. Before Linux 5.15 this
+        // limit cannot be set.
         let _ = uring
             .submitter()
             .register_iowq_max_workers(&mut [operations, 0]);
@@ -234,8 +233,8 @@ impl Ring {
         self.outgoing.set_clock(clock, started);
     }
 
-    /// Sets the lease of subsequent changes: they may begin until `until_ns`, in nanoseconds since
-    /// the start. Later they fail with `ECANCELED`, without effect.
+    /// Sets the lease of subsequent changes: they may begin until `until_ns`, in nanoseconds since the start. After
+    /// that they fail with `ECANCELED`, without effect.
     #[inline(always)]
     pub fn set_lease(&mut self, until_ns: u64) {
         self.outgoing.set_lease(until_ns);
@@ -243,8 +242,7 @@ impl Ring {
 
     /// Polls `fd` once. Completes when the descriptor is readable, at once if it already is.
     ///
-    /// Not multishot: that reports only later changes, and a thread about to sleep must not miss an
-    /// earlier one.
+    /// Multishot polls report only later changes, but a thread about to sleep must not miss an earlier one.
     pub fn poll_readable(&mut self, token: u32, fd: RawFd) {
         let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
         self.push(&entry.user_data(POLL | u64::from(token)));
@@ -256,7 +254,7 @@ impl Ring {
         self.push(&entry.user_data(IGNORED));
     }
 
-    /// Number of pending operations, including queued ones and those of workers, drives, images and
+    /// Returns the number of pending operations, including queued ones and those of workers, drives, images and
     /// simulated disks.
     #[inline]
     pub fn in_flight(&self) -> u32 {
@@ -274,8 +272,8 @@ impl Ring {
         self.apart.begun()
     }
 
-    /// Submits queued entries and processes available completions, without waiting. Makes no system
-    /// call without work.
+    /// Submits queued entries and processes available completions, without waiting. Makes no system call if there is
+    /// no work.
     #[inline]
     pub fn submit(&mut self) -> io::Result<()> {
         self.release_changes();
@@ -288,7 +286,7 @@ impl Ring {
         self.enter()
     }
 
-    /// Same as [`Self::submit`], then sleeps until a completion or the timeout.
+    /// Submits like [`Self::submit`], then sleeps until a completion or the timeout.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.release_changes();
         if self.outgoing.must_enter() {
@@ -308,10 +306,9 @@ impl Ring {
         retry(self.uring.submitter().submit_with_args(1, &args))
     }
 
-    /// Waits for all pending operations, and returns them in the order of their tags: in
-    /// simulations the kernel's order must not matter. Later completions are kept for the next
-    /// call. Changes returned by workers because of a gap are kept for the next round: until then
-    /// they would be returned again.
+    /// Waits for all pending operations, and returns them in the order of their tags, because the kernel's order must
+    /// not matter in simulations. Later completions are kept for the next call. Changes returned by workers because
+    /// of a gap are kept for the next round, before which workers would return them again.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();
@@ -331,8 +328,7 @@ impl Ring {
             }
             retry(self.uring.submit_and_wait(1))?;
         }
-        // The workers' speed determines which descriptors were reported as readable: this call
-        // reports all.
+        // The workers' speed determines which descriptors were reported as readable: this call reports all.
         self.enter()?;
         while let Some(finished) = self.take() {
             self.settled.push_back(finished);
@@ -347,15 +343,13 @@ impl Ring {
         Ok(())
     }
 
-    /// True if a completion is available in memory, which no descriptor reports: the caller must
-    /// not sleep.
+    /// Returns true if a completion is available in memory. No descriptor reports it, so the caller must not sleep.
     #[inline]
     pub fn has_ended(&self) -> bool {
         !self.settled.is_empty()
     }
 
-    /// True if changes were kept because of a gap. A later round submits them; they do not end a
-    /// wait.
+    /// Returns true if changes were kept because of a gap. A later round submits them; they do not end a wait.
     pub fn keeps_changes(&self) -> bool {
         let simulated = self.simulated.as_ref();
         self.outgoing.len() > 0
@@ -437,8 +431,8 @@ impl Ring {
         }
     }
 
-    /// Moves changes with valid leases into the submission queue, directly before the system call,
-    /// and cancels the others. After a gap changes are kept, and so are those without room.
+    /// Moves changes with valid leases into the submission queue, directly before the system call, and cancels the
+    /// others. After a gap, or without room in the queue, changes are kept.
     #[inline]
     fn release_changes(&mut self) {
         let (known_until_ns, settled) = (self.outgoing.known_until_ns(), &mut self.settled);
@@ -471,8 +465,7 @@ impl Ring {
         );
     }
 
-    /// Pushes an entry that needs no lease. A full queue is submitted first, like any other with a
-    /// check of its leases.
+    /// Pushes an entry that needs no lease. A full queue is submitted first, with a check of its leases.
     #[inline]
     fn push(&mut self, entry: &squeue::Entry) {
         while push(&mut self.uring, &mut self.pushed, entry).is_err() {
@@ -513,21 +506,21 @@ fn async_flag(handed_over: bool) -> squeue::Flags {
 impl Drop for Ring {
     fn drop(&mut self) {
         if self.in_flight() > 0 {
-            // The kernel keeps pending operations, and with them the locks of their files. These
-            // are leaked, so that the process does not close them earlier.
+            // The kernel keeps pending operations, and with them the locks of their files. These files are leaked, so
+            // that the process does not close them earlier.
             let files = self.files.drain(..).flatten();
             return files
                 .chain(self.files_removed.drain(..))
                 .for_each(std::mem::forget);
         }
-        // The kernel tears down a closed ring asynchronously, and until then no block device can be
-        // claimed again and the memory counts as locked: unregister now.
+        // The kernel tears down a closed ring asynchronously; until then no block device can be claimed again, and
+        // the memory counts as locked. Therefore files and buffers are unregistered now.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }
 }
 
-/// Ignores a signal, a timeout and a full completion queue: the caller polls again.
+/// Ignores a signal, a timeout and a full completion queue, because the caller polls again.
 fn retry(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),

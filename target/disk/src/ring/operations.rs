@@ -4,7 +4,6 @@ use super::apart::{Change, Write};
 use super::*;
 
 impl Ring {
-    /// Reads into `span`.
     pub(crate) fn read(&mut self, tag: u64, file: FileSlot, offset: u64, span: Span) {
         self.locate(span);
         if let Some(place) = file.simulated() {
@@ -24,8 +23,8 @@ impl Ring {
         self.push_operation(tag, entry.flags(async_flag(file.handover.reads)));
     }
 
-    /// `durable`: completes only when on stable storage. `at_once`: fails with EAGAIN instead of
-    /// blocking, for example for space.
+    /// Writes `span`. `durable` completes only on stable storage. `at_once` fails with EAGAIN instead of blocking,
+    /// for example for space.
     pub(crate) fn write(
         &mut self,
         tag: u64,
@@ -61,7 +60,7 @@ impl Ring {
         self.push_change(tag, entry.flags(async_flag(file.handover.writes)));
     }
 
-    /// Writes by a worker, which may block. `submits`: it does not wait for completion.
+    /// Writes by a worker, which may block. With `submits`, the worker does not wait for completion.
     pub(crate) fn write_apart(
         &mut self,
         tag: u64,
@@ -112,8 +111,8 @@ impl Ring {
         self.change_apart(tag, open, change, false);
     }
 
-    /// Discards a range of a block device by a worker; it may then read as any data. io_uring would
-    /// pass many discards to kernel threads, which ignore leases.
+    /// Discards a range of a block device by a worker; the range may then read as any data. io_uring would pass many
+    /// discards to kernel threads, which ignore leases.
     pub(crate) fn discard(&mut self, tag: u64, device: Open, offset: u64, length: u32) {
         let change = Change::Discard { offset, length };
         self.change_apart(tag, device, change, false);
@@ -139,8 +138,8 @@ impl Ring {
         self.apart.add(tag, (file, change), lease, submits);
     }
 
-    /// Begins a round that has processed all connections closed by `now_ns` (nanoseconds since the
-    /// start). Changes may begin for [`ROUND_GAP`] from then on.
+    /// Begins a round that has processed all connections closed by `now_ns` (nanoseconds since the start). Changes
+    /// may begin for [`ROUND_GAP`] from then on.
     #[inline]
     pub fn begin_round(&mut self, now_ns: u64) {
         self.outgoing.begin_round(now_ns);
@@ -161,8 +160,8 @@ impl Ring {
         });
     }
 
-    /// Cancels operations of this tag that have not begun, with `ECANCELED`. They end at once; one
-    /// with a worker ends when the worker checks or returns it.
+    /// Cancels operations of this tag that have not begun, with `ECANCELED`. They end at once; an operation at a
+    /// worker ends when the worker checks or returns it.
     pub fn take_back(&mut self, tag: u64) {
         self.take_back_from_drives(tag);
         self.take_back_simulated(tag);
@@ -179,7 +178,7 @@ impl Ring {
         }
     }
 
-    /// Requests cancellation of this tag's operations. They still complete, with `ECANCELED` if it
+    /// Requests cancellation of this tag's operations. They still complete, with `ECANCELED` if the cancellation
     /// succeeded.
     pub fn cancel(&mut self, tag: u64) {
         if let Some(attachment) = &self.simulated {

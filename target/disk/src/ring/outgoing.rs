@@ -1,12 +1,12 @@
 //! Changes of disks that wait for submission to the kernel.
 //!
-//! An association is a lease: after its end, the host may write the same blocks through another
-//! path. Changes are therefore gathered here with the ends of their leases, and the clock is read
-//! directly before submission. If the process was stopped after that, the clock is read once more,
-//! and expired changes are removed from the submission queue.
+//! An association is a lease: after its end, the host may write the same blocks through another path. Changes are
+//! therefore collected here with the ends of their leases, and the clock is read directly before submission. If the
+//! process was stopped after that, the clock is read once more, and expired changes are removed from the submission
+//! queue.
 //!
-//! A host may have disconnected during a shorter stop. If the round began before a gap, changes are
-//! kept until the reactor has processed closed connections.
+//! A host may have disconnected during a stop that is shorter than its lease. If the round began before a gap,
+//! changes are therefore kept until the reactor has processed closed connections.
 
 use std::time::Instant;
 
@@ -25,9 +25,9 @@ struct Change {
 
 pub(super) struct Queued {
     pub(super) tag: u64,
-    /// End of the lease, or of the reactor's knowledge of connections.
+    /// End of the lease, or of the reactor's knowledge of connections, in nanoseconds.
     pub(super) until_ns: u64,
-    /// Entries pushed before this one, modulo 2^32.
+    /// Number of entries pushed before this one, modulo 2^32.
     pub(super) place: u32,
 }
 
@@ -39,9 +39,9 @@ pub(super) struct Outgoing {
     /// Clock and time origin. Without a clock leases do not end.
     clock: Option<(Clock, Instant)>,
     until_ns: u64,
-    /// Time at which the reactor's knowledge of connections becomes too old.
+    /// Time until which the reactor's knowledge of connections is recent enough, in nanoseconds.
     known_until_ns: u64,
-    /// Changes remained in the list because the submission queue had no room.
+    /// True if changes remained in the list because the submission queue was full.
     lacks_room: bool,
 }
 
@@ -63,8 +63,8 @@ impl Outgoing {
         self.known_until_ns = now_ns + ROUND_GAP.as_nanos() as u64;
     }
 
-    /// End of the reactor's knowledge of connections, in nanoseconds since the target started;
-    /// `u64::MAX` without rounds.
+    /// Returns the end of the reactor's knowledge of connections, in nanoseconds since the target started; `u64::MAX`
+    /// without rounds.
     pub(super) fn known_until_ns(&self) -> u64 {
         self.known_until_ns
     }
@@ -82,7 +82,7 @@ impl Outgoing {
         self.until_ns
     }
 
-    /// Nanoseconds since the target started; 0 without a clock.
+    /// Returns the time in nanoseconds since the target started; 0 without a clock.
     pub(super) fn now_ns(&self) -> u64 {
         self.clock.as_ref().map_or(0, read)
     }
@@ -94,7 +94,7 @@ impl Outgoing {
         }
     }
 
-    /// Whether a change may begin now: valid lease, and no gap since the round began.
+    /// Returns whether a change may begin now: its lease is valid, and no gap occurred since the round began.
     pub(super) fn may_begin(&self) -> bool {
         let until_ns = self.until_ns.min(self.known_until_ns);
         until_ns == u64::MAX || self.now_ns() < until_ns
@@ -120,8 +120,8 @@ impl Outgoing {
             .count()
     }
 
-    /// Empties the list, unless there was a gap. `carry_out` takes at most `room` valid changes and
-    /// returns their position; `refuse` takes expired ones.
+    /// Empties the list, unless a gap occurred. Passes at most `room` valid changes to `carry_out`, which returns
+    /// their position, and expired ones to `refuse`.
     #[inline]
     pub(super) fn release(
         &mut self,
@@ -143,7 +143,8 @@ impl Outgoing {
             self.lacks_room = false;
             return;
         }
-        // The look covers entries that the kernel left, too, unless one of their leases has ended.
+        // The reading of the clock also covers entries that the kernel has not taken, unless one of their leases has
+        // ended.
         if self.first_end() <= now_ns {
             self.look = None;
         }
@@ -175,7 +176,7 @@ impl Outgoing {
         self.lacks_room && !self.changes.is_empty()
     }
 
-    /// Whether a wait must submit first.
+    /// Returns whether a wait must submit first.
     #[inline]
     pub(super) fn must_enter(&self) -> bool {
         self.has_queued() || self.lacks_room()
@@ -212,7 +213,7 @@ impl Outgoing {
         self.queued.extract_if(.., goes).for_each(take_back);
     }
 
-    /// Records a submission: of the `pushed` entries, the kernel has all but the last `left`.
+    /// Records a submission: of the `pushed` entries, the kernel has taken all but the last `left`.
     #[inline]
     pub(super) fn taken(&mut self, pushed: u32, left: u32) {
         if left == 0 {
@@ -237,7 +238,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Nanoseconds since the target started; 0 without a clock.
+    /// Returns the time in nanoseconds since the target started; 0 without a clock.
     pub(super) fn now_ns(&self) -> u64 {
         self.clock.as_ref().map_or(0, read)
     }

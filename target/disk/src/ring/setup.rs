@@ -7,13 +7,13 @@ use rustix::process::{Resource, getrlimit};
 
 use super::SUBMISSIONS;
 
-/// Fixed files of a ring: one per disk of the process.
+/// Number of fixed files of a ring: one per disk of the process.
 const FILES_MAX: usize = 16 << 10;
 
 /// Number of descriptors reserved for sockets, rings, devices and logs.
 const FILES_RESERVED: usize = 256;
 
-/// Open files per file-backed disk: one for I/O, and one that holds the lock.
+/// Number of open files per file-backed disk: one for I/O, and one that holds the lock.
 const FILES_EACH: usize = 2;
 
 /// Returns the maximum number of file-backed disks, limited by rings and open files.
@@ -21,7 +21,7 @@ pub fn disks_max() -> usize {
     FILES_MAX.min(open_files_max().saturating_sub(FILES_RESERVED) / FILES_EACH)
 }
 
-/// Fixed files per ring, also limited by open files.
+/// Returns the number of fixed files per ring, also limited by open files.
 pub(super) fn files_max() -> usize {
     FILES_MAX.min(open_files_max())
 }
@@ -31,8 +31,7 @@ fn open_files_max() -> usize {
     limit.map_or(usize::MAX, |limit| limit as usize)
 }
 
-/// Registers an empty file table of `files` slots. Linux before 5.19 requires a list of empty
-/// slots.
+/// Registers an empty file table of `files` slots. Linux before 5.19 requires a list of empty slots.
 pub(super) fn make_room<S, C>(uring: &IoUring<S, C>, files: usize) -> io::Result<()>
 where
     S: squeue::EntryMarker,
@@ -47,8 +46,8 @@ where
     }
 }
 
-/// Uses the best supported options: Linux 6.1 defers completion work to the thread's own calls,
-/// older kernels interrupt it. With `polled`, completions must be polled for.
+/// Builds a ring with the best supported options: Linux 6.1 defers completion work to the thread's own calls, older
+/// kernels interrupt the thread. With `polled`, completions must be polled for.
 pub(super) fn build<S, C>(operations: u32, polled: bool) -> io::Result<IoUring<S, C>>
 where
     S: squeue::EntryMarker,

@@ -3,8 +3,8 @@
 use super::*;
 
 impl Ring {
-    /// Completes due operations of simulated disks. Returns the time until the next one, or zero if
-    /// a completion is available.
+    /// Completes due operations of simulated disks. Returns the time until the next one, or zero if a completion is
+    /// available.
     #[inline]
     pub fn step_simulated(&mut self) -> Option<Duration> {
         let next = self.simulated.as_ref()?.step();
@@ -16,7 +16,7 @@ impl Ring {
         }
     }
 
-    /// Replaces the worker threads by [`Self::step_workers`], before the first change.
+    /// Replaces the worker threads by [`Self::step_workers`]. Must be called before the first change.
     pub fn replace_workers(&mut self) {
         self.apart.replace_threads();
     }

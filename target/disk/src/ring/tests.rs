@@ -236,7 +236,7 @@ fn a_worker_begins_nothing_whose_lease_is_over() {
     assert_eq!(run(&mut rig, 11), ended(Ok(7)));
 }
 
-/// Occupies all workers of a file until their senders are used or dropped.
+/// Occupies all workers of a file until the returned senders are used or dropped.
 fn hang(rig: &mut Rig, file: &Open) -> Vec<std::sync::mpsc::Sender<()>> {
     let hanging = (0..apart::WITH_WORKERS_MAX as u64).map(|tag| {
         let (let_go, held) = std::sync::mpsc::channel();
@@ -375,7 +375,6 @@ fn what_a_worker_has_counts_as_in_flight() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
-/// A simulation must not depend on the speed of the kernel or of workers.
 #[test]
 fn what_ends_after_it_was_settled_waits_for_the_next_time() {
     let mut rig = Rig::new();
@@ -404,7 +403,7 @@ fn a_ring_that_ends_with_an_operation_in_flight_does_not_close_its_file() {
     assert_eq!((close(false), close(true)), (1, 2));
 }
 
-/// The kernel left a change in the queue (EBUSY, EAGAIN).
+/// The kernel does not take a change from the queue (EBUSY, EAGAIN).
 #[test]
 fn a_change_that_the_kernel_left_is_not_made_for_a_closed_queue() {
     let mut rig = Rig::new();
@@ -420,7 +419,7 @@ fn a_change_that_the_kernel_left_is_not_made_for_a_closed_queue() {
     assert_eq!((rig.written(), rig.ring.in_flight()), (vec![0, 2], 0));
 }
 
-/// After a gap, more changes can be kept than the submission queue has entries.
+/// After a gap, more changes may be kept than the submission queue has entries.
 #[test]
 fn changes_beyond_the_room_of_the_queue_wait_for_a_look_of_their_own() {
     let mut rig = Rig::new();
@@ -463,7 +462,7 @@ fn changes_beyond_the_room_of_the_queue_are_made() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
-/// The kernel left a change in the queue, whose lease ended before the next change came.
+/// The kernel does not take a change, whose lease ends before the next change arrives.
 #[test]
 fn the_look_at_a_new_change_does_not_cover_an_expired_one_in_the_queue() {
     let mut rig = Rig::new();

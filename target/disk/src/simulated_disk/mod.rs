@@ -49,7 +49,7 @@ pub use medium::CacheFate;
 use medium::Medium;
 use operations::{Chance, Pending, State};
 
-/// Torn writes consist of whole blocks of this size.
+/// Block size of torn writes, in bytes.
 const BLOCK_BYTES: usize = 512;
 
 /// Kind of operation that a test can hold or fail.
@@ -70,20 +70,20 @@ pub enum Operation {
 pub struct Habits {
     /// Duration of an operation. A short operation overtakes a longer one.
     pub delay: Range<Duration>,
-    /// Operations that hang until [`SimulatedDisk::release_all`] is called.
+    /// Frequency of operations that hang until [`SimulatedDisk::release_all`] is called.
     pub hang: u64,
-    /// Failures with EIO. A write may be executed in part.
+    /// Frequency of failures with EIO. A failing write may be executed in part.
     pub error: u64,
-    /// Writes and zeroing operations that fail with ENOSPC.
+    /// Frequency of writes and zeroing operations that fail with ENOSPC.
     pub no_space: u64,
-    /// Reads and writes that transfer fewer bytes than requested.
+    /// Frequency of reads and writes that transfer fewer bytes than requested.
     pub short: u64,
-    /// Operations that start a series of EAGAIN.
+    /// Frequency of operations that start a series of EAGAIN.
     pub again: u64,
-    /// Failures of flushes with EIO. Randomly, all data or none has become durable, and the writes
-    /// are dropped from the cache or kept.
+    /// Frequency of flushes that fail with EIO. Randomly, all data or none has become durable, and the writes are
+    /// dropped from the cache or kept.
     pub flush_error: u64,
-    /// Injected bug, for tests of the checkers.
+    /// Injected bug and its frequency, for tests of the checkers.
     pub lie: Option<(Lie, u64)>,
 }
 
@@ -106,8 +106,7 @@ pub enum Lie {
     TornRead,
 }
 
-/// Simulated disk. Clones share the state. The file becomes ordinary again once no clone and no
-/// ring uses the disk.
+/// Simulated disk. Clones share the state. The file becomes ordinary again once no clone and no ring uses the disk.
 #[derive(Debug, Clone)]
 pub struct SimulatedDisk(Arc<Shared>);
 
@@ -154,7 +153,6 @@ impl Work {
     }
 }
 
-/// Disks by device and inode of their files, and an upper bound on their number.
 type Registry = HashMap<(u64, u64), Weak<Shared>>;
 static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
 static REGISTERED: AtomicUsize = AtomicUsize::new(0);
@@ -214,17 +212,17 @@ impl SimulatedDisk {
         self.state().habits = habits;
     }
 
-    /// Holds operations of this kind submitted from now on.
+    /// Holds operations of this kind that are submitted from now on.
     pub fn hold(&self, operation: Operation) {
         self.state().held[operation as usize] = true;
     }
 
-    /// Stops holding new operations of this kind. Held operations keep waiting.
+    /// Stops holding new operations of this kind. Held operations stay held.
     pub fn hold_no_more(&self, operation: Operation) {
         self.state().held[operation as usize] = false;
     }
 
-    /// Stops holding operations of this kind, and completes those held.
+    /// Stops holding operations of this kind, and completes the held ones.
     pub fn release(&self, operation: Operation) {
         let now = self.0.clock.glance();
         let mut state = self.state();
@@ -262,7 +260,7 @@ impl SimulatedDisk {
         released
     }
 
-    /// Sets whether held operations can be cancelled. The default is no.
+    /// Sets whether held operations can be cancelled; by default they cannot.
     pub fn allow_cancel(&self, allow: bool) {
         self.state().cancels = allow;
     }
@@ -283,13 +281,13 @@ impl SimulatedDisk {
         });
     }
 
-    /// Number of held or hanging operations of this kind.
+    /// Returns the number of held or hanging operations of this kind.
     #[must_use]
     pub fn waiting(&self, operation: Operation) -> usize {
         self.waiting_since(operation).len()
     }
 
-    /// Submission times of held or hanging operations of this kind.
+    /// Returns the submission times of held or hanging operations of this kind.
     #[must_use]
     pub fn waiting_since(&self, operation: Operation) -> Vec<Instant> {
         let waits =
@@ -299,7 +297,7 @@ impl SimulatedDisk {
         waiting.map(|pending| pending.since).collect()
     }
 
-    /// Number of pending operations.
+    /// Returns the number of pending operations.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.state().pending.len()
@@ -324,7 +322,7 @@ impl SimulatedDisk {
         state.storm = 0;
     }
 
-    /// Returns the bytes that a read returns.
+    /// Returns the bytes that a read would return.
     #[must_use]
     pub fn contents(&self, offset: usize, length: usize) -> Vec<u8> {
         self.state().medium.read(offset, length).to_vec()
@@ -336,7 +334,7 @@ impl SimulatedDisk {
         self.state().medium.stable(offset, length).to_vec()
     }
 
-    /// Blocks while flushes are held; in a simulation, fails with `TimedOut` instead.
+    /// Flushes. Blocks while flushes are held; in a simulation, fails with `TimedOut` instead.
     pub(crate) fn flush(&self) -> io::Result<()> {
         while self.state().held[Operation::Flush as usize] {
             if self.0.stepped.load(Ordering::Relaxed) {

@@ -8,10 +8,10 @@ use cairn_rdma::Mapping;
 
 use super::{BLOCK_BYTES, Completions, Habits, Lie, Medium, Memory, Operation, Work};
 
-/// Operations in a series of `EAGAIN`.
+/// Maximum number of operations in a series of `EAGAIN`.
 const STORM_MAX: u64 = 40;
 
-/// Delay of the repetition of a [`Lie::LateWrite`], in microseconds.
+/// Maximum delay of the repetition of a [`Lie::LateWrite`], in microseconds.
 const LATE_MAX_US: u64 = 2_000_000;
 
 #[derive(Debug)]
@@ -31,13 +31,13 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) work: Work,
-    /// Receiver and tag. `None` for the repetition of a [`Lie::LateWrite`].
+    /// Receiver and tag; `None` for the repetition of a [`Lie::LateWrite`].
     pub(super) waiter: Option<(Arc<Completions>, u64)>,
     pub(super) since: Instant,
-    /// `None` while held.
+    /// Time of completion; `None` while held.
     pub(super) due: Option<Instant>,
     pub(super) number: u64,
-    /// Writes completed before submission.
+    /// Number of writes completed before submission.
     pub(super) writes_before: u64,
 }
 
@@ -109,7 +109,7 @@ impl State {
         length.min(self.medium.len().saturating_sub(offset))
     }
 
-    /// Returns the bytes to transfer: mostly all, sometimes fewer whole blocks.
+    /// Returns the number of bytes to transfer: usually all, sometimes fewer whole blocks.
     fn moved(&mut self, length: usize) -> usize {
         let blocks = (length / BLOCK_BYTES) as u64;
         if blocks > 1 && self.chance.per_mille(self.habits.short) {

@@ -365,8 +365,7 @@ impl Drop for Drives {
             let places = self.places.drain(..).flatten();
             return places.for_each(|place| std::mem::forget(place.open));
         }
-        // Closes the files now, and stops counting the memory as locked, as the reactor's ring
-        // does.
+        // Unregistered now, so that the files close and the memory no longer counts as locked.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }

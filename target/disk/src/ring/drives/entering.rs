@@ -14,13 +14,13 @@ use crate::timely::{self, Look};
 pub(super) struct Queued {
     data: u64,
     until_ns: u64,
-    /// Entries pushed before this one, modulo 2^32.
+    /// Number of entries pushed before this one, modulo 2^32.
     place: u32,
 }
 
 impl Drives {
-    /// Moves commands with free tags into the submission queue, and cancels those with expired
-    /// leases. No command overtakes a change kept because of a gap.
+    /// Moves commands with free tags into the submission queue, and cancels those with expired leases. No command
+    /// overtakes a change that was kept because of a gap.
     pub(super) fn release(
         &mut self,
         known_until_ns: u64,
@@ -41,7 +41,7 @@ impl Drives {
                 if let Some(lease_end_ns) = next.until_ns {
                     let now = *now.get_or_insert_with(|| {
                         let (look, now) = (Look::begin(), now_ns());
-                        // A look covers entries that the kernel left, too.
+                        // The reading of the clock also covers entries that the kernel has not taken.
                         let all_hold = self.queued.iter().all(|queued| queued.until_ns > now);
                         self.look = all_hold.then_some(look);
                         now
@@ -114,8 +114,8 @@ impl Drives {
         retry(entered)
     }
 
-    /// Reads the clock again, since the process may have been stopped, and cancels queued changes
-    /// with expired leases.
+    /// Reads the clock again, since the process may have been stopped, and cancels queued changes with expired
+    /// leases.
     #[cold]
     fn look_again(
         &mut self,

@@ -1,20 +1,17 @@
-//! NVMe drives by passthrough, in separate rings, whose entries (`IORING_OP_URING_CMD`) are twice
-//! as large. Completions wake the reactor's ring by an eventfd, polled only while the reactor
-//! sleeps.
+//! NVMe drives by passthrough, in separate rings, whose entries (`IORING_OP_URING_CMD`) are twice as large.
+//! Completions wake the reactor's ring by an eventfd, polled only while the reactor sleeps.
 //!
-//! If a drive has no free tag, the kernel passes a command to a kernel thread, which may execute it
-//! arbitrarily late. The rings of a drive therefore divide its tags, and further commands wait
-//! here. Their leases are checked directly before submission, which follows soon or not at all
-//! ([`crate::timely`]).
+//! If a drive has no free tag, the kernel passes a command to a kernel thread, which may execute it arbitrarily late.
+//! The rings of a drive therefore divide its tags, and further commands wait here. Their leases are checked directly
+//! before submission, which follows soon or not at all ([`crate::timely`]).
 //!
-//! A drive's claim (its block device, opened with `O_EXCL`) is a fixed file of the ring: the kernel
-//! keeps it open until the last command has ended, even if the process is killed.
+//! A drive's claim (its block device, opened with `O_EXCL`) is a fixed file of the ring: the kernel keeps it open
+//! until the last command has ended, even if the process is killed.
 //!
-//! The reactor's fixed buffers are registered too, so that the kernel does not pin pages for each
-//! command.
+//! The reactor's fixed buffers are registered too, so that the kernel does not pin pages for each command.
 //!
-//! A second ring has the polled drives (`IORING_SETUP_IOPOLL`), whose completions wake no thread:
-//! the reactor polls in each round, and does not sleep while a command is pending.
+//! A second ring is for polled drives (`IORING_SETUP_IOPOLL`), whose completions wake no thread: the reactor polls in
+//! each round, and does not sleep while a command is pending.
 
 mod commands;
 mod entering;
@@ -32,10 +29,10 @@ use commands::{Drives, Place};
 
 pub(super) const DRIVES: u64 = 1 << 58;
 
-/// Marks a drive in a slot's index.
+/// Flag of a drive in a slot's index.
 const DRIVE_SLOT: u32 = 1 << 30;
 
-/// Marks a polled drive in a slot's index, with [`DRIVE_SLOT`].
+/// Flag of a polled drive in a slot's index, with [`DRIVE_SLOT`].
 const POLLED_SLOT: u32 = 1 << 29;
 
 const UNPINNED: u16 = u16::MAX;
@@ -66,12 +63,12 @@ impl FileSlot {
 }
 
 impl Ring {
-    /// Polls drives added from now on, if they have poll queues.
+    /// Enables polling of drives added from now on, if they have poll queues.
     pub fn poll_drives(&mut self) {
         self.polls_drives = true;
     }
 
-    /// Commands go to `open`; `claim` excludes other users.
+    /// Adds a drive. Commands are sent to `open`; `claim` excludes other users.
     pub(crate) fn add_drive(
         &mut self,
         open: Open,
@@ -143,7 +140,7 @@ impl Ring {
             .try_for_each(|place| self.remove_drive(place))
     }
 
-    /// `changes`: the command modifies the drive and requires a valid lease.
+    /// Starts a command. `changes` means that it modifies the drive and requires a valid lease.
     pub(crate) fn command(
         &mut self,
         tag: u64,
@@ -232,7 +229,7 @@ impl Ring {
         Ok(())
     }
 
-    /// True if a polled drive has pending commands.
+    /// Returns true if a polled drive has pending commands.
     #[inline]
     pub fn must_poll(&self) -> bool {
         let rings = self.drives.as_ref();
@@ -240,16 +237,14 @@ impl Ring {
         polled.is_some_and(|drives| drives.out > drives.waiting)
     }
 
-    /// Arms the wake-up by drives. Returns `false` if a completion is available or must be polled
-    /// for.
+    /// Arms the wake-up by drives. Returns `false` if a completion is available or must be polled for.
     #[inline]
     pub(super) fn watch_drives(&mut self) -> io::Result<bool> {
         if self.drives_out() == 0 {
             return Ok(true);
         }
         if let Some(drives) = self.drives_by_interrupts().filter(|it| !it.watched) {
-            // Cleared before the check for completions; a later completion makes the eventfd
-            // readable again.
+            // Cleared before the check for completions; a later completion makes the eventfd readable again.
             drives.wake.clear();
         }
         self.submit_drives()?;
@@ -273,7 +268,7 @@ impl Ring {
             drives.watched = false;
             drives.wake.clear();
         }
-        // Processes work deferred to this thread.
+        // Also processes work deferred to this thread.
         self.submit_drives()
             .expect("io_uring takes what it has room for");
     }
@@ -303,13 +298,13 @@ impl Ring {
         }
     }
 
-    /// True if commands wait although no pending command will free a tag.
+    /// Returns true if commands wait although no pending command will free a tag.
     pub(super) fn drives_keep_changes(&self) -> bool {
         let mut rings = self.drives.iter().flat_map(|it| it.iter().flatten());
         rings.any(|drives| drives.waiting > 0 && drives.out == drives.waiting)
     }
 
-    /// Includes waiting commands.
+    /// Returns the number of pending commands, including waiting ones.
     pub(super) fn drives_out(&self) -> u32 {
         let rings = self.drives.iter().flat_map(|it| it.iter().flatten());
         rings.map(|drives| drives.out).sum()

@@ -1,4 +1,4 @@
-//! Tests with a regular file as drive: the kernel rejects each command that was submitted.
+//! Tests with a regular file as drive: the kernel rejects each submitted command.
 
 use super::*;
 use crate::nvme::COMMAND_BYTES;
@@ -24,7 +24,7 @@ impl Ring {
     }
 
     pub(crate) fn commands_for_drives(&self) -> Vec<[u8; COMMAND_BYTES]> {
-        /// The command is in the last 80 bytes of an entry.
+        /// Offset of the command: the last 80 bytes of an entry.
         const COMMAND_AT: usize = 48;
         let drives = self.by_interrupts();
         let waiting = drives.places.iter().flatten().flat_map(|it| &it.waiting);
@@ -198,7 +198,7 @@ fn buffers_are_those_of_the_reactors_ring() {
     assert_eq!(rig.ended(), [(0, REFUSED)]);
 }
 
-/// A descriptor of the claim is closed, and the ring remains, as for a killed process.
+/// The claim's descriptor is closed while the ring remains, as for a killed process.
 #[test]
 fn the_claim_of_a_drive_ends_no_earlier_than_the_ring_lets_go_of_it() {
     use rustix::fs::FlockOperation::NonBlockingLockExclusive;
