@@ -28,7 +28,7 @@ pub const IO_QUEUE_ENTRIES_MAX: u16 = 1024;
 /// Maximum of [`Limits::io_queues`].
 pub const IO_QUEUES_MAX: u16 = 1024;
 
-/// Maximum NSID. A small transfer size allows fewer ([`namespaces_within`]).
+/// Maximum NSID. With a small transfer size, the maximum is lower ([`namespaces_within`]).
 pub const NAMESPACES_MAX: u32 = 10_240;
 
 /// Maximum NSID with the smallest transfer size.

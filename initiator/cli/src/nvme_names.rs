@@ -19,7 +19,7 @@ use super::session::{Session, namespace, text};
 use super::{Controller, Result};
 use cairn_bench::object::Object;
 
-/// Arguments of commands that explain bits.
+/// Arguments of commands with the option `-H`.
 #[derive(Debug, Args)]
 pub(super) struct Detailed {
     #[command(flatten)]
@@ -108,7 +108,7 @@ impl Detailed {
     }
 }
 
-/// Arguments of commands without bits to explain.
+/// Arguments of commands without the option `-H`.
 #[derive(Debug, Args)]
 pub(super) struct Named {
     #[command(flatten)]

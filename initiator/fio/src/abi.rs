@@ -177,7 +177,7 @@ impl EngineOps {
         let at = usize::from(layout.has_cancel);
         rest[at + 1] = *cleanup as *mut c_void;
         rest[at + 2] = *open_file as *mut c_void;
-        // Callback `close_file`.
+        // Callback `close_file`, which does nothing either.
         rest[at + 3] = *open_file as *mut c_void;
         // Callback `invalidate`; there is no cache to invalidate.
         rest[at + 4] = *open_file as *mut c_void;

@@ -148,7 +148,8 @@ unsafe extern "C" fn init(td: *mut ThreadData) -> c_int {
 }
 
 fn start(td: usize) -> Result<Job, String> {
-    // Each process would bind the same UDP port. SAFETY: both system calls have no preconditions.
+    // Without `--thread`, each job is a process and would bind the same UDP port.
+    // SAFETY: both system calls have no preconditions.
     if unsafe { libc::gettid() == libc::getpid() } {
         return Err("jobs must be threads: add --thread, or thread=1 to the job file".to_owned());
     }

@@ -41,7 +41,7 @@ pub(super) struct Io {
     pub(super) sqe: Sqe,
     /// Registered data of the command, if any. In-capsule data is not supported, because a retry would need a copy.
     part: Option<Part>,
-    /// Number of failures on connected paths, without ANA statuses.
+    /// Number of failures on connected paths; failures with an ANA status are not counted.
     pub(super) failovers: u8,
     not_before: Duration,
     phase: Phase,

@@ -153,8 +153,8 @@ impl Capsules {
         next
     }
 
-    /// True if the command of a capsule may end: its SEND has completed, or fewer than [`LINGER_MAX`] such capsules are
-    /// posted.
+    /// True if the command of a capsule may end: its SEND has completed, or fewer than [`LINGER_MAX`] posted capsules
+    /// belong to ended commands.
     pub(super) fn may_leave(&self, place: u16) -> bool {
         !self.places[usize::from(place)].posted || self.lingering < LINGER_MAX
     }

@@ -51,7 +51,7 @@ pub(crate) struct Queue {
     slots: Vec<Slot>,
     free: Vec<u16>,
     done: Done,
-    /// Commands with a response that cannot end because too many SENDs are not completed.
+    /// Commands with a response that end only after further SENDs complete.
     waiting: VecDeque<u16>,
     unanswered: usize,
     spread: Spread,

@@ -120,7 +120,7 @@ pub(crate) enum Owner {
 pub(super) enum Phase {
     #[default]
     Free,
-    /// The command was sent. `response` is set while the command cannot end because too many SENDs are not completed.
+    /// The command was sent. `response` is set while the command waits for SENDs to complete.
     Outstanding {
         response: Option<Response>,
     },

@@ -23,7 +23,7 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct KeepAlive {
     kato_ms: u32,
-    /// True if an idle association ends even without KATO, as for discovery controllers.
+    /// True if an idle association ends even if KATO is 0, as for discovery controllers.
     ends_idle: bool,
     running: bool,
     last_command: Duration,

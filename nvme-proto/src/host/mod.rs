@@ -99,7 +99,7 @@ pub struct QueueSpec {
 pub struct OwnCommand {
     /// QID.
     pub qid: u16,
-    /// Purpose of the command, returned to [`Association::completed`].
+    /// Purpose of the command, to pass to [`Association::completed`].
     pub duty: Duty,
     /// Submission queue entry.
     pub sqe: Sqe,

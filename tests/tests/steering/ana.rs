@@ -230,7 +230,7 @@ fn a_drain_stands_above_the_states_of_a_subsystem() {
 fn an_undone_drain_restores_the_states_of_each_subsystem() {
     let target = two_subsystems();
     set(&target, NQN, "non_optimized", Some(1));
-    // A stall of half a second lets the drain disconnect the hosts, so it is repeated.
+    // If the machine stalls for half a second, the drain disconnects the hosts and is repeated.
     until("a drain that is undone in time", || {
         let (mut own, mut other) = (connect(&target, NQN), connect(&target, OTHER));
         let draining = drain(&target);

@@ -208,7 +208,7 @@ fn every_subsystem_that_is_shown_is_accepted_by_its_name() {
     }
     let listeners = target.done("nvmf_subsystem_get_listeners", json!({"nqn": DISCOVERY}));
     assert_eq!(listeners.as_array().unwrap().len(), 2);
-    // The subsystem uses all listeners, so a single listener cannot be removed for discovery.
+    // Port 8009 still serves the subsystem, which has no list of listeners.
     assert_eq!(
         target.refused("nvmf_subsystem_remove_listener", at("8009")),
         INVALID

@@ -254,7 +254,7 @@ impl Asker {
                 }
             }
             // The addresses rotate, so that each one sends requests even if the limit permits fewer
-            // than there are.
+            // requests than addresses.
             endpoints.rotate_left(asks % locals.len());
             thread::sleep(Duration::from_micros(300));
         }

@@ -1,7 +1,7 @@
 //! Partition keys in captures.
 //!
-//! Each packet has its sender's key, connection management has the default partition's, and a REQ
-//! names the connection's.
+//! Packets contain the key of their sender, those of connection management the default key. A REQ
+//! also contains the key of the connection.
 
 use std::sync::Arc;
 

@@ -21,7 +21,7 @@ pub(super) use logs::{EFFECTS, LOGS};
 pub(super) use namespace::NAMESPACE;
 pub(super) use registers::REGISTERS;
 
-/// How much of it is said.
+/// Option `-H`.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct Detail {
     /// Explain the bits of each field; of no effect on JSON

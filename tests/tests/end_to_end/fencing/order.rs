@@ -1,7 +1,7 @@
 //! Order of changes by one host on several associations.
 //!
-//! A change waits while an older change of the same blocks by another association, which may be
-//! lost without notice, is at the disk.
+//! A change waits until the disk has completed older changes of the same blocks by the host's other
+//! associations, which may be lost without notice.
 
 use super::*;
 

@@ -26,8 +26,8 @@ fn admin_commands() -> [Sqe; 4] {
     ]
 }
 
-/// Connects a host whose writes the disk will hold. The number of neighbours determines its
-/// reactors.
+/// Connects a host whose writes the disk will hold. `neighbours` determines which reactors get the
+/// host's queues.
 fn host_of_held_writes(neighbours: usize, kato: Duration) -> (Bed, Vec<Controller>, Controller) {
     let mut bed = Bed::new("stopped");
     let names = ["first", "second"];
