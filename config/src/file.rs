@@ -1,7 +1,7 @@
 //! Types of the configuration file as written.
 //!
-//! Their doc comments are the text of the JSON schema. They accept any input; `check` converts them
-//! to a [`Config`](crate::Config).
+//! The doc comments of these types are the text of the JSON schema. The types accept any input;
+//! `check` converts them to a [`Config`](crate::Config).
 
 use std::collections::BTreeMap;
 

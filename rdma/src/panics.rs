@@ -64,7 +64,7 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
         let (place, calls) = seen.map_or((None, None), |seen| (seen.place, seen.calls));
         Panic {
             message: message_of(&*payload),
-            // Another panic hook has replaced ours and printed the location.
+            // The location is missing if another panic hook has replaced ours; that hook prints it.
             place: place.unwrap_or_else(|| "see standard error".to_owned()),
             calls,
         }
@@ -231,8 +231,8 @@ impl Panics {
         (recent.len() > PANICS_MAX).then_some(recent.len())
     }
 
-    /// Returns the panics of a part since the process started: this target's, and those on threads
-    /// that belong to no target.
+    /// Returns the number of panics of a part since the process started, on threads of this target
+    /// and on threads that belong to no target.
     #[must_use]
     pub fn of_part(&self, part: Part) -> u64 {
         let own = self.by_part[part as usize].load(Ordering::Relaxed);

@@ -171,8 +171,9 @@ pub struct EndpointLimits {
     pub send_with_invalidate: bool,
 }
 
-/// Cost model of a queue pair that sends packets of equal length together (UDP segmentation
-/// offload).
+/// Packet size and round trip of a queue pair with UDP segmentation offload.
+///
+/// Several packets of equal length, sent together, cost as much as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trains {
     /// Maximum packet payload in bytes.
@@ -221,8 +222,7 @@ pub trait Endpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError>;
 
-    /// Returns the cost model if packets of equal length sent together cost as much as one packet;
-    /// `None` if no length has an advantage.
+    /// Returns packet size and round trip, or `None` if packets of equal length have no advantage.
     fn trains(&mut self, _qp: QpId) -> Option<Trains> {
         None
     }

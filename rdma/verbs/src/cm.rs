@@ -243,7 +243,7 @@ impl Id {
     }
 
     pub(crate) fn migrate(&mut self, channel: &Arc<Channel>) -> io::Result<()> {
-        // SAFETY: both are live; the old channel is released after the migration.
+        // SAFETY: identifier and channel are live; the old channel is released afterwards.
         outcome(unsafe { self.symbols().rdma_migrate_id(self.raw, channel.raw) })?;
         self.channel = Arc::clone(channel);
         Ok(())

@@ -132,7 +132,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: each object of the context held it, so all are destroyed.
+        // SAFETY: each object of the context holds a reference to it, so all objects are destroyed.
         unsafe { self.library.symbols().ibv_close_device(self.raw) };
     }
 }
@@ -169,7 +169,7 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: each object of the domain held it, so all are destroyed.
+        // SAFETY: each object of the domain holds a reference to it, so all objects are destroyed.
         unsafe { self.symbols().ibv_dealloc_pd(self.raw) };
     }
 }
@@ -328,7 +328,7 @@ impl Drop for CompletionQueue {
         let symbols = self.domain.symbols();
         if !self.raw.is_null() {
             self.acknowledge();
-            // SAFETY: each queue pair held the queue, so all are destroyed.
+            // SAFETY: each queue pair holds a reference to the queue, so all queue pairs are destroyed.
             unsafe { symbols.ibv_destroy_cq(self.raw) };
         }
         // SAFETY: the channel's only queue is destroyed.
@@ -372,7 +372,7 @@ impl SharedReceiveQueue {
 
 impl Drop for SharedReceiveQueue {
     fn drop(&mut self) {
-        // SAFETY: each queue pair held the queue, so all are destroyed.
+        // SAFETY: each queue pair holds a reference to the queue, so all queue pairs are destroyed.
         unsafe { self.domain.symbols().ibv_destroy_srq(self.raw) };
     }
 }

@@ -321,12 +321,12 @@ impl Manager {
         }
     }
 
-    /// Returns the next message to send.
+    /// Removes and returns the oldest message to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
     }
 
-    /// Returns the next event.
+    /// Removes and returns the oldest event.
     pub fn poll_event(&mut self) -> Option<CmEvent> {
         self.events.pop_front()
     }

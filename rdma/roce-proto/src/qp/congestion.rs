@@ -176,8 +176,8 @@ impl Pacer {
 
     /// Handles a congestion notification (annex A17.9.3).
     ///
-    /// Returns true if the rate was cut. Notifications have no effect when nothing was sent in the
-    /// last round trips.
+    /// Returns true if the rate was cut. A notification has no effect if nothing is under way, and
+    /// nothing was sent or acknowledged in the last [`VALID_ROUND_TRIPS`] round trips.
     pub(super) fn notified(&mut self, path: &Measured, now: Instant) -> bool {
         let Some(sent_at) = self.sent_at.filter(|_| !self.ignores) else {
             return false;

@@ -1,7 +1,7 @@
 //! Probes that find out whether the peer still has its queue pair.
 //!
-//! They start when an unauthenticated message claims that the queue pair is gone. Unanswered probes
-//! confirm the message.
+//! Probing starts when an unauthenticated message claims that the queue pair is gone. Unanswered
+//! probes confirm the message.
 
 use crate::time::Instant;
 use core::time::Duration;

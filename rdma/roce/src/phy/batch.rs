@@ -135,8 +135,8 @@ impl Batch {
 
     /// True if the complete super-packets should be sent before this packet is added.
     ///
-    /// False if the packet is shorter than those of the last super-packet: such a packet ends a
-    /// message, and is sent together with the packets before it.
+    /// False for a packet shorter than the packets of the last super-packet: it ends a message, and
+    /// is sent together with the packets before it.
     pub(super) fn is_due(
         &self,
         flow: &Flow,

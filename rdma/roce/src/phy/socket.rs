@@ -327,8 +327,8 @@ pub(super) fn to_storage(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
 
 pub(super) fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
     let storage = std::ptr::from_ref(storage);
-    // SAFETY: the storage is initialised, large enough and aligned for either family, and both are
-    // plain data.
+    // SAFETY: the storage is initialised, and large enough and aligned for the structures of both
+    // families, which are plain data.
     unsafe {
         match c_int::from((*storage).ss_family) {
             libc::AF_INET => {

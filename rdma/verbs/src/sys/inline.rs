@@ -1,7 +1,7 @@
 //! Verbs that rdma-core defines as `static inline` functions.
 //!
-//! They call through the table in `ibv_context`. libibverbs fills each entry, so an empty one means
-//! a broken library.
+//! The functions call through the table in `ibv_context`. libibverbs fills each entry, so an empty
+//! entry means a broken library.
 
 use std::ffi::c_int;
 
