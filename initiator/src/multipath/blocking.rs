@@ -66,7 +66,7 @@ impl Multipath {
         })
     }
 
-    /// True if a command would be sent at once.
+    /// True if at least one path is usable, so that commands do not wait for one.
     #[must_use]
     pub fn has_usable_path(&self) -> bool {
         (0..self.paths.len()).any(|path| self.set.is_usable(path))

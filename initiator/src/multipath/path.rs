@@ -222,7 +222,7 @@ impl Path {
         }
     }
 
-    /// Maximum size of the ANA log in bytes, calculated from NANAGRPID and MNAN as in Linux.
+    /// Maximum size of the ANA log in bytes, from NANAGRPID and the larger of MNAN and NN (NN counts up to 1024).
     fn ana_log_bytes(&self) -> usize {
         let id = self.controller.identity();
         let groups = id.nanagrpid.get() as usize;

@@ -15,7 +15,7 @@ struct InFlight {
 
 /// Random verified I/O with full queues.
 ///
-/// Each lane (queue and depth) uses a separate block.
+/// A lane is one of the `depth` outstanding commands of a queue, and uses a separate block.
 struct Storm<'a> {
     host: &'a mut Host,
     first_block: u64,

@@ -1,6 +1,6 @@
 //! Timeout that excludes time without CPU.
 //!
-//! The host in this process loses its association after its KATO of one second without CPU. The
+//! The host in this process loses its association if it gets no CPU for KATO (one second). The
 //! timeout therefore excludes such gaps and the time to reconnect.
 
 use std::fmt;
