@@ -12,13 +12,11 @@ use nvme_proto::wire::log::AnaState;
 pub(crate) struct ListenerShared {
     /// Identifier unique in the process, never reused.
     pub(crate) id: u64,
-    /// Configured address, by which subsystems refer to the listener.
     pub(crate) address: SocketAddr,
     pub(crate) provider: &'static str,
     pub(crate) pkey: PKey,
     /// ANA states of the listener; a subsystem may override them.
     pub(crate) ana: AnaShared,
-    /// True once a reload has removed the listener, or a drain has begun.
     pub(crate) removed: AtomicBool,
 }
 

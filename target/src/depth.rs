@@ -9,7 +9,6 @@ struct Part {
     wanting: AtomicU32,
 }
 
-/// Limit of one namespace (`outstanding`), with the counts published by each reactor.
 #[derive(Debug)]
 pub(crate) struct Depth {
     /// Limit in commands; 0 means no limit.

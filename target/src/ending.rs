@@ -18,7 +18,6 @@ pub(crate) const CALLER: Caller = Caller {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     Orderly(&'static str),
-    /// Fault of the host, of the network path to the host, or of this target.
     Fault(&'static str),
     Work(WorkKind, WorkStatus),
     Trouble(&'static Trouble),

@@ -6,17 +6,14 @@ use std::time::Instant;
 
 use cairn_config::Nqn;
 
-/// SUBNQN and NSID.
 pub(crate) type Place = (Nqn, u32);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Thing {
     Namespace(Place),
-    /// Exported directory, identified by its first namespace.
     Directory(Place),
     Listener(SocketAddr),
     Metrics(SocketAddr),
-    /// Audit destination, by its kind.
     Audit(&'static str),
 }
 

@@ -20,7 +20,6 @@ const PARTS: u64 = 64;
 /// Number of rates: commands, bytes read, bytes written, all bytes.
 const RATES: usize = 4;
 
-/// Lock-free token bucket of one rate.
 #[derive(Debug, Default)]
 struct Bucket {
     /// Rate in commands or bytes per second; 0 means no limit.
@@ -59,7 +58,6 @@ pub(crate) struct Limiter {
     /// Other fields are read only then.
     stops: AtomicBool,
     limited: AtomicBool,
-    /// True for a host whose changes of a disk are ordered across associations (`crate::order`).
     ordered: AtomicBool,
     changes: AtomicU32,
     burst_ns: AtomicU64,
@@ -150,11 +148,9 @@ fn price(share: u64, per_second: u64) -> u64 {
 
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
-    /// Value of `Limiter::changes` when tokens were last taken.
     changes: u32,
     /// Unused tokens by bucket, in units of 1/[`PARTS`] ns.
     left: [u64; RATES],
-    /// Time by bucket from which the tokens taken last are usable.
     from_ns: [u64; RATES],
     /// True for each bucket that a queued command waits for; later commands must not bypass it.
     awaited: [bool; RATES],
@@ -223,7 +219,6 @@ impl Tokens {
         self.awaited = [false; RATES];
     }
 
-    /// Drops unused tokens beyond one slice, taken for a cancelled command or at another rate.
     pub(crate) fn clip(&mut self) {
         for left in &mut self.left {
             *left = (*left).min(SLICE_NS * PARTS);

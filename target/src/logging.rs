@@ -84,7 +84,6 @@ pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
     })
 }
 
-/// Prints why the program failed, with error priority if stderr is the journal.
 pub(crate) fn print_failure(message: &str) {
     let mut line = PrefixedStderr {
         priority: is_journal().then_some(priority(tracing::Level::ERROR)),

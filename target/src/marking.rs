@@ -10,7 +10,6 @@ use cairn_doctor::priorities::Priorities;
 use cairn_doctor::tos::Tos;
 use cairn_rdma::marking::{Marked, Marking, Rules};
 
-/// Policy of one connection, from the configuration at the time of its request.
 #[derive(Debug, Clone)]
 pub(crate) struct MarkingPolicy {
     pub(crate) rules: Arc<Rules>,

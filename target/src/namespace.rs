@@ -25,7 +25,6 @@ pub(crate) struct Namespace {
     pub(crate) backend: Backend,
     pub(crate) backing: String,
     pub(crate) uuid: Uuid,
-    /// True if the UUID comes from the configuration.
     pub(crate) is_named: bool,
     pub(crate) nguid: Option<[u8; 16]>,
     read_only: bool,

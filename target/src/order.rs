@@ -35,7 +35,6 @@ pub(crate) struct Sender {
     pub(crate) association: u64,
 }
 
-/// Request of a reactor, by reactor number and work id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub(crate) reactor: usize,
@@ -59,7 +58,6 @@ pub(crate) enum Arrival {
 enum Stage {
     Coming,
     Waiting,
-    /// The change is in progress at the disk, or between two steps.
     AtDisk,
     Overtaken,
 }

@@ -212,7 +212,6 @@ fn lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Listens at a socket in a private folder, and renames it once owner and mode are set.
 fn listen(path: &Path, gid: Option<Gid>) -> io::Result<UnixListener> {
     let folder = beside(path, ".new");
     let _ = std::fs::remove_file(folder.join("socket"));

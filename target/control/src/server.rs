@@ -136,7 +136,6 @@ fn refuse(stream: &UnixStream) {
     let _ = stream.try_write(line(&message::response(&Value::Null, Err(error))).as_bytes());
 }
 
-/// Connected users, by UID.
 #[derive(Default)]
 struct Users(Mutex<HashMap<u32, User>>);
 

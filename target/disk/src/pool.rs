@@ -46,7 +46,6 @@ enum State {
     Free(u8),
     /// First page of an allocated block of this order.
     Taken(u8),
-    /// Free page kept unmerged.
     Loose,
     /// Page inside a block, not its first.
     Inside,

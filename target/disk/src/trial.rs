@@ -93,7 +93,6 @@ impl Trial {
         }
     }
 
-    /// Keeps the better method, for longer each time that the result repeats.
     fn conclude(&mut self, now: Instant, sleeps: bool) -> bool {
         let again = self
             .last

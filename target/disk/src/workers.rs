@@ -21,7 +21,6 @@ pub(crate) type Ended = Result<u32, i32>;
 #[derive(Debug)]
 pub(crate) enum Outcome<J> {
     Ended(Ended),
-    /// The job was submitted, and another source reports its completion.
     Begun,
     /// The job was not started; the owner must decide again.
     Undone(J),

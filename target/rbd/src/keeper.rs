@@ -32,7 +32,6 @@ fn closing() -> MutexGuard<'static, Vec<String>> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Announces that the keeper closes the image after the last operation.
 pub(crate) fn note_close(name: &str) {
     closing().push(name.to_owned());
 }
@@ -203,7 +202,6 @@ impl Keeper {
         Ok(())
     }
 
-    /// Sets the watch again after the connection broke or the cluster rejected this client.
     fn watch_again(&mut self, errno: i32) {
         let Some(cookie) = self.header.take() else {
             return;

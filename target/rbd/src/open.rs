@@ -14,7 +14,6 @@ const FEATURE_EXCLUSIVE_LOCK: u64 = 1 << 2;
 /// `RBD_FEATURE_JOURNALING`.
 const FEATURE_JOURNALING: u64 = 1 << 6;
 
-/// Callback for a change of the size, and for an image that becomes unusable.
 pub(crate) type OnChange = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
@@ -24,7 +23,6 @@ pub(crate) struct State {
     pub(crate) failure: AtomicI32,
 }
 
-/// Image and client, closed together.
 pub(crate) struct Open {
     pub(crate) functions: &'static Functions,
     pub(crate) image: sys::Image,
@@ -52,7 +50,6 @@ pub(crate) fn size_of_image(functions: &Functions, image: sys::Image) -> Result<
 
 pub(crate) struct Identity {
     pub(crate) text: String,
-    /// Header object, on which clients of the image set their watches.
     pub(crate) header: String,
 }
 

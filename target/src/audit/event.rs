@@ -14,9 +14,7 @@ pub(crate) struct Event {
     pub(super) at: SystemTime,
     name: &'static str,
     pub(super) peer: Option<SocketAddr>,
-    /// True if any peer can cause the event at any rate.
     pub(super) is_cheap: bool,
-    /// JSON fields after the address, each preceded by a comma.
     pub(super) fields: String,
 }
 

@@ -110,7 +110,6 @@ fn a_full_disk_loses_what_does_not_fit_into_the_queue_and_says_so() {
     case.audit.end(LONG);
 }
 
-/// The pipe fills in the middle of a line and has space again when it is read.
 #[test]
 fn a_disk_that_has_room_again_gets_what_waited_and_one_line_of_what_was_lost() {
     let case = Case::new();

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// Reports readiness, with the text of `systemctl status`.
 pub(super) fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }

@@ -40,7 +40,6 @@ pub(crate) struct Observed {
     registry: Arc<Registry>,
     reactors: Vec<Arc<ReactorCounters>>,
     providers: Vec<Arc<dyn Provider>>,
-    /// Connection requests rejected by the control plane, by reject status.
     rejected: CodeCounts<16>,
     /// Responses by HTTP status, written only by the server's thread.
     pub(super) answers: CodeCounts<16>,

@@ -32,7 +32,6 @@ fn report_subsystem(reporter: &Reporter<'_>, subsystem: &SubsystemShared) {
     }
 }
 
-/// Reports the SMART counters of a subsystem, which include removed namespaces.
 fn report_smart(reporter: &Reporter<'_>, subsystem: &SubsystemShared) {
     let nqn = ("subsystem", subsystem.nqn());
     let mut sums = [0; 5];

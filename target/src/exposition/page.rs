@@ -237,7 +237,6 @@ fn seconds(bound: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Labels in braces, with an optional bucket bound.
 struct Labels<'a>(&'a [Label], Option<&'a str>);
 
 impl fmt::Display for Labels<'_> {

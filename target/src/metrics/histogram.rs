@@ -26,7 +26,6 @@ pub(crate) struct Times {
     sum_ns: u64,
 }
 
-/// Time with its bucket, computed once for several histograms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Time {
     ns: u64,

@@ -100,7 +100,6 @@ impl StageTimes {
         }
     }
 
-    /// Records that the command has its buffers.
     #[inline]
     pub(crate) fn held(&mut self, now_ns: u64) {
         self.held_ns = now_ns;
@@ -265,7 +264,6 @@ impl QueueCounters {
     }
 }
 
-/// Totals of a controller's queues, including closed ones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostTotals {
     /// Numbers of commands and bytes, by [`Class`].

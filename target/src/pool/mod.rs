@@ -37,12 +37,9 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Slot {
     memory: Memory,
-    /// Thread of an unfinished scan.
     away: Option<Away>,
     last: Contents,
-    /// Files that are namespaces now, by NSID.
     in_force: HashMap<u32, FileId>,
-    /// True if a file waits for the NSID of another file.
     waits: bool,
 }
 

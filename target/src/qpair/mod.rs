@@ -83,7 +83,6 @@ pub(crate) struct QueuePair {
     pub(crate) local: SocketAddr,
     pub(crate) listener: Arc<ListenerShared>,
     pub(crate) cm: RequestData,
-    /// Marking of packets, from the rules that match the host as far as it is known.
     pub(crate) marking: Marking,
     pub(crate) policy: MarkingPolicy,
     /// Counts the connection for its address until the queue pair ends.
@@ -112,7 +111,6 @@ pub(crate) struct QueuePair {
     pub(crate) awaiting_send: List,
     pub(crate) outbox: Outbox,
     pub(crate) in_flight: u32,
-    /// Time of the last completion, or of the first post after an idle period.
     pub(crate) in_flight_since: Instant,
 }
 
@@ -279,7 +277,6 @@ impl QueuePair {
         claimant.is_some_and(|claimant| claimant.exchange.is_some())
     }
 
-    /// Stores the exchange after a computation, and extends the deadline by the computing time.
     pub(crate) fn computed(&mut self, exchange: Box<Authentication>, now: Instant) {
         let Some(claimant) = &mut self.claimant else {
             return;

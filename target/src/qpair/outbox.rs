@@ -15,12 +15,10 @@ use crate::work_id::{WorkId, WorkKind};
 #[derive(Debug)]
 pub(crate) struct Outbox {
     trains: Vec<SendWork>,
-    /// WRITEs of the current train.
     writes: Vec<SendWork>,
     write_bytes: u64,
     others: Vec<SendWork>,
     count: usize,
-    /// Newest response, if unsignaled.
     covered: Option<RequestId>,
     /// Data bytes that complete with the next signaled response.
     covered_bytes: u64,

@@ -58,7 +58,6 @@ impl Reactor {
         }
     }
 
-    /// Frees the request of a parked command, whose CID the controller stores.
     fn park(&mut self, id: RequestId) {
         let mut command = self.queues.command(id);
         command.release_receive();

@@ -22,7 +22,6 @@ use crate::request::{LastResponse, Request, RequestId, Stage, Task};
 const OUT_OF_ORDER: Refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
 
 impl Reactor {
-    /// Begins reauthentication of a live queue, if the host has a key.
     pub(super) fn begin_reauthenticate(&mut self, id: RequestId) {
         let queue = &self.queues.qpairs[self.queues.requests[id].qpair];
         let association = queue.association.as_ref().expect("a live queue");
@@ -124,7 +123,6 @@ impl Reactor {
             .push_back(waiting, id, Stage::AwaitingAuthentication);
     }
 
-    /// Refuses a message and closes the connection once the host has received the response.
     fn refuse_step(&mut self, id: RequestId, refusal: Refusal, last: LastResponse) {
         let request = &mut self.queues.requests[id];
         request.close_after = Some(last);

@@ -97,7 +97,6 @@ impl Reactor {
         }
     }
 
-    /// Completes a Connect, at once or after the older queues of its host have registered their changes.
     pub(super) fn answer_connect(&mut self, id: RequestId, result: u64) {
         // This reactor's older queues register their changes when it next handles messages.
         if self.arming_of(id).is_none_or(Arming::is_done) {

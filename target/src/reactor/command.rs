@@ -28,14 +28,12 @@ pub(super) enum Stop {
     /// The command needs no further work: the response is posted, or the queue is closed.
     Nowhere,
     NotIo,
-    /// Planning refused the command with this status.
     Refused(nvme_proto::wire::Status),
     /// Planning must check limits or the order of changes.
     Limit,
     Buffers,
     Fetch,
     Disk,
-    /// The response waits for credits.
     Respond,
 }
 

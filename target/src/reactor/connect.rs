@@ -126,7 +126,6 @@ impl Reactor {
         }
     }
 
-    /// Joins a queue to its association, after Connect or authentication.
     fn associate(
         &mut self,
         qpair: QpairId,
@@ -214,7 +213,6 @@ impl Reactor {
         respond::finish(queues, io, &time.now, id, status, result);
     }
 
-    /// Refuses a Connect and closes the connection once the host has received the response.
     fn refuse_connect(&mut self, id: RequestId, refusal: Refusal, data: Option<&ConnectData>) {
         let request = &mut self.queues.requests[id];
         request.close_after = Some(LastResponse::RefusedConnect);
@@ -234,7 +232,6 @@ impl Reactor {
     }
 }
 
-/// Logs the refusal with the setting that would admit the host.
 fn report_refusal(line: Line, queue: &QueuePair, refusal: &Refusal, data: Option<&ConnectData>) {
     let qid = queue.qid();
     let Some(data) = data else {

@@ -24,9 +24,7 @@ pub(super) struct ControlLink {
     pub(super) next_connections: Option<Instant>,
     pub(super) plane: UnboundedSender<ControlMessage>,
     pub(super) audit: Audit,
-    /// Old queues that have yet to register their changes before a Connect completes.
     pub(super) censuses: Vec<Census>,
-    /// Changed decisions that take effect after older commands have ended.
     pub(super) unsettled: Vec<Unsettled>,
     /// Commands at disks, started by panicked reactors of this thread.
     pub(super) orphans: Vec<Orphans>,

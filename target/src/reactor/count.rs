@@ -92,7 +92,6 @@ fn count_other(request: &Request, status: Status, association: &Association, dis
     }
 }
 
-/// Counts a completed command and its latency once its response is acknowledged.
 #[inline]
 pub(super) fn count_latency(
     request: &Request,

@@ -304,7 +304,6 @@ fn copy_ranges<'a>(
     data
 }
 
-/// Checks all ranges of a Dataset Management command before it starts the first.
 #[cold]
 fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];

@@ -35,7 +35,6 @@ pub(crate) struct Disk {
     pub(crate) smart: Arc<IoCounters>,
     pub(crate) file: Option<FileSlot>,
     regions: [Option<Arc<Region>>; PORTS_MAX],
-    /// Time of the last logged failure, and the number of failures suppressed since.
     reported: Option<(Instant, u64)>,
     users: u32,
     pub(super) held: usize,
@@ -45,7 +44,6 @@ pub(crate) struct Disk {
     pub(super) depth_queues: Box<DepthQueues>,
     /// Age of the oldest command, in nanoseconds.
     oldest_ns: u64,
-    /// True if the disk is removed after its last request.
     retired: bool,
 }
 
@@ -123,7 +121,6 @@ impl Disk {
 enum Slot {
     #[default]
     Empty,
-    /// Disk with access for every host of the subsystem.
     Open(u32),
     Restricted(u32),
 }
@@ -177,7 +174,6 @@ pub(crate) struct Disks {
     tables: Vec<Table>,
     /// Number of changed decisions, modulo 2^32; see [`super::decisions`].
     epoch: u32,
-    /// Subsystems with I/O commands in progress, now or earlier in this round.
     busy: Vec<u32>,
 }
 
@@ -201,7 +197,6 @@ impl Disks {
         self.epoch
     }
 
-    /// Begins the next epoch, after a change of the decisions that plans are based on.
     pub(super) fn begin_epoch(&mut self) -> u32 {
         self.epoch = self.epoch.wrapping_add(1);
         self.epoch
@@ -366,7 +361,6 @@ impl Disks {
         disk.oldest_ns = disk.oldest_ns.max(age.as_nanos() as u64);
     }
 
-    /// Publishes the age of each disk's oldest command, and reports slow disks to their backends.
     pub(crate) fn show_ages(&mut self) {
         for disk in self.disks.iter_mut().flatten() {
             disk.counters.oldest_ns.set(disk.oldest_ns);
@@ -443,7 +437,6 @@ impl Disks {
         }
     }
 
-    /// Adds the time of the last round to the subsystems that had I/O commands in progress when it ended.
     #[inline]
     pub(crate) fn count_busy(&mut self, passed_ns: u64) {
         let mut place = 0;

@@ -63,7 +63,6 @@ pub(super) fn pump_reads(queues: &mut Queues, io: &mut Io, now: &Now, qpair: Qpa
     }
 }
 
-/// Posts the READ, which needs a credit.
 fn begin_read(mut command: Command<'_>, io: &Io, now: &Now) {
     let queue = &mut *command.queue;
     queue.read_credits -= 1;

@@ -19,7 +19,6 @@ pub(super) struct Io {
     pub(super) disks: Disks,
     pub(super) shares: Shares,
     pub(super) limited: Limited,
-    /// Requests that have reserved buffers and wait for free ones.
     pub(super) awaiting_buffer: List,
     /// Time since which no buffer fits the first request of `awaiting_buffer`.
     pub(super) buffers_short: Option<Instant>,

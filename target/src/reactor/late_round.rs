@@ -14,7 +14,6 @@ use crate::work_id::WorkId;
 pub(super) use cairn_disk::ROUND_GAP;
 
 impl Reactor {
-    /// Ends expired associations and ended connections before this round reads a device.
     pub(super) fn begin_late_round(&mut self) {
         self.end_overdue();
         for port in 0..self.queues.ports.len() {

@@ -268,7 +268,6 @@ impl Reactor {
         }
     }
 
-    /// Closes a queue pair whose reason is logged later.
     pub(super) fn close_unexplained(&mut self, qpair: QpairId) {
         if self.queues.qpairs[qpair].is_open() {
             self.let_go(qpair, false);
@@ -403,7 +402,6 @@ impl Reactor {
         queues.late.retain(|(of, _)| *of != qpair);
     }
 
-    /// Removes a queue pair after all its work requests have completed.
     fn closed(&mut self, qpair: QpairId) {
         self.close(qpair, Ending::Trouble(&trouble::TRANSPORT_GAVE_UP));
         let queue = &mut self.queues.qpairs[qpair];

@@ -9,7 +9,6 @@ use crate::request::{Request, RequestId, RequestTable, Stage};
 #[derive(Debug, Clone, Copy)]
 struct Wait {
     id: RequestId,
-    /// True if the request was returned by `Older::take_late`.
     late: bool,
 }
 
@@ -43,7 +42,6 @@ impl Older {
         late
     }
 
-    /// Removes the requests for which `goes` holds, sets their stage to running and passes them to `each`.
     pub(super) fn take_out(
         &mut self,
         requests: &mut RequestTable,

@@ -127,7 +127,6 @@ pub(super) fn leave_at(queues: &mut Queues, io: &Io, id: RequestId) {
     }
 }
 
-/// Registers a change that was planned before ordering was enabled for its host.
 pub(super) fn enter_former(queues: &mut Queues, io: &Io, id: RequestId) {
     let request = &queues.requests[id];
     if request.ordered.is_some() || request.disk.is_none() {
@@ -175,7 +174,6 @@ fn enter_at_disk(
     }
 }
 
-/// Registers the running operation of a request whose queue is lost.
 pub(super) fn enter_lost(
     request: &mut Request,
     id: RequestId,

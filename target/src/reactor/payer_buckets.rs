@@ -55,7 +55,6 @@ impl AwaitingTokens {
 struct PayerBucket {
     /// Time at which the bucket is full again, in nanoseconds.
     full_ns: u64,
-    /// Last round with work of this payer, and the cost of the work in that round.
     round: (u64, u32),
     waiting: VecDeque<AwaitingTokens>,
 }

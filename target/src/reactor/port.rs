@@ -30,7 +30,6 @@ pub(crate) struct Port {
     /// Queue pairs by the endpoint's slot. A slot may be reused before the reactor has read the close event of its
     /// former queue pair.
     qpairs: Vec<Vec<(QpId, QpairId)>>,
-    /// Whether the ring polls each descriptor of the endpoint.
     watched: Vec<bool>,
 }
 

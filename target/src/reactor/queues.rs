@@ -42,7 +42,6 @@ pub(super) struct Queues {
     /// Work requests rejected by a broken queue pair; completed at the end of the round.
     pub(super) lost: Vec<WorkId>,
     pub(super) ended: Vec<QpairId>,
-    /// True if new commands are refused during shutdown.
     pub(super) draining: bool,
     pub(super) counters: Arc<ReactorCounters>,
 }
@@ -56,7 +55,6 @@ pub(super) struct Broken {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// The rate limits, or the depth limit of the disk.
     Limit,
     Share,
     Pool,

@@ -139,7 +139,6 @@ fn wait_or_admit(queues: &mut Queues, io: &mut Io, now: &Now, port: usize, mut c
     }
 }
 
-/// Allocates a request for the capsule, whose SQE has been copied.
 pub(super) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsule) {
     let id = queues.take_on(&capsule);
     if capsule.is_data_dropped() {

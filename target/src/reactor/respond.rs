@@ -144,7 +144,6 @@ pub(super) fn finish(
     stopped(queues, id, stop);
 }
 
-/// Completes a command with an error and records it in the host's error log.
 pub(super) fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, status: Status) {
     let request = &queues.requests[id];
     let sqe = &request.sqe;

@@ -36,7 +36,6 @@ impl Retries {
         due
     }
 
-    /// Removes the requests for which `goes` holds, sets their stage to running and passes them to `each`.
     pub(super) fn take_out(
         &mut self,
         requests: &mut RequestTable,

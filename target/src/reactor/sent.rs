@@ -55,7 +55,6 @@ pub(super) fn send_ended(
     Ok(others_wait.then_some(qpair))
 }
 
-/// The next signaled SEND of the queue pair will complete as flushed.
 pub(super) fn unsignaled_failed(queues: &mut Queues, work: WorkId, status: WorkStatus) -> Broken {
     assert!(!status.is_success(), "{work:?} is not signaled");
     let id = queues.requests.find(work);

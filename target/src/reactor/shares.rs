@@ -46,9 +46,7 @@ impl Stock {
 #[derive(Debug)]
 struct Share {
     host: String,
-    /// Queue pairs of the host on this reactor, including those of ended controllers.
     queues: Vec<QpairId>,
-    /// Bytes of buffers held or reserved.
     held: usize,
     /// Last start of a command of this host while other hosts waited for requests.
     last_begun: Option<Instant>,

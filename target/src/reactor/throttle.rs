@@ -198,7 +198,6 @@ fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
     any
 }
 
-/// Removes the requests for which `goes` holds, and drops tokens saved for them.
 pub(super) fn take_out(
     queues: &mut Queues,
     io: &mut Io,

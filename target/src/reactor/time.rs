@@ -31,7 +31,6 @@ pub(crate) enum Rest {
     None,
     /// Begin the next round at once, although no work is expected.
     Spin,
-    /// Begin the next round after yielding the core.
     Yield,
     Until(Option<Instant>),
 }

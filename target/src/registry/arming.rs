@@ -12,12 +12,10 @@ use super::{Mailbox, Message};
 /// Maximum time that a Connect waits for older capsules without a request.
 pub(crate) const CONNECT_WAIT: Duration = Duration::from_secs(2);
 
-/// Counter of older queues that have yet to register their changes.
 #[derive(Debug)]
 pub(crate) struct Arming {
     left: AtomicUsize,
     begun_ns: u64,
-    /// Mailbox of the reactor that executes the Connect.
     waiter: Mailbox,
 }
 

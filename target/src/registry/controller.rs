@@ -23,7 +23,6 @@ use crate::order::{Sender, host_key};
 /// association may exceed KATO by this time.
 const LAST_COMMAND_AHEAD: Duration = Duration::from_millis(10);
 
-/// Restricted namespaces accessible to a host.
 #[derive(Debug)]
 pub(super) struct Seen([AtomicU64; NSID_WORDS]);
 
@@ -60,12 +59,10 @@ pub(crate) struct ControllerShared {
     pub(super) listener: Arc<ListenerShared>,
     pub(super) ana: AnaShared,
     pub(super) seen: Seen,
-    /// Shared by all controllers of the host.
     pub(crate) limiter: Arc<Limiter>,
     pub(super) hostid: [u8; 16],
     /// Identity of the association in [`crate::order::DiskOrder`].
     sender: Sender,
-    /// Counter of the host's older queues that have yet to register their changes.
     pub(super) arming: Option<Arc<Arming>>,
     pub(super) failures: Failures,
 }

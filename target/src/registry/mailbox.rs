@@ -32,7 +32,6 @@ pub(crate) struct Admitted {
     pub(crate) cm: RequestData,
     pub(crate) reply: ReplyData,
     pub(crate) marking: Marking,
-    /// Marking policy, applied once the HOSTNQN is known.
     pub(crate) policy: MarkingPolicy,
     pub(crate) listener: Arc<ListenerShared>,
     pub(crate) place: ConnectPlace,
@@ -46,7 +45,6 @@ pub(crate) enum Message {
         table: Arc<NamespaceTable>,
     },
     Complete {
-        /// Admin queue of the command.
         qpair: QpairId,
         completion: Completion,
     },
@@ -58,7 +56,6 @@ pub(crate) enum Message {
     Displace {
         place: PlaceId,
     },
-    /// Abort a command if still possible, and report the result to the subsystem.
     Abort {
         qpair: QpairId,
         cid: u16,
@@ -69,9 +66,7 @@ pub(crate) enum Message {
         qpair: QpairId,
         arming: Arc<Arming>,
     },
-    /// All queues that a Connect waits for have registered their changes.
     Armed,
-    /// The older change has ended for which the command `work` waits.
     OlderEnded {
         work: u64,
     },
@@ -80,7 +75,6 @@ pub(crate) enum Message {
         settling: Arc<Settling>,
     },
     Computed(Box<Computed>),
-    /// Stop accepting commands, and close each queue after its last response.
     Drain,
     Stop,
 }

@@ -37,7 +37,6 @@ use crate::order::DiskOrders;
 
 #[derive(Debug)]
 pub(crate) enum ControlMessage {
-    /// A keep alive deadline has passed, or is earlier than all known ones.
     TimersChanged,
     /// Make all completed writes durable, then report to the subsystem.
     FlushAll {
@@ -53,20 +52,17 @@ pub(crate) enum ControlMessage {
     /// Write protection has changed. Store it and report to the subsystem once earlier writes are durable.
     Protect {
         subsystem: u32,
-        /// Namespace that already applies the new state.
         namespace: Arc<Namespace>,
         state: WriteProtectionState,
         was_protected: bool,
         change: u64,
     },
     WriteThrough(WriteThrough),
-    /// No reactor has commands that began before the change with this number.
     Settled {
         id: u64,
     },
     AuditChanged,
     DiskChanged,
-    /// Drop the memory regions of a removed device.
     DeviceRemoved {
         device: u64,
     },
@@ -89,7 +85,6 @@ pub(crate) struct WriteThrough {
 pub(crate) struct Registry {
     /// Consistent after a panic: each change is one insertion or removal.
     subsystems: RwLock<BTreeMap<Nqn, Arc<SubsystemShared>>>,
-    /// Discovery NQN in addition to the well-known one.
     discovery_nqn: OnceLock<Nqn>,
     orders: Arc<DiskOrders>,
 }

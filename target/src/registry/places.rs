@@ -104,11 +104,9 @@ struct Host {
     /// Waiting connections whose source address may be forged.
     unconfirmed: BTreeSet<PlaceId>,
     associated: u32,
-    /// Start of the present period with associations.
     since: Instant,
     lasted: Duration,
     left: Option<Instant>,
-    /// True if its waiting connections count as those of a known host.
     is_known: bool,
 }
 
@@ -177,7 +175,6 @@ impl ConnectPlace {
         self.is_associated
     }
 
-    /// Records that the connection has become a queue of a subsystem with namespaces.
     pub(crate) fn associate(&mut self) {
         if !std::mem::replace(&mut self.is_associated, true) {
             self.payer = Payer::host(self.host);

@@ -45,14 +45,11 @@ pub(super) struct SubsystemState {
     controllers: HashMap<u16, Controller>,
     namespaces: Arc<NamespaceTable>,
     limits_per_host: Limits,
-    /// Limits of hosts that override `limits_per_host`.
     limits_of_hosts: BTreeMap<Nqn, Limits>,
     pub(super) keys: HostKeys,
     /// Listeners at which hosts find the subsystem; `None` means all.
     listeners: Option<Box<[SocketAddr]>>,
-    /// ANA overrides by listener address.
     ana: BTreeMap<SocketAddr, AnaOverride>,
-    /// Next check of the keep alive timers, as known to the control plane.
     armed: Option<Duration>,
     /// Next CNTLID to try. Each claim advances it, so a claim reserves no CNTLID.
     next_cntlid: u32,
@@ -316,7 +313,6 @@ impl SubsystemShared {
         })
     }
 
-    /// Refuses an admin command and records the refusal in the error log.
     pub(crate) fn refuse(&self, cntlid: u16, cid: u16, refusal: Refusal) -> Completion {
         let mut state = self.lock();
         state.log_failures(cntlid);
@@ -345,7 +341,6 @@ impl SubsystemShared {
         self.lock().subsystem.health().critical_warning != 0
     }
 
-    /// Updates the SMART log's report of lost data, and sends the event to hosts.
     pub(crate) fn show_losses(&self) {
         self.with(|state, _, actions| {
             let mut entries = state.namespaces.namespaces.iter();

@@ -55,12 +55,10 @@ impl LastResponse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Free,
-    /// The reactor processes the request in a call on its stack.
     Running,
     AwaitingLimit,
     AwaitingBuffer,
     AwaitingRead,
-    /// A Connect or admin command waits for execution by the reactor.
     AwaitingReactor,
     /// A Connect waits until older queues of its host have registered their changes in [`crate::order`].
     AwaitingCensus,
@@ -68,8 +66,6 @@ pub(crate) enum Stage {
     /// The device owns the request: its RDMA READ is posted, or will be at the end of the round.
     Reading,
     InBackend,
-    /// The request waits for the disk's depth limit, in the disk's queue for flushes or allocations, or for a flush
-    /// that covers it.
     AwaitingTurn,
     AwaitingRetry,
     /// The request waits for an older change of the same blocks by another association of the host.
@@ -107,7 +103,6 @@ pub(crate) struct Request {
     /// Sizes in bytes of the data buffer and the scratch buffer that the request needs next.
     pub(crate) buffer_bytes: (u32, u32),
     pub(crate) reserved: usize,
-    /// Disk memory that the RDMA device sends directly.
     pub(crate) window: Option<Sge>,
     pub(crate) data: Option<Buffer>,
     pub(crate) scratch: Option<Buffer>,
@@ -126,7 +121,6 @@ pub(crate) struct Request {
     pub(crate) times: StageTimes,
     pub(crate) completion: Completion,
     pub(crate) send_work: u8,
-    /// Reason for closing the queue once the response has arrived.
     pub(crate) close_after: Option<LastResponse>,
 }
 
@@ -245,7 +239,6 @@ impl Request {
         self.stage
     }
 
-    /// Passes the request to another owner, or back to the reactor (`Running`).
     #[inline]
     pub(crate) fn set_stage(&mut self, from: Stage, to: Stage) {
         if self.stage != from {
@@ -328,7 +321,6 @@ pub(crate) struct RequestTable {
     free: FreeList,
 }
 
-/// Request taken from the table, into which the SQE is copied before the request begins.
 #[must_use = "a request that was taken begins"]
 pub(crate) struct Taken<'a> {
     id: RequestId,

@@ -12,17 +12,14 @@ impl Permit {
         Self { cid }
     }
 
-    /// Consumes the permit after the response is posted.
     pub(crate) fn answered(self) {
         std::mem::forget(self);
     }
 
-    /// Consumes the permit of a command that another request completes later.
     pub(crate) fn parked(self) {
         std::mem::forget(self);
     }
 
-    /// Consumes the permit of a command that another request executes later.
     pub(crate) fn deferred(self) {
         std::mem::forget(self);
     }

@@ -50,7 +50,6 @@ impl Restrictions {
         self.0 & bit != 0
     }
 
-    /// Adds the depth limit, except for flushes and allocations, which the disk's queues serialize.
     pub(crate) fn limited(self) -> Self {
         match self.serial_kind() {
             None => Self(self.0 & !Self::COUNTED | Self::LIMITED),

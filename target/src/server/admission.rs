@@ -35,9 +35,7 @@ struct Accepted {
 enum Refused {
     Status(RejectStatus),
     Full(Full),
-    /// The listener is being drained.
     Drained,
-    /// Another connection displaced this one.
     Displaced,
 }
 
@@ -96,7 +94,6 @@ impl Admission {
         }
     }
 
-    /// Assigns a connection to the reactor with the lightest load, or refuses it.
     pub(super) fn admit(
         &mut self,
         config: &Config,
@@ -175,7 +172,6 @@ impl Admission {
         request.reject(&[]);
     }
 
-    /// Checks a request and chooses its reactor and reply.
     fn examine(&mut self, request: &ConnRequest) -> Result<Accepted, Refused> {
         let cm = RequestData::parse(request.private_data.as_slice())?;
         let reply = connect::admit(&cm, &self.limits)?;

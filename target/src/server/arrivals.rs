@@ -202,7 +202,6 @@ fn lock(watches: &Mutex<Vec<Watch>>) -> MutexGuard<'_, Vec<Watch>> {
 }
 
 impl Paths {
-    /// Prepares watches for `paths`, and for all names in them if `is_whole`.
     fn of(paths: &[PathBuf], is_whole: bool) -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let mut folders: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();

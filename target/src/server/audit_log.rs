@@ -35,7 +35,6 @@ pub(super) fn refusal(request: &ConnRequest, provider: &'static str, reason: &st
         .text("reason", reason)
 }
 
-/// Destinations of the audit log, which report changes of their state to the control plane.
 pub(super) struct AuditLog {
     audit: Audit,
     control: UnboundedSender<ControlMessage>,
@@ -65,7 +64,6 @@ impl AuditLog {
         applied.map_err(StartError::Audit)
     }
 
-    /// Updates the list of missing parts after a destination failed, recovered or was removed.
     pub(super) fn update(&self, missing: &mut MissingParts) {
         let troubles = self.audit.troubles();
         missing.retain(|thing| match thing {

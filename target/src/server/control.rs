@@ -77,7 +77,6 @@ pub(super) struct Start {
     pub(super) orders: UnboundedReceiver<Order>,
     pub(super) reactors: Reactors,
     pub(super) clock: Clock,
-    /// True if the target starts although parts are missing.
     pub(super) is_patient: bool,
     pub(super) audit: Audit,
 }
@@ -93,7 +92,6 @@ pub(super) struct ControlPlane {
     reloads: Reloads,
     admission: Admission,
     flushes: Flushes,
-    /// Next deadline of a keep alive timer.
     next_deadline: Option<Instant>,
     messages: UnboundedReceiver<ControlMessage>,
     listener_events: UnboundedReceiver<FromListener>,
@@ -101,7 +99,6 @@ pub(super) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts reactors, exports and listeners, in this order.
     pub(super) fn start(mut start: Start) -> Result<Self, StartError> {
         let (config, clock, audit) = (start.config, start.clock, start.audit);
         check_count(&config)?;
@@ -293,13 +290,11 @@ impl ControlPlane {
         true
     }
 
-    /// Continues a reload after disks have opened.
     fn go_on_reloading(&mut self) {
         let (service, flushes) = (&mut self.service, &mut self.flushes);
         self.reloads.go_on(service, flushes);
     }
 
-    /// Retries the missing parts if an attempt is due.
     fn try_missing(&mut self) {
         // A reload and openings in progress retry all parts themselves.
         if self.service.missing.is_due()
@@ -400,7 +395,6 @@ impl ControlPlane {
             .filter_map(|subsystem| subsystem.poll())
             .min();
     }
-    /// Closes listeners, completes commands, disconnects hosts and stops.
     async fn shut_down(&mut self) -> Result<(), String> {
         // Cause: the end of the target; needs no rate limit.
         tracing::info!("stopping: no new connections, finishing commands in progress");
@@ -419,7 +413,6 @@ impl ControlPlane {
         stopped.and(flushed)
     }
 
-    /// Waits for flushes that hosts requested at their shutdown.
     async fn finish_flushes(&mut self, deadline: Instant) -> Result<(), String> {
         while self.has_flushes() {
             if Instant::now() >= deadline {
@@ -462,7 +455,6 @@ impl ControlPlane {
         }
     }
 
-    /// Stops the reactors, which close their queue pairs.
     fn stop_reactors(&mut self, deadline: Instant) -> Result<(), String> {
         self.reactors.stop(&self.mailboxes, deadline)
     }

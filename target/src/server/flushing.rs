@@ -19,7 +19,6 @@ use crate::namespace::{Namespace, NamespaceTable};
 use crate::panics::Part;
 use crate::registry::{ControlMessage, Mailbox, Scope, SubsystemShared, WriteThrough};
 
-/// Flushes in progress, and changes that wait for disks.
 pub(super) struct Flushes {
     under_way: Vec<UnderWay>,
     waits: Waits<Self>,
@@ -34,10 +33,8 @@ struct UnderWay {
     next: Waiters,
 }
 
-/// Requests that wait for a flush.
 #[derive(Default)]
 struct Waiters {
-    /// CNTLIDs of controllers that shut down.
     shut_down: BTreeSet<u16>,
     /// IDs of waits ([`Waits::begin`]).
     waits: Vec<u64>,
@@ -50,7 +47,6 @@ impl Waiters {
 }
 
 pub(super) struct Protection {
-    /// Namespace that already applies the new state.
     pub(super) namespace: Arc<Namespace>,
     pub(super) state: WriteProtectionState,
     pub(super) was_protected: bool,
@@ -98,7 +94,6 @@ impl Flushes {
         }
     }
 
-    /// Ends the waits whose deadlines have passed.
     pub(super) fn give_up_settling(&mut self) {
         for then in self.waits.late() {
             then(self, false);
@@ -241,7 +236,6 @@ impl Flushes {
         }));
     }
 
-    /// Completes the waiters of a finished flush and starts the next one.
     pub(super) fn flush_ended(&mut self, table: &Arc<NamespaceTable>, intact: bool) {
         let mut under_way = self.under_way.iter();
         let at = under_way.position(|flush| Arc::ptr_eq(&flush.table, table));

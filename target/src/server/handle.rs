@@ -29,9 +29,7 @@ pub(crate) struct Snapshot {
     pub(crate) listeners: Vec<Listening>,
     /// Subsystems by NQN, without the discovery subsystem.
     pub(crate) subsystems: Vec<(Nqn, Arc<SubsystemShared>)>,
-    /// Missing parts, and for how long each has been missing.
     pub(crate) missing: Vec<(Missing, Duration)>,
-    /// Settings that take effect at the next start.
     pub(crate) at_next_start: Vec<String>,
     pub(crate) uptime: Duration,
     pub(crate) reactors: Vec<Arc<ReactorCounters>>,
@@ -72,9 +70,7 @@ impl Snapshot {
 pub(crate) struct Listening {
     pub(crate) address: SocketAddr,
     pub(crate) provider: &'static str,
-    /// RoCE version of the soft provider.
     pub(crate) roce: Roce,
-    /// Configured ANA state of each group.
     pub(crate) ana: AnaStates,
     /// True if a drain of the listener has begun and has not been undone.
     pub(crate) drained: bool,

@@ -10,7 +10,6 @@ pub(super) type Job = Box<dyn FnOnce() + Send>;
 pub(super) struct Jobs {
     has_threads: bool,
     panics: Arc<Panics>,
-    /// Cloned by each running job, to count them.
     running: Arc<()>,
 }
 

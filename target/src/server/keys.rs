@@ -134,7 +134,6 @@ async fn of_subsystem(config: &Authentication) -> Result<HostKeys, KeyError> {
     })
 }
 
-/// Parses words that the configuration check has accepted.
 fn parsed<T: std::str::FromStr>(words: &[&str]) -> Vec<T> {
     let known = |word: &&str| word.parse().ok();
     let parsed: Vec<T> = words.iter().filter_map(known).collect();

@@ -8,7 +8,6 @@ use super::missing::MissingParts;
 use crate::exposition::{MetricsServer, Observed};
 use crate::health::Thing;
 
-/// Server of the metrics page, if configured.
 pub(super) struct MetricsPort {
     observed: Arc<Observed>,
     server: Option<MetricsServer>,

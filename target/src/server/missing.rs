@@ -137,7 +137,6 @@ impl MissingParts {
         );
     }
 
-    /// Records disks that are late or have failed.
     pub(super) fn note_disks(&mut self, late: &[Late], failed: Refused) {
         for late in late {
             self.note(Thing::Namespace(late.place), &late.error());
@@ -147,7 +146,6 @@ impl MissingParts {
         }
     }
 
-    /// Replaces all missing parts except audit destinations.
     pub(super) fn replace(&mut self, missing: Vec<(Thing, StartError)>) {
         self.retain(|known| {
             matches!(known, Thing::Audit(_)) || missing.iter().any(|(thing, _)| thing == known)
@@ -157,7 +155,6 @@ impl MissingParts {
         }
     }
 
-    /// Removes the parts for which `is_missing` is false.
     pub(super) fn retain(&mut self, is_missing: impl Fn(&Thing) -> bool) {
         self.all.retain(|missing| is_missing(&missing.thing));
     }
@@ -166,7 +163,6 @@ impl MissingParts {
         self.retain(|missing| missing != thing);
     }
 
-    /// Publishes the served and missing parts, and watches for the missing ones.
     pub(super) fn publish(
         &mut self,
         config: &Config,
@@ -192,7 +188,6 @@ impl MissingParts {
         self.await_arrivals(config, openings);
     }
 
-    /// Asks the kernel to report changes relevant to the missing parts.
     pub(super) fn await_arrivals(&mut self, config: &Config, openings: &Openings) {
         let mut paths: Vec<PathBuf> = Vec::new();
         for subsystem in &config.subsystems {

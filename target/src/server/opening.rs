@@ -84,7 +84,6 @@ struct Running {
     path: PathBuf,
     folder: Option<PathBuf>,
     since: Instant,
-    /// True if the next configuration still waits for this call.
     is_wanted: bool,
     /// True if a failure must not fail the other calls.
     may_fail: bool,
@@ -92,12 +91,10 @@ struct Running {
     was_noticed: bool,
 }
 
-/// Disk whose call missed the deadline.
 pub(super) struct Late {
     pub(super) place: Place,
     pub(super) path: PathBuf,
     pub(super) waited: Duration,
-    /// True for an opening, false for a measurement.
     pub(super) was_opened: bool,
 }
 
@@ -236,7 +233,6 @@ impl Openings {
         next.min()
     }
 
-    /// Abandons late calls and starts queued ones.
     pub(super) fn advance(&mut self, now: Instant) {
         let Some(found) = &mut self.found else {
             return;
@@ -291,7 +287,6 @@ impl Openings {
         self.advance(now);
     }
 
-    /// Takes the results once all calls have ended, or at once after a failure.
     pub(super) fn take_found(&mut self) -> Option<Found> {
         let has_failed = self.found.as_ref()?.failure.is_some();
         let is_wanted = |running: &Running| running.is_wanted;
@@ -375,7 +370,6 @@ impl Running {
         self.path == task.path || same_folder && is_late()
     }
 
-    /// Logs a slow call and abandons a late one.
     fn look(&mut self, now: Instant, found: &mut Found) {
         let waited = now.saturating_duration_since(self.since);
         if waited >= NOTICE_AFTER && !self.was_noticed {

@@ -96,7 +96,6 @@ impl Reactors {
         }
     }
 
-    /// Moves each worker of stepped reactors to its next scheduling point.
     pub(super) fn step_workers(&mut self, loses: bool) -> bool {
         let Self::Stepped(reactors) = self else {
             return false;
@@ -106,7 +105,6 @@ impl Reactors {
             .fold(false, |moved, reactor| reactor.step_workers(loses) | moved)
     }
 
-    /// Abandons all commands of stepped reactors.
     pub(super) fn kill(&mut self) {
         if let Self::Stepped(reactors) = self {
             reactors.iter_mut().for_each(Reactor::abandon_all);

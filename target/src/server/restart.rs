@@ -10,9 +10,7 @@ use cairn_config::{Config, Nqn, Subsystem, Target};
 pub(super) struct Fixed {
     target: Target,
     control: cairn_config::Control,
-    /// SN, MN and CNTLID range of each subsystem since it was added.
     subsystems: HashMap<Nqn, (String, String, RangeInclusive<u16>)>,
-    /// Settings whose configured value differs from the value in use, as text for messages.
     waiting: Vec<String>,
 }
 
@@ -41,7 +39,6 @@ impl Fixed {
         &self.waiting
     }
 
-    /// Determines and logs the settings of a new configuration that wait for the next start.
     pub(super) fn change(&mut self, config: &Config) {
         let mut waiting = Vec::new();
         for (part, differs) in [

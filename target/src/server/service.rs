@@ -37,7 +37,6 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Publishes the served and missing parts, and watches for the missing ones.
     pub(super) fn publish_health(&mut self) {
         let addresses = self.listeners.addresses();
         let (config, exports) = (&self.config, &self.exports);
@@ -55,13 +54,11 @@ impl Service {
         Ok(())
     }
 
-    /// Updates the missing parts after a destination failed, recovered or was removed.
     pub(super) fn audit_changed(&mut self) {
         self.audit.update(&mut self.missing);
         self.publish_health();
     }
 
-    /// Retries missing addresses, and begins to open missing disks.
     pub(super) fn try_missing(&mut self) {
         self.try_addresses();
         let places: HashSet<Place> = self.missing.places().collect();

@@ -91,7 +91,6 @@ impl<O> Waits<O> {
         Some(self.waiting.swap_remove(at).then)
     }
 
-    /// Ends the waits whose deadlines have passed.
     pub(super) fn late(&mut self) -> Vec<Then<O>> {
         let now = self.clock.now();
         let late = self.waiting.extract_if(.., |wait| wait.deadline <= now);

@@ -189,7 +189,6 @@ impl<F: Checked> Rounds<F> {
         }
     }
 
-    /// Checks all files, except on file systems that hang.
     fn check_all(&mut self, all: &ByFileSystem<F>) {
         self.hanging.retain(|_, checker| checker.hangs());
         for (&file_system, files) in all {

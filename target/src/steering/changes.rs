@@ -37,7 +37,6 @@ const PANICKED: &str = "a bug in Cairn, which is an error in the log: report tha
 pub(super) type Change = Box<dyn Fn(&mut Stage) -> Result<Value, Error> + Send + Sync>;
 
 pub(super) enum Job {
-    /// Reads the configuration file again and applies it.
     Reload {
         answer: oneshot::Sender<Result<(), String>>,
     },
@@ -57,7 +56,6 @@ pub(super) struct Pending {
 /// Bdev created by a client. It backs a namespace once a namespace with its name is added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Disk {
-    /// Value for the namespace's `export` setting.
     pub(super) export: String,
     pub(super) block_size: Option<u32>,
     pub(super) uuid: Option<String>,
@@ -71,7 +69,6 @@ pub(super) struct Disk {
 #[derive(Debug, Clone)]
 pub(super) struct Stage {
     pub(super) draft: Draft,
-    /// Bdevs created by clients since the start, by name.
     pub(super) disks: BTreeMap<String, Disk>,
     /// True if key files and disk sizes must be read again even if the text is unchanged.
     pub(super) rereads: bool,
@@ -81,17 +78,13 @@ pub(super) struct ChangeQueue {
     handle: Handle,
     source: Arc<Source>,
     file: ConfigFile,
-    /// Parsed text of the file, kept for further additions.
     draft: Option<Draft>,
-    /// Configuration described by the text, if the control plane runs exactly that one.
     checked: Option<Arc<Config>>,
-    /// Error of a change that is in force although disks still execute commands from before it.
     unsettled: Option<Error>,
     disks: BTreeMap<String, Disk>,
     published: Arc<Published>,
 }
 
-/// Checked text, written to the temporary file.
 struct Checked {
     draft: Draft,
     config: Arc<Config>,
@@ -365,7 +358,6 @@ impl ChangeQueue {
         Ok((now, checked.draft))
     }
 
-    /// Checks the text of a draft, by a step from the previous text if possible, and writes it to the temporary file.
     async fn prepare(
         &mut self,
         draft: Draft,
@@ -413,7 +405,6 @@ impl ChangeQueue {
         })
     }
 
-    /// Replaces the file once the configuration is fully in force.
     async fn finish(
         &self,
         config: &Arc<Config>,

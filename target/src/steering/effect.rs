@@ -6,9 +6,7 @@ pub(super) enum Effect {
     Reads,
     /// Reloads the configuration file; allowed on a read-only socket.
     Reloads,
-    /// Changes the configuration, the log filter or the connections.
     Changes,
 }
 
-/// Methods with their effects, sorted by name.
 pub(super) type Declared = &'static [(&'static str, Effect)];

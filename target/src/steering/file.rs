@@ -63,7 +63,6 @@ pub(super) struct ConfigFile {
 
 #[derive(Debug)]
 struct KnownTexts {
-    /// Text of the configuration in force.
     text: Arc<str>,
     /// All texts that the file may now have, after commits of unknown result.
     may_have: Vec<Arc<str>>,
@@ -93,7 +92,6 @@ impl KnownTexts {
 }
 
 impl ConfigFile {
-    /// Takes the content of the file at the start of the target as `text`.
     pub(super) fn new(path: Option<PathBuf>, text: String) -> Self {
         let state = Arc::new(Mutex::new(KnownTexts::new(text.into())));
         Self { path, state }
@@ -103,7 +101,6 @@ impl ConfigFile {
         Arc::clone(&self.state().text)
     }
 
-    /// Records that `text`, read from the file, is in force.
     pub(super) fn adopt(&self, text: String) {
         self.record(text.into());
     }
@@ -252,7 +249,6 @@ impl FileLocation {
         replaced.map_err(|source| self.take_back(file, source))
     }
 
-    /// Writes the temporary file with owner and mode of the old file.
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn write(&self, text: &str) -> io::Result<()> {
         // A crash may have left a temporary file.
@@ -283,7 +279,6 @@ impl FileLocation {
         self.folder.sync_all()
     }
 
-    /// Restores the text in force if the file lacks it, and records the resulting content.
     fn take_back(&self, file: &ConfigFile, source: io::Error) -> WriteError {
         let path = self.path.clone();
         if self.look(file) {

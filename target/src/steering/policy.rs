@@ -34,7 +34,6 @@ impl Kind {
     }
 }
 
-/// Refuses a change that gives more access than its kind allows.
 pub(super) fn check(kind: Kind, now: &Config, before: &Config) -> Result<(), Error> {
     if kind.is_removal()
         && let Some(widened) = now.widened_from(before)

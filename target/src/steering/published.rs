@@ -20,12 +20,10 @@ pub(super) struct Published {
     pub(super) warnings: Warnings,
 }
 
-/// Snapshot published by the change queue.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Facts {
     pub(super) disks: BTreeMap<String, Disk>,
     pub(super) text: Arc<str>,
-    /// Time and result of the last reload.
     pub(super) reload: Option<(SystemTime, Result<(), String>)>,
 }
 

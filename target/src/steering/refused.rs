@@ -62,7 +62,6 @@ pub(super) fn of_write(error: WriteError) -> Refused {
     Refused::All(Error::errno(errno, error.to_string()))
 }
 
-/// Splits a reload result into an error of a change that is in force anyway, or a refusal.
 pub(super) fn of_change(changed: Result<(), ReloadError>) -> Result<Option<Error>, Refused> {
     match changed {
         Ok(()) => Ok(None),

@@ -38,7 +38,6 @@ impl Warnings {
         shown
     }
 
-    /// Logs the warnings that a change at the control socket has caused.
     pub(super) fn log_new(&self, now: &Arc<Config>, before: &Arc<Config>) {
         let former = self.of(before);
         let former: HashSet<&String> = former.iter().collect();

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-/// Samples by metric name.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     samples: BTreeMap<String, Vec<Sample>>,

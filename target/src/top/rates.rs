@@ -79,7 +79,6 @@ pub(super) struct Reactor {
 #[derive(Debug, Serialize)]
 pub(super) struct Device {
     pub(super) device: String,
-    /// Rates of the hardware counters that changed.
     pub(super) per_second: BTreeMap<String, f64>,
 }
 

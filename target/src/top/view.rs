@@ -27,7 +27,6 @@ pub(super) struct View {
     is_paused: bool,
     chosen: usize,
     orders: [Option<Order>; 4],
-    /// Scroll offset of each table, in rows.
     above: [usize; 4],
 }
 

@@ -14,7 +14,6 @@ pub(crate) struct BareDisk {
     ring: Ring,
     backend: Backend,
     file: Option<FileSlot>,
-    /// One buffer per concurrent operation, all in one fixed buffer of the ring.
     buffers: Arc<Mapping>,
     buffer: u16,
     io_bytes: u32,

@@ -41,7 +41,6 @@ pub(super) struct BlockFile {
     health: Health,
     can_grow: bool,
     limits: Option<QueueLimits>,
-    /// Whether data bypasses the page cache.
     direct: bool,
     handover: Handover,
     /// Whether workers submit writes without waiting for completion: file systems such as FUSE and NFS may keep the

@@ -30,7 +30,6 @@ pub(super) struct OpenFile(Arc<Opened>);
 #[derive(Debug)]
 struct Opened {
     files: Option<Files>,
-    /// Whether the disk was removed and its last clone is about to be dropped.
     leaves: AtomicBool,
 }
 
@@ -163,7 +162,6 @@ impl Drop for Opened {
 }
 
 impl State {
-    /// Records that a removed disk has lost its last user.
     fn left(&mut self, place: Place) {
         let at = self.leaving.iter().position(|leaving| *leaving == place);
         self.leaving.swap_remove(at.expect("it was noted"));

@@ -93,7 +93,6 @@ impl Health {
         }
     }
 
-    /// Records that a reload has accepted the size of a truncated file.
     pub(super) fn size_accepted(&self) {
         self.losses.fetch_and(!CUT_SHORT, Ordering::Relaxed);
     }

@@ -155,7 +155,6 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
     }
 }
 
-/// Names a loop device after its backing file.
 fn of_loop(backing: &Path, scope: Scope<'_>) -> Name {
     let local = Scope {
         shared: false,
@@ -173,7 +172,6 @@ fn of_loop(backing: &Path, scope: Scope<'_>) -> Name {
     }
 }
 
-/// Creation of a file, which distinguishes it from its copies.
 #[derive(Debug)]
 struct Birth {
     text: String,

@@ -13,7 +13,6 @@ const PIECES_MAX: u32 = 8;
 /// Unit of piece sizes in bytes: the largest logical block, and the smallest page.
 const UNIT: u64 = 4096;
 
-/// Pieces of an operation's current step, at least one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Pieces {
     count: u32,
@@ -22,7 +21,6 @@ pub(super) struct Pieces {
     moved: u32,
     /// True after a partial failure: each later step has only one piece.
     one_by_one: bool,
-    /// First errno of the step's pieces.
     error: i32,
 }
 

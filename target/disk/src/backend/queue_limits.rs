@@ -129,7 +129,6 @@ pub(super) fn has_sequential_zones(device: &File) -> bool {
     folders.into_iter().any(|queue| is_host_managed(&queue))
 }
 
-/// Zones of the `host-aware` model can be written in any order.
 fn is_host_managed(queue: &Path) -> bool {
     let model = fs::read_to_string(queue.join("zoned"));
     model.is_ok_and(|model| model.trim() == "host-managed")

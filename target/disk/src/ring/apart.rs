@@ -38,7 +38,6 @@ const WAITING_ROOM: usize = 64;
 /// Minimum length of a gap: a pause between two rounds in which hosts may have disconnected.
 pub const ROUND_GAP: Duration = Duration::from_millis(50);
 
-/// Reference that keeps a file open.
 pub(crate) type Open = Arc<dyn AsRawFd + Send + Sync>;
 
 /// `BLKDISCARD` (`linux/fs.h`): `_IO(0x12, 119)`. Argument: two u64, offset and length in bytes.
@@ -236,7 +235,6 @@ pub(super) struct Apart {
     /// AIO context; the inner `None` means that the system rejects AIO.
     aio: OnceCell<Option<Arc<Aio>>>,
     under_way: Vec<u64>,
-    /// AIO writes completed before their workers reported the submission.
     early: Vec<(u64, Ended)>,
     queues: Vec<Queue>,
     spare: Vec<Queue>,
@@ -406,7 +404,6 @@ impl Apart {
         Some(workers.wake_fd())
     }
 
-    /// Passes queued changes of a tag to `refuse`, and prevents changes with a worker from beginning.
     pub(super) fn cancel(&mut self, tag: u64, mut refuse: impl FnMut(u64)) {
         for queue in &mut self.queues {
             queue.waiting.retain(|(other, _)| {

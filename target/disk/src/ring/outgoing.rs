@@ -34,7 +34,6 @@ pub(super) struct Queued {
 pub(super) struct Outgoing {
     changes: Vec<Change>,
     queued: Vec<Queued>,
-    /// Reading of the clock that covers the submission queue.
     look: Option<Look>,
     /// Clock and time origin. Without a clock leases do not end.
     clock: Option<(Clock, Instant)>,
@@ -187,7 +186,6 @@ impl Outgoing {
         !self.queued.is_empty()
     }
 
-    /// Takes the reading of the clock that covers the submission queue.
     #[inline]
     pub(super) fn take_look(&mut self) -> Option<Look> {
         self.look.take()

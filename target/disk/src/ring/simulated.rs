@@ -69,7 +69,6 @@ impl Ring {
         self.release_simulated();
     }
 
-    /// Passes kept changes to their disks, and cancels those with expired leases.
     pub(super) fn release_simulated(&mut self) {
         let Some(attachment) = self.simulated.as_mut().filter(|it| it.keeps()) else {
             return;

@@ -21,7 +21,6 @@ pub(super) struct State {
     pub(super) habits: Habits,
     pub(super) held: [bool; 4],
     pub(super) cancels: bool,
-    /// Errno and number of the next failures, by kind of operation.
     pub(super) failures: [(i32, u32); 4],
     pub(super) storm: u64,
     pub(super) pending: Vec<Pending>,

@@ -89,7 +89,6 @@ struct Port {
     subsystems: Vec<String>,
 }
 
-/// Adds a port as listener, if Cairn can listen there.
 fn add_port(draft: &mut Draft, notes: &Notes, port: &Value) -> Option<Port> {
     let fields = Fields::of("a port", port, notes);
     let number = fields.number_u32("portid");

@@ -22,7 +22,6 @@ pub(super) fn problems(audit: &Audit) -> Vec<String> {
     found.map(|text| format!("audit log: {text}")).collect()
 }
 
-/// Makes a check within the deadline of file accesses.
 fn in_time(path: &Path, check: fn(&Path) -> Result<(), String>) -> Result<(), String> {
     let checked = files::call_here(path, check);
     checked.unwrap_or_else(|error| Err(format!("{}: {error}", path.display())))

@@ -214,7 +214,6 @@ fn address(listener: &Listener) -> Option<String> {
     refused.or_else(|| rdma_port(listener))
 }
 
-/// Checks the listener's port on RDMA devices, whose port space is separate from that of sockets.
 fn rdma_port(listener: &Listener) -> Option<String> {
     if listener.provider == Provider::Soft {
         return None;

@@ -28,7 +28,6 @@ impl SubsystemShared {
         self.lock().ana.clone_from(ana);
     }
 
-    /// Applies the states of a listener to its connected hosts, with an event if they changed.
     pub(crate) fn update_ana(&self, listener: &ListenerShared) {
         self.with(|state, _, actions| {
             let states = state.ana_by(listener);

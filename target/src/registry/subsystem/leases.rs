@@ -43,7 +43,6 @@ impl SubsystemShared {
         }
     }
 
-    /// Publishes the lease, and schedules an earlier check by the control plane if necessary.
     pub(super) fn renew_lease(&self, state: &mut SubsystemState, cntlid: u16) {
         let Some(controller) = state.subsystem.controller(cntlid) else {
             return;

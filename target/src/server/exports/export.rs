@@ -313,7 +313,6 @@ impl Export {
         }))
     }
 
-    /// Applies size changes and losses reported by disks.
     pub(crate) fn see_changes(&self) {
         for (nsid, namespace) in &self.namespaces {
             if let Some(bytes) = namespace.backend.reported_bytes() {

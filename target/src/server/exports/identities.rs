@@ -8,21 +8,16 @@ use nvme_proto::wire::Nqn;
 use super::super::error::StartError;
 use crate::namespace::Namespace;
 
-/// Identity by which hosts distinguish disks.
 pub(crate) struct Identity<'a> {
     pub(crate) nqn: &'a Nqn,
     pub(crate) nsid: u32,
-    /// ID of the namespace, unique in the process.
     pub(crate) id: u64,
     pub(crate) uuid: cairn_config::Uuid,
     pub(crate) nguid: Option<[u8; 16]>,
-    /// True if the configuration sets the UUID.
     pub(crate) is_named: bool,
-    /// Device and inode of the disk.
     pub(crate) place: Option<(u64, u64)>,
 }
 
-/// Refuses two disks with one identity, and one disk with two identities.
 pub(crate) fn check_identities<'a>(
     all: impl Iterator<Item = (&'a Nqn, &'a Arc<Namespace>)>,
 ) -> Result<(), StartError> {

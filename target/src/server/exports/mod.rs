@@ -41,9 +41,7 @@ pub(crate) struct Exports {
     registry: Arc<Registry>,
     parts: Parts,
     next_id: u32,
-    /// Devices used by connections, on which the memory of namespaces is registered.
     devices: Vec<Arc<dyn Device>>,
-    /// True if reactors poll drives for completions.
     polls_drives: bool,
 }
 

@@ -20,13 +20,11 @@ pub(crate) type Replaced = HashSet<Place>;
 pub(crate) type Former = HashMap<Place, FormerNamespace>;
 
 pub(crate) struct FormerNamespace {
-    /// Protocol state as shown to hosts.
     pub(super) seen: nvme_proto::namespace::Namespace,
     pub(super) file: Option<PathBuf>,
 }
 
 impl FormerNamespace {
-    /// Transfers the inherited state to the new namespace, before hosts see it.
     pub(super) fn hand_on(&self, config: &cairn_config::Namespace, new: &Namespace) {
         if new.uuid.into_bytes() != self.seen.uuid {
             new.withhold();

@@ -220,7 +220,6 @@ impl Listeners {
         self.retirements.next_look()
     }
 
-    /// Disconnects the hosts of removed and drained listeners that are due.
     pub(crate) fn look_at_retiring(&mut self, exports: &Exports) {
         for (id, outstanding) in self.retirements.look(exports, self.clock.now()) {
             let mut open = self.open.iter_mut();

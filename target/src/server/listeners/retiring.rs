@@ -53,7 +53,6 @@ impl Retirements {
         self.all.iter().map(|retirement| retirement.next_look).min()
     }
 
-    /// Starts to end the associations through a listener, `within` that time.
     pub(super) fn begin(
         &mut self,
         address: SocketAddr,

@@ -37,7 +37,6 @@ struct UnderWay {
     replaced: Replaced,
 }
 
-/// Reload under way, and the next one.
 #[derive(Default)]
 pub(crate) struct Reloads {
     under_way: Option<UnderWay>,
@@ -49,7 +48,6 @@ impl Reloads {
         self.under_way.is_some()
     }
 
-    /// Starts a reload, or queues it behind the current one.
     pub(crate) fn reload(
         &mut self,
         reloading: Reloading,
@@ -120,7 +118,6 @@ impl Reloads {
         });
     }
 
-    /// Completes a reload whose disks have opened, and starts the next one.
     pub(crate) fn go_on(&mut self, service: &mut Service, flushes: &mut Flushes) {
         while let Some(found) = service.openings.take_found() {
             let Some(under_way) = self.under_way.take() else {
@@ -149,7 +146,6 @@ impl Reloads {
     }
 }
 
-/// Applies `config`, or leaves everything unchanged on error.
 fn change(
     service: &mut Service,
     (config, keys): (Arc<Config>, Option<SubsystemKeys>),

@@ -12,18 +12,14 @@ use crate::health::{Place, Thing};
 use crate::namespace::Namespace;
 
 pub(crate) enum ReloadScope {
-    /// The whole configuration, and the sizes of disks that stay open.
     Whole,
-    /// The whole configuration, except disks that stay open.
     Text,
-    /// Only the step, if it starts at the configuration in force.
     Step(Step),
 }
 
 /// Difference of two configurations that consists of namespaces only.
 #[derive(Clone)]
 pub(crate) struct Step {
-    /// Configuration before the step.
     pub(crate) from: Arc<Config>,
     pub(crate) added: Vec<Place>,
     pub(crate) removed: Vec<Place>,
@@ -35,7 +31,6 @@ impl Step {
         Arc::ptr_eq(&self.from, &service.config) && service.missing.all().is_empty()
     }
 
-    /// Adds and removes the namespaces of the step, at a cost nearly independent of their total number.
     pub(super) fn take(
         &self,
         service: &mut Service,

@@ -56,7 +56,6 @@ impl Served {
     }
 }
 
-/// Answers a reload once the disks that it removed, resized or hid have completed all earlier commands.
 pub(super) fn answer_settled(
     service: &Service,
     flushes: &mut Flushes,

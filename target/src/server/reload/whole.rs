@@ -24,7 +24,6 @@ struct Prepared {
     namespaces: HashMap<Place, Arc<Namespace>>,
 }
 
-/// Applies a configuration, or leaves everything unchanged on error.
 pub(super) fn apply(
     service: &mut Service,
     (config, keys): (Arc<Config>, Option<SubsystemKeys>),

@@ -120,7 +120,6 @@ impl New {
     }
 }
 
-/// Removes a bdev and the namespaces that it backs.
 pub(super) fn delete(stage: &mut Stage, name: &str) -> Result<Value, Error> {
     let places = stage.draft.named(name);
     if stage.disks.remove(name).is_none() && places.is_empty() {
@@ -158,7 +157,6 @@ pub(super) fn null_bytes(
     }
 }
 
-/// Enlarges a null bdev and the namespaces that it backs.
 pub(super) fn resize_null(
     stage: &mut Stage,
     name: &str,

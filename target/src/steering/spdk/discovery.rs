@@ -29,7 +29,6 @@ fn refused(why: &str) -> Error {
 const ANY_HOST: &str = "any host may use discovery: a listener's allowed_addresses says from where";
 
 impl Methods {
-    /// Handles a method whose `nqn` is that of the discovery subsystem.
     pub(super) async fn of_discovery(&self, method: &str, params: Params) -> Answer {
         match method {
             "nvmf_get_subsystems" => {

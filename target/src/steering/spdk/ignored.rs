@@ -129,7 +129,6 @@ pub(super) const SETTINGS: [&str; 14] = [
 /// Name of SPDK's only target by default.
 const TARGET: &str = "nvmf_tgt";
 
-/// Removes ignored parameters, and refuses parameters whose effect Cairn lacks.
 pub(super) fn take_out(method: &str, params: &mut Params) -> Result<(), Error> {
     if method.starts_with("nvmf_")
         && let Some(name) = params.remove("tgt_name").filter(|name| !name.is_null())

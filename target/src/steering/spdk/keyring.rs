@@ -51,7 +51,6 @@ impl Methods {
         }
     }
 
-    /// Allows a host, with its keys if given.
     pub(super) async fn add_host(&self, params: Params) -> Answer {
         let new: HostKeys = read(params)?;
         well_formed(&new.host, "host")?;
@@ -90,7 +89,6 @@ impl Methods {
     }
 }
 
-/// Configuration names of a host's key and of the controller's key.
 type Names = (String, Option<String>);
 
 impl HostKeys {
@@ -124,7 +122,6 @@ fn set(draft: &mut Draft, of: &HostKeys, keys: Option<&Names>) -> Result<bool, E
     draft.set_host_keys(&of.nqn, &of.host, keys)
 }
 
-/// Checks a key file by SPDK's rules.
 async fn check_file(path: &Path) -> Result<(), Error> {
     let refused = |message: String| Err(Error::errno(Errno::PERM, message));
     if !path.is_absolute() {

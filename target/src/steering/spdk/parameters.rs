@@ -196,7 +196,6 @@ pub(super) struct TransportsOf {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct IostatOf {
-    /// Name of a single bdev, as older clients request it.
     pub(super) name: Option<String>,
     pub(super) names: Option<Vec<String>>,
     #[serde(default)]

@@ -13,7 +13,6 @@ use super::super::parameters::{Nothing, read};
 use super::parameters::{ConfigOf, ConfigSet, LogLevel, MaxSubsystems};
 use super::{Answer, Params, reactors, saved};
 
-/// Accepts any subsystem limit up to Cairn's own.
 pub(super) fn set_max_subsystems(params: Params) -> Answer {
     let MaxSubsystems { max_subsystems } = read(params)?;
     let most = SUBSYSTEMS_MAX as u32;

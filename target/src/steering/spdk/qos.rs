@@ -43,7 +43,6 @@ impl Set {
         Ok(Self { name, limits })
     }
 
-    /// Sets the limits of the bdev and of the namespaces that it backs.
     pub(super) fn apply(&self, stage: &mut Stage) -> Result<Value, Error> {
         let places = stage.draft.named(&self.name);
         let disk = stage.disks.get_mut(&self.name);
@@ -80,7 +79,6 @@ impl Set {
     }
 }
 
-/// Limits as shown by `bdev_get_bdevs`.
 fn shown([iops, read, write, total]: [Option<u64>; 4]) -> Value {
     let mbytes = |bytes: Option<u64>| bytes.unwrap_or(0).div_ceil(MBYTE);
     json!({

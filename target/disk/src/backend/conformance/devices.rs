@@ -44,7 +44,6 @@ impl Loop {
         std::fs::write(self.queue("queue/discard_max_bytes"), "0").unwrap();
     }
 
-    /// Removes the device, which would keep its limits for the next user of its number.
     fn remove(self) {
         const LOOP_CTL_REMOVE: libc::c_ulong = 0x4c81;
         let number = self.0.trim_start_matches("/dev/loop").parse::<i64>();

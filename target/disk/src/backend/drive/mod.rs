@@ -52,7 +52,6 @@ pub(super) struct Drive {
     blocks: AtomicU64,
     /// Maximum bytes of a Read, Write or Compare.
     piece_bytes: u64,
-    /// Whether the drive supports Compare and Linux permits sending it.
     compares: bool,
     tags: Arc<Tags>,
 }
@@ -345,7 +344,6 @@ impl Drive {
         }
     }
 
-    /// Verifies by the Verify command, or by reading into a buffer.
     fn verify(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
         if let Some(most) = self.identified.verify_max {
             let (blocks, _) = self.next(io, self.bytes(most));

@@ -45,7 +45,6 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
-    /// Creates the tags of a drive with `count` tags in each hardware queue.
     pub(crate) fn new(count: u32, can_poll: bool) -> Self {
         Self {
             count,
@@ -85,22 +84,18 @@ pub(in crate::ring) struct Drives {
     /// Whether completions must be polled for.
     pub(super) polled: bool,
     pub(super) wake: Wake,
-    /// Whether the reactor's ring polls the eventfd.
     pub(super) watched: bool,
     pub(super) places: Vec<Option<Place>>,
-    /// Fixed buffers of the reactor's ring that are also registered here.
     pub(super) pinned: [bool; BUFFERS_MAX],
     /// Whether fixed buffers are supported: Linux 6.1.
     pub(super) can_pin: bool,
     /// Number of entries pushed so far, modulo 2^32.
     pub(super) pushed: u32,
-    /// Changes in the submission queue, and the reading of the clock that covers them.
     pub(super) queued: Vec<Queued>,
     pub(super) look: Option<Look>,
     /// Number of commands whose completion was not popped, and of waiting commands.
     pub(super) out: u32,
     pub(super) waiting: u32,
-    /// Memory for ranges, and the tag of each slot.
     ranges: Arc<Mapping>,
     ranges_taken: Vec<Option<u64>>,
     ranges_out: u32,
