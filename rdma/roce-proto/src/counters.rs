@@ -91,8 +91,8 @@ counters! {
     rx_handed_over,
     /// Packets not handed over to their endpoint, because its queue was full.
     rx_handover_dropped,
-    /// Connection requests ignored because too many were waiting, or because more than 500 requests
-    /// per second from their address were refused.
+    /// Connection requests dropped without an answer: too many were waiting, a listener ignored
+    /// them, or more than 500 requests per second of unproven addresses were refused.
     cm_dropped_requests,
     /// Connection requests ignored because their address had sent wrong memory keys.
     cm_held_requests,

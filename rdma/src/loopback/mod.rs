@@ -161,7 +161,7 @@ impl Loopback {
         self.shared.network().withhold(device, withheld);
     }
 
-    /// Answers the oldest delayed work of one queue pair, and returns whether there was any.
+    /// Answers the oldest delayed work of one queue pair. Returns false if none is delayed.
     ///
     /// `number` selects among the queue pairs with delayed work, modulo their count.
     pub fn release_one(&self, address: IpAddr, number: usize) -> bool {

@@ -303,8 +303,8 @@ impl Network {
         self.withheld.insert(device, withheld);
     }
 
-    /// `number` selects among the queue pairs with delayed work, modulo their count. Returns
-    /// whether there was any.
+    /// Answers the oldest delayed work of one queue pair, and returns false if none is delayed.
+    /// `number` selects among the queue pairs with delayed work, modulo their count.
     pub(super) fn release_one(&mut self, device: u64, number: usize) -> bool {
         let Some(withheld) = self.withheld.get(&device).copied() else {
             return false;

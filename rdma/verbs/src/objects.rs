@@ -328,7 +328,8 @@ impl Drop for CompletionQueue {
         let symbols = self.domain.symbols();
         if !self.raw.is_null() {
             self.acknowledge();
-            // SAFETY: each queue pair holds a reference to the queue, so all queue pairs are destroyed.
+            // SAFETY: each queue pair holds a reference to the queue, so all queue pairs are
+            // destroyed.
             unsafe { symbols.ibv_destroy_cq(self.raw) };
         }
         // SAFETY: the channel's only queue is destroyed.

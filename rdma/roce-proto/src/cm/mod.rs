@@ -109,7 +109,8 @@ impl Manager {
         self.connections.len()
     }
 
-    /// Returns the number of connection requests ignored because too many were waiting.
+    /// Returns the number of connection requests dropped without an answer: too many were waiting,
+    /// the consumer ignored them, or answers to unproven addresses exceeded their rate limit.
     #[must_use]
     pub fn dropped_requests(&self) -> u64 {
         self.dropped_requests

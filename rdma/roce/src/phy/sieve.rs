@@ -131,7 +131,8 @@ mod tests {
     #[test]
     fn a_filter_of_all_queue_pairs_fits() {
         let numbers: Vec<u32> = (0..1200).collect();
-        // The kernel accepts 4096 instructions (linux/bpf_common.h: BPF_MAXINSNS).
+        // The kernel accepts 4096 instructions (linux/bpf_common.h: BPF_MAXINSNS), including the
+        // tests of flows.
         assert!(by_number(12, &numbers).len() < 4096 / 2);
     }
 }

@@ -68,7 +68,6 @@ fn notification() -> Packet<'static> {
     packet
 }
 
-/// Delivers 50 congestion notifications at intervals of 50 us.
 fn congest(end: &mut End, now: &mut Instant) {
     for _ in 0..50 {
         *now += Duration::from_micros(50);
@@ -104,8 +103,8 @@ fn only_the_request_that_is_due_stands_for_the_rtu() {
     assert!(!end.qp.is_held());
 }
 
-/// The copy and a request that reveals a gap arrive before a response is sent. One NAK is sent per
-/// gap.
+/// A copy of an old request, and a request that reveals a gap, arrive before a response is sent.
+/// One NAK is sent per gap.
 #[test]
 fn a_copy_of_a_request_takes_no_nak_back() {
     let now = Instant::START;
