@@ -19,7 +19,7 @@ pub enum Event {
     },
     /// The controller is lost. If [`Recovery`](crate::Recovery) allows, reconnection follows, else [`Event::Gone`].
     Lost(HostError),
-    /// An attempt to reconnect failed; another follows.
+    /// An attempt to reconnect failed. Another attempt or [`Event::Gone`] follows.
     TryFailed {
         /// Number of attempts so far.
         tries: u32,

@@ -94,9 +94,9 @@ impl Host {
 
     /// Blocks until a command has ended with a response or an error.
     ///
-    /// After the timeout, the command ends in [`HostError::Timeout`]. If the command is in flight, the controller
-    /// counts as lost ([`Controller::give_up`]), and this method returns only after the connection is closed and the
-    /// buffer is no longer accessed.
+    /// After the timeout, the command ends in [`HostError::Timeout`], except while a live controller holds it back. If
+    /// the command is in flight, the controller counts as lost ([`Controller::give_up`]), and this method returns only
+    /// after the connection is closed and the buffer is no longer accessed.
     ///
     /// # Panics
     /// If the ticket is void.

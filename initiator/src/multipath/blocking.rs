@@ -22,7 +22,7 @@ impl Multipath {
     /// reconnected.
     ///
     /// # Errors
-    /// The error of the first path, if no path is usable.
+    /// The first error of a path, if no path is usable.
     ///
     /// # Panics
     /// If `paths` is empty.

@@ -262,8 +262,8 @@ impl Path {
         }
     }
 
-    /// Handles a failed query: retries it after a delay. After [`TRIES_MAX`] retries, refuses the path until a later
-    /// attempt succeeds.
+    /// Handles a failed query: retries it after a delay. After [`TRIES_MAX`] retries, or at once if DNR is set, refuses
+    /// the path until a later attempt succeeds.
     fn failed(&mut self, question: Question, status: Status, now: Duration) -> Option<Answer> {
         self.ana_log = None;
         self.failures = self.failures.saturating_add(1);

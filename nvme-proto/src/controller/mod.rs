@@ -315,9 +315,10 @@ impl Controller {
         self.errors.count()
     }
 
-    /// Time at which the association ends without another admin command; `None` for no limit.
+    /// Time at which the association ends without another admin command.
     ///
-    /// Commands on I/O queues extend it, but are not known here.
+    /// `None` without a limit, or if the association is already ending. Commands on I/O queues extend the time, but are
+    /// not known here.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         if self.condemned {
