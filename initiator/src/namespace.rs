@@ -121,7 +121,7 @@ impl Namespace {
     /// Parses Identify Namespace and the identification descriptors (CNS 03h). `descriptors` may be empty.
     ///
     /// # Errors
-    /// The namespace is not active, its LBA format does not exist, or it has metadata.
+    /// The namespace is not active, its block size is not 512 bytes to 64 KiB, or it has metadata.
     pub fn parse(
         nsid: u32,
         identify: &IdentifyNamespace,
@@ -180,8 +180,8 @@ impl Namespace {
         u128::from(self.blocks) * u128::from(self.block_bytes)
     }
 
-    /// True if both are the same namespace, possibly on different paths: equal UUID, else equal NGUID, else equal
-    /// EUI64.
+    /// True if both are the same namespace, possibly on different paths: equal block size, and equal UUID, else equal
+    /// NGUID, else equal EUI64.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let alike = match (self.uuid, other.uuid) {

@@ -53,9 +53,9 @@ pub struct Controller {
     scratch: Buffer,
     state: State,
     events: Events,
-    /// Latest connection error reported by the fabric.
+    /// Connection error reported by the fabric since the last reported loss.
     trouble: Option<HostError>,
-    /// Error of commands on released queues.
+    /// Latest loss of the controller, with which parked and later commands end.
     loss: Loss,
     /// First cause of the current loss of the controller.
     first_loss: Option<Loss>,

@@ -169,7 +169,7 @@ pub enum Loss {
     /// The namespace with this NSID is another disk than the opened one.
     #[error("namespace {0} is another disk than was opened")]
     Replaced(u32),
-    /// Every attempt to reconnect failed.
+    /// All attempts to reconnect so far have failed.
     #[error("{first}; connecting again failed: {last}")]
     NotBack {
         /// Cause of the first loss.
