@@ -74,7 +74,7 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
 /// Kind of job whose panic affects no other job. Each variant states the consequence of a panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Connection request: it is refused.
+    /// Connection request: the peer is refused.
     Connect,
     /// Request of the metrics page: it fails with status 500, or its connection closes.
     Metrics,

@@ -175,7 +175,7 @@ impl Batch {
         found.or_else(|| {
             let last = self.groups.last()?;
             // A shorter packet closes the last group, so that packets of other queue pairs cannot
-            // join. It is added only if this queue pair sends alone, or if the group consists of
+            // join. It is added only if no other queue pair sends, or if the group consists of
             // first packets of WRITEs, whose length no other packet has.
             let shorter = last.segment.checked_sub(sealed)?;
             let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;

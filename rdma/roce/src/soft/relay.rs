@@ -24,7 +24,7 @@ use crate::phy::socket::FlowKey;
 
 const BYTES_MAX: usize = 1 << 20;
 const PACKETS_MAX: usize = 4096;
-/// Maximum number of flows bound to a socket; a new flow replaces the oldest.
+/// Maximum number of flows of a device that are bound to sockets; a new flow replaces the oldest.
 pub(super) const FLOWS_MAX: usize = 32;
 
 /// Time without a read after which other endpoints read a socket for its connection messages.

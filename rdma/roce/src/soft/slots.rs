@@ -32,8 +32,8 @@ const ENDED: usize = 64;
 
 /// Numbers used by the endpoints of one index.
 ///
-/// A number is reused after half of all numbers were used, because a peer must not mistake a new
-/// queue pair for an old one (IBTA 12.9.8.3.1, "stale").
+/// No number repeats until half of all numbers were used; then all are available again. A peer
+/// must not mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale").
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     had: Vec<u64>,
