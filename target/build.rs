@@ -14,7 +14,6 @@ fn main() {
     println!("cargo:rustc-env=CAIRN_COMMIT={commit}");
 }
 
-/// Returns its first twelve digits, with a "+" if files differ from it.
 pub(crate) fn of_repository() -> Option<String> {
     // Each commit and each change of the branch adds a line to this file.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;

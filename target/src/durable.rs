@@ -44,7 +44,6 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Converts the result of a removal; returns false if there was no file to remove.
 fn removed(result: io::Result<()>) -> io::Result<bool> {
     match result {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),

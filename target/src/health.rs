@@ -42,7 +42,6 @@ impl Thing {
         }
     }
 
-    /// Returns true if a new address or device may provide this part.
     pub(crate) fn is_address(&self) -> bool {
         matches!(self, Self::Listener(_) | Self::Metrics(_))
     }

@@ -207,7 +207,6 @@ impl Tokens {
         most / PARTS
     }
 
-    /// Returns true if a queued command waits for a bucket that this command needs, too.
     pub(crate) fn is_awaited(&self, limiter: &Limiter, bill: &Bill) -> bool {
         let mut all = limiter.buckets.iter().zip(bill.shares).zip(self.awaited);
         all.any(|((bucket, share), awaited)| {
@@ -252,7 +251,6 @@ mod tests {
         done: Vec<(u64, u64)>,
     }
 
-    /// Runs the reactors until `until_ns`; their timers fire up to `late_ns` late.
     fn run(limiter: &Limiter, reactors: &mut [Hungry], sizes: &[u64], until_ns: u64, late_ns: u64) {
         loop {
             let next = reactors.iter_mut().min_by_key(|one| one.at_ns).unwrap();

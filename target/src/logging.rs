@@ -19,7 +19,6 @@ pub(crate) struct LogFilter {
 }
 
 impl LogFilter {
-    /// Returns the directives in the syntax of tracing's `EnvFilter`.
     pub(crate) fn directives(&self) -> String {
         let directives = self.directives.lock();
         directives.unwrap_or_else(PoisonError::into_inner).clone()
@@ -91,7 +90,6 @@ pub(crate) fn print_failure(message: &str) {
     let _ = line.write_all(format!("{message}\n").as_bytes());
 }
 
-/// Returns true if stderr is a terminal and `NO_COLOR` is unset or empty (no-color.org).
 fn is_colored() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     io::stderr().is_terminal() && !refused

@@ -33,7 +33,6 @@ pub(crate) struct Namespace {
     pub(crate) order: Arc<DiskOrder>,
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
-    /// True if only some hosts of the subsystem have access.
     restricted: AtomicBool,
     /// True if some controllers get access later, because the namespace replaced another one.
     withheld: AtomicBool,
@@ -110,7 +109,7 @@ impl Namespace {
     /// Warns if drives are to be polled and the driver has no poll queues for this one.
     pub(crate) fn warn_unless_polled(&self) {
         if self.backend.lacks_poll_queues() {
-            // Cause: the configuration; needs no rate limit.
+            // Cause: the configuration.
             tracing::warn!(
                 backing = self.backing,
                 "poll_drives is set, but Linux's driver has no polled queues for this drive: its \
@@ -145,7 +144,6 @@ impl Namespace {
         self.withheld.store(true, Ordering::Relaxed);
     }
 
-    /// Sets the protection, which applies from the next command on: reactors need no message.
     pub(crate) fn set_protected(&self, protected: bool) {
         self.protected.store(protected, Ordering::Release);
     }
@@ -203,7 +201,7 @@ impl Namespace {
 /// Reads the stored protection. An unreadable file counts as protection.
 fn read_protection(protection_file: &ProtectionFile) -> WriteProtectionState {
     protection_file.read().unwrap_or_else(|error| {
-        // Cause: the configuration; needs no rate limit.
+        // Cause: the configuration.
         tracing::error!(
             file = %protection_file.path().display(), %error,
             "cannot read the file of write protection: the namespace is protected until a host \

@@ -133,7 +133,6 @@ impl DiskOrder {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a change; `at_disk` means that it is already at the disk.
     pub(crate) fn enter(
         &self,
         from: Sender,

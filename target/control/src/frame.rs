@@ -45,7 +45,6 @@ impl Frames {
         self.next_within(REQUEST_BYTES_MAX)
     }
 
-    /// Returns the next value without a size limit, for a trusted peer.
     pub(crate) fn next_of_any_length(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
         self.next_within(usize::MAX)
     }

@@ -201,7 +201,6 @@ mod tests {
         bytes
     }
 
-    /// Request numbers equal those of the kernel's `_IOWR` macro: direction, size, type, number.
     #[test]
     fn requests_have_the_numbers_of_the_header() {
         let iowr =

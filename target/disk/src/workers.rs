@@ -30,7 +30,6 @@ pub(crate) trait Job: Send + Sized + 'static {
     /// Executes the job on the worker's thread. May block.
     fn run(self) -> Outcome<Self>;
 
-    /// Injects a bug, for a test of the simulation: the job loses its cancellation.
     fn lose_cancellation(&self);
 }
 
@@ -133,7 +132,6 @@ impl<J: Job> Workers<J> {
         moved
     }
 
-    /// Returns a descriptor that becomes readable when a job ends.
     pub(crate) fn wake_fd(&self) -> RawFd {
         self.0.wake.fd()
     }
@@ -153,7 +151,6 @@ impl<J: Job> Workers<J> {
         self.0.state().out
     }
 
-    /// Completes all jobs not taken by a worker with `ECANCELED`.
     pub(crate) fn refuse_rest(&self) {
         let mut state = self.0.state();
         while let Some((tag, _)) = state.jobs.pop_front() {

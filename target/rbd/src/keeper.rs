@@ -81,7 +81,7 @@ pub(crate) fn start(
     };
     keeper.watch_updates()?;
     if let Err(errno) = keeper.watch_header() {
-        // Not rate limited: once per open.
+        // Cause: the configuration.
         tracing::warn!(
             image = keeper.name, error = %words(errno),
             "cannot watch the image's header: blocklisting of this client is noticed late"
@@ -150,6 +150,7 @@ impl Keeper {
                     (self.on_change)();
                 }
             }
+            // Cause: an administrator's change of the image.
             Err(errno) => tracing::warn!(
                 image = self.name, error = %words(errno),
                 "the image changed, and its new size cannot be read"
@@ -212,7 +213,7 @@ impl Keeper {
             Ok(()) => self.look(),
             Err(errno @ (libc::ESHUTDOWN | libc::ENOENT)) => self.fail(errno),
             Err(again) => {
-                // Not rate limited: at most once a second.
+                // Cause: the cluster, at most once a second.
                 tracing::warn!(
                     image = self.name, error = %words(errno), again = %words(again),
                     "the watch on the image's header failed: retrying"
@@ -227,14 +228,14 @@ impl Keeper {
     fn fail(&self, errno: i32) {
         self.state.failure.store(errno, Ordering::Relaxed);
         if errno == libc::ESHUTDOWN {
-            // Not rate limited: once per image.
+            // Cause: the cluster, once for each image.
             tracing::error!(
                 image = self.name,
                 "the cluster has blocklisted this client: all commands fail; reload once no other \
                  client writes to the image"
             );
         } else {
-            // Not rate limited: once per image.
+            // Cause: the cluster, once for each image.
             tracing::error!(
                 image = self.name,
                 "the image or its pool was removed: all commands fail; remove the namespace"

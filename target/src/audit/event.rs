@@ -34,7 +34,6 @@ impl Event {
         self
     }
 
-    /// Sets whether equal events of an address share a line.
     pub(crate) fn cheap(mut self, is_cheap: bool) -> Self {
         self.is_cheap = is_cheap;
         self
@@ -56,7 +55,6 @@ impl Event {
         line(self.at, self.name, self.peer, &self.fields, None)
     }
 
-    /// Returns the line for `count` further events that differ only in their port.
     pub(super) fn line_of_more(&self, at: SystemTime, count: u64) -> String {
         line(at, self.name, self.peer, &self.fields, Some(count))
     }

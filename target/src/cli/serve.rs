@@ -126,6 +126,7 @@ async fn follow(
                 if target.is_alive(ALIVE_WITHIN) {
                     notify::alive();
                 } else {
+                    // Cause: a reactor or the control plane that hangs.
                     tracing::error!("reactors or the control plane make no progress");
                 }
                 continue;
@@ -157,6 +158,7 @@ fn report_counters(soft: &Soft) {
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         if !counted.is_empty() {
+            // Cause: the start, a reload or the end of the target.
             tracing::info!(device, "RoCE has counted {}", counted.join(" "));
         }
     }
@@ -164,12 +166,14 @@ fn report_counters(soft: &Soft) {
 
 fn warn_of(config: &Config) {
     for warning in config.warnings() {
+        // Cause: the start, a reload or the end of the target.
         tracing::warn!("{warning}");
     }
 }
 
 fn report(reloaded: Result<(), String>) {
     if let Err(error) = reloaded {
+        // Cause: the start, a reload or the end of the target.
         tracing::error!("the new configuration is invalid and the old one stays in use: {error}");
     }
 }
@@ -205,6 +209,7 @@ pub(super) fn raise_file_limit() {
         ..limit
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        // Cause: the start, a reload or the end of the target.
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
 }

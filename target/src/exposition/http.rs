@@ -76,7 +76,7 @@ impl MetricsServer {
                     }
                 });
             })?;
-        // Cause: the configuration; needs no rate limit.
+        // Cause: the configuration.
         tracing::info!(%address, "serving metrics");
         Ok(Self {
             address,
@@ -150,7 +150,6 @@ async fn converse(stream: TcpStream, observed: Arc<Observed>) {
 
 type Answer = Response<Full<Bytes>>;
 
-/// Returns the response. hyper omits its body for HEAD.
 fn answer<B>(request: &Request<B>, observed: &Observed) -> Answer {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let text = "this port answers GET and HEAD\n";

@@ -47,7 +47,6 @@ impl Op {
         }
     }
 
-    /// Returns false for Dataset Management, which transfers only ranges, and for Flush.
     pub(crate) fn has_bytes(self) -> bool {
         !matches!(self, Self::Flush | Self::DatasetManagement)
     }
@@ -135,7 +134,6 @@ impl StageTimes {
         now_ns.saturating_sub(self.done_ns)
     }
 
-    /// Returns the total time of a command whose response is acknowledged.
     #[inline]
     pub(crate) fn whole(&self, now_ns: u64) -> Time {
         Time::of_ns(now_ns - self.seen_ns)

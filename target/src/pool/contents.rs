@@ -33,7 +33,6 @@ pub(super) struct Contents {
     pub(super) surplus: Vec<String>,
     pub(super) problem: Option<String>,
     pub(super) waits: bool,
-    /// True if the scan has not ended in time.
     pub(super) is_late: bool,
 }
 
@@ -68,7 +67,6 @@ enum FileState {
 }
 
 impl Memory {
-    /// Scans the directory; if `keep`, stores new NSIDs.
     pub(super) fn examine(&mut self, pool: &Pool, keep: bool) -> Contents {
         let folder = &pool.folder;
         let examined =
@@ -196,7 +194,7 @@ impl Memory {
     fn say(&mut self, what: &str) {
         const SAID_MAX: usize = 1024;
         if self.said.len() < SAID_MAX && self.said.insert(what.to_owned()) {
-            // Cause: an exported directory, or the configuration; needs no rate limit.
+            // Cause: an exported directory, or the configuration.
             tracing::warn!("{what}");
         }
     }

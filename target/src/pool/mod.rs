@@ -50,7 +50,6 @@ struct Away {
 }
 
 impl Pools {
-    /// Expands the directories of `config`; if `keep`, stores the assigned NSIDs.
     pub(crate) fn expand(&self, config: &mut Config, keep: bool) {
         let mut slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let all = config.subsystems.iter().flat_map(|one| &one.pools);
@@ -101,7 +100,6 @@ impl Pools {
     }
 }
 
-/// Returns how many files may be opened in addition to the configured disks.
 fn room(config: &Config) -> usize {
     let all = config.subsystems.iter().flat_map(|one| &one.namespaces);
     let disks = all.filter(|one| matches!(one.backing, Backing::Disk(_)));
@@ -152,7 +150,6 @@ impl Slot {
         }
     }
 
-    /// Returns the namespaces that fit, and stores problems and omitted files in the pool.
     fn fit(&mut self, pool: &mut Pool, room: &mut usize) -> Vec<Namespace> {
         let contents = &self.last;
         let in_range = contents

@@ -68,7 +68,6 @@ pub(super) fn place(folder: &Path) -> PathBuf {
 }
 
 impl Table {
-    /// Reads the table; returns an empty one if it does not exist.
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
         // The flags prevent following a symbolic link and blocking on a FIFO.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
@@ -199,7 +198,6 @@ impl Table {
         }
     }
 
-    /// Returns free NSIDs in the order of assignment.
     fn free(&self, nsids: &RangeInclusive<u32>) -> Vec<u32> {
         let unused = nsids.clone().filter(|nsid| !self.rows.contains_key(nsid));
         let gone = self.rows.range(nsids.clone());

@@ -88,7 +88,6 @@ pub(crate) struct QueuePair {
     /// Counts the connection for its address until the queue pair ends.
     pub(crate) place: ConnectPlace,
     pub(crate) state: QpairState,
-    /// True if the only permitted Connect command has arrived.
     pub(crate) connect_begun: bool,
     /// State of the authentication that follows the Connect, if the host must authenticate.
     pub(crate) claimant: Option<Box<Claimant>>,
@@ -292,7 +291,6 @@ impl QueuePair {
         renewal.is_some_and(|renewal| renewal.exchange.is_some() && now >= renewal.deadline)
     }
 
-    /// Returns the reason to close the queue pair if a deadline has passed.
     pub(crate) fn overdue(&self, now: Instant) -> Option<&'static str> {
         match self.state {
             // Only time spent by the host counts.

@@ -133,7 +133,6 @@ impl Outbox {
     }
 }
 
-/// Inlined: no call can grow the vector.
 #[inline(always)]
 fn push(train: &mut Vec<SendWork>, work: SendWork) {
     assert!(train.len() < train.capacity(), "a train has room");

@@ -46,7 +46,6 @@ impl Aborts {
         }
     }
 
-    /// Completes overdue Aborts with "not aborted".
     pub(super) fn end_late(&mut self, now: Instant) {
         for abort in self.waiting.extract_if(.., |abort| abort.until <= now) {
             abort.answer(false);

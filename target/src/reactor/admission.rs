@@ -14,7 +14,6 @@ use super::time::Now;
 use crate::ids::QpairId;
 use crate::qpair::QueuePair;
 
-/// Returns the number of requests reserved for admin queues and Connects.
 pub(super) fn reserve(requests: usize) -> usize {
     (requests / 8).clamp(1, 64)
 }
@@ -82,7 +81,6 @@ pub(super) fn next(queues: &mut Queues, io: &Io) -> Option<Capsule> {
     next
 }
 
-/// Returns true if the queue pair may have one more request for this namespace.
 pub(super) fn may_begin(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
@@ -99,7 +97,6 @@ pub(super) fn may_begin(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> 
     stock.allows(held_by_host(queues, io, qpair), users as usize, 1)
 }
 
-/// Returns whether the host, and whether the namespace, is within its share of the requests.
 fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool) {
     let Some(stock) = stock(queues) else {
         return (false, false);

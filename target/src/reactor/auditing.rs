@@ -147,7 +147,6 @@ fn is_discovery(association: &Association) -> bool {
     association.subsystem.is_discovery()
 }
 
-/// Returns a name from Connect data up to its NUL terminator.
 pub(super) fn claimed(name: &[u8]) -> String {
     let end = name.iter().position(|byte| *byte == 0);
     String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned()

@@ -183,7 +183,6 @@ impl Reactor {
         self.answer_connect(id, 0);
     }
 
-    /// Completes a successful authentication: a new queue joins its association, a live queue continues.
     fn succeed(&mut self, qpair: QpairId, proof: Authenticated) -> Result<(), Refusal> {
         let queue = &mut self.queues.qpairs[qpair];
         if queue.claimant.is_some() {

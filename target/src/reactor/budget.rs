@@ -60,7 +60,6 @@ impl Reactor {
         self.queues.payer_buckets.pay_connection(payer, now_ns);
     }
 
-    /// Resumes queued work that the buckets allow; returns whether there was any.
     #[inline(always)]
     pub(super) fn serve_payer_buckets(&mut self) -> bool {
         self.queues.payer_buckets.begin_round(self.time.now.ns) && self.go_on_with_buckets()
@@ -121,7 +120,6 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
     queues.payer_buckets.wait(payer, waiting, now.ns);
 }
 
-/// Drops the queued commands of a queue pair and returns their receive slots.
 pub(super) fn drop_of(queues: &mut Queues, qpair: QpairId) -> Vec<u32> {
     let gone = queues
         .payer_buckets

@@ -25,7 +25,6 @@ pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     Stop::Buffers
 }
 
-/// Continues a request that left the fast path, in order of arrival.
 pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
     if stop != Stop::Buffers {
         return fetch::stopped(queues, io, now, id, stop);
@@ -135,7 +134,6 @@ fn others_pass(io: &Io, now: &Now) -> bool {
     })
 }
 
-/// Serves requests that may pass the first one; returns whether any did.
 pub(super) fn pass_by(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     if io.awaiting_buffer.is_empty() || !others_pass(io, now) {
         return false;

@@ -24,7 +24,6 @@ impl Capsule {
         self.data_bytes > 0 && self.slot.is_none()
     }
 
-    /// Discards the in-capsule data and returns its receive slot.
     pub(super) fn drop_data(&mut self) -> Option<u32> {
         (self.data_bytes > 0).then(|| self.slot.take()).flatten()
     }
@@ -187,7 +186,6 @@ impl CapsuleQueues {
         self.queues.iter().any(seen)
     }
 
-    /// Drops the capsules of a queue pair and returns their receive slots.
     pub(super) fn drop_of(&mut self, qpair: QpairId) -> Vec<u32> {
         let mut slots = Vec::new();
         let (waiting, of_qpair) = (&mut self.waiting, &mut self.of_qpair);

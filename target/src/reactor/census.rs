@@ -58,7 +58,6 @@ impl Reactor {
         }
     }
 
-    /// Returns whether a device without completions has input that may produce some.
     fn has_more(&mut self, port: usize) -> bool {
         let port = self.queues.ports[port].as_mut();
         port.is_some_and(|port| port.endpoint().arm().unwrap_or(false))

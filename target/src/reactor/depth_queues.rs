@@ -53,7 +53,6 @@ impl DepthQueues {
         }
     }
 
-    /// Starts a command or queues it; returns whether it waits.
     pub(super) fn must_wait(
         &mut self,
         depth: &Depth,

@@ -526,7 +526,6 @@ fn must_wait(queues: &mut Queues, io: &mut Io, id: RequestId, restrictions: Rest
     waits
 }
 
-/// Retries requests whose pause has ended; returns whether there were any.
 pub(super) fn serve_retries(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     let due = io.retries.take_due(&mut queues.requests, now.at);
     for &id in &due {

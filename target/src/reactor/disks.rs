@@ -106,8 +106,7 @@ impl Disk {
     fn learn(&mut self, port: usize, device: &Arc<dyn Device>) {
         match self.namespace.region(device) {
             Ok(region) => self.regions[port] = region,
-            // Not rate limited: once per namespace and device. Without registration, data is copied.
-            // Cause: a configuration change or a new device; needs no rate limit. Data is then
+            // Cause: a configuration change or a new device. Data is then
             // copied.
             Err(error) => tracing::warn!(
                 nsid = self.namespace.nsid, device = device.name(), %error,
@@ -275,8 +274,7 @@ impl Disks {
         let file = match namespace.backend.add_to(ring) {
             Ok(file) => file,
             Err(error) => {
-                // Not rate limited: once per configuration change or new device.
-                // Cause: a configuration change or a new device; needs no rate limit.
+                // Cause: a configuration change or a new device.
                 tracing::error!(nsid = namespace.nsid, %error, "cannot open a namespace");
                 return None;
             }
@@ -324,7 +322,6 @@ impl Disks {
         }
     }
 
-    /// Returns the disk with this NSID if the association's host has access.
     #[inline]
     pub(crate) fn find(&self, of: &Association, nsid: u32) -> Option<u32> {
         let table = self.tables.get(of.subsystem.id as usize)?;
@@ -344,7 +341,6 @@ impl Disks {
         }
     }
 
-    /// Returns true if a disk had a command in progress when ages were last checked.
     pub(crate) fn any_waits(&self) -> bool {
         let mut disks = self.disks.iter().flatten();
         disks.any(|disk| disk.oldest_ns != 0)
@@ -384,7 +380,6 @@ impl Disks {
         self[disk].enter();
     }
 
-    /// Ends one use of the disk; removes a retired disk after its last use.
     #[inline]
     pub(crate) fn leave(&mut self, disk: u32, ring: &mut Ring) {
         let left = &mut self[disk];
@@ -405,8 +400,7 @@ impl Disks {
         if let Some(file) = removed.file
             && let Err(error) = ring.remove_file(file)
         {
-            // Not rate limited: once per removed namespace.
-            // Cause: a configuration change or a new device; needs no rate limit.
+            // Cause: a configuration change or a new device.
             tracing::warn!(nsid = removed.namespace.nsid, %error, "a file stays open");
         }
     }

@@ -36,7 +36,6 @@ impl Reactor {
         }
     }
 
-    /// Closes the queues of expired associations without executing their commands.
     fn end_overdue(&mut self) {
         let overdue: Vec<QpairId> = self
             .queues

@@ -69,7 +69,6 @@ impl Reactor {
         self.explain_refusal(peer, device.name(), reason);
     }
 
-    /// Logs why a connection is rejected: the host receives only "No Resources".
     fn explain_refusal(&mut self, address: SocketAddr, device: &str, reason: &str) {
         let payer = Payer::stranger(address.ip());
         let limit = &mut self.control.peer_limit;
@@ -142,7 +141,6 @@ impl Reactor {
         Ok(())
     }
 
-    /// Returns the device's port on this reactor; opens it for the first connection.
     fn port_for(
         &mut self,
         device: &Arc<dyn Device>,
@@ -181,8 +179,7 @@ impl Reactor {
             self.queues.ports.resize_with(index + 1, || None);
         }
         self.queues.ports[index] = Some(port);
-        // Not rate limited: once per device.
-        // Cause: the first connection of a device, or its removal; needs no rate limit.
+        // Cause: the first connection of a device, or its removal.
         tracing::info!(
             device = device.name(),
             reactor = self.control.index,
@@ -435,8 +432,7 @@ impl Reactor {
             return;
         };
         let device = port.device().id();
-        // Not rate limited: once per removed device.
-        // Cause: the first connection of a device, or its removal; needs no rate limit.
+        // Cause: the first connection of a device, or its removal.
         tracing::warn!(
             device = port.device().name(),
             reactor = self.control.index,
@@ -444,8 +440,7 @@ impl Reactor {
         );
         // The ring keeps the pages of the receive slots while a backend uses them.
         if let Err(error) = port.close(index, &mut self.io.ring) {
-            // Not rate limited: once per removed device.
-            // Cause: the removal of a device; needs no rate limit.
+            // Cause: the removal of a device.
             tracing::warn!(%error, "memory of a removed device stays registered");
         }
         self.io.disks.port_closed(index);
@@ -539,7 +534,6 @@ impl Reactor {
         }
     }
 
-    /// Closes all queues, including those with commands in progress; then the reactor ends.
     pub(super) fn stop(&mut self) {
         self.control.stopping = true;
         self.refuse_waiting();

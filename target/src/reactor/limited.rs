@@ -143,7 +143,6 @@ impl Limited {
         }
     }
 
-    /// Removes empty queues that no longer affect the order.
     pub(super) fn tidy(&mut self) {
         let Some(least) = self.least() else {
             return self.queues.clear();

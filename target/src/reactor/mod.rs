@@ -128,7 +128,6 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    /// Runs until a message has stopped the reactor and all queues are closed.
     pub(crate) fn run(&mut self) {
         let mut contention = Contention::default();
         while !(self.control.stopping
@@ -352,7 +351,6 @@ impl Reactor {
         }
     }
 
-    /// Checks for infrequent events and returns whether there were any.
     fn check(&mut self) -> bool {
         let mut busy = false;
         for port in 0..self.queues.ports.len() {

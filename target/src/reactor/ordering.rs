@@ -149,7 +149,6 @@ pub(super) fn enter_former(queues: &mut Queues, io: &Io, id: RequestId) {
     }
 }
 
-/// Registers a change at its disk; `span` covers all ranges of a Dataset Management command.
 fn enter_at_disk(
     request: &mut Request,
     id: RequestId,

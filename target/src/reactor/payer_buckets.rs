@@ -150,7 +150,6 @@ impl PayerBuckets {
         (key, self.buckets.entry(key).or_default())
     }
 
-    /// Charges a command if the payer may execute it now; returns whether it may.
     pub(super) fn pays(&mut self, payer: Payer, now_ns: u64) -> bool {
         self.takes(payer, COMMAND, COMMAND, now_ns)
     }

@@ -118,7 +118,6 @@ impl Port {
         &self.slots
     }
 
-    /// Returns a receive slot, to be posted at the end of the round.
     #[inline(always)]
     pub(crate) fn repost(&mut self, slot: u32) {
         // The capacity equals the number of slots, so the push does not allocate.
@@ -137,7 +136,6 @@ impl Port {
         self.slots_out as usize
     }
 
-    /// Number of posted slots, including slots to be posted at the end of the round.
     pub(crate) fn slots_posted(&self) -> usize {
         (self.slots.count() - self.slots_out) as usize + self.reposts.len()
     }

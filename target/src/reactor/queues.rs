@@ -63,7 +63,6 @@ pub(super) enum Wait {
 }
 
 impl Queues {
-    /// `reserve` is the number of requests usable only by admin queues and Connects.
     pub(super) fn new(requests: u32, reserve: usize, counters: Arc<ReactorCounters>) -> Self {
         Self {
             ports: Vec::new(),
@@ -178,7 +177,6 @@ impl Queues {
         }
     }
 
-    /// Counts a failed work request and returns why its queue pair is broken.
     pub(super) fn work_failed(&self, qpair: QpairId, kind: WorkKind, status: WorkStatus) -> Broken {
         if let Some(port) = &self.ports[self.qpairs[qpair].port] {
             port.counters().work_failed(status);

@@ -27,7 +27,6 @@ struct Losses {
 }
 
 impl Reactor {
-    /// Returns a new reactor with the same mailbox and no connections.
     pub(super) fn rebuild(mut self, panic: &Panic) -> io::Result<Self> {
         self.queues.counters.panics.add(1);
         self.queues.requests.abandon_all();
@@ -93,7 +92,6 @@ impl Reactor {
         Ok(new)
     }
 
-    /// Removes changes not yet submitted to a disk from the order of changes.
     fn leave_orders(&mut self) {
         let requests: Vec<RequestId> = self.queues.requests.taken().collect();
         for id in requests {
@@ -122,7 +120,6 @@ impl Reactor {
         }
     }
 
-    /// Returns the queues of this reactor, and their commands that may be at disks.
     fn lost_queues(&self) -> (Vec<Lost>, Losses) {
         let mut hosts = HashSet::new();
         let mut queues = Vec::new();
@@ -180,7 +177,6 @@ impl Reactor {
     }
 }
 
-/// Returns whether the disk may still access the request's buffers.
 fn may_be_with_disk(request: &Request) -> bool {
     let with_disk = matches!(request.stage(), Stage::InBackend | Stage::Running);
     with_disk && request.block.is_some()
@@ -197,8 +193,7 @@ fn report(reactor: usize, panic: &Panic, losses: &Losses) {
         queue_pairs,
         commands,
     } = losses;
-    // Not rate limited: `Panics` permits a few panics a minute.
-    // Cause: a bug, a few times a minute (see `Panics`); needs no rate limit.
+    // Cause: a bug, a few times a minute (see `Panics`).
     tracing::error!(
         reactor,
         panic = message,

@@ -19,7 +19,6 @@ pub(super) struct Unsettled {
     settling: Arc<Settling>,
 }
 
-/// Returns true if the request is a change in progress at its disk.
 fn is_at_disk(request: &Request) -> bool {
     let changes = matches!(request.task, Task::Io(kind) if kind.changes());
     changes && request.stage() == Stage::InBackend

@@ -36,7 +36,6 @@ impl Stock {
         disk_may && (host_may || little)
     }
 
-    /// Returns the free amount at which every host is certainly within its share.
     pub(super) fn plenty(total: usize, reserve: usize) -> usize {
         // A host holds at most the amount that is not free.
         (2 * total + reserve + 3).div_ceil(3)
@@ -104,7 +103,6 @@ impl Shares {
         id
     }
 
-    /// Removes a queue; the share ends with its last queue.
     pub(super) fn leave(&mut self, id: ShareId, queue: QpairId) {
         let share = self.share(id);
         share.queues.retain(|&own| own != queue);
@@ -183,7 +181,6 @@ impl Shares {
         requests.push_back(waiting, id, Stage::AwaitingBuffer);
     }
 
-    /// Reserves buffers if the shares of host and disk allow it.
     pub(super) fn promise(
         &mut self,
         request: &mut Request,

@@ -188,8 +188,7 @@ fn pin(core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);
     if let Err(error) = sched_setaffinity(None, &cores) {
-        // Not rate limited: once per start.
-        // Cause: the start; needs no rate limit.
+        // Cause: the start.
         tracing::warn!(core, %error, "cannot pin a reactor to its core");
     }
 }

@@ -116,7 +116,6 @@ impl ControllerShared {
         &self.host_nqn
     }
 
-    /// Returns whether the controller has access to a restricted namespace.
     #[cold]
     pub(crate) fn sees(&self, nsid: u32) -> bool {
         self.seen.contains(nsid)

@@ -143,7 +143,6 @@ impl Mailbox {
         Ok((mailbox, inbox))
     }
 
-    /// Sends a message; drops it if the reactor has ended.
     pub(crate) fn send(&self, message: Message) {
         self.messages.put(message);
     }

@@ -170,7 +170,6 @@ impl ConnectPlace {
         }
     }
 
-    /// Returns true if the connection is a queue of a subsystem with namespaces.
     pub(crate) fn is_associated(&self) -> bool {
         self.is_associated
     }

@@ -38,7 +38,6 @@ impl Settling {
         }
     }
 
-    /// Records that a reactor has no more commands that began before the change.
     pub(crate) fn answer(&self) {
         if self.unanswered.fetch_sub(1, Ordering::AcqRel) == 1 {
             // The send fails only if the control plane has ended.

@@ -85,7 +85,6 @@ impl SubsystemState {
         controllers.filter(move |own| own.shared.host == *host)
     }
 
-    /// Returns the limiter that all controllers of the host share.
     fn limiter_of(&self, host: &Nqn) -> Arc<Limiter> {
         let other = self.of_host(host).next();
         let other = other.map(|own| Arc::clone(&own.shared.limiter));
@@ -163,7 +162,6 @@ impl SubsystemShared {
         self.is_discovery
     }
 
-    /// Returns the limits applied when I/O commands are parsed.
     pub(crate) fn io_limits(&self) -> &IoLimits {
         &self.io_limits
     }
@@ -258,7 +256,6 @@ impl SubsystemShared {
         activity
     }
 
-    /// Returns the HOSTNQN of this controller if its host has the address `peer`.
     pub(crate) fn host_of(&self, cntlid: u16, peer: IpAddr) -> Option<Nqn> {
         let state = self.lock();
         let controller = &state.controllers.get(&cntlid)?.shared;
@@ -366,7 +363,6 @@ impl SubsystemShared {
         });
     }
 
-    /// Returns the subsystem's queues on a reactor, as (CNTLID, QID, queue pair).
     pub(crate) fn queues_on(&self, reactor: usize) -> Vec<(u16, u16, QpairId)> {
         let state = self.lock();
         let controllers = state.controllers.iter();

@@ -42,7 +42,6 @@ pub(crate) enum LastResponse {
 }
 
 impl LastResponse {
-    /// Returns the reason for closing the queue, for the log.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::RefusedConnect => "its Connect was refused",
@@ -254,7 +253,6 @@ impl Request {
         self.next = before;
     }
 
-    /// Ends the sending and returns the request that completes with this one.
     #[inline]
     pub(crate) fn sent(&mut self) -> Option<RequestId> {
         self.set_stage(Stage::Sending, Stage::Running);

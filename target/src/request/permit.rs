@@ -24,7 +24,6 @@ impl Permit {
         std::mem::forget(self);
     }
 
-    /// Consumes the permit after the queue is closed: no host waits for the response.
     pub(crate) fn abandoned(self) {
         std::mem::forget(self);
     }

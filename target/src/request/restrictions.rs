@@ -25,7 +25,6 @@ impl Restrictions {
     /// The operation waits for older changes of the same blocks.
     const ORDERED: u8 = 16;
 
-    /// Returns the restrictions of an operation, without the disk's depth limit.
     #[inline(always)]
     pub(crate) fn of(op: BlockOp) -> Self {
         match op {

@@ -53,7 +53,6 @@ impl Refused {
         }
     }
 
-    /// Returns the reason for the target's log.
     fn reason(&self, peer: IpAddr) -> String {
         match self {
             Self::Status(status) => trouble::of_nvme_reject(status.0).line(CALLER, peer),

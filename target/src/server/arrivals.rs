@@ -98,7 +98,6 @@ impl Arrivals {
         }
     }
 
-    /// Returns when a missing part may be available.
     pub(crate) async fn next(&mut self) {
         let Self {
             paths,
@@ -132,7 +131,6 @@ impl Arrivals {
 }
 
 impl Readable {
-    /// Waits until `take` accepts a report.
     async fn drained(&mut self, mut take: impl FnMut(&OwnedFd) -> bool) {
         loop {
             match std::mem::replace(self, Self::Broken) {
@@ -164,7 +162,6 @@ impl Readable {
     }
 }
 
-/// Reads and discards all pending reports; returns true.
 fn drain(fd: &OwnedFd) -> bool {
     read_reports(fd, |_| ());
     true
@@ -337,7 +334,6 @@ fn is_awaited(fd: &OwnedFd, watches: &[Watch]) -> bool {
     true
 }
 
-/// Returns the deepest existing folder of a path, and the next name in it.
 #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
 fn first_missing(path: &Path) -> Option<(&Path, OsString)> {
     let mut at = path;

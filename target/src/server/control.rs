@@ -167,7 +167,6 @@ impl ControlPlane {
         control.opened(start.is_patient)
     }
 
-    /// Opens all configured parts; stops the reactors on failure.
     fn opened(mut self, is_patient: bool) -> Result<Self, StartError> {
         match open_all(&mut self.service, &mut self.orders, is_patient) {
             Ok(()) => Ok(self),
@@ -179,7 +178,6 @@ impl ControlPlane {
         }
     }
 
-    /// Returns information for the caller of the start.
     pub(super) fn started(&self) -> Started {
         let listeners = &self.service.listeners;
         let listening = listeners.all().iter();
@@ -211,7 +209,6 @@ impl ControlPlane {
         end
     }
 
-    /// Waits for one input and handles it; returns false at the end.
     async fn turn(&mut self) -> bool {
         let deadlines = [
             self.next_deadline,
@@ -233,7 +230,6 @@ impl ControlPlane {
         self.take(input)
     }
 
-    /// Handles all pending inputs without waiting; returns whether there were any.
     pub(super) fn step(&mut self) -> bool {
         let mut worked = false;
         loop {
@@ -327,13 +323,11 @@ impl ControlPlane {
                 });
             }
             ListenerEvent::Down { reason } => {
-                // Not rate limited: rare changes of an interface address or the configuration.
-                // Cause: the configuration, or the address of a listener; needs no rate limit.
+                // Cause: the configuration, or the address of a listener.
                 tracing::warn!(address = %listener.address(), reason, "listener down");
             }
             ListenerEvent::Up => {
-                // Not rate limited: rare changes of an interface address or the configuration.
-                // Cause: the configuration, or the address of a listener; needs no rate limit.
+                // Cause: the configuration, or the address of a listener.
                 tracing::info!(address = %listener.address(), "listener up again");
             }
         }
@@ -396,14 +390,14 @@ impl ControlPlane {
             .min();
     }
     async fn shut_down(&mut self) -> Result<(), String> {
-        // Cause: the end of the target; needs no rate limit.
+        // Cause: the end of the target.
         tracing::info!("stopping: no new connections, finishing commands in progress");
         self.drain();
         if tokio::time::timeout(DRAIN_TIMEOUT, self.drained())
             .await
             .is_err()
         {
-            // Cause: the end of the target; needs no rate limit.
+            // Cause: the end of the target.
             tracing::warn!("commands are still in progress after {DRAIN_TIMEOUT:?}: closing");
         }
         let deadline = Instant::now() + STOP_TIMEOUT;
@@ -427,7 +421,6 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Returns true if a flush is in progress or queued.
     fn has_flushes(&mut self) -> bool {
         while let Ok(message) = self.messages.try_recv() {
             self.message(message);
@@ -435,7 +428,6 @@ impl ControlPlane {
         self.service.jobs.running() > 0 || !self.flushes.is_empty()
     }
 
-    /// Closes listeners; each queue closes after its last response.
     pub(super) fn drain(&mut self) {
         self.service.listeners.close();
         for reactor in self.mailboxes.iter() {

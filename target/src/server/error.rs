@@ -121,7 +121,6 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Returns the two namespaces with one identity; empty for other errors.
     pub(super) fn twins(&self) -> Vec<Place> {
         let (nqn, nsid, other_nqn, other_nsid) = match self {
             Self::SameIdentity {

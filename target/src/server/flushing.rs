@@ -256,7 +256,6 @@ impl Flushes {
     }
 }
 
-/// Flushes the namespace; returns whether that succeeded.
 fn flush(subsystem: &SubsystemShared, namespace: &Namespace) -> bool {
     let Err(error) = namespace.backend.flush() else {
         return true;
@@ -271,7 +270,6 @@ fn flush(subsystem: &SubsystemShared, namespace: &Namespace) -> bool {
     false
 }
 
-/// Stores the protection in its file, if any; returns whether that succeeded.
 fn keep(namespace: &Namespace, state: WriteProtectionState) -> bool {
     let Some(stored) = &namespace.protection_file else {
         return true;

@@ -42,7 +42,6 @@ pub(crate) struct Export<'a> {
 }
 
 impl Snapshot {
-    /// Returns the namespace at a place, if exported.
     pub(crate) fn export(&self, place: &(Nqn, u32)) -> Option<Export<'_>> {
         let (subsystem, config) = at_place(&self.config, place)?;
         let mut subsystems = self.subsystems.iter();
@@ -51,7 +50,6 @@ impl Snapshot {
         Some(Export { nqn, config, entry })
     }
 
-    /// Iterates over the exported namespaces by subsystem, in the order of the configuration.
     pub(crate) fn exports(&self) -> impl Iterator<Item = Export<'_>> {
         self.subsystems.iter().flat_map(|(nqn, shared)| {
             let table = shared.view().namespaces;
@@ -72,7 +70,6 @@ pub(crate) struct Listening {
     pub(crate) provider: &'static str,
     pub(crate) roce: Roce,
     pub(crate) ana: AnaStates,
-    /// True if a drain of the listener has begun and has not been undone.
     pub(crate) drained: bool,
 }
 
@@ -91,7 +88,6 @@ impl Handle {
         self.change(Arc::new(config), ReloadScope::Whole).await
     }
 
-    /// Applies another configuration, examining only `scope`.
     pub(crate) async fn change(
         &self,
         config: Arc<Config>,
@@ -127,7 +123,6 @@ impl Handle {
         self.with(|control| snapshot_of(control)).await
     }
 
-    /// Disconnects a controller; returns false if it is unknown.
     pub(crate) async fn disconnect(&self, nqn: Nqn, cntlid: u16) -> Option<bool> {
         self.with(move |control| {
             let Some(export) = control.service.exports.get(&nqn) else {
@@ -143,7 +138,6 @@ impl Handle {
         .await
     }
 
-    /// Starts to drain listeners and returns their states; empty if none matches.
     pub(crate) async fn drain(&self, which: Which, within: Duration) -> Option<Vec<Drained>> {
         self.with(move |control| {
             let service = &mut control.service;
@@ -154,7 +148,6 @@ impl Handle {
         .await
     }
 
-    /// Returns the states of the drains in `before` that have not been undone.
     pub(crate) async fn look_at_drained(&self, before: Vec<Drained>) -> Option<Vec<Drained>> {
         self.with(move |control| {
             let service = &control.service;
@@ -163,7 +156,6 @@ impl Handle {
         .await
     }
 
-    /// Ends a drain; returns the number of matching listeners.
     pub(crate) async fn undo_drain(&self, which: Which) -> Option<usize> {
         self.with(move |control| {
             let service = &mut control.service;

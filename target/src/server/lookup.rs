@@ -29,7 +29,6 @@ pub(super) fn by_nsid(
     all.map(|namespace| (namespace.nsid, namespace)).collect()
 }
 
-/// Returns the pool directories with problems, each identified by its first namespace.
 pub(super) fn missing_pools(config: &Config) -> Vec<(Thing, StartError)> {
     let mut missing = Vec::new();
     for subsystem in &config.subsystems {

@@ -98,7 +98,6 @@ impl MissingParts {
         self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
 
-    /// Returns true if an attempt is due; then also schedules the next one.
     pub(super) fn is_due(&mut self) -> bool {
         let now = self.clock.now();
         let is_due = self.next_try.is_some_and(|next| next <= now);
@@ -108,7 +107,6 @@ impl MissingParts {
         is_due
     }
 
-    /// Returns when the kernel has reported a change that may provide a missing part.
     pub(super) async fn arrival(&mut self) {
         self.arrivals.next().await;
     }
@@ -129,8 +127,7 @@ impl MissingParts {
                 since: self.clock.now(),
             });
         }
-        // Not rate limited: once per part and reason.
-        // Cause: the configuration, or a missing part of the machine; needs no rate limit.
+        // Cause: the configuration, or a missing part of the machine.
         tracing::warn!(
             missing = %thing, reason,
             "degraded: a configured object is missing, and is served once it exists"

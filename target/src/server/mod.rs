@@ -160,12 +160,10 @@ impl Target {
         &self.started.addresses
     }
 
-    /// Returns the listeners at the start with their actual addresses.
     pub(crate) fn listening(&self) -> &[(cairn_config::Listener, SocketAddr)] {
         &self.started.listening
     }
 
-    /// Returns true if the control plane and every reactor make progress within `patience`.
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let (answer, answered) = std::sync::mpsc::channel();
         let order = Order::Do(Box::new(move |_| {
@@ -177,7 +175,6 @@ impl Target {
         answered.recv_timeout(patience).is_ok() && self.started.observed.is_alive(patience)
     }
 
-    /// Returns the served and missing parts of the configuration, updated at each change.
     pub(crate) fn health(&self) -> watch::Receiver<Arc<Health>> {
         self.started.health.clone()
     }
@@ -287,7 +284,7 @@ impl ControlThread {
             .map_err(|_| "the control plane panicked".to_owned())?;
         // Locks of images that are still open block the next start for 30 seconds.
         if !wait_for_images(IMAGES_TIMEOUT) {
-            // Cause: the cluster, at the end of the target; needs no rate limit.
+            // Cause: the cluster, at the end of the target.
             tracing::warn!(
                 "Ceph images did not close within {IMAGES_TIMEOUT:?}: their locks stay until the \
                  cluster times this client out, after 30 seconds"
@@ -300,7 +297,7 @@ impl ControlThread {
 impl Drop for ControlThread {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            // Cause: the end of the target; needs no rate limit.
+            // Cause: the end of the target.
             tracing::error!(error, "the target did not end cleanly");
         }
     }

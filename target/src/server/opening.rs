@@ -208,7 +208,6 @@ impl Openings {
         self.start(tasks, Vec::new(), now);
     }
 
-    /// Starts the calls for `tasks`; `sizes` contains disk sizes that need no call.
     fn start(&mut self, tasks: VecDeque<Task>, sizes: Vec<(Place, u64)>, now: Instant) {
         assert!(self.found.is_none(), "one configuration after the other");
         self.waiting = tasks;
@@ -297,7 +296,6 @@ impl Openings {
         self.abandon()
     }
 
-    /// Abandons all calls; returns the results so far.
     pub(super) fn abandon(&mut self) -> Option<Found> {
         self.waiting.clear();
         for running in self.running.values_mut() {
@@ -310,7 +308,6 @@ impl Openings {
         self.running.values().any(|running| running.path == path)
     }
 
-    /// Returns true if a configuration waits for calls.
     pub(super) fn is_busy(&self) -> bool {
         self.found.is_some()
     }
@@ -327,7 +324,7 @@ impl Found {
             Outcome::Measured(Ok(None)) => {}
             Outcome::Measured(Err(error)) => {
                 let (subsystem, nsid) = place;
-                // Cause: a reload; needs no rate limit.
+                // Cause: a reload.
                 tracing::warn!(%subsystem, nsid, %error, "cannot read the size of a disk");
             }
         }
@@ -375,8 +372,7 @@ impl Running {
         if waited >= NOTICE_AFTER && !self.was_noticed {
             self.was_noticed = true;
             let (subsystem, nsid) = self.place;
-            // Not rate limited: once per call.
-            // Cause: the configuration, or a disk that hangs; needs no rate limit.
+            // Cause: the configuration, or a disk that hangs.
             tracing::warn!(
                 %subsystem, nsid, path = %self.path.display(),
                 "waiting up to {} seconds for a disk to respond", OPEN_TIMEOUT.as_secs()
@@ -397,8 +393,7 @@ impl Running {
         let waited = now.saturating_duration_since(self.since);
         // The call may have been abandoned because another disk failed.
         if waited >= OPEN_TIMEOUT {
-            // Not rate limited: once per call.
-            // Cause: a disk that was slow during a reload; needs no rate limit.
+            // Cause: a disk that was slow during a reload.
             tracing::warn!(
                 path = %self.path.display(), waited_s = waited.as_secs(),
                 "a disk responded too late: it is closed, and reopened if it is still configured"
@@ -408,7 +403,6 @@ impl Running {
 }
 
 impl Late {
-    /// Returns the error for a target that cannot start without the disk.
     pub(super) fn error(&self) -> StartError {
         let (nqn, nsid) = self.place;
         StartError::Export {
@@ -420,7 +414,7 @@ impl Late {
 
     pub(super) fn report(&self) {
         let (subsystem, nsid) = self.place;
-        // Cause: a reload, and a disk that hangs; needs no rate limit.
+        // Cause: a reload, and a disk that hangs.
         tracing::error!(
             %subsystem, nsid, path = %self.path.display(), waited_s = self.waited.as_secs(),
             "a disk does not report its size: its namespace stays as it was; {}, and reload when \

@@ -62,7 +62,6 @@ impl Reactors {
         ends.into_iter().collect()
     }
 
-    /// Runs each stepped reactor until it has no work; returns how long they may rest.
     pub(super) fn step(&mut self, now: Instant) -> Rest {
         let Self::Stepped(reactors) = self else {
             return Rest::Until(None);
@@ -146,7 +145,6 @@ pub(super) struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// Starts every reactor; stops the started ones after a failure.
     pub(super) fn all(
         &self,
         reactors: &mut Reactors,

@@ -93,7 +93,6 @@ impl Service {
         }
     }
 
-    /// Tries to open a missing listener; returns true if it is no longer missing.
     fn try_listener(&mut self, address: SocketAddr) -> bool {
         let mut configured = self.config.listeners.iter();
         let found = configured.find(|listener| listener.socket_address() == address);

@@ -56,7 +56,6 @@ pub(super) fn open_all<T>(
     Ok(())
 }
 
-/// Waits for the disks; no other work is pending during the start.
 fn wait_for_disks<T>(
     service: &mut Service,
     orders: &mut UnboundedReceiver<T>,

@@ -207,8 +207,7 @@ impl<F: Checked> Rounds<F> {
                 Ok(()) => self.idle = Some(checker),
                 Err(_) if self.is_over() => {}
                 Err(at) => {
-                    // Not rate limited: once each time a file system hangs.
-                    // Cause: a file system that hangs, once until it returns; needs no rate limit.
+                    // Cause: a file system that hangs, once until it returns.
                     tracing::warn!(
                         path = files[at].name(),
                         "the file system does not report the size of a file: truncated and \

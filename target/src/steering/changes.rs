@@ -128,7 +128,7 @@ impl ChangeQueue {
                 }
                 Some(Job::Rescan { answer }) => {
                     if let Err(error) = self.rescan().await {
-                        // Cause: a change of an exported directory; needs no rate limit.
+                        // Cause: a change of an exported directory.
                         tracing::error!(%error, "cannot report the changes of a directory");
                     }
                     let _ = answer.send(self.source.pools().waits());
@@ -169,7 +169,7 @@ impl ChangeQueue {
         let read = read.map_err(|error| format!("reading the configuration: {error}"))?;
         let (text, config) = read.map_err(|error| error.to_string())?;
         for warning in config.warnings() {
-            // Cause: a reload; needs no rate limit.
+            // Cause: a reload.
             tracing::warn!("{warning}");
         }
         let ended = self.handle.reload(config).await;
@@ -223,7 +223,7 @@ impl ChangeQueue {
         if batch.len() > 1
             && let Err(Refused::ByOne(error)) = &tried
         {
-            // Cause: a request of the control socket; needs no rate limit.
+            // Cause: a request of the control socket.
             tracing::debug!(%error, changes = batch.len(), "one of several changes failed: trying each separately");
             let mut results = Vec::new();
             for pending in &batch {
@@ -346,7 +346,7 @@ impl ChangeQueue {
                     .change(Arc::clone(before), ReloadScope::Text)
                     .await;
                 if let Err(back) = back {
-                    // Cause: a request of the control socket; needs no rate limit.
+                    // Cause: a request of the control socket.
                     tracing::error!(error = %back, "cannot write a change to the configuration: \
                                                     it stays in effect until the next reload");
                 }

@@ -40,7 +40,6 @@ fn no_listener(which: Which) -> Error {
 }
 
 impl Methods {
-    /// Drains listeners and returns once their hosts are disconnected.
     pub(super) async fn drain(&self, params: Params) -> Answer {
         let drain: Drain = read(params)?;
         let which = which(&drain)?;

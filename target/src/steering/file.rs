@@ -30,7 +30,6 @@ pub(super) enum WriteError {
     Unsynced {
         path: PathBuf,
         source: io::Error,
-        /// True if the former content could not be restored.
         is_left: bool,
     },
 }
@@ -301,7 +300,6 @@ impl FileLocation {
         let _ = back.and_then(|()| self.replace());
     }
 
-    /// Returns true if the file certainly has the text in force.
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn look(&self, file: &ConfigFile) -> bool {
         // An unreadable file may have any of the recorded texts.

@@ -94,7 +94,7 @@ impl Handler for Methods {
             audit.record(|| record(peer, &method, &params, &answer));
             match &answer {
                 Ok(_) => {
-                    // Cause: a request of the control socket; needs no rate limit.
+                    // Cause: a request of the control socket.
                     tracing::info!(
                         uid,
                         pid,
@@ -105,7 +105,7 @@ impl Handler for Methods {
                 }
                 Err(error) => {
                     let code = error.code;
-                    // Cause: a request of the control socket; needs no rate limit.
+                    // Cause: a request of the control socket.
                     tracing::warn!(uid, pid, method, params, code, %error, "request refused at the control socket");
                 }
             }
@@ -118,7 +118,6 @@ impl Handler for Methods {
     }
 }
 
-/// Returns the audit event of a request that changed something or was refused.
 fn record(peer: Peer, method: &str, params: &str, answer: &Answer) -> Event {
     let event = Event::new("change")
         .value("uid", peer.uid)
@@ -179,7 +178,6 @@ impl Methods {
         }
     }
 
-    /// Runs a method; refuses changes if the socket is read-only.
     async fn carry_out(&self, method: &str, effect: Effect, params: Params) -> Answer {
         if effect == Changes {
             refuse_read_only(&self.snapshot().await?.config)?;
@@ -355,7 +353,6 @@ impl Methods {
         self.published.facts()
     }
 
-    /// Queues a change and waits until it is in force and on disk.
     pub(super) async fn change(
         &self,
         kind: Kind,
@@ -381,7 +378,7 @@ impl Methods {
         match answered.await {
             Ok(Ok(())) => self.status().await,
             Ok(Err(error)) => {
-                // Cause: a request of the control socket; needs no rate limit.
+                // Cause: a request of the control socket.
                 tracing::error!(
                     "the new configuration is invalid and the old one stays in use: \
                                  {error}"

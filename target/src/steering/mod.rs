@@ -100,7 +100,7 @@ async fn serve(socket: Bound, methods: impl Handler) {
         Err(error) => Err(error),
     };
     if let Err(error) = served {
-        // Cause: the start; needs no rate limit.
+        // Cause: the start.
         tracing::error!(%error, path = %socket.path().display(), "cannot serve the control socket");
     }
 }
@@ -116,7 +116,7 @@ pub(crate) fn bind(control: &cairn_config::Control) -> Result<Option<Bound>, Bin
         Ok(bound) => Ok(Some(bound)),
         Err(error) if is_fatal(control, &error) => Err(error),
         Err(error) => {
-            // Cause: the start; needs no rate limit.
+            // Cause: the start.
             tracing::info!("no control socket: {error}");
             Ok(None)
         }
@@ -148,7 +148,6 @@ pub(crate) fn path_of(control: &cairn_config::Control) -> Option<PathBuf> {
     }
 }
 
-/// Returns true if this error prevents the start of the target.
 fn is_fatal(control: &cairn_config::Control, error: &BindError) -> bool {
     matches!(error, BindError::NoGroup(_)) || matches!(control.socket, ControlSocket::At(_))
 }

@@ -97,7 +97,6 @@ impl Notices {
         self.next += 1;
     }
 
-    /// Returns up to `max` notices with numbers from `id` on.
     pub(super) fn from(&self, id: u64, max: u64) -> Value {
         let first = self.next - self.latest.len() as u64;
         let max = usize::try_from(max).unwrap_or(usize::MAX);

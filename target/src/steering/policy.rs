@@ -24,7 +24,6 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Returns true if no host may gain access by this change.
     pub(super) fn is_removal(self) -> bool {
         matches!(self, Self::Shrinks | Self::Narrows)
     }
@@ -68,7 +67,6 @@ fn check_exports(exports: &Exports, now: &Config, before: &Config) -> Result<(),
     new.try_for_each(|folder| check_path(exports, folder))
 }
 
-/// Returns the backings that the configuration names explicitly.
 fn backings(config: &Config) -> HashSet<&Backing> {
     let all = config.subsystems.iter().flat_map(|one| &one.namespaces);
     let own = all.filter(|one| one.pooled.is_none());

@@ -37,7 +37,6 @@ impl Published {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the bdev notices, brought up to date with `snapshot`.
     pub(super) fn notices(&self, snapshot: &Snapshot) -> MutexGuard<'_, Notices> {
         let disks = super::spdk::sizes(snapshot, &self.lock().disks);
         // After a panic, at most one notice is missing.

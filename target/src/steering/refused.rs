@@ -46,7 +46,6 @@ pub(super) fn of_edit(error: EditError) -> Error {
     }
 }
 
-/// Returns the error number of a failed file access; EIO if it has none.
 pub(super) fn errno_of(error: &io::Error) -> Errno {
     let number = error.raw_os_error();
     number.map_or(Errno::IO, Errno::from_raw_os_error)

@@ -39,7 +39,6 @@ impl Source {
         self.path.as_deref()
     }
 
-    /// Reads the file; returns its text, and its configuration combined with the options.
     pub(crate) fn read(&self) -> Result<(String, Config), String> {
         let text = match &self.path {
             Some(path) => {
@@ -73,7 +72,6 @@ impl Source {
         Ok(config)
     }
 
-    /// Without a file, returns the objects given by options as an editable text.
     pub(crate) fn spell_out(&mut self, config: &Config) -> Result<String, EditError> {
         if self.path.is_some() {
             return Ok(String::new());
@@ -120,7 +118,6 @@ impl Source {
     }
 }
 
-/// Returns the `export` value of a backing.
 pub(super) fn export_of(backing: &Backing) -> String {
     match backing {
         Backing::Disk(path) => path.display().to_string(),

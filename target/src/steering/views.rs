@@ -118,7 +118,6 @@ pub(super) fn subsystems(config: &Config) -> Value {
     subsystems.collect()
 }
 
-/// Returns the ANA states that a subsystem overrides, by listener and group.
 fn own_states(subsystem: &Subsystem) -> BTreeMap<String, BTreeMap<String, &'static str>> {
     let states = subsystem.ana.iter().map(|(listener, own)| {
         let states = own.entries().map(|(group, state)| {
@@ -130,7 +129,6 @@ fn own_states(subsystem: &Subsystem) -> BTreeMap<String, BTreeMap<String, &'stat
     states.collect()
 }
 
-/// Returns the hosts that the list names directly, not through a group.
 fn single<'a>(config: &'a Config, list: &'a HostList) -> Vec<&'a str> {
     list.single(&config.host_groups).map(Nqn::raw).collect()
 }
@@ -190,7 +188,6 @@ pub(super) fn referrals(config: &Config) -> Value {
     referrals.collect()
 }
 
-/// Returns the host groups, with the number of lists that name each.
 pub(super) fn host_groups(config: &Config) -> Value {
     let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
     for subsystem in &config.subsystems {

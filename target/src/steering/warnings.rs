@@ -43,7 +43,7 @@ impl Warnings {
         let former: HashSet<&String> = former.iter().collect();
         let all = self.of(now);
         for warning in all.iter().filter(|one| !former.contains(one)) {
-            // Cause: a request of the control socket; needs no rate limit.
+            // Cause: a request of the control socket.
             tracing::warn!("{warning}");
         }
     }

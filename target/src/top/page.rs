@@ -31,7 +31,6 @@ impl Page {
         self.samples.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the sum of a metric's samples that have at least these labels.
     pub(super) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let matching = self.all(name).iter().filter(|sample| sample.has(labels));
         // `sum` of no values is -0, which would be displayed as such.
@@ -40,7 +39,6 @@ impl Page {
 }
 
 impl Sample {
-    /// Returns the value of a label, or "".
     pub(super) fn label(&self, name: &str) -> &str {
         self.labels.get(name).map_or("", String::as_str)
     }
@@ -52,7 +50,6 @@ impl Sample {
     }
 }
 
-/// Parses `name{label="value",...} value`; labels are optional.
 fn parse_line(line: &str) -> Option<(String, Sample)> {
     let name_end = line.find(['{', ' '])?;
     let (name, mut rest) = line.split_at(name_end);

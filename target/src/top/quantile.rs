@@ -44,7 +44,6 @@ impl Buckets {
         }
     }
 
-    /// Returns a quantile, interpolated linearly within its bucket.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         let total: f64 = self.counts.iter().map(|(_, count)| count).sum();
         if total <= 0.0 {

@@ -120,7 +120,6 @@ impl Change<'_> {
         change / self.seconds
     }
 
-    /// Returns rates by the values of a label, without zeroes.
     fn by_label(
         &self,
         name: &str,

@@ -50,7 +50,6 @@ fn is_no_http(error: &(dyn Error + 'static)) -> bool {
     error.is_some_and(|error| error.is_parse() || error.is_incomplete_message())
 }
 
-/// Returns the page, or the message of an error response.
 async fn get(from: SocketAddr) -> Result<Result<String, String>, Box<dyn Error + Send + Sync>> {
     let stream = TcpStream::connect(from).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;

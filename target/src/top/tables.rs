@@ -104,7 +104,6 @@ impl Cell {
     }
 }
 
-/// Returns all tables in display order.
 pub(super) fn all(rates: &Rates) -> [Table; 4] {
     [
         hosts(&rates.hosts),

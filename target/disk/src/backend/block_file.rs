@@ -142,6 +142,7 @@ impl BlockFile {
         if self.limits.as_ref().is_none_or(keeps) {
             return;
         }
+        // Cause: the configuration.
         tracing::warn!(
             path = %self.path.display(), block_bytes = self.block_bytes,
             "a block of the namespace spans several blocks of the device: after a power failure, \
@@ -162,7 +163,6 @@ impl BlockFile {
         identity::of(&self.file, &self.path, scope)
     }
 
-    /// Returns (device, inode).
     pub(super) fn place(&self) -> (u64, u64) {
         self.file.place()
     }
@@ -190,6 +190,7 @@ impl BlockFile {
         }
         self.sync()?;
         self.health.flushes_again();
+        // Cause: a reload.
         tracing::warn!(
             path = %self.path.display(),
             "the disk can flush again: writes acknowledged before its failure may be lost"
@@ -439,7 +440,7 @@ impl BlockFile {
             }
             (BlockOp::Deallocate, libc::EOPNOTSUPP | libc::ENOSYS) => {
                 if self.can_deallocate.swap(false, Ordering::Relaxed) {
-                    // Not rate limited: once per disk and kind of operation.
+                    // Cause: the disk, once for each kind of operation.
                     tracing::info!(path = %self.path.display(), "the disk cannot deallocate blocks: Deallocate has no effect");
                 }
                 Progress::Done(Ok(()))
@@ -466,7 +467,7 @@ impl BlockFile {
             Zeroing::Punch | Zeroing::Write => Zeroing::Write,
         };
         if self.zeroing.fetch_max(next as u8, Ordering::Relaxed) < next as u8 {
-            // Not rate limited: once per disk and kind of operation.
+            // Cause: the disk, once for each kind of operation.
             tracing::info!(
                 path = %self.path.display(), instead = %next,
                 "the disk does not support a method of writing zeroes"

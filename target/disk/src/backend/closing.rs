@@ -179,7 +179,6 @@ impl Files {
     }
 }
 
-/// Waits until no disk is being closed at this place; returns `false` on timeout.
 pub(super) fn wait_for(place: Place) -> bool {
     let is_closing = |state: &mut State| state.places.contains(&place);
     let waited = CLOSED.wait_timeout_while(state(), CLOSE_TIMEOUT, is_closing);

@@ -46,7 +46,7 @@ impl Health {
 
     pub(super) fn sync_failed(&self, path: &Path, errno: i32) {
         if self.note(SYNC_FAILED) {
-            // Not rate limited: once until a reload.
+            // Cause: the disk, once until a reload.
             tracing::error!(
                 path = %path.display(), error = %std::io::Error::from_raw_os_error(errno),
                 "a flush failed: acknowledged writes may be lost, and every flush and durable \
@@ -57,7 +57,7 @@ impl Health {
 
     pub(super) fn change_unknown(&self, path: &Path) {
         if self.note(CHANGE_UNKNOWN) {
-            // Not rate limited: once until a reload.
+            // Cause: a bug, once until a reload.
             tracing::error!(
                 path = %path.display(),
                 "a thread panicked during a change of this disk, which may be complete, partial \
@@ -67,11 +67,10 @@ impl Health {
         }
     }
 
-    /// Records that the file is too short; returns whether this is new.
     pub(super) fn cut_short(&self, path: &Path, expected: u64) -> bool {
         let is_new = self.note(CUT_SHORT);
         if is_new {
-            // Not rate limited: once until a reload.
+            // Cause: the disk, once until a reload.
             tracing::error!(
                 path = %path.display(), expected_bytes = expected,
                 "the disk is smaller than its namespace: every command fails until a reload \
@@ -84,7 +83,7 @@ impl Health {
     pub(super) fn count_names(&self, path: &Path, names: u64) {
         let was_nameless = self.nameless.swap(names == 0, Ordering::Relaxed);
         if names == 0 && !was_nameless {
-            // Not rate limited: once per deletion.
+            // Cause: the disk, once for each deletion.
             tracing::warn!(
                 path = %path.display(),
                 "the file was deleted: its data is lost when this target ends; copy it from a \
@@ -102,7 +101,6 @@ impl Health {
         self.losses.fetch_and(!gone, Ordering::Relaxed);
     }
 
-    /// Records the failure; returns whether it is new.
     fn note(&self, loss: u8) -> bool {
         self.losses.fetch_or(loss, Ordering::Relaxed) & loss == 0
     }
@@ -130,12 +128,14 @@ pub(super) fn warn_of_size(path: &Path, block_bytes: u32, bytes: u64, before: u6
         bytes % u64::from(block_bytes),
     );
     if rest != 0 {
+        // Cause: the start, or a reload.
         tracing::warn!(
             path = %path.display(), block_bytes, bytes = rest,
             "the size is not a multiple of the block size: the last bytes are not visible to hosts"
         );
     }
     if blocks < before {
+        // Cause: a reload.
         tracing::warn!(
             path = %path.display(), blocks, before,
             "the disk has shrunk: data of hosts beyond its new end is lost"

@@ -56,6 +56,7 @@ pub(super) fn of(file: &File, path: &Path, scope: Scope<'_>) -> io::Result<Uuid>
         Ok(uuid) => Ok(uuid),
         Err(error) => {
             if birth.is_weak {
+                // Cause: the configuration, or a disk that changed.
                 tracing::warn!(
                     path = %path.display(), %error,
                     "cannot store an identity with this file, and its file system has no creation \
@@ -95,6 +96,7 @@ fn of_device(device: &Path, path: &Path, scope: Scope<'_>) -> Uuid {
         Name::Global(name) => derived(&name),
         Name::Local(name) => derived(&scope.name(&name)),
         Name::Place(name) => {
+            // Cause: the configuration, or a disk that changed.
             tracing::warn!(
                 path = %path.display(),
                 "this device has no unique name: hosts mistake any device at this path for the \
@@ -217,6 +219,7 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
             _ => {
                 // Derived, so that other targets that open this copy get the same UUID.
                 let uuid = derived(&format!("copy {kept} {}", birth.text));
+                // Cause: the configuration, or a disk that changed.
                 tracing::warn!(
                     path = %path.display(), was = kept, %uuid,
                     "the file is a copy of another disk, or was moved from another file system: \

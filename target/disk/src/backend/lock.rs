@@ -148,6 +148,7 @@ impl Drop for Lock {
         };
         // A ring, or a child process before exec, may keep the description open.
         if let Err(error) = state.change(operation) {
+            // Cause: another process that locks the file concurrently.
             tracing::error!(%error, "the lock on a file is in an unexpected state");
         }
     }

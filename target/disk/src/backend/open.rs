@@ -237,7 +237,7 @@ fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<File> 
     match open(libc::O_DIRECT) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             let file = open(0)?;
-            // Not rate limited: once per open.
+            // Cause: the disk, once for each kind of operation.
             tracing::warn!(
                 path = %path.display(),
                 "the file system refuses O_DIRECT: data goes through the page cache"
@@ -425,7 +425,6 @@ mod tests {
         assert!(open(&disk, Claim::default(), &none).is_ok());
     }
 
-    /// Simulates the kernel's teardown of the io_uring of a killed process.
     #[test]
     fn a_disk_that_is_in_use_for_a_moment_is_opened() {
         let folder = tempfile::tempdir().unwrap();

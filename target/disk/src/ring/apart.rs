@@ -239,7 +239,6 @@ pub(super) struct Apart {
     queues: Vec<Queue>,
     spare: Vec<Queue>,
     fates: Vec<Fate>,
-    /// Whether a waiting change may be able to begin.
     dirty: bool,
     /// Whether workers returned changes because of a gap.
     came_back: bool,
@@ -427,12 +426,10 @@ impl Apart {
         waiting.map(|(tag, _)| tag).for_each(refuse);
     }
 
-    /// Returns the number of changes at workers or in the kernel.
     pub(super) fn begun(&self) -> u32 {
         self.workers.as_ref().map_or(0, Workers::out) + self.under_way.len() as u32
     }
 
-    /// Returns the number of all changes, including queued ones.
     pub(super) fn len(&self) -> u32 {
         let waiting: usize = self.queues.iter().map(|queue| queue.waiting.len()).sum();
         self.begun() + waiting as u32

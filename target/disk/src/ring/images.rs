@@ -40,7 +40,6 @@ impl Ring {
         }
     }
 
-    /// Returns the span's memory for use outside the ring.
     pub(crate) fn shared_memory(&self, span: Span) -> Memory {
         let (_, at) = self.locate(span);
         let mapping = self.buffers[usize::from(span.buffer)].as_ref();

@@ -21,7 +21,6 @@ pub fn disks_max() -> usize {
     FILES_MAX.min(open_files_max().saturating_sub(FILES_RESERVED) / FILES_EACH)
 }
 
-/// Returns the number of fixed files per ring, also limited by open files.
 pub(super) fn files_max() -> usize {
     FILES_MAX.min(open_files_max())
 }

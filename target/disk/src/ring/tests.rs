@@ -236,7 +236,6 @@ fn a_worker_begins_nothing_whose_lease_is_over() {
     assert_eq!(run(&mut rig, 11), ended(Ok(7)));
 }
 
-/// Occupies all workers of a file until the returned senders are used or dropped.
 fn hang(rig: &mut Rig, file: &Open) -> Vec<std::sync::mpsc::Sender<()>> {
     let hanging = (0..apart::WITH_WORKERS_MAX as u64).map(|tag| {
         let (let_go, held) = std::sync::mpsc::channel();
@@ -403,7 +402,6 @@ fn a_ring_that_ends_with_an_operation_in_flight_does_not_close_its_file() {
     assert_eq!((close(false), close(true)), (1, 2));
 }
 
-/// The kernel does not take a change from the queue (EBUSY, EAGAIN).
 #[test]
 fn a_change_that_the_kernel_left_is_not_made_for_a_closed_queue() {
     let mut rig = Rig::new();
@@ -419,7 +417,6 @@ fn a_change_that_the_kernel_left_is_not_made_for_a_closed_queue() {
     assert_eq!((rig.written(), rig.ring.in_flight()), (vec![0, 2], 0));
 }
 
-/// After a gap, more changes may be kept than the submission queue has entries.
 #[test]
 fn changes_beyond_the_room_of_the_queue_wait_for_a_look_of_their_own() {
     let mut rig = Rig::new();

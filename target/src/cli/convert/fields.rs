@@ -42,7 +42,6 @@ impl<'v> Fields<'v> {
         self
     }
 
-    /// Returns a text, or a number converted to text.
     pub(super) fn text(&self, key: &'static str) -> Option<String> {
         match self.get(key)? {
             Value::String(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
@@ -51,7 +50,6 @@ impl<'v> Fields<'v> {
         }
     }
 
-    /// Returns a number, possibly given in quotation marks.
     pub(super) fn number(&self, key: &'static str) -> Option<u64> {
         let value = self.get(key)?;
         let number = match value {
@@ -106,18 +104,15 @@ impl<'v> Fields<'v> {
         texts.collect()
     }
 
-    /// Returns a member object, for which notes use the name of this object.
     pub(super) fn object(&self, key: &'static str) -> Self {
         let value = self.get(key).unwrap_or(&Value::Null);
         Self::of(self.what.clone(), value, &self.notes)
     }
 
-    /// Returns a member; null if absent.
     pub(super) fn value(&self, key: &'static str) -> &'v Value {
         self.get(key).unwrap_or(&Value::Null)
     }
 
-    /// Returns all members as text, for options of another program.
     pub(super) fn options(&self) -> BTreeMap<String, String> {
         let all = self.object.as_object().into_iter().flatten();
         let options = all.filter_map(|(key, value)| match value {

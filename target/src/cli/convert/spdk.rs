@@ -94,7 +94,6 @@ fn nqn(params: &Fields<'_>) -> String {
     params.text("nqn").unwrap_or_default()
 }
 
-/// Returns "rbd:POOL/IMAGE" or "rbd:POOL/NAMESPACE/IMAGE".
 fn image(params: &Fields<'_>) -> Option<String> {
     let (pool, image) = (params.text("pool_name")?, params.text("rbd_name")?);
     Some(match params.text("namespace_name") {
@@ -200,7 +199,6 @@ impl Import {
         }
     }
 
-    /// Returns the client settings of an image: those of a shared connection, or its own.
     fn ceph(&self, params: &Fields<'_>) -> NewCeph {
         let shared = params.text("cluster_name");
         let shared = shared.and_then(|name| self.clusters.get(&name));
@@ -437,7 +435,6 @@ impl Import {
         }
     }
 
-    /// Turns states shared by all subsystems of a listener into states of the listener.
     fn set_states(&mut self) {
         for (at, of_listener) in &self.states {
             let all = self.listeners_of.iter().filter(|(_, own)| own.contains(at));
@@ -460,7 +457,6 @@ impl Import {
         }
     }
 
-    /// Sets explicit listeners: a subsystem without a list would also be reachable through later ones.
     fn set_listeners(&mut self) {
         for (nqn, own) in &self.listeners_of {
             if own.len() < self.listeners.len() {

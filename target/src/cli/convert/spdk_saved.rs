@@ -287,7 +287,6 @@ impl Names {
     }
 }
 
-/// Returns the requests that create a bdev, in order.
 fn disk(namespace: &Namespace) -> Vec<Value> {
     let name = &namespace.name;
     let bytes_of_block = namespace.block_size.map(BlockSize::bytes);
@@ -330,7 +329,6 @@ fn disk(namespace: &Namespace) -> Vec<Value> {
         .collect()
 }
 
-/// Returns the request for a cluster connection, if the image has settings besides a user.
 fn cluster(image: &ImageSpec, name: &str) -> Option<Value> {
     if image.conf.is_none() && image.keyring.is_none() && image.options.is_empty() {
         return None;

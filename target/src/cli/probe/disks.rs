@@ -18,7 +18,6 @@ use crate::server::{Identity, tell_apart, try_backend};
 
 pub(super) struct Problem {
     pub(super) text: String,
-    /// True if another process may be the cause, such as a running target.
     pub(super) by_another: bool,
 }
 
@@ -185,7 +184,6 @@ impl Opened<'_> {
     }
 }
 
-/// Checks the permissions needed by `serve`; the check itself opens disks read-only.
 fn may_open(path: &Path, read_only: bool) -> Result<(), String> {
     let shown = path.display();
     let user = super::user();

@@ -31,7 +31,6 @@ impl Network {
         Some((self.count(), Reverse(*oldest)))
     }
 
-    /// Returns the oldest connection of the payer with the most connections, counting `new` as one.
     fn victim(&self, new: IpAddr) -> Option<PlaceId> {
         let new = Payer::stranger(new);
         let held = |(payer, ids): (&Payer, &BTreeSet<PlaceId>)| {
@@ -81,7 +80,6 @@ impl Strangers {
         self.count -= 1;
     }
 
-    /// Returns the oldest connection of the new address's payer if that payer has `limit` connections.
     pub(super) fn victim_of_payer(&self, new: IpAddr, limit: u32) -> Option<PlaceId> {
         let network = self.networks.get(&network_of(new))?;
         let own = network.payers.get(&Payer::stranger(new))?;

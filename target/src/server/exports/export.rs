@@ -44,7 +44,6 @@ impl Export {
         self.add_after(added, |_| None);
     }
 
-    /// Adds namespaces, which may replace ones removed just before.
     pub(crate) fn add_after<'a>(
         &mut self,
         added: Vec<(&cairn_config::Namespace, Arc<Namespace>)>,
@@ -79,7 +78,6 @@ impl Export {
         });
     }
 
-    /// Returns the identity of a namespace as shown to hosts, and logs it.
     fn identity(
         &self,
         config: &cairn_config::Namespace,
@@ -93,8 +91,7 @@ impl Export {
             namespace.backend.names()
         };
         let geometry = namespace.backend.geometry();
-        // Not rate limited: once per change of the configuration or the disk.
-        // Cause: the configuration, or a disk that changed; needs no rate limit.
+        // Cause: the configuration, or a disk that changed.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -140,8 +137,7 @@ impl Export {
             if let Some(namespace) = self.namespaces.remove(nsid) {
                 namespace.backend.let_go();
             }
-            // Not rate limited: once per change of the configuration or the disk.
-            // Cause: the configuration, or a disk that changed; needs no rate limit.
+            // Cause: the configuration, or a disk that changed.
             tracing::info!(subsystem = self.subsystem.nqn(), nsid, "namespace removed");
         }
         self.publish();
@@ -161,7 +157,6 @@ impl Export {
         });
     }
 
-    /// Sets whether hosts may write-protect a namespace; if not, ends existing protection.
     pub(crate) fn set_write_protection(&self, config: &cairn_config::Namespace) {
         let Some(namespace) = self.namespaces.get(&config.nsid) else {
             return;
@@ -173,7 +168,7 @@ impl Export {
             let set = subsystem.set_protectable(config.nsid, config.write_protection, actions);
             set.expect("the namespace is there");
         });
-        // Cause: the configuration; needs no rate limit.
+        // Cause: the configuration.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -196,7 +191,7 @@ impl Export {
         });
         namespace.set_restricted(is_restricted(config));
         self.publish();
-        // Cause: the configuration; needs no rate limit.
+        // Cause: the configuration.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -209,7 +204,7 @@ impl Export {
         self.subsystem.set_limits(config);
         // Publishing makes reactors check queued commands.
         self.publish();
-        // Cause: the configuration; needs no rate limit.
+        // Cause: the configuration.
         tracing::info!(
             subsystem = self.subsystem.nqn(), %limits, %per_host,
             hosts = config.limits_of_hosts.len(),
@@ -224,7 +219,7 @@ impl Export {
         namespace.limiter.set(&config.limits);
         namespace.depth.set(config.limits.outstanding);
         self.publish();
-        // Cause: the configuration; needs no rate limit.
+        // Cause: the configuration.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -280,7 +275,6 @@ impl Export {
         }
     }
 
-    /// Returns a job that tests whether failed disks work again, if any has failed.
     pub(crate) fn recover(&self) -> Option<Job> {
         let all = self.namespaces.values();
         let failed: Vec<_> = all.filter(|ns| ns.backend.is_failed()).cloned().collect();
@@ -288,7 +282,7 @@ impl Export {
             return None;
         }
         if Arc::strong_count(&self.recovering) > 1 {
-            // Cause: a reload; needs no rate limit.
+            // Cause: a reload.
             tracing::error!(
                 subsystem = self.subsystem.nqn(),
                 "the flush that tests a failed disk has not completed: look in the kernel's log \
@@ -301,7 +295,7 @@ impl Export {
         Some(Box::new(move || {
             for namespace in failed {
                 if let Err(error) = namespace.backend.recover() {
-                    // Cause: a reload; needs no rate limit.
+                    // Cause: a reload.
                     tracing::error!(
                         subsystem = subsystem.nqn(), nsid = namespace.nsid, %error,
                         "the disk still fails: replace it, or remove the namespace"
@@ -331,11 +325,11 @@ impl Export {
         }
         self.publish();
         let blocks = namespace.view().nsze;
-        // Cause: the configuration, or a disk that changed; needs no rate limit.
+        // Cause: the configuration, or a disk that changed.
         tracing::info!(subsystem = self.subsystem.nqn(), nsid, blocks, "resized");
         self.subsystem.administer(|subsystem, actions| {
             if let Err(error) = subsystem.resize_namespace(nsid, blocks, actions) {
-                // Cause: the configuration, or a disk that changed; needs no rate limit.
+                // Cause: the configuration, or a disk that changed.
                 tracing::error!(nsid, %error, "cannot report the new size to hosts");
             }
         });

@@ -262,7 +262,6 @@ impl Exports {
         }
     }
 
-    /// Returns the exported namespaces whose disk or settings differ in `new`.
     pub(crate) fn replaced_by(&self, old: &Config, new: &Config) -> Replaced {
         let mut replaced = HashSet::new();
         for subsystem in &new.subsystems {
@@ -280,7 +279,6 @@ impl Exports {
         replaced
     }
 
-    /// Returns the disks of namespaces that will be replaced or removed.
     pub(crate) fn formers(&self, config: &Config, replaced: &Replaced) -> Formers {
         let mut formers = Formers::default();
         for (nqn, export) in &self.all {
@@ -344,7 +342,6 @@ impl Exports {
         check_identities(all)
     }
 
-    /// Checks only the new namespaces against the existing ones, which were checked before.
     pub(crate) fn check_newcomers(
         &self,
         new: &HashMap<Place, Arc<Namespace>>,
@@ -369,12 +366,11 @@ impl Exports {
                 namespace.backend.let_go();
             }
             export.publish();
-            // Cause: a reload; needs no rate limit.
+            // Cause: a reload.
             tracing::info!(subsystem = %nqn, "subsystem removed");
         }
     }
 
-    /// Removes the namespaces that are in `replaced` or not in `config`.
     pub(crate) fn remove_namespaces(&mut self, config: &Config, replaced: &Replaced) -> Former {
         let mut former = HashMap::new();
         for (nqn, export) in &mut self.all {
@@ -391,7 +387,6 @@ impl Exports {
         former
     }
 
-    /// Applies the new configuration of all subsystems; namespaces in `opened` are new.
     pub(crate) fn change(
         &mut self,
         old: &Config,

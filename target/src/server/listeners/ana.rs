@@ -8,7 +8,6 @@ use cairn_config::{Config, Nqn, Subsystem};
 use super::super::exports::Exports;
 use super::super::lookup::of_nqn;
 
-/// Sets the ANA states that subsystems override; returns the listeners whose states changed.
 pub(super) fn change_overrides(
     exports: &Exports,
     old: &Config,
@@ -28,7 +27,6 @@ pub(super) fn change_overrides(
     changed
 }
 
-/// Returns the listeners at which the subsystem's own states differ between the configurations.
 fn differences(old: Option<&Subsystem>, new: &Subsystem) -> HashSet<SocketAddr> {
     let before = |at: &SocketAddr| old.and_then(|old| old.ana.get(at));
     let addresses = old.into_iter().flat_map(|old| old.ana.keys());

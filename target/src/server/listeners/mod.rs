@@ -94,7 +94,6 @@ impl Listeners {
         self.open.iter().map(OpenListener::address).collect()
     }
 
-    /// Returns true if an open listener already serves `config`.
     pub(crate) fn serve(&self, config: &cairn_config::Listener) -> bool {
         self.open.iter().any(|open| open.serves(config))
     }
@@ -122,7 +121,6 @@ impl Listeners {
         }
     }
 
-    /// Adds new listeners and retires those that are not in `config`.
     pub(crate) fn change(&mut self, config: &Config, new: Vec<OpenListener>, exports: &Exports) {
         let mut gone = Vec::new();
         self.open.retain(|listener| {
@@ -132,7 +130,7 @@ impl Listeners {
                 .any(|config| listener.serves(config));
             if !stays {
                 gone.push((listener.address(), Arc::clone(&listener.shared)));
-                // Cause: a reload; needs no rate limit.
+                // Cause: a reload.
                 tracing::info!(address = %listener.address(), "no longer listening");
             }
             stays
@@ -143,7 +141,6 @@ impl Listeners {
         }
     }
 
-    /// Disconnects hosts from subsystems that their listener no longer serves.
     pub(crate) fn leave(&self, old: &Config, new: &Config, exports: &Exports) {
         for config in &new.subsystems {
             let old = of_nqn(old, &config.nqn);
@@ -185,7 +182,7 @@ impl Listeners {
         let others = change_overrides(exports, old, new);
         for (address, listener) in changed {
             exports.update_ana(&listener);
-            // Cause: a reload; needs no rate limit.
+            // Cause: a reload.
             tracing::info!(%address, "ANA states changed");
         }
         for (nqn, addresses) in others {
@@ -195,7 +192,7 @@ impl Listeners {
             let open = self.open.iter().map(|listener| &listener.shared);
             for listener in open.filter(|one| addresses.contains(&one.address)) {
                 export.subsystem.update_ana(listener);
-                // Cause: a reload; needs no rate limit.
+                // Cause: a reload.
                 tracing::info!(
                     subsystem = %nqn, listener = %listener.address,
                     "ANA states of a subsystem changed"
@@ -243,7 +240,7 @@ impl Listeners {
             begun.push((listener.address(), Arc::clone(&listener.shared)));
         }
         for (address, shared) in &begun {
-            // Cause: a request of the control socket; needs no rate limit.
+            // Cause: a request of the control socket.
             tracing::info!(%address, "draining: hosts are moved to other paths");
             self.retire(*address, Arc::clone(shared), within, exports);
         }
@@ -252,7 +249,6 @@ impl Listeners {
         self.drained(exports, |listener| ids.contains(&listener.shared.id))
     }
 
-    /// Returns the current state of drains begun earlier.
     pub(crate) fn look_at_drained(&self, before: &[Drained], exports: &Exports) -> Vec<Drained> {
         self.drained(exports, |listener| {
             before.iter().any(|one| one.id == listener.shared.id)
@@ -289,7 +285,7 @@ impl Listeners {
         for (address, listener) in undone {
             self.retirements.forget(listener.id);
             exports.update_ana(&listener);
-            // Cause: a request of the control socket; needs no rate limit.
+            // Cause: a request of the control socket.
             tracing::info!(%address, "draining undone: hosts may connect");
         }
         count

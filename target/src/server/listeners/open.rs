@@ -18,7 +18,6 @@ pub(crate) type FromListener = (ListenerId, ListenerEvent);
 pub(crate) struct OpenListener {
     pub(crate) config: cairn_config::Listener,
     pub(crate) shared: Arc<ListenerShared>,
-    /// True if the listener is drained: it refuses connections.
     pub(crate) drained: bool,
     /// Number of commands in flight when its hosts were disconnected.
     pub(crate) cut_off: u64,
@@ -52,8 +51,7 @@ impl OpenListener {
                 Ok(listener) => {
                     let address = listener.local_addr();
                     let pkey = config.pkey;
-                    // Not rate limited: rare changes of an interface address or the configuration.
-                    // Cause: the configuration, or the address of a listener; needs no rate limit.
+                    // Cause: the configuration, or the address of a listener.
                     tracing::info!(%address, provider = provider.name(), %pkey, "listening");
                     return Ok(Self {
                         config: config.clone(),
@@ -95,7 +93,6 @@ impl OpenListener {
     }
 }
 
-/// Returns the providers to try for a listener, at least one.
 fn candidates<'a>(
     config: &cairn_config::Listener,
     providers: &'a [Arc<dyn Provider>],

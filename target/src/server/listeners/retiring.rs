@@ -94,7 +94,7 @@ impl Retirements {
             exports.disconnect_port(id);
             ended.push((id, activity.outstanding));
             if activity.outstanding > 0 {
-                // Cause: a reload, or a request of the control socket; needs no rate limit.
+                // Cause: a reload, or a request of the control socket.
                 tracing::warn!(
                     address = %retirement.address, commands = activity.outstanding,
                     "hosts of a removed or drained listener are disconnected with commands in \
@@ -105,7 +105,6 @@ impl Retirements {
         ended
     }
 
-    /// Returns true if hosts of this listener wait to be disconnected.
     pub(super) fn has(&self, listener: ListenerId) -> bool {
         self.all.iter().any(|one| one.listener.id == listener)
     }

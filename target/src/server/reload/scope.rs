@@ -26,7 +26,6 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// Returns true if the step starts at the current configuration and nothing is missing.
     pub(super) fn fits(&self, service: &Service) -> bool {
         Arc::ptr_eq(&self.from, &service.config) && service.missing.all().is_empty()
     }
@@ -71,7 +70,7 @@ impl Step {
         }
         service.config = config;
         service.publish_health();
-        // Cause: a request of the control socket; needs no rate limit.
+        // Cause: a request of the control socket.
         tracing::info!("configuration reloaded");
         Ok(())
     }

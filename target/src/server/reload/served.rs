@@ -26,7 +26,6 @@ fn hosts(config: &Config, place: &Place) -> Option<Access> {
     at_place(config, place).map(|(_, namespace)| namespace.hosts.clone())
 }
 
-/// Returns the namespaces that a reload may remove, resize or hide.
 pub(super) fn namespaces(service: &Service, scope: &ReloadScope) -> Vec<Served> {
     let served = |place: Place, namespace: &Arc<Namespace>| Served {
         view: namespace.view(),
@@ -48,7 +47,6 @@ pub(super) fn namespaces(service: &Service, scope: &ReloadScope) -> Vec<Served> 
 }
 
 impl Served {
-    /// Returns true if the reload does not affect commands of the namespace.
     fn is_as_before(&self, service: &Service) -> bool {
         let now = service.exports.namespace(&self.place);
         now.is_some_and(|now| Arc::ptr_eq(now, &self.namespace) && now.view() == self.view)
@@ -79,7 +77,7 @@ pub(super) fn answer_settled(
             .then_some(())
             .ok_or(ReloadError::Unsettled { disks });
         if let Err(error) = &settled {
-            // Cause: a reload, and a disk that hangs; needs no rate limit.
+            // Cause: a reload, and a disk that hangs.
             tracing::warn!(%error, "reload");
         }
         let _ = answer.send(settled);

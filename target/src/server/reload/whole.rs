@@ -66,7 +66,7 @@ pub(super) fn apply(
     service.config = config;
     service.update_discovery();
     service.publish_health();
-    // Cause: a reload; needs no rate limit.
+    // Cause: a reload.
     tracing::info!("configuration reloaded");
     Ok(())
 }
@@ -84,7 +84,6 @@ fn change_exports(
     service.listeners.leave(old, config, exports);
 }
 
-/// Opens new parts; parts that were missing before may still be missing.
 fn prepare(
     service: &Service,
     config: &Config,

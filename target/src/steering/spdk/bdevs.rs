@@ -216,7 +216,6 @@ pub(in crate::steering) fn size(export: &Export<'_>) -> (String, u64) {
     (name, export.entry.view.nsze)
 }
 
-/// Lists all bdevs: those created by clients and those that back namespaces.
 pub(super) fn all(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>) -> Vec<Value> {
     let mut all: BTreeMap<String, Value> = BTreeMap::new();
     for (name, disk) in disks {
@@ -246,7 +245,6 @@ pub(super) fn all(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>) -> Vec<Va
     all.into_values().collect()
 }
 
-/// Returns the product name of a bdev that no client has created since the start.
 fn product(backing: &Backing) -> &'static str {
     match backing {
         Backing::Disk(_) => AIO,
@@ -286,13 +284,11 @@ fn specific(product: &str, file: Option<(Value, bool, bool)>) -> Value {
     }
 }
 
-/// Returns true if the bdev has this name or UUID.
 pub(super) fn is_called(bdev: &Value, name: &str) -> bool {
     let is_alias = |uuid: &str| uuid.eq_ignore_ascii_case(name);
     bdev["name"] == name || bdev["uuid"].as_str().is_some_and(is_alias)
 }
 
-/// Resolves a UUID to a bdev name; returns `name` if none matches.
 pub(super) fn named(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>, name: String) -> String {
     if disks.contains_key(&name) {
         return name;
@@ -303,7 +299,6 @@ pub(super) fn named(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>, name: S
     found.map(str::to_owned).unwrap_or(name)
 }
 
-/// Returns the JSON of an unclaimed bdev, without `product_name` and `driver_specific`.
 fn bdev(name: &str, block_bytes: u32, blocks: u64, uuid: Option<&str>) -> Value {
     json!({
         "name": name,
@@ -327,7 +322,6 @@ fn bdev(name: &str, block_bytes: u32, blocks: u64, uuid: Option<&str>) -> Value 
     })
 }
 
-/// Returns the bdev name for a namespace that has no name.
 pub(super) fn unnamed(namespace: &cairn_config::Namespace) -> String {
     export_of(&namespace.backing)
 }

@@ -16,7 +16,6 @@ use super::listeners::place;
 use super::parameters::{Allow, ControllersOf, HostKeys, HostOf, ListenerOf};
 use super::{Answer, Params, of, views};
 
-/// Returns true if `nqn` is the well-known discovery NQN or the target's own.
 pub(super) fn is_named(params: &Params, config: &Config) -> bool {
     let nqn = params.get("nqn").and_then(Value::as_str);
     nqn.is_some_and(|nqn| nqn == Nqn::discovery().raw() || nqn == config.target.discovery_nqn.raw())
@@ -104,7 +103,6 @@ impl Methods {
         .await
     }
 
-    /// Removes a listener that serves only discovery.
     async fn remove_discovery_listener(&self, params: Params) -> Answer {
         let of_it: ListenerOf = read(params)?;
         let (address, port) = place(&of_it.listen_address)?;

@@ -154,7 +154,7 @@ pub(super) fn take_out(method: &str, params: &mut Params) -> Result<(), Error> {
     }
     if !taken.is_empty() {
         let parameters = taken.join(", ");
-        // Cause: a request of the control socket; needs no rate limit.
+        // Cause: a request of the control socket.
         tracing::debug!(method, parameters, "accepted and not heeded");
     }
     Ok(())
@@ -191,7 +191,6 @@ fn take(
     Ok(())
 }
 
-/// Returns true if the value turns a feature off.
 fn is_off(value: &Value) -> bool {
     match value {
         Value::Bool(on) => !on,
@@ -210,7 +209,7 @@ pub(super) fn set(method: &str, params: &Params) -> Answer {
         let message = format!("Invalid parameters: Cairn has nothing that {method} turns on");
         return Err(Error::invalid(message));
     }
-    // Cause: a request of the control socket; needs no rate limit.
+    // Cause: a request of the control socket.
     tracing::debug!(method, "accepted and not heeded");
     Ok(json!(true))
 }

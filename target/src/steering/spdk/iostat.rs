@@ -16,7 +16,6 @@ use crate::server::Snapshot;
 /// Ticks per second: times are in nanoseconds.
 pub(super) const TICK_RATE: u64 = 1_000_000_000;
 
-/// Returns the statistics since the start of the target.
 pub(super) fn answer(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>, of: IostatOf) -> Answer {
     if of.per_channel || of.reset_mode.is_some_and(|mode| mode != "none") {
         return Err(Error::invalid(
@@ -47,7 +46,6 @@ pub(super) fn answer(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>, of: Io
     }))
 }
 
-/// Returns the counters of a bdev; zero if it backs no namespace.
 fn counts(name: &str, namespace: Option<&Namespace>) -> Value {
     let sets = namespace.map_or(&[][..], |namespace| namespace.all_counters());
     let ios = |op: Op| {

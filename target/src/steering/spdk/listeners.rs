@@ -12,7 +12,6 @@ use super::super::parameters::read;
 use super::parameters::{ListenAddress, ListenerOf};
 use super::{Answer, Params, invalid, of, subsystem};
 
-/// Returns address and port of an SPDK listen address.
 pub(super) fn place(at: &ListenAddress) -> Result<(IpAddr, u16), Error> {
     if !at.trtype.eq_ignore_ascii_case("rdma") {
         return Err(Error::invalid(
@@ -33,7 +32,6 @@ pub(super) fn place(at: &ListenAddress) -> Result<(IpAddr, u16), Error> {
     }
 }
 
-/// Returns an ANA state in the configuration's spelling.
 fn ana(state: &str) -> Result<&'static str, Error> {
     match state {
         "optimized" => Ok("optimized"),

@@ -115,7 +115,6 @@ pub(super) const AT_START: &[&str] = &["framework_start_init"];
 type Params = Map<String, Value>;
 type Answer = Result<Value, Error>;
 
-/// Returns an error in the wording that SPDK's clients expect.
 fn invalid() -> Error {
     Error::invalid("Invalid parameters")
 }

@@ -72,7 +72,6 @@ fn refuse_restrictions(set: &ConfigSet) -> Result<(), Error> {
 }
 
 impl Methods {
-    /// Stores target settings; those of authentication go into the configuration file.
     pub(super) async fn set_config(&self, params: Params) -> Answer {
         let set: ConfigSet = read(params)?;
         refuse_restrictions(&set)?;

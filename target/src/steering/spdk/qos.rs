@@ -93,7 +93,6 @@ pub(super) fn of_namespace(limits: &Limits) -> Value {
     shown([limits.iops, limits.read, limits.write, limits.total])
 }
 
-/// Limits of a bdev that backs no namespace.
 pub(super) fn of_disk(limits: &NewLimits) -> Value {
     let bytes = |text: &Option<String>| text.as_deref().and_then(|text| parse_size(text).ok());
     let [read, write, total] = [&limits.read, &limits.write, &limits.total].map(bytes);

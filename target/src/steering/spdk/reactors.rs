@@ -145,7 +145,6 @@ fn numa_node(core: u32) -> i32 {
     nodes.next().unwrap_or(-1)
 }
 
-/// Returns the static scheduler: a queue pair stays on the reactor that accepted it.
 pub(super) fn scheduler() -> Value {
     json!({
         "scheduler_name": "static",

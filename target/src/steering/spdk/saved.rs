@@ -39,7 +39,6 @@ pub(crate) fn request(method: &str, params: Value) -> Value {
     json!({"method": method, "params": params})
 }
 
-/// Returns the bdevs of namespaces, followed by bdevs that back none.
 fn all_bdevs(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>) -> Value {
     let mut all: BTreeMap<String, (Value, Option<Value>)> = snapshot
         .exports()
@@ -97,7 +96,6 @@ fn of_export(
     }
 }
 
-/// Returns the request that sets the limits of a namespace, if it has any.
 pub(crate) fn limits(name: &str, limits: &Limits) -> Option<Value> {
     qos_request(name, qos::of_namespace(limits))
 }

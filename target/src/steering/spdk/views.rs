@@ -14,7 +14,6 @@ use super::{keyring, reactors};
 use crate::namespace::Entry;
 use crate::server::Snapshot;
 
-/// Returns the version in the format that clients parse.
 pub(super) fn version() -> Value {
     let text = env!("CARGO_PKG_VERSION");
     let mut numbers = text.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
@@ -25,7 +24,6 @@ pub(super) fn version() -> Value {
     })
 }
 
-/// Returns the RDMA transport, or an error if another type is requested.
 pub(super) fn transports(config: &Config, trtype: Option<&str>) -> Result<Value, Error> {
     if trtype.is_some_and(|trtype| !trtype.eq_ignore_ascii_case("rdma")) {
         return Err(Error::errno(Errno::NODEV, "No such device"));
@@ -97,7 +95,6 @@ pub(super) fn bdev_name(namespace: &Namespace) -> String {
     name.unwrap_or_else(|| super::bdevs::unnamed(namespace))
 }
 
-/// Returns the discovery subsystem, under the well-known NQN.
 pub(super) fn discovery(config: &Config) -> Value {
     json!({
         "nqn": Nqn::discovery().raw(),
@@ -115,7 +112,6 @@ pub(super) fn discovery_listeners(config: &Config) -> Value {
         .collect()
 }
 
-/// Returns the subsystems, with discovery first.
 pub(super) fn subsystems(snapshot: &Snapshot, wanted: Option<&str>) -> Value {
     let config = &snapshot.config;
     let mut all = Vec::new();
@@ -184,7 +180,6 @@ fn of_namespace(namespace: &Namespace, entry: Option<&Entry>) -> Value {
     shown
 }
 
-/// Returns the ANA state as one of the three that requests can set.
 pub(super) fn ana_state(state: AnaState) -> &'static str {
     match state {
         AnaState::OPTIMIZED => "optimized",

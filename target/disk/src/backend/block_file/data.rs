@@ -61,7 +61,6 @@ impl BlockFile {
         taken.is_ok()
     }
 
-    /// Returns the slot with a reference that keeps the file open.
     pub(super) fn with(&self, file: FileSlot) -> (FileSlot, Open) {
         (file, self.file.keep())
     }

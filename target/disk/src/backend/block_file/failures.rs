@@ -3,7 +3,6 @@
 use super::{BlockFile, BlockIo, BlockOp, Zeroing};
 
 impl BlockFile {
-    /// Returns true if a retry loses no data.
     pub(super) fn may_try_again(&self, io: &BlockIo, errno: i32) -> bool {
         match errno {
             libc::EINTR | libc::EAGAIN => true,

@@ -56,6 +56,7 @@ impl BlockFile {
         }
         if self.health.is_cut() {
             self.health.size_accepted();
+            // Cause: a reload.
             tracing::warn!(
                 path = %self.path.display(), blocks,
                 "the disk was truncated: the truncated data is lost, and reads as zeroes where \
@@ -81,7 +82,6 @@ impl BlockFile {
         }
     }
 
-    /// Returns whether the file was newly found to be truncated.
     fn compare_size(&self, bytes: u64) -> bool {
         let expected = self.blocks.load(Ordering::Relaxed) * u64::from(self.block_bytes);
         bytes < expected && self.health.cut_short(&self.path, expected)

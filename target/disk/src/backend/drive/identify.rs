@@ -187,7 +187,6 @@ fn atomic(controller: &Page, namespace: &Page) -> Atomic {
     }
 }
 
-/// Reads the names and returns the CSI.
 fn read_descriptors(mut list: &[u8], names: &mut Names) -> u8 {
     let mut csi = CSI_NVM;
     while let [kind, length, _, _, rest @ ..] = list

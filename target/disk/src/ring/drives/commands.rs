@@ -316,7 +316,6 @@ impl Drives {
         tag
     }
 
-    /// Cancels waiting commands of a tag and returns their number.
     pub(super) fn take_out(&mut self, tag: u64) -> u32 {
         let mut count = 0;
         for place in self.places.iter_mut().flatten() {

@@ -284,7 +284,6 @@ impl Ring {
         under_way.find_map(Drives::pop)
     }
 
-    /// Cancels commands not yet passed to the kernel.
     pub(super) fn take_back_from_drives(&mut self, tag: u64) {
         let (Some(rings), settled) = (&mut self.drives, &mut self.settled) else {
             return;
@@ -298,13 +297,11 @@ impl Ring {
         }
     }
 
-    /// Returns true if commands wait although no pending command will free a tag.
     pub(super) fn drives_keep_changes(&self) -> bool {
         let mut rings = self.drives.iter().flat_map(|it| it.iter().flatten());
         rings.any(|drives| drives.waiting > 0 && drives.out == drives.waiting)
     }
 
-    /// Returns the number of pending commands, including waiting ones.
     pub(super) fn drives_out(&self) -> u32 {
         let rings = self.drives.iter().flat_map(|it| it.iter().flatten());
         rings.map(|drives| drives.out).sum()

@@ -198,7 +198,6 @@ fn buffers_are_those_of_the_reactors_ring() {
     assert_eq!(rig.ended(), [(0, REFUSED)]);
 }
 
-/// The claim's descriptor is closed while the ring remains, as for a killed process.
 #[test]
 fn the_claim_of_a_drive_ends_no_earlier_than_the_ring_lets_go_of_it() {
     use rustix::fs::FlockOperation::NonBlockingLockExclusive;
