@@ -113,7 +113,7 @@ impl Config {
     /// Parses `text` and applies `flags`; `name` stands for the file in errors.
     ///
     /// # Errors
-    /// Every problem of the text and the flags.
+    /// All problems of the text and the flags; with syntax errors, only the syntax errors.
     pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Self, ConfigError> {
         let (document, problems) = Document::parse(name, text);
         if !problems.is_empty() {

@@ -89,7 +89,7 @@ impl Config {
         of_subsystems.chain(of_groups).collect()
     }
 
-    /// Returns a warning about namespaces visible only to hosts that the subsystem refuses. One
+    /// Returns a warning about namespaces whose lists contain hosts that the subsystem refuses. One
     /// warning counts all such namespaces, because there may be ten thousand.
     fn hidden_from_hosts(&self, subsystem: &Subsystem) -> Option<String> {
         if subsystem.allow_any_host {

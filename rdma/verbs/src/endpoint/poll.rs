@@ -17,7 +17,7 @@ pub(super) struct Staged {
     next: usize,
     end: usize,
     flushed: VecDeque<Completion>,
-    /// Number of polls that found the device's completion queue empty.
+    /// Number of times that the device's completion queue was polled until empty.
     rounds: u64,
 }
 
