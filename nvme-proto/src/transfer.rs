@@ -76,7 +76,7 @@ impl DataTransfer {
     /// Checks that a command without data describes none.
     ///
     /// # Errors
-    /// Data SGL Length Invalid, if the SGL describes data.
+    /// Data SGL Length Invalid if the SGL describes data; SGL Descriptor Type Invalid for an invalid descriptor.
     pub fn none(sqe: &Sqe) -> Result<Self, Status> {
         match sqe.dptr.parse()?.length() {
             0 => Ok(Self::None),

@@ -547,7 +547,7 @@ impl Controller {
         }
     }
 
-    /// Resets all state except the admin queue, KATO and the error log (Base, 3.7.2).
+    /// Resets features, number of queues, events and changed namespaces (Base, 3.7.2).
     ///
     /// Commands in flight on the admin queue are discarded.
     fn reset(&mut self, common: &Common, now: Duration, actions: &mut Vec<Action>) {

@@ -10,7 +10,7 @@ use crate::wire::property::{Cc, Csts};
 
 use super::{Action, Association, Cause, KeepAlive, Next, Phase, Renewal, State};
 
-/// Minimum time allowed for a shutdown, as in Linux, if RTD3E is less.
+/// Minimum time allowed for a shutdown, as in Linux. RTD3E is ignored.
 const SHUTDOWN_MIN: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
