@@ -8,8 +8,8 @@ use super::nsids::Taken;
 use super::text::Text;
 use super::{Draft, has_nsid, push, remove, text_of};
 
-/// Document of a [`Draft`]. Additions and removals of namespaces are recorded; each other access
-/// counts as a general change.
+/// Document of a [`Draft`]. Additions and removals of namespaces are recorded;
+/// [`Self::as_table_mut`] counts as a general change.
 #[derive(Debug, Clone)]
 pub(super) struct Tracked {
     document: DocumentMut,
