@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Debug, Default)]
 struct Part {
     in_progress: AtomicU32,
-    /// Sum of the weights of hosts with queued commands.
     wanting: AtomicU32,
 }
 

@@ -30,7 +30,6 @@ pub(crate) struct Health {
     pub(crate) namespaces: usize,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) missing: Vec<Missing>,
-    /// Number of files left out, by directory.
     pub(crate) left_out: Vec<(Place, usize)>,
 }
 

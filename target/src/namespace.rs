@@ -19,7 +19,6 @@ use crate::regions::Regions;
 
 #[derive(Debug)]
 pub(crate) struct Namespace {
-    /// Identifier unique in the process, even among namespaces with the same NSID.
     pub(crate) id: u64,
     pub(crate) nsid: u32,
     pub(crate) backend: Backend,

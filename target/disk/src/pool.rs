@@ -42,12 +42,9 @@ impl Buffer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// First page of a free block of this order.
     Free(u8),
-    /// First page of an allocated block of this order.
     Taken(u8),
     Loose,
-    /// Page inside a block, not its first.
     Inside,
 }
 

@@ -21,7 +21,6 @@ const NOWHERE: u64 = 1 << 62;
 /// `io_kiocb_start_write`). Backports are not detected.
 const FREEZE_AWARE: (u32, u32) = (6, 12);
 
-/// Operations passed to another thread from the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Handover {
     pub(crate) reads: bool,

@@ -41,13 +41,11 @@ struct Shared<J> {
     state: Mutex<State<J>>,
     called: Condvar,
     wake: Wake,
-    /// True if [`Workers::step`] executes the jobs, instead of threads.
     stepped: bool,
 }
 
 struct State<J> {
     jobs: VecDeque<(u64, J)>,
-    /// Outcomes not reported yet, in a simulation.
     unreported: VecDeque<(u64, Outcome<J>)>,
     ended: VecDeque<(u64, Outcome<J>)>,
     idle: usize,

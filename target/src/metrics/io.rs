@@ -180,7 +180,6 @@ pub(crate) struct NamespaceCounters {
     pub(crate) in_progress: Gauge,
     pub(crate) oldest_ns: Gauge,
     pub(crate) errors: CodeCounts<NAMESPACE_STATUSES>,
-    /// Number of commands delayed by limits; `limit_wait_ns` is their total delay.
     pub(crate) limit_waits: Counter,
     pub(crate) limit_wait_ns: Counter,
 }
@@ -226,7 +225,6 @@ impl NamespaceCounters {
     }
 }
 
-/// Counters of a queue, written only by its reactor.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct QueueCounters {
@@ -234,9 +232,7 @@ pub(crate) struct QueueCounters {
     pub(crate) classes: [Tally; 3],
     pub(crate) times: [Histogram; 3],
     pub(crate) errors: CodeCounts<QUEUE_STATUSES>,
-    /// Number of commands that waited for their host's share of the buffers.
     pub(crate) share_waits: Counter,
-    /// Number of commands that waited for free buffers.
     pub(crate) pool_waits: Counter,
     pub(crate) limit_waits: Counter,
     pub(crate) limit_wait_ns: Counter,
@@ -264,7 +260,6 @@ impl QueueCounters {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostTotals {
-    /// Numbers of commands and bytes, by [`Class`].
     pub(crate) classes: [(u64, u64); 3],
     pub(crate) times: [Times; 3],
     /// Errors by status; `None` stands for statuses not counted separately.

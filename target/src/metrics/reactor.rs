@@ -23,7 +23,6 @@ impl Doing {
     ];
 }
 
-/// Counters of a reactor, written only by its thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct ReactorCounters {
@@ -33,20 +32,16 @@ pub(crate) struct ReactorCounters {
     pub(crate) sleeps: Counter,
     pub(crate) capsules: Counter,
     pub(crate) panics: Counter,
-    /// Number of commands at disks, started by panicked reactors of this thread.
     pub(crate) orphans: Gauge,
     pub(crate) queue_pairs: Gauge,
     pub(crate) requests: Gauge,
     pub(crate) requests_max: Gauge,
     pub(crate) buffer_bytes: Gauge,
     pub(crate) buffer_used_bytes: Gauge,
-    /// Number of commands that waited for their host's share of the buffers.
     pub(crate) share_waits: Counter,
     pub(crate) limit_waits: Counter,
     pub(crate) pool_waits: Counter,
-    /// Number of commands that waited for another READ of their queue pair.
     pub(crate) read_waits: Counter,
-    /// Number of responses that waited for other work of their queue pair.
     pub(crate) send_waits: Counter,
     pub(crate) request_waits: Counter,
     pub(crate) rejected: CodeCounts<REASONS>,

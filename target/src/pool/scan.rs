@@ -37,7 +37,6 @@ pub(super) enum Birth {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     pub(super) files: Vec<Found>,
-    /// Names that cannot be namespaces, with the reason.
     pub(super) ignored: Vec<(String, &'static str)>,
 }
 

@@ -97,7 +97,6 @@ pub(crate) struct QueuePair {
     /// Host's share of the data buffers, from Connect on.
     pub(crate) share: Option<ShareId>,
     pub(crate) entries: u16,
-    /// Number of commands in progress, without parked ones.
     pub(crate) outstanding: u32,
     /// Number of requests, including those with a response in transit.
     pub(crate) requests: u32,

@@ -29,7 +29,6 @@ pub(super) enum Stop {
     Nowhere,
     NotIo,
     Refused(nvme_proto::wire::Status),
-    /// Planning must check limits or the order of changes.
     Limit,
     Buffers,
     Fetch,

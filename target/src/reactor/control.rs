@@ -26,7 +26,6 @@ pub(super) struct ControlLink {
     pub(super) audit: Audit,
     pub(super) censuses: Vec<Census>,
     pub(super) unsettled: Vec<Unsettled>,
-    /// Commands at disks, started by panicked reactors of this thread.
     pub(super) orphans: Vec<Orphans>,
     pub(super) peer_limit: PeerLimit,
     pub(super) events: Vec<Event>,

@@ -38,7 +38,6 @@ pub(crate) struct Disk {
     reported: Option<(Instant, u64)>,
     users: u32,
     pub(super) held: usize,
-    /// Last start of a command of this disk while others waited for requests.
     pub(super) last_begun: Option<Instant>,
     pub(super) tokens: Tokens,
     pub(super) depth_queues: Box<DepthQueues>,
@@ -169,7 +168,6 @@ impl Table {
 pub(crate) struct Disks {
     reactor: usize,
     disks: Vec<Option<Disk>>,
-    /// Indexed by subsystem id.
     tables: Vec<Table>,
     /// Number of changed decisions, modulo 2^32; see [`super::decisions`].
     epoch: u32,

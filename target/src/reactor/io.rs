@@ -23,7 +23,6 @@ pub(super) struct Io {
     /// Time since which no buffer fits the first request of `awaiting_buffer`.
     pub(super) buffers_short: Option<Instant>,
     pub(super) retries: Retries,
-    /// Changes that wait for older changes of the same blocks.
     pub(super) older: Older,
     pub(super) aborts: Aborts,
 }

@@ -42,7 +42,6 @@ pub(super) struct Limited {
     of_share: IndexCounts,
     pub(super) next_ns: u64,
     count: usize,
-    /// Number of waiting commands from which further capsules wait without a request.
     crowd: usize,
 }
 

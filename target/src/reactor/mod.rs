@@ -123,7 +123,6 @@ pub(crate) struct Reactor {
     io: Io,
     control: ControlLink,
     time: Time,
-    /// Buffer for completions, reused in each round.
     batch: Box<[Completion]>,
 }
 

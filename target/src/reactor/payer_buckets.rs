@@ -96,7 +96,6 @@ pub(super) struct PayerBuckets {
     waiting: usize,
     next_ns: u64,
     round: u64,
-    /// Number of non-I/O commands among the current completions of a device.
     arrived: u64,
     io_ns: Option<u64>,
 }

@@ -66,7 +66,6 @@ pub(super) struct Shares {
     /// Bytes held or reserved. May exceed the total while a host without buffers waits for its first.
     promised: usize,
     queues: VecDeque<ShareQueue>,
-    /// True if buffers were released while a request waits.
     eased: bool,
 }
 

@@ -15,7 +15,6 @@ pub(super) struct Now {
 
 pub(super) struct Time {
     pub(super) clock: Clock,
-    /// Origin of all times in nanoseconds, common to all reactors.
     pub(super) started: Instant,
     pub(super) now: Now,
     pub(super) doing: Doing,
@@ -29,7 +28,6 @@ pub(super) struct Time {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     None,
-    /// Begin the next round at once, although no work is expected.
     Spin,
     Yield,
     Until(Option<Instant>),

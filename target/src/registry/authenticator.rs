@@ -40,7 +40,6 @@ pub(crate) struct Computed {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostKeys {
-    /// Keys of hosts that are not in `hosts`.
     pub(crate) others: Option<Secrets>,
     pub(crate) hosts: HashMap<Nqn, Secrets>,
     pub(crate) policy: Policy,

@@ -12,7 +12,6 @@ use crate::metrics::{Counter, Op};
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct IoCounters {
-    /// Number of successful Read, Compare and Verify commands.
     pub(crate) read_commands: Counter,
     pub(crate) read_bytes: Counter,
     pub(crate) write_commands: Counter,

@@ -46,7 +46,6 @@ pub(crate) enum ControlMessage {
     },
     Flushed {
         namespaces: Arc<NamespaceTable>,
-        /// True if all writes are durable.
         intact: bool,
     },
     /// Write protection has changed. Store it and report to the subsystem once earlier writes are durable.
@@ -77,7 +76,6 @@ pub(crate) struct WriteThrough {
     pub(crate) subsystem: u32,
     pub(crate) controller: Arc<ControllerShared>,
     pub(crate) change: u64,
-    /// Completion to send if all writes are durable.
     pub(crate) completion: Completion,
 }
 

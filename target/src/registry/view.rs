@@ -9,7 +9,6 @@ use crate::namespace::NamespaceTable;
 #[derive(Debug)]
 pub(crate) struct SubsystemView {
     pub(crate) namespaces: Arc<NamespaceTable>,
-    /// Controllers in ascending order of CNTLID.
     pub(crate) controllers: Vec<ControllerView>,
 }
 
@@ -19,7 +18,6 @@ pub(crate) struct ControllerView {
     pub(crate) host_nqn: String,
     pub(crate) hostid: [u8; 16],
     pub(crate) past: HostTotals,
-    /// Queues with their QID, in ascending order of QID.
     pub(crate) queues: Vec<(u16, Arc<QueueShared>)>,
 }
 

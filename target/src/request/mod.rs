@@ -37,7 +37,6 @@ pub(crate) enum LastResponse {
     RefusedConnect,
     /// The host or the target did not prove its identity, or a message came out of order.
     FailedAuthentication,
-    /// The authenticated host could not join its controller.
     RefusedJoin,
 }
 
@@ -94,7 +93,6 @@ pub(crate) struct Request {
     permit: Option<Permit>,
     pub(crate) qpair: QpairId,
     pub(crate) sqe: Sqe,
-    /// Receive slot, while its in-capsule data is needed.
     pub(crate) receive: Option<u32>,
     pub(crate) in_capsule_bytes: u32,
     pub(crate) task: Task,
@@ -114,7 +112,6 @@ pub(crate) struct Request {
     /// Position in the disk's order of changes, until the disk has completed the change.
     pub(crate) ordered: Option<Ticket>,
     pub(crate) epoch: u32,
-    /// Number of completed steps: ranges or namespaces.
     pub(crate) steps_done: u32,
     pub(crate) subsystem: Option<u32>,
     pub(crate) times: StageTimes,

@@ -29,7 +29,6 @@ const READS_MAX: usize = 64;
 /// Maximum number of symbolic links followed in a path; the kernel has the same limit.
 const LINKS_MAX: usize = 40;
 
-/// Sources of kernel reports; none by default.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     paths: Option<Paths>,
@@ -42,7 +41,6 @@ pub(crate) struct Arrivals {
 enum Readable {
     New(OwnedFd),
     Known(AsyncFd<OwnedFd>),
-    /// Waiting failed; only periodic attempts remain.
     Broken,
 }
 

@@ -41,12 +41,10 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 const FLUSH_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Companion task on the control plane's thread.
 pub(super) type Beside = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub(super) enum Order {
     Reload(Reloading),
-    /// Run a short action on the control plane's thread.
     Do(Box<dyn FnOnce(&mut ControlPlane) + Send>),
     Stop,
 }
@@ -58,7 +56,6 @@ enum Input {
     Returned(Returned),
     /// [`Control::next_deadline`], a deadline of an opening disk, or a deadline of a listener has passed.
     Deadline,
-    /// The kernel reported a change, so a missing part may now be available.
     Arrived,
 }
 
@@ -81,7 +78,6 @@ pub(super) struct Start {
     pub(super) audit: Audit,
 }
 
-/// Control plane: receives events, messages and orders, and passes each to its handler.
 pub(super) struct ControlPlane {
     pub(super) service: Service,
     pub(super) observed: Arc<Observed>,

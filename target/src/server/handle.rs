@@ -25,9 +25,7 @@ pub(crate) type Companion = Box<dyn FnOnce(Handle) -> Beside + Send>;
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) config: Arc<Config>,
-    /// Open listeners, in the order of the configuration where possible.
     pub(crate) listeners: Vec<Listening>,
-    /// Subsystems by NQN, without the discovery subsystem.
     pub(crate) subsystems: Vec<(Nqn, Arc<SubsystemShared>)>,
     pub(crate) missing: Vec<(Missing, Duration)>,
     pub(crate) at_next_start: Vec<String>,

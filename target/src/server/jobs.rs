@@ -6,7 +6,6 @@ use crate::panics::{Panics, Part};
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// Runner of jobs on threads for blocking work; inline in a simulation.
 pub(super) struct Jobs {
     has_threads: bool,
     panics: Arc<Panics>,

@@ -48,7 +48,6 @@ pub(crate) fn wait_to_load(config: &Config) -> Result<SubsystemKeys, StartError>
     files::wait_for(load(config)).map_err(StartError::Control)?
 }
 
-/// Keys in force, and the thread that computes authentications with them.
 pub(super) struct InForce {
     keys: SubsystemKeys,
     authenticator: Authenticator,

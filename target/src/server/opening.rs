@@ -70,7 +70,6 @@ struct Task {
     /// Folder of a pool file. While a call for the folder is late, its other files are not opened.
     folder: Option<PathBuf>,
     call: Call,
-    /// True if a failure must not fail the other calls.
     may_fail: bool,
 }
 
@@ -85,7 +84,6 @@ struct Running {
     folder: Option<PathBuf>,
     since: Instant,
     is_wanted: bool,
-    /// True if a failure must not fail the other calls.
     may_fail: bool,
     was_opened: bool,
     was_noticed: bool,

@@ -5,7 +5,6 @@ use std::ops::RangeInclusive;
 
 use cairn_config::{Config, Nqn, Subsystem, Target};
 
-/// Settings that cannot change while in use.
 #[derive(Debug)]
 pub(super) struct Fixed {
     target: Target,

@@ -22,7 +22,6 @@ use crate::health::{Place, Thing};
 
 pub(super) struct Service {
     pub(super) config: Arc<Config>,
-    /// Settings that take effect only at the next start.
     pub(super) fixed: Fixed,
     pub(super) exports: Exports,
     pub(super) listeners: Listeners,

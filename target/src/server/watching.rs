@@ -28,7 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum number of hanging file systems. At this number all checks stop.
 const HANGING_MAX: usize = 64;
 
-/// Coordinator of the checks; dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Watch {
     is_over: Arc<AtomicBool>,
@@ -74,7 +73,6 @@ trait Checked: Send + Sync + 'static {
     fn name(&self) -> String;
 }
 
-/// File of a namespace. Removed namespaces are skipped.
 struct File {
     subsystem: Weak<SubsystemShared>,
     namespace: Weak<Namespace>,
@@ -159,9 +157,7 @@ impl Files {
 
 struct Rounds<F> {
     is_over: Arc<AtomicBool>,
-    /// Thread without a task.
     idle: Option<Checker<F>>,
-    /// Blocked threads by file system.
     hanging: HashMap<u64, Checker<F>>,
 }
 
@@ -225,7 +221,6 @@ impl<F: Checked> Rounds<F> {
 struct Checker<F> {
     tasks: SyncSender<Arc<Vec<F>>>,
     ended: Receiver<()>,
-    /// Index of the current check within the task.
     at: Arc<AtomicUsize>,
 }
 

@@ -40,7 +40,6 @@ use changes::{ChangeQueue, JOBS_MAX, Job};
 use methods::Methods;
 use panic_isolation::PanicIsolated;
 
-/// Handle through which other threads queue jobs.
 #[derive(Debug, Clone)]
 pub(crate) struct Steering {
     jobs: mpsc::Sender<Job>,

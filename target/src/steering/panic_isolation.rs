@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use crate::panics::{Part, confine_future};
 
-/// Handler whose panics do not propagate.
 pub(super) struct PanicIsolated<H>(pub(super) H);
 
 impl<H: Handler> Handler for PanicIsolated<H> {

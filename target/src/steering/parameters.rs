@@ -196,7 +196,6 @@ pub(super) struct HostKeys {
 #[serde(deny_unknown_fields)]
 pub(super) struct HostGroup {
     pub(super) name: String,
-    /// Hosts to change; the whole group if absent.
     pub(super) hosts: Option<Vec<String>>,
 }
 
@@ -214,7 +213,6 @@ pub(super) struct ControllerOf {
     pub(super) cntlid: u16,
 }
 
-/// Listener to drain; all listeners if no address is given.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Drain {
@@ -232,7 +230,6 @@ pub(super) struct LogSet {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MethodsOf {
-    /// True to list only methods that can be called now.
     #[serde(default)]
     pub(super) current: bool,
     #[serde(rename = "include_aliases")]

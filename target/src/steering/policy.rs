@@ -17,9 +17,7 @@ use crate::files;
 pub(super) enum Kind {
     Grows,
     Shrinks,
-    /// Removes objects; never batched.
     Narrows,
-    /// Adds and removes objects, or does neither; never batched.
     Alone,
 }
 

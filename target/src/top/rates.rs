@@ -11,7 +11,6 @@ pub(super) const STAGES: [&str; 4] = ["buffer", "data_in", "backend", "data_out"
 
 #[derive(Debug, Serialize)]
 pub(super) struct Rates {
-    /// Time between the readings, in seconds.
     pub(super) seconds: f64,
     pub(super) version: String,
     pub(super) resident_bytes: f64,
@@ -19,7 +18,6 @@ pub(super) struct Rates {
     pub(super) hosts: Vec<Host>,
     pub(super) namespaces: Vec<Namespace>,
     pub(super) devices: Vec<Device>,
-    /// Number of refused connections per second, by reason.
     pub(super) refused_per_s: BTreeMap<String, f64>,
 }
 
@@ -42,7 +40,6 @@ pub(super) struct Host {
     pub(super) host_nqn: String,
     pub(super) cntlid: String,
     pub(super) remote: String,
-    /// Number of queues, including the admin queue.
     pub(super) queues: f64,
     pub(super) depth: f64,
     pub(super) load: Load,

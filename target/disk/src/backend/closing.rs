@@ -44,10 +44,8 @@ struct Files {
 pub(super) enum Guard {
     /// The device is shared, or the file system has no locks.
     None,
-    /// flock(2) on the file through which the disk writes.
     Lock(Lock),
     Claim,
-    /// `O_EXCL` on the block device of a drive.
     Device(Arc<File>),
 }
 
@@ -55,7 +53,6 @@ pub(super) enum Guard {
 struct State {
     queue: VecDeque<Files>,
     places: Vec<Place>,
-    /// Removed disks that a reactor may still use.
     leaving: Vec<Place>,
     closers: usize,
 }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use super::Atomic;
 
-/// Request limits of a device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueLimits {
     /// Largest discard; 0 if the device cannot discard.

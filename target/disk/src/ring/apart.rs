@@ -240,10 +240,8 @@ pub(super) struct Apart {
     spare: Vec<Queue>,
     fates: Vec<Fate>,
     dirty: bool,
-    /// Whether workers returned changes because of a gap.
     came_back: bool,
     closed: bool,
-    /// Whether [`Self::step`] runs the workers.
     stepped: bool,
 }
 

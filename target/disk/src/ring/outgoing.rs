@@ -229,7 +229,6 @@ impl Outgoing {
     }
 }
 
-/// Time limit for beginning a change.
 pub(super) struct Lease {
     clock: Option<(Clock, Instant)>,
     until_ns: u64,

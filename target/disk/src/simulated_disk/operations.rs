@@ -36,7 +36,6 @@ pub(super) struct Pending {
     /// Time of completion; `None` while held.
     pub(super) due: Option<Instant>,
     pub(super) number: u64,
-    /// Number of writes completed before submission.
     pub(super) writes_before: u64,
 }
 

@@ -18,7 +18,6 @@ struct Import {
     draft: Draft,
     notes: Notes,
     clusters: HashMap<String, NewCeph>,
-    /// Disks by name, until a namespace uses them.
     disks: HashMap<String, NewNamespace>,
     listeners: Vec<SocketAddr>,
     listeners_of: BTreeMap<String, Vec<SocketAddr>>,

@@ -42,9 +42,7 @@ pub(crate) struct Drained {
     pub(crate) address: SocketAddr,
     /// True while hosts have time to move to other paths.
     pub(crate) is_under_way: bool,
-    /// Number of associations through the listener.
     pub(crate) associations: usize,
-    /// Number of commands in flight when the hosts were disconnected.
     pub(crate) cut_off: u64,
 }
 

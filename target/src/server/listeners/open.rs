@@ -19,7 +19,6 @@ pub(crate) struct OpenListener {
     pub(crate) config: cairn_config::Listener,
     pub(crate) shared: Arc<ListenerShared>,
     pub(crate) drained: bool,
-    /// Number of commands in flight when its hosts were disconnected.
     pub(crate) cut_off: u64,
     listener: Box<dyn Listener>,
 }

@@ -17,7 +17,6 @@ pub(crate) enum ReloadScope {
     Step(Step),
 }
 
-/// Difference of two configurations that consists of namespaces only.
 #[derive(Clone)]
 pub(crate) struct Step {
     pub(crate) from: Arc<Config>,

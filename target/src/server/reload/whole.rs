@@ -18,7 +18,6 @@ pub(super) struct Opened {
     pub(super) missing: Vec<(Thing, StartError)>,
 }
 
-/// New listeners and namespaces, open but not yet in use.
 struct Prepared {
     listeners: Vec<OpenListener>,
     namespaces: HashMap<Place, Arc<Namespace>>,

@@ -63,7 +63,6 @@ fn of(
     })
 }
 
-/// Thread of the target, as in proc(5).
 struct Thread {
     tid: u32,
     name: String,

@@ -81,7 +81,6 @@ pub(super) struct Place {
 
 pub(in crate::ring) struct Drives {
     pub(super) uring: IoUring<squeue::Entry128, cqueue::Entry32>,
-    /// Whether completions must be polled for.
     pub(super) polled: bool,
     pub(super) wake: Wake,
     pub(super) watched: bool,
