@@ -268,8 +268,9 @@ impl Queue {
     /// Handles the close of the connection.
     ///
     /// The caller's commands with a response end with that response. If `park` is true, commands that may be sent again
-    /// are parked. The caller's remaining commands end with `loss`; other commands end without a result. `unanswered` is
-    /// called for each I/O command that the controller may have executed.
+    /// are parked. The caller's remaining commands end with `loss`; other commands end without a result.
+    ///
+    /// `unanswered` is called for each I/O command that the controller may have executed.
     pub(crate) fn closed(&mut self, loss: Loss, park: bool, mut unanswered: impl FnMut(&Sqe)) {
         self.capsules.closed();
         self.waiting.clear();
