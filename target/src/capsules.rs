@@ -20,7 +20,6 @@ pub(crate) fn response_bytes(requests: usize) -> usize {
     requests * CQE_BYTES
 }
 
-/// Writes a response to the arena's head and returns its segment for the SEND.
 #[inline(always)]
 pub(crate) fn write_response(arena: &Arena, request: usize, cqe: &Cqe, lkey: u32) -> Sge {
     Sge {

@@ -105,7 +105,6 @@ fn is_journal() -> bool {
         .is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Returns the priority of sd-daemon(3).
 fn priority(level: tracing::Level) -> u8 {
     match level {
         tracing::Level::ERROR => 3,

@@ -47,7 +47,6 @@ pub(crate) struct Cluster {
 unsafe impl Send for Cluster {}
 
 impl Cluster {
-    /// Connects to the cluster. Blocks until the monitors reply or the timeout expires.
     pub(crate) fn connect(functions: &'static Functions, spec: &Spec) -> Result<Self, OpenError> {
         let mut this = Self {
             functions,

@@ -48,7 +48,6 @@ pub(crate) fn wait_for_close(name: &str) -> Result<(), OpenError> {
     )))
 }
 
-/// Waits for the closing images. Returns false on timeout.
 pub(crate) fn wait_for_closes(longest: Duration) -> bool {
     let are_closing = |names: &mut Vec<String>| !names.is_empty();
     let waited = CLOSED.wait_timeout_while(closing(), longest, are_closing);
@@ -133,7 +132,6 @@ impl Keeper {
         CLOSED.notify_all();
     }
 
-    /// Handles a note. Returns `false` after the last one.
     fn is_open_after(&mut self, notes: &Receiver<Note>) -> bool {
         match notes.recv() {
             Ok(Note::Changed) => self.look(),

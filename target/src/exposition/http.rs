@@ -190,7 +190,6 @@ fn ready_to_serve(observed: &Observed) -> Answer {
     with(code, PLAIN, format!("{health}\n").into())
 }
 
-/// Returns OpenMetrics for clients that accept it, otherwise the text format.
 fn wanted(headers: &HeaderMap) -> Format {
     let accepted = headers.get_all(ACCEPT).iter();
     let accepted = accepted.filter_map(|value| value.to_str().ok());

@@ -231,7 +231,6 @@ impl Samples {
     }
 }
 
-/// Formats a bound in whole nanoseconds, without binary rounding errors.
 fn seconds(bound: f64) -> String {
     let text = format!("{bound:.9}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -77,7 +77,6 @@ fn times(stat: &str) -> Option<ProcessTimes> {
     })
 }
 
-/// Returns the boot time, in seconds since 1970.
 fn boot_seconds() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     let line = stat.lines().find_map(|line| line.strip_prefix("btime "))?;

@@ -74,7 +74,6 @@ impl<const PLACES: usize> CodeCounts<PLACES> {
         self.others.add(1);
     }
 
-    /// Iterates over codes and counts; `None` stands for codes that share a counter.
     pub(crate) fn each(&self) -> impl Iterator<Item = (Option<u16>, u64)> {
         let known = self.places.iter().filter_map(|place| {
             let code = place.code.load(Ordering::Relaxed).checked_sub(1)?;

@@ -114,12 +114,10 @@ impl StageTimes {
         self.seen_ns
     }
 
-    /// Returns the time since the capsule's arrival, in nanoseconds.
     pub(crate) fn seen_for_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.seen_ns)
     }
 
-    /// Returns the time since command and data were ready for the disk, in nanoseconds.
     pub(crate) fn here_for_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.here_ns)
     }
@@ -129,7 +127,6 @@ impl StageTimes {
         self.done_ns = now_ns;
     }
 
-    /// Returns the time since the disk completed, in nanoseconds.
     pub(crate) fn done_for_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.done_ns)
     }

@@ -107,7 +107,6 @@ fn room(config: &Config) -> usize {
 }
 
 impl Slot {
-    /// Starts a scan unless one is still running.
     fn begin(&mut self, pool: &Pool, keep: bool, shared: &Arc<Shared>) {
         if let Some(away) = &self.away {
             match away.back.try_recv() {

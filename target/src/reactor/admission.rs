@@ -25,7 +25,6 @@ pub(super) const STUCK_AFTER: Duration = Duration::from_millis(250);
 /// Receives are short if fewer than 1/`SHORT` of them are posted.
 const SHORT: usize = 4;
 
-/// Returns true if a new capsule may have a request; otherwise queues the capsule.
 pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsule) -> bool {
     let qpair = capsule.qpair;
     let nsid = nsid_of(&queues.qpairs[qpair], &capsule.sqe);
@@ -73,7 +72,6 @@ pub(super) fn goes_past(
     true
 }
 
-/// Returns the next queued capsule that may have a request. The queues take turns.
 pub(super) fn next(queues: &mut Queues, io: &Io) -> Option<Capsule> {
     let mut capsule_queues = std::mem::take(&mut queues.capsule_queues);
     let next = capsule_queues.next(|qpair, nsid| may_begin(queues, io, qpair, nsid));

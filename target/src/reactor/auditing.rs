@@ -28,7 +28,6 @@ impl Reactor {
         });
     }
 
-    /// Records a reauthentication. The protocol does not limit its rate.
     pub(super) fn record_reauthentication(&self, qpair: QpairId, proof: Authenticated) {
         self.control.audit.record(|| {
             let queue = &self.queues.qpairs[qpair];
@@ -36,7 +35,6 @@ impl Reactor {
         });
     }
 
-    /// Records a disconnect. A refused Connect has its own event.
     pub(super) fn record_disconnect(&self, qpair: QpairId, reason: &str, orderly: bool) {
         let queue = &self.queues.qpairs[qpair];
         if queue.connect_begun && queue.subsystem().is_none() {

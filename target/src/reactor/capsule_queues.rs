@@ -178,7 +178,6 @@ impl CapsuleQueues {
         });
     }
 
-    /// Returns true if a capsule that arrived on the queue pair by `ns` waits.
     pub(super) fn seen_until(&self, qpair: QpairId, ns: u64) -> bool {
         let seen = |queue: &CapsuleQueue| {
             queue.qpair == qpair && queue.capsules.iter().any(|capsule| capsule.seen_ns <= ns)

@@ -199,7 +199,6 @@ impl Disks {
         self.epoch
     }
 
-    /// Takes over the epoch of a panicked reactor.
     pub(super) fn go_on_from(&mut self, epoch: u32) {
         self.epoch = epoch;
     }

@@ -171,7 +171,6 @@ impl Reactor {
         self.io.ring.replace_workers();
     }
 
-    /// Runs the workers of the disks ([`cairn_disk::Ring::step_workers`]).
     pub(crate) fn step_workers(&mut self, loses: bool) -> bool {
         self.io.ring.step_workers(loses)
     }

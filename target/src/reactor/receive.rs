@@ -21,7 +21,6 @@ use crate::registry::KEEP_ALIVE_EXPIRED;
 use crate::request::Task;
 use crate::work_id::WorkKind;
 
-/// Checks a receive completion and returns the length of its in-capsule data in bytes.
 #[inline]
 fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending> {
     if completion.status != WorkStatus::Success {

@@ -17,7 +17,6 @@ pub(super) struct SerialQueues {
 }
 
 impl SerialQueues {
-    /// Queues a request unless it may begin; returns whether it waits.
     pub(super) fn must_wait(
         &mut self,
         kind: SerialKind,

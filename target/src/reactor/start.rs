@@ -72,7 +72,6 @@ pub(crate) struct Start {
     pub(crate) counters: Arc<ReactorCounters>,
 }
 
-/// Starts the thread and returns once the reactor runs.
 pub(crate) fn start(begin: Start, panics: Arc<Panics>) -> io::Result<ReactorHandle> {
     let (ready, is_ready) = std::sync::mpsc::channel();
     let name = format!("reactor-{}", begin.index);
@@ -94,7 +93,6 @@ pub(crate) fn start(begin: Start, panics: Arc<Panics>) -> io::Result<ReactorHand
     Ok(ReactorHandle { thread })
 }
 
-/// Runs the reactor until it stops; after a panic, runs its replacement.
 fn live(mut reactor: Reactor, panics: &Panics) {
     while let Err(panic) = panics::confine(|| reactor.run()) {
         panics.survive(&panic);

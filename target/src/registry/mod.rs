@@ -109,7 +109,6 @@ impl Registry {
         all
     }
 
-    /// Appends all subsystems to `all`, whose allocation the caller reuses.
     pub(crate) fn append_to(&self, all: &mut Vec<Arc<SubsystemShared>>) {
         let subsystems = self
             .subsystems

@@ -417,7 +417,6 @@ impl RequestTable {
         (id, request)
     }
 
-    /// Returns the request of this work, or `None` if it has been freed.
     pub(crate) fn get(&self, work: WorkId) -> Option<RequestId> {
         let request = self.requests.get(work.slot() as usize)?;
         (request.generation == work.generation()).then_some(RequestId(work.slot()))

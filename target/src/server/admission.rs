@@ -155,7 +155,6 @@ impl Admission {
         request.reject(RejectData::new(status).as_bytes());
     }
 
-    /// Refuses a host whose address the listener does not allow.
     fn turn_away(&mut self, request: ConnRequest, provider: &'static str) {
         let reason = "the address is not in the listener's allowed_addresses";
         self.audit

@@ -188,7 +188,6 @@ impl ControlPlane {
         }
     }
 
-    /// Runs the control plane until it receives [`Order::Stop`].
     pub(super) fn run(mut self, companion: Beside) -> Result<(), String> {
         let runtime = runtime::new().map_err(|error| format!("no runtime: {error}"))?;
         let watch = Watch::start(self.service.exports.registry())
@@ -244,7 +243,6 @@ impl ControlPlane {
         }
     }
 
-    /// Returns the time of the next necessary [`Self::step`].
     pub(super) fn next_step(&self) -> Option<Instant> {
         let deadlines = [self.next_deadline, self.flushes.next_deadline()];
         deadlines.into_iter().flatten().min()

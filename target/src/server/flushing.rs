@@ -87,7 +87,6 @@ impl Flushes {
         self.waits.settle(scope, then);
     }
 
-    /// Ends a wait, unless its deadline has passed.
     pub(super) fn settled(&mut self, id: u64, well: bool) {
         if let Some(then) = self.waits.end(id) {
             then(self, well);

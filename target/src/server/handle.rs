@@ -116,7 +116,6 @@ impl Handle {
         let _ = self.orders.send(order);
     }
 
-    /// Returns a snapshot of the control plane; `None` if the target has stopped.
     pub(crate) async fn snapshot(&self) -> Option<Snapshot> {
         self.with(|control| snapshot_of(control)).await
     }

@@ -43,7 +43,6 @@ pub(crate) async fn load(config: &Config) -> Result<SubsystemKeys, StartError> {
     Ok(all)
 }
 
-/// Loads the keys like [`load`], for callers without a runtime.
 pub(crate) fn wait_to_load(config: &Config) -> Result<SubsystemKeys, StartError> {
     files::wait_for(load(config)).map_err(StartError::Control)?
 }
@@ -54,7 +53,6 @@ pub(super) struct InForce {
 }
 
 impl InForce {
-    /// Loads the keys, for callers without a runtime.
     pub(super) fn load(config: &Config) -> Result<Self, StartError> {
         Ok(Self {
             keys: wait_to_load(config)?,
@@ -86,14 +84,12 @@ impl InForce {
         started.map_err(StartError::Authenticator)
     }
 
-    /// Sets the keys for later connections; existing queues stay connected.
     pub(super) fn set(&mut self, keys: SubsystemKeys, exports: &Exports) {
         self.keys = keys;
         exports.set_keys(&self.keys);
     }
 }
 
-/// Returns all errors for which [`load`] would refuse the configuration.
 pub(crate) fn key_errors(config: &Config) -> Vec<(Nqn, KeyError)> {
     let mut errors = Vec::new();
     for subsystem in &config.subsystems {

@@ -79,7 +79,6 @@ impl MissingParts {
         self.next_try
     }
 
-    /// Schedules an attempt after [`SETTLE`].
     pub(super) fn try_soon(&mut self) {
         let now = self.clock.now();
         self.pause = PAUSE_FIRST;
@@ -111,7 +110,6 @@ impl MissingParts {
         self.arrivals.next().await;
     }
 
-    /// Records a missing part. Logs it once for each reason.
     pub(super) fn note(&mut self, thing: Thing, reason: &dyn std::fmt::Display) {
         let reason = reason.to_string();
         let mut all = self.all.iter_mut();

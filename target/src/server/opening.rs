@@ -422,7 +422,6 @@ impl Late {
 }
 
 impl Task {
-    /// Creates a task; returns `None` for a backend that opens without delay.
     fn new(
         place: Place,
         namespace: &cairn_config::Namespace,
@@ -470,7 +469,6 @@ impl Task {
     }
 }
 
-/// Returns the path or image name of a disk whose opening may block.
 fn path_of(backing: &Backing) -> Option<PathBuf> {
     match backing {
         Backing::Disk(path) => Some(path.clone()),

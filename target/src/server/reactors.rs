@@ -48,7 +48,6 @@ impl Reactors {
         Ok(())
     }
 
-    /// Stops all reactors and waits until `deadline` for their threads.
     pub(super) fn stop(&mut self, mailboxes: &[Mailbox], deadline: Instant) -> Result<(), String> {
         for reactor in mailboxes {
             reactor.send(Message::Stop);
@@ -79,7 +78,6 @@ impl Reactors {
         all
     }
 
-    /// Runs one round of each stepped reactor, as on its own thread.
     pub(super) fn round(&mut self, now: Instant) {
         if let Self::Stepped(reactors) = self {
             for reactor in reactors {
@@ -110,7 +108,6 @@ impl Reactors {
         }
     }
 
-    /// Returns the stepped reactors; empty with threads.
     pub(super) fn stepped(&self) -> &[Reactor] {
         match self {
             Self::Threads(_) => &[],

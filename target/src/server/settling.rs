@@ -85,7 +85,6 @@ impl<O> Waits<O> {
         }
     }
 
-    /// Ends a wait; returns `None` if its deadline has passed.
     pub(super) fn end(&mut self, id: u64) -> Option<Then<O>> {
         let at = self.waiting.iter().position(|wait| wait.id == id)?;
         Some(self.waiting.swap_remove(at).then)

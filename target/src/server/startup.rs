@@ -95,7 +95,6 @@ fn wait_for_threads<T>(
     }
 }
 
-/// Waits for a call to return; returns `None` when a call's deadline has passed.
 async fn next_of_disks<T>(
     service: &mut Service,
     orders: &mut UnboundedReceiver<T>,

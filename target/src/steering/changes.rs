@@ -278,7 +278,6 @@ impl ChangeQueue {
         Ok(results)
     }
 
-    /// Returns the stored draft if the batch only adds or removes namespaces; otherwise a new one.
     fn draft_for(&mut self, batch: &[Pending]) -> Result<Draft, Refused> {
         let is_simple = !batch.iter().any(|pending| pending.kind.is_made_alone());
         match self.draft.take().filter(|_| is_simple) {

@@ -63,7 +63,6 @@ impl View {
         }
     }
 
-    /// Handles a key; returns false to end the view.
     pub(super) fn key(&mut self, key: KeyEvent) -> bool {
         if key.kind == KeyEventKind::Release {
             return true;

@@ -17,7 +17,6 @@ pub(super) struct NullDisk {
     blocks: AtomicU64,
 }
 
-/// Returns the previous disk's zeroes if they suffice, otherwise new memory.
 fn zeroes(length: usize) -> io::Result<Arc<Mapping>> {
     static LAST: Mutex<Weak<Mapping>> = Mutex::new(Weak::new());
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);

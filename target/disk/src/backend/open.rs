@@ -224,7 +224,6 @@ fn check_kind(path: &Path) -> Result<(bool, Place), OpenError> {
     Ok((kind.is_block_device(), place))
 }
 
-/// Opens with `O_DIRECT` if the file system allows it.
 fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<File> {
     let exclusive = if is_claimed { libc::O_EXCL } else { 0 };
     let open = |flags: i32| {

@@ -158,7 +158,6 @@ impl BlockIo {
         self.memory().part(0, length)
     }
 
-    /// Returns the remaining (offset, length) in bytes.
     pub(super) fn rest(&self) -> (u64, u64) {
         (self.offset + self.done, self.length - self.done)
     }

@@ -97,7 +97,6 @@ fn command_of_queue(queue: &Path) -> Option<u64> {
     Some((largest / UNIT * UNIT).max(UNIT))
 }
 
-/// Returns the largest request of the device in bytes, if sysfs shows it.
 pub(super) fn largest_request(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;
     queues.iter().find_map(|queue| request_of_queue(queue))

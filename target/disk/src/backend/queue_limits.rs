@@ -43,7 +43,6 @@ impl Unit {
 }
 
 impl QueueLimits {
-    /// Reads the limits; returns `None` if sysfs does not show them.
     pub(super) fn of(device: &File) -> Option<Self> {
         Self::read(&folder(device)?)
     }
@@ -74,7 +73,6 @@ impl QueueLimits {
         block <= self.sector || self.unit.is_some_and(is_within)
     }
 
-    /// Returns the boundary in logical blocks, or 0 if Identify cannot express it.
     pub(super) fn boundary(&self, block_bytes: u32) -> u16 {
         let block = u64::from(block_bytes);
         let blocks = self

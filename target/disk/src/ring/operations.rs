@@ -91,7 +91,6 @@ impl Ring {
         self.push_operation(tag, entry);
     }
 
-    /// Calls `fallocate(2)` on a worker.
     pub(crate) fn fallocate(
         &mut self,
         tag: u64,

@@ -81,7 +81,6 @@ impl Outgoing {
         self.until_ns
     }
 
-    /// Returns the time in nanoseconds since the target started; 0 without a clock.
     pub(super) fn now_ns(&self) -> u64 {
         self.clock.as_ref().map_or(0, read)
     }
@@ -235,7 +234,6 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Returns the time in nanoseconds since the target started; 0 without a clock.
     pub(super) fn now_ns(&self) -> u64 {
         self.clock.as_ref().map_or(0, read)
     }

@@ -127,7 +127,6 @@ impl Attachment {
         self.done.wake.clear();
     }
 
-    /// Completes due operations by the simulated clock. Returns the time until the next one.
     pub(crate) fn step(&self) -> Option<Duration> {
         let disks = self.disks.iter().flatten();
         disks.filter_map(SimulatedDisk::step).min()

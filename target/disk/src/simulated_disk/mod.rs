@@ -387,7 +387,6 @@ impl SimulatedDisk {
         });
     }
 
-    /// Completes due operations. Returns the time until the next one.
     fn step(&self) -> Option<Duration> {
         self.0.stepped.store(true, Ordering::Relaxed);
         let now = self.0.clock.glance();

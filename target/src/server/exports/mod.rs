@@ -134,7 +134,6 @@ impl Exports {
         Ok(refused)
     }
 
-    /// Exports opened disks. Returns the exported NSIDs, and the reasons against the others.
     fn add_namespaces(
         &mut self,
         nqn: Nqn,
@@ -427,12 +426,10 @@ impl Exports {
         }
     }
 
-    /// Returns jobs that test whether disks that lost data work again.
     pub(crate) fn recover(&self) -> impl Iterator<Item = Job> {
         self.all.values().filter_map(Export::recover)
     }
 
-    /// Sets the keys for later connections; existing queues stay connected.
     pub(crate) fn set_keys(&self, keys: &HashMap<Nqn, HostKeys>) {
         for (nqn, export) in &self.all {
             let keys = keys.get(nqn).cloned();

@@ -96,7 +96,6 @@ impl Listeners {
         self.open.iter().any(|open| open.serves(config))
     }
 
-    /// Returns the PORTIDs of the subsystem's listeners; `None` for all.
     pub(crate) fn ports_of(&self, subsystem: &cairn_config::Subsystem) -> Option<BTreeSet<u16>> {
         subsystem.listeners.as_ref()?;
         let open = self.open.iter().map(|listener| &listener.config);
@@ -104,7 +103,6 @@ impl Listeners {
         Some(own.map(|listener| listener.port_id).collect())
     }
 
-    /// Refuses two listeners with one address, even if one replaces the other.
     pub(crate) fn check(&self, config: &Config) -> Result<(), ReloadError> {
         let mut there = self.open.iter();
         let other = there.find_map(|open| {

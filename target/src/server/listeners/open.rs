@@ -24,7 +24,6 @@ pub(crate) struct OpenListener {
 }
 
 impl OpenListener {
-    /// Opens a listener with the first of `providers` that supports it; its events go to `events`.
     pub(super) fn open(
         config: &cairn_config::Listener,
         providers: &[Arc<dyn Provider>],

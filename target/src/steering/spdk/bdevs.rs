@@ -185,7 +185,6 @@ pub(super) fn resize_null(
     Ok(json!(true))
 }
 
-/// Fails unless `name` is a bdev backed by a file or device.
 pub(super) fn check_file(
     snapshot: &Snapshot,
     disks: &BTreeMap<String, Disk>,
@@ -210,7 +209,6 @@ pub(in crate::steering) fn sizes(snapshot: &Snapshot, disks: &BTreeMap<String, D
     by_name(made.chain(exported))
 }
 
-/// Returns name and block count of a namespace's disk.
 pub(in crate::steering) fn size(export: &Export<'_>) -> (String, u64) {
     let name = super::views::bdev_name(export.config);
     (name, export.entry.view.nsze)

@@ -144,7 +144,6 @@ async fn check_file(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the keyring entry of a key source, if any.
 fn name_of(source: &KeySource) -> Option<&NamedKey> {
     match source {
         KeySource::Named(key) => Some(key),
@@ -181,7 +180,6 @@ fn keys(config: &Config) -> Value {
     keys.collect()
 }
 
-/// Returns the requests that recreate the keyring.
 pub(super) fn saved(config: &Config) -> Value {
     let keys = config.keys.iter().filter(|key| !key.is_removed);
     let adds = keys.map(|key| {

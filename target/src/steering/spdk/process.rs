@@ -44,7 +44,6 @@ pub(crate) fn listed(
     Ok(Some(known.collect()))
 }
 
-/// Refuses restrictions that Cairn does not implement.
 fn refuse_restrictions(set: &ConfigSet) -> Result<(), Error> {
     let refused = |why: &str| Err(Error::invalid(format!("Invalid parameters: {why}")));
     let mut passes = set.admin_cmd_passthru.iter().flat_map(BTreeMap::values);

@@ -80,7 +80,6 @@ impl Thread {
             .collect()
     }
 
-    /// Reads a thread from `/proc`; returns `None` if it has ended.
     fn read(folder: &Path) -> Option<Self> {
         let tid = folder.file_name()?.to_str()?.parse().ok()?;
         let stat = fs::read_to_string(folder.join("stat")).ok()?;

@@ -20,7 +20,6 @@ pub(super) fn subsystems() -> Value {
     ])
 }
 
-/// Returns the requests that recreate one SPDK subsystem; `None` for an unknown name.
 pub(super) fn config(
     name: &str,
     snapshot: &Snapshot,

@@ -59,7 +59,6 @@ impl Loop {
         format!("/sys/block/{device}/{name}")
     }
 
-    /// Returns the written and discarded bytes of the device.
     fn work(&self) -> (u64, u64) {
         let stat = std::fs::read_to_string(self.queue("stat")).unwrap();
         let numbers: Vec<u64> = stat

@@ -204,7 +204,6 @@ impl Drive {
         self.blocks.swap(blocks, Ordering::Relaxed) != blocks
     }
 
-    /// Flushes the drive's cache. Blocks the thread.
     pub(super) fn flush(&self) -> io::Result<()> {
         self.device.sync_data()
     }

@@ -115,7 +115,6 @@ pub(super) fn measure(file: &File, nsid: u32) -> io::Result<(u64, u32)> {
     identify::layout(&page).map_err(io::Error::other)
 }
 
-/// Finds the block device, such as `nvme0n1` for `ng0n1`.
 fn find(path: &Path) -> Result<Devices, OpenError> {
     let none = |why: &str| {
         OpenError::new(format!(
