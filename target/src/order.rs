@@ -2,9 +2,8 @@
 //!
 //! A host that loses a connection repeats its writes over another one, and then sends newer writes. A change of the
 //! lost association must not reach the disk after those. Each change of a host with several associations is therefore
-//! entered here from its plan to its completion, and waits for overlapping older changes of other associations. After
-//! [`OVERTAKEN_AFTER`], it overtakes an older change that has not reached the disk; the older change then fails
-//! instead of being executed late.
+//! registered here, and waits for overlapping older changes of other associations. After [`OVERTAKEN_AFTER`], it
+//! overtakes an older change that has not reached the disk; the older change then fails.
 //!
 //! Namespaces on the same file or device share one [`DiskOrder`].
 

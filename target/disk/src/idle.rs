@@ -1,16 +1,13 @@
 //! Decides how long a reactor polls without work before it sleeps.
 //!
 //! The polling window is twice the last gap between work, if the last two gaps were shorter than `poll_idle`,
-//! otherwise zero. Two are required because the acknowledgement of a keep alive response arrives soon and is followed
-//! by silence.
-//!
-//! A gap includes the wake-up time of both peers, about 100 us on a dedicated processor. `poll_idle` must be well
-//! above it, or two waiting peers keep each other asleep.
+//! otherwise zero. A single short gap does not suffice: the acknowledgement of a keep alive response arrives soon and
+//! is followed by silence. `poll_idle` must exceed the wake-up time of both peers (about 100 us on a dedicated
+//! processor), or two waiting peers keep each other asleep.
 //!
 //! With more threads than cores, the next work may come from a thread that waits for the reactor's core. After
-//! [`CORE_KEPT`] without work, each poll therefore yields the core first. The other thread then keeps the core for
-//! milliseconds, whereas a sleeping reactor regains it when work arrives: a reactor that loses much of its core tries
-//! both ([`Trial`]).
+//! [`CORE_KEPT`] without work, each poll therefore yields the core first. A reactor that loses much of its core tries
+//! sleeping, too ([`Trial`]).
 
 use std::time::{Duration, Instant};
 

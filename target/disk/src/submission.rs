@@ -1,12 +1,10 @@
 //! Determines which operations on a file may block at submission.
 //!
-//! io_uring tries each operation without blocking, then passes it to a kernel thread. A file system that ignores the
-//! non-blocking flag blocks the reactor: FUSE, and before Linux 6.12 every file system with frozen writes. Reads on
-//! it are therefore passed to a kernel thread from the start (IOSQE_ASYNC), which costs some microseconds, and writes
-//! to workers, which check the leases first.
-//!
-//! On a slow disk, a hanging commit of ext4's journal blocks the next write. Operations on a slow disk are therefore
-//! passed to other threads, too. The reactor detects slow disks by the ages of their commands.
+//! io_uring tries each operation without blocking, then passes it to a kernel thread. Some file systems ignore the
+//! non-blocking flag and would block the reactor: FUSE, and before Linux 6.12 every file system with frozen writes.
+//! Reads on them are passed to a kernel thread at once (IOSQE_ASYNC), and writes to workers, which check the leases
+//! first. Operations on slow disks are handled alike, because a hanging commit of ext4's journal blocks the next
+//! write.
 
 use std::fs::File;
 use std::io::IoSliceMut;

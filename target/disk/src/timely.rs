@@ -1,17 +1,15 @@
 //! System calls that are made shortly after the clock was read, or not at all.
 //!
-//! A thread stopped between reading the clock and calling the kernel (by SIGSTOP, a debugger or a
-//! suspended machine) would act on a stale decision. Two mechanisms prevent this:
+//! A thread stopped between reading the clock and calling the kernel would act on a stale decision. Two mechanisms
+//! prevent this:
 //!
-//! - The time stamp counter is read before the clock and again directly before the call, which is
-//!   not made after more than `TICKS_MAX` ticks.
-//! - From the second reading to the `syscall` instruction, the thread is in a restartable sequence
-//!   (rseq(2), Linux 4.18): if interrupted there, it resumes at the abort handler without the call.
-//!   glibc 2.35 registers each thread. Otherwise only the first mechanism works, with a window of
-//!   about ten nanoseconds.
+//! - The time stamp counter is read before the clock and again directly before the call, which is not made after more
+//!   than `TICKS_MAX` ticks.
+//! - From the second reading to the `syscall` instruction, the thread is in a restartable sequence (rseq(2), Linux
+//!   4.18, glibc 2.35): if interrupted there, it resumes at the abort handler without the call. Without rseq, a
+//!   window of about ten nanoseconds remains.
 //!
-//! A hypervisor's pause within that window is not detected. On processors other than x86-64 the
-//! call is always made.
+//! A hypervisor's pause within that window is not detected. On processors other than x86-64 the call is always made.
 //!
 //! Why `unsafe` here: the sequence is assembly, and the caller chooses the system call.
 

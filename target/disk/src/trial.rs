@@ -1,9 +1,8 @@
 //! Determines whether a reactor on a shared core serves more commands by sleeping or by polling.
 //!
-//! A computing program keeps a yielded core for milliseconds while hosts wait, whereas a sleeping thread regains the
-//! core when its work arrives. Threads that produce the reactor's work return the core soon, and sleeping then only
-//! costs time. No clock or counter distinguishes the two cases, so both methods are tried, and the better one is kept
-//! for some time.
+//! A computing program keeps a yielded core for milliseconds, whereas a sleeping thread regains the core when its
+//! work arrives. Threads that produce the reactor's work return the core soon, and sleeping then only costs time. No
+//! clock or counter distinguishes the two cases, so both methods are tried.
 
 use std::time::{Duration, Instant};
 

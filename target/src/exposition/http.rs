@@ -1,8 +1,7 @@
 //! HTTP/1.1 server of the metrics port, on hyper.
 //!
-//! Clients may be hostile. This module limits connections, request size, and the time for a request and for reading
-//! the response, and allows one request per connection. A connection above the limit closes the oldest one; a client
-//! that sends its request at once has its response before that.
+//! Clients may be hostile. This module limits connections, request size, and the time for request and response, and
+//! allows one request per connection. A connection above the limit closes the oldest one.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

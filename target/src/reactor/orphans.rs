@@ -1,11 +1,8 @@
 //! Commands at disks whose reactor panicked.
 //!
-//! The endpoints of the reactor are closed first, so that devices transfer no more data. Disks still write into its
-//! memory, so [`Orphans`] keeps ring and memory until the last command has ended. Operations not yet submitted are
-//! dropped.
-//!
-//! Until then the queues of these commands count as connected: changes of the host's next association wait
-//! ([`crate::order`]), and the CNTLID is not reused.
+//! The endpoints of the reactor are closed first. Disks still write into its memory, so [`Orphans`] keeps ring and
+//! memory until the last command has ended. Until then the queues of these commands count as connected: changes of
+//! the host's next association wait ([`crate::order`]), and the CNTLID is not reused.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 //! addresses), with the queued work of each.
 //!
 //! Each command costs [`EACH_NS`]; unused time accumulates up to [`BURST`] commands. Buckets apply only while the
-//! reactor has I/O. A connection is charged once its peer confirms it: the source of a request may be forged.
+//! reactor has I/O. A connection is charged once its peer confirms it.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

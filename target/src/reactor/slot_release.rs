@@ -1,9 +1,8 @@
 //! Release of receive slots held by waiting capsules, when a device has few receives posted.
 //!
 //! Waiting commands for a hanging disk can occupy all receive slots of a device. A queue without progress therefore
-//! discards the in-capsule data of its waiting commands. These commands keep their positions; at their turn or
-//! deadline they fail with Namespace Not Ready without Do Not Retry: nothing was executed, and the host sends them
-//! again.
+//! discards the in-capsule data of its waiting commands. At their turn or deadline these commands fail with Namespace
+//! Not Ready without Do Not Retry: nothing was executed, and the host sends them again.
 
 use std::time::Duration;
 

@@ -1,15 +1,12 @@
 //! Limits on connections that wait for their Connect, by address and network.
 //!
 //! Each open connection holds a queue pair until its Connect arrives or
-//! [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT) passes. Each therefore has a [`Place`], and the places of an
-//! address, of a network, and of all strangers are limited. A stranger is an address without a present or recent
-//! association; discovery controllers do not count, because any host may have one.
+//! [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT) passes. The connections of an address, of a network, and of all
+//! strangers are therefore limited. A stranger is an address without a present or recent association; discovery
+//! controllers do not count, because any host may have one.
 //!
-//! At the limit of an address, its oldest unconfirmed connection is displaced: requests with a forged source may
-//! claim the address.
-//!
-//! If strangers hold all their places, a new one displaces the oldest connection of the network and payer with the
-//! most. A host sends its Connect within one round trip, so it is not displaced before that.
+//! At the limit of an address, its oldest unconfirmed connection is displaced, because its source may be forged. At
+//! the limit of strangers, a new connection displaces the oldest one of the network and payer with the most.
 
 mod strangers;
 

@@ -1,8 +1,8 @@
 //! Flushes requested by hosts: at shutdown, for write-through, and for write protection.
 //!
 //! A hanging disk blocks its flush and the waiting thread, and hosts can repeat requests. Therefore a subsystem runs
-//! one flush at a time, and all requests that arrive meanwhile share the next one. A reload changes the namespaces; a
-//! flush of the former ones does not delay a flush of the new ones.
+//! one flush at a time, and all requests that arrive meanwhile share the next one. After a reload, a flush of the new
+//! namespaces need not wait for a flush of the former ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

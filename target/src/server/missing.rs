@@ -1,11 +1,10 @@
 //! Configured parts that are unavailable: disks, addresses, the metrics port.
 //!
 //! The target serves all other parts. It retries the missing ones when the kernel reports a relevant change
-//! ([`arrivals`]), and at intervals for changes that the kernel does not report.
+//! ([`arrivals`]), and at intervals.
 //!
-//! A namespace whose disk is missing does not exist for hosts: no list contains it, and its NSID is inactive. Once
-//! the disk opens, the namespace is added as by a reload, with the same event to hosts. Therefore a namespace visible
-//! to hosts always has the identity of its disk.
+//! A namespace whose disk is missing does not exist for hosts. Once the disk opens, the namespace is added as by a
+//! reload, with the same event to hosts. Therefore a namespace visible to hosts always has the identity of its disk.
 //!
 //! [`arrivals`]: super::arrivals
 

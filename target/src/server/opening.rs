@@ -1,8 +1,8 @@
 //! Opening and size measurement of disks ([`Call`]), on separate threads.
 //!
-//! A disk or file server may block such a call indefinitely, while the control plane must serve hosts. Therefore each
-//! call has a deadline. If a call returns later, its result is discarded: the opened disk is closed. Until a call
-//! returns, no other call is made for its path, which bounds the number of blocked threads.
+//! A disk may block such a call indefinitely, while the control plane must serve hosts. Therefore each call has a
+//! deadline, and a later result is discarded. Until a call returns, no other call is made for its path, which bounds
+//! the number of blocked threads.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;

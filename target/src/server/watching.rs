@@ -1,8 +1,7 @@
 //! Detection of exported files that were truncated or deleted, even without host I/O.
 //!
-//! A separate thread checks each file every few seconds. A check may block indefinitely in a file server. The blocked
-//! thread then stays with that file system, and a new thread checks the other file systems. So each hanging file
-//! system occupies one thread, and delays no reactor or connection.
+//! A thread checks each file every few seconds. If a check blocks, its thread stays with that file system, and a new
+//! thread checks the others. So each hanging file system occupies one thread, and delays no reactor or connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

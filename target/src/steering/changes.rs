@@ -2,8 +2,7 @@
 //!
 //! A change edits a copy of the configuration text. The queue checks the new text, writes it to a temporary file,
 //! applies it as a reload does, and then renames it over the configuration file. A failure restores the previous
-//! state. A batch consists only of additions or only of removals, so that a removed object does not reappear within
-//! one reload.
+//! state. A batch has only additions or only removals.
 
 use std::collections::BTreeMap;
 use std::path::Path;

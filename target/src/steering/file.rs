@@ -1,8 +1,8 @@
 //! Configuration file of a running target; only this module reads and replaces it.
 //!
 //! A change is written to a temporary file, comes into force, and is renamed over the configuration file. Each step
-//! can fail, even after the file has its new content. Therefore this module records the text in force and every text
-//! that the target may have left in the file. Any other content means that another program changed the file.
+//! can fail, so this module records the text in force and every text that the target may have left in the file. Any
+//! other content means that another program changed the file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

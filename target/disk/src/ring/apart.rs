@@ -1,13 +1,13 @@
 //! Changes of disks that may block, executed by worker threads.
 //!
-//! A kernel thread of io_uring that waits for space, a journal or another write executes its write however late. Such
-//! changes are therefore queued here, and at most [`WITH_WORKERS_MAX`] per file are with workers. A worker reads the
-//! clock directly before the system call, which is then made soon or not at all ([`timely`]). Changes with expired
-//! leases are cancelled. A change passed to a worker before a gap ([`ROUND_GAP`]) returns to its queue until the reactor
-//! has processed closed connections.
+//! A kernel thread of io_uring would execute a blocked write however late. Such changes are therefore queued here,
+//! and at most [`WITH_WORKERS_MAX`] per file are with workers. A worker reads the clock directly before the system
+//! call, which is then made soon or not at all ([`timely`]). Changes with expired leases are cancelled. A change
+//! passed to a worker before a gap ([`ROUND_GAP`]) returns to its queue until the reactor has processed closed
+//! connections.
 //!
-//! On file systems without non-blocking writes (FUSE, NFS), which may keep the file locked while a worker waits, the
-//! worker submits the write by AIO ([`Aio`]).
+//! On file systems without non-blocking writes (FUSE, NFS), the worker submits the write by AIO ([`Aio`]), because it
+//! may keep the file locked while it waits.
 //!
 //! Why `unsafe` here: these system calls take raw memory and have no safe wrapper. Devices may write to that memory,
 //! so no reference to it may exist.

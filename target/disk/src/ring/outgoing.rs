@@ -1,12 +1,11 @@
 //! Changes of disks that wait for submission to the kernel.
 //!
 //! An association is a lease: after its end, the host may write the same blocks through another path. Changes are
-//! therefore collected here with the ends of their leases, and the clock is read directly before submission. If the
-//! process was stopped after that, the clock is read once more, and expired changes are removed from the submission
-//! queue.
+//! therefore collected here, and the clock is read directly before submission. If the process was stopped after that,
+//! the clock is read once more, and expired changes are removed from the submission queue.
 //!
-//! A host may have disconnected during a stop that is shorter than its lease. If the round began before a gap,
-//! changes are therefore kept until the reactor has processed closed connections.
+//! A host may also disconnect during a stop shorter than its lease. After a gap, changes therefore wait until the
+//! reactor has processed closed connections.
 
 use std::time::Instant;
 

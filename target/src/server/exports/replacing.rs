@@ -1,8 +1,8 @@
 //! Replacement of a namespace by a reload: same NSID, other disk or settings.
 //!
 //! The new disk opens while the old one is in use; then the old namespace is removed and the new one added. Both may
-//! use one file, and two namespaces may swap files, so the lock on a disk passes from one to the other. A connected
-//! host accesses the new disk only after it has noticed the removal, because its earlier writes are for the old disk.
+//! use one file, so the lock on a disk passes from one to the other. A connected host accesses the new disk only
+//! after it has noticed the removal, because its earlier writes are for the old disk.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;

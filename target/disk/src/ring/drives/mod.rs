@@ -1,17 +1,15 @@
-//! NVMe drives by passthrough, in separate rings, whose entries (`IORING_OP_URING_CMD`) are twice as large.
-//! Completions wake the reactor's ring by an eventfd, polled only while the reactor sleeps.
+//! NVMe drives by passthrough, in separate rings with larger entries (`IORING_OP_URING_CMD`). Completions wake the
+//! reactor's ring by an eventfd, polled only while the reactor sleeps.
 //!
 //! If a drive has no free tag, the kernel passes a command to a kernel thread, which may execute it arbitrarily late.
 //! The rings of a drive therefore divide its tags, and further commands wait here. Their leases are checked directly
-//! before submission, which follows soon or not at all ([`crate::timely`]).
+//! before submission ([`crate::timely`]).
 //!
 //! A drive's claim (its block device, opened with `O_EXCL`) is a fixed file of the ring: the kernel keeps it open
 //! until the last command has ended, even if the process is killed.
 //!
-//! The reactor's fixed buffers are registered too, so that the kernel does not pin pages for each command.
-//!
-//! A second ring is for polled drives (`IORING_SETUP_IOPOLL`), whose completions wake no thread: the reactor polls in
-//! each round, and does not sleep while a command is pending.
+//! A second ring is for polled drives (`IORING_SETUP_IOPOLL`), whose completions wake no thread: the reactor does not
+//! sleep while a command is pending.
 
 mod commands;
 mod entering;
