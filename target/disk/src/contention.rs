@@ -81,7 +81,7 @@ mod tests {
             now += kept;
             core.polls_on(now);
             now += taken;
-            // An impossible count: the next one always differs.
+            // Impossible, so that the next count differs.
             core.switches = -1;
             core.core_is_shared(now)
         })

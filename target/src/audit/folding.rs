@@ -40,7 +40,6 @@ impl Folding {
         self.ends
     }
 
-    /// Adds an event and returns its line, or `None` if the event is only counted.
     pub(super) fn take(&mut self, event: &Arc<Event>, now: Instant) -> Option<String> {
         let line = event.line();
         if !event.is_cheap {

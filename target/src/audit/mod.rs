@@ -121,7 +121,6 @@ impl Audit {
         counts.collect()
     }
 
-    /// Writes queued events for at most `within`.
     pub(crate) fn end(&self, within: Duration) {
         let deadline = Instant::now() + within;
         let sinks = std::mem::take(&mut *self.lock());

@@ -94,7 +94,6 @@ fn open_file(path: &Path) -> io::Result<File> {
         .open(path)?;
     let metadata = file.metadata()?;
     if metadata.is_file() && ends_within_line(&file, &metadata)? {
-        // A killed process or a full disk may have left an incomplete line.
         file.write_all(b"\n")?;
     }
     Ok(file)

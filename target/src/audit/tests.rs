@@ -65,7 +65,6 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the event numbers, and the reported number of lost events.
 fn read(text: &str) -> (Vec<u64>, u64) {
     let (mut numbers, mut lost) = (Vec::new(), 0);
     for line in text.lines() {
@@ -135,7 +134,6 @@ fn a_disk_that_has_room_again_gets_what_waited_and_one_line_of_what_was_lost() {
     let sent = most + QUEUE_MAX as u64;
     let mut text = Vec::new();
     let mut numbers = Vec::new();
-    // Several lines may report lost events.
     wait_until(|| {
         // The read fails with "would block" until the writer continues.
         let _ = reader.read_to_end(&mut text);

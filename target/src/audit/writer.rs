@@ -49,7 +49,6 @@ impl Writer {
     }
 
     pub(super) fn run(mut self) {
-        // A failure to open is reported at once.
         self.write();
         loop {
             let deadline = match self.retry {

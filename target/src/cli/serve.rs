@@ -64,7 +64,6 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
     target.stop()
 }
 
-/// Waits for the start; returns `None` if a signal ends it.
 fn start(
     mut starting: Starting,
     runtime: &Runtime,

@@ -318,7 +318,6 @@ mod tests {
         let distinct: HashSet<&u32> = all.iter().collect();
         assert_eq!(distinct.len(), files.len());
         assert!(all.iter().all(|nsid| nsids.contains(nsid)));
-        // Later files have later creation times.
         assert_eq!(derive(&files[..300]), all[..300]);
         let mut turned: Vec<Found> = files.clone();
         turned.reverse();

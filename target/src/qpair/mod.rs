@@ -169,7 +169,6 @@ impl QueuePair {
         association.is_some_and(|association| association.controller.is_over(now_ns))
     }
 
-    /// Returns the end of the association's lease without further commands, in nanoseconds.
     #[inline]
     pub(crate) fn lease_end_ns(&self) -> u64 {
         let association = self.association.as_ref();
@@ -178,7 +177,6 @@ impl QueuePair {
         })
     }
 
-    /// Extends the lease. Returns false if the lease has ended: the command must not be executed.
     #[inline]
     pub(crate) fn extend_lease(&self, now_ns: u64) -> bool {
         let association = self.association.as_ref();

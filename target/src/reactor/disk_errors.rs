@@ -72,7 +72,6 @@ mod tests {
         let unrecovered = Status::UNRECOVERED_READ_ERROR;
         assert_eq!(shown(0x281), unrecovered);
         assert_eq!(shown(0x4281), unrecovered.with_dnr());
-        // CRD 2 and More set.
         assert_eq!(shown(0x3281), unrecovered);
         for lost in [0x370, 0x4371, 0x007, 0x008] {
             assert_eq!(shown(lost), Status::NAMESPACE_NOT_READY, "{lost:#x}");

@@ -32,7 +32,6 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     }
     let request = &mut queues.requests[id];
     if matches!(request.transfer, DataTransfer::InCapsule(_)) {
-        // The capsule's data is misaligned for the disk, which is rare, so it is copied.
         let to = io.data_span(request);
         io.ring.copy_span(queues.capsule_span(id), to);
         let mut command = queues.command(id);

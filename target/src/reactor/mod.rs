@@ -397,7 +397,6 @@ impl Reactor {
                 self.io
                     .disks
                     .adopt(subsystem, &counters, &table, &ports, &mut self.io.ring);
-                // Waiting commands may be within the changed limits.
                 self.io.limited.next_ns = 0;
             }
             Message::Complete { qpair, completion } => {

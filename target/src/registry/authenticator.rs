@@ -46,7 +46,6 @@ pub(crate) struct HostKeys {
 }
 
 impl HostKeys {
-    /// Returns a new exchange, or `None` if the host has no key.
     pub(crate) fn exchange(&self, host: &Nqn, subsystem: &Nqn) -> Option<Authentication> {
         let secrets = self.hosts.get(host).or(self.others.as_ref())?;
         let names = Names {
@@ -212,7 +211,6 @@ impl SubsystemShared {
         self.authenticator.compute(payer, job);
     }
 
-    /// Returns an exchange for reauthentication; `None` if the host has no key now.
     pub(crate) fn renewal(&self, host: &Nqn) -> Option<Authentication> {
         let state = self.lock();
         state.keys.exchange(host, state.subsystem_nqn())
@@ -253,7 +251,6 @@ fn compute(exchange: &mut Authentication, step: &Step, seqnum: u32) -> Option<Ve
             let message = exchange.receive(bytes, seqnum, &mut |bytes| {
                 failed |= getrandom::fill(bytes).is_err();
             });
-            // The whole buffer is sent to the host.
             let mut message = message.ok().filter(|_| !failed)?;
             message.resize(bytes, 0);
             Some(message)

@@ -242,7 +242,6 @@ impl AdmissionTable {
         Some(Evicted { place, reactor })
     }
 
-    /// Removes a waiting connection; returns `None` if it was displaced before.
     fn end_waiting(&mut self, id: PlaceId) -> Option<WaitingConnection> {
         let waiting = self.waiting.remove(&id)?;
         let host = self.host(waiting.host);

@@ -224,7 +224,6 @@ mod tests {
             pauses.push((parts.next_try().unwrap() - start).as_secs());
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
-        // A kernel report never delays an attempt, and several reports cause one attempt.
         parts.try_soon();
         clock.advance_to(start + SETTLE / 2);
         parts.try_soon();

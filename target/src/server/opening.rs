@@ -517,7 +517,6 @@ mod tests {
         assert!(failure.contains("/dev/example"), "{failure}");
         assert!(failure.contains("reload"), "{failure}");
         assert_eq!(Panics::new(true).of_part(Part::Open), before + 1);
-        // The next reload does not wait for calls of the last one.
         let other = || Err(OpenError::panicked(Path::new("/dev/other")));
         let failure = failure_of(&mut openings, Box::new(other));
         assert!(failure.contains("/dev/other"), "{failure}");

@@ -348,7 +348,6 @@ mod tests {
             rounds.check_all(&on([]));
             !rounds.hanging.contains_key(&1)
         });
-        // One check had begun; none is queued behind it.
         assert_eq!((hung.checks(), behind.checks()), (1, 1));
         until("looks there", || {
             rounds.check_all(&all);

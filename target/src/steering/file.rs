@@ -228,7 +228,6 @@ impl FileLocation {
         })
     }
 
-    /// Fails if the file has a text that the target did not write.
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn check(&self, file: &ConfigFile) -> Result<(), WriteError> {
         let now = fs::read(&self.path).map_err(|source| self.system(source))?;
@@ -396,7 +395,6 @@ mod tests {
         file.state().may_have.push("left".into());
         commit(prepare(&file, "new").unwrap()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
-        // The text is from an earlier commit, but another program has written it now.
         fs::write(&path, "left").unwrap();
         assert!(matches!(
             prepare(&file, "more"),

@@ -62,7 +62,6 @@ fn refuse_secret(key: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the sources of host keys, without the keys themselves.
 fn host_keys(config: &Config, of: &KeysOf) -> Value {
     let is_wanted = |wanted: &Option<String>, name: &Nqn| {
         wanted.as_deref().is_none_or(|wanted| wanted == name.raw())
@@ -85,7 +84,6 @@ fn host_keys(config: &Config, of: &KeysOf) -> Value {
     keys.collect()
 }
 
-/// Returns the source of a key as written in the configuration file.
 pub(super) fn named(key: &KeySource) -> String {
     match key {
         KeySource::File(path) => path.display().to_string(),

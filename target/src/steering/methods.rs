@@ -152,7 +152,6 @@ fn shown(params: &Params) -> String {
     text
 }
 
-/// Returns the effect of a method, or `None` for an unknown method.
 fn effect(method: &str) -> Option<Effect> {
     let of = |all: Declared| {
         let at = all.binary_search_by_key(&method, |(name, _)| name).ok()?;

@@ -46,7 +46,6 @@ pub(crate) struct Steering {
 }
 
 impl Steering {
-    /// Reads the file again and applies it. The receiver gets the result.
     pub(crate) fn reload(&self) -> oneshot::Receiver<Result<(), String>> {
         let (answer, answered) = oneshot::channel();
         // If the queue is full, the sender is dropped and the receiver fails.
@@ -138,7 +137,6 @@ pub(crate) fn check_socket(control: &cairn_config::Control) -> Result<(), (BindE
     })
 }
 
-/// Returns the path of the control socket, or `None` if it is off.
 pub(crate) fn path_of(control: &cairn_config::Control) -> Option<PathBuf> {
     match &control.socket {
         ControlSocket::Off => None,

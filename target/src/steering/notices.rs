@@ -157,7 +157,6 @@ mod tests {
         assert!(notices.note_removed(named(&[("b", 4), ("a", 8)])));
         let gone = json!([{"type": UNREGISTER, "ctx": "b", "id": 3}]);
         assert_eq!(notices.from(3, u64::MAX), gone);
-        // Another disk still has the name.
         assert!(notices.note_added(named(&[("a", 8)])));
         assert!(notices.note_removed(named(&[("a", 8), ("a", 8)])));
         let gone = json!([{"type": UNREGISTER, "ctx": "a", "id": 4}]);

@@ -50,7 +50,6 @@ pub(super) fn check(kind: Kind, now: &Config, before: &Config) -> Result<(), Err
     }
 }
 
-/// Refuses a new backing that `[control] exports` does not allow.
 fn check_exports(exports: &Exports, now: &Config, before: &Config) -> Result<(), Error> {
     for backing in backings(now).difference(&backings(before)) {
         match backing {

@@ -51,7 +51,6 @@ pub(super) fn errno_of(error: &io::Error) -> Errno {
     number.map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
-/// Refuses all changes because the file cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
 pub(super) fn of_write(error: WriteError) -> Refused {
     let errno = match &error {

@@ -137,7 +137,6 @@ fn groups(list: &HostList) -> Vec<&str> {
     list.groups.iter().map(|name| &**name).collect()
 }
 
-/// Returns the hosts listed by a subsystem, with their groups; `None` for an unknown subsystem.
 pub(super) fn hosts(snapshot: &Snapshot, nqn: &str) -> Option<Value> {
     let config = &snapshot.config;
     let mut subsystems = config.subsystems.iter();

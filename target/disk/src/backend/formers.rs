@@ -118,7 +118,6 @@ mod tests {
         formers.add(&first);
         let place = first.place().unwrap();
         let second = open(reader, &formers).unwrap();
-        // A failed reload drops the successor: the first disk keeps its lock.
         drop(second);
         assert!(wait_for_close(&path, place).is_ok() && !is_free(reader));
         let second = open(reader, &formers).unwrap();

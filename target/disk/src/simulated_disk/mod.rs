@@ -253,7 +253,6 @@ impl SimulatedDisk {
         let mut state = self.state();
         let waits =
             |pending: &&mut Pending| pending.due.is_none() && pending.work.operation() == operation;
-        // The oldest submitted operation is released first.
         let found = state.pending.iter_mut().find(waits);
         let released = found.map(|pending| pending.due = Some(now)).is_some();
         state.run(now);

@@ -67,7 +67,6 @@ impl<'v> Fields<'v> {
         narrow.or_else(|| self.unreadable(key, "a number of 32 bits", &Value::from(number)))
     }
 
-    /// Returns a boolean, possibly given as 1 or 0.
     pub(super) fn flag(&self, key: &'static str) -> Option<bool> {
         let value = self.get(key)?;
         match value {

@@ -125,7 +125,6 @@ fn look_at_subsystem(notes: &Notes, subsystem: &Subsystem, dhchap: &DhchapPolicy
     }
 }
 
-/// Notes that the other target will admit hosts without a key.
 pub(super) fn note_required_key(notes: &Notes, subsystem: &Subsystem) {
     let keys = &subsystem.authentication;
     let mut hosts = subsystem.allowed_hosts.hosts.iter();
@@ -201,7 +200,6 @@ fn in_keyring(keyring: &mut Vec<NamedKey>, path: PathBuf) -> NamedKey {
     key
 }
 
-/// Adapts a namespace. Returns false if it must be left out.
 fn fit_namespace(notes: &Notes, what: &str, namespace: &mut Namespace) -> bool {
     if let Some(why) = why_left_out(namespace) {
         notes.add(format!("{what} is left out: {why}"));
@@ -257,7 +255,6 @@ fn why_left_out(namespace: &Namespace) -> Option<&'static str> {
     }
 }
 
-/// Returns true for the character device of an NVMe drive.
 fn is_generic(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     is_device(path) && name.is_some_and(|name| name.starts_with("ng"))

@@ -59,7 +59,6 @@ fn socket(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Returns the metadata at a path; `None` if nothing exists there.
 #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
 fn kind(path: &Path) -> Result<Option<Metadata>, String> {
     match path.symlink_metadata() {

@@ -219,7 +219,6 @@ fn memory(config: &Config) -> Option<Problem> {
     })
 }
 
-/// Returns the RAM of the machine in bytes (proc_meminfo(5)).
 #[expect(clippy::disallowed_methods, reason = "/proc")]
 fn memory_of_machine() -> io::Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;

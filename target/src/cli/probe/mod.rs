@@ -129,7 +129,6 @@ fn directories(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// Finds keys that `serve` cannot read or use.
 fn keys(config: &Config) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for (nqn, error) in key_errors(config) {

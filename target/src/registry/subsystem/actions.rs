@@ -48,7 +48,6 @@ impl SubsystemShared {
             }
             Action::Terminate { reason, .. } => {
                 let ending = explain(reason);
-                // The admin queue is closed last.
                 for (_, queue) in controller.queues.iter().rev() {
                     self.send(Some(queue), |qpair| Message::Disconnect { qpair, ending });
                 }

@@ -51,7 +51,6 @@ impl Exports {
             all: HashMap::new(),
             registry,
             parts,
-            // ID 0 belongs to the discovery subsystem.
             next_id: 1,
             devices: Vec::new(),
             polls_drives,

@@ -55,7 +55,6 @@ impl Reloads {
         flushes: &mut Flushes,
     ) {
         if self.under_way.is_none() {
-            // The reload opens missing disks itself.
             service.openings.abandon();
             self.begin(reloading, service);
             self.go_on(service, flushes);

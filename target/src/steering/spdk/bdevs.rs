@@ -202,7 +202,6 @@ fn no_device() -> Error {
     Error::errno(Errno::NODEV, "No such device")
 }
 
-/// Returns the block counts of all disks by name; 0 for a file that backs no namespace.
 pub(in crate::steering) fn sizes(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>) -> Disks {
     let made = disks.iter().map(|(name, disk)| (name.clone(), disk.blocks));
     let exported = snapshot.exports().map(|export| size(&export));

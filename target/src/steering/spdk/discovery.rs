@@ -36,7 +36,6 @@ impl Methods {
             }
             "nvmf_subsystem_get_controllers" | "nvmf_subsystem_get_qpairs" => {
                 read::<ControllersOf>(params)?;
-                // Discovery controllers are not listed.
                 Ok(json!([]))
             }
             "nvmf_subsystem_get_listeners" => {
@@ -55,7 +54,6 @@ impl Methods {
             "nvmf_subsystem_add_host" => {
                 let new: HostKeys = read(params)?;
                 match (&new.dhchap_key, &new.dhchap_ctrlr_key) {
-                    // Any host may connect for discovery.
                     (None, None) => Ok(json!(true)),
                     _ => Err(refused("hosts use discovery without a key")),
                 }

@@ -45,7 +45,6 @@ const IGNORED: &[(&str, &[(&str, Accepted)])] = &[
     ),
     (
         "nvmf_subsystem_remove_host",
-        // Hosts are disconnected at once.
         &[("timeout_ms", Accepted::Number)],
     ),
     (
@@ -96,7 +95,6 @@ const IGNORED: &[(&str, &[(&str, Accepted)])] = &[
 
 /// Ignored parameters of the `namespace` object of `nvmf_subsystem_add_ns`.
 const OF_NAMESPACES: &[(&str, Accepted)] = &[
-    // Namespaces have no metadata.
     ("hide_metadata", Accepted::Flag),
     (
         "eui64",

@@ -132,7 +132,6 @@ impl CoreTimes {
     }
 }
 
-/// Returns the NUMA node of a core; -1 if unknown.
 fn numa_node(core: u32) -> i32 {
     let folder = fs::read_dir(format!("/sys/devices/system/cpu/cpu{core}"));
     let names = folder.into_iter().flatten().flatten();

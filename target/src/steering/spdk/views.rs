@@ -159,7 +159,6 @@ pub(super) fn subsystems(snapshot: &Snapshot, wanted: Option<&str>) -> Value {
     Value::Array(all)
 }
 
-/// Returns the JSON of a namespace; `entry` is `None` if it is not exported now.
 fn of_namespace(namespace: &Namespace, entry: Option<&Entry>) -> Value {
     let mut shown = json!({
         "nsid": namespace.nsid,

@@ -47,7 +47,6 @@ fn a_durable_write_that_found_no_memory_condemns_nothing() {
             unreachable!("opened as a file")
         };
         let is_direct = disk.is_direct();
-        // Through the page cache the sync fails, and reports a loss only once.
         disk.fail_syncs_with(1, libc::ENOMEM);
         let tried_again = rig.run(durable, 0, 4096, span);
         assert_eq!(tried_again.is_ok(), is_direct, "{tried_again:?}");
