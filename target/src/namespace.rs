@@ -227,7 +227,7 @@ impl NamespaceTable {
         found.ok().map(|index| &namespaces[index])
     }
 
-    /// Flushes all namespaces, also after a failure. Returns whether all flushes succeeded. Blocks on the disks.
+    /// Flushes all namespaces, even after a failure, and returns whether all succeeded. Blocks on the disks.
     pub(crate) fn flush(&self) -> bool {
         let mut intact = true;
         for Entry { namespace, .. } in &self.namespaces {

@@ -12,7 +12,7 @@ pub(crate) enum WorkKind {
     /// SEND whose completion also ends the covered SENDs before it.
     Send = 3,
     Block = 4,
-    /// SEND without a completion of its own unless it fails; a later [`Self::Send`] ends it.
+    /// SEND that completes together with a later [`Self::Send`], or by itself if it fails.
     CoveredSend = 5,
 }
 

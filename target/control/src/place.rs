@@ -56,7 +56,7 @@ pub enum BindError {
     },
 }
 
-/// Listening socket. Dropping it removes its file.
+/// Listening socket, whose file is removed on drop.
 #[derive(Debug)]
 pub struct Bound {
     path: PathBuf,

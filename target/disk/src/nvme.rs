@@ -146,7 +146,6 @@ impl Command {
         }
     }
 
-    /// Encodes a `struct nvme_uring_cmd` or `nvme_passthru_cmd` with data at `addr`.
     pub(crate) fn encode(&self, addr: u64, length: u32) -> [u8; COMMAND_BYTES] {
         let mut bytes = [0; COMMAND_BYTES];
         bytes[0] = self.opcode;

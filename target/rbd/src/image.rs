@@ -13,7 +13,7 @@ use crate::open::{OnChange, Open, State, refused, size_of_image};
 use crate::spec::{Access, Layout, Spec};
 use crate::sys::{self, Functions};
 
-/// Open image and its client. Each operation holds a reference.
+/// Reference to an open image and its client, held by each operation.
 pub(crate) struct Handle {
     pub(crate) functions: &'static Functions,
     pub(crate) image: sys::Image,

@@ -279,7 +279,6 @@ extern "C" fn watch_lost(argument: *mut c_void, _cookie: u64, error: c_int) {
     let _ = watch.notes.send(Note::WatchLost(-error));
 }
 
-/// Acknowledges a notification, because librbd, which sent it, waits for that.
 extern "C" fn notified(
     argument: *mut c_void,
     notification: u64,

@@ -1,4 +1,4 @@
-//! Thread of one destination. Only this thread waits for the disk.
+//! Thread that writes the lines of one destination, and the only thread that waits for its disk.
 
 use std::collections::VecDeque;
 use std::io;

@@ -40,7 +40,6 @@ pub(super) struct Listing {
     pub(super) ignored: Vec<(String, &'static str)>,
 }
 
-/// Lists the files of a directory. Does not follow symbolic links.
 pub(super) fn scan(folder: &Path) -> io::Result<Listing> {
     let mut listing = Listing::default();
     for (index, entry) in fs::read_dir(folder)?.enumerate() {

@@ -128,7 +128,6 @@ pub(super) fn held_by_host(queues: &Queues, io: &Io, qpair: QpairId) -> usize {
     }
 }
 
-/// Returns when a command of the host, and of the namespace, last began while others waited.
 fn last_begun(
     queues: &Queues,
     io: &Io,

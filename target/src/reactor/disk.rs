@@ -409,7 +409,6 @@ fn report_failure(
     );
 }
 
-/// Handles the end of an operation; `result` is `None` if it will be retried.
 fn serial_ended(
     queues: &mut Queues,
     io: &mut Io,

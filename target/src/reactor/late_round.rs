@@ -28,7 +28,7 @@ impl Reactor {
         }
     }
 
-    /// Polls all devices. A capsule that arrived before the gap restarts its association's keep alive timer now and
+    /// Polls the devices. A capsule that arrived before the gap restarts its association's keep alive timer now and
     /// not after a later gap, so it is executed within twice KATO after it was sent.
     pub(super) fn read_devices(&mut self) {
         for port in 0..self.queues.ports.len() {

@@ -166,7 +166,6 @@ impl Reactor {
         }
     }
 
-    /// Disables the worker threads of the disks: the caller runs their work by [`Self::step_workers`].
     pub(crate) fn replace_workers(&mut self) {
         self.io.ring.replace_workers();
     }

@@ -90,7 +90,6 @@ fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
     request.sends(before);
 }
 
-/// Completes a command: adds its response to the outbox, or leaves the fast path if credits are missing.
 #[inline(always)]
 pub(super) fn pass(
     mut command: Command<'_>,

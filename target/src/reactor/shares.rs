@@ -220,7 +220,6 @@ impl Shares {
         self.eased |= !self.queues.is_empty();
     }
 
-    /// Reserves buffers for the next waiting request whose shares allow it. Serves the queues in rotation.
     pub(super) fn next(
         &mut self,
         requests: &mut RequestTable,

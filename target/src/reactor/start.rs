@@ -42,7 +42,6 @@ pub(crate) struct ReactorHandle {
 }
 
 impl ReactorHandle {
-    /// Waits for the reactor to end. Fails if it panicked or still runs at the deadline.
     pub(crate) fn join_until(self, deadline: Instant) -> Result<(), String> {
         while !self.thread.is_finished() {
             if Instant::now() >= deadline {

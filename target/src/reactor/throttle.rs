@@ -108,7 +108,6 @@ fn has_limit(queues: &Queues, io: &Io, id: RequestId) -> bool {
         || association.controller.limiter.is_limited()
 }
 
-/// Continues a planned command, or queues it for its limits. Registers ordered changes.
 #[cold]
 pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     if ordering::is_ordered(queues, id) {

@@ -210,7 +210,7 @@ impl Inbox {
         self.messages.fd()
     }
 
-    /// Resets the wake-up, then returns what is left. In this order, no input is lost.
+    /// Resets the wake-up, then returns the remaining input. In this order, no input is lost.
     pub(crate) fn rest(&self) -> Left {
         self.messages.rest();
         Left {

@@ -75,7 +75,7 @@ impl AuditLog {
         }
     }
 
-    /// Writes the last events. All queues must be closed.
+    /// Writes the last events. Must be called after all queues are closed.
     pub(super) fn end(&self) {
         self.audit.record(|| Event::new("stop"));
         self.audit.end(END_TIMEOUT);

@@ -77,7 +77,7 @@ pub enum StartError {
          them to another one, or leave it out"
     )]
     SameNguid {
-        /// SUBNQN of both namespaces.
+        /// SUBNQN of the namespaces' subsystem.
         nqn: String,
         /// NSID of the first namespace.
         nsid: u32,

@@ -72,7 +72,6 @@ impl InForce {
         self.keys.get(nqn).cloned().unwrap_or_default()
     }
 
-    /// Starts the authenticator thread if `next` or the keys in force contain any key.
     pub(super) fn start_authenticator(
         &self,
         next: Option<&SubsystemKeys>,

@@ -86,7 +86,6 @@ impl Reactors {
         }
     }
 
-    /// Disables the worker threads of stepped reactors; [`Self::step_workers`] runs their work.
     pub(super) fn replace_workers(&mut self) {
         if let Self::Stepped(reactors) = self {
             reactors.iter_mut().for_each(Reactor::replace_workers);

@@ -206,7 +206,7 @@ impl Drop for Prepared {
     }
 }
 
-/// Resolved path of the file and its temporary copy. All methods may block.
+/// Resolved path of the file and its temporary copy. The methods may block.
 #[derive(Debug)]
 struct FileLocation {
     path: PathBuf,

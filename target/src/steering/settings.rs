@@ -112,7 +112,6 @@ impl Methods {
     }
 }
 
-/// Returns the value of a pair of exclusive parameters: a list, or "every". `None` if neither is given.
 fn only<T>(
     list: &str,
     these: Option<Vec<T>>,

@@ -57,7 +57,6 @@ pub(super) struct BlockFile {
 }
 
 impl BlockFile {
-    /// Opens with `O_DIRECT`; warns if the file system rejects that.
     pub(super) fn open(
         path: &Path,
         block_bytes: Option<u32>,

@@ -183,7 +183,6 @@ pub(super) fn wait_for(place: Place) -> bool {
     !waited.1.timed_out()
 }
 
-/// Returns true if a removed disk at this place may still be used by a reactor.
 pub(super) fn is_leaving(place: Place) -> bool {
     state().leaving.contains(&place)
 }

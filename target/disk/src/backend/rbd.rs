@@ -37,7 +37,6 @@ pub(super) struct RbdDisk {
 }
 
 impl RbdDisk {
-    /// Opens an image. Blocks until the cluster replies.
     pub(super) fn open(
         spec: &Spec,
         block_bytes: Option<u32>,

@@ -246,7 +246,6 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    /// Returns the eventfd of newly started workers. Fails without a free descriptor.
     pub(super) fn start(&mut self) -> Result<Option<RawFd>, ()> {
         if self.workers.is_some() {
             return Ok(None);

@@ -60,7 +60,6 @@ impl Ring {
         self.push_change(tag, entry.flags(async_flag(file.handover.writes)));
     }
 
-    /// Writes by a worker, which may block. With `submits`, the worker does not wait for completion.
     pub(crate) fn write_apart(
         &mut self,
         tag: u64,

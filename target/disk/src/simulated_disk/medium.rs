@@ -63,7 +63,6 @@ impl Medium {
         &self.stable[offset..offset + length]
     }
 
-    /// Writes whole blocks. With `durable`, bypasses the cache.
     pub(super) fn write(&mut self, offset: usize, bytes: &[u8], durable: bool) {
         self.writes += 1;
         let size = self.block_bytes;
@@ -87,7 +86,6 @@ impl Medium {
         }
     }
 
-    /// Makes the first `upto` writes durable.
     pub(super) fn flush(&mut self, upto: u64) {
         let (stable, size) = (&mut self.stable, self.block_bytes);
         self.unflushed.retain(|&block, versions| {

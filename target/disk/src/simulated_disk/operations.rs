@@ -107,7 +107,6 @@ impl State {
         length.min(self.medium.len().saturating_sub(offset))
     }
 
-    /// Returns the number of bytes to transfer: usually all, sometimes fewer whole blocks.
     fn moved(&mut self, length: usize) -> usize {
         let blocks = (length / BLOCK_BYTES) as u64;
         if blocks > 1 && self.chance.per_mille(self.habits.short) {

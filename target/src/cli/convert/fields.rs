@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Notes;
 
-/// Members of one JSON object. Invalid members are noted, and the caller leaves out the object
+/// Reader of the members of a JSON object. Invalid members are noted, and the caller leaves out the object
 /// ([`are_readable`](Self::are_readable)). [`note_unknown`](Self::note_unknown) notes members that were not read.
 pub(super) struct Fields<'v> {
     what: String,

@@ -217,7 +217,6 @@ fn add_subsystem(
     }
 }
 
-/// Removes hosts with an unreadable key: they would connect without authentication.
 fn admitted(notes: &Notes, mut hosts: Vec<String>, keys: &[HostKeys]) -> Vec<String> {
     hosts.retain(|host| {
         let of_host = keys.iter().find(|keys| keys.host == *host);

@@ -1,6 +1,6 @@
 //! Checks disks and memory of namespaces.
 //!
-//! All disks are open at the same time, to detect one that is exported twice.
+//! Keeps every disk open until the last check, to detect a disk that is exported twice.
 
 use std::collections::HashSet;
 use std::io;

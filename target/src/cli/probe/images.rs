@@ -34,7 +34,6 @@ pub(super) fn open(image: &ImageSpec, namespace: &Namespace) -> Result<(), Strin
     opened.map(drop).map_err(|error| error.to_string())
 }
 
-/// Opens images on separate threads, which are abandoned if a call hangs.
 pub(super) fn problems(
     config: &Config,
     open: impl Fn(&ImageSpec, &Namespace) -> Result<(), String> + Send + 'static,

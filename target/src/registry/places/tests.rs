@@ -322,7 +322,6 @@ fn an_address_that_strangers_claim_is_not_refused() {
     }
 }
 
-/// Addresses of one IPv6 /64.
 #[test]
 fn strangers_of_an_ipv6_network_refuse_nobody_there() {
     let mut fixture = Fixture::new();

@@ -32,7 +32,6 @@ pub(crate) fn check_identities<'a>(
     }))
 }
 
-/// Refuses two namespaces with one identity, unless the configuration sets it.
 pub(crate) fn tell_apart<'a>(all: impl Iterator<Item = Identity<'a>>) -> Result<(), StartError> {
     let mut firsts: HashMap<cairn_config::Uuid, Identity<'_>> = HashMap::new();
     let mut nguids = HashMap::new();

@@ -217,7 +217,6 @@ impl Exports {
         }
     }
 
-    /// Registers a namespace with the devices in use. Without `disk`, opens a backend that takes no time.
     pub(crate) fn introduce(
         &self,
         subsystem: &cairn_config::Subsystem,

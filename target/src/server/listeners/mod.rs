@@ -64,7 +64,6 @@ impl Listeners {
         }
     }
 
-    /// Opens a listener. Its requests are not served before [`Self::add`].
     pub(crate) fn listen(
         &self,
         config: &cairn_config::Listener,

@@ -61,7 +61,7 @@ impl Retirements {
         exports: &Exports,
         now: Instant,
     ) {
-        // The listener may already be retiring, as a drained one that is then removed.
+        // A drained listener that is then removed is already retiring.
         self.forget(listener.id);
         // A concurrent Connect either sees this flag or is found below.
         listener.removed.store(true, Ordering::Relaxed);

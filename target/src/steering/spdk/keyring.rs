@@ -191,7 +191,6 @@ pub(super) fn saved(config: &Config) -> Value {
     adds.collect()
 }
 
-/// Adds the key names of a host to its JSON. Keys outside the keyring appear as in the file.
 pub(super) fn show(shown: &mut Value, keys: Option<&Keys>) {
     let name = |source: &KeySource| match name_of(source) {
         Some(key) => key.name.clone(),

@@ -182,7 +182,6 @@ fn dhchap(policy: &DhchapPolicy) -> Value {
     params
 }
 
-/// Returns the requests for a namespace. Its UUID is set by the request for its bdev.
 fn of_namespace(nqn: &str, namespace: &Namespace) -> Vec<Value> {
     let mut params = json!({
         "nsid": namespace.nsid,

@@ -57,7 +57,6 @@ pub(super) struct Drive {
 }
 
 impl Drive {
-    /// Opens a drive. Blocks until the drive replies.
     pub(super) fn open(
         path: &Path,
         block_bytes: Option<u32>,
@@ -198,7 +197,6 @@ impl Drive {
         Ok(blocks << shift)
     }
 
-    /// Adopts a size in bytes. Returns whether the size changed.
     pub(super) fn accept_size(&self, bytes: u64) -> bool {
         let blocks = bytes >> self.identified.block_shift;
         self.blocks.swap(blocks, Ordering::Relaxed) != blocks

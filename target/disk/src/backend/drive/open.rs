@@ -48,7 +48,6 @@ fn sysfs(path: &Path) -> Option<PathBuf> {
     (class.file_name()? == "nvme-generic").then_some(device)
 }
 
-/// Opens both devices of a drive. Blocks until the drive replies.
 pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opened, OpenError> {
     crate::ring::check_drives().map_err(|error| cannot(path, &error))?;
     let devices = find(path)?;

@@ -66,7 +66,6 @@ impl Ring {
         self.polls_drives = true;
     }
 
-    /// Adds a drive. Commands are sent to `open`; `claim` excludes other users.
     pub(crate) fn add_drive(
         &mut self,
         open: Open,
