@@ -21,7 +21,7 @@ pub enum StartError {
     Listen {
         /// Configured address of the listener.
         address: SocketAddr,
-        /// Error of the RDMA provider.
+        /// Error of the provider.
         source: FabricError,
     },
     /// The configured provider is not part of this program.
@@ -35,7 +35,7 @@ pub enum StartError {
     /// A disk cannot be opened.
     #[error("namespace {nsid} of {nqn}: {source}")]
     Export {
-        /// SUBNQN of the namespace's subsystem.
+        /// SUBNQN of the subsystem.
         nqn: String,
         /// NSID.
         nsid: u32,
@@ -60,13 +60,13 @@ pub enum StartError {
          set uuid for one of them, as uuidgen prints it"
     )]
     SameIdentity {
-        /// SUBNQN of the first namespace's subsystem.
+        /// First SUBNQN.
         nqn: String,
-        /// NSID of the first namespace.
+        /// First NSID.
         nsid: u32,
-        /// SUBNQN of the second namespace's subsystem.
+        /// Second SUBNQN.
         other_nqn: String,
-        /// NSID of the second namespace.
+        /// Second NSID.
         other_nsid: u32,
         /// Common UUID.
         uuid: String,
@@ -77,9 +77,9 @@ pub enum StartError {
          them to another one, or leave it out"
     )]
     SameNguid {
-        /// SUBNQN of the namespaces' subsystem.
+        /// SUBNQN of the subsystem.
         nqn: String,
-        /// NSID of the first namespace.
+        /// First NSID.
         nsid: u32,
         /// NSID of the namespace that already has the NGUID.
         other_nsid: u32,
@@ -103,7 +103,7 @@ pub enum StartError {
     Metrics {
         /// Address of the port.
         address: SocketAddr,
-        /// Error of the operating system.
+        /// System error.
         source: io::Error,
     },
     /// The thread of the audit log cannot start.
@@ -161,9 +161,9 @@ pub enum ReloadError {
     ImageChanged {
         /// Name of the image.
         image: String,
-        /// SUBNQN of the image's subsystem.
+        /// SUBNQN of the subsystem.
         nqn: String,
-        /// NSID of the image's namespace.
+        /// NSID of the image.
         nsid: u32,
     },
     /// The settings of an open listener cannot change.
@@ -208,7 +208,7 @@ pub enum KeyError {
     Read {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the operating system.
+        /// System error.
         source: io::Error,
     },
     /// Other users can access the file.

@@ -236,6 +236,7 @@ impl Target {
 }
 
 impl Starting {
+    /// Waits until the start has succeeded or failed.
     pub async fn wait(&mut self) {
         if self.ended.is_none() {
             self.ended = Some(flatten((&mut self.ready).await));

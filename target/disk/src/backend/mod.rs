@@ -143,7 +143,7 @@ impl Backend {
         RbdDisk::open(image, block_bytes, claim, on_change).map(|disk| Self(Kind::Rbd(disk)))
     }
 
-    /// Returns true if operations use a ring: they require buffers and are scheduled.
+    /// Returns whether operations use a ring: they require buffers and are scheduled.
     #[inline(always)]
     pub fn uses_ring(&self) -> bool {
         matches!(self.0, Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_))
@@ -177,7 +177,7 @@ impl Backend {
         .map_err(|error| OpenError::new(format!("no memory for zeroes: {error}")))
     }
 
-    /// Returns true if deallocated blocks are freed and read as zeroes.
+    /// Returns whether deallocated blocks are freed and read as zeroes.
     pub fn deallocates_to_zeroes(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.deallocates_to_zeroes(),
@@ -187,7 +187,7 @@ impl Backend {
         }
     }
 
-    /// Returns true for a drive whose Linux driver has no poll queues: its completions arrive by interrupt.
+    /// Returns whether the disk is a drive without poll queues in its Linux driver.
     pub fn lacks_poll_queues(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => !disk.can_poll(),
@@ -195,7 +195,7 @@ impl Backend {
         }
     }
 
-    /// Returns true if the disk supports [`BlockOp::Compare`]; otherwise the caller reads and compares.
+    /// Returns whether the disk supports [`BlockOp::Compare`]; otherwise the caller reads and compares.
     #[inline]
     pub fn compares(&self) -> bool {
         match &self.0 {
@@ -204,7 +204,7 @@ impl Backend {
         }
     }
 
-    /// Returns true if the disk supports [`BlockOp::WriteUncorrectable`].
+    /// Returns whether the disk supports [`BlockOp::WriteUncorrectable`].
     pub fn writes_uncorrectable(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => disk.writes_uncorrectable(),
@@ -212,7 +212,7 @@ impl Backend {
         }
     }
 
-    /// Returns true if [`BlockOp::Advise`] has an effect on the disk.
+    /// Returns whether [`BlockOp::Advise`] has an effect on the disk.
     pub fn takes_advice(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => disk.takes_advice(),
@@ -342,7 +342,7 @@ impl Backend {
         }
     }
 
-    /// Returns true if disks of this kind share one mapping.
+    /// Returns whether disks of this kind share one mapping.
     pub fn shares_mapping(&self) -> bool {
         matches!(self.0, Kind::Null(_))
     }
