@@ -1,8 +1,9 @@
 //! Patterns of the disks that requests at the control socket may export.
 //!
-//! Patterns are compared with path texts. The caller resolves symbolic links.
+//! Patterns are compared with path texts. The caller finds the disk to which a path leads.
 
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 pub(crate) const EXPORTS_MAX: usize = 1024;
 
@@ -13,12 +14,14 @@ const WRITABLE: [&str; 4] = ["/dev/shm", "/dev/mqueue", "/dev/hugepages", "/dev/
 /// Patterns of folders, devices and images that requests may export.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exports {
-    patterns: Vec<String>,
+    patterns: Arc<[String]>,
 }
 
 impl Exports {
     pub(crate) fn new(patterns: Vec<String>) -> Self {
-        Self { patterns }
+        Self {
+            patterns: patterns.into(),
+        }
     }
 
     pub(crate) fn check(pattern: &str) -> Result<(), &'static str> {
@@ -45,42 +48,34 @@ impl Exports {
         images.any(|pattern| matches(pattern, image, false))
     }
 
-    /// True if a pattern permits this file, folder or device.
-    ///
-    /// `resolved` is `path` with all symbolic links followed, and must match. Below /dev a match of
-    /// `path` is enough, because the system creates the links there, such as names of logical
-    /// volumes.
+    /// True if a pattern matches the text of `path`. Requests can name no other path, so each
+    /// path without a match comes from the configuration file.
     #[must_use]
-    pub fn allow_path(&self, path: &Path, resolved: &Path) -> bool {
-        let is_allowed = |path: &Path| {
-            let path = normal(path);
-            let Some(text) = path.to_str() else {
-                return false;
-            };
-            let mut patterns = self.patterns.iter();
-            patterns.any(|pattern| matches(pattern, text, true))
-        };
-        let are_devices = is_device_name(&normal(path)) && is_device_name(resolved);
-        is_allowed(resolved) || are_devices && is_allowed(path)
+    pub fn name_path(&self, path: &Path) -> bool {
+        // A link before ".." leads to another folder than the text says.
+        if path.components().any(|part| part == Component::ParentDir) {
+            return false;
+        }
+        let path: PathBuf = path.components().collect();
+        let mut patterns = self.patterns.iter();
+        path.to_str()
+            .is_some_and(|text| patterns.any(|pattern| matches(pattern, text, true)))
+    }
+
+    /// True if a request may export the file, folder or device at `location` under the name `path`.
+    ///
+    /// Patterns must match `path` and `location`. For devices below /dev a match of `path` is enough, because the system
+    /// creates the links there, such as names of logical volumes.
+    #[must_use]
+    pub fn allow_path(&self, path: &Path, location: &Path) -> bool {
+        let are_devices = is_device_name(path) && is_device_name(location);
+        self.name_path(path) && (are_devices || self.name_path(location))
     }
 }
 
 /// True if the path is below /dev in a folder to which only the system writes.
 fn is_device_name(path: &Path) -> bool {
     path.starts_with("/dev") && !WRITABLE.iter().any(|folder| path.starts_with(folder))
-}
-
-/// Removes "." and ".." components without following links.
-fn normal(path: &Path) -> PathBuf {
-    let mut normal = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => drop(normal.pop()),
-            Component::CurDir => {}
-            part => normal.push(part),
-        }
-    }
-    normal
 }
 
 /// True if the pattern matches `text` or, if `below` is true, a parent folder of `text`.
@@ -162,7 +157,7 @@ mod tests {
         assert!(allow("/srv/images/a", "/srv/images/a"));
         assert!(allow("/srv/images/deep/a", "/srv/images/deep/a"));
         assert!(allow("/srv/images", "/srv/images"));
-        assert!(allow("/elsewhere/a", "/srv/images/a"));
+        assert!(allow("//srv/./images/link", "/srv/images/a"));
         // Logical volume names are links to devices.
         assert!(allow("/dev/vg0/a", "/dev/dm-3"));
         for (path, resolved) in [
@@ -171,10 +166,14 @@ mod tests {
             ("/srv/images/a", "/etc/shadow"),
             ("/srv/images/a", "/dev/sda"),
             ("/srv/images/../../etc/shadow", "/etc/shadow"),
+            // Later openings check only the paths that a pattern names.
+            ("/elsewhere/a", "/srv/images/a"),
+            ("/dev/disk/by-label/a", "/dev/vg0/a"),
             ("/dev/vg0/a", "/etc/shadow"),
             ("/dev/vg0/../sda", "/dev/sda"),
             // Any user can create this link.
             ("/dev/shm/a", "/dev/sda"),
+            ("/dev/shm/a/../../vg0/b", "/dev/sda"),
         ] {
             assert!(!allow(path, resolved), "{path} {resolved}");
         }

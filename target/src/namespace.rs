@@ -254,7 +254,7 @@ pub(crate) struct Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_disk::{Claim, Habits, SimulatedDisk};
+    use cairn_disk::{Claim, Formers, FoundPath, Habits, SimulatedDisk};
     use cairn_rdma::Clock;
 
     #[test]
@@ -265,7 +265,10 @@ mod tests {
             let file = std::fs::File::create(&path).unwrap();
             file.set_len(1 << 20).unwrap();
             let disk = SimulatedDisk::register(&path, &Clock::default(), 0).unwrap();
-            let backend = Backend::open_file(&path, None, Claim::default()).unwrap();
+            let found = FoundPath::find(&path).unwrap();
+            let admitted = found.admit(|_| Ok(true)).unwrap();
+            let backend =
+                Backend::open(&admitted, None, Claim::default(), &Formers::default()).unwrap();
             let config = cairn_config::Namespace {
                 name: None,
                 nsid: number,

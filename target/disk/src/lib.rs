@@ -12,12 +12,14 @@
 //! Operations on files allocate no memory, take no lock and format no text.
 //!
 //! ```
-//! use cairn_disk::{Arena, Backend, BlockIo, BlockOp, Claim, Finished, Progress, Ring};
+//! use cairn_disk::{Arena, Backend, BlockIo, BlockOp, Claim, Finished, Formers, FoundPath};
+//! use cairn_disk::{Progress, Ring};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let image = tempfile::NamedTempFile::new()?;
 //! # image.as_file().set_len(1 << 20)?;
-//! let disk = Backend::open_file(image.path(), None, Claim::default())?;
+//! let path = FoundPath::find(image.path())?.admit(|_| Ok(true))?;
+//! let disk = Backend::open(&path, None, Claim::default(), &Formers::default())?;
 //! let mut ring = Ring::new(32)?;
 //! let file = disk.add_to(&mut ring)?;
 //!
@@ -68,8 +70,8 @@ pub use cairn_rbd::{Spec as ImageSpec, wait_for_closes as wait_for_images};
 
 pub use arena::Arena;
 pub use backend::{
-    Atomic, Backend, BlockIo, BlockOp, Claim, Errno, Formers, Geometry, IN_USE_PATIENCE, Names,
-    OpenError, Preferred, Progress, Scope, where_to_look,
+    AdmittedPath, Atomic, Backend, BlockIo, BlockOp, Claim, Errno, Formers, FoundPath, Geometry,
+    IN_USE_PATIENCE, Names, OpenError, Preferred, Progress, Scope, where_to_look,
 };
 pub use contention::Contention;
 pub use idle::{Idle, Pause};

@@ -8,12 +8,14 @@ use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cairn_config::{BlockSize, LeftOut, Pool, PooledFile};
+use cairn_config::{BlockSize, Control, LeftOut, Pool, PooledFile};
+use cairn_disk::{AdmittedPath, FoundPath};
 use rustix::fs::{Access, AtFlags, CWD};
 
 use super::scan::{Found, Listing, scan};
 use super::table::{self, Choice, Table};
 use super::writers::is_written;
+use crate::server::admit;
 
 /// Seconds without a change after which a file is complete.
 const SETTLED_S: i64 = 2;
@@ -67,14 +69,17 @@ enum FileState {
 }
 
 impl Memory {
-    pub(super) fn examine(&mut self, pool: &Pool, keep: bool) -> Contents {
+    pub(super) fn examine(&mut self, control: &Control, pool: &Pool, keep: bool) -> Contents {
         let folder = &pool.folder;
-        let examined =
-            scan(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)));
-        let examined = examined.and_then(|listing| {
-            let table = Table::read(folder);
+        let examined = find(control, folder).and_then(|found| {
+            // The same directory in all steps, even if a link on its path changes meanwhile.
+            let through = found.through();
+            let listing = scan(&through);
+            let listing =
+                listing.map_err(|error| (is_gone(&error), explain_scan(folder, &error)))?;
+            let table = Table::read(&through);
             let table = table.map_err(|error| (false, explain_table(folder, &error)))?;
-            Ok(self.take(pool, listing, table, keep))
+            Ok(self.take((pool, &through), listing, table, keep))
         });
         let contents = examined.unwrap_or_else(|(is_gone, problem)| {
             // Open files still work while their directory is temporarily unreadable.
@@ -92,7 +97,13 @@ impl Memory {
         contents
     }
 
-    fn take(&mut self, pool: &Pool, listing: Listing, on_disk: Table, keep: bool) -> Contents {
+    fn take(
+        &mut self,
+        (pool, through): (&Pool, &Path),
+        listing: Listing,
+        on_disk: Table,
+        keep: bool,
+    ) -> Contents {
         let mut contents = Contents::default();
         for (name, reason) in listing.ignored {
             self.leave_out(pool, &mut contents, &name, reason.to_owned());
@@ -101,9 +112,9 @@ impl Memory {
             Some((then, table)) if then == on_disk => table,
             _ => on_disk.clone(),
         };
-        let files = self.choose(pool, &listing.files, &base, keep, &mut contents);
+        let files = self.choose((pool, through), &listing.files, &base, keep, &mut contents);
         let mut table = base.clone();
-        let is_writable = keep || is_writable(&pool.folder);
+        let is_writable = keep || is_writable(through);
         let choice = if is_writable {
             Choice::Next
         } else {
@@ -112,7 +123,7 @@ impl Memory {
         let mut surplus = table.assign(&files, &pool.nsids, choice);
         if keep
             && on_disk != table
-            && let Err(error) = table.write(&pool.folder)
+            && let Err(error) = table.write(through)
         {
             self.say(&format!(
                 "cannot write {}: {error}: the NSIDs of new files follow from when each was made, \
@@ -140,7 +151,7 @@ impl Memory {
 
     fn choose<'f>(
         &mut self,
-        pool: &Pool,
+        (pool, through): (&Pool, &Path),
         all: &'f [Found],
         table: &Table,
         keep: bool,
@@ -153,7 +164,7 @@ impl Memory {
             .iter()
             .partition(|file| named.contains(file.name.as_str()));
         for file in first.into_iter().chain(rest) {
-            let state = state(pool, file, table);
+            let state = state((pool, through), file, table);
             let wrong = match state {
                 FileState::Whole if inodes.insert(file.id.inode) => {
                     files.push(file);
@@ -201,7 +212,7 @@ impl Memory {
 }
 
 /// Returns the state of a file. An existing namespace stays while its file has at least one block.
-fn state(pool: &Pool, file: &Found, table: &Table) -> FileState {
+fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileState {
     let block = u64::from(pool.like.block_size.map_or(512, BlockSize::bytes));
     let empty = || FileState::Wrong("the file is empty: run `truncate -s 1G FILE`".to_owned());
     if table.find(file, &pool.nsids).is_some() {
@@ -213,7 +224,7 @@ fn state(pool: &Pool, file: &Found, table: &Table) -> FileState {
     if (0..SETTLED_S).contains(&age) {
         return FileState::Soon;
     }
-    if is_written(&pool.folder.join(&file.name)) {
+    if is_written(&through.join(&file.name)) {
         return FileState::Written;
     }
     if file.bytes == 0 {
@@ -226,6 +237,13 @@ fn state(pool: &Pool, file: &Found, table: &Table) -> FileState {
         ));
     }
     FileState::Whole
+}
+
+/// On failure, returns whether the directory has no files for this target, and the reason.
+fn find(control: &Control, folder: &Path) -> Result<AdmittedPath, (bool, String)> {
+    let found =
+        FoundPath::find(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)))?;
+    admit(control, found).map_err(|error| (true, error.to_string()))
 }
 
 fn is_writable(folder: &Path) -> bool {

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cairn_config::{Backing, Config, FileId, LeftOut, Namespace, Pool};
+use cairn_config::{Backing, Config, Control, FileId, LeftOut, Namespace, Pool};
 use cairn_disk::{disks_max, where_to_look};
 use tokio::sync::Notify;
 
@@ -57,7 +57,7 @@ impl Pools {
         slots.retain(|folder, _| folders.contains(folder));
         for pool in all {
             let slot = slots.entry(pool.folder.clone()).or_default();
-            slot.begin(pool, keep, &self.0);
+            slot.begin(&config.control, pool, keep, &self.0);
         }
         let mut room = room(config);
         for subsystem in &mut config.subsystems {
@@ -107,7 +107,7 @@ fn room(config: &Config) -> usize {
 }
 
 impl Slot {
-    fn begin(&mut self, pool: &Pool, keep: bool, shared: &Arc<Shared>) {
+    fn begin(&mut self, control: &Control, pool: &Pool, keep: bool, shared: &Arc<Shared>) {
         if let Some(away) = &self.away {
             match away.back.try_recv() {
                 Err(TryRecvError::Empty) => return,
@@ -118,8 +118,9 @@ impl Slot {
         let (out, back) = sync_channel(1);
         let since = Instant::now();
         let memory = std::mem::take(&mut self.memory);
-        let (pool, shared) = (pool.clone(), Arc::clone(shared));
-        let job = move || run(memory, &pool, keep, since, &out, &shared);
+        let (control, pool) = (control.clone(), pool.clone());
+        let shared = Arc::clone(shared);
+        let job = move || run(memory, (&control, &pool), keep, since, &out, &shared);
         let thread = std::thread::Builder::new().name("directory".into());
         match thread.spawn(job) {
             Ok(_) => self.away = Some(Away { since, back }),
@@ -197,14 +198,14 @@ impl Slot {
 
 fn run(
     mut memory: Memory,
-    pool: &Pool,
+    (control, pool): (&Control, &Pool),
     keep: bool,
     since: Instant,
     out: &SyncSender<(Memory, Contents)>,
     shared: &Shared,
 ) {
     let result = confine_part(Part::Open, move || {
-        let contents = memory.examine(pool, keep);
+        let contents = memory.examine(control, pool, keep);
         (memory, contents)
     });
     if let Some(result) = result {

@@ -121,6 +121,11 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// True if `[control] exports` does not permit a disk.
+    pub(crate) fn is_not_admitted(&self) -> bool {
+        matches!(self, Self::Export { source, .. } if source.is_not_admitted())
+    }
+
     pub(super) fn twins(&self) -> Vec<Place> {
         let (nqn, nsid, other_nqn, other_nsid) = match self {
             Self::SameIdentity {

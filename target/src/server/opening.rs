@@ -161,7 +161,11 @@ impl Openings {
                     }
                     (Some(_), None) if !measures => continue,
                     (Some(known), None) => Call::Measure(Arc::clone(known)),
-                    (None, _) => Call::Open(Box::new(exports.opener(namespace, &formers))),
+                    (None, _) => Call::Open(Box::new(exports.opener(
+                        &config.control,
+                        namespace,
+                        &formers,
+                    ))),
                 };
                 tasks.extend(Task::new(place, namespace, call, may_fail(&place)));
             }
@@ -179,7 +183,11 @@ impl Openings {
         let mut tasks = VecDeque::new();
         for place in places {
             if let Some((_, namespace)) = at_place(config, place) {
-                let call = Call::Open(Box::new(exports.opener(namespace, &Arc::default())));
+                let call = Call::Open(Box::new(exports.opener(
+                    &config.control,
+                    namespace,
+                    &Arc::default(),
+                )));
                 tasks.extend(Task::new(*place, namespace, call, false));
             }
         }
@@ -198,7 +206,11 @@ impl Openings {
             for namespace in &subsystem.namespaces {
                 let place = (subsystem.nqn, namespace.nsid);
                 if places.contains(&place) {
-                    let call = Call::Open(Box::new(exports.opener(namespace, &Arc::default())));
+                    let call = Call::Open(Box::new(exports.opener(
+                        &config.control,
+                        namespace,
+                        &Arc::default(),
+                    )));
                     tasks.extend(Task::new(place, namespace, call, true));
                 }
             }

@@ -31,7 +31,13 @@ pub(super) fn open_all<T>(
         let keys = service.keys.of(&subsystem.nqn);
         let (exports, missing) = (&mut service.exports, &mut service.missing);
         let is_missing = |place: &Place| missing.has(place);
-        let refused = exports.export(subsystem, keys, &mut disks, is_missing, is_patient)?;
+        let refused = exports.export(
+            (&config.control, subsystem),
+            keys,
+            &mut disks,
+            is_missing,
+            is_patient,
+        )?;
         missing.note_disks(&[], refused);
     }
     for (thing, error) in missing_pools(&config) {

@@ -77,13 +77,16 @@ fn folders(config: &Config) -> HashSet<&Path> {
 
 fn check_path(exports: &Exports, path: &Path) -> Result<(), Error> {
     let shown = path.display().to_string();
+    if !exports.name_path(path) {
+        return Err(not_allowed(&shown));
+    }
+    // For an early error. The path may change until it is opened, and is checked again then.
     let resolved = files::canonicalize_here(path).map_err(|error| {
         let message = format!("{shown} cannot be looked up: {error}");
         Error::errno(errno_of(&error), message)
     })?;
     match exports.allow_path(path, &resolved) {
         true => Ok(()),
-        false if resolved == path => Err(not_allowed(&shown)),
         false => Err(not_allowed(&format!(
             "{shown}, which is {},",
             resolved.display()

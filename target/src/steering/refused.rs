@@ -74,6 +74,9 @@ pub(super) fn of_change(changed: Result<(), ReloadError>) -> Result<Option<Error
 fn of_reload(error: ReloadError) -> Refused {
     let message = error.to_string();
     Refused::ByOne(match error {
+        ReloadError::Unavailable(error) if error.is_not_admitted() => {
+            Error::errno(Errno::ACCESS, message)
+        }
         ReloadError::Unavailable(_) => Error::invalid(message),
         ReloadError::ImageChanged { .. } | ReloadError::ListenerChanged { .. } => {
             Error::errno(Errno::BUSY, message)

@@ -27,6 +27,7 @@ mod spdk_loaded;
 mod spdk_saved;
 mod spdk_shown;
 mod strangers;
+mod swapped_links;
 mod target;
 mod thousands;
 mod warnings;

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     fn open(path: &Path, depth: u32) -> BareDisk {
-        let backend = Backend::open_file(path, None, Claim::default()).unwrap();
+        let backend = crate::open_file(path, Claim::default()).unwrap();
         BareDisk::new(backend, depth, 4096, Duration::from_millis(1), false).unwrap()
     }
 

@@ -9,14 +9,14 @@
 
 mod bare_disk;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bare_disk::BareDisk;
 use cairn_config::POLL_IDLE_DEFAULT_US;
-use cairn_disk::{Backend, Claim, ImageSpec, wait_for_images};
+use cairn_disk::{Backend, Claim, Formers, FoundPath, ImageSpec, OpenError, wait_for_images};
 use clap::{Parser, ValueEnum};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
@@ -148,12 +148,18 @@ fn open(args: &Args, read_only: bool) -> Result<(String, Backend), String> {
                 read_only,
                 ..Claim::default()
             };
-            let backend = Backend::open_file(path, None, claim);
+            let backend = open_file(path, claim);
             backend.map(|backend| (path.display().to_string(), backend))
         }
         (None, None) => return Err("--filename or --image is needed".to_owned()),
     };
     opened.map_err(|error| error.to_string())
+}
+
+fn open_file(path: &Path, claim: Claim) -> Result<Backend, OpenError> {
+    let found = FoundPath::find(path).map_err(|error| OpenError::lookup(path, &error))?;
+    let found = found.admit(|_| Ok(true))?;
+    Backend::open(&found, None, claim, &Formers::default())
 }
 
 fn image(text: &str) -> Result<ImageSpec, String> {

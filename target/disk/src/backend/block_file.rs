@@ -6,7 +6,7 @@ mod size;
 
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use uuid::Uuid;
@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::closing::{FormerFile, OpenFile};
 use super::discard::{DISCARD_MAX, Zeroing};
 use super::formers::Formers;
+use super::found::AdmittedPath;
 use super::health::Health;
 use super::identity::{self, Scope};
 use super::open::{self, Alignment};
@@ -58,7 +59,7 @@ pub(super) struct BlockFile {
 
 impl BlockFile {
     pub(super) fn open(
-        path: &Path,
+        disk: &AdmittedPath,
         block_bytes: Option<u32>,
         claim: Claim,
         formers: &Formers,
@@ -67,7 +68,8 @@ impl BlockFile {
             file,
             is_device,
             direct,
-        } = open::open(path, claim, formers)?;
+        } = open::open(disk, claim, formers)?;
+        let path = disk.path();
         let alignment = if direct {
             Alignment::of(&file, is_device)
         } else {

@@ -17,8 +17,8 @@ use std::time::Duration;
 use cairn_rdma::{Clock, Mapping};
 
 use super::{
-    Backend, BlockFile, BlockIo, BlockOp, Claim, Drive, Errno, Formers, Kind, MemoryDisk, NullDisk,
-    Progress,
+    AdmittedPath, Backend, BlockFile, BlockIo, BlockOp, Claim, Drive, Errno, Formers, Kind,
+    MemoryDisk, NullDisk, Progress,
 };
 use crate::ring::{FileSlot, Finished, Ring, Span};
 use crate::simulated_disk::{Habits, SimulatedDisk};
@@ -290,7 +290,8 @@ fn a_file_past_the_page_cache() {
 }
 
 fn in_pieces(path: &Path) -> Backend {
-    let disk = BlockFile::open(path, Some(4096), Claim::default(), &Formers::default()).unwrap();
+    let path = AdmittedPath::any(path).unwrap();
+    let disk = BlockFile::open(&path, Some(4096), Claim::default(), &Formers::default()).unwrap();
     Backend(Kind::File(disk.with_requests_of(8192)))
 }
 
@@ -493,17 +494,18 @@ fn what_cannot_be_opened_says_why() {
     assert!(empty.contains("smaller than one block"), "{empty}");
 
     let twice = image(folder.path());
-    let first = BlockFile::open(&twice, None, Claim::default(), &Formers::default()).unwrap();
+    let open = |claim| Backend::open_file(&twice, None, claim);
+    let first = open(Claim::default()).unwrap();
     let second = error(&twice, None);
     assert!(second.contains("already exported"), "{second}");
     let shared = Claim {
         shared: true,
         ..Claim::default()
     };
-    assert!(BlockFile::open(&twice, None, shared, &Formers::default()).is_err());
+    assert!(open(shared).is_err());
     drop(first);
-    let _first = BlockFile::open(&twice, None, shared, &Formers::default()).unwrap();
-    let _second = BlockFile::open(&twice, None, shared, &Formers::default()).unwrap();
+    let _first = open(shared).unwrap();
+    let _second = open(shared).unwrap();
     let third = error(&twice, None);
     assert!(third.contains("already exported"), "{third}");
 }

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use super::block_file::BlockFile;
 use super::closing::{FormerFile, Guard, OpenFile, Place};
 use super::drive::{self, Drive};
+use super::found::AdmittedPath;
 use super::lock::Lock;
 use super::{Backend, Claim, Kind, OpenError};
 
@@ -65,21 +65,22 @@ impl Formers {
 }
 
 impl Backend {
-    /// Opens like [`open_file`](Self::open_file), and takes over the lock or claim of a former disk.
+    /// Opens a file or block device, or the character device of an NVMe namespace, and takes over
+    /// the lock or claim of a former disk.
     ///
     /// # Errors
     /// The disk cannot be opened, or not with that block size.
-    pub fn open_after(
-        path: &Path,
+    pub fn open(
+        disk: &AdmittedPath,
         block_bytes: Option<u32>,
         claim: Claim,
         formers: &Formers,
     ) -> Result<Self, OpenError> {
-        if claim.expected.is_none() && drive::is_drive(path) {
-            let disk = Drive::open(path, block_bytes, claim, formers);
+        if claim.expected.is_none() && drive::is_drive(disk) {
+            let disk = Drive::open(disk, block_bytes, claim, formers);
             return disk.map(|disk| Self(Kind::Drive(disk)));
         }
-        let disk = BlockFile::open(path, block_bytes, claim, formers);
+        let disk = BlockFile::open(disk, block_bytes, claim, formers);
         disk.map(|disk| Self(Kind::File(disk)))
     }
 
@@ -100,6 +101,7 @@ mod tests {
     use super::*;
     use crate::backend::closing::LEAVE_TIMEOUT;
     use crate::backend::open::wait_for_close;
+    use std::path::Path;
     use std::time::{Duration, Instant};
 
     #[test]

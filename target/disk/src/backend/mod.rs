@@ -12,6 +12,7 @@ mod described;
 mod discard;
 mod drive;
 mod formers;
+mod found;
 mod health;
 mod identity;
 mod lock;
@@ -25,7 +26,7 @@ mod queue_limits;
 mod rbd;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,7 @@ use uuid::Uuid;
 
 pub use described::{Atomic, Geometry, Names, Preferred};
 pub use formers::Formers;
+pub use found::{AdmittedPath, FoundPath};
 pub use identity::Scope;
 pub use open::IN_USE_PATIENCE;
 pub use operation::{BlockIo, BlockOp, Errno, Progress};
@@ -69,11 +71,42 @@ pub struct Claim {
 #[error("{what}")]
 pub struct OpenError {
     what: String,
+    is_not_admitted: bool,
 }
 
 impl OpenError {
     fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into() }
+        Self {
+            what: what.into(),
+            is_not_admitted: false,
+        }
+    }
+
+    /// Error for a path whose lookup failed.
+    pub fn lookup(path: &Path, error: &io::Error) -> Self {
+        open::explain_lookup(path, error)
+    }
+
+    /// Error for a path that leads to an object outside `[control] exports`.
+    fn not_admitted(path: &Path, location: io::Result<PathBuf>) -> Self {
+        let location = match location {
+            Ok(location) => location.display().to_string(),
+            Err(error) => format!("an object whose path is unknown ({error})"),
+        };
+        Self {
+            what: format!(
+                "{} leads to {location}, which [control] exports does not name: add its folder or \
+                 device there and restart the target, or remove the link",
+                path.display()
+            ),
+            is_not_admitted: true,
+        }
+    }
+
+    /// True if the disk exists, but `[control] exports` does not permit it.
+    #[must_use]
+    pub fn is_not_admitted(&self) -> bool {
+        self.is_not_admitted
     }
 
     /// Returns the error for a disk that has not opened for `waited`.
@@ -118,16 +151,23 @@ enum Kind {
 }
 
 impl Backend {
-    /// Opens a file or block device, or the character device of an NVMe namespace.
-    ///
-    /// # Errors
-    /// The disk cannot be opened, or not with that block size.
-    pub fn open_file(
+    #[cfg(test)]
+    pub(crate) fn open_file(
         path: &Path,
         block_bytes: Option<u32>,
         claim: Claim,
     ) -> Result<Self, OpenError> {
         Self::open_after(path, block_bytes, claim, &Formers::default())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn open_after(
+        path: &Path,
+        block_bytes: Option<u32>,
+        claim: Claim,
+        formers: &Formers,
+    ) -> Result<Self, OpenError> {
+        Self::open(&AdmittedPath::any(path)?, block_bytes, claim, formers)
     }
 
     /// Opens an image of a Ceph cluster, which calls `on_change` when its size changes or it fails.

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::closing::{self, Guard, OpenFile, Place};
 use super::formers::Formers;
+use super::found::AdmittedPath;
 use super::lock::{Lock, is_direct};
 use super::{Claim, OpenError, queue_limits};
 
@@ -42,10 +43,15 @@ impl From<OpenError> for Refusal {
 }
 
 /// Opens a disk, possibly already open as one of `formers`. May block.
-pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opened, OpenError> {
-    let (is_device, place) = check_kind(path)?;
-    open_when_left(path, place, claim, || {
-        open_at(path, is_device, place, claim, formers)
+pub(super) fn open(
+    disk: &AdmittedPath,
+    claim: Claim,
+    formers: &Formers,
+) -> Result<Opened, OpenError> {
+    check_kind(disk)?;
+    check_expected(disk, claim)?;
+    open_when_left(disk.path(), disk.place(), claim, || {
+        open_at(disk, claim, formers)
     })
 }
 
@@ -80,25 +86,20 @@ pub(super) fn open_when_left<T>(
     })
 }
 
-fn open_at(
-    path: &Path,
-    is_device: bool,
-    place: Place,
-    claim: Claim,
-    formers: &Formers,
-) -> Result<Opened, Refusal> {
+fn open_at(disk: &AdmittedPath, claim: Claim, formers: &Formers) -> Result<Opened, Refusal> {
+    let (path, place) = (disk.path(), disk.place());
+    let is_device = disk.kind().is_block_device();
     // `O_EXCL` fails if the block device is mounted, part of another device, or claimed by another target.
     let is_claimed = is_device && !claim.read_only && !claim.shared;
     if is_device && claim.shared && !claim.read_only && formers.claimed(place).is_none() {
-        check_not_held(path).map_err(|error| refuse_open(path, &error))?;
+        check_not_held(disk).map_err(|error| refuse_open(path, &error))?;
     }
-    let opened = open_direct(path, claim, is_claimed);
+    let opened = open_direct(disk, claim, is_claimed);
     let file = opened.or_else(|error| {
         let is_busy = is_claimed && error.raw_os_error() == Some(libc::EBUSY);
         let former = is_busy.then(|| formers.claimed(place)).flatten();
         former.ok_or_else(|| refuse_open(path, &error))
     })?;
-    check_expected(path, &file, claim)?;
     if is_device && queue_limits::has_sequential_zones(&file) {
         return Err(zoned(path).into());
     }
@@ -120,26 +121,24 @@ fn open_at(
 
 /// Refuses a device that is mounted or part of another, because that user does not expect writes by hosts. Targets
 /// that share a device hold `O_EXCL` only during this check.
-fn check_not_held(path: &Path) -> io::Result<()> {
+fn check_not_held(disk: &AdmittedPath) -> io::Result<()> {
     let mut options = File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
-    options.open(path).map(drop)
+    disk.open(options).map(drop)
 }
 
-/// Checks that the opened file is the expected one: the name may refer to another file by now.
-fn check_expected(path: &Path, file: &File, claim: Claim) -> Result<(), OpenError> {
+/// Checks that the file is the expected one: the name may refer to another file by now.
+fn check_expected(disk: &AdmittedPath, claim: Claim) -> Result<(), OpenError> {
     let Some(expected) = claim.expected else {
         return Ok(());
     };
-    let metadata = file.metadata();
-    let metadata = metadata.map_err(|error| explain_open(path, &error))?;
-    if (metadata.dev(), metadata.ino()) == expected && metadata.is_file() {
+    if disk.place() == expected && disk.kind().is_file() {
         return Ok(());
     }
     Err(OpenError::new(format!(
         "{} is not the file that was found in its directory: another one took its name, or a \
          link; the directory is looked at again when it changes",
-        path.display()
+        disk.path().display()
     )))
 }
 
@@ -187,25 +186,27 @@ fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
     )))
 }
 
-/// Returns whether a path is a block device, and its place. Accepts only devices and regular files.
-fn check_kind(path: &Path) -> Result<(bool, Place), OpenError> {
+/// Error for a path whose lookup failed.
+pub(super) fn explain_lookup(path: &Path, error: &io::Error) -> OpenError {
     let shown = path.display();
-    let metadata = std::fs::metadata(path).map_err(|error| {
-        OpenError::new(match error.kind() {
-            io::ErrorKind::NotFound => format!(
-                "{shown} does not exist: check the path, or make a disk image, \
-                 for example `truncate -s 1G {shown}`"
-            ),
-            io::ErrorKind::PermissionDenied => {
-                format!(
-                    "no permission to reach {shown}: {}",
-                    permission("as a user who may")
-                )
-            }
-            _ => format!("{shown}: {error}"),
-        })
-    })?;
-    let kind = metadata.file_type();
+    OpenError::new(match error.kind() {
+        io::ErrorKind::NotFound => format!(
+            "{shown} does not exist: check the path, or make a disk image, \
+             for example `truncate -s 1G {shown}`"
+        ),
+        io::ErrorKind::PermissionDenied => {
+            format!(
+                "no permission to reach {shown}: {}",
+                permission("as a user who may")
+            )
+        }
+        _ => format!("{shown}: {error}"),
+    })
+}
+
+/// Accepts only block devices and regular files.
+fn check_kind(disk: &AdmittedPath) -> Result<(), OpenError> {
+    let (shown, kind) = (disk.path().display(), disk.kind());
     if !kind.is_file() && !kind.is_block_device() {
         let what = if kind.is_dir() {
             "a directory"
@@ -217,28 +218,23 @@ fn check_kind(path: &Path) -> Result<(bool, Place), OpenError> {
              drive (/dev/ng0n1)"
         )));
     }
-    let place = match metadata.rdev() {
-        0 => (metadata.dev(), metadata.ino()),
-        device => (device, 0),
-    };
-    Ok((kind.is_block_device(), place))
+    Ok(())
 }
 
-fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<File> {
+fn open_direct(disk: &AdmittedPath, claim: Claim, is_claimed: bool) -> io::Result<File> {
     let exclusive = if is_claimed { libc::O_EXCL } else { 0 };
     let open = |flags: i32| {
-        File::options()
-            .read(true)
-            .write(!claim.read_only && claim.trial_until.is_none())
-            .custom_flags(flags | exclusive)
-            .open(path)
+        let mut options = File::options();
+        options.read(true);
+        options.write(!claim.read_only && claim.trial_until.is_none());
+        disk.open(options.custom_flags(flags | exclusive))
     };
     match open(libc::O_DIRECT) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             let file = open(0)?;
             // Cause: the disk, once for each kind of operation.
             tracing::warn!(
-                path = %path.display(),
+                path = %disk.path().display(),
                 "the file system refuses O_DIRECT: data goes through the page cache"
             );
             Ok(file)
@@ -383,13 +379,18 @@ pub(super) fn choose_block_bytes(
 mod tests {
     use super::*;
     use std::fs;
+    use std::os::unix::fs::MetadataExt;
+
+    fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opened, OpenError> {
+        super::open(&AdmittedPath::any(path)?, claim, formers)
+    }
 
     #[test]
     fn a_trial_waits_for_a_disk_in_use_no_longer_than_its_time() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         File::create(&path).unwrap().set_len(1 << 20).unwrap();
-        let (_, place) = check_kind(&path).unwrap();
+        let place = AdmittedPath::any(&path).unwrap().place();
         let tries = std::cell::Cell::new(0);
         let over = Claim {
             trial_until: Some(Instant::now()),

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
-use cairn_config::{Backing, Config, Namespace, Nqn, Uuid};
+use cairn_config::{Backing, Config, Control, Namespace, Nqn, Uuid};
 use cairn_disk::{Backend, IN_USE_PATIENCE};
 use rustix::fs::{Access, AtFlags, CWD};
 
@@ -51,12 +51,13 @@ impl Probed {
     }
 
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
-    fn at(namespace: &Namespace, until: Instant) -> Self {
+    fn at(control: &Control, namespace: &Namespace, until: Instant) -> Self {
+        let opened = || try_backend(control, namespace, until).map_err(|error| error.to_string());
         let Backing::Disk(path) = &namespace.backing else {
             return Self {
                 place: None,
                 bytes: 0,
-                opened: try_backend(namespace, until).map_err(|error| error.to_string()),
+                opened: opened(),
             };
         };
         let found = std::fs::metadata(path).ok();
@@ -64,8 +65,7 @@ impl Probed {
             0 => (found.dev(), found.ino()),
             device => (device, 0),
         });
-        let opened = may_open(path, namespace.read_only)
-            .and_then(|()| try_backend(namespace, until).map_err(|error| error.to_string()));
+        let opened = may_open(path, namespace.read_only).and_then(|()| opened());
         Self {
             place,
             bytes: found.map_or(0, |found| found.len()),
@@ -76,9 +76,14 @@ impl Probed {
 
 /// Opens the disk, within the deadline of file accesses, or by `until` if it is in use. `late` counts
 /// the disks that did not answer.
-fn probe_in_time(namespace: &Namespace, until: Instant, late: &mut u32) -> Result<Probed, String> {
+fn probe_in_time(
+    control: &Control,
+    namespace: &Namespace,
+    until: Instant,
+    late: &mut u32,
+) -> Result<Probed, String> {
     let Backing::Disk(path) = &namespace.backing else {
-        return Ok(Probed::at(namespace, until));
+        return Ok(Probed::at(control, namespace, until));
     };
     let shown = path.display();
     if *late == LATE_MAX {
@@ -86,8 +91,8 @@ fn probe_in_time(namespace: &Namespace, until: Instant, late: &mut u32) -> Resul
             "{shown} is not checked, because {LATE_MAX} other disks do not answer"
         ));
     }
-    let config = namespace.clone();
-    let probed = files::call_here(path, move |_| Probed::at(&config, until));
+    let (control, config) = (control.clone(), namespace.clone());
+    let probed = files::call_here(path, move |_| Probed::at(&control, &config, until));
     probed.map_err(|error| {
         *late += 1;
         format!("{shown}: {error}")
@@ -105,7 +110,8 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     for subsystem in &config.subsystems {
         for namespace in &subsystem.namespaces {
             let nqn = &subsystem.nqn;
-            let probed = probe_in_time(namespace, until, &mut late).unwrap_or_else(Probed::failed);
+            let probed = probe_in_time(&config.control, namespace, until, &mut late);
+            let probed = probed.unwrap_or_else(Probed::failed);
             let is_first = probed.place.is_none_or(|place| places.insert(place));
             let disk = match probed.opened {
                 Ok(None) => continue,

@@ -1,10 +1,11 @@
 //! Opens the disks of namespaces.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cairn_config::Backing;
-use cairn_disk::{Backend, Claim, Formers, OpenError, disks_max};
+use cairn_config::{Backing, Control};
+use cairn_disk::{AdmittedPath, Backend, Claim, Formers, FoundPath, OpenError, disks_max};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::super::error::StartError;
@@ -22,6 +23,28 @@ pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartErro
     Ok(())
 }
 
+/// Checks a disk or directory against `[control] exports`.
+///
+/// Requests at the control socket can name only paths in that list, so the object behind such a path
+/// must be in the list too: at each opening, because a link on the path can change at any time.
+/// Other paths are from the configuration file, which may export anything.
+///
+/// # Errors
+/// The path is in the list, and leads to an object outside it.
+pub(crate) fn admit(control: &Control, found: FoundPath) -> Result<AdmittedPath, OpenError> {
+    found.admit(|found| match &control.exports {
+        Some(exports) if exports.name_path(found.path()) => {
+            Ok(exports.allow_path(found.path(), &found.location()?))
+        }
+        _ => Ok(true),
+    })
+}
+
+fn find(control: &Control, path: &Path) -> Result<AdmittedPath, OpenError> {
+    let found = FoundPath::find(path).map_err(|error| OpenError::lookup(path, &error))?;
+    admit(control, found)
+}
+
 fn claim_of(config: &cairn_config::Namespace) -> Claim {
     Claim {
         read_only: config.read_only,
@@ -37,6 +60,7 @@ fn claim_of(config: &cairn_config::Namespace) -> Claim {
 /// # Errors
 /// Same as for a target that opens the disk.
 pub(crate) fn try_backend(
+    control: &Control,
     config: &cairn_config::Namespace,
     until: Instant,
 ) -> Result<Option<Backend>, OpenError> {
@@ -46,26 +70,32 @@ pub(crate) fn try_backend(
         ..claim_of(config)
     };
     match &config.backing {
-        Backing::Disk(path) => Backend::open_file(path, block_bytes, claim).map(Some),
+        Backing::Disk(path) => {
+            let disk = find(control, path)?;
+            Backend::open(&disk, block_bytes, claim, &Formers::default()).map(Some)
+        }
         Backing::Memory { bytes } => Backend::memory(*bytes, block_bytes).map(Some),
         Backing::Rbd(_) | Backing::Null { .. } => Ok(None),
     }
 }
 
 pub(super) fn open_backend(
-    config: &cairn_config::Namespace,
+    (control, config): (&Control, &cairn_config::Namespace),
     transfer_bytes: u32,
-    control: UnboundedSender<ControlMessage>,
+    messages: UnboundedSender<ControlMessage>,
     formers: &Formers,
 ) -> Result<Backend, OpenError> {
     let block_bytes = config.block_size.map(cairn_config::BlockSize::bytes);
     let claim = claim_of(config);
     match &config.backing {
-        Backing::Disk(path) => Backend::open_after(path, block_bytes, claim, formers),
+        Backing::Disk(path) => {
+            let disk = find(control, path)?;
+            Backend::open(&disk, block_bytes, claim, formers)
+        }
         Backing::Rbd(image) => {
             let on_change = Arc::new(move || {
                 // The send fails only if the control plane has ended.
-                let _ = control.send(ControlMessage::DiskChanged);
+                let _ = messages.send(ControlMessage::DiskChanged);
             });
             Backend::open_image(image, block_bytes, claim, on_change)
         }

@@ -9,7 +9,7 @@ mod subsystem;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use cairn_config::{Backing, Config};
+use cairn_config::{Backing, Config, Control};
 use cairn_disk::{Formers, OpenError};
 use cairn_rdma::Device;
 use nvme_proto::controller::Termination;
@@ -23,7 +23,7 @@ use crate::health::Place;
 use crate::namespace::Namespace;
 use crate::registry::{Activity, HostKeys, Registry, SubsystemShared};
 
-pub(crate) use backend::{check_count, try_backend};
+pub(crate) use backend::{admit, check_count, try_backend};
 pub(crate) use export::Export;
 pub(crate) use identities::{Identity, tell_apart};
 pub(crate) use replacing::{Former, FormerNamespace, Replaced, check_images};
@@ -105,7 +105,7 @@ impl Exports {
     /// A namespace cannot be exported. If `is_patient`, the others are exported, and the reasons are returned.
     pub(crate) fn export(
         &mut self,
-        config: &cairn_config::Subsystem,
+        (control, config): (&Control, &cairn_config::Subsystem),
         keys: HostKeys,
         disks: &mut HashMap<Place, Arc<Namespace>>,
         is_missing: impl Fn(&Place) -> bool,
@@ -118,7 +118,7 @@ impl Exports {
                 continue;
             }
             let disk = disks.remove(&place);
-            opened.push((namespace, self.introduce(config, namespace, disk)?));
+            opened.push((namespace, self.introduce(control, config, namespace, disk)?));
         }
         let new = opened.iter().map(|(_, namespace)| (&config.nqn, namespace));
         let checked = check_identities(self.namespaces().chain(new));
@@ -172,7 +172,8 @@ impl Exports {
             let mut disks = Vec::new();
             for namespace in &subsystem.namespaces {
                 let disk = opened.remove(&(subsystem.nqn, namespace.nsid));
-                let introduced = disk.map(|disk| self.introduce(subsystem, namespace, Some(disk)));
+                let introduced = disk
+                    .map(|disk| self.introduce(&config.control, subsystem, namespace, Some(disk)));
                 if let Some(Ok(disk)) = introduced {
                     disks.push((namespace, disk));
                 }
@@ -200,18 +201,20 @@ impl Exports {
         self.all.entry(config.nqn).insert_entry(export).into_mut()
     }
 
-    /// Returns a job that opens a namespace on any thread; its disk may be one of `formers`.
+    /// Returns a job that opens a namespace on any thread if `control` permits its disk, which may be one of `formers`.
     pub(crate) fn opener(
         &self,
+        control: &Control,
         config: &cairn_config::Namespace,
         formers: &Arc<Formers>,
     ) -> impl FnOnce() -> Result<Arc<Namespace>, OpenError> + Send + 'static {
-        let (config, reactors) = (config.clone(), self.parts.reactors.len());
+        let (control, config) = (control.clone(), config.clone());
+        let reactors = self.parts.reactors.len();
         let transfer_bytes = self.parts.limits.transfer_bytes();
-        let (control, formers) = (self.parts.control.clone(), Arc::clone(formers));
+        let (messages, formers) = (self.parts.control.clone(), Arc::clone(formers));
         let orders = Arc::clone(self.registry.orders());
         move || {
-            let backend = open_backend(&config, transfer_bytes, control, &formers)?;
+            let backend = open_backend((&control, &config), transfer_bytes, messages, &formers)?;
             let backing = describe(&config.backing);
             Namespace::new(&config, backend, backing, reactors, &orders).map(Arc::new)
         }
@@ -219,11 +222,12 @@ impl Exports {
 
     pub(crate) fn introduce(
         &self,
+        control: &Control,
         subsystem: &cairn_config::Subsystem,
         config: &cairn_config::Namespace,
         disk: Option<Arc<Namespace>>,
     ) -> Result<Arc<Namespace>, StartError> {
-        let opened = disk.map_or_else(self.opener(config, &Arc::default()), Ok);
+        let opened = disk.map_or_else(self.opener(control, config, &Arc::default()), Ok);
         let namespace = opened.map_err(|source| StartError::Export {
             nqn: subsystem.nqn.to_string(),
             nsid: config.nsid,

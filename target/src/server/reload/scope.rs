@@ -48,7 +48,10 @@ impl Step {
                 continue;
             };
             let disk = opened.remove(place);
-            namespaces.insert(*place, exports.introduce(subsystem, namespace, disk)?);
+            namespaces.insert(
+                *place,
+                exports.introduce(&config.control, subsystem, namespace, disk)?,
+            );
         }
         if !namespaces.is_empty() {
             exports.check_newcomers(&namespaces)?;

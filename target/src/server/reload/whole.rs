@@ -102,7 +102,7 @@ fn prepare(
                 continue;
             }
             let disk = opened.remove(&place);
-            let namespace = exports.introduce(subsystem, namespace, disk)?;
+            let namespace = exports.introduce(&config.control, subsystem, namespace, disk)?;
             namespaces.insert(place, namespace);
         }
     }

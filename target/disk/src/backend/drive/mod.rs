@@ -10,7 +10,7 @@ mod tests;
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use super::closing::{FormerFile, OpenFile};
 use super::formers::Formers;
+use super::found::AdmittedPath;
 use super::identity::{self, Scope};
 use super::{
     Atomic, BlockIo, BlockOp, Claim, Errno, Geometry, Names, OpenError, Preferred, Progress,
@@ -58,7 +59,7 @@ pub(super) struct Drive {
 
 impl Drive {
     pub(super) fn open(
-        path: &Path,
+        disk: &AdmittedPath,
         block_bytes: Option<u32>,
         claim: Claim,
         formers: &Formers,
@@ -68,7 +69,8 @@ impl Drive {
             device,
             nsid,
             identified,
-        } = open::open(path, claim, formers)?;
+        } = open::open(disk, claim, formers)?;
+        let path = disk.path();
         let served = 1 << identified.block_shift;
         if let Some(asked) = block_bytes.filter(|asked| *asked != served) {
             return Err(OpenError::new(format!(

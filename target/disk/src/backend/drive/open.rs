@@ -5,13 +5,14 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::identify::{self, Identified, PAGE, Page, Pages};
 use crate::backend::closing::{Guard, OpenFile, Place};
 use crate::backend::formers::Formers;
+use crate::backend::found::{AdmittedPath, FoundPath};
 use crate::backend::open::{Refusal, explain_open, open_when_left, permission, refuse_open};
 use crate::backend::{Claim, OpenError};
 use crate::nvme::{ADMIN_CMD, Command, GET_NSID};
@@ -28,64 +29,66 @@ pub(super) struct Opened {
 }
 
 struct Devices {
-    block: PathBuf,
+    block: AdmittedPath,
     block_sysfs: PathBuf,
 }
 
-pub(in crate::backend) fn is_drive(path: &Path) -> bool {
-    sysfs(path).is_some()
+pub(in crate::backend) fn is_drive(disk: &AdmittedPath) -> bool {
+    sysfs(disk).is_some()
 }
 
-fn sysfs(path: &Path) -> Option<PathBuf> {
-    let metadata = fs::metadata(path).ok()?;
-    if !metadata.file_type().is_char_device() {
+fn sysfs(disk: &AdmittedPath) -> Option<PathBuf> {
+    if !disk.kind().is_char_device() {
         return None;
     }
-    let number = metadata.rdev();
+    let number = disk.number();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let device = fs::canonicalize(format!("/sys/dev/char/{major}:{minor}")).ok()?;
     let class = fs::canonicalize(device.join("subsystem")).ok()?;
     (class.file_name()? == "nvme-generic").then_some(device)
 }
 
-pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opened, OpenError> {
+pub(super) fn open(
+    disk: &AdmittedPath,
+    claim: Claim,
+    formers: &Formers,
+) -> Result<Opened, OpenError> {
+    let path = disk.path();
     crate::ring::check_drives().map_err(|error| cannot(path, &error))?;
-    let devices = find(path)?;
-    let place = (block_number(path, &devices)?, 0);
+    let devices = find(disk)?;
+    let place = devices.block.place();
     open_when_left(path, place, claim, || {
-        open_at(path, &devices, place, claim, formers)
+        open_at(disk, &devices, place, claim, formers)
     })
 }
 
 fn open_at(
-    path: &Path,
+    disk: &AdmittedPath,
     devices: &Devices,
     place: Place,
     claim: Claim,
     formers: &Formers,
 ) -> Result<Opened, Refusal> {
+    let path = disk.path();
     check_holders(path, devices)?;
     // Fails while the device or one of its partitions is mounted or part of another device.
-    let exclusive = File::options()
-        .read(true)
-        .custom_flags(libc::O_EXCL)
-        .open(&devices.block);
+    let mut options = File::options();
+    let options = options.read(true).custom_flags(libc::O_EXCL);
+    let exclusive = devices.block.open(options);
     let device = exclusive.map(Arc::new).or_else(|error| {
         let is_busy = error.raw_os_error() == Some(libc::EBUSY);
         let former = is_busy.then(|| formers.device(place)).flatten();
-        former.ok_or_else(|| refuse_open(&devices.block, &error))
+        former.ok_or_else(|| refuse_open(devices.block.path(), &error))
     })?;
-    let file = File::options()
-        .read(true)
-        .write(!claim.read_only)
-        .open(path)
+    let file = disk
+        .open(File::options().read(true).write(!claim.read_only))
         .map_err(|error| explain_device(path, &error))?;
     let nsid = nsid(&file).map_err(|error| cannot(path, &error))?;
     if nsid_differs(nsid, &device) {
         return Err(OpenError::new(format!(
             "{} and {} are not the same namespace: a drive was replaced meanwhile; try again",
             path.display(),
-            devices.block.display()
+            devices.block.path().display()
         ))
         .into());
     }
@@ -114,7 +117,8 @@ pub(super) fn measure(file: &File, nsid: u32) -> io::Result<(u64, u32)> {
     identify::layout(&page).map_err(io::Error::other)
 }
 
-fn find(path: &Path) -> Result<Devices, OpenError> {
+fn find(disk: &AdmittedPath) -> Result<Devices, OpenError> {
+    let path = disk.path();
     let none = |why: &str| {
         OpenError::new(format!(
             "{} {why}: export a namespace of an NVMe drive as /dev/ng0n1 (`nvme list -v` shows \
@@ -122,7 +126,7 @@ fn find(path: &Path) -> Result<Devices, OpenError> {
             path.display()
         ))
     };
-    let device = sysfs(path).ok_or_else(|| none("is no namespace of an NVMe drive"))?;
+    let device = sysfs(disk).ok_or_else(|| none("is no namespace of an NVMe drive"))?;
     let name = device.file_name().and_then(|name| name.to_str());
     let rest = name.and_then(|name| name.strip_prefix("ng"));
     let block = format!("nvme{}", rest.ok_or_else(|| none("has an unknown name"))?);
@@ -133,34 +137,37 @@ fn find(path: &Path) -> Result<Devices, OpenError> {
              for formats and command sets that it does not know",
         ));
     }
-    let beside = fs::canonicalize(path).map_err(|error| cannot(path, &error))?;
+    let beside = disk.location().map_err(|error| cannot(path, &error))?;
     Ok(Devices {
-        block: beside.with_file_name(block),
+        block: find_block(path, &beside.with_file_name(block), &block_sysfs)?,
         block_sysfs,
     })
 }
 
-fn block_number(path: &Path, devices: &Devices) -> Result<u64, OpenError> {
-    let metadata = fs::metadata(&devices.block).map_err(|error| {
+/// Finds the block device of the drive at `path`, which the kernel names by its number.
+fn find_block(path: &Path, block: &Path, block_sysfs: &Path) -> Result<AdmittedPath, OpenError> {
+    let found = FoundPath::find(block).map_err(|error| {
         OpenError::new(format!(
             "{} is the block device of {}, which Cairn opens to check that nothing else uses the \
              drive: {error}: make it visible (in a container, both devices)",
-            devices.block.display(),
+            block.display(),
             path.display()
         ))
     })?;
-    let number = metadata.rdev();
+    // The drive is admitted, and the number proves that this is its block device.
+    let found = found.admit(|_| Ok(true))?;
+    let number = found.number();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let expected = fs::read_to_string(devices.block_sysfs.join("dev")).unwrap_or_default();
-    if !metadata.file_type().is_block_device() || expected.trim() != format!("{major}:{minor}") {
+    let expected = fs::read_to_string(block_sysfs.join("dev")).unwrap_or_default();
+    if !found.kind().is_block_device() || expected.trim() != format!("{major}:{minor}") {
         return Err(OpenError::new(format!(
             "{} is not the block device of {}: it is device {major}:{minor}, and {} was expected",
-            devices.block.display(),
+            block.display(),
             path.display(),
             expected.trim()
         )));
     }
-    Ok(number)
+    Ok(found)
 }
 
 fn check_holders(path: &Path, devices: &Devices) -> Result<(), OpenError> {
@@ -177,9 +184,9 @@ fn check_holders(path: &Path, devices: &Devices) -> Result<(), OpenError> {
     Err(OpenError::new(format!(
         "{} is in use: {} is part of {}; `lsblk {}` shows more",
         path.display(),
-        devices.block.display(),
+        devices.block.path().display(),
         holders.join(", "),
-        devices.block.display()
+        devices.block.path().display()
     )))
 }
 
