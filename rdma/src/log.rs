@@ -1,7 +1,7 @@
 //! Process-wide rate limit for log lines caused by peers.
 //!
 //! Any machine that reaches a listener can cause log lines. Each such line therefore needs a
-//! [`Line`], granted by the token bucket of its [`Topic`]. Suppressed lines are counted, and the
+//! [`LogLine`], granted by the token bucket of its [`Topic`]. Suppressed lines are counted, and the
 //! counters are logged while they grow.
 //!
 //! Code that logs on behalf of peers uses [`peer_line!`](crate::peer_line) and
@@ -69,11 +69,11 @@ impl Topic {
 /// Permission to log one line caused by a peer, granted by [`Self::about`].
 #[must_use]
 #[derive(Debug)]
-pub struct Line {
+pub struct LogLine {
     unreported: Option<u64>,
 }
 
-impl Line {
+impl LogLine {
     /// Requests permission for a line of `topic`. Beyond the rate limit, counts a suppressed line
     /// and returns `None`.
     pub fn about(topic: Topic) -> Option<Self> {
@@ -106,12 +106,12 @@ pub fn left_out() -> [(Topic, u64); Topic::ALL.len()] {
     Topic::ALL.map(|topic| (topic, budget.left_out[topic as usize]))
 }
 
-/// Logs a line caused by a peer, consuming a [`Line`](crate::log::Line): `peer_line!(warn, line,
+/// Logs a line caused by a peer, consuming a [`LogLine`](crate::log::LogLine): `peer_line!(warn, line,
 /// field, "message")`.
 #[macro_export]
 macro_rules! peer_line {
     ($level:ident, $line:expr, $($what:tt)+) => {{
-        let line: $crate::log::Line = $line;
+        let line: $crate::log::LogLine = $line;
         tracing::$level!(unreported = line.unreported(), $($what)+);
     }};
 }
@@ -121,7 +121,7 @@ macro_rules! peer_line {
 macro_rules! peer_detail {
     ($($what:tt)+) => {
         if tracing::enabled!(tracing::Level::DEBUG)
-            && let Some(line) = $crate::log::Line::about($crate::log::Topic::Detail)
+            && let Some(line) = $crate::log::LogLine::about($crate::log::Topic::Detail)
         {
             $crate::peer_line!(debug, line, $($what)+);
         }

@@ -17,14 +17,14 @@ use crate::wake::Wake;
 /// together under the lock.
 #[derive(Debug)]
 pub struct Mailbox<T> {
-    waiting: Mutex<Waiting<T>>,
+    waiting: Mutex<MessageQueue<T>>,
     /// True if the queue has messages. Read without the lock.
     full: AtomicBool,
     wake: Wake,
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
+struct MessageQueue<T> {
     messages: VecDeque<T>,
     nudged: bool,
     closed: bool,
@@ -37,7 +37,7 @@ impl<T> Mailbox<T> {
     /// The process has no free file descriptor.
     pub fn new() -> Result<Self, FabricError> {
         Ok(Self {
-            waiting: Mutex::new(Waiting {
+            waiting: Mutex::new(MessageQueue {
                 messages: VecDeque::new(),
                 nudged: false,
                 closed: false,
@@ -115,7 +115,7 @@ impl<T> Mailbox<T> {
         drop(messages);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
+    fn lock(&self) -> MutexGuard<'_, MessageQueue<T>> {
         // A poisoned lock is harmless: each change of the state is a single step.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::address::Payer;
-use crate::log::{Line, Topic};
+use crate::log::{LogLine, Topic};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -30,9 +30,9 @@ pub struct PeerLimit {
 impl PeerLimit {
     /// Returns permission for a line about `payer`, with the number of lines suppressed since the
     /// last one.
-    pub fn admit(&mut self, topic: Topic, payer: Payer, now: Instant) -> Option<Line> {
+    pub fn admit(&mut self, topic: Topic, payer: Payer, now: Instant) -> Option<LogLine> {
         let peer = self.due(payer, now)?;
-        let Some(line) = Line::about(topic) else {
+        let Some(line) = LogLine::about(topic) else {
             peer.unreported += 1;
             return None;
         };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use cairn_config::Uuid;
 use cairn_disk::{Backend, OpenError, Scope};
-use cairn_rdma::log::{Line, Topic};
+use cairn_rdma::log::{LogLine, Topic};
 use cairn_rdma::{Device, FabricError, Region, peer_line};
 use nvme_proto::io::NamespaceView;
 use nvme_proto::wire::feature::WriteProtectionState;
@@ -233,7 +233,7 @@ impl NamespaceTable {
         for Entry { namespace, .. } in &self.namespaces {
             if let Err(error) = namespace.backend.flush() {
                 intact = false;
-                if let Some(line) = Line::about(Topic::Disk) {
+                if let Some(line) = LogLine::about(Topic::Disk) {
                     peer_line!(error, line, nsid = namespace.nsid, backing = namespace.backing, %error,
                         "flush failed at shutdown: acknowledged writes may be lost"
                     );

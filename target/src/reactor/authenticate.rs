@@ -4,7 +4,7 @@
 //! until its host has authenticated; until then it accepts no other commands. A live queue stays in use during
 //! reauthentication and is closed if that fails.
 
-use cairn_rdma::log::{Line, Topic};
+use cairn_rdma::log::{LogLine, Topic};
 use cairn_rdma::peer_line;
 use nvme_auth::controller::Authentication;
 use nvme_auth::{Authenticated, Reason};
@@ -191,7 +191,7 @@ impl Reactor {
         queue.renewal = None;
         self.record_reauthentication(qpair, proof);
         let queue = &self.queues.qpairs[qpair];
-        if let Some(line) = Line::about(Topic::Connection) {
+        if let Some(line) = LogLine::about(Topic::Connection) {
             peer_line!(
                 info,
                 line,
@@ -233,7 +233,7 @@ impl Reactor {
         self.queues.counters.refused.add(code);
         let (payer, now) = (queue.place.payer(), self.time.now.at);
         let limit = &mut self.control.peer_limit;
-        let line: Option<Line> = limit.admit(Topic::Refused, payer, now);
+        let line: Option<LogLine> = limit.admit(Topic::Refused, payer, now);
         if let Some(line) = line {
             peer_line!(
                 warn,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cairn_rdma::address::Payer;
-use cairn_rdma::log::{Line, Topic};
+use cairn_rdma::log::{LogLine, Topic};
 use cairn_rdma::peer_line;
 use nvme_auth::Authenticated;
 use nvme_proto::controller::{ConnectRequest, Refusal};
@@ -148,7 +148,7 @@ impl Reactor {
             qid,
             queue: shown,
         } = &association;
-        if let Some(line) = Line::about(Topic::Connection) {
+        if let Some(line) = LogLine::about(Topic::Connection) {
             let marked = &shown.marked;
             peer_line!(
                 info,
@@ -232,7 +232,7 @@ impl Reactor {
     }
 }
 
-fn report_refusal(line: Line, queue: &QueuePair, refusal: &Refusal, data: Option<&ConnectData>) {
+fn report_refusal(line: LogLine, queue: &QueuePair, refusal: &Refusal, data: Option<&ConnectData>) {
     let qid = queue.qid();
     let Some(data) = data else {
         return peer_line!(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_disk::{Backend, FileSlot, Ring};
-use cairn_rdma::log::{Line, Topic};
+use cairn_rdma::log::{LogLine, Topic};
 use cairn_rdma::{Device, Region, Sge};
 use nvme_proto::ana;
 use nvme_proto::io::NamespaceView;
@@ -74,12 +74,12 @@ impl Disk {
 
     /// Returns the log line for a failure, with the number suppressed before it; `None` if this one is suppressed,
     /// too.
-    pub(crate) fn failure_to_report(&mut self, now: Instant) -> Option<Line> {
+    pub(crate) fn failure_to_report(&mut self, now: Instant) -> Option<LogLine> {
         let due = self
             .reported
             .is_none_or(|(at, _)| now >= at + REPORT_INTERVAL);
         let unreported = self.reported.map_or(0, |(_, unreported)| unreported);
-        let line = due.then(|| Line::about(Topic::Disk)).flatten();
+        let line = due.then(|| LogLine::about(Topic::Disk)).flatten();
         self.reported = match (&line, self.reported) {
             (None, Some((at, _))) => Some((at, unreported + 1)),
             (None, None) => Some((now, 1)),

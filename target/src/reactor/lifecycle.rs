@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use cairn_rdma::address::Payer;
-use cairn_rdma::log::{Line, Topic};
+use cairn_rdma::log::{LogLine, Topic};
 use cairn_rdma::{Device, DisconnectReason, Event, QpOptions, WorkStatus, peer_detail, peer_line};
 use cairn_trouble as trouble;
 use nvme_proto::wire::IntoBytes;
@@ -244,7 +244,7 @@ impl Reactor {
                 let device = self.queues.ports[port]
                     .as_ref()
                     .map(|port| port.device().name().to_owned());
-                if let Some(line) = Line::about(Topic::Connection) {
+                if let Some(line) = LogLine::about(Topic::Connection) {
                     peer_line!(info, line, device, message);
                 }
             }
@@ -278,7 +278,7 @@ impl Reactor {
         if let Ending::Orderly(reason) = ending {
             self.record_disconnect(qpair, reason, true);
             self.queues.counters.ended_orderly.add(1);
-            if let Some(line) = Line::about(Topic::Connection) {
+            if let Some(line) = LogLine::about(Topic::Connection) {
                 peer_line!(info, line, host, %address, subsystem, qid, reason, "disconnected");
             }
             return;

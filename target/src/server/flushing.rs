@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cairn_rdma::log::{Line, Topic};
+use cairn_rdma::log::{LogLine, Topic};
 use cairn_rdma::{Clock, peer_line};
 use nvme_proto::wire::feature::WriteProtectionState;
 use tokio::sync::mpsc::UnboundedSender;
@@ -153,7 +153,7 @@ impl Flushes {
     /// Applies a change of write protection: earlier writes become durable, then the change is stored.
     pub(super) fn protect(&mut self, subsystem: Arc<SubsystemShared>, wish: Protection) {
         let is_protected = wish.state != WriteProtectionState::NONE;
-        if let Some(line) = Line::about(Topic::Disk) {
+        if let Some(line) = LogLine::about(Topic::Disk) {
             let (subsystem, nsid) = (subsystem.nqn(), wish.namespace.nsid);
             peer_line!(
                 info,
@@ -172,7 +172,7 @@ impl Flushes {
             if settled {
                 return flushes.keep_protection(subsystem, wish);
             }
-            if let Some(line) = Line::about(Topic::Disk) {
+            if let Some(line) = LogLine::about(Topic::Disk) {
                 let (subsystem, nsid) = (subsystem.nqn(), wish.namespace.nsid);
                 peer_line!(
                     warn,
@@ -259,7 +259,7 @@ fn flush(subsystem: &SubsystemShared, namespace: &Namespace) -> bool {
     let Err(error) = namespace.backend.flush() else {
         return true;
     };
-    if let Some(line) = Line::about(Topic::Disk) {
+    if let Some(line) = LogLine::about(Topic::Disk) {
         let nsid = namespace.nsid;
         peer_line!(error, line, nsid, %error,
             "flush failed: the namespace is not protected from writes"
@@ -276,7 +276,7 @@ fn keep(namespace: &Namespace, state: WriteProtectionState) -> bool {
     let Err(error) = stored.write(state) else {
         return true;
     };
-    if let Some(line) = Line::about(Topic::Disk) {
+    if let Some(line) = LogLine::about(Topic::Disk) {
         let (nsid, file) = (namespace.nsid, stored.path().display());
         peer_line!(error, line, nsid, %file, %error,
             "cannot store the write protection of a namespace, which stays unchanged"

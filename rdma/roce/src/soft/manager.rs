@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant as System;
 
-use cairn_rdma::log::{Line, Topic};
+use cairn_rdma::log::{LogLine, Topic};
 use cairn_rdma::{FabricError, Marked, PKey, QpId, peer_line};
 use crossbeam_channel::Sender as Mailbox;
 
@@ -226,7 +226,7 @@ impl ConnectionManager {
         let now = self.clock.now();
         let held = self.state().inner.manager.penalize(now, id);
         if let Some(address) = held
-            && let Some(line) = Line::about(Topic::Fault)
+            && let Some(line) = LogLine::about(Topic::Fault)
         {
             peer_line!(
                 warn, line, %address,
