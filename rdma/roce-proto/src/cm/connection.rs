@@ -165,7 +165,7 @@ pub struct Transmit {
 
 /// State of a connection (IBTA 12.9.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ConnectionState {
     ReqSent,
     ReqReceived,
     RepSent,
@@ -179,7 +179,7 @@ pub(super) enum State {
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) state: State,
+    pub(super) state: ConnectionState,
     pub(super) path: Path,
     pub(super) marked: Marked,
     pub(super) ids: CommIds,

@@ -6,7 +6,9 @@ use core::net::{IpAddr, SocketAddr};
 
 use cairn_rdma::{Marked, PKey};
 
-use super::connection::{CmEvent, ConnId, Connection, Path, QpTerms, RemoteQp, Request, State};
+use super::connection::{
+    CmEvent, ConnId, Connection, ConnectionState, Path, QpTerms, RemoteQp, Request,
+};
 use super::waiting::Verdict;
 use super::{
     DECISION_TIME, DEFAULT_HOP_LIMIT, FIRST_INTERVAL, MAX_CONNECTIONS, MAX_INTERVAL, Manager,
@@ -49,7 +51,7 @@ impl Manager {
             }
             Message::Drep(drep) => {
                 let found = self.find(path, drep.ids);
-                if let Some(id) = found.filter(|&id| self.state(id) == State::DreqSent) {
+                if let Some(id) = found.filter(|&id| self.state(id) == ConnectionState::DreqSent) {
                     self.time_wait(id, now);
                 }
             }
@@ -80,7 +82,7 @@ impl Manager {
         known.then_some(ids.remote)
     }
 
-    fn state(&self, id: u32) -> State {
+    fn state(&self, id: u32) -> ConnectionState {
         self.connections[&id].state
     }
 
@@ -100,12 +102,12 @@ impl Manager {
             // Repeated REQ (IBTA 12.9.8.1): the consumer has not decided yet, or the answer was
             // lost.
             match self.state(id) {
-                State::RepSent => self.repeat(id, now),
-                State::Left => {
+                ConnectionState::RepSent => self.repeat(id, now),
+                ConnectionState::Left => {
                     self.refuse(path, transaction_id, req, RejReason::Consumer);
                     self.forget(id);
                 }
-                State::DreqSent | State::TimeWait => {
+                ConnectionState::DreqSent | ConnectionState::TimeWait => {
                     self.refuse(path, transaction_id, req, RejReason::StaleConnection);
                 }
                 _ => {}
@@ -124,7 +126,7 @@ impl Manager {
             // If the request is genuine, the known connection has ended, because a queue pair
             // cannot be in two connections (IBTA 12.9.8.3.1).
             self.refuse(path, transaction_id, req, RejReason::StaleConnection);
-            if self.state(id) == State::Established {
+            if self.state(id) == ConnectionState::Established {
                 self.question(id, now);
             }
             return;
@@ -146,7 +148,7 @@ impl Manager {
         let local = self.new_comm_id();
         let remote = req.local_comm_id;
         let connection = Connection {
-            state: State::ReqReceived,
+            state: ConnectionState::ReqReceived,
             path,
             marked: requested_marking(req),
             ids: CommIds { local, remote },
@@ -204,8 +206,8 @@ impl Manager {
             return;
         };
         match connection.state {
-            State::ReqSent => {
-                connection.state = State::Established;
+            ConnectionState::ReqSent => {
+                connection.state = ConnectionState::Established;
                 connection.ids.remote = rep.ids.local;
                 let remote_qp = RemoteQp {
                     address: path.remote,
@@ -229,7 +231,9 @@ impl Manager {
                 self.confirm(id);
             }
             // The REP is repeated because the RTU was lost (IBTA 12.9.8.2).
-            State::Established if connection.ids.remote == rep.ids.local => self.confirm(id),
+            ConnectionState::Established if connection.ids.remote == rep.ids.local => {
+                self.confirm(id)
+            }
             _ => {}
         }
     }
@@ -238,11 +242,14 @@ impl Manager {
         let connection = self.connections.get_mut(&id);
         let connection = connection.expect("callers have found it");
         let (state, peer) = (connection.state, connection.path.remote);
-        if matches!(state, State::RepSent | State::Left | State::Established) {
+        if matches!(
+            state,
+            ConnectionState::RepSent | ConnectionState::Left | ConnectionState::Established
+        ) {
             connection.quiet = false;
             self.waiting.prove(peer);
         }
-        if state == State::Left {
+        if state == ConnectionState::Left {
             self.opened(id);
             self.ask_to_disconnect(id, now);
         } else {
@@ -256,8 +263,8 @@ impl Manager {
             return;
         };
         let fits = match mra.answered {
-            Answered::Req => connection.state == State::ReqSent,
-            Answered::Rep => connection.state == State::RepSent,
+            Answered::Req => connection.state == ConnectionState::ReqSent,
+            Answered::Rep => connection.state == ConnectionState::RepSent,
             Answered::Other => false,
         };
         if fits && connection.path == path {
@@ -279,20 +286,22 @@ impl Manager {
         let of_peer = connection.ids.remote == rej.ids.local;
         let names_ours = rej.ids.remote == id;
         let event = match connection.state {
-            State::ReqSent => CmEvent::Rejected {
+            ConnectionState::ReqSent => CmEvent::Rejected {
                 id: ConnId(id),
                 reason: rej.reason,
                 info: rej.info[0],
                 private_data: rej.private_data,
             },
-            State::ReqReceived if of_peer => CmEvent::Withdrawn { id: ConnId(id) },
+            ConnectionState::ReqReceived if of_peer => CmEvent::Withdrawn { id: ConnId(id) },
             // The peer knows our id from the REP. A REJ without our id is either from before the
             // REP or forged.
-            State::RepSent if of_peer && !names_ours => return self.hurry(id, now),
-            State::RepSent if of_peer => CmEvent::TimedOut { id: ConnId(id) },
-            State::Left if of_peer => return self.forget(id),
-            State::Established if of_peer && !names_ours => return self.question(id, now),
-            State::Established if of_peer => {
+            ConnectionState::RepSent if of_peer && !names_ours => return self.hurry(id, now),
+            ConnectionState::RepSent if of_peer => CmEvent::TimedOut { id: ConnId(id) },
+            ConnectionState::Left if of_peer => return self.forget(id),
+            ConnectionState::Established if of_peer && !names_ours => {
+                return self.question(id, now);
+            }
+            ConnectionState::Established if of_peer => {
                 self.time_wait(id, now);
                 self.events
                     .push_back(CmEvent::Disconnected { id: ConnId(id) });
@@ -324,14 +333,16 @@ impl Manager {
         self.reply(path, marked, transaction_id, &answer);
         let Some(id) = ours else { return };
         match self.state(id) {
-            State::Established => {}
-            State::RepSent => self.opened(id),
-            State::Left => {
+            ConnectionState::Established => {}
+            ConnectionState::RepSent => self.opened(id),
+            ConnectionState::Left => {
                 self.opened(id);
                 return self.time_wait(id, now);
             }
-            State::DreqSent => return self.time_wait(id, now),
-            State::ReqSent | State::ReqReceived | State::TimeWait => return,
+            ConnectionState::DreqSent => return self.time_wait(id, now),
+            ConnectionState::ReqSent | ConnectionState::ReqReceived | ConnectionState::TimeWait => {
+                return;
+            }
         }
         self.time_wait(id, now);
         self.events

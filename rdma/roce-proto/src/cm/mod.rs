@@ -23,9 +23,9 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use cairn_rdma::Marked;
-use connection::{Connection, RemoteQp, State};
+use connection::{Connection, ConnectionState, RemoteQp};
 use penalties::Penalties;
-use waiting::Waiting;
+use waiting::RequestBacklog;
 
 use crate::wire::cm::{
     Answered, CommIds, Dreq, IpCm, Message, Rej, RejReason, Rep, Req, Rtu, ip_cm, padded, rej, rep,
@@ -73,7 +73,7 @@ pub struct Manager {
     /// Connections that are not confirmed are absent, so that a forged request cannot block the
     /// peer's own request.
     by_qp: BTreeMap<RemoteQp, u32>,
-    waiting: Waiting,
+    waiting: RequestBacklog,
     transmits: VecDeque<Transmit>,
     events: VecDeque<CmEvent>,
     dropped_requests: u64,
@@ -94,7 +94,7 @@ impl Manager {
             connections: BTreeMap::new(),
             by_peer: BTreeMap::new(),
             by_qp: BTreeMap::new(),
-            waiting: Waiting::default(),
+            waiting: RequestBacklog::default(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             dropped_requests: 0,
@@ -177,7 +177,7 @@ impl Manager {
             private_data,
         });
         let connection = Connection {
-            state: State::ReqSent,
+            state: ConnectionState::ReqSent,
             path: options.path,
             marked: options.marked,
             ids,
@@ -215,8 +215,8 @@ impl Manager {
         private_data: &[u8],
     ) -> Result<(), Gone> {
         let guid = self.identity.guid();
-        let connection = self.in_state(id, State::ReqReceived)?;
-        connection.state = State::RepSent;
+        let connection = self.in_state(id, ConnectionState::ReqReceived)?;
+        connection.state = ConnectionState::RepSent;
         connection.local_qpn = terms.qpn;
         connection.interval = FIRST_INTERVAL;
         connection.gives_up_at = now + CONFIRMATION_TIME;
@@ -237,7 +237,7 @@ impl Manager {
         });
         self.send(id.0, &message, Some(now));
         self.waiting.answered(id.0);
-        let connection = self.in_state(id, State::RepSent)?;
+        let connection = self.in_state(id, ConnectionState::RepSent)?;
         if connection.quiet {
             // The REP is repeated only when the peer repeats its REQ: the address may be forged.
             connection.deadline = Some(connection.gives_up_at);
@@ -250,7 +250,7 @@ impl Manager {
     /// # Errors
     /// The request was withdrawn.
     pub fn ignore(&mut self, id: ConnId) -> Result<(), Gone> {
-        self.in_state(id, State::ReqReceived)?;
+        self.in_state(id, ConnectionState::ReqReceived)?;
         self.dropped_requests += 1;
         self.forget(id.0);
         Ok(())
@@ -267,7 +267,7 @@ impl Manager {
         info: &[u8],
         private_data: &[u8],
     ) -> Result<(), Gone> {
-        let connection = self.in_state(id, State::ReqReceived)?;
+        let connection = self.in_state(id, ConnectionState::ReqReceived)?;
         let (ids, peer) = (connection.ids, connection.path.remote);
         if !self.waiting.may_answer(peer) {
             return self.ignore(id);
@@ -283,8 +283,8 @@ impl Manager {
     /// The packet replaces a lost RTU (IBTA 12.9.7.1, "communication established"). It does not
     /// prove the peer's address, because queue pair numbers can be guessed.
     pub fn received_packet(&mut self, id: ConnId) {
-        if let Ok(connection) = self.in_state(id, State::RepSent) {
-            connection.state = State::Established;
+        if let Ok(connection) = self.in_state(id, ConnectionState::RepSent) {
+            connection.state = ConnectionState::Established;
             connection.deadline = None;
             connection.quiet = false;
             let remote_qp = connection.remote_qp;
@@ -301,24 +301,26 @@ impl Manager {
         };
         let ids = connection.ids;
         match connection.state {
-            State::RepSent if connection.quiet => connection.state = State::Left,
-            State::RepSent => {
+            ConnectionState::RepSent if connection.quiet => {
+                connection.state = ConnectionState::Left
+            }
+            ConnectionState::RepSent => {
                 self.opened(id.0);
                 self.ask_to_disconnect(id.0, now);
             }
-            State::Established => self.ask_to_disconnect(id.0, now),
-            State::ReqSent => {
+            ConnectionState::Established => self.ask_to_disconnect(id.0, now),
+            ConnectionState::ReqSent => {
                 // This REJ makes the peer abandon the connection (IBTA 12.9.8.3.1).
                 let message = rejection(ids, Answered::Other, RejReason::Timeout, &[], &[]);
                 self.send(id.0, &message, None);
                 self.forget(id.0);
             }
-            State::ReqReceived => {
+            ConnectionState::ReqReceived => {
                 let message = rejection(ids, Answered::Req, RejReason::Consumer, &[], &[]);
                 self.send(id.0, &message, None);
                 self.forget(id.0);
             }
-            State::Left | State::DreqSent | State::TimeWait => {}
+            ConnectionState::Left | ConnectionState::DreqSent | ConnectionState::TimeWait => {}
         }
     }
 
@@ -347,7 +349,7 @@ impl Manager {
             .collect();
         for id in due {
             let connection = self.connections.get_mut(&id).expect("it was just seen");
-            if connection.state != State::TimeWait && now < connection.gives_up_at {
+            if connection.state != ConnectionState::TimeWait && now < connection.gives_up_at {
                 if connection.quiet {
                     connection.deadline = Some(connection.gives_up_at);
                 } else {
@@ -356,29 +358,31 @@ impl Manager {
                 continue;
             }
             match connection.state {
-                State::ReqSent => {
+                ConnectionState::ReqSent => {
                     let ids = connection.ids;
                     let message = rejection(ids, Answered::Other, RejReason::Timeout, &[], &[]);
                     self.send(id, &message, None);
                     self.forget(id);
                     self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });
                 }
-                State::RepSent if connection.quiet => self.time_out(id),
-                State::RepSent => {
+                ConnectionState::RepSent if connection.quiet => self.time_out(id),
+                ConnectionState::RepSent => {
                     let ids = connection.ids;
                     let message = rejection(ids, Answered::Rep, RejReason::Timeout, &[], &[]);
                     self.send(id, &message, None);
                     self.forget(id);
                     self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });
                 }
-                State::Left => self.forget(id),
-                State::ReqReceived => {
+                ConnectionState::Left => self.forget(id),
+                ConnectionState::ReqReceived => {
                     self.forget(id);
                     self.events.push_back(CmEvent::Withdrawn { id: ConnId(id) });
                 }
-                State::DreqSent => self.time_wait(id, now),
-                State::TimeWait => self.forget(id),
-                State::Established => unreachable!("a connection that is up waits for nothing"),
+                ConnectionState::DreqSent => self.time_wait(id, now),
+                ConnectionState::TimeWait => self.forget(id),
+                ConnectionState::Established => {
+                    unreachable!("a connection that is up waits for nothing")
+                }
             }
         }
     }
@@ -394,7 +398,7 @@ impl Manager {
         }
     }
 
-    fn in_state(&mut self, id: ConnId, state: State) -> Result<&mut Connection, Gone> {
+    fn in_state(&mut self, id: ConnId, state: ConnectionState) -> Result<&mut Connection, Gone> {
         let connection = self.connections.get_mut(&id.0);
         connection.filter(|c| c.state == state).ok_or(Gone)
     }
@@ -420,8 +424,8 @@ impl Manager {
         if connection.deadline.is_some() && !connection.quiet {
             connection.interval = (connection.interval * 2).min(MAX_INTERVAL);
             let last = connection.gives_up_at.max(now);
-            let is_enough =
-                connection.state == State::RepSent && connection.interval > REP_INTERVAL_MAX;
+            let is_enough = connection.state == ConnectionState::RepSent
+                && connection.interval > REP_INTERVAL_MAX;
             let next = if is_enough {
                 last
             } else {
@@ -449,7 +453,7 @@ impl Manager {
             .connections
             .get_mut(&id)
             .expect("callers have looked it up");
-        connection.state = State::DreqSent;
+        connection.state = ConnectionState::DreqSent;
         connection.interval = FIRST_INTERVAL;
         connection.gives_up_at = now + DISCONNECT_TIME;
         let message = Message::Dreq(Dreq {
@@ -497,13 +501,16 @@ impl Manager {
             .connections
             .get_mut(&id)
             .expect("callers have looked it up");
-        connection.state = State::TimeWait;
+        connection.state = ConnectionState::TimeWait;
         connection.deadline = Some(now + TIME_WAIT);
     }
 
     fn forget(&mut self, id: u32) {
         let state = self.connections[&id].state;
-        if matches!(state, State::ReqReceived | State::RepSent | State::Left) {
+        if matches!(
+            state,
+            ConnectionState::ReqReceived | ConnectionState::RepSent | ConnectionState::Left
+        ) {
             self.opened(id);
         }
         let connection = self.connections.remove(&id).expect("it was just looked at");

@@ -38,7 +38,7 @@ pub(super) enum Verdict {
 }
 
 #[derive(Debug)]
-struct Place {
+struct BacklogEntry {
     id: u32,
     address: IpAddr,
     payer: Payer,
@@ -47,8 +47,8 @@ struct Place {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
-    places: Vec<Place>,
+pub(super) struct RequestBacklog {
+    places: Vec<BacklogEntry>,
     proven: BTreeMap<IpAddr, u64>,
     networks: BTreeMap<IpAddr, BTreeMap<u64, IpAddr>>,
     turn: u64,
@@ -56,7 +56,7 @@ pub(super) struct Waiting {
     answers: Allowance<Instant>,
 }
 
-impl Waiting {
+impl RequestBacklog {
     pub(super) fn set_time(&mut self, now: Instant) {
         self.now = Some(now);
     }
@@ -77,7 +77,7 @@ impl Waiting {
         if undecided.count() >= undecided_max {
             return Verdict::Drop;
         }
-        let is_of_kind = |place: &&Place| place.is_known == is_known;
+        let is_of_kind = |place: &&BacklogEntry| place.is_known == is_known;
         if self.places.iter().filter(is_of_kind).count() < limit {
             return Verdict::Take;
         }
@@ -88,9 +88,9 @@ impl Waiting {
     /// Returns the request that a new one replaces: the oldest request of the largest payer in the
     /// largest network, by number of requests. Undecided requests are not considered. Each proven
     /// address counts as a network.
-    fn victim(&self, is_known: bool) -> Option<&Place> {
-        let may_go = |place: &&Place| place.is_known == is_known && place.is_answered;
-        let network = |place: &Place| match is_known {
+    fn victim(&self, is_known: bool) -> Option<&BacklogEntry> {
+        let may_go = |place: &&BacklogEntry| place.is_known == is_known && place.is_answered;
+        let network = |place: &BacklogEntry| match is_known {
             true => place.address,
             false => network_of(place.address),
         };
@@ -113,7 +113,7 @@ impl Waiting {
 
     pub(super) fn insert(&mut self, id: u32, address: IpAddr) {
         let is_known = self.knows(address);
-        self.places.push(Place {
+        self.places.push(BacklogEntry {
             id,
             address,
             payer: Payer::of(address, is_known),
@@ -183,7 +183,7 @@ mod tests {
         [192, 0, network, host].into()
     }
 
-    fn arrive(waiting: &mut Waiting, id: u32, address: IpAddr) -> Verdict {
+    fn arrive(waiting: &mut RequestBacklog, id: u32, address: IpAddr) -> Verdict {
         let verdict = waiting.verdict(address);
         if let Verdict::Evict(evicted) = verdict {
             waiting.remove(evicted);
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_flood_takes_places_from_itself() {
-        let mut waiting = Waiting::default();
+        let mut waiting = RequestBacklog::default();
         assert_eq!(arrive(&mut waiting, 0, address(9, 1)), Verdict::Take);
         for id in 1..10_000 {
             let verdict = arrive(&mut waiting, id, address(2, id as u8));
@@ -221,9 +221,9 @@ mod tests {
 
     #[test]
     fn a_flood_of_many_networks_leaves_a_new_host_its_time() {
-        let mut waiting = Waiting::default();
+        let mut waiting = RequestBacklog::default();
         let mut next: u32 = 0;
-        let mut flood = |waiting: &mut Waiting, requests: usize, host: u32| {
+        let mut flood = |waiting: &mut RequestBacklog, requests: usize, host: u32| {
             for _ in 0..requests {
                 next += 1;
                 let network: IpAddr = (0x0a00_0001 + ((next % 600) << 8)).to_be_bytes().into();
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn proven_addresses_of_many_networks_leave_strangers_their_places() {
-        let mut waiting = Waiting::default();
+        let mut waiting = RequestBacklog::default();
         for id in 0..10_000 {
             let network = [10, ((id % 600) >> 8) as u8, id as u8, 1].into();
             waiting.prove(network);
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_claimed_address_takes_places_from_itself() {
-        let mut waiting = Waiting::default();
+        let mut waiting = RequestBacklog::default();
         for id in 0..1000 {
             let verdict = arrive(&mut waiting, id, address(2, 1));
             let own = id.checked_sub(STRANGERS_MAX as u32);
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn proven_addresses_have_places_of_their_own() {
-        let mut waiting = Waiting::default();
+        let mut waiting = RequestBacklog::default();
         waiting.prove(address(2, 200));
         for id in 0..1000 {
             arrive(&mut waiting, id, address(2, id as u8 & 0x7f));
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_request_that_our_consumer_has_keeps_its_place() {
-        let mut waiting = Waiting::default();
+        let mut waiting = RequestBacklog::default();
         for id in 0..STRANGERS_MAX as u32 {
             waiting.insert(id, address(id as u8, 1));
         }
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn answers_to_strangers_are_few() {
-        let mut waiting = Waiting::default();
+        let mut waiting = RequestBacklog::default();
         let now = Instant::START;
         let stranger = address(2, 1);
         waiting.set_time(now);
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn the_longest_ago_is_forgotten() {
-        let mut waiting = Waiting::default();
+        let mut waiting = RequestBacklog::default();
         for number in 0..=PROVEN_MAX as u32 {
             let address: IpAddr = (0x0a00_0000 + number).to_be_bytes().into();
             waiting.prove(address);
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_network_of_proven_addresses_pushes_out_itself() {
-        let mut waiting = Waiting::default();
+        let mut waiting = RequestBacklog::default();
         let of = |network: u16, host: u16| {
             core::net::Ipv6Addr::new(0x2001, 0xdb8, 0, network, 0, 0, 1, host).into()
         };
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_claimed_address_leaves_its_neighbours_their_places() {
-        let mut waiting = Waiting::default();
+        let mut waiting = RequestBacklog::default();
         for id in 0..1000 {
             arrive(&mut waiting, id, address(2, 1));
         }
