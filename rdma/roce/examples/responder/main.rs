@@ -27,7 +27,7 @@ use cairn_rdma::{
 };
 use cairn_roce::Soft;
 
-use perftest::{Control, Traffic};
+use perftest::{ControlWindow, Traffic};
 use rping::Rping;
 use station::Station;
 
@@ -73,7 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 #[derive(Debug)]
 enum Conversation {
     Rping(Rping),
-    Control(Control),
+    Window(ControlWindow),
     Traffic(Traffic),
 }
 
@@ -119,7 +119,7 @@ impl Responder {
     fn answer(&mut self, request: ConnRequest) {
         let peer = request.peer.ip();
         let controlled = self.conversations.values().any(|known| {
-            known.peer == peer && matches!(known.conversation, Conversation::Control(_))
+            known.peer == peer && matches!(known.conversation, Conversation::Window(_))
         });
         let port = request.local.port();
         let qp = match self.station.accept(request) {
@@ -131,7 +131,7 @@ impl Responder {
         } else if controlled {
             Conversation::Traffic(Traffic::default())
         } else {
-            Conversation::Control(Control::new(self.station.window(), qp.slot() as u32))
+            Conversation::Window(ControlWindow::new(self.station.window(), qp.slot() as u32))
         };
         let connection = Connection { peer, conversation };
         self.conversations.insert(qp, connection);
@@ -154,7 +154,7 @@ impl Responder {
         let step = match (&mut connection.conversation, message) {
             (Conversation::Rping(rping), Some(message)) => rping.receive(&message),
             (Conversation::Rping(rping), None) => rping.completed(completion.kind),
-            (Conversation::Control(control), Some(message)) => Ok(control.receive(message)),
+            (Conversation::Window(control), Some(message)) => Ok(control.receive(message)),
             (Conversation::Traffic(traffic), Some(message)) => Ok(traffic.receive(&message)),
             (_, None) => Ok(station::Step::Wait),
         };
@@ -188,7 +188,7 @@ impl Conversation {
     fn summary(&self) -> String {
         match self {
             Self::Rping(rping) => rping.summary(),
-            Self::Control(control) => control.summary(),
+            Self::Window(control) => control.summary(),
             Self::Traffic(traffic) => traffic.summary(),
         }
     }

@@ -18,13 +18,13 @@ const DESTINATION_RKEY: usize = 16;
 const DESTINATION_ADDR: usize = 24;
 
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct ControlWindow {
     window: RemoteBuffer,
     number: u32,
     messages: u64,
 }
 
-impl Control {
+impl ControlWindow {
     pub(crate) fn new(window: RemoteBuffer, number: u32) -> Self {
         Self {
             window,

@@ -29,7 +29,7 @@ const SPARE: usize = 3;
 
 /// Position of a queue pair's last packet in the batch, which later packets must not precede.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Place {
+pub struct BatchPosition {
     batch: u64,
     group: usize,
 }
@@ -113,7 +113,7 @@ impl Batch {
         flow: &Flow,
         version: Version,
         length: usize,
-        place: &mut Place,
+        place: &mut BatchPosition,
         joins: Option<Sharing>,
     ) -> bool {
         let sealed = length + ICRC_LEN;
@@ -126,7 +126,7 @@ impl Batch {
         let room = &mut self.bytes[start..];
         icrc::seal(route, Identity::of_segment(*count), room, length);
         self.append(group, sealed);
-        *place = Place {
+        *place = BatchPosition {
             batch: self.number,
             group,
         };
@@ -141,7 +141,7 @@ impl Batch {
         &self,
         flow: &Flow,
         length: usize,
-        place: &Place,
+        place: &BatchPosition,
         joins: Option<Sharing>,
     ) -> bool {
         let sealed = length + ICRC_LEN;
@@ -154,7 +154,7 @@ impl Batch {
         &self,
         flow: &Flow,
         sealed: usize,
-        place: &Place,
+        place: &BatchPosition,
         joins: Option<Sharing>,
     ) -> Option<usize> {
         let sharing = joins?;
@@ -281,12 +281,12 @@ mod tests {
     struct Sends {
         name: u8,
         flow: Flow,
-        place: Place,
+        place: BatchPosition,
     }
 
     impl Sends {
         fn new(name: u8, source_port: u16) -> Self {
-            let (flow, place) = (flow(source_port), Place::default());
+            let (flow, place) = (flow(source_port), BatchPosition::default());
             Self { name, flow, place }
         }
 

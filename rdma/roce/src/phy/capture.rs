@@ -257,7 +257,7 @@ fn write_block(out: &mut impl Write, kind: u32, body: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::phy::outlets::Outlet;
+    use crate::phy::send_sockets::SendSocket;
     use std::fs;
 
     fn folder() -> tempfile::TempDir {
@@ -266,7 +266,7 @@ mod tests {
 
     fn packet() -> (Flow, [u8; 64]) {
         let flow = Flow {
-            fd: Outlet::UNDECIDED.fd,
+            fd: SendSocket::UNDECIDED.fd,
             source_port: 4791,
             local: [127, 0, 0, 1].into(),
             remote: [127, 0, 0, 2].into(),

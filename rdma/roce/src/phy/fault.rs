@@ -36,11 +36,11 @@ pub(super) struct Arrival {
 #[derive(Debug)]
 pub struct BadInlet {
     inlet: Inlet,
-    state: Mutex<State>,
+    state: Mutex<FaultState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct FaultState {
     options: FaultOptions,
     random: fastrand::Rng,
     receiver: Receiver,
@@ -56,7 +56,7 @@ impl BadInlet {
         let seed = options.seed ^ u64::from(turn) << 32;
         Self {
             inlet,
-            state: Mutex::new(State {
+            state: Mutex::new(FaultState {
                 options,
                 random: fastrand::Rng::with_seed(seed),
                 receiver: Receiver::new(),
@@ -82,7 +82,7 @@ impl BadInlet {
     }
 }
 
-impl State {
+impl FaultState {
     fn receive(&mut self, inlet: &Inlet) -> io::Result<()> {
         let mut came = Vec::new();
         for datagram in 0..self.receiver.receive(inlet)? {

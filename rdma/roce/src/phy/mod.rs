@@ -8,11 +8,11 @@ pub mod frames;
 pub mod interface;
 pub mod neighbour;
 mod offload;
-pub mod outlets;
 pub mod packet;
+mod qpn_filter;
 pub mod receive;
 pub mod send;
-mod sieve;
+pub mod send_sockets;
 pub mod socket;
 pub mod wire;
 

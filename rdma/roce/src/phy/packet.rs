@@ -22,7 +22,7 @@ use libc::{c_int, sockaddr_ll, socklen_t};
 
 use super::interface::Interface;
 use super::neighbour::Mac;
-use super::sieve::{PASS, by_number, compare, exchange};
+use super::qpn_filter::{PASS, by_number, compare, exchange};
 use super::socket::{
     NOTHING, attach, check, grow_receive_buffer, grow_send_buffer, set, set_priority, statement,
 };

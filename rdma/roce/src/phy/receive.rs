@@ -30,13 +30,13 @@ const ECN_CE: u8 = 3;
 
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
-struct Control([u8; 128]);
+struct ControlMessages([u8; 128]);
 
 /// Receive buffers of an endpoint.
 pub struct Receiver {
     bytes: Box<[u8]>,
     names: Box<[sockaddr_storage]>,
-    controls: Box<[Control]>,
+    controls: Box<[ControlMessages]>,
     infos: [Info; BATCH],
     asked: usize,
     filled: bool,
@@ -133,7 +133,7 @@ impl Receiver {
             bytes: vec![0; BATCH * BUFFER].into(),
             // SAFETY: zeros are a valid value of this plain structure.
             names: vec![unsafe { zeroed::<sockaddr_storage>() }; BATCH].into(),
-            controls: vec![Control([0; 128]); BATCH].into(),
+            controls: vec![ControlMessages([0; 128]); BATCH].into(),
             infos: [Info::UNKNOWN; BATCH],
             asked: BATCH,
             filled: false,
@@ -242,7 +242,7 @@ impl Receiver {
             header.msg_iov = &raw mut vectors[index];
             header.msg_iovlen = 1;
             header.msg_control = self.controls[index].0.as_mut_ptr().cast();
-            header.msg_controllen = size_of::<Control>();
+            header.msg_controllen = size_of::<ControlMessages>();
         }
         // SAFETY: each header points to live buffers of the stated lengths, which are not borrowed
         // elsewhere.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use libc::{c_int, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage, socklen_t};
 
-use super::batch::{Batch, GROUPS, Group, PIECES, Place, Sharing};
+use super::batch::{Batch, BatchPosition, GROUPS, Group, PIECES, Sharing};
 use super::capture::Capture;
 use super::frames::Frames;
 use super::offload::Offload;
@@ -63,7 +63,7 @@ impl Flow {
 
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
-struct Control([u8; 128]);
+struct ControlMessages([u8; 128]);
 
 #[derive(Debug)]
 enum Exit {
@@ -83,7 +83,7 @@ struct Tally {
 /// Sender of an endpoint's packets.
 pub struct Sender {
     batch: Batch,
-    controls: Box<[Control; GROUPS]>,
+    controls: Box<[ControlMessages; GROUPS]>,
     names: Box<[sockaddr_storage; GROUPS]>,
     exit: Exit,
     version: Version,
@@ -116,7 +116,7 @@ impl Sender {
         };
         Self {
             batch: Batch::new(),
-            controls: Box::new([Control([0; 128]); GROUPS]),
+            controls: Box::new([ControlMessages([0; 128]); GROUPS]),
             // SAFETY: zeros are a valid value of this plain structure.
             names: Box::new([unsafe { zeroed() }; GROUPS]),
             offload: Offload::new(offload && !matches!(exit, Exit::Frames(_))),
@@ -169,7 +169,7 @@ impl Sender {
         &mut self,
         flow: &Flow,
         length: usize,
-        place: &mut Place,
+        place: &mut BatchPosition,
         sharing: Sharing,
     ) -> bool {
         let joins = self.offload.is_for(flow.remote).then_some(sharing);
@@ -330,10 +330,10 @@ fn wait_writable(fd: RawFd) {
     unsafe { libc::poll(&raw mut polled, 1, 1) };
 }
 
-fn write_control(group: &Group, header: &mut msghdr, control: &mut Control) {
+fn write_control(group: &Group, header: &mut msghdr, control: &mut ControlMessages) {
     let flow = &group.flow;
     header.msg_control = control.0.as_mut_ptr().cast();
-    header.msg_controllen = size_of::<Control>();
+    header.msg_controllen = size_of::<ControlMessages>();
     let mut writer = ControlWriter { header, used: 0 };
     let class = c_int::from(flow.traffic_class);
     let hops = c_int::from(flow.hop_limit);
@@ -389,7 +389,7 @@ impl ControlWriter<'_> {
             )
         };
         assert!(
-            self.used + space <= size_of::<Control>(),
+            self.used + space <= size_of::<ControlMessages>(),
             "there is room for all four"
         );
         // SAFETY: the message is inside the control buffer, by the assertion above, and its start

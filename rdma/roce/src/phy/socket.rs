@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
-use super::sieve::{PASS, by_number, compare, exchange};
+use super::qpn_filter::{PASS, by_number, compare, exchange};
 
 /// Buffer sizes in bytes requested from the system, which may grant less.
 pub(crate) const RECEIVE_BUFFER: c_int = 8 << 20;

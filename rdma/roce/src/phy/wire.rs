@@ -29,11 +29,11 @@ pub struct Frame {
 #[derive(Debug, Clone)]
 pub struct Wire {
     path_mtu: u8,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<WireState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WireState {
     sent: VecDeque<Frame>,
     sockets: BTreeMap<IpAddr, Sockets>,
 }
@@ -64,7 +64,7 @@ impl Wire {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WireState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -23,9 +23,9 @@ use super::slots::{Phase, SLOTS, Slots};
 use crate::memory::{Regions, View};
 use crate::phy::Inlet;
 use crate::phy::interface::mtu_of_code;
-use crate::phy::outlets::Outlets;
 use crate::phy::receive::Receiver;
 use crate::phy::send::Sender;
+use crate::phy::send_sockets::SendSockets;
 use crate::phy::socket::FlowKey;
 use crate::time::ProtoClock;
 use cairn_rdma::wake::Wake;
@@ -44,7 +44,7 @@ pub(super) struct SoftEndpoint {
     as_device: Arc<dyn Device>,
     index: u32,
     inlet: Arc<Inlet>,
-    outlets: Outlets,
+    send_sockets: SendSockets,
     wait_fds: Vec<RawFd>,
 
     inbox: Inbox,
@@ -102,7 +102,7 @@ impl SoftEndpoint {
             wait_fds: inlet.fd().into_iter().chain([wake.fd()]).collect(),
             index,
             inlet,
-            outlets: Outlets::new(
+            send_sockets: SendSockets::new(
                 device.options.network.clone(),
                 device.address,
                 entropy.clone(),
@@ -347,8 +347,8 @@ impl SoftEndpoint {
         if let Some(entry) = closing
             && !self.completions.has_of(id)
         {
-            if let Some(outlet) = entry.outlet.take() {
-                self.outlets.give_back(outlet);
+            if let Some(send_socket) = entry.send_socket.take() {
+                self.send_sockets.give_back(send_socket);
             }
             self.slots.remove(id);
             self.events.push_back(Event::Closed { qp: id });

@@ -18,7 +18,7 @@ use crossbeam_channel::Sender as Mailbox;
 use super::device::SoftDevice;
 use super::relay::{Handed, Packets, Relays};
 use super::{Shared, SoftOptions, listener};
-use crate::phy::batch::{Place, Sharing};
+use crate::phy::batch::{BatchPosition, Sharing};
 use crate::phy::capture::Capture;
 use crate::phy::receive::{Received, Receiver};
 use crate::phy::send::{ECN, Flow, Sender};
@@ -70,13 +70,13 @@ pub(super) struct ConnectionManager {
     clock: ProtoClock,
     network: Network,
     entropy: Entropy,
-    state: Mutex<State>,
+    state: Mutex<ManagerState>,
     wake: Arc<Wake>,
     stopping: AtomicBool,
 }
 
 #[derive(Debug)]
-struct State {
+struct ManagerState {
     inner: Inner,
     receiver: Receiver,
     handed: Packets,
@@ -131,7 +131,7 @@ impl ConnectionManager {
             clock: ProtoClock::new(options.clock.clone()),
             network: options.network.clone(),
             entropy: options.entropy.clone(),
-            state: Mutex::new(State {
+            state: Mutex::new(ManagerState {
                 inner,
                 receiver,
                 handed,
@@ -142,7 +142,7 @@ impl ConnectionManager {
     }
 
     /// Locks the state. A panic during a change has made it inconsistent, so it is then replaced.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ManagerState> {
         self.state.lock().unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
             // All parts are created before the lock is cleared: if one panics, the lock stays
@@ -329,7 +329,7 @@ pub(super) enum Rest {
     Until(Option<System>),
 }
 
-impl State {
+impl ManagerState {
     /// Replaces all state that a panic may have left inconsistent.
     ///
     /// Owners and counters are kept: each of their changes is a single step.
@@ -473,7 +473,7 @@ impl Inner {
             let mad: &[u8; MAD_LEN] = &mad;
             packet.payload = mad;
             let length = packet.emit(self.sender.packet());
-            let place = &mut Place::default();
+            let place = &mut BatchPosition::default();
             self.sender.commit(&flow, length, place, Sharing::Alone);
         }
         self.sender.flush();

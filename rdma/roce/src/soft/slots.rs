@@ -10,9 +10,9 @@ use cairn_roce_proto::time::Instant;
 
 use cairn_rdma::{FabricError, PKey, QpId, QpOptions};
 
-use crate::phy::batch::Place;
-use crate::phy::outlets::Outlet;
+use crate::phy::batch::BatchPosition;
 use crate::phy::send::Flow;
+use crate::phy::send_sockets::SendSocket;
 use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::cm::{ConnId, Connect, QpTerms};
 use cairn_roce_proto::qp::Qp;
@@ -76,8 +76,8 @@ pub(super) struct Entry {
     pub(super) terms: QpTerms,
     pub(super) flow: Flow,
     pub(super) theirs: Option<QpTerms>,
-    pub(super) outlet: Option<Outlet>,
-    pub(super) place: Place,
+    pub(super) send_socket: Option<SendSocket>,
+    pub(super) place: BatchPosition,
     /// Queue pair. A passive end creates it when the peer has proven its address, or when the owner
     /// posts work.
     pub(super) qp: Option<Qp>,

@@ -14,10 +14,10 @@ use super::super::manager::Acceptance;
 use super::super::slots::{Entry, Phase};
 use super::{Context, MAX_DEPTH, SoftEndpoint, admit, context};
 use crate::phy::Version;
-use crate::phy::batch::Place;
+use crate::phy::batch::BatchPosition;
 use crate::phy::interface::mtu_of_code;
-use crate::phy::outlets::{Destination, Outlet};
 use crate::phy::send::{ECN, Flow};
+use crate::phy::send_sockets::{Destination, SendSocket};
 use crate::phy::socket::source_for;
 use cairn_roce_proto::cm::{CmEvent, Connect, DEFAULT_HOP_LIMIT, Path, QpTerms};
 use cairn_roce_proto::qp::{Qp, QpConfig};
@@ -67,10 +67,10 @@ impl SoftEndpoint {
             terms,
             // A request creates no queue pair and no socket yet, because its source address may be
             // forged.
-            flow: flow(Outlet::UNDECIDED, request.path, marked),
+            flow: flow(SendSocket::UNDECIDED, request.path, marked),
             theirs: Some(theirs),
-            outlet: None,
-            place: Place::default(),
+            send_socket: None,
+            place: BatchPosition::default(),
             qp: None,
             queued: false,
             timer_at: None,
@@ -111,7 +111,7 @@ impl SoftEndpoint {
         let path = Path { local, remote };
         let marked = marked(&options.qp, 0);
         // The source port is chosen when the peer's endpoint is known.
-        let flow = flow(Outlet::UNDECIDED, path, marked);
+        let flow = flow(SendSocket::UNDECIDED, path, marked);
         let connect_request = Connect {
             path,
             local_port: ACTIVE_PORTS | self.device.options.entropy.draw() as u16,
@@ -139,8 +139,8 @@ impl SoftEndpoint {
                 terms,
                 flow,
                 theirs: None,
-                outlet: None,
-                place: Place::default(),
+                send_socket: None,
+                place: BatchPosition::default(),
                 qp: None,
                 queued: false,
                 timer_at: None,
@@ -181,9 +181,16 @@ impl SoftEndpoint {
         }
     }
 
-    fn outlet(&mut self, remote: IpAddr, qpn: u32, class: u8) -> Result<Outlet, FabricError> {
+    fn send_socket(
+        &mut self,
+        remote: IpAddr,
+        qpn: u32,
+        class: u8,
+    ) -> Result<SendSocket, FabricError> {
         let endpoint = qpn >> INDEX_SHIFT;
-        let taken = self.outlets.take(Destination { remote, endpoint }, class);
+        let taken = self
+            .send_sockets
+            .take(Destination { remote, endpoint }, class);
         taken.map_err(|source| FabricError::Os {
             call: "opening a socket to send from",
             source,
@@ -199,12 +206,12 @@ impl SoftEndpoint {
         }
         let theirs = entry.theirs.expect("the peer has named its queue pair");
         let (remote, class) = (entry.flow.remote, entry.flow.traffic_class);
-        let outlet = self.outlet(remote, theirs.qpn, class)?;
+        let send_socket = self.send_socket(remote, theirs.qpn, class)?;
         let entry = self.slots.get(id).expect("callers have looked it up");
-        entry.outlet = Some(outlet);
-        entry.flow.fd = outlet.fd;
-        entry.flow.source_port = outlet.flow;
-        entry.flow.is_of_class = outlet.is_of_class;
+        entry.send_socket = Some(send_socket);
+        entry.flow.fd = send_socket.fd;
+        entry.flow.source_port = send_socket.flow;
+        entry.flow.is_of_class = send_socket.is_of_class;
         let options = &entry.options;
         let config = QpConfig {
             dest_qpn: theirs.qpn,
@@ -386,18 +393,18 @@ impl SoftEndpoint {
             hop_limit: marking.hop_limit.unwrap_or(now.hop_limit),
         };
         let entry = self.slots.get(id).expect("it was just there");
-        if let Some(outlet) = &mut entry.outlet {
-            match self.outlets.retake(*outlet, class_of(wanted)) {
-                Ok(other) => *outlet = other,
+        if let Some(send_socket) = &mut entry.send_socket {
+            match self.send_sockets.retake(*send_socket, class_of(wanted)) {
+                Ok(other) => *send_socket = other,
                 Err(_) => return false,
             }
         }
-        let outlet = entry.outlet.unwrap_or(Outlet::UNDECIDED);
+        let send_socket = entry.send_socket.unwrap_or(SendSocket::UNDECIDED);
         let path = Path {
             local: entry.flow.local,
             remote: entry.flow.remote,
         };
-        entry.flow = flow(outlet, path, wanted);
+        entry.flow = flow(send_socket, path, wanted);
         if let Some(conn) = entry.conn {
             self.device.manager.mark(conn, wanted);
         }
@@ -463,14 +470,14 @@ fn class_of(marked: Marked) -> u8 {
     marked.traffic_class & !ECN | ECN_CAPABLE
 }
 
-fn flow(outlet: Outlet, path: Path, marked: Marked) -> Flow {
+fn flow(send_socket: SendSocket, path: Path, marked: Marked) -> Flow {
     Flow {
-        fd: outlet.fd,
-        source_port: outlet.flow,
+        fd: send_socket.fd,
+        source_port: send_socket.flow,
         local: path.local,
         remote: path.remote,
         traffic_class: class_of(marked),
-        is_of_class: outlet.is_of_class,
+        is_of_class: send_socket.is_of_class,
         hop_limit: marked.hop_limit,
     }
 }

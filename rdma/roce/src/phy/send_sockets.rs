@@ -27,7 +27,7 @@ const TRIES: u32 = 100;
 
 /// Socket and flow from which a queue pair sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outlet {
+pub struct SendSocket {
     /// Descriptor of the socket; -1 for a network in memory.
     pub fd: RawFd,
     /// UDP source port in RoCE v2; flow label in RoCE v1.
@@ -37,7 +37,7 @@ pub struct Outlet {
     place: Option<(usize, Destination)>,
 }
 
-impl Outlet {
+impl SendSocket {
     /// Placeholder until a socket is chosen.
     pub const UNDECIDED: Self = Self {
         fd: -1,
@@ -58,7 +58,7 @@ pub struct Destination {
 
 /// Sending sockets of an endpoint.
 #[derive(Debug)]
-pub struct Outlets {
+pub struct SendSockets {
     network: Network,
     address: IpAddr,
     entropy: Entropy,
@@ -80,7 +80,7 @@ struct Use {
     queue_pairs: u32,
 }
 
-impl Outlets {
+impl SendSockets {
     /// Creates an empty set of sockets.
     #[must_use]
     pub fn new(network: Network, address: IpAddr, entropy: Entropy) -> Self {
@@ -94,13 +94,13 @@ impl Outlets {
         }
     }
 
-    /// Returns an outlet for this destination and traffic class.
+    /// Returns an send_socket for this destination and traffic class.
     ///
     /// # Errors
     /// The system refuses a new socket, and no open one can be shared.
-    pub fn take(&mut self, destination: Destination, traffic_class: u8) -> io::Result<Outlet> {
+    pub fn take(&mut self, destination: Destination, traffic_class: u8) -> io::Result<SendSocket> {
         if matches!(self.network.good(), Network::Ethernet { .. }) {
-            return Ok(Outlet {
+            return Ok(SendSocket {
                 fd: self.of_level(traffic_class)?,
                 flow: self.entropy.draw() as u16,
                 is_of_class: true,
@@ -114,7 +114,7 @@ impl Outlets {
         });
         begun.queue_pairs += 1;
         let port = &self.ports[place];
-        Ok(Outlet {
+        Ok(SendSocket {
             fd: port.socket.as_ref().map_or(-1, Socket::raw),
             flow: port.number,
             is_of_class: port.class == traffic_class,
@@ -122,27 +122,27 @@ impl Outlets {
         })
     }
 
-    /// Returns an outlet of another traffic class in place of `outlet`.
+    /// Returns an send_socket of another traffic class in place of `send_socket`.
     ///
     /// # Errors
-    /// As for [`Outlets::take`]. The queue pair then keeps `outlet`.
-    pub fn retake(&mut self, outlet: Outlet, traffic_class: u8) -> io::Result<Outlet> {
-        match outlet.place {
-            None => Ok(Outlet {
+    /// As for [`SendSockets::take`]. The queue pair then keeps `send_socket`.
+    pub fn retake(&mut self, send_socket: SendSocket, traffic_class: u8) -> io::Result<SendSocket> {
+        match send_socket.place {
+            None => Ok(SendSocket {
                 fd: self.of_level(traffic_class)?,
-                ..outlet
+                ..send_socket
             }),
             Some((_, destination)) => {
                 let other = self.take(destination, traffic_class)?;
-                self.give_back(outlet);
+                self.give_back(send_socket);
                 Ok(other)
             }
         }
     }
 
-    /// Releases the outlet of a queue pair.
-    pub fn give_back(&mut self, outlet: Outlet) {
-        let Some((place, destination)) = outlet.place else {
+    /// Releases the send_socket of a queue pair.
+    pub fn give_back(&mut self, send_socket: SendSocket) {
+        let Some((place, destination)) = send_socket.place else {
             return;
         };
         let key = (place, destination.remote);
@@ -249,9 +249,9 @@ mod tests {
 
     use super::*;
 
-    fn outlets() -> Outlets {
+    fn send_sockets() -> SendSockets {
         let address = Ipv4Addr::LOCALHOST.into();
-        Outlets::new(Network::System, address, Entropy::default())
+        SendSockets::new(Network::System, address, Entropy::default())
     }
 
     fn destination(host: u8, endpoint: u32) -> Destination {
@@ -263,23 +263,33 @@ mod tests {
 
     #[test]
     fn queue_pairs_towards_an_endpoint_share_its_flow() {
-        let mut outlets = outlets();
+        let mut send_sockets = send_sockets();
         let taken: Vec<_> = (0..10)
-            .map(|_| outlets.take(destination(1, 1), 0).unwrap())
+            .map(|_| send_sockets.take(destination(1, 1), 0).unwrap())
             .collect();
         assert!(taken[0].flow >= FIRST_PORT);
-        assert!(taken.iter().all(|outlet| outlet.flow == taken[0].flow));
-        taken.iter().for_each(|&outlet| outlets.give_back(outlet));
-        assert!(outlets.uses.is_empty());
-        outlets.take(destination(1, 2), 0).unwrap();
-        assert_eq!(outlets.ports.len(), 1, "sockets are kept");
+        assert!(
+            taken
+                .iter()
+                .all(|send_socket| send_socket.flow == taken[0].flow)
+        );
+        taken
+            .iter()
+            .for_each(|&send_socket| send_sockets.give_back(send_socket));
+        assert!(send_sockets.uses.is_empty());
+        send_sockets.take(destination(1, 2), 0).unwrap();
+        assert_eq!(send_sockets.ports.len(), 1, "sockets are kept");
     }
 
     #[test]
     fn a_port_leads_to_one_endpoint_of_a_peer_and_to_many_peers() {
-        let mut outlets = outlets();
-        let mut port_to =
-            |host, endpoint| outlets.take(destination(host, endpoint), 0).unwrap().flow;
+        let mut send_sockets = send_sockets();
+        let mut port_to = |host, endpoint| {
+            send_sockets
+                .take(destination(host, endpoint), 0)
+                .unwrap()
+                .flow
+        };
         let (one, other) = (port_to(1, 1), port_to(1, 2));
         assert_ne!(one, other);
         assert_eq!(port_to(2, 1), one);
@@ -287,24 +297,24 @@ mod tests {
 
     #[test]
     fn without_another_port_no_endpoint_takes_that_of_its_neighbour() {
-        let mut outlets = outlets();
+        let mut send_sockets = send_sockets();
         let endpoints = MAX_SOCKETS as u32;
         for endpoint in 0..endpoints {
-            outlets.take(destination(1, endpoint), 0).unwrap();
+            send_sockets.take(destination(1, endpoint), 0).unwrap();
         }
-        assert_eq!(outlets.ports.len(), MAX_SOCKETS);
-        assert!(outlets.take(destination(1, endpoints), 0).is_err());
-        assert!(outlets.take(destination(2, endpoints), 0).is_ok());
-        assert!(outlets.take(destination(1, 0), 0).is_ok());
+        assert_eq!(send_sockets.ports.len(), MAX_SOCKETS);
+        assert!(send_sockets.take(destination(1, endpoints), 0).is_err());
+        assert!(send_sockets.take(destination(2, endpoints), 0).is_ok());
+        assert!(send_sockets.take(destination(1, 0), 0).is_ok());
     }
 
     #[test]
     fn a_flow_is_of_one_class() {
-        let mut outlets = outlets();
+        let mut send_sockets = send_sockets();
         let mut port_of = |class| {
-            let outlet = outlets.take(destination(1, 1), class).unwrap();
-            assert!(outlet.is_of_class);
-            outlet.flow
+            let send_socket = send_sockets.take(destination(1, 1), class).unwrap();
+            assert!(send_socket.is_of_class);
+            send_socket.flow
         };
         let one = port_of(96);
         assert_ne!(port_of(104), one);
@@ -313,28 +323,30 @@ mod tests {
 
     #[test]
     fn a_queue_pair_of_another_class_moves_and_leaves_its_port_to_others() {
-        let mut outlets = outlets();
-        let before = outlets.take(destination(1, 1), 0).unwrap();
-        let after = outlets.retake(before, 96).unwrap();
+        let mut send_sockets = send_sockets();
+        let before = send_sockets.take(destination(1, 1), 0).unwrap();
+        let after = send_sockets.retake(before, 96).unwrap();
         assert_ne!(after.flow, before.flow);
         assert!(after.is_of_class);
-        let next = outlets.take(destination(2, 1), 32).unwrap();
+        let next = send_sockets.take(destination(2, 1), 32).unwrap();
         assert_eq!((next.flow, next.is_of_class), (before.flow, true));
-        assert_eq!(outlets.ports.len(), 2);
+        assert_eq!(send_sockets.ports.len(), 2);
     }
 
     #[test]
     fn without_another_port_classes_share_those_there_are() {
-        let mut outlets = outlets();
+        let mut send_sockets = send_sockets();
         for endpoint in 0..MAX_SOCKETS as u32 / 64 {
             for dscp in 0..64 {
-                outlets.take(destination(1, endpoint), dscp << 2).unwrap();
+                send_sockets
+                    .take(destination(1, endpoint), dscp << 2)
+                    .unwrap();
             }
         }
-        assert_eq!(outlets.ports.len(), MAX_SOCKETS);
+        assert_eq!(send_sockets.ports.len(), MAX_SOCKETS);
         for host in [1, 2] {
-            let outlet = outlets.take(destination(host, 1), 1).unwrap();
-            assert!(!outlet.is_of_class);
+            let send_socket = send_sockets.take(destination(host, 1), 1).unwrap();
+            assert!(!send_socket.is_of_class);
         }
     }
 }
