@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::trial::Trial;
+use crate::sleep_trial::SleepTrial;
 
 /// Minimum window after a short gap.
 const WINDOW_MIN: Duration = Duration::from_micros(10);
@@ -39,7 +39,7 @@ pub struct Idle {
     /// Whether the last gap that ended in sleep was shorter than `largest`.
     was_short: bool,
     served: u64,
-    shared: Trial,
+    shared: SleepTrial,
 }
 
 impl Idle {
@@ -51,7 +51,7 @@ impl Idle {
             since: None,
             was_short: false,
             served: 0,
-            shared: Trial::default(),
+            shared: SleepTrial::default(),
         }
     }
 

@@ -61,9 +61,9 @@ mod nvme;
 mod pool;
 mod ring;
 mod simulated_disk;
+mod sleep_trial;
 mod submission;
 mod timely;
-mod trial;
 mod workers;
 
 pub use cairn_rbd::{Spec as ImageSpec, wait_for_closes as wait_for_images};

@@ -41,16 +41,16 @@ impl Buffer {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum UnitState {
     Free(u8),
     Taken(u8),
     Loose,
-    Inside,
+    Tail,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Unit {
-    state: State,
+    state: UnitState,
     next: u32,
     prev: u32,
 }
@@ -81,13 +81,13 @@ impl Pool {
             "{length} / {largest}"
         );
         let orders = order_of(largest) + 1;
-        let inside = Unit {
-            state: State::Inside,
+        let tail = Unit {
+            state: UnitState::Tail,
             next: NONE,
             prev: NONE,
         };
         let mut pool = Self {
-            units: vec![inside; length / UNIT],
+            units: vec![tail; length / UNIT],
             free: vec![NONE; usize::from(orders)],
             loose: Vec::with_capacity(LOOSE_MAX),
             free_units: length / UNIT,
@@ -127,7 +127,7 @@ impl Pool {
         if order == 0
             && let Some(unit) = self.loose.pop()
         {
-            self.units[unit as usize].state = State::Taken(0);
+            self.units[unit as usize].state = UnitState::Taken(0);
             self.free_units -= 1;
             return Some(Buffer { unit, order });
         }
@@ -145,7 +145,7 @@ impl Pool {
         for half in (order..found).rev() {
             self.link(unit + (1 << half), half);
         }
-        self.units[unit as usize].state = State::Taken(order);
+        self.units[unit as usize].state = UnitState::Taken(order);
         self.free_units -= 1 << order;
         Some(Buffer { unit, order })
     }
@@ -160,12 +160,12 @@ impl Pool {
         let Buffer { unit, order } = buffer;
         assert_eq!(
             self.units[unit as usize].state,
-            State::Taken(order),
+            UnitState::Taken(order),
             "buffer of another pool"
         );
         self.free_units += 1 << order;
         if order == 0 && self.loose.len() < LOOSE_MAX {
-            self.units[unit as usize].state = State::Loose;
+            self.units[unit as usize].state = UnitState::Loose;
             self.loose.push(unit);
         } else {
             self.merge(unit, order);
@@ -173,10 +173,10 @@ impl Pool {
     }
 
     fn merge(&mut self, mut unit: u32, mut order: u8) {
-        self.units[unit as usize].state = State::Inside;
+        self.units[unit as usize].state = UnitState::Tail;
         while usize::from(order) + 1 < self.free.len() {
             let buddy = unit ^ (1 << order);
-            if self.units[buddy as usize].state != State::Free(order) {
+            if self.units[buddy as usize].state != UnitState::Free(order) {
                 break;
             }
             self.unlink(buddy, order);
@@ -196,7 +196,7 @@ impl Pool {
     fn link(&mut self, unit: u32, order: u8) {
         let next = std::mem::replace(&mut self.free[usize::from(order)], unit);
         self.units[unit as usize] = Unit {
-            state: State::Free(order),
+            state: UnitState::Free(order),
             next,
             prev: NONE,
         };
@@ -207,7 +207,7 @@ impl Pool {
 
     fn unlink(&mut self, unit: u32, order: u8) {
         let Unit { next, prev, .. } = self.units[unit as usize];
-        self.units[unit as usize].state = State::Inside;
+        self.units[unit as usize].state = UnitState::Tail;
         if prev == NONE {
             self.free[usize::from(order)] = next;
         } else {

@@ -38,13 +38,13 @@ pub(crate) struct Workers<J>(Arc<Shared<J>>);
 
 #[derive(Debug)]
 struct Shared<J> {
-    state: Mutex<State<J>>,
+    state: Mutex<JobQueue<J>>,
     called: Condvar,
     wake: Wake,
     stepped: bool,
 }
 
-struct State<J> {
+struct JobQueue<J> {
     jobs: VecDeque<(u64, J)>,
     unreported: VecDeque<(u64, Outcome<J>)>,
     ended: VecDeque<(u64, Outcome<J>)>,
@@ -54,7 +54,7 @@ struct State<J> {
     closed: bool,
 }
 
-impl<J> std::fmt::Debug for State<J> {
+impl<J> std::fmt::Debug for JobQueue<J> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} jobs, {} ended", self.jobs.len(), self.ended.len())
     }
@@ -66,7 +66,7 @@ impl<J: Job> Workers<J> {
     pub(crate) fn new(stepped: bool) -> Option<Self> {
         let wake = Wake::new().ok()?;
         Some(Self(Arc::new(Shared {
-            state: Mutex::new(State {
+            state: Mutex::new(JobQueue {
                 jobs: VecDeque::new(),
                 unreported: VecDeque::new(),
                 ended: VecDeque::new(),
@@ -167,13 +167,13 @@ impl<J> Drop for Workers<J> {
 
 impl<J> Shared<J> {
     /// Consistent after a panic: no job runs under the lock.
-    fn state(&self) -> MutexGuard<'_, State<J>> {
+    fn state(&self) -> MutexGuard<'_, JobQueue<J>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<J: Job> Shared<J> {
-    fn end(&self, state: &mut State<J>, tag: u64, ended: Outcome<J>) {
+    fn end(&self, state: &mut JobQueue<J>, tag: u64, ended: Outcome<J>) {
         state.ended.push_back((tag, ended));
         self.wake.wake();
     }
@@ -190,7 +190,7 @@ impl<J: Job> Shared<J> {
                 continue;
             }
             state.idle += 1;
-            let waits = |state: &mut State<J>| state.jobs.is_empty() && !state.closed;
+            let waits = |state: &mut JobQueue<J>| state.jobs.is_empty() && !state.closed;
             let waited = self.called.wait_timeout_while(state, IDLE, waits);
             let waited = waited.unwrap_or_else(PoisonError::into_inner);
             state = waited.0;

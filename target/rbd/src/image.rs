@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use crate::cluster::Cluster;
 use crate::error::{OpenError, check};
 use crate::keeper::{self, Note};
-use crate::open::{OnChange, Open, State, refused, size_of_image};
+use crate::open::{ImageState, OnChange, Open, refused, size_of_image};
 use crate::spec::{Access, Layout, Spec};
 use crate::sys::{self, Functions};
 
@@ -19,7 +19,7 @@ pub(crate) struct Handle {
     pub(crate) image: sys::Image,
     name: String,
     is_noted: AtomicBool,
-    state: Arc<State>,
+    state: Arc<ImageState>,
     notes: Sender<Note>,
 }
 
@@ -206,7 +206,7 @@ fn open(spec: &Spec, access: Access, on_change: &OnChange) -> Result<Opened, Ope
     if !read_only {
         open.claim(&name, access.shared)?;
     }
-    let state = Arc::new(State::default());
+    let state = Arc::new(ImageState::default());
     state.bytes.store(info.size, Ordering::Relaxed);
     let image = open.image;
     let watched = (!read_only).then_some(identity.header.as_str());

@@ -11,7 +11,7 @@ use cairn_rdma::panics::{Part, confine_part};
 
 use crate::cluster::c_string;
 use crate::error::{OpenError, check, words};
-use crate::open::{OnChange, Open, State, size_of_image};
+use crate::open::{ImageState, OnChange, Open, size_of_image};
 
 /// Maximum time that an open waits for the close of the same image.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
@@ -59,7 +59,7 @@ pub(crate) fn start(
     open: Open,
     name: String,
     watched: Option<&str>,
-    state: Arc<State>,
+    state: Arc<ImageState>,
     on_change: OnChange,
 ) -> Result<Sender<Note>, OpenError> {
     let (sender, notes) = channel();
@@ -108,7 +108,7 @@ struct Keeper {
     /// Boxed: callbacks hold its address until the watches are removed.
     watch: Box<Watch>,
     name: String,
-    state: Arc<State>,
+    state: Arc<ImageState>,
     on_change: OnChange,
     updates: Option<u64>,
     header: Option<u64>,
@@ -363,7 +363,7 @@ mod tests {
             image: std::ptr::dangling_mut(),
             cluster: Cluster::none(functions),
         };
-        let state: Arc<State> = Arc::default();
+        let state: Arc<ImageState> = Arc::default();
         let panics = || cairn_rdma::panics::Panics::new(true).of_part(Part::Image);
         let before = panics();
         let on_change = Arc::new(|| panic!("on purpose"));

@@ -17,7 +17,7 @@ const FEATURE_JOURNALING: u64 = 1 << 6;
 pub(crate) type OnChange = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct ImageState {
     pub(crate) bytes: AtomicU64,
     /// Errno that made the image unusable, or 0.
     pub(crate) failure: AtomicI32,

@@ -50,14 +50,14 @@ pub(super) enum Guard {
 }
 
 #[derive(Debug)]
-struct State {
+struct ClosingState {
     queue: VecDeque<Files>,
     places: Vec<Place>,
     leaving: Vec<Place>,
     closers: usize,
 }
 
-static STATE: Mutex<State> = Mutex::new(State {
+static STATE: Mutex<ClosingState> = Mutex::new(ClosingState {
     queue: VecDeque::new(),
     places: Vec::new(),
     leaving: Vec::new(),
@@ -158,7 +158,7 @@ impl Drop for Opened {
     }
 }
 
-impl State {
+impl ClosingState {
     fn left(&mut self, place: Place) {
         let at = self.leaving.iter().position(|leaving| *leaving == place);
         self.leaving.swap_remove(at.expect("it was noted"));
@@ -177,7 +177,7 @@ impl Files {
 }
 
 pub(super) fn wait_for(place: Place) -> bool {
-    let is_closing = |state: &mut State| state.places.contains(&place);
+    let is_closing = |state: &mut ClosingState| state.places.contains(&place);
     let waited = CLOSED.wait_timeout_while(state(), CLOSE_TIMEOUT, is_closing);
     let waited = waited.unwrap_or_else(PoisonError::into_inner);
     !waited.1.timed_out()
@@ -190,13 +190,13 @@ pub(super) fn is_leaving(place: Place) -> bool {
 /// Waits until no removed disk at this place is in use or being closed; returns `false` on timeout.
 pub(super) fn wait_until_left(place: Place) -> bool {
     let is_there =
-        |state: &mut State| state.leaving.contains(&place) || state.places.contains(&place);
+        |state: &mut ClosingState| state.leaving.contains(&place) || state.places.contains(&place);
     let waited = CLOSED.wait_timeout_while(state(), LEAVE_TIMEOUT, is_there);
     let waited = waited.unwrap_or_else(PoisonError::into_inner);
     !waited.1.timed_out()
 }
 
-fn state() -> MutexGuard<'static, State> {
+fn state() -> MutexGuard<'static, ClosingState> {
     // Consistent after a panic: no file is closed under the lock.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }

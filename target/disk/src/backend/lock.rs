@@ -15,13 +15,13 @@ use rustix::io::Errno;
 use super::Claim;
 
 #[derive(Debug)]
-struct State {
+struct LockedFile {
     file: File,
     exclusive: u32,
     shared: u32,
 }
 
-impl State {
+impl LockedFile {
     fn change(&self, operation: FlockOperation) -> Result<(), Errno> {
         rustix::fs::flock(&self.file, operation)
     }
@@ -52,7 +52,7 @@ impl State {
 /// operations on the file.
 #[derive(Debug)]
 pub(super) struct Lock {
-    held: Arc<Mutex<State>>,
+    held: Arc<Mutex<LockedFile>>,
     exclusive: bool,
 }
 
@@ -87,7 +87,7 @@ impl Lock {
         } else {
             FlockOperation::NonBlockingLockShared
         };
-        let state = State {
+        let state = LockedFile {
             file: duplicate(file)?,
             exclusive: u32::from(exclusive),
             shared: u32::from(!exclusive),
@@ -99,7 +99,7 @@ impl Lock {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LockedFile> {
         // Consistent after a panic: no code between the changes panics.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -47,7 +47,7 @@ use cairn_rdma::{Clock, Mapping};
 pub(crate) use attachment::{Attachment, Completions};
 pub use medium::CacheFate;
 use medium::Medium;
-use operations::{Chance, Pending, State};
+use operations::{Chance, Pending, SimulatedState};
 
 /// Block size of torn writes, in bytes.
 const BLOCK_BYTES: usize = 512;
@@ -113,7 +113,7 @@ pub struct SimulatedDisk(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<SimulatedState>,
     stepped: AtomicBool,
 }
 
@@ -169,7 +169,7 @@ impl SimulatedDisk {
     pub fn register(path: &Path, clock: &Clock, seed: u64) -> io::Result<Self> {
         let file = std::fs::metadata(path)?;
         let bytes = file.len() as usize / BLOCK_BYTES * BLOCK_BYTES;
-        let state = State {
+        let state = SimulatedState {
             medium: Medium::new(bytes, BLOCK_BYTES),
             chance: Chance::new(seed),
             habits: Habits::default(),
@@ -203,7 +203,7 @@ impl SimulatedDisk {
         disk.upgrade().map(Self)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SimulatedState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -316,7 +316,7 @@ impl SimulatedDisk {
         for pending in std::mem::take(&mut state.pending) {
             state.cut_off(&pending.work);
         }
-        let State { medium, chance, .. } = &mut *state;
+        let SimulatedState { medium, chance, .. } = &mut *state;
         medium.crash(fate, chance);
         state.storm = 0;
     }

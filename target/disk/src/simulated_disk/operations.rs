@@ -15,7 +15,7 @@ const STORM_MAX: u64 = 40;
 const LATE_MAX_US: u64 = 2_000_000;
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct SimulatedState {
     pub(super) medium: Medium,
     pub(super) chance: Chance,
     pub(super) habits: Habits,
@@ -39,7 +39,7 @@ pub(super) struct Pending {
     pub(super) writes_before: u64,
 }
 
-impl State {
+impl SimulatedState {
     pub(super) fn run(&mut self, now: Instant) {
         loop {
             let due = self.pending.iter().enumerate().filter_map(|(at, pending)| {

@@ -63,17 +63,17 @@ impl Tags {
     }
 }
 
-pub(super) struct Waiting {
+pub(super) struct QueuedCommand {
     pub(super) tag: u64,
     pub(super) entry: squeue::Entry128,
     /// End of the lease, in nanoseconds since the target started; `None` if the command modifies nothing.
     pub(super) until_ns: Option<u64>,
 }
 
-pub(super) struct Place {
+pub(super) struct DriveSlot {
     open: Open,
     pub(super) tags: Arc<Tags>,
-    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) waiting: VecDeque<QueuedCommand>,
     pub(super) under_way: u32,
     /// Whether the drive was removed. Its number is reused after the last command.
     pub(super) closed: bool,
@@ -84,7 +84,7 @@ pub(in crate::ring) struct Drives {
     pub(super) polled: bool,
     pub(super) wake: Wake,
     pub(super) watched: bool,
-    pub(super) places: Vec<Option<Place>>,
+    pub(super) places: Vec<Option<DriveSlot>>,
     pub(super) pinned: [bool; BUFFERS_MAX],
     /// Whether fixed buffers are supported: Linux 6.1.
     pub(super) can_pin: bool,
@@ -180,7 +180,7 @@ impl Drives {
         if index == self.places.len() {
             self.places.push(None);
         }
-        self.places[index] = Some(Place {
+        self.places[index] = Some(DriveSlot {
             open,
             tags: Arc::clone(tags),
             waiting: VecDeque::with_capacity(WAITING_ROOM),
@@ -277,7 +277,7 @@ impl Drives {
         place
             .expect("the drive was added")
             .waiting
-            .push_back(Waiting {
+            .push_back(QueuedCommand {
                 tag,
                 entry,
                 until_ns,

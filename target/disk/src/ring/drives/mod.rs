@@ -23,7 +23,7 @@ use crate::nvme::{Blocks, Command, RANGE_BYTES, range};
 
 pub(crate) use commands::{Tags, can_poll_drives, check_drives};
 
-use commands::{Drives, Place};
+use commands::{DriveSlot, Drives};
 
 pub(super) const DRIVES: u64 = 1 << 58;
 
@@ -126,7 +126,7 @@ impl Ring {
             let places = drives
                 .iter()
                 .flat_map(|drives| drives.places.iter().enumerate());
-            let is_open = |place: &Option<Place>| place.as_ref().is_some_and(|it| !it.closed);
+            let is_open = |place: &Option<DriveSlot>| place.as_ref().is_some_and(|it| !it.closed);
             let places = places.filter(|(_, place)| is_open(place));
             open.extend(places.map(|(index, _)| DrivePlace {
                 ring,

@@ -20,7 +20,7 @@ const KEPT_MAX: Duration = Duration::from_secs(4);
 const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-pub(crate) struct Trial {
+pub(crate) struct SleepTrial {
     phase: Phase,
     last: Option<Finding>,
 }
@@ -59,7 +59,7 @@ impl Stretch {
     }
 }
 
-impl Trial {
+impl SleepTrial {
     pub(crate) fn begin(&mut self, now: Instant, served: u64) {
         if matches!(self.phase, Phase::Alone) {
             self.phase = Phase::Polls(Stretch { since: now, served });
@@ -116,7 +116,7 @@ mod tests {
     /// Returns the fraction of 20 s asleep, if the core is taken whenever the thread polls. `polling` and `sleeping`
     /// are the rates of both methods, in commands per millisecond.
     fn part_asleep(polling: u64, sleeping: u64) -> f64 {
-        let (mut trial, mut now) = (Trial::default(), Instant::now());
+        let (mut trial, mut now) = (SleepTrial::default(), Instant::now());
         let (mut served, mut asleep) = (0, 0);
         for _ in 0..20_000 {
             now += Duration::from_millis(1);
@@ -141,13 +141,13 @@ mod tests {
 
     #[test]
     fn nothing_is_tried_on_a_core_of_its_own() {
-        let (mut trial, now) = (Trial::default(), Instant::now());
+        let (mut trial, now) = (SleepTrial::default(), Instant::now());
         assert!((0..5000).all(|ms| !trial.sleeps(now + Duration::from_millis(ms), ms)));
     }
 
     #[test]
     fn a_finding_ends() {
-        let (mut trial, mut now) = (Trial::default(), Instant::now());
+        let (mut trial, mut now) = (SleepTrial::default(), Instant::now());
         let ms = Duration::from_millis;
         for kept in [100, 200, 400, 800, 1600, 3200, 4000, 4000] {
             trial.begin(now, 0);
