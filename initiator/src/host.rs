@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{Device, Provider, sleep_until_ready};
-use nvme_proto::host::State;
+use nvme_proto::host::AssociationState;
 use nvme_proto::wire::{AdminOpcode, FabricsType, NvmOpcode, Sqe};
 
 use crate::buffer::{Buffer, Data};
@@ -64,7 +64,7 @@ impl Host {
             timeout,
         };
         // The loop ends, because the association limits each step to `timeout`.
-        while host.state() == State::Connecting {
+        while host.state() == AssociationState::Connecting {
             host.poll_or_sleep(Instant::now() + timeout)?;
         }
         // Sends pending acknowledgements, because the caller may not poll for some time.
@@ -229,7 +229,11 @@ impl Host {
     /// The controller is not live in time, or is lost permanently.
     pub fn wait_live(&mut self) -> Result<(), HostError> {
         self.wait_until("a controller that takes commands", |host| {
-            matches!(host.state(), State::Live | State::Gone).then_some(())
+            matches!(
+                host.state(),
+                AssociationState::Live | AssociationState::Gone
+            )
+            .then_some(())
         })?;
         if self.is_live() {
             return Ok(());
@@ -239,7 +243,7 @@ impl Host {
 
     fn wait_gone(&mut self) -> Result<(), HostError> {
         self.wait_until("the end of all connections", |host| {
-            (host.state() == State::Gone).then_some(())
+            (host.state() == AssociationState::Gone).then_some(())
         })?;
         self.gone().map_or(Ok(()), Err)
     }

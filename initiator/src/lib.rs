@@ -113,6 +113,6 @@ pub use host::Host;
 pub use identity::Identity;
 pub use namespace::{Command, Namespace};
 pub use nvme_auth::{Secret, SecretError, Secrets};
-pub use nvme_proto::host::{Cause, Notice, Recovery, State, all_notices};
+pub use nvme_proto::host::{AssociationState, Cause, Notice, Recovery, all_notices};
 pub use options::HostOptions;
 pub use queue::{Ended, Response, Ticket, Unsent};

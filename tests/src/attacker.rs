@@ -17,7 +17,7 @@ use cairn_rdma::{
 use cairn_roce_proto::wire::Opcode;
 use clap::ValueEnum;
 use nvme_auth::{Secret, Secrets};
-use nvme_proto::host::State;
+use nvme_proto::host::AssociationState;
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::identify::{Cns, IDENTIFY_BYTES};
 use nvme_proto::wire::{IntoBytes, Sqe};
@@ -222,7 +222,7 @@ impl Attacker {
         }
         let before = self.controllers.len();
         self.controllers
-            .retain(|(controller, _)| controller.state() == State::Connecting);
+            .retain(|(controller, _)| controller.state() == AssociationState::Connecting);
         self.ended += (before - self.controllers.len()) as u64;
         while self.controllers.len() < CONTROLLERS {
             self.begin(now);
@@ -243,7 +243,7 @@ impl Attacker {
                 self.ended += 1;
             }
             if !controller.is_live() {
-                assert_eq!(controller.state(), State::Connecting);
+                assert_eq!(controller.state(), AssociationState::Connecting);
                 continue;
             }
             let idle = buffers.get_or_insert_with(|| {

@@ -1,7 +1,9 @@
 //! Execution of actions requested by the association state machine.
 
 use cairn_rdma::{ConnectOptions, QpOptions};
-use nvme_proto::host::{Action, Cause, Notice, OwnCommand, Payload, QueueSpec, Report, State};
+use nvme_proto::host::{
+    Action, AssociationState, Cause, Notice, OwnCommand, Payload, QueueSpec, Report,
+};
 use nvme_proto::wire::IntoBytes;
 
 use super::{Controller, Shutdown};
@@ -299,7 +301,9 @@ impl Controller {
             && !self.association.fails_fast()
             && !matches!(
                 self.association.state(),
-                State::ShuttingDown | State::Gone | State::Connecting
+                AssociationState::ShuttingDown
+                    | AssociationState::Gone
+                    | AssociationState::Connecting
             )
     }
 }

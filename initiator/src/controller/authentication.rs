@@ -18,11 +18,11 @@ pub(super) struct Dialogue {
     transaction: u16,
     /// SEQNUM of the last challenge, never 0; incremented for each one.
     seqnum: u32,
-    state: State,
+    state: DialogueState,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum DialogueState {
     #[default]
     Begun,
     NegotiateSent(Negotiating),
@@ -35,12 +35,12 @@ enum State {
 
 impl Dialogue {
     pub(super) fn begin(&mut self) {
-        self.state = State::Begun;
+        self.state = DialogueState::Begun;
     }
 
     pub(super) fn refusal(&self) -> Option<&'static str> {
         match self.state {
-            State::Failing(why) => Some(why),
+            DialogueState::Failing(why) => Some(why),
             _ => None,
         }
     }
@@ -48,16 +48,18 @@ impl Dialogue {
     /// Returns the current step as text, with a remedy for a connection that ends at this step.
     pub(super) fn moment(&self) -> &'static str {
         match self.state {
-            State::Begun | State::NegotiateSent(_) | State::ChallengeReceived(_) => {
+            DialogueState::Begun
+            | DialogueState::NegotiateSent(_)
+            | DialogueState::ChallengeReceived(_) => {
                 "before the target's challenge; check that the target has a key for this host's NQN, and \
                  accepts a hash function and a Diffie-Hellman group that this host has"
             }
-            State::ReplySent(_) | State::AnswerReceived(_) => {
+            DialogueState::ReplySent(_) | DialogueState::AnswerReceived(_) => {
                 "after this host's response, which the target may have refused; compare --dhchap-secret \
                  with the key that the target has for this host's NQN, and --dhchap-ctrl-secret \
                  with its controller's key"
             }
-            State::Succeeding | State::Failing(_) => {
+            DialogueState::Succeeding | DialogueState::Failing(_) => {
                 "after this host's last message; see the target's log"
             }
         }
@@ -66,7 +68,7 @@ impl Dialogue {
     pub(super) fn next(&mut self, options: &HostOptions, answer: &[u8]) -> Step {
         let receive = Step::Receive(MESSAGE_BYTES_MAX as u32);
         match std::mem::take(&mut self.state) {
-            State::Begun => {
+            DialogueState::Begun => {
                 let Some(secrets) = &options.authentication else {
                     return Step::Failed(NO_SECRET);
                 };
@@ -78,30 +80,30 @@ impl Dialogue {
                 let policy = Policy::default();
                 let own = Negotiating::new(names, secrets.clone(), policy, self.transaction);
                 let message = own.message();
-                self.state = State::NegotiateSent(own);
+                self.state = DialogueState::NegotiateSent(own);
                 Step::Send(message.into())
             }
-            State::NegotiateSent(own) => {
-                self.state = State::ChallengeReceived(own);
+            DialogueState::NegotiateSent(own) => {
+                self.state = DialogueState::ChallengeReceived(own);
                 receive
             }
-            State::ChallengeReceived(own) => self.challenged(own, answer),
-            State::ReplySent(own) => {
-                self.state = State::AnswerReceived(own);
+            DialogueState::ChallengeReceived(own) => self.challenged(own, answer),
+            DialogueState::ReplySent(own) => {
+                self.state = DialogueState::AnswerReceived(own);
                 receive
             }
-            State::AnswerReceived(own) => match own.answered(answer) {
+            DialogueState::AnswerReceived(own) => match own.answered(answer) {
                 Ok(success) => {
                     let Some(message) = success.message else {
                         return Step::Done;
                     };
-                    self.state = State::Succeeding;
+                    self.state = DialogueState::Succeeding;
                     Step::Send(message.into())
                 }
                 Err(failure) => self.failed(failure),
             },
-            State::Succeeding => Step::Done,
-            State::Failing(why) => Step::Failed(why),
+            DialogueState::Succeeding => Step::Done,
+            DialogueState::Failing(why) => Step::Failed(why),
         }
     }
 
@@ -115,7 +117,7 @@ impl Dialogue {
             _ if no_random => Step::Failed(NO_RANDOM),
             Ok(replied) => {
                 let message = replied.message.clone();
-                self.state = State::ReplySent(replied);
+                self.state = DialogueState::ReplySent(replied);
                 Step::Send(message.into())
             }
             Err(failure) => self.failed(failure),
@@ -127,7 +129,7 @@ impl Dialogue {
         let why = explain(failure.reason, failure.message.is_none());
         match failure.message {
             Some(message) => {
-                self.state = State::Failing(why);
+                self.state = DialogueState::Failing(why);
                 Step::Send(message.into())
             }
             None => Step::Failed(why),

@@ -1,6 +1,6 @@
 //! Submission and completion of commands for users of the controller.
 
-use nvme_proto::host::{Cause, State};
+use nvme_proto::host::{AssociationState, Cause};
 use nvme_proto::wire::Sqe;
 
 use super::Controller;
@@ -64,7 +64,7 @@ impl Controller {
         let Some(queue) = self.queues.get_mut(usize::from(qid)) else {
             return Err(unsent(HostError::NoQueue { qid }, data));
         };
-        let ready = self.state == State::Live && matches!(queue.link, Link::Up(_));
+        let ready = self.state == AssociationState::Live && matches!(queue.link, Link::Up(_));
         if !ready && (!waits || queue.released) {
             return Err(unsent(self.lost(qid), data));
         }
@@ -138,7 +138,10 @@ impl Controller {
     }
 
     fn commands_may_wait(&self) -> bool {
-        let back_soon = matches!(self.state, State::Resetting | State::Reconnecting { .. });
+        let back_soon = matches!(
+            self.state,
+            AssociationState::Resetting | AssociationState::Reconnecting { .. }
+        );
         self.options.requeue && back_soon && !self.association.fails_fast()
     }
 }

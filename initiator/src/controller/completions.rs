@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use cairn_rdma::{Completion, DisconnectReason, Event, PrivateData, QpId, WorkStatus};
-use nvme_proto::host::{Duty, State};
+use nvme_proto::host::{AssociationState, Duty};
 use nvme_proto::wire::cm::RejectData;
 use nvme_proto::wire::identify::IDENTIFY_BYTES;
 
@@ -171,7 +171,10 @@ impl Controller {
         self.routes[qp.slot()] = None;
         self.broken(qid, Loss::Closed);
         let park = self.keeps_commands();
-        let (is_reset, until) = (self.state == State::Resetting, self.in_doubt_until());
+        let (is_reset, until) = (
+            self.state == AssociationState::Resetting,
+            self.in_doubt_until(),
+        );
         let guard = &mut self.guard;
         let queue = &mut self.queues[usize::from(qid)];
         let park = park && !queue.released;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nvme_proto::host::multipath::time_in_doubt;
-use nvme_proto::host::{State, requeue};
+use nvme_proto::host::{AssociationState, requeue};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::identify::IDENTIFY_BYTES;
 
@@ -36,7 +36,7 @@ impl Controller {
 
     /// Takes the changes reported by the controller; `None` while log page 04h is being read.
     pub(crate) fn take_changes(&mut self) -> Option<Changes> {
-        if self.state != State::Live {
+        if self.state != AssociationState::Live {
             return Some(Changes::default());
         }
         self.guard.take_changes()
@@ -100,7 +100,7 @@ impl Controller {
     /// Sends parked commands that may be sent now, and the next identification command. Returns true if there was work.
     pub(super) fn keep_guard(&mut self) -> bool {
         let expired = self.guard.expire(self.time()) | self.retries_are_due();
-        if self.state != State::Live {
+        if self.state != AssociationState::Live {
             return expired;
         }
         if expired {

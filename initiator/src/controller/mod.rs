@@ -15,7 +15,7 @@ use cairn_rdma::{
     WorkStatus,
 };
 use nvme_auth::Secrets;
-use nvme_proto::host::{ADMIN_ENTRIES, Association, State};
+use nvme_proto::host::{ADMIN_ENTRIES, Association, AssociationState};
 use nvme_proto::wire::Sgl;
 use nvme_proto::wire::identify::{IDENTIFY_BYTES, IdentifyController};
 use nvme_proto::wire::property::{Cap, Vs};
@@ -51,7 +51,7 @@ pub struct Controller {
     routes: Vec<Option<(QpId, u16)>>,
     responses: Buffer,
     scratch: Buffer,
-    state: State,
+    state: AssociationState,
     events: Events,
     /// Connection error reported by the fabric since the last reported loss.
     trouble: Option<HostError>,
@@ -127,7 +127,7 @@ impl Controller {
             association: Association::new(options.settings()),
             queues: Vec::new(),
             routes: Vec::new(),
-            state: State::Connecting,
+            state: AssociationState::Connecting,
             events: Events::default(),
             trouble: None,
             loss: Loss::Closed,
@@ -181,14 +181,14 @@ impl Controller {
 
     /// Current state.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> AssociationState {
         self.state
     }
 
     /// True if the controller accepts commands.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.state == State::Live
+        self.state == AssociationState::Live
     }
 
     /// Takes the oldest event.
@@ -235,8 +235,8 @@ impl Controller {
     /// The event contains [`HostError::NotShutDown`] if the controller does not confirm the shutdown.
     pub fn shutdown(&mut self) {
         self.shutdown = self.shutdown.or(match self.state {
-            State::Live => Some(Shutdown::Asked),
-            State::Reconnecting { .. } => Some(Shutdown::TooLate),
+            AssociationState::Live => Some(Shutdown::Asked),
+            AssociationState::Reconnecting { .. } => Some(Shutdown::TooLate),
             _ => None,
         });
         self.association.shutdown(self.time());

@@ -18,16 +18,16 @@ pub(super) struct Answer<T>(Arc<Cell<T>>);
 pub(super) struct Promise<T>(Option<Arc<Cell<T>>>);
 
 #[derive(Debug)]
-struct Cell<T>(Mutex<State<T>>);
+struct Cell<T>(Mutex<AnswerState<T>>);
 
 #[derive(Debug)]
-struct State<T> {
+struct AnswerState<T> {
     result: Option<Result<T, HostError>>,
     waker: Option<Waker>,
 }
 
 pub(super) fn promise<T>() -> (Promise<T>, Answer<T>) {
-    let cell = Arc::new(Cell(Mutex::new(State {
+    let cell = Arc::new(Cell(Mutex::new(AnswerState {
         result: None,
         waker: None,
     })));
@@ -35,7 +35,7 @@ pub(super) fn promise<T>() -> (Promise<T>, Answer<T>) {
 }
 
 impl<T> Cell<T> {
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, AnswerState<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

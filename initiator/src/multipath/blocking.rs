@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{Provider, sleep_until_any_ready};
-use nvme_proto::host::State;
+use nvme_proto::host::AssociationState;
 use nvme_proto::wire::Sqe;
 
 use super::{Multipath, MultipathOptions, PathEvent, PathTicket};
@@ -62,7 +62,8 @@ impl Multipath {
     fn is_trying(&self) -> bool {
         self.paths.iter().any(|path| {
             let state = path.controller.state();
-            state == State::Connecting || state == State::Live && path.is_asking()
+            state == AssociationState::Connecting
+                || state == AssociationState::Live && path.is_asking()
         })
     }
 
@@ -181,7 +182,7 @@ impl Multipath {
         let live: Vec<bool> = self.paths.iter().map(was_live).collect();
         self.shutdown();
         self.wait_until("the end of all connections", |multipath| {
-            let gone = |path: &super::Path| path.controller.state() == State::Gone;
+            let gone = |path: &super::Path| path.controller.state() == AssociationState::Gone;
             multipath.paths.iter().all(gone).then_some(())
         })?;
         while let Some((path, event)) = self.take_event() {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nvme_proto::host::multipath::{AnaLog, AnaLogError, time_in_doubt};
 use nvme_proto::host::requeue;
-use nvme_proto::host::{Notice, State};
+use nvme_proto::host::{AssociationState, Notice};
 use nvme_proto::wire::identify::{Cmic, Cns, IDENTIFY_BYTES, IdentifyNamespace};
 use nvme_proto::wire::log::{AnaState, LogPage};
 use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe, Status};
@@ -176,7 +176,7 @@ impl Path {
                 return Some(answer);
             }
         }
-        if self.controller.state() != State::Live || now < self.ask_at {
+        if self.controller.state() != AssociationState::Live || now < self.ask_at {
             return None;
         }
         let next = self.due.iter().position(|&due| due)?;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use nvme_proto::host::multipath::{Choice, Link, Verdict, judge, judge_loss};
-use nvme_proto::host::{Notice, State};
+use nvme_proto::host::{AssociationState, Notice};
 
 use super::path::Answer;
 use super::{Identity, Multipath, Namespace, PathEvent};
@@ -68,9 +68,11 @@ impl Multipath {
         let path = &self.paths[index];
         let link = match path.controller.state() {
             _ if path.refused.is_some() => Link::Lost,
-            State::Live => Link::Live,
-            State::Connecting | State::Resetting | State::Reconnecting { .. } => Link::Reconnecting,
-            State::ShuttingDown | State::Gone => Link::Lost,
+            AssociationState::Live => Link::Live,
+            AssociationState::Connecting
+            | AssociationState::Resetting
+            | AssociationState::Reconnecting { .. } => Link::Reconnecting,
+            AssociationState::ShuttingDown | AssociationState::Gone => Link::Lost,
         };
         if link != self.set.link(index) {
             self.set.set_link(index, link);

@@ -2,7 +2,7 @@
 //!
 //! The fabric may retransmit a capsule after its command has ended, until the peer acknowledges the SEND. Signaling
 //! each SEND would cost a completion per command. Therefore only every [`SIGNAL_EVERY`]th SEND is signaled, and there
-//! are more capsule slots ([`Place`]) than commands. SENDs complete in order, so a completion covers all earlier SENDs.
+//! are more capsule slots ([`CapsuleSlot`]) than commands. SENDs complete in order, so a completion covers all earlier SENDs.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ pub(super) struct Capsules {
     /// All SQEs, followed by all in-capsule data, so that SQEs are adjacent and share pages and cache lines.
     memory: Buffer,
     stride: usize,
-    places: Vec<Place>,
+    places: Vec<CapsuleSlot>,
     free: Vec<u16>,
     /// Slots whose SEND has not completed, in the order of the SENDs.
     posted: VecDeque<u16>,
@@ -32,7 +32,7 @@ pub(super) struct Capsules {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Place {
+struct CapsuleSlot {
     command: Option<u16>,
     posted: bool,
 }
@@ -52,7 +52,7 @@ impl Capsules {
         Ok(Self {
             memory: Buffer::with_access(device, count * stride, Access::LOCAL_READ)?,
             stride,
-            places: vec![Place::default(); count],
+            places: vec![CapsuleSlot::default(); count],
             free: (0..count as u16).rev().collect(),
             posted: VecDeque::with_capacity(count),
             silent: 0,

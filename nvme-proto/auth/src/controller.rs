@@ -16,10 +16,10 @@ pub struct Authentication {
     secrets: Secrets,
     policy: Policy,
     transaction: u16,
-    state: State,
+    state: ExchangeState,
 }
 
-enum State {
+enum ExchangeState {
     Negotiating,
     /// Waits until the host reads a challenge.
     Challenging(Hash, Group),
@@ -41,7 +41,7 @@ struct Challenge {
     exchange: Option<Exchange>,
 }
 
-impl core::fmt::Debug for State {
+impl core::fmt::Debug for ExchangeState {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             Self::Negotiating => "Negotiating",
@@ -70,7 +70,7 @@ impl Authentication {
             secrets,
             policy,
             transaction: 0,
-            state: State::Negotiating,
+            state: ExchangeState::Negotiating,
         }
     }
 
@@ -78,7 +78,7 @@ impl Authentication {
     #[must_use]
     pub fn outcome(&self) -> Option<Result<Authenticated, Reason>> {
         match &self.state {
-            State::Ended(outcome) => Some(*outcome),
+            ExchangeState::Ended(outcome) => Some(*outcome),
             _ => None,
         }
     }
@@ -89,26 +89,30 @@ impl Authentication {
     /// failure.
     pub fn send(&mut self, data: &[u8]) {
         let (transaction, message) = Message::parse(data);
-        let state = core::mem::replace(&mut self.state, State::Negotiating);
-        if matches!(state, State::Ended(_)) {
+        let state = core::mem::replace(&mut self.state, ExchangeState::Negotiating);
+        if matches!(state, ExchangeState::Ended(_)) {
             self.state = state;
             return;
         }
         let next = message.and_then(|message| match (state, message) {
-            (State::Negotiating, message @ Message::Negotiate { .. }) => {
+            (ExchangeState::Negotiating, message @ Message::Negotiate { .. }) => {
                 self.transaction = transaction.unwrap_or_default();
                 self.negotiate(&message)
             }
             _ if transaction != Some(self.transaction) => Err(Reason::IncorrectPayload),
-            (State::Replying(challenge), message @ Message::Reply { .. }) => {
+            (ExchangeState::Replying(challenge), message @ Message::Reply { .. }) => {
                 self.reply(&challenge, &message)
             }
-            (State::Confirming(outcome), Message::Success2) => Ok(State::Ended(Ok(outcome))),
-            (State::Confirming(_), Message::Failure2(reason)) => Ok(State::Ended(Err(reason))),
-            (State::Failing(reason), _) => Err(reason),
+            (ExchangeState::Confirming(outcome), Message::Success2) => {
+                Ok(ExchangeState::Ended(Ok(outcome)))
+            }
+            (ExchangeState::Confirming(_), Message::Failure2(reason)) => {
+                Ok(ExchangeState::Ended(Err(reason)))
+            }
+            (ExchangeState::Failing(reason), _) => Err(reason),
             _ => Err(Reason::IncorrectMessage),
         });
-        self.state = next.unwrap_or_else(State::Failing);
+        self.state = next.unwrap_or_else(ExchangeState::Failing);
     }
 
     /// Returns the data of an Authentication Receive with a buffer of `bytes` bytes.
@@ -126,14 +130,14 @@ impl Authentication {
         if bytes < FAILURE_BYTES {
             return Err(TooShort);
         }
-        let state = core::mem::replace(&mut self.state, State::Negotiating);
+        let state = core::mem::replace(&mut self.state, ExchangeState::Negotiating);
         let (message, next) = match state {
-            State::Challenging(hash, group) => {
+            ExchangeState::Challenging(hash, group) => {
                 let challenge = Challenge::new(hash, group, seqnum, random);
                 let message = challenge.message(self.transaction);
-                (message, State::Replying(challenge))
+                (message, ExchangeState::Replying(challenge))
             }
-            State::Succeeding(hash, group, response) => {
+            ExchangeState::Succeeding(hash, group, response) => {
                 let message = Message::Success1 {
                     // Linux requires a nonzero HL even without a response.
                     hash_len: hash.bytes() as u8,
@@ -145,12 +149,14 @@ impl Authentication {
                     mutual: response.is_some(),
                 };
                 let next = match response {
-                    Some(_) => State::Confirming(outcome),
-                    None => State::Ended(Ok(outcome)),
+                    Some(_) => ExchangeState::Confirming(outcome),
+                    None => ExchangeState::Ended(Ok(outcome)),
                 };
                 (message.encode(self.transaction), next)
             }
-            State::Failing(reason) | State::Ended(Err(reason)) => self.failure(reason),
+            ExchangeState::Failing(reason) | ExchangeState::Ended(Err(reason)) => {
+                self.failure(reason)
+            }
             _ => self.failure(Reason::IncorrectMessage),
         };
         let (message, next) = if message.len() > bytes {
@@ -162,13 +168,13 @@ impl Authentication {
         Ok(message)
     }
 
-    fn failure(&self, reason: Reason) -> (Vec<u8>, State) {
+    fn failure(&self, reason: Reason) -> (Vec<u8>, ExchangeState) {
         let message = Message::Failure1(reason).encode(self.transaction);
-        (message, State::Ended(Err(reason)))
+        (message, ExchangeState::Ended(Err(reason)))
     }
 
     /// Selects hash and group: the first of this end's policy that the host offers.
-    fn negotiate(&self, message: &Message<'_>) -> Result<State, Reason> {
+    fn negotiate(&self, message: &Message<'_>) -> Result<ExchangeState, Reason> {
         let Message::Negotiate {
             without_channel,
             has_protocol,
@@ -192,10 +198,10 @@ impl Authentication {
             .iter()
             .find(|group| groups.contains(group));
         let group = *group.ok_or(Reason::GroupNotUsable)?;
-        Ok(State::Challenging(hash, group))
+        Ok(ExchangeState::Challenging(hash, group))
     }
 
-    fn reply(&self, asked: &Challenge, message: &Message<'_>) -> Result<State, Reason> {
+    fn reply(&self, asked: &Challenge, message: &Message<'_>) -> Result<ExchangeState, Reason> {
         let Message::Reply {
             response,
             challenge,
@@ -234,7 +240,7 @@ impl Authentication {
             return Err(Reason::AuthenticationFailed);
         }
         let Some(challenge) = challenge else {
-            return Ok(State::Succeeding(hash, group, None));
+            return Ok(ExchangeState::Succeeding(hash, group, None));
         };
         let secret = self.secrets.controller.as_ref();
         let secret = secret.ok_or(Reason::AuthenticationFailed)?;
@@ -249,7 +255,7 @@ impl Authentication {
             other: &self.names.host,
         };
         let response = own.response(secret);
-        Ok(State::Succeeding(hash, group, Some(response)))
+        Ok(ExchangeState::Succeeding(hash, group, Some(response)))
     }
 }
 

@@ -13,11 +13,11 @@ const NOT_ABORTED: u64 = 1;
 /// Pending Abort commands, at most [`ABORTS`].
 #[derive(Debug, Default)]
 pub struct Aborts {
-    waiting: Vec<Waiting>,
+    waiting: Vec<PendingAbort>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingAbort {
     cid: u16,
     sqid: u16,
 }
@@ -31,13 +31,13 @@ impl Aborts {
         if self.waiting.len() >= ABORTS {
             return Err(Refusal::transient(Status::ABORT_COMMAND_LIMIT_EXCEEDED));
         }
-        self.waiting.push(Waiting { cid, sqid });
+        self.waiting.push(PendingAbort { cid, sqid });
         Ok(())
     }
 
     /// Removes a pending Abort and returns its completion; `None` if unknown.
     pub fn end(&mut self, cid: u16, aborted: bool) -> Option<Completion> {
-        let mine = |waiting: &Waiting| waiting.cid == cid;
+        let mine = |waiting: &PendingAbort| waiting.cid == cid;
         let index = self.waiting.iter().position(mine)?;
         self.waiting.remove(index);
         Some(completion(cid, aborted))

@@ -32,7 +32,7 @@ pub const IOCQES: u8 = 4;
 const CC_BITS: u32 = 0x01ff_fff1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum EnableState {
     Disabled,
     Ready,
     /// CC.EN was cleared, but I/O queues are still connected, or caches are being flushed.
@@ -69,7 +69,7 @@ pub enum Transition {
 pub struct Properties {
     cap: Cap,
     cc: Cc,
-    state: State,
+    state: EnableState,
     fatal: bool,
 }
 
@@ -86,7 +86,7 @@ impl Properties {
         Self {
             cap,
             cc: Cc(0),
-            state: State::Disabled,
+            state: EnableState::Disabled,
             fatal: false,
         }
     }
@@ -94,13 +94,13 @@ impl Properties {
     /// True if commands other than Fabrics commands are accepted.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.state == State::Ready && !self.fatal
+        self.state == EnableState::Ready && !self.fatal
     }
 
     /// True if CC.EN was cleared and CSTS.RDY is still set.
     #[must_use]
     pub fn is_resetting(&self) -> bool {
-        matches!(self.state, State::Resetting { .. })
+        matches!(self.state, EnableState::Resetting { .. })
     }
 
     /// Sets CSTS.CFS: the controller has failed and must be reset.
@@ -154,13 +154,13 @@ impl Properties {
     /// Continues a reset or shutdown after the last I/O queue was closed.
     pub fn queues_gone(&mut self) -> Transition {
         match self.state {
-            State::Resetting { flushing: false } => self.reset(),
-            State::Draining { flush: true } => {
-                self.state = State::Flushing;
+            EnableState::Resetting { flushing: false } => self.reset(),
+            EnableState::Draining { flush: true } => {
+                self.state = EnableState::Flushing;
                 Transition::Flush
             }
-            State::Draining { flush: false } => {
-                self.state = State::ShutDown;
+            EnableState::Draining { flush: false } => {
+                self.state = EnableState::ShutDown;
                 Transition::ShutDown
             }
             _ => Transition::None,
@@ -170,18 +170,18 @@ impl Properties {
     /// Continues after a flush. If data was lost (`intact` is false), sets CSTS.CFS.
     pub fn flushed(&mut self, intact: bool) -> Transition {
         match self.state {
-            State::Flushing => {
-                self.state = State::ShutDown;
+            EnableState::Flushing => {
+                self.state = EnableState::ShutDown;
                 self.fatal |= !intact;
                 Transition::ShutDown
             }
-            State::Resetting { flushing: true } => self.reset(),
+            EnableState::Resetting { flushing: true } => self.reset(),
             _ => Transition::None,
         }
     }
 
     fn reset(&mut self) -> Transition {
-        self.state = State::Disabled;
+        self.state = EnableState::Disabled;
         self.fatal = false;
         Transition::Reset
     }
@@ -190,14 +190,14 @@ impl Properties {
         self.check_cc(cc)?;
         let old = core::mem::replace(&mut self.cc, cc);
         if old.en() && !cc.en() {
-            let flushing = self.state == State::Flushing;
-            self.state = State::Resetting { flushing };
+            let flushing = self.state == EnableState::Flushing;
+            self.state = EnableState::Resetting { flushing };
         } else if !old.en() && cc.en() {
-            self.state = State::Ready;
+            self.state = EnableState::Ready;
             return Ok(Transition::Enabled);
         } else if cc.shn() != Cc::SHN_NONE && self.may_shut_down() {
             // Only a normal shutdown flushes caches (Base, 3.6.2).
-            self.state = State::Draining {
+            self.state = EnableState::Draining {
                 flush: cc.shn() == Cc::SHN_NORMAL,
             };
         } else {
@@ -236,13 +236,13 @@ impl Properties {
         }
         // A host must wait for CSTS.RDY = 0 before it sets CC.EN again (Base, 3.1.3.5).
         match self.state {
-            State::Disabled | State::ShutDown => Ok(()),
+            EnableState::Disabled | EnableState::ShutDown => Ok(()),
             _ => Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::VALUE)),
         }
     }
 
     fn may_shut_down(&self) -> bool {
-        matches!(self.state, State::Disabled | State::Ready)
+        matches!(self.state, EnableState::Disabled | EnableState::Ready)
     }
 
     /// True if I/O queues may be connected: the controller is ready, and IOSQES and IOCQES are set.
@@ -253,8 +253,8 @@ impl Properties {
 
     fn csts(&self) -> Csts {
         let shst = match self.state {
-            State::Draining { .. } | State::Flushing => Csts::SHST_OCCURRING,
-            State::ShutDown => Csts::SHST_COMPLETE,
+            EnableState::Draining { .. } | EnableState::Flushing => Csts::SHST_OCCURRING,
+            EnableState::ShutDown => Csts::SHST_COMPLETE,
             _ => Csts::SHST_NORMAL,
         };
         // CSTS.RDY follows CC.EN, but stays 1 until a reset is complete.

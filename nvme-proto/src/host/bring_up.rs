@@ -18,7 +18,7 @@ use crate::wire::sqe::SQE_BYTES;
 use crate::wire::{AdminOpcode, Cqe, Sqe};
 
 use super::teardown::Teardown;
-use super::{Action, Association, Cause, Payload, Phase, QueueSpec, Report, State};
+use super::{Action, Association, AssociationState, Cause, Payload, Phase, QueueSpec, Report};
 
 /// Entries of the admin queue: the minimum of the specification, as in Linux.
 pub const ADMIN_ENTRIES: u16 = 32;
@@ -284,7 +284,7 @@ impl Association {
         self.begin_duties(now);
         self.begin_renewals(now);
         let tries = self.loss.take().map_or(0, |loss| loss.tries);
-        self.going_up = State::Reconnecting { tries: 0 };
+        self.going_up = AssociationState::Reconnecting { tries: 0 };
         self.report(Report::Live { tries });
     }
 

@@ -162,7 +162,7 @@ pub enum Report {
 
 /// State of an association, named as in Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum AssociationState {
     /// The first bring-up is in progress.
     Connecting,
     /// The controller accepts commands.
@@ -187,7 +187,7 @@ pub enum State {
 pub struct Association {
     settings: Settings,
     phase: Phase,
-    going_up: State,
+    going_up: AssociationState,
     /// QIDs of connections requested and not yet closed.
     open: BTreeSet<u16>,
     /// QIDs in `open` that were released by [`Self::release_queue`].
@@ -242,7 +242,7 @@ impl Association {
         Self {
             settings,
             phase: Phase::New,
-            going_up: State::Connecting,
+            going_up: AssociationState::Connecting,
             open: BTreeSet::new(),
             released: BTreeSet::new(),
             serial: 0,
@@ -406,14 +406,14 @@ impl Association {
 
     /// Current state.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> AssociationState {
         match self.phase {
             Phase::New | Phase::BringUp(_) | Phase::Waiting { .. } => self.going_up(),
-            Phase::Live => State::Live,
-            Phase::TearingDown(teardown) if teardown.is_reset() => State::Resetting,
-            Phase::TearingDown(_) | Phase::Closing(Next::Gone(_)) => State::ShuttingDown,
+            Phase::Live => AssociationState::Live,
+            Phase::TearingDown(teardown) if teardown.is_reset() => AssociationState::Resetting,
+            Phase::TearingDown(_) | Phase::Closing(Next::Gone(_)) => AssociationState::ShuttingDown,
             Phase::Closing(_) => self.going_up(),
-            Phase::Gone => State::Gone,
+            Phase::Gone => AssociationState::Gone,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{Association, Cause, Next, Phase, Report, State};
+use super::{Association, AssociationState, Cause, Next, Phase, Report};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
@@ -15,10 +15,10 @@ pub(super) struct Loss {
 
 impl Association {
     pub(super) fn note_loss(&mut self, cause: Cause, now: Duration) {
-        if self.going_up == State::Connecting {
+        if self.going_up == AssociationState::Connecting {
             return;
         }
-        self.going_up = State::Reconnecting { tries: 0 };
+        self.going_up = AssociationState::Reconnecting { tries: 0 };
         if let Some(loss) = &mut self.loss {
             loss.cause = cause;
             let tries = loss.tries;
@@ -83,9 +83,11 @@ impl Association {
         self.give_up_at().is_some_and(|end| now >= end)
     }
 
-    pub(super) fn going_up(&self) -> State {
+    pub(super) fn going_up(&self) -> AssociationState {
         match (self.going_up, self.loss) {
-            (State::Reconnecting { .. }, Some(loss)) => State::Reconnecting { tries: loss.tries },
+            (AssociationState::Reconnecting { .. }, Some(loss)) => {
+                AssociationState::Reconnecting { tries: loss.tries }
+            }
             (state, _) => state,
         }
     }

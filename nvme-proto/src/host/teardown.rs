@@ -8,7 +8,7 @@ use core::time::Duration;
 use crate::wire::Cqe;
 use crate::wire::property::{Cc, Csts};
 
-use super::{Action, Association, Cause, KeepAlive, Next, Phase, Renewal, State};
+use super::{Action, Association, AssociationState, Cause, KeepAlive, Next, Phase, Renewal};
 
 /// Minimum time allowed for a shutdown, as in Linux. RTD3E is ignored.
 const SHUTDOWN_MIN: Duration = Duration::from_secs(5);
@@ -67,7 +67,7 @@ impl Association {
     /// The driver ends or repeats the user commands in flight.
     pub fn reset(&mut self, now: Duration) {
         if self.phase == Phase::Live {
-            self.going_up = State::Resetting;
+            self.going_up = AssociationState::Resetting;
             self.leave(Goal::Reset, now);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nvme_proto::host::{Notice, Report, Settings, State};
+use nvme_proto::host::{AssociationState, Notice, Report, Settings};
 use nvme_proto::limits::Limits;
 use nvme_proto::wire::fabrics::{ConnectCommand, PropertySetCommand};
 use nvme_proto::wire::feature::AsyncEventConfig;
@@ -37,7 +37,7 @@ fn words(rig: &mut Rig) -> Vec<String> {
 #[test]
 fn the_way_up_is_that_of_linux() {
     let mut rig = Rig::live(settings());
-    assert_eq!(rig.state(), State::Live);
+    assert_eq!(rig.state(), AssociationState::Live);
     assert_eq!(
         words(&mut rig),
         [
@@ -105,7 +105,7 @@ fn a_quiet_host_keeps_alive_and_a_busy_one_need_not() {
     rig.pass(Duration::from_millis(2500));
     assert_eq!(words(&mut rig), ["Keep Alive"]);
     rig.pass(Duration::from_secs(600));
-    assert_eq!(rig.state(), State::Live);
+    assert_eq!(rig.state(), AssociationState::Live);
     assert!(rig.take_reports().is_empty());
 }
 
@@ -147,7 +147,7 @@ fn a_shutdown_is_orderly() {
     rig.settle();
     assert_eq!(words(&mut rig), ["cc 464061", "get 1c"]);
     assert_eq!(rig.take_reports(), [Report::Gone(None)]);
-    assert_eq!(rig.state(), State::Gone);
+    assert_eq!(rig.state(), AssociationState::Gone);
     assert_eq!(rig.target.controllers().count(), 0);
     rig.host.reset(rig.now);
     rig.host.shutdown(rig.now);
@@ -160,9 +160,9 @@ fn a_reset_goes_down_and_up() {
     let mut rig = Rig::live(settings());
     words(&mut rig);
     rig.host.reset(rig.now);
-    assert_eq!(rig.state(), State::Resetting);
+    assert_eq!(rig.state(), AssociationState::Resetting);
     rig.settle();
-    assert_eq!(rig.state(), State::Live);
+    assert_eq!(rig.state(), AssociationState::Live);
     let words = words(&mut rig);
     assert_eq!(words[..3], ["cc 460060", "get 1c", "connect 0"]);
     assert_eq!(rig.take_reports(), [Report::Live { tries: 0 }]);
@@ -174,10 +174,10 @@ fn a_queue_that_is_not_needed_may_go() {
     let mut rig = Rig::live(settings());
     rig.host.release_queue(2);
     rig.settle();
-    assert_eq!(rig.state(), State::Live);
+    assert_eq!(rig.state(), AssociationState::Live);
     rig.host.release_queue(0);
     rig.settle();
-    assert_eq!(rig.state(), State::Live);
+    assert_eq!(rig.state(), AssociationState::Live);
     rig.host.shutdown(rig.now);
     rig.settle();
     assert_eq!(rig.take_reports(), [Report::Gone(None)]);

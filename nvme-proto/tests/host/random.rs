@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use nvme_proto::host::{
-    Action, Association, AuthenticationStep, Duty, Payload, Recovery, Report, Settings, State,
+    Action, Association, AssociationState, AuthenticationStep, Duty, Payload, Recovery, Report,
+    Settings,
 };
 use nvme_proto::wire::identify::IdentifyController;
 use nvme_proto::wire::{Cqe, FromBytes, FromZeros, IntoBytes, Status};
@@ -104,7 +105,7 @@ impl Driver {
                 Action::Disconnect { qid } => assert!(self.open.contains(&qid)),
                 Action::Report(Report::Gone(_)) => {
                     self.gone = true;
-                    assert_eq!(self.host.state(), State::Gone);
+                    assert_eq!(self.host.state(), AssociationState::Gone);
                 }
                 Action::Authenticate { qid, .. } => {
                     assert!(self.open.contains(&qid));
@@ -156,7 +157,7 @@ impl Driver {
             }
             Event::Reauthenticate => {
                 let began = self.host.reauthenticate();
-                assert!(!began || self.host.state() == State::Live);
+                assert!(!began || self.host.state() == AssociationState::Live);
             }
             Event::Authenticate(kind) => {
                 let next = match kind {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nvme_proto::host::{Cause, Recovery, Report, Settings, State};
+use nvme_proto::host::{AssociationState, Cause, Recovery, Report, Settings};
 use nvme_proto::subsystem::HostAccess;
 use nvme_proto::wire::Status;
 
@@ -22,7 +22,7 @@ fn a_lost_controller_is_connected_to_again() {
     for qid in [0, 1, 2] {
         let mut rig = Rig::live(settings());
         rig.cut(qid);
-        assert_eq!(rig.state(), State::Reconnecting { tries: 0 });
+        assert_eq!(rig.state(), AssociationState::Reconnecting { tries: 0 });
         let lost = Report::Lost(Cause::QueueLost { qid });
         assert_eq!(rig.take_reports(), [lost]);
         rig.pass(9 * SECOND);
@@ -30,7 +30,7 @@ fn a_lost_controller_is_connected_to_again() {
         rig.pass(2 * SECOND);
         assert_eq!(rig.take_reports(), [Report::Live { tries: 1 }]);
         rig.pass(100 * SECOND);
-        assert_eq!(rig.state(), State::Live);
+        assert_eq!(rig.state(), AssociationState::Live);
     }
 }
 
@@ -49,7 +49,7 @@ fn tries_go_on_until_ctrl_loss_tmo() {
     expected.extend((1..=3).map(|tries| Report::TryFailed { tries, cause }));
     expected.push(Report::Gone(Some(cause)));
     assert_eq!(rig.take_reports(), expected);
-    assert_eq!(rig.state(), State::Gone);
+    assert_eq!(rig.state(), AssociationState::Gone);
 }
 
 /// `ctrl_loss_tmo` also fails an attempt in progress.
@@ -65,9 +65,12 @@ fn a_controller_counts_as_gone_when_ctrl_loss_tmo_is_over() {
         rig.mute = !tries_fail;
         rig.cut(1);
         rig.pass((tmo - 1) * SECOND);
-        assert!(matches!(rig.state(), State::Reconnecting { .. }), "{tmo}");
+        assert!(
+            matches!(rig.state(), AssociationState::Reconnecting { .. }),
+            "{tmo}"
+        );
         rig.pass(2 * SECOND);
-        assert_eq!(rig.state(), State::Gone, "{tmo}");
+        assert_eq!(rig.state(), AssociationState::Gone, "{tmo}");
     }
 }
 
@@ -77,13 +80,13 @@ fn a_network_that_comes_back_in_time_is_enough() {
     rig.unreachable = true;
     rig.cut(0);
     rig.pass(95 * SECOND);
-    assert_eq!(rig.state(), State::Reconnecting { tries: 9 });
+    assert_eq!(rig.state(), AssociationState::Reconnecting { tries: 9 });
     rig.unreachable = false;
     rig.pass(10 * SECOND);
     let reports = rig.take_reports();
     assert_eq!(reports.last(), Some(&Report::Live { tries: 10 }));
     rig.cut(0);
-    assert_eq!(rig.state(), State::Reconnecting { tries: 0 });
+    assert_eq!(rig.state(), AssociationState::Reconnecting { tries: 0 });
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn commands_learn_when_to_stop_waiting() {
     assert_eq!(reports, 1);
     rig.unreachable = false;
     rig.pass(20 * SECOND);
-    assert!(rig.state() == State::Live && !rig.host.fails_fast());
+    assert!(rig.state() == AssociationState::Live && !rig.host.fails_fast());
 }
 
 #[test]
@@ -123,7 +126,7 @@ fn a_controller_that_was_never_reached_is_not_waited_for() {
     let mut rig = Rig::new(settings());
     rig.unreachable = true;
     rig.host.begin(rig.now);
-    assert_eq!(rig.state(), State::Connecting);
+    assert_eq!(rig.state(), AssociationState::Connecting);
     rig.settle();
     let cause = Cause::NotConnected { qid: 0 };
     assert_eq!(rig.take_reports(), [Report::Gone(Some(cause))]);
@@ -133,14 +136,14 @@ fn a_controller_that_was_never_reached_is_not_waited_for() {
 fn do_not_retry_means_that() {
     let mut rig = Rig::live(settings());
     rig.change(|target, actions| target.set_hosts(HostAccess::only([]), actions));
-    assert!(matches!(rig.state(), State::Reconnecting { .. }));
+    assert!(matches!(rig.state(), AssociationState::Reconnecting { .. }));
     rig.pass(11 * SECOND);
     let reports = rig.take_reports();
     let Some(Report::Gone(Some(Cause::Status { status, .. }))) = reports.last() else {
         panic!("{reports:?}");
     };
     assert_eq!(*status, Status::CONNECT_INVALID_HOST.with_dnr());
-    assert_eq!(rig.state(), State::Gone);
+    assert_eq!(rig.state(), AssociationState::Gone);
 }
 
 #[test]
@@ -170,7 +173,7 @@ fn a_command_that_hangs_is_aborted_and_then_the_controller_is_lost() {
     let sent = (0..10).filter(|&cid| rig.host.command_timed_out(1, cid, false, now));
     assert_eq!(sent.count(), 4);
     rig.settle();
-    assert_eq!(rig.state(), State::Live);
+    assert_eq!(rig.state(), AssociationState::Live);
     assert!(!rig.host.command_timed_out(1, 3, true, now));
     rig.settle();
     let cause = Cause::CommandTimeout { qid: 1, cid: 3 };
@@ -184,7 +187,7 @@ fn answered_aborts_make_room_for_more() {
         assert!(rig.host.command_timed_out(1, cid, false, rig.now));
         rig.settle();
     }
-    assert_eq!(rig.state(), State::Live);
+    assert_eq!(rig.state(), AssociationState::Live);
 }
 
 #[test]
@@ -194,10 +197,10 @@ fn a_reset_that_fails_is_a_loss() {
     rig.host.reset(rig.now);
     rig.settle();
     rig.pass(11 * SECOND);
-    assert!(matches!(rig.state(), State::Reconnecting { .. }));
+    assert!(matches!(rig.state(), AssociationState::Reconnecting { .. }));
     rig.mute = false;
     rig.pass(20 * SECOND);
-    assert_eq!(rig.state(), State::Live);
+    assert_eq!(rig.state(), AssociationState::Live);
 }
 
 #[test]

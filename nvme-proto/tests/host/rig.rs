@@ -8,7 +8,8 @@ use nvme_proto::controller::{
     SmartCounters, Transfer,
 };
 use nvme_proto::host::{
-    Action, Association, Duty, OwnCommand, Payload, Recovery, Report, Settings, State, all_notices,
+    Action, Association, AssociationState, Duty, OwnCommand, Payload, Recovery, Report, Settings,
+    all_notices,
 };
 use nvme_proto::limits::Limits;
 use nvme_proto::namespace::{Atomic, Namespace};
@@ -187,7 +188,7 @@ impl Rig {
         std::mem::take(&mut self.reports)
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> AssociationState {
         self.host.state()
     }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
 use cairn_initiator::{
-    Buffer, Controller, Data, Ended, Event, HostError, HostOptions, Identity, Recovery, State,
-    Ticket, command,
+    AssociationState, Buffer, Controller, Data, Ended, Event, HostError, HostOptions, Identity,
+    Recovery, Ticket, command,
 };
 use cairn_rdma::loopback::Loopback;
 use cairn_rdma::{Clock, Provider};
@@ -278,7 +278,7 @@ fn resets_under_io_lose_nothing() {
         storm.run(&mut bed, 100);
         storm.fill(&mut bed);
         bed.host.reset();
-        assert_eq!(bed.host.state(), State::Resetting);
+        assert_eq!(bed.host.state(), AssociationState::Resetting);
         storm.fill(&mut bed);
         for _ in 0..100 {
             bed.pass(Duration::from_millis(1));
@@ -345,9 +345,12 @@ fn a_controller_that_does_not_come_back_ends_what_waits_for_it() {
     bed.kill();
     bed.until("the loss", |host| !host.is_live());
     bed.pass(Duration::from_secs(25));
-    assert!(matches!(bed.host.state(), State::Reconnecting { tries: 2 }));
+    assert!(matches!(
+        bed.host.state(),
+        AssociationState::Reconnecting { tries: 2 }
+    ));
     bed.pass(Duration::from_secs(10));
-    bed.until("the end", |host| host.state() == State::Gone);
+    bed.until("the end", |host| host.state() == AssociationState::Gone);
     storm.drain(&mut bed);
     assert!(storm.lost > 0);
     let last = bed.events.last();
@@ -369,7 +372,7 @@ fn the_last_error_names_the_first_cause_beside_the_last() {
     let data = Data::whole(bed.host.buffer(BLOCK).unwrap());
     let read = bed.host.submit(1, command::read(1, 0, 1), data).unwrap();
     bed.pass(Duration::from_secs(60));
-    bed.until("the end", |host| host.state() == State::Gone);
+    bed.until("the end", |host| host.state() == AssociationState::Gone);
 
     let Some(Event::Gone(Some(end))) = bed.events.pop() else {
         panic!("{:?}", bed.events);
@@ -391,7 +394,7 @@ fn a_loss_that_is_final_is_named_in_full() {
         options.recovery = Recovery::NONE;
     });
     bed.kill();
-    bed.until("the end", |host| host.state() == State::Gone);
+    bed.until("the end", |host| host.state() == AssociationState::Gone);
     let [.., Event::Lost(lost), Event::Gone(Some(end))] = &bed.events[..] else {
         panic!("{:?}", bed.events);
     };
@@ -458,7 +461,7 @@ fn a_target_that_hangs_for_good_is_given_up() {
     let hung = bed.target.take();
     bed.pass(Duration::from_secs(80));
     bed.target = hung;
-    bed.until("the end", |host| host.state() == State::Gone);
+    bed.until("the end", |host| host.state() == AssociationState::Gone);
     let answer = bed.host.take(read).unwrap().answer;
     let Err(error @ HostError::Lost { .. }) = answer else {
         panic!("{answer:?}");
@@ -472,7 +475,7 @@ fn shut_down(name: &str, before: impl FnOnce(&mut Bed), after: impl FnOnce(&mut 
     bed.host.shutdown();
     after(&mut bed);
     bed.pass(Duration::from_secs(60));
-    bed.until("the end", |host| host.state() == State::Gone);
+    bed.until("the end", |host| host.state() == AssociationState::Gone);
     bed.events.pop().expect("an end is an event")
 }
 

@@ -10,7 +10,7 @@ use cairn_initiator::{
 use cairn_rdma::Provider;
 use cairn_sim::Random;
 use cairn_tests::harness::{NQN, host_nqn, nqn};
-use nvme_proto::host::State;
+use nvme_proto::host::AssociationState;
 use nvme_proto::wire::{Sqe, Status};
 
 use crate::disk::Disk;
@@ -457,7 +457,7 @@ impl Simulated {
 
     pub(crate) fn shutdown(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
         self.controller.shutdown();
-        while self.controller.state() != State::Gone {
+        while self.controller.state() != AssociationState::Gone {
             self.step(disks, world::now() + PATIENCE)?;
         }
         Ok(())

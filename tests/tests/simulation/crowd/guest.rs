@@ -12,7 +12,7 @@ use cairn_rdma::Provider;
 use cairn_roce::Soft;
 use cairn_sim::Random;
 use cairn_tests::harness::{NQN, host_nqn, nqn};
-use nvme_proto::host::State;
+use nvme_proto::host::AssociationState;
 
 use super::ledger::Ledger;
 use super::stage::Stage;
@@ -172,7 +172,7 @@ impl Guest {
                 Event::FailFast | Event::Notice(_) | Event::Reauthenticated => {}
             }
         }
-        if gone || association.controller.state() == State::Gone {
+        if gone || association.controller.state() == AssociationState::Gone {
             self.collect(stage, ledgers);
             self.let_go(stage, ledgers);
         }
