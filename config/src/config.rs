@@ -74,7 +74,7 @@ pub struct Config {
     /// The audit log.
     pub audit: Audit,
     /// The control socket.
-    pub control: Control,
+    pub control: ControlSettings,
     /// Packet marking rules by host; the listener's values apply to hosts without a matching rule.
     pub marking: Arc<Rules>,
     /// At least one listener, unless the control socket can add listeners; addresses are distinct.
@@ -146,7 +146,7 @@ pub struct Audit {
 
 /// The control socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Control {
+pub struct ControlSettings {
     /// Path setting of the socket.
     pub socket: ControlSocket,
     /// Group that may use the socket besides the target's user; `None` for the target's own group.

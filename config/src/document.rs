@@ -6,7 +6,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::place::{Place, Step};
+use crate::key_path::{KeyPath, Step};
 use crate::problem::{Excerpt, Problem};
 use crate::secret::without_secrets;
 
@@ -40,7 +40,7 @@ impl<'t> Document<'t> {
     }
 
     /// Returns an excerpt at `place`, or at the nearest enclosing value if the file lacks it.
-    pub(crate) fn locate(&self, place: &Place) -> Excerpt {
+    pub(crate) fn locate(&self, place: &KeyPath) -> Excerpt {
         let mut place = place.clone();
         loop {
             if let Some(span) = self.span(&place) {
@@ -53,7 +53,7 @@ impl<'t> Document<'t> {
         }
     }
 
-    pub(crate) fn locate_key(&self, place: &Place) -> Excerpt {
+    pub(crate) fn locate_key(&self, place: &KeyPath) -> Excerpt {
         let (Some(parent), Some(Step::Key(key))) = (place.parent(), place.steps().last()) else {
             return self.locate(place);
         };
@@ -66,11 +66,11 @@ impl<'t> Document<'t> {
         }
     }
 
-    fn span(&self, place: &Place) -> Option<Range<usize>> {
+    fn span(&self, place: &KeyPath) -> Option<Range<usize>> {
         self.value(place).map(Spanned::span)
     }
 
-    fn value(&self, place: &Place) -> Option<&Spanned<DeValue<'t>>> {
+    fn value(&self, place: &KeyPath) -> Option<&Spanned<DeValue<'t>>> {
         let (first, rest) = place.steps().split_first()?;
         let Step::Key(key) = first else { return None };
         rest.iter().try_fold(
@@ -83,7 +83,7 @@ impl<'t> Document<'t> {
         )
     }
 
-    fn table(&self, place: &Place) -> Option<&DeTable<'t>> {
+    fn table(&self, place: &KeyPath) -> Option<&DeTable<'t>> {
         if place.steps().is_empty() {
             return Some(self.root.get_ref());
         }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::config::{DIRECTORY_PREFIX, NSID_MAX, PORT_DEFAULT};
 use crate::file::{File, ListenerTable, NamespaceTable, SubsystemTable};
 use crate::identity;
-use crate::place::Place;
+use crate::key_path::KeyPath;
 use crate::problem::{Excerpt, Problem};
 
 /// Number of NSIDs reserved for each exported directory except the last.
@@ -54,10 +54,10 @@ pub struct Flags {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Origins(Vec<(Place, String)>);
+pub(crate) struct Origins(Vec<(KeyPath, String)>);
 
 impl Origins {
-    pub(crate) fn flag(&self, place: &Place) -> Option<&str> {
+    pub(crate) fn flag(&self, place: &KeyPath) -> Option<&str> {
         self.0
             .iter()
             .filter(|(given, _)| place.steps().starts_with(given.steps()))
@@ -65,7 +65,7 @@ impl Origins {
             .map(|(_, flag)| flag.as_str())
     }
 
-    fn record(&mut self, place: Place, flag: &str, value: &str) {
+    fn record(&mut self, place: KeyPath, flag: &str, value: &str) {
         self.0.push((place, format!("{flag} {value}")));
     }
 }
@@ -96,7 +96,7 @@ impl Flags {
     }
 
     fn apply_words(&self, file: &mut File, origins: &mut Origins) {
-        let target = Place::root().key("target");
+        let target = KeyPath::root().key("target");
         let table = &mut file.target;
         let words = [
             (
@@ -128,7 +128,7 @@ impl Flags {
         }
         if let Some(metrics) = &self.metrics {
             file.metrics.listen = Some(metrics.clone());
-            let place = Place::root().key("metrics").key("listen");
+            let place = KeyPath::root().key("metrics").key("listen");
             origins.record(place, "--metrics", metrics);
         }
         if let Some(control) = &self.control {
@@ -137,7 +137,7 @@ impl Flags {
             } else {
                 absolute(control)
             });
-            let place = Place::root().key("control").key("socket");
+            let place = KeyPath::root().key("control").key("socket");
             origins.record(place, "--control", control);
         }
         if let Some(vlan) = self.vlan {
@@ -152,7 +152,7 @@ impl Flags {
     }
 
     fn apply_marks(&self, file: &mut File, origins: &mut Origins) {
-        let place = Place::root().key("marking").key("rules");
+        let place = KeyPath::root().key("marking").key("rules");
         for rule in &self.mark {
             let rules = file.marking.rules.get_or_insert_default();
             origins.record(place.index(rules.len()), "--mark", rule);
@@ -166,7 +166,7 @@ impl Flags {
                 problems.push(not_an_address(listen));
                 continue;
             };
-            let place = Place::root().key("listener").index(file.listener.len());
+            let place = KeyPath::root().key("listener").index(file.listener.len());
             origins.record(place, "--listen", listen);
             file.listener.push(ListenerTable {
                 address: Some(address.to_string()),
@@ -178,7 +178,7 @@ impl Flags {
     }
 
     fn apply_exports(&self, file: &mut File, origins: &mut Origins) {
-        let subsystems = Place::root().key("subsystem");
+        let subsystems = KeyPath::root().key("subsystem");
         let nqn = self.nqn.clone().unwrap_or_else(|| self.made_nqn(file));
         let known = file
             .subsystem

@@ -45,8 +45,8 @@ mod exports;
 mod file;
 mod flags;
 mod identity;
+mod key_path;
 mod limits;
-mod place;
 mod problem;
 mod reach;
 mod schema;
@@ -68,7 +68,7 @@ pub use cairn_rbd::Spec as ImageSpec;
 pub use cairn_rdma::Roce;
 pub use config::{
     ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, ANA_STATES, Access, AnaOverride, Audit,
-    Authentication, Backing, BlockSize, Config, Control, ControlSocket, DHCHAP_GROUPS,
+    Authentication, Backing, BlockSize, Config, ControlSettings, ControlSocket, DHCHAP_GROUPS,
     DHCHAP_HASHES, DhchapPolicy, FileId, GROUP_PREFIX, HOST_GROUPS_MAX, HostGroup, HostList,
     KEY_PREFIX, KEYS_MAX, KeySource, Keys, LISTENERS_MAX, LeftOut, Listener, Log, LogFormat,
     MARKING_RULES_MAX, METRICS_PORT_DEFAULT, Metrics, NSID_MAX, NamedKey, Namespace, Nguid,
@@ -94,7 +94,7 @@ pub use uuid::Uuid;
 use check::Check;
 use document::Document;
 use file::File;
-use place::Place;
+use key_path::KeyPath;
 use problem::Excerpt;
 
 const FILE_MAX_BYTES: u64 = 16 << 20;
@@ -380,7 +380,7 @@ fn finish(
     mut file: File,
     flags: &Flags,
     document: Option<&Document<'_>>,
-    dropped: &HashSet<Place>,
+    dropped: &HashSet<KeyPath>,
     mut problems: Vec<Problem>,
 ) -> Result<Config, ConfigError> {
     let origins = flags.apply(&mut file, &mut problems);

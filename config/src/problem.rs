@@ -22,11 +22,11 @@ pub struct Problem {
 pub(crate) struct Excerpt {
     /// File and line, file, or option: `cairn.toml:7:1`, `cairn.toml`, `--export mem:10X`.
     spot: String,
-    line: Option<Line>,
+    line: Option<SourceLine>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Line {
+struct SourceLine {
     number: usize,
     column: usize,
     text: String,
@@ -96,7 +96,7 @@ impl Excerpt {
     ) -> Self {
         Self {
             spot: format!("{file}:{number}:{column}"),
-            line: Some(Line {
+            line: Some(SourceLine {
                 number,
                 column,
                 text: without_secrets(text).into_owned(),
@@ -157,7 +157,7 @@ impl fmt::Display for Problem {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for SourceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.number.to_string();
         let margin = " ".repeat(number.len());

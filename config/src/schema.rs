@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::document::Document;
 use crate::file::File;
-use crate::place::Place;
+use crate::key_path::KeyPath;
 use crate::problem::Problem;
 use crate::suggest;
 
@@ -65,7 +65,7 @@ impl Transform for Plain {
 
 pub(crate) struct Shaped<'t> {
     pub(crate) root: Spanned<DeTable<'t>>,
-    pub(crate) dropped: HashSet<Place>,
+    pub(crate) dropped: HashSet<KeyPath>,
     pub(crate) problems: Vec<Problem>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn shape<'t>(document: &Document<'t>) -> Shaped<'t> {
         problems: Vec::new(),
     };
     let mut root = document.root.clone();
-    walk.table(root.get_mut(), &schema, &Place::root());
+    walk.table(root.get_mut(), &schema, &KeyPath::root());
     Shaped {
         root,
         dropped: walk.dropped,
@@ -89,12 +89,12 @@ pub(crate) fn shape<'t>(document: &Document<'t>) -> Shaped<'t> {
 struct Walk<'a, 't> {
     document: &'a Document<'t>,
     schema: &'a Value,
-    dropped: HashSet<Place>,
+    dropped: HashSet<KeyPath>,
     problems: Vec<Problem>,
 }
 
 impl<'a> Walk<'a, '_> {
-    fn table(&mut self, table: &mut DeTable<'_>, schema: &'a Value, place: &Place) {
+    fn table(&mut self, table: &mut DeTable<'_>, schema: &'a Value, place: &KeyPath) {
         let keys: Vec<String> = table.keys().map(|key| key.get_ref().to_string()).collect();
         for key in keys {
             let below = place.key(&key);
@@ -116,7 +116,7 @@ impl<'a> Walk<'a, '_> {
 
     /// Returns false and adds a problem if `value` has another type than `schema`. From a table,
     /// removes the members that do not fit, and returns true.
-    fn value(&mut self, value: &mut DeValue<'_>, schema: &'a Value, place: &Place) -> bool {
+    fn value(&mut self, value: &mut DeValue<'_>, schema: &'a Value, place: &KeyPath) -> bool {
         let schema = self.resolve(schema);
         if !kinds(schema).contains(&kind(value)) {
             let problem = misfit(value, schema, place);
@@ -136,7 +136,7 @@ impl<'a> Walk<'a, '_> {
         true
     }
 
-    fn unknown(&mut self, key: &str, schema: &Value, place: &Place) -> bool {
+    fn unknown(&mut self, key: &str, schema: &Value, place: &KeyPath) -> bool {
         let known = || {
             let properties = schema["properties"].as_object();
             properties
@@ -188,7 +188,7 @@ fn kind(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-fn misfit(value: &DeValue<'_>, schema: &Value, place: &Place) -> Problem {
+fn misfit(value: &DeValue<'_>, schema: &Value, place: &KeyPath) -> Problem {
     let wanted = kinds(schema);
     let in_words = |kind: &str| match kind {
         "string" => "text in quotes",

@@ -9,7 +9,7 @@ use crate::progress::Progress;
 
 /// Workload of a line in the table.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct Workload {
     name: &'static str,
     /// fio options.
     rw: &'static str,
@@ -17,7 +17,7 @@ pub(crate) struct Line {
     iodepth: &'static str,
 }
 
-pub(crate) const LINES: [Line; 5] = [
+pub(crate) const LINES: [Workload; 5] = [
     line("4k random read", "randread", "4k", "1"),
     line("4k random read", "randread", "4k", "32"),
     line("4k random write", "randwrite", "4k", "32"),
@@ -30,8 +30,8 @@ const fn line(
     rw: &'static str,
     bs: &'static str,
     iodepth: &'static str,
-) -> Line {
-    Line {
+) -> Workload {
+    Workload {
         name,
         rw,
         bs,
@@ -39,7 +39,7 @@ const fn line(
     }
 }
 
-impl Line {
+impl Workload {
     /// Runs the workload for some seconds and returns the formatted line.
     pub(crate) fn measure(&self, lanes: &NvmeLanes, seconds: u64) -> Result<String> {
         let seconds = seconds.to_string();

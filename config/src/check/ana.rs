@@ -10,12 +10,12 @@ use nvme_proto::wire::log::AnaState;
 use super::Check;
 use crate::config::{ANA_STATES, AnaOverride, Listener};
 use crate::file::{AnaGroupTable, ListenerTable, SubsystemAnaTable};
-use crate::place::Place;
+use crate::key_path::KeyPath;
 
-pub(super) fn states(check: &mut Check<'_>, place: &Place, table: &ListenerTable) -> AnaStates {
+pub(super) fn states(check: &mut Check<'_>, place: &KeyPath, table: &ListenerTable) -> AnaStates {
     let all = check.word(&place.key("ana"), table.ana.as_deref(), &ANA_STATES);
     let mut states = AnaStates::all(all.unwrap_or(AnaState::OPTIMIZED));
-    let mut firsts: BTreeMap<u32, Place> = BTreeMap::new();
+    let mut firsts: BTreeMap<u32, KeyPath> = BTreeMap::new();
     for (index, group) in table.ana_group.iter().enumerate() {
         let place = place.key("ana_group").index(index);
         let Some((id, state)) = self::group(check, &place, group) else {
@@ -36,7 +36,7 @@ pub(super) fn states(check: &mut Check<'_>, place: &Place, table: &ListenerTable
     states
 }
 
-fn group(check: &mut Check<'_>, place: &Place, table: &AnaGroupTable) -> Option<(u32, AnaState)> {
+fn group(check: &mut Check<'_>, place: &KeyPath, table: &AnaGroupTable) -> Option<(u32, AnaState)> {
     if table.id.is_none() {
         check.missing(
             place,
@@ -49,7 +49,7 @@ fn group(check: &mut Check<'_>, place: &Place, table: &AnaGroupTable) -> Option<
     Some((id? as u32, state?))
 }
 
-fn state(check: &mut Check<'_>, place: &Place, word: Option<&str>) -> Option<AnaState> {
+fn state(check: &mut Check<'_>, place: &KeyPath, word: Option<&str>) -> Option<AnaState> {
     if word.is_none() {
         check.missing(
             place,
@@ -62,13 +62,13 @@ fn state(check: &mut Check<'_>, place: &Place, word: Option<&str>) -> Option<Ana
 
 pub(super) fn overrides(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     tables: &[SubsystemAnaTable],
     leading: Option<&[SocketAddr]>,
     known: Option<&[Listener]>,
 ) -> BTreeMap<SocketAddr, AnaOverride> {
     let mut overrides: BTreeMap<SocketAddr, AnaOverride> = BTreeMap::new();
-    let mut firsts: BTreeMap<(SocketAddr, Option<u32>), Place> = BTreeMap::new();
+    let mut firsts: BTreeMap<(SocketAddr, Option<u32>), KeyPath> = BTreeMap::new();
     for (index, table) in tables.iter().enumerate() {
         let place = place.index(index);
         let group = check.number(
@@ -109,7 +109,7 @@ pub(super) fn overrides(
 
 fn overridden(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     table: &SubsystemAnaTable,
     leading: Option<&[SocketAddr]>,
     known: Option<&[Listener]>,
@@ -134,7 +134,11 @@ fn overridden(
 }
 
 /// Returns the port ID of each listener: the configured one, or else the lowest unused.
-pub(super) fn port_ids(check: &mut Check<'_>, place: &Place, tables: &[ListenerTable]) -> Vec<u16> {
+pub(super) fn port_ids(
+    check: &mut Check<'_>,
+    place: &KeyPath,
+    tables: &[ListenerTable],
+) -> Vec<u16> {
     let mut given: BTreeMap<u16, usize> = BTreeMap::new();
     for (index, table) in tables.iter().enumerate() {
         let at = place.index(index).key("port_id");

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use super::Check;
 use crate::config::Audit;
 use crate::file::AuditTable;
-use crate::place::Place;
+use crate::key_path::KeyPath;
 
 /// Maximum length of a socket path in bytes (`sun_path`, unix(7)).
 const SOCKET_PATH_MAX: usize = 107;
 
-pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &AuditTable) -> Audit {
+pub(super) fn check(check: &mut Check<'_>, place: &KeyPath, table: &AuditTable) -> Audit {
     let file = path(check, &place.key("file"), table.file.as_deref());
     let place = place.key("datagram");
     let datagram = path(check, &place, table.datagram.as_deref());
@@ -31,7 +31,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &AuditTable) ->
     }
 }
 
-fn path(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<PathBuf> {
+fn path(check: &mut Check<'_>, place: &KeyPath, text: Option<&str>) -> Option<PathBuf> {
     let text = text?;
     let path = Path::new(text);
     if !path.is_absolute() || path.file_name().is_none() || text.contains('\0') {

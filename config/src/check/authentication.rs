@@ -11,7 +11,7 @@ use crate::config::{
     Keys, NamedKey,
 };
 use crate::file::{HostTable, SubsystemTable, TargetTable};
-use crate::place::Place;
+use crate::key_path::KeyPath;
 use crate::secret::InlineKey;
 
 const CREDENTIAL: &str = "credential:";
@@ -20,7 +20,7 @@ const HELP: &str = "write the absolute path of a file with the key, as `cairn-ta
 
 pub(super) fn check(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     table: &SubsystemTable,
     allowed: &HostList,
     keyring: &[NamedKey],
@@ -58,7 +58,7 @@ pub(super) fn check(
 
 pub(super) fn policy_of_target(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     table: &TargetTable,
 ) -> DhchapPolicy {
     let (hashes, groups) = (&table.dhchap_hashes, &table.dhchap_groups);
@@ -68,7 +68,7 @@ pub(super) fn policy_of_target(
 
 fn policy(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     hashes: Option<&[String]>,
     groups: Option<&[String]>,
     default: &DhchapPolicy,
@@ -88,7 +88,7 @@ fn policy(
 
 fn words(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     words: &[String],
     all: &[&'static str],
 ) -> Vec<&'static str> {
@@ -118,7 +118,7 @@ fn words(
 
 fn hosts(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     tables: &[HostTable],
     allowed: &HostList,
     keyring: &[NamedKey],
@@ -162,7 +162,7 @@ fn hosts(
 
 fn keys(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     host: Option<&str>,
     controller: Option<&str>,
     keyring: &[NamedKey],
@@ -183,7 +183,7 @@ fn keys(
 
 fn source(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     text: &str,
     keyring: &[NamedKey],
 ) -> Option<KeySource> {

@@ -3,17 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use super::Check;
-use crate::config::{Control, ControlSocket};
+use crate::config::{ControlSettings, ControlSocket};
 use crate::exports::{EXPORTS_MAX, Exports};
 use crate::file::ControlTable;
-use crate::place::Place;
+use crate::key_path::KeyPath;
 
 const OFF: &str = "off";
 /// Maximum length of the socket path in bytes: `sun_path` (unix(7)) must also hold the temporary
 /// path, which is longer by this suffix.
 const PATH_MAX: usize = 107 - ".new/socket".len();
 
-pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &ControlTable) -> Control {
+pub(super) fn check(
+    check: &mut Check<'_>,
+    place: &KeyPath,
+    table: &ControlTable,
+) -> ControlSettings {
     let socket = match table.socket.as_deref() {
         None => ControlSocket::Usual,
         Some(OFF) => ControlSocket::Off,
@@ -38,7 +42,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &ControlTable) 
         }
         Exports::new(patterns.clone())
     });
-    Control {
+    ControlSettings {
         exports,
         socket,
         group: table.group.clone(),
@@ -46,7 +50,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &ControlTable) 
     }
 }
 
-fn socket(check: &mut Check<'_>, place: &Place, text: &str) -> ControlSocket {
+fn socket(check: &mut Check<'_>, place: &KeyPath, text: &str) -> ControlSocket {
     let path = Path::new(text);
     if !path.is_absolute() || path.file_name().is_none() || text.contains('\0') {
         let message = format!("\"{}\" is not an absolute path", text.escape_debug());

@@ -9,7 +9,7 @@ use super::Check;
 use super::subsystem::parse_nqn;
 use crate::config::{ALLOWED_HOSTS_MAX, GROUP_PREFIX, HOST_GROUPS_MAX, HostGroup, HostList};
 use crate::file::HostGroupTable;
-use crate::place::Place;
+use crate::key_path::KeyPath;
 use crate::suggest;
 
 const NAME_MAX: usize = 64;
@@ -20,7 +20,7 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    pub(super) fn check(check: &mut Check<'_>, place: &Place, tables: &[HostGroupTable]) -> Self {
+    pub(super) fn check(check: &mut Check<'_>, place: &KeyPath, tables: &[HostGroupTable]) -> Self {
         check.count(place, tables.len(), HOST_GROUPS_MAX);
         let mut firsts: Vec<(&str, usize)> = Vec::new();
         let mut groups = Self {
@@ -34,7 +34,7 @@ impl Groups {
                 continue;
             };
             if let Some((_, first)) = firsts.iter().find(|(other, _)| *other == name) {
-                let first = Place::root().key("host_group").index(*first).key("name");
+                let first = KeyPath::root().key("host_group").index(*first).key("name");
                 let what = format!("the host group \"{name}\"");
                 check
                     .repeated(&place.key("name"), &first, what)
@@ -55,7 +55,12 @@ impl Groups {
         self.all
     }
 
-    pub(super) fn list(&mut self, check: &mut Check<'_>, at: &Place, names: &[String]) -> HostList {
+    pub(super) fn list(
+        &mut self,
+        check: &mut Check<'_>,
+        at: &KeyPath,
+        names: &[String],
+    ) -> HostList {
         check.count(at, names.len(), ALLOWED_HOSTS_MAX);
         let mut hosts = BTreeSet::new();
         let mut found: Vec<&HostGroup> = Vec::new();
@@ -85,7 +90,7 @@ impl Groups {
         HostList { hosts, groups }
     }
 
-    fn named(&self, check: &mut Check<'_>, place: &Place, name: &str) -> Option<&HostGroup> {
+    fn named(&self, check: &mut Check<'_>, place: &KeyPath, name: &str) -> Option<&HostGroup> {
         let found = self.all.iter().find(|group| *group.name == *name);
         if found.is_none() {
             let names = || self.all.iter().map(|group| &*group.name);
@@ -112,7 +117,7 @@ impl Groups {
     }
 }
 
-fn own_hosts(check: &mut Check<'_>, at: &Place, table: &HostGroupTable) -> BTreeSet<Nqn> {
+fn own_hosts(check: &mut Check<'_>, at: &KeyPath, table: &HostGroupTable) -> BTreeSet<Nqn> {
     let names = table.hosts.as_deref().unwrap_or_default();
     check.count(at, names.len(), ALLOWED_HOSTS_MAX);
     let mut hosts = BTreeSet::new();
@@ -129,7 +134,7 @@ fn own_hosts(check: &mut Check<'_>, at: &Place, table: &HostGroupTable) -> BTree
     hosts
 }
 
-fn host(check: &mut Check<'_>, place: &Place, name: &str) -> Option<Nqn> {
+fn host(check: &mut Check<'_>, place: &KeyPath, name: &str) -> Option<Nqn> {
     let nqn = parse_nqn(check, place, name)?;
     if nqn.is_empty() {
         check
@@ -139,7 +144,7 @@ fn host(check: &mut Check<'_>, place: &Place, name: &str) -> Option<Nqn> {
     Some(nqn)
 }
 
-fn name<'a>(check: &mut Check<'_>, place: &Place, text: Option<&'a str>) -> Option<&'a str> {
+fn name<'a>(check: &mut Check<'_>, place: &KeyPath, text: Option<&'a str>) -> Option<&'a str> {
     let Some(text) = text else {
         check.missing(place, "name", "name it, such as name = \"databases\"");
         return None;

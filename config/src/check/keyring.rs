@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use super::Check;
 use crate::config::{KEY_PREFIX, KEYS_MAX, NamedKey};
 use crate::file::KeyTable;
-use crate::place::Place;
+use crate::key_path::KeyPath;
 use crate::suggest;
 
 const NAME_MAX: usize = 255;
 
-pub(super) fn check(check: &mut Check<'_>, place: &Place, tables: &[KeyTable]) -> Vec<NamedKey> {
+pub(super) fn check(check: &mut Check<'_>, place: &KeyPath, tables: &[KeyTable]) -> Vec<NamedKey> {
     check.count(place, tables.len(), KEYS_MAX);
     let mut firsts: Vec<(&str, usize)> = Vec::new();
     let mut keys = Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, tables: &[KeyTable]) -
     keys
 }
 
-fn name<'a>(check: &mut Check<'_>, place: &Place, text: Option<&'a str>) -> Option<&'a str> {
+fn name<'a>(check: &mut Check<'_>, place: &KeyPath, text: Option<&'a str>) -> Option<&'a str> {
     let Some(text) = text else {
         check.missing(place, "name", "name it, such as name = \"db1\"");
         return None;
@@ -58,7 +58,7 @@ fn has_keyring(name: &str) -> bool {
     name.find(':').is_some_and(|at| at > 0)
 }
 
-fn path(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<PathBuf> {
+fn path(check: &mut Check<'_>, place: &KeyPath, text: Option<&str>) -> Option<PathBuf> {
     const HELP: &str = "write the absolute path of a file with the key, as `cairn-target key \
                         generate --output FILE` makes it";
     let Some(text) = text else {
@@ -77,7 +77,7 @@ fn path(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Path
 
 pub(super) fn named(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     name: &str,
     keys: &[NamedKey],
 ) -> Option<NamedKey> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::Check;
 use crate::file::LimitsTable;
+use crate::key_path::KeyPath;
 use crate::limits::Limits;
-use crate::place::Place;
 
 /// Range of bandwidth limits in bytes per second. A command of 1 MiB takes 16 s at the minimum;
 /// Linux hosts abort commands after 30 s.
@@ -17,7 +17,7 @@ const OUTSTANDING_MAX: i64 = 65_535;
 
 pub(super) fn of_namespace(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     table: Option<&LimitsTable>,
 ) -> Limits {
     let limits = rates(check, place, table);
@@ -29,7 +29,7 @@ pub(super) fn of_namespace(
     }
 }
 
-pub(super) fn check(check: &mut Check<'_>, place: &Place, table: Option<&LimitsTable>) -> Limits {
+pub(super) fn check(check: &mut Check<'_>, place: &KeyPath, table: Option<&LimitsTable>) -> Limits {
     if table.is_some_and(|table| table.outstanding.is_some()) {
         check
             .wrong(
@@ -41,7 +41,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: Option<&LimitsT
     rates(check, place, table)
 }
 
-fn rates(check: &mut Check<'_>, place: &Place, table: Option<&LimitsTable>) -> Limits {
+fn rates(check: &mut Check<'_>, place: &KeyPath, table: Option<&LimitsTable>) -> Limits {
     let Some(table) = table else {
         return Limits::default();
     };

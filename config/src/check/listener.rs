@@ -9,7 +9,7 @@ use cairn_rdma::{PKey, Roce};
 use super::{Check, ana, target};
 use crate::config::{ALLOWED_ADDRESSES_MAX, LISTENERS_MAX, Listener, PORT_DEFAULT, Provider};
 use crate::file::ListenerTable;
-use crate::place::Place;
+use crate::key_path::KeyPath;
 
 const BACKLOG_DEFAULT: i64 = 128;
 const BACKLOG_MAX: i64 = 4096;
@@ -22,14 +22,14 @@ pub(super) struct Defaults {
 
 pub(super) fn check(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     tables: &[ListenerTable],
     defaults: Defaults,
     may_come: bool,
 ) -> Vec<Listener> {
     if tables.is_empty() && !may_come && check.problems.is_empty() {
         check
-            .wrong(&Place::root(), "there is no address to listen on")
+            .wrong(&KeyPath::root(), "there is no address to listen on")
             .help("add a [[listener]] with an address to the file, or --listen ADDR");
     }
     check.count(place, tables.len(), LISTENERS_MAX);
@@ -80,7 +80,7 @@ pub(super) fn check(
 /// address receives the frames of all tags.
 fn one_tag_an_address(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     listeners: &[Option<Listener>],
     otherwise: Roce,
 ) {
@@ -142,7 +142,7 @@ fn clash(one: &Listener, other: &Listener, otherwise: Roce) -> Option<Clash> {
 
 fn listener(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     table: &ListenerTable,
     defaults: Defaults,
     port_id: u16,
@@ -177,7 +177,7 @@ fn listener(
 /// cannot have this setting: the GID of their address determines the version.
 fn roce(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     table: &ListenerTable,
     provider: Provider,
     otherwise: Roce,
@@ -198,7 +198,7 @@ fn roce(
     Some(own)
 }
 
-fn address(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<IpAddr> {
+fn address(check: &mut Check<'_>, place: &KeyPath, text: Option<&str>) -> Option<IpAddr> {
     const EXAMPLE: &str = "write an address of this machine, such as address = \"192.0.2.1\"; \
                            \"ip -brief address\" shows them";
     let Some(text) = text else {
@@ -233,7 +233,7 @@ fn address(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<I
 
 fn allowed_addresses(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     table: &ListenerTable,
 ) -> Option<Vec<Prefix>> {
     let texts = table.allowed_addresses.as_ref()?;
@@ -259,7 +259,7 @@ fn allowed_addresses(
     Some(allowed)
 }
 
-fn pkey(check: &mut Check<'_>, place: &Place, bits: Option<i64>) -> Option<PKey> {
+fn pkey(check: &mut Check<'_>, place: &KeyPath, bits: Option<i64>) -> Option<PKey> {
     let bits = bits?;
     let pkey = u16::try_from(bits).ok().and_then(PKey::new);
     if pkey.is_none() {
@@ -273,7 +273,7 @@ fn pkey(check: &mut Check<'_>, place: &Place, bits: Option<i64>) -> Option<PKey>
     pkey
 }
 
-fn traffic_class(check: &mut Check<'_>, place: &Place, table: &ListenerTable) -> Option<u8> {
+fn traffic_class(check: &mut Check<'_>, place: &KeyPath, table: &ListenerTable) -> Option<u8> {
     let tos = check.number(&place.key("tos"), table.tos, 0..=255);
     let dscp = check.number(&place.key("dscp"), table.dscp, 0..=63);
     if tos.is_some() && dscp.is_some() {

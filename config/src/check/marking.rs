@@ -6,10 +6,10 @@ use nvme_proto::wire::Nqn;
 use super::Check;
 use crate::config::MARKING_RULES_MAX;
 use crate::file::MarkingTable;
-use crate::place::Place;
+use crate::key_path::KeyPath;
 
 /// Parses each rule separately, so that an error shows the line of its rule.
-pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &MarkingTable) -> Rules {
+pub(super) fn check(check: &mut Check<'_>, place: &KeyPath, table: &MarkingTable) -> Rules {
     let mut rules = Rules::default();
     let lines = table.rules.as_deref().unwrap_or_default();
     let place = place.key("rules");

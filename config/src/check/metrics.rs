@@ -6,9 +6,9 @@ use super::Check;
 use crate::config::{METRICS_PORT_DEFAULT, Metrics};
 use crate::file::MetricsTable;
 use crate::flags::parse_listen;
-use crate::place::Place;
+use crate::key_path::KeyPath;
 
-pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &MetricsTable) -> Metrics {
+pub(super) fn check(check: &mut Check<'_>, place: &KeyPath, table: &MetricsTable) -> Metrics {
     let listen = table.listen.as_deref().and_then(|text| {
         let parsed = parse_listen(text, METRICS_PORT_DEFAULT);
         if parsed.is_none() {

@@ -32,7 +32,7 @@ use crate::config::{Config, ControlSocket, DhchapPolicy, Listener, NamedKey, POR
 use crate::document::Document;
 use crate::file::File;
 use crate::flags::{Origins, parse_listen};
-use crate::place::Place;
+use crate::key_path::KeyPath;
 use crate::problem::{Excerpt, Problem};
 use crate::{size, suggest};
 use hosts::Groups;
@@ -42,7 +42,7 @@ pub(crate) struct Check<'a> {
     pub(crate) origins: &'a Origins,
     /// Places of values that are present in the file but unusable. Such keys are not reported as
     /// missing.
-    pub(crate) dropped: &'a HashSet<Place>,
+    pub(crate) dropped: &'a HashSet<KeyPath>,
     pub(crate) problems: Vec<Problem>,
 }
 
@@ -55,7 +55,7 @@ struct Named<'a> {
 
 /// Builds the configuration. The result is usable only if `check.problems` is empty afterwards.
 pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
-    let root = Place::root();
+    let root = KeyPath::root();
     let target = target::check(check, &root.key("target"), &file.target);
     let provider = target::provider(check, &root.key("target"), &file.target);
     let control = control::check(check, &root.key("control"), &file.control);
@@ -101,25 +101,25 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
 
 impl Check<'_> {
     /// Records a problem at `place`. The caller may add a help text to the returned problem.
-    fn wrong(&mut self, place: &Place, message: impl Into<String>) -> &mut Problem {
+    fn wrong(&mut self, place: &KeyPath, message: impl Into<String>) -> &mut Problem {
         let problem = Problem::new(message).located(self.excerpt(place));
         self.problems.push(problem);
         self.problems.last_mut().expect("one was just pushed")
     }
 
-    fn missing(&mut self, place: &Place, key: &str, help: &str) {
+    fn missing(&mut self, place: &KeyPath, key: &str, help: &str) {
         if !self.dropped.contains(&place.key(key)) {
             let message = format!("{} has no \"{key}\"", place.table_name());
             self.wrong(place, message).help(help);
         }
     }
 
-    fn repeated(&mut self, place: &Place, first: &Place, what: impl Display) -> &mut Problem {
+    fn repeated(&mut self, place: &KeyPath, first: &KeyPath, what: impl Display) -> &mut Problem {
         let first = self.excerpt(first).reference();
         self.wrong(place, format!("{what} is given twice, first by {first}"))
     }
 
-    fn excerpt(&self, place: &Place) -> Excerpt {
+    fn excerpt(&self, place: &KeyPath) -> Excerpt {
         match (self.origins.flag(place), self.document) {
             (Some(flag), _) => Excerpt::of_flag(flag),
             (None, Some(document)) => document.locate(place),
@@ -129,7 +129,7 @@ impl Check<'_> {
 
     fn number(
         &mut self,
-        place: &Place,
+        place: &KeyPath,
         value: Option<i64>,
         range: RangeInclusive<i64>,
     ) -> Option<i64> {
@@ -145,7 +145,7 @@ impl Check<'_> {
 
     fn size(
         &mut self,
-        place: &Place,
+        place: &KeyPath,
         value: Option<&str>,
         range: RangeInclusive<u64>,
     ) -> Option<u64> {
@@ -168,7 +168,7 @@ impl Check<'_> {
 
     fn word<T: Copy>(
         &mut self,
-        place: &Place,
+        place: &KeyPath,
         value: Option<&str>,
         words: &[(&str, T)],
     ) -> Option<T> {
@@ -186,7 +186,7 @@ impl Check<'_> {
         None
     }
 
-    fn listener_address(&mut self, place: &Place, text: &str) -> Option<SocketAddr> {
+    fn listener_address(&mut self, place: &KeyPath, text: &str) -> Option<SocketAddr> {
         let address = parse_listen(text, PORT_DEFAULT);
         if address.is_none() {
             let message = format!(
@@ -202,7 +202,7 @@ impl Check<'_> {
 
     fn known_listener(
         &mut self,
-        place: &Place,
+        place: &KeyPath,
         address: SocketAddr,
         known: Option<&[Listener]>,
     ) -> bool {
@@ -216,7 +216,7 @@ impl Check<'_> {
         is_known
     }
 
-    fn count(&mut self, place: &Place, count: usize, max: usize) {
+    fn count(&mut self, place: &KeyPath, count: usize, max: usize) {
         if count > max {
             self.wrong(
                 &place.index(max),

@@ -12,7 +12,7 @@ use crate::config::{
     Access, Backing, BlockSize, DIRECTORY_PREFIX, MEMORY_NAMESPACES_MAX, NSID_MAX, Namespace, Nguid,
 };
 use crate::file::{NamespaceTable, SubsystemTable};
-use crate::place::Place;
+use crate::key_path::KeyPath;
 use crate::size;
 
 const MEMORY_PREFIX: &str = "mem:";
@@ -24,7 +24,7 @@ const BYTES_MAX: u64 = 1 << 62;
 /// Returns the namespaces of one subsystem sorted by NSID; the flag is true for a pool directory.
 pub(super) fn check(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     tables: &[NamespaceTable],
     groups: &mut Groups,
 ) -> Vec<(Namespace, bool)> {
@@ -51,7 +51,7 @@ pub(super) fn check(
 /// transfer size.
 pub(super) fn check_limits(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     tables: &[SubsystemTable],
     nsid_max: u32,
 ) {
@@ -90,8 +90,8 @@ pub(super) fn check_limits(
 }
 
 /// Refuses a disk with two writable namespaces, which would overwrite each other's data.
-pub(super) fn check_disks(check: &mut Check<'_>, place: &Place, tables: &[SubsystemTable]) {
-    let mut firsts: HashMap<PathBuf, (Place, bool, bool)> = HashMap::new();
+pub(super) fn check_disks(check: &mut Check<'_>, place: &KeyPath, tables: &[SubsystemTable]) {
+    let mut firsts: HashMap<PathBuf, (KeyPath, bool, bool)> = HashMap::new();
     for (index, subsystem) in tables.iter().enumerate() {
         let below = place.index(index).key("namespace");
         for (index, namespace) in subsystem.namespace.iter().enumerate() {
@@ -132,7 +132,7 @@ pub(super) fn check_disks(check: &mut Check<'_>, place: &Place, tables: &[Subsys
 
 fn namespace(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     table: &NamespaceTable,
     groups: &mut Groups,
 ) -> Option<Namespace> {
@@ -172,7 +172,7 @@ fn namespace(
 
 fn write_protection_file(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     table: &NamespaceTable,
 ) -> Option<PathBuf> {
     let text = table.write_protection_file.as_deref()?;
@@ -201,7 +201,7 @@ fn write_protection_file(
 /// empty.
 fn hosts(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     names: Option<&[String]>,
     groups: &mut Groups,
 ) -> Access {
@@ -213,7 +213,7 @@ fn hosts(
 
 const NAME_MAX: usize = 128;
 
-fn name(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<String> {
+fn name(check: &mut Check<'_>, place: &KeyPath, text: Option<&str>) -> Option<String> {
     let text = text?;
     let is_good = text.bytes().all(|byte| byte.is_ascii_graphic());
     if is_good && !text.is_empty() && text.len() <= NAME_MAX {
@@ -226,7 +226,7 @@ fn name(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Stri
     None
 }
 
-fn read_only(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> bool {
+fn read_only(check: &mut Check<'_>, place: &KeyPath, table: &NamespaceTable) -> bool {
     let is_snapshot = table.export.as_deref().is_some_and(rbd::is_snapshot);
     if is_snapshot && table.read_only == Some(false) {
         check
@@ -238,7 +238,7 @@ fn read_only(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> bo
 
 /// Returns the sharing setting. Memory namespaces refuse it: no other process can access their
 /// memory.
-fn shared(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> bool {
+fn shared(check: &mut Check<'_>, place: &KeyPath, table: &NamespaceTable) -> bool {
     let shared = table.shared.unwrap_or(false);
     let export = table.export.as_deref().unwrap_or_default();
     if shared && export.starts_with(MEMORY_PREFIX) {
@@ -252,7 +252,7 @@ fn shared(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> bool 
     shared
 }
 
-fn nsid(check: &mut Check<'_>, place: &Place, nsid: Option<i64>) -> Option<u32> {
+fn nsid(check: &mut Check<'_>, place: &KeyPath, nsid: Option<i64>) -> Option<u32> {
     if nsid.is_none() {
         check.missing(
             place,
@@ -264,7 +264,7 @@ fn nsid(check: &mut Check<'_>, place: &Place, nsid: Option<i64>) -> Option<u32> 
     Some(nsid as u32)
 }
 
-fn block_size(check: &mut Check<'_>, place: &Place, bytes: Option<i64>) -> Option<BlockSize> {
+fn block_size(check: &mut Check<'_>, place: &KeyPath, bytes: Option<i64>) -> Option<BlockSize> {
     match bytes? {
         512 => Some(BlockSize::B512),
         4096 => Some(BlockSize::B4096),
@@ -282,7 +282,7 @@ fn block_size(check: &mut Check<'_>, place: &Place, bytes: Option<i64>) -> Optio
 
 fn backing(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     table: &NamespaceTable,
     block_size: Option<BlockSize>,
 ) -> Option<Backing> {
@@ -320,7 +320,7 @@ fn backing(
 
 fn blocks(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     text: &str,
     block_size: Option<BlockSize>,
 ) -> Option<u64> {
@@ -339,7 +339,7 @@ fn blocks(
     None
 }
 
-fn uuid(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Uuid> {
+fn uuid(check: &mut Check<'_>, place: &KeyPath, text: Option<&str>) -> Option<Uuid> {
     let text = text?;
     match Uuid::try_parse(text) {
         Ok(uuid) if !uuid.is_nil() => Some(uuid),
@@ -364,7 +364,7 @@ fn known_nguid(table: &NamespaceTable) -> Option<String> {
     Some(uuid.simple().to_string())
 }
 
-fn nguid(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Nguid> {
+fn nguid(check: &mut Check<'_>, place: &KeyPath, text: Option<&str>) -> Option<Nguid> {
     let text = text?;
     if text == Nguid::FROM_UUID {
         return Some(Nguid::FromUuid);
@@ -383,7 +383,7 @@ fn nguid(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Ngu
 
 fn unique(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     tables: &[NamespaceTable],
     key: &str,
     value: impl Fn(&NamespaceTable) -> Option<String>,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::Check;
 use crate::config::{Backing, DIRECTORY_PREFIX, Namespace, Nguid, Pool};
 use crate::file::NamespaceTable;
-use crate::place::Place;
+use crate::key_path::KeyPath;
 
 pub(super) fn is_pool(table: &NamespaceTable) -> bool {
     let export = table.export.as_deref();
@@ -20,7 +20,7 @@ fn is_one_disks(nguid: Option<&str>) -> bool {
 /// pool.
 pub(super) fn directory(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     path: &str,
     table: &NamespaceTable,
 ) -> Option<Backing> {

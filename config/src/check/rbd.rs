@@ -6,7 +6,7 @@ use cairn_rbd::Spec as ImageSpec;
 
 use super::Check;
 use crate::file::{CephTable, NamespaceTable};
-use crate::place::Place;
+use crate::key_path::KeyPath;
 
 pub(super) const PREFIX: &str = "rbd:";
 const FORM: &str = "write \"rbd:POOL/IMAGE\", \"rbd:POOL/NAMESPACE/IMAGE\", or either with \
@@ -14,7 +14,7 @@ const FORM: &str = "write \"rbd:POOL/IMAGE\", \"rbd:POOL/NAMESPACE/IMAGE\", or e
 
 pub(super) fn image(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     text: &str,
     ceph: Option<&CephTable>,
 ) -> Option<ImageSpec> {
@@ -65,7 +65,7 @@ pub(super) fn image(
 
 fn options(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     ceph: Option<&CephTable>,
 ) -> Option<Vec<(String, String)>> {
     let mut options = Vec::new();
@@ -99,7 +99,7 @@ pub(super) fn place_of(export: &str, ceph: Option<&CephTable>) -> PathBuf {
     PathBuf::from(format!("{export} of {}", conf.unwrap_or_default()))
 }
 
-pub(super) fn check_stray(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) {
+pub(super) fn check_stray(check: &mut Check<'_>, place: &KeyPath, table: &NamespaceTable) {
     let export = table.export.as_deref().unwrap_or_default();
     if table.ceph.is_some() && !export.starts_with(PREFIX) {
         check
@@ -114,7 +114,7 @@ pub(super) fn check_stray(check: &mut Check<'_>, place: &Place, table: &Namespac
 #[expect(clippy::option_option, reason = "wrong, not given, or given")]
 fn path_of(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     key: &str,
     text: Option<&str>,
 ) -> Option<Option<PathBuf>> {
@@ -134,7 +134,7 @@ fn path_of(
 }
 
 #[expect(clippy::option_option, reason = "wrong, not given, or given")]
-fn user(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Option<String>> {
+fn user(check: &mut Check<'_>, place: &KeyPath, text: Option<&str>) -> Option<Option<String>> {
     match text {
         None => Some(None),
         Some(text) if text.starts_with("client.") => {

@@ -7,11 +7,11 @@ use nvme_proto::wire::Nqn;
 use super::{Check, subsystem};
 use crate::config::{PORT_DEFAULT, REFERRALS_MAX, Referral};
 use crate::file::ReferralTable;
-use crate::place::Place;
+use crate::key_path::KeyPath;
 
 pub(super) fn check(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     tables: &[ReferralTable],
 ) -> Vec<Referral> {
     check.count(place, tables.len(), REFERRALS_MAX);
@@ -37,7 +37,7 @@ pub(super) fn check(
         .collect()
 }
 
-fn referral(check: &mut Check<'_>, place: &Place, table: &ReferralTable) -> Option<Referral> {
+fn referral(check: &mut Check<'_>, place: &KeyPath, table: &ReferralTable) -> Option<Referral> {
     const EXAMPLE: &str = "write the address of the service, such as address = \"192.0.2.2\"";
     let port = check.number(&place.key("port"), table.port, 1..=65535);
     let nqn = match table.nqn.as_deref() {

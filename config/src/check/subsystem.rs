@@ -12,8 +12,8 @@ use super::{Check, Named, ana, authentication, limits, namespace, pool};
 use crate::config::{HostList, Listener, SUBSYSTEMS_MAX, Subsystem};
 use crate::file::{LimitedHostTable, SubsystemTable};
 use crate::identity;
+use crate::key_path::KeyPath;
 use crate::limits::Limits;
-use crate::place::Place;
 
 /// Sizes of the SN and MN fields of Identify Controller, in bytes (NVMe Base 2.0, figure 275).
 const SERIAL_MAX: usize = 20;
@@ -22,7 +22,7 @@ const MODEL_DEFAULT: &str = "Cairn";
 
 pub(super) fn check(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     tables: &[SubsystemTable],
     nsid_max: u32,
     named: &mut Named<'_>,
@@ -54,7 +54,7 @@ pub(super) fn check(
 
 fn subsystem(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     table: &SubsystemTable,
     nsid_max: u32,
     Named {
@@ -116,7 +116,7 @@ const WEIGHT_MAX: i64 = 100;
 /// reload may add it.
 fn limited_hosts(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     tables: &[LimitedHostTable],
 ) -> BTreeMap<Nqn, Limits> {
     let mut hosts = BTreeMap::new();
@@ -153,7 +153,11 @@ fn limited_hosts(
     hosts
 }
 
-fn controller_ids(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> RangeInclusive<u16> {
+fn controller_ids(
+    check: &mut Check<'_>,
+    place: &KeyPath,
+    text: Option<&str>,
+) -> RangeInclusive<u16> {
     let Some(text) = text else {
         return CNTLIDS_ALL;
     };
@@ -181,7 +185,7 @@ fn controller_ids(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> R
     }
 }
 
-fn nqn(check: &mut Check<'_>, place: &Place, name: Option<&str>) -> Option<Nqn> {
+fn nqn(check: &mut Check<'_>, place: &KeyPath, name: Option<&str>) -> Option<Nqn> {
     let Some(name) = name else {
         check.missing(
             place,
@@ -210,7 +214,7 @@ fn nqn(check: &mut Check<'_>, place: &Place, name: Option<&str>) -> Option<Nqn> 
     Some(nqn)
 }
 
-pub(super) fn parse_nqn(check: &mut Check<'_>, place: &Place, name: &str) -> Option<Nqn> {
+pub(super) fn parse_nqn(check: &mut Check<'_>, place: &KeyPath, name: &str) -> Option<Nqn> {
     match Nqn::parse(name) {
         Ok(nqn) => Some(nqn),
         Err(error) => {
@@ -227,7 +231,7 @@ pub(super) fn parse_nqn(check: &mut Check<'_>, place: &Place, name: &str) -> Opt
 /// `allow_any_host = true` the list is kept, because its hosts may have keys.
 fn allowed_hosts(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     table: &SubsystemTable,
     groups: &mut Groups,
 ) -> HostList {
@@ -255,7 +259,7 @@ fn allowed_hosts(
 
 fn listeners_of(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     table: &SubsystemTable,
     known: Option<&[Listener]>,
 ) -> Option<Vec<SocketAddr>> {
@@ -282,7 +286,7 @@ fn listeners_of(
     Some(found)
 }
 
-fn text(check: &mut Check<'_>, place: &Place, value: Option<&str>, max: usize) -> Option<String> {
+fn text(check: &mut Check<'_>, place: &KeyPath, value: Option<&str>, max: usize) -> Option<String> {
     let value = value?;
     let printable = value.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     if printable && !value.trim().is_empty() && value.len() <= max {

@@ -12,7 +12,7 @@ use crate::config::{
     Log, LogFormat, POLL_IDLE_DEFAULT_US, Provider, REACTORS_MAX, Reactors, Subsystem, Target,
 };
 use crate::file::{ReactorCount, TargetTable};
-use crate::place::Place;
+use crate::key_path::KeyPath;
 use crate::{size, suggest};
 
 const PROVIDERS: [(&str, Provider); 3] = [
@@ -44,7 +44,7 @@ const DATA_BUFFERS_MIN_BYTES: u64 = 1 << 20;
 const DATA_BUFFERS_MAX_BYTES: u64 = 64 << 30;
 const DATA_BUFFERS_DEFAULT_BYTES: u64 = 16 << 20;
 
-pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Target {
+pub(super) fn check(check: &mut Check<'_>, place: &KeyPath, table: &TargetTable) -> Target {
     let number = |check: &mut Check<'_>, key: &str, value, range, default: i64| {
         let number = check.number(&place.key(key), value, range);
         number.unwrap_or(default).unsigned_abs()
@@ -90,7 +90,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &TargetTable) -
     }
 }
 
-fn discovery_nqn(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Nqn {
+fn discovery_nqn(check: &mut Check<'_>, place: &KeyPath, table: &TargetTable) -> Nqn {
     const HELP: &str = "name it, such as discovery_nqn = \"nqn.2024-01.com.example:discovery\"; or \
                         leave it out for the well-known name of discovery services";
     let at = place.key("discovery_nqn");
@@ -109,7 +109,7 @@ fn discovery_nqn(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> N
 
 pub(super) fn check_discovery_nqn(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     target: &Target,
     subsystems: &[Subsystem],
 ) {
@@ -127,7 +127,7 @@ pub(super) fn check_discovery_nqn(
 /// the version of `otherwise`.
 pub(super) fn roce(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     version: Option<&str>,
     vlan: Option<i64>,
     otherwise: Roce,
@@ -153,24 +153,24 @@ pub(super) fn roce(
     Roce::V2
 }
 
-fn on_off(check: &mut Check<'_>, place: &Place, key: &'static str, word: Option<&str>) -> bool {
+fn on_off(check: &mut Check<'_>, place: &KeyPath, key: &'static str, word: Option<&str>) -> bool {
     let place = place.key(key);
     check.word(&place, word, &ON_OFF).unwrap_or(true)
 }
 
-pub(super) fn provider(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Provider {
+pub(super) fn provider(check: &mut Check<'_>, place: &KeyPath, table: &TargetTable) -> Provider {
     named_provider(check, place, table.provider.as_deref()).unwrap_or(Provider::Auto)
 }
 
 pub(super) fn named_provider(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     name: Option<&str>,
 ) -> Option<Provider> {
     check.word(&place.key("provider"), name, &PROVIDERS)
 }
 
-fn reactors(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Reactors {
+fn reactors(check: &mut Check<'_>, place: &KeyPath, table: &TargetTable) -> Reactors {
     let at = place.key("reactors");
     let count = match &table.reactors {
         None => None,
@@ -197,7 +197,7 @@ fn reactors(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Reacto
     Reactors::Cores(pinned(check, &place.key("cores"), cores))
 }
 
-fn pinned(check: &mut Check<'_>, place: &Place, cores: &[i64]) -> Vec<usize> {
+fn pinned(check: &mut Check<'_>, place: &KeyPath, cores: &[i64]) -> Vec<usize> {
     /// Maximum core number: `cpu_set_t` of sched_setaffinity(2) has 1024 bits.
     const CORE_MAX: i64 = 1023;
     check.count(place, cores.len(), REACTORS_MAX);
@@ -221,7 +221,7 @@ fn pinned(check: &mut Check<'_>, place: &Place, cores: &[i64]) -> Vec<usize> {
         .collect()
 }
 
-fn mdts(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> u64 {
+fn mdts(check: &mut Check<'_>, place: &KeyPath, table: &TargetTable) -> u64 {
     let at = place.key("mdts");
     let range = MDTS_MIN_BYTES..=MDTS_MAX_BYTES;
     let bytes = check
@@ -239,7 +239,7 @@ fn mdts(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> u64 {
 
 fn data_buffers(
     check: &mut Check<'_>,
-    place: &Place,
+    place: &KeyPath,
     table: &TargetTable,
     max_transfer_bytes: u64,
 ) -> u64 {
@@ -259,7 +259,7 @@ fn data_buffers(
     bytes
 }
 
-fn in_capsule_data(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> u64 {
+fn in_capsule_data(check: &mut Check<'_>, place: &KeyPath, table: &TargetTable) -> u64 {
     let at = place.key("in_capsule_data");
     let range = 0..=IN_CAPSULE_DATA_MAX_BYTES;
     let bytes = check
@@ -275,7 +275,7 @@ fn in_capsule_data(check: &mut Check<'_>, place: &Place, table: &TargetTable) ->
     bytes
 }
 
-fn log(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Log {
+fn log(check: &mut Check<'_>, place: &KeyPath, table: &TargetTable) -> Log {
     let filter = table.log.as_deref().unwrap_or("info");
     let at = place.key("log");
     for directive in filter.split(',') {

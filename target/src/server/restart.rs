@@ -8,7 +8,7 @@ use cairn_config::{Config, Nqn, Subsystem, Target};
 #[derive(Debug)]
 pub(super) struct Fixed {
     target: Target,
-    control: cairn_config::Control,
+    control: cairn_config::ControlSettings,
     subsystems: HashMap<Nqn, (String, String, RangeInclusive<u16>)>,
     waiting: Vec<String>,
 }

@@ -106,7 +106,7 @@ async fn serve(socket: Bound, methods: impl Handler) {
 /// Opens the configured control socket.
 ///
 /// A failure is fatal only if the configuration names a path or the group does not exist.
-pub(crate) fn bind(control: &cairn_config::Control) -> Result<Option<Bound>, BindError> {
+pub(crate) fn bind(control: &cairn_config::ControlSettings) -> Result<Option<Bound>, BindError> {
     let Some(path) = path_of(control) else {
         return Ok(None);
     };
@@ -125,7 +125,9 @@ pub(crate) fn bind(control: &cairn_config::Control) -> Result<Option<Bound>, Bin
 ///
 /// # Errors
 /// The error of the socket, and whether it prevents the start.
-pub(crate) fn check_socket(control: &cairn_config::Control) -> Result<(), (BindError, bool)> {
+pub(crate) fn check_socket(
+    control: &cairn_config::ControlSettings,
+) -> Result<(), (BindError, bool)> {
     let Some(path) = path_of(control) else {
         return Ok(());
     };
@@ -137,7 +139,7 @@ pub(crate) fn check_socket(control: &cairn_config::Control) -> Result<(), (BindE
     })
 }
 
-pub(crate) fn path_of(control: &cairn_config::Control) -> Option<PathBuf> {
+pub(crate) fn path_of(control: &cairn_config::ControlSettings) -> Option<PathBuf> {
     match &control.socket {
         ControlSocket::Off => None,
         ControlSocket::At(path) => Some(path.clone()),
@@ -145,6 +147,6 @@ pub(crate) fn path_of(control: &cairn_config::Control) -> Option<PathBuf> {
     }
 }
 
-fn is_fatal(control: &cairn_config::Control, error: &BindError) -> bool {
+fn is_fatal(control: &cairn_config::ControlSettings, error: &BindError) -> bool {
     matches!(error, BindError::NoGroup(_)) || matches!(control.socket, ControlSocket::At(_))
 }

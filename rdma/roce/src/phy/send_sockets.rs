@@ -94,7 +94,7 @@ impl SendSockets {
         }
     }
 
-    /// Returns an send_socket for this destination and traffic class.
+    /// Returns a socket and flow for this destination and traffic class.
     ///
     /// # Errors
     /// The system refuses a new socket, and no open one can be shared.
@@ -122,7 +122,7 @@ impl SendSockets {
         })
     }
 
-    /// Returns an send_socket of another traffic class in place of `send_socket`.
+    /// Returns a socket and flow of another traffic class in place of `send_socket`.
     ///
     /// # Errors
     /// As for [`SendSockets::take`]. The queue pair then keeps `send_socket`.
@@ -140,7 +140,7 @@ impl SendSockets {
         }
     }
 
-    /// Releases the send_socket of a queue pair.
+    /// Releases the socket of a queue pair.
     pub fn give_back(&mut self, send_socket: SendSocket) {
         let Some((place, destination)) = send_socket.place else {
             return;

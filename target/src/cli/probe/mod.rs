@@ -11,7 +11,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
-use cairn_config::{Backing, Config, Control, LeftOut, Listener, Provider};
+use cairn_config::{Backing, Config, ControlSettings, LeftOut, Listener, Provider};
 use cairn_control::{BindError, Client};
 use cairn_doctor::rules::Severity;
 use cairn_rdma::FabricError;
@@ -67,7 +67,7 @@ pub(super) fn probe(config: &Config) -> Vec<Finding> {
     findings
 }
 
-fn socket(control: &Control) -> Option<Finding> {
+fn socket(control: &ControlSettings) -> Option<Finding> {
     let path = steering::path_of(control)?;
     let own = control.clone();
     let checked = files::call_here(&path, move |_| steering::check_socket(&own));
@@ -183,7 +183,7 @@ fn parts(config: &Config) -> Vec<Finding> {
     notes.chain(missing.into_iter().map(finding)).collect()
 }
 
-fn runs(control: &Control) -> bool {
+fn runs(control: &ControlSettings) -> bool {
     steering::path_of(control).is_some_and(|path| Client::connect(&path, PATIENCE).is_ok())
 }
 

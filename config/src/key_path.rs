@@ -2,7 +2,7 @@
 
 /// Keys and indices from the root to a value: `subsystem`, 0, `namespace`, 1, `nsid`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Place(Vec<Step>);
+pub(crate) struct KeyPath(Vec<Step>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Step {
@@ -10,7 +10,7 @@ pub(crate) enum Step {
     Index(usize),
 }
 
-impl Place {
+impl KeyPath {
     pub(crate) fn root() -> Self {
         Self::default()
     }
