@@ -215,7 +215,7 @@ impl FaultyDisk {
     /// # Panics
     /// If this takes longer than 30 s.
     pub fn wait_until_waiting(&self, op: Op, count: usize) {
-        let wait = |state: &server::State| state.waiting(op) >= count;
+        let wait = |state: &server::DiskState| state.waiting(op) >= count;
         assert!(
             self.server.wait(PATIENCE, wait),
             "{} {op:?}s wait, not {count}",

@@ -16,28 +16,28 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 pub(super) struct Server {
     device: File,
     nature: Nature,
-    state: Mutex<State>,
+    state: Mutex<DiskState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct DiskState {
     pub(super) contents: Vec<u8>,
     pub(super) rules: Vec<Rule>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<DelayedRequest>,
     done: [u64; Op::COUNT],
     closing: bool,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct DelayedRequest {
     op: Op,
     request: Request,
     due: Option<Instant>,
     interruptible: bool,
 }
 
-impl State {
+impl DiskState {
     pub(super) fn waiting(&self, op: Op) -> usize {
         self.waiting.iter().filter(|other| other.op == op).count()
     }
@@ -53,19 +53,19 @@ impl Server {
         Self {
             device,
             nature,
-            state: Mutex::new(State {
+            state: Mutex::new(DiskState {
                 contents,
-                ..State::default()
+                ..DiskState::default()
             }),
             changed: Condvar::new(),
         }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn wait(&self, patience: Duration, holds: impl Fn(&State) -> bool) -> bool {
+    pub(super) fn wait(&self, patience: Duration, holds: impl Fn(&DiskState) -> bool) -> bool {
         let waited = self
             .changed
             .wait_timeout_while(self.state(), patience, |state| !holds(state));
@@ -112,7 +112,7 @@ impl Server {
                 let _ = sign.write_all(b"\n");
                 shown = Some(now);
             }
-            let is_due = |waiting: &Waiting| waiting.due.is_some_and(|due| due <= now);
+            let is_due = |waiting: &DelayedRequest| waiting.due.is_some_and(|due| due <= now);
             while let Some(at) = state.waiting.iter().position(is_due) {
                 let waiting = state.waiting.remove(at);
                 self.carry_out(&mut state, &waiting.request, usize::MAX);
@@ -135,7 +135,7 @@ impl Server {
                 None => self.carry_out(&mut state, &request, usize::MAX),
                 Some(Fault::Short(most)) => self.carry_out(&mut state, &request, most as usize),
                 Some(Fault::Fail(errno)) => self.send(&wire::error(request.id, errno)),
-                Some(fault) => state.waiting.push(Waiting {
+                Some(fault) => state.waiting.push(DelayedRequest {
                     op,
                     request,
                     due: match fault {
@@ -151,15 +151,15 @@ impl Server {
         self.changed.notify_all();
     }
 
-    fn interrupt(&self, state: &mut State, id: u64) {
-        let is_it = |waiting: &Waiting| waiting.request.id == id && waiting.interruptible;
+    fn interrupt(&self, state: &mut DiskState, id: u64) {
+        let is_it = |waiting: &DelayedRequest| waiting.request.id == id && waiting.interruptible;
         if let Some(at) = state.waiting.iter().position(is_it) {
             state.waiting.remove(at);
             self.send(&wire::error(id, libc::EINTR));
         }
     }
 
-    fn carry_out(&self, state: &mut State, request: &Request, most: usize) {
+    fn carry_out(&self, state: &mut DiskState, request: &Request, most: usize) {
         let id = request.id;
         let answer = match &request.call {
             Call::Init => {

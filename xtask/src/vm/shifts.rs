@@ -15,9 +15,9 @@ const WATCHED: Duration = Duration::from_secs(5);
 /// Idle time required for a second machine, as a fraction of one processor.
 const IDLE_LEAST: f64 = 0.7;
 
-struct Waiting<'a>(Mutex<VecDeque<&'a Scenario>>);
+struct ScenarioQueue<'a>(Mutex<VecDeque<&'a Scenario>>);
 
-impl<'a> Waiting<'a> {
+impl<'a> ScenarioQueue<'a> {
     fn new(scenarios: &[&'a Scenario]) -> Self {
         Self(Mutex::new(scenarios.iter().copied().collect()))
     }
@@ -44,7 +44,7 @@ pub(crate) fn run(
     beside: bool,
     run: impl Fn(&Scenario) -> Result<()> + Sync,
 ) -> Result<()> {
-    let waiting = &Waiting::new(scenarios);
+    let waiting = &ScenarioQueue::new(scenarios);
     thread::scope(|scope| {
         let helper = beside.then(|| {
             scope.spawn(|| {
@@ -63,7 +63,7 @@ pub(crate) fn run(
     })
 }
 
-fn wait_for_idle(waiting: &Waiting<'_>) -> Result<bool> {
+fn wait_for_idle(waiting: &ScenarioQueue<'_>) -> Result<bool> {
     while !waiting.is_empty() {
         let before = Ticks::now()?;
         thread::sleep(WATCHED);
