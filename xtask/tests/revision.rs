@@ -1,3 +1,5 @@
+//! Release builds contain their commit.
+
 #[path = "../../target/build.rs"]
 #[expect(dead_code, reason = "cargo runs the rest")]
 mod script;
