@@ -33,6 +33,26 @@ pub struct Settings {
     pub limits: Limits,
 }
 
+impl Settings {
+    /// Creates settings with which every host may connect.
+    ///
+    /// The model is "nvme-proto", the firmware revision is the version of this crate, and hosts must flush to make
+    /// writes durable. All CNTLIDs may be assigned, and the limits are the default ones.
+    #[must_use]
+    pub fn new(nqn: Nqn, serial: &str) -> Self {
+        Self {
+            nqn,
+            serial: serial.into(),
+            model: env!("CARGO_PKG_NAME").into(),
+            firmware: env!("CARGO_PKG_VERSION").into(),
+            hosts: HostAccess::Any,
+            volatile_write_cache: true,
+            cntlids: CNTLIDS_ALL,
+            limits: Limits::default(),
+        }
+    }
+}
+
 /// Range of the valid CNTLIDs.
 pub const CNTLIDS_ALL: RangeInclusive<u16> = 1..=CNTLID_MAX;
 

@@ -24,6 +24,9 @@
 //! implements neither PCIe controllers nor the TCP transport binding. The crate is `no_std` with `alloc`. Parsers of
 //! peer input never panic.
 //!
+//! The examples `target` and `host` of this crate are complete programs: a target whose disk is memory, and a host that
+//! connects to it. Their transport is a function call.
+//!
 //! # Map of the types
 //!
 //! | Task | Start here |

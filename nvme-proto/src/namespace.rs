@@ -89,6 +89,31 @@ impl Atomic {
 }
 
 impl Namespace {
+    /// Creates a writable namespace of `blocks` logical blocks with 2^`block_shift` bytes each.
+    ///
+    /// It is in ANA group 1, writes of a single block are atomic, and it has no optional properties.
+    #[must_use]
+    pub fn new(nsid: u32, uuid: [u8; 16], blocks: u64, block_shift: u8) -> Self {
+        Self {
+            nsid,
+            uuid,
+            nguid: [0; 16],
+            eui64: [0; 8],
+            anagrpid: 1,
+            blocks,
+            block_shift,
+            read_only: false,
+            protectable: false,
+            keeps_protection: false,
+            protection: WriteProtectionState::NONE,
+            deallocates: false,
+            write_uncorrectable: false,
+            preferred: None,
+            atomic: Atomic::BLOCK,
+            boundary: 0,
+        }
+    }
+
     /// True if writes fail.
     #[must_use]
     pub fn is_protected(&self) -> bool {

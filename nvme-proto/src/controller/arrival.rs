@@ -26,6 +26,23 @@ pub struct Arrival<'a> {
     pub ana: &'a AnaStates,
 }
 
+impl<'a> Arrival<'a> {
+    /// Creates the properties of a connection of which only the private data may be known.
+    ///
+    /// The port number is 0.
+    #[must_use]
+    pub fn new(now: Duration, cm: Option<&'a RequestData>, ana: &'a AnaStates) -> Self {
+        Self {
+            now,
+            cm,
+            local: None,
+            peer: None,
+            port: 0,
+            ana,
+        }
+    }
+}
+
 /// Address of a host, and the range of addresses that share limits with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {

@@ -6,11 +6,11 @@
 //! The target processes an admin command as follows:
 //!
 //! 1. [`AdminCommand::parse`] checks the SQE. For an error, [`crate::subsystem::Subsystem::refuse`] returns the
-//!   completion.
+//!    completion.
 //! 2. [`AdminCommand::transfer`] and [`AdminCommand::locate`] describe the data. The target fetches it from the host,
-//!   or allocates a buffer for data to the host.
+//!    or allocates a buffer for data to the host.
 //! 3. [`crate::subsystem::Subsystem::execute`] executes the command. For [`Outcome::Complete`] with success, the target
-//!   sends the buffer, then the completion. For [`Outcome::Parked`], [`Action::Complete`] follows later.
+//!    sends the buffer, then the completion. For [`Outcome::Parked`], [`Action::Complete`] follows later.
 //!
 //! Actions must be carried out in order, before the outcome is sent.
 

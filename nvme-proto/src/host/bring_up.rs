@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::wire::cm::{CNTLID_NONE, RequestData};
 use crate::wire::cqe::CQE_BYTES;
@@ -309,21 +309,14 @@ impl Association {
 
     fn send_connect(&mut self, qid: u16, now: Duration) {
         let settings = &self.settings;
-        let mut data = ConnectData::new_zeroed();
-        data.hostid = settings.hostid;
-        data.subnqn = settings.subnqn.encode();
-        data.hostnqn = settings.hostnqn.encode();
-        let mut connect = ConnectCommand::from(Sqe::fabrics(0, ConnectCommand::FCTYPE));
-        connect.qid.set(qid);
+        let (cntlid, sqsize, kato_ms) = match qid {
+            0 => (CNTLID_DYNAMIC, ADMIN_ENTRIES - 1, settings.kato_ms),
+            _ => (self.cntlid, self.io_queues.sqsize, 0),
+        };
+        let data = ConnectData::new(settings.hostid, cntlid, &settings.subnqn, &settings.hostnqn);
+        let mut connect = ConnectCommand::new(0, qid, sqsize);
         connect.cattr = Cattr(0).with_dissqfc(settings.disable_sq_flow_control).0;
-        if qid == 0 {
-            data.cntlid.set(CNTLID_DYNAMIC);
-            connect.sqsize.set(ADMIN_ENTRIES - 1);
-            connect.kato.set(settings.kato_ms);
-        } else {
-            data.cntlid.set(self.cntlid);
-            connect.sqsize.set(self.io_queues.sqsize);
-        }
+        connect.kato.set(kato_ms);
         let payload = Payload::FromHost(data.as_bytes().into());
         self.send_step(qid, connect.into(), payload, now);
     }
@@ -445,7 +438,5 @@ fn configuration(cap: Cap) -> Cc {
 }
 
 pub(super) fn command(opcode: AdminOpcode) -> Sqe {
-    let mut sqe = Sqe::new_zeroed();
-    sqe.opc = opcode.0;
-    sqe
+    Sqe::new(0, opcode.0, 0)
 }

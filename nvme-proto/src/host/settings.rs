@@ -5,6 +5,8 @@ use core::time::Duration;
 use crate::wire::Nqn;
 use crate::wire::feature::AsyncEventConfig;
 
+use super::notice::all_notices;
+
 /// Settings of an association.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -39,6 +41,32 @@ pub struct Settings {
     pub step_timeout: Duration,
     /// Reconnection after a loss of the controller.
     pub recovery: Recovery,
+}
+
+impl Settings {
+    /// Creates settings for one I/O queue, without authentication.
+    ///
+    /// Keep alive timeout (5 s), queue size (128 entries), events and reconnection are the defaults of Linux. A step of
+    /// the bring-up may take 10 s. `hostid` must be unique to the host: targets use it to recognize a host, for example
+    /// to fence it.
+    #[must_use]
+    pub fn new(subnqn: Nqn, hostnqn: Nqn, hostid: [u8; 16]) -> Self {
+        Self {
+            subnqn,
+            hostnqn,
+            hostid,
+            io_queues: 1,
+            queue_entries: 128,
+            spare_entry: false,
+            kato_ms: 5000,
+            disable_sq_flow_control: false,
+            expects_proof: false,
+            reauthenticate_every: None,
+            events: all_notices(),
+            step_timeout: Duration::from_secs(10),
+            recovery: Recovery::default(),
+        }
+    }
 }
 
 /// Reconnection parameters of nvme-cli.

@@ -6,7 +6,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::nqn::NQN_FIELD_BYTES;
+use super::nqn::{NQN_FIELD_BYTES, Nqn};
 use super::sgl::SglDescriptor;
 use super::sqe::{FabricsType, OPCODE_FABRICS, Sqe};
 
@@ -80,6 +80,17 @@ pub struct ConnectCommand {
 }
 fabrics_command!(ConnectCommand = CONNECT);
 
+impl ConnectCommand {
+    /// Creates a Connect whose data pointer is not set. `sqsize` is 0-based.
+    #[must_use]
+    pub fn new(cid: u16, qid: u16, sqsize: u16) -> Self {
+        let mut command = Self::from(Sqe::fabrics(cid, Self::FCTYPE));
+        command.qid = U16::new(qid);
+        command.sqsize = U16::new(sqsize);
+        command
+    }
+}
+
 bitfields! {
     /// CATTR: attributes of Connect.
     pub struct Cattr(u8);
@@ -115,6 +126,19 @@ pub struct ConnectData {
     pub reserved768: [u8; 256],
 }
 assert_size!(ConnectData = CONNECT_DATA_BYTES);
+
+impl ConnectData {
+    /// Creates the data of a Connect. For the admin queue, `cntlid` is [`CNTLID_DYNAMIC`].
+    #[must_use]
+    pub fn new(hostid: [u8; 16], cntlid: u16, subnqn: &Nqn, hostnqn: &Nqn) -> Self {
+        let mut data: Self = zerocopy::FromZeros::new_zeroed();
+        data.hostid = hostid;
+        data.cntlid = U16::new(cntlid);
+        data.subnqn = subnqn.encode();
+        data.hostnqn = hostnqn.encode();
+        data
+    }
+}
 
 bitfields! {
     /// DW0 of a successful Connect (Base, figure 393).
@@ -356,13 +380,7 @@ impl Sqe {
     /// Creates a Fabrics command without data.
     #[must_use]
     pub fn fabrics(cid: u16, fctype: FabricsType) -> Self {
-        let mut sqe: Self = zerocopy::FromZeros::new_zeroed();
-        sqe.opc = OPCODE_FABRICS;
-        sqe.flags = Self::FLAGS_SGL;
-        sqe.cid = U16::new(cid);
-        sqe.nsid = U32::new(u32::from(fctype.0));
-        sqe.dptr = SglDescriptor::none();
-        sqe
+        Self::new(cid, OPCODE_FABRICS, u32::from(fctype.0))
     }
 }
 

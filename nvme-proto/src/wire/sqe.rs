@@ -126,6 +126,20 @@ impl Sqe {
     /// Value of `flags` with PSDT 01b, for Fabrics.
     pub const FLAGS_SGL: u8 = 0b01 << 6;
 
+    /// Creates a command with all fields 0 except these and PSDT.
+    ///
+    /// `opc` is an [`AdminOpcode`] or [`NvmOpcode`]. The data pointer describes no data.
+    #[must_use]
+    pub fn new(cid: u16, opc: u8, nsid: u32) -> Self {
+        let mut sqe: Self = zerocopy::FromZeros::new_zeroed();
+        sqe.opc = opc;
+        sqe.flags = Self::FLAGS_SGL;
+        sqe.cid = U16::new(cid);
+        sqe.nsid = U32::new(nsid);
+        sqe.dptr = SglDescriptor::none();
+        sqe
+    }
+
     /// Splits a command capsule into SQE and in-capsule data.
     ///
     /// Returns `None` if the capsule is shorter than an SQE.
