@@ -69,6 +69,34 @@ pub struct Connected {
 }
 
 /// NVM subsystem or discovery subsystem.
+///
+/// The Connect of an admin queue creates a controller:
+///
+/// ```
+/// use core::time::Duration;
+/// use nvme_proto::ana::AnaStates;
+/// use nvme_proto::controller::ConnectRequest;
+/// use nvme_proto::subsystem::{Arrival, Settings, Subsystem};
+/// use nvme_proto::wire::Nqn;
+/// use nvme_proto::wire::fabrics::{CNTLID_DYNAMIC, ConnectCommand, ConnectData};
+///
+/// let subnqn: Nqn = "nqn.2026-01.org.example:disk".parse()?;
+/// let hostnqn: Nqn = "nqn.2026-01.org.example:host".parse()?;
+/// let mut subsystem = Subsystem::new(Settings::new(subnqn, "SN1"));
+///
+/// let command = ConnectCommand::new(1, 0, 31);
+/// let data = ConnectData::new([7; 16], CNTLID_DYNAMIC, &subnqn, &hostnqn);
+/// let request = ConnectRequest::parse(&command.into(), &data).unwrap();
+/// let ana = AnaStates::default();
+/// let connected = subsystem
+///     .connect(&request, &Arrival::new(Duration::ZERO, None, &ana))
+///     .unwrap();
+///
+/// let controller = subsystem.controller(connected.cntlid).unwrap();
+/// assert_eq!(controller.host().nqn, hostnqn);
+/// assert_eq!(connected.completion.result, u64::from(connected.cntlid));
+/// # Ok::<(), nvme_proto::wire::nqn::NqnError>(())
+/// ```
 #[derive(Debug)]
 pub struct Subsystem {
     common: Common,

@@ -13,6 +13,45 @@ use super::Refusal;
 use super::refusal::byte;
 
 /// Parsed command of the admin queue.
+///
+/// Property Set of CC enables a controller:
+///
+/// ```
+/// # use nvme_proto::ana::AnaStates;
+/// # use nvme_proto::controller::ConnectRequest;
+/// # use nvme_proto::subsystem::{Arrival, Settings, Subsystem};
+/// # use nvme_proto::wire::Nqn;
+/// # use nvme_proto::wire::fabrics::{CNTLID_DYNAMIC, ConnectCommand, ConnectData};
+/// use core::time::Duration;
+/// use nvme_proto::controller::{AdminCommand, Exchange, Outcome, SmartCounters};
+/// use nvme_proto::wire::fabrics::{PropertySetCommand, PropertySize};
+/// use nvme_proto::wire::property::{Cc, offset};
+///
+/// # let nqn: Nqn = "nqn.2026-01.org.example:disk".parse()?;
+/// # let mut subsystem = Subsystem::new(Settings::new(nqn, "SN1"));
+/// # let data = ConnectData::new([7; 16], CNTLID_DYNAMIC, &nqn, &nqn);
+/// # let request = ConnectRequest::parse(&ConnectCommand::new(1, 0, 31).into(), &data).unwrap();
+/// # let arrival = AnaStates::default();
+/// # let arrival = Arrival::new(Duration::ZERO, None, &arrival);
+/// # let cntlid = subsystem.connect(&request, &arrival).unwrap().cntlid;
+/// assert!(!subsystem.controller(cntlid).unwrap().is_ready());
+/// let cc = Cc(0).with_iosqes(6).with_iocqes(4).with_en(true);
+/// let sqe = PropertySetCommand::new(2, PropertySize::Four, offset::CC, cc.0.into()).into();
+///
+/// let limits = &subsystem.settings().limits;
+/// let command = AdminCommand::parse(&sqe, limits.transfer_bytes()).unwrap();
+/// let exchange = Exchange {
+///     now: Duration::from_millis(1),
+///     smart: &SmartCounters::default(),
+///     data_in: &[],
+///     data_out: &mut [],
+/// };
+/// let mut actions = Vec::new();
+/// let outcome = subsystem.execute(cntlid, 2, &command, exchange, &mut actions);
+/// assert!(matches!(outcome, Outcome::Complete(completion) if completion.status.is_success()));
+/// assert!(subsystem.controller(cntlid).unwrap().is_ready());
+/// # Ok::<(), nvme_proto::wire::nqn::NqnError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminCommand {
     /// Get Log Page.

@@ -183,6 +183,35 @@ pub enum AssociationState {
 /// Association of a host with one controller ([module](self)).
 ///
 /// All methods expect `now` as time since the same fixed origin.
+///
+/// The first action connects the admin queue, the second sends Connect:
+///
+/// ```
+/// use core::time::Duration;
+/// use nvme_proto::host::{Action, Association, Settings};
+/// use nvme_proto::wire::FabricsType;
+///
+/// let subnqn = "nqn.2026-01.org.example:disk".parse()?;
+/// let hostnqn = "nqn.2026-01.org.example:host".parse()?;
+/// let mut association = Association::new(Settings::new(subnqn, hostnqn, [7; 16]));
+/// let now = Duration::ZERO;
+/// association.begin(now);
+/// let Some(Action::Connect(spec)) = association.next_action() else {
+///     panic!("no connection is requested");
+/// };
+/// assert_eq!(spec.qid, 0);
+///
+/// association.queue_connected(0, now);
+/// let Some(Action::Send(command)) = association.next_action() else {
+///     panic!("no command is sent");
+/// };
+/// assert_eq!(command.sqe.fctype(), FabricsType::CONNECT);
+///
+/// // Without a response within the time limit of a step, the host gives up.
+/// association.tick(association.deadline().unwrap());
+/// assert_eq!(association.next_action(), Some(Action::Disconnect { qid: 0 }));
+/// # Ok::<(), nvme_proto::wire::nqn::NqnError>(())
+/// ```
 #[derive(Debug)]
 pub struct Association {
     settings: Settings,

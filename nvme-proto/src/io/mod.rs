@@ -27,6 +27,34 @@ use crate::wire::identify::{Oncs, Vwc};
 use crate::wire::{NSID_ALL, NvmOpcode, Sqe, Status};
 
 /// Parsed and valid I/O command.
+///
+/// ```
+/// use nvme_proto::io::{IoCommand, NamespaceView, Operation};
+/// use nvme_proto::subsystem::{Settings, Subsystem};
+/// use nvme_proto::wire::{NvmOpcode, SglDescriptor, Sqe, Status};
+///
+/// let nqn = "nqn.2026-01.org.example:disk".parse()?;
+/// let limits = Subsystem::new(Settings::new(nqn, "SN1")).io_limits();
+/// let namespace = NamespaceView {
+///     nsze: 1000,
+///     lbads: 9,
+///     write_protected: false,
+///     write_uncorrectable: false,
+/// };
+/// let mut sqe = Sqe::new(3, NvmOpcode::READ.0, 1);
+/// sqe.cdw10.set(992);
+/// sqe.cdw12.set(8 - 1);
+/// sqe.dptr = SglDescriptor::keyed(0x1000, 8 * 512, 0x77, true);
+///
+/// let command = IoCommand::parse(&sqe, 0, Some(&namespace), &limits).unwrap();
+/// assert!(matches!(command.operation, Operation::Read(access) if access.range.slba == 992));
+/// assert_eq!(command.transfer.length(), 8 * 512);
+///
+/// sqe.cdw10.set(993);
+/// let status = IoCommand::parse(&sqe, 0, Some(&namespace), &limits).unwrap_err();
+/// assert_eq!(status.code(), Status::LBA_OUT_OF_RANGE);
+/// # Ok::<(), nvme_proto::wire::nqn::NqnError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoCommand {
     /// CID.

@@ -3,6 +3,24 @@
 //! Fields have the mnemonics of the specification. Every byte sequence of the right length is a valid structure
 //! ([`FromBytes`]), and structures are sent unchanged ([`IntoBytes`]), including reserved bits. Sizes are asserted at
 //! compile time.
+//!
+//! ```
+//! use nvme_proto::wire::{Cqe, IntoBytes, NvmOpcode, Sgl, SglDescriptor, Sqe, Status};
+//!
+//! // A host writes a command capsule with 512 bytes of in-capsule data.
+//! let mut sqe = Sqe::new(7, NvmOpcode::WRITE.0, 1);
+//! sqe.dptr = SglDescriptor::in_capsule(0, 512);
+//! let capsule = [sqe.as_bytes(), &[0; 512]].concat();
+//!
+//! // A target reads it.
+//! let (sqe, data) = Sqe::split_capsule(&capsule).unwrap();
+//! assert_eq!((sqe.cid.get(), data.len()), (7, 512));
+//! assert_eq!(sqe.dptr.parse(), Ok(Sgl::InCapsule { offset: 0, length: 512 }));
+//! assert!(Sqe::split_capsule(&capsule[..63]).is_none());
+//!
+//! let cqe = Cqe::new(7, 0, Status::LBA_OUT_OF_RANGE.with_dnr(), 0);
+//! assert_eq!(cqe.status().to_string(), "LBA Out of Range (0/80h, do not retry)");
+//! ```
 
 macro_rules! assert_size {
     ($($name:ty = $bytes:expr),+ $(,)?) => {
