@@ -179,7 +179,7 @@ async fn call_within<T: Send + 'static>(
     Ok(result)
 }
 
-/// Waits for calls without a runtime: at the start, and in commands.
+/// Blocks until `calls` end. For callers without a runtime: the start of the target, and subcommands.
 ///
 /// # Errors
 /// A runtime cannot be created.

@@ -97,7 +97,8 @@ impl Limiter {
         self.set_stops();
     }
 
-    /// Updates `stops`. The caller must hold the subsystem's lock or run on the control plane's thread.
+    /// Sets `stops` from `limited` and `ordered`. The caller must hold the subsystem's lock or run on the control
+    /// plane's thread.
     fn set_stops(&self) {
         let stops = self.is_limited() | self.is_ordered();
         self.stops.store(stops, Ordering::Release);

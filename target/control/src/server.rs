@@ -67,8 +67,8 @@ pub trait Handler: Send + Sync + 'static {
         request: Request,
     ) -> impl Future<Output = Result<Value, Error>> + Send;
 
-    /// Returns true if the method's results are small, so that it may run long without memory needed by the user's
-    /// other requests.
+    /// Returns true if the method's results are small. Less of the user's memory budget is then reserved while the
+    /// method runs.
     fn is_small(&self, method: &str) -> bool {
         let _ = method;
         false

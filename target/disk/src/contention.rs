@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 /// Gap between polls above which another thread may have used the core.
 const TAKEN: Duration = Duration::from_micros(500);
 
-/// Lost time above which the core counts as shared.
+/// Time lost to other threads from which the core counts as shared.
 const LOST_MAX: Duration = Duration::from_millis(10);
-/// Tolerated fraction of lost time: 1 / `LOST_PART`.
+/// Fraction of all time that may be lost: 1 / `LOST_PART`.
 const LOST_PART: u32 = 4;
 
 /// Measurement of how much other threads use the core of a polling thread.
@@ -18,7 +18,7 @@ const LOST_PART: u32 = 4;
 pub struct Contention {
     /// Start of the last round without work, unless it ended in sleep.
     polled: Option<Instant>,
-    /// Lost time, reduced as time passes, and the time of its last update.
+    /// Time lost beyond the tolerated fraction, and the time of its last update.
     lost: Option<(Duration, Instant)>,
     switches: i64,
 }

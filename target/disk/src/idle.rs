@@ -36,7 +36,7 @@ pub struct Idle {
     largest: Duration,
     window: Duration,
     since: Option<Instant>,
-    /// Whether the last gap that ended in sleep was shorter than `largest`.
+    /// True if the last sleep ended within `largest` of the last work.
     was_short: bool,
     served: u64,
     shared: SleepTrial,
@@ -87,8 +87,8 @@ impl Idle {
         }
     }
 
-    /// Returns the action like [`Self::pause`], but sleeps instead of yielding if `threads`: other threads of this
-    /// machine then have all pending work and may need the core ([`crate::Ring::waits_for_threads`]).
+    /// Returns the action of [`Self::pause`], but [`Pause::Sleep`] instead of [`Pause::Yield`] if `threads` is true:
+    /// threads that may need this core then have all pending work ([`crate::Ring::waits_for_threads`]).
     #[inline]
     pub fn pause_for(&mut self, now: Instant, threads: bool) -> Pause {
         match self.pause(now) {
@@ -97,7 +97,7 @@ impl Idle {
         }
     }
 
-    /// Records that the reactor slept until `now`.
+    /// Records that the reactor slept until `now`, and sets the next window.
     #[inline]
     pub fn slept(&mut self, now: Instant) {
         let gap = self.since.take().map(|since| now.duration_since(since));

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 /// Duration of each trial.
 const TRIED: Duration = Duration::from_millis(100);
 
-/// Minimum ratio of the rates for which sleeping is chosen: a smaller advantage may be chance.
+/// Minimum ratio of command rates, sleeping to polling, for which sleeping is chosen: a smaller one may be chance.
 const WORTH: f64 = 1.1;
 
-/// Initial and maximum time for which the better method is kept.
+/// Initial and maximum time for which a trial's result applies.
 const KEPT_MIN: Duration = Duration::from_millis(100);
 const KEPT_MAX: Duration = Duration::from_secs(4);
 
-/// Time within which a repeated result is kept for longer.
+/// Maximum time from the end of a result to an equal one that applies for twice as long.
 const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]

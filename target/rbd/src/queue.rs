@@ -231,7 +231,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // Emptied, because completed operations hold this list, and the list holds them.
+        // Breaks the reference cycle between the list and its completed operations.
         let mut ended = self.shared.ended();
         self.shared.closed.store(true, Ordering::Relaxed);
         let left = std::mem::take(&mut *ended);

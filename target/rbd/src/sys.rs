@@ -1,7 +1,7 @@
 //! Functions of librados and librbd, loaded at run time.
 //!
-//! Why `unsafe` here: a library runs code when it loads, and only its headers (`librados.h` and
-//! `librbd.h`) define its types; the sonames' versions keep them.
+//! Why `unsafe` here: a library runs code when it loads, and only its headers (`librados.h` and `librbd.h`) define its
+//! types. Libraries with the same version in their soname have the same types.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;

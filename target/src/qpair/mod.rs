@@ -29,8 +29,8 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// [`CONNECT_TIMEOUT`], because all queues of a host may reauthenticate at once.
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time limit from posting work to its completion; a host that needs longer no longer reads its responses. One
-/// completion covers a bounded number of responses ([`Outbox::cover`]).
+/// Time limit from posting work to its completion. A host that exceeds it has stopped reading its responses, because
+/// one completion covers a bounded number of them ([`Outbox::cover`]).
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

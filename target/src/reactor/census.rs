@@ -32,8 +32,8 @@ impl Reactor {
         self.time.next_check = self.time.now.at;
     }
 
-    /// Polls the devices of queues with a new census: a capsule not yet polled would otherwise execute after changes
-    /// of the new association. Must not be called while completions are polled.
+    /// Polls the devices of queues with a new census, so that it includes all capsules that have arrived: others could
+    /// execute after changes of the new association. Must not be called while completions are polled.
     pub(super) fn see_censuses(&mut self) -> bool {
         let new = self.control.censuses.len();
         let unseen = self.control.censuses.iter();

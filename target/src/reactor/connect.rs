@@ -189,7 +189,7 @@ impl Reactor {
         Shown::of(port.endpoint().marked(queue.qp), queue.policy.priorities)
     }
 
-    /// Closes the connection with this place, unless its association has namespaces or its Connect is in progress.
+    /// Closes the connection that holds `place`, unless its association has namespaces or its Connect is in progress.
     pub(super) fn displace(&mut self, place: PlaceId) {
         let is_it = |id: &QpairId| self.queues.qpairs[*id].place.id() == place;
         let Some(qpair) = self.queues.qpairs.ids().find(is_it) else {

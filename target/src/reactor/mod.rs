@@ -104,7 +104,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Returns the number of requests. Further capsules wait in their receive slots.
+    /// Returns the maximum number of requests. Further capsules wait in their receive slots.
     pub(crate) fn requests(&self) -> u32 {
         self.receives
     }

@@ -181,7 +181,7 @@ pub(super) fn enter_lost(
 ) {
     let Some(block) = &request.block else { return };
     if request.ordered.is_none() && block.op.changes() {
-        // After a panic, no further range of the command is started.
+        // The reactor of the command has panicked and starts no further range of it.
         let ranges = std::iter::once(block.offset..block.offset + block.length);
         enter(request, id, association, disks, true, ranges);
     }

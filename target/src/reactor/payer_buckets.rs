@@ -84,7 +84,7 @@ impl PayerBucket {
 
     fn pay(&mut self, cost: u32, now_ns: u64) {
         let full = self.full_ns.max(now_ns) + u64::from(cost) * EACH_NS;
-        // Limits the debt from work done while the bucket did not apply to one burst.
+        // Work done while the bucket did not apply may exceed one burst; the excess is free.
         self.full_ns = full.min(now_ns + BURST * EACH_NS);
     }
 }
@@ -289,7 +289,7 @@ mod tests {
         })
     }
 
-    /// Returns the number of commands executed in `time_ns` by an address with endless commands, in rounds of 10 us.
+    /// Returns the number of commands executed in `time_ns`, in rounds of 10 us, for a payer that always has more.
     fn taken_in(
         buckets: &mut PayerBuckets,
         of: Payer,

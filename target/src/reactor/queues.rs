@@ -32,7 +32,7 @@ pub(super) struct Queues {
     pub(super) plenty: usize,
     pub(super) reserve: usize,
     pub(super) commands: List,
-    /// Ended parked commands that wait for a request; bounded by the controllers' limits.
+    /// Completions of parked commands that wait for a free request; bounded by the controllers' limits.
     pub(super) late: VecDeque<(QpairId, CommandEnd)>,
     /// Connects that wait until older queues of their host have registered their changes in [`crate::order`].
     pub(super) awaiting_census: List,

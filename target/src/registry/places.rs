@@ -115,8 +115,8 @@ impl Places {
         }
     }
 
-    /// Takes a place for a new connection and returns the displaced one, if any. `is_short` means that no queue pair
-    /// is available to strangers.
+    /// Takes a place for a new connection and returns the connection displaced by it, if any. If `is_short`, no queue
+    /// pair is free for a stranger, so a stranger displaces another one.
     pub(crate) fn take(
         self: &Arc<Self>,
         address: IpAddr,

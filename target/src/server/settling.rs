@@ -14,7 +14,7 @@ use crate::registry::{ControlMessage, Mailbox, Message, Scope, Settling};
 /// Time for disks to complete commands from before a change.
 pub(super) const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Continuation of a change; receives its owner and whether the change is settled.
+/// Continuation of a change; receives the owner of the [`Waits`], and true if the change is settled.
 pub(super) type Then<O> = Box<dyn FnOnce(&mut O, bool) + Send>;
 
 struct Wait<O> {

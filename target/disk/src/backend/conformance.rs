@@ -250,7 +250,7 @@ fn image(folder: &Path) -> std::path::PathBuf {
     path
 }
 
-/// tmpfs cannot zero a range in place: each of the concurrent operations fails and changes the method.
+/// tmpfs cannot zero a range in place: all concurrent operations fail, and each changes the disk's zeroing method.
 #[test]
 fn operations_that_find_out_together_that_a_disk_cannot_zero() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {

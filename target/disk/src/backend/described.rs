@@ -23,7 +23,7 @@ pub struct Preferred {
     pub write: u32,
     /// Alignment of writes.
     pub write_alignment: u32,
-    /// Optimal size of writes.
+    /// Optimal size of writes, in blocks.
     pub optimal_write: u32,
     /// Granularity of deallocation.
     pub deallocate: u32,

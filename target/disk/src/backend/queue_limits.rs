@@ -85,7 +85,8 @@ impl QueueLimits {
     }
 }
 
-/// Reads `chunk_sectors`. A partition has its disk's boundaries only if it starts at one.
+/// Returns the distance of the boundaries in bytes, from `chunk_sectors`; 0 without boundaries, or for a partition
+/// that does not start at one.
 fn chunk(device: &Path, queue: &Path) -> u64 {
     let chunk = read_limit(queue, "chunk_sectors").unwrap_or(0);
     let start = read_limit(device, "start").unwrap_or(0);

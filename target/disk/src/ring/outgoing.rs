@@ -4,8 +4,8 @@
 //! therefore collected here, and the clock is read directly before submission. If the process was stopped after that,
 //! the clock is read once more, and expired changes are removed from the submission queue.
 //!
-//! A host may also disconnect during a stop shorter than its lease. After a gap, changes therefore wait until the
-//! reactor has processed closed connections.
+//! A host may also disconnect during a stop shorter than its lease. After a gap ([`ROUND_GAP`]), changes therefore wait
+//! until the reactor has processed closed connections.
 
 use std::time::Instant;
 
@@ -91,7 +91,8 @@ impl Outgoing {
         }
     }
 
-    /// Returns whether a change may begin now: its lease is valid, and no gap occurred since the round began.
+    /// Returns true if a change may be submitted now: the current lease is valid, and the round began less than
+    /// [`ROUND_GAP`] ago.
     pub(super) fn may_begin(&self) -> bool {
         let until_ns = self.until_ns.min(self.known_until_ns);
         until_ns == u64::MAX || self.now_ns() < until_ns
@@ -117,8 +118,8 @@ impl Outgoing {
             .count()
     }
 
-    /// Empties the list, unless a gap occurred. Passes at most `room` valid changes to `carry_out`, which returns
-    /// their position, and expired ones to `refuse`.
+    /// Removes the first `room` changes from the list, or none if the round began [`ROUND_GAP`] ago or earlier. Passes
+    /// valid changes to `carry_out`, which returns their position, and expired ones to `refuse`.
     #[inline]
     pub(super) fn release(
         &mut self,
@@ -140,8 +141,8 @@ impl Outgoing {
             self.lacks_room = false;
             return;
         }
-        // The reading of the clock also covers entries that the kernel has not taken, unless one of their leases has
-        // ended.
+        // Entries in `queued` are submitted with these changes. If a lease of one has ended, `look_again` must precede
+        // the submission, so that the entry is removed.
         if self.first_end() <= now_ns {
             self.look = None;
         }

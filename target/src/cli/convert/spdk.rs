@@ -347,7 +347,7 @@ impl Import {
         }
     }
 
-    /// Adds a key file; both targets use the secret as text.
+    /// Adds a key file, whose text format SPDK and Cairn share.
     fn key(&mut self, params: Fields<'_>) {
         let (name, path) = (params.text("name"), params.text("path"));
         let (Some(name), Some(path)) = (name, path) else {

@@ -99,7 +99,8 @@ fn of_group(action: &GroupAction) -> Asked<'_> {
     }
 }
 
-/// Makes a key path absolute. The target refuses an inline key without showing it.
+/// Makes the path of a key file absolute. Names are unchanged, as are inline keys, which the target refuses without
+/// showing them.
 fn key_file(key: &str) -> String {
     let is_name = ["key:", "credential:", "DHHC-"];
     if is_name.iter().any(|start| key.starts_with(start)) {

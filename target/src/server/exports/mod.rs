@@ -293,7 +293,10 @@ impl Exports {
         formers
     }
 
-    /// Refuses disks with equal identities. Pool files with one are removed from `new` and returned.
+    /// Removes new pool files with the identity of another disk from `new`, and returns them.
+    ///
+    /// # Errors
+    /// Two other disks have the same identity.
     pub(crate) fn leave_out_twins(
         &self,
         config: &Config,

@@ -41,7 +41,8 @@ impl Drives {
                 if let Some(lease_end_ns) = next.until_ns {
                     let now = *now.get_or_insert_with(|| {
                         let (look, now) = (Look::begin(), now_ns());
-                        // The reading of the clock also covers entries that the kernel has not taken.
+                        // Entries in `queued` are submitted with this command. If a lease of one has ended,
+                        // `look_again` must precede the submission.
                         let all_hold = self.queued.iter().all(|queued| queued.until_ns > now);
                         self.look = all_hold.then_some(look);
                         now
