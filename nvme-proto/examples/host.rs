@@ -14,7 +14,9 @@ use std::collections::BTreeMap;
 use std::mem::take;
 use std::time::Duration;
 
-use nvme_proto::host::{Action, Association, Duty, OwnCommand, Payload, Report, Settings, State};
+use nvme_proto::host::{
+    Action, Association, AssociationState, Duty, OwnCommand, Payload, Report, Settings,
+};
 use nvme_proto::wire::{Cqe, FromBytes, IntoBytes, Nqn, NvmOpcode, SglDescriptor, Sqe, Status};
 
 use target::{BLOCK_BYTES, SUBNQN, Target, access};
@@ -109,7 +111,7 @@ impl Driver {
 
     /// Sends a user command, for which the association only decides when it may be sent.
     fn send_user(&mut self, sqe: Sqe, in_capsule: &[u8]) -> Status {
-        assert_eq!(self.association.state(), State::Live);
+        assert_eq!(self.association.state(), AssociationState::Live);
         self.last_cid += 1;
         self.exchange(1, sqe, in_capsule)[0].status()
     }
@@ -138,7 +140,7 @@ pub(crate) fn main() {
     let mut driver = Driver::new(Settings::new(nqn(SUBNQN), hostnqn, [7; 16]));
     driver.association.begin(driver.now);
     driver.run();
-    while driver.association.state() == State::Connecting {
+    while driver.association.state() == AssociationState::Connecting {
         driver.wait();
     }
     assert_eq!(driver.reports, [Report::Live { tries: 0 }]);
@@ -161,12 +163,12 @@ pub(crate) fn main() {
     while driver.keep_alives < 3 {
         driver.wait();
     }
-    assert_eq!(driver.association.state(), State::Live);
+    assert_eq!(driver.association.state(), AssociationState::Live);
     println!("Keep Alives kept the association until {:?}", driver.now);
 
     driver.association.shutdown(driver.now);
     driver.run();
-    while driver.association.state() != State::Gone {
+    while driver.association.state() != AssociationState::Gone {
         driver.wait();
     }
     assert_eq!(driver.reports.last(), Some(&Report::Gone(None)));

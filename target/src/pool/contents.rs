@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cairn_config::{BlockSize, Control, LeftOut, Pool, PooledFile};
+use cairn_config::{BlockSize, ControlSettings, LeftOut, Pool, PooledFile};
 use cairn_disk::{AdmittedPath, FoundPath};
 use rustix::fs::{Access, AtFlags, CWD};
 
@@ -69,7 +69,12 @@ enum FileState {
 }
 
 impl Memory {
-    pub(super) fn examine(&mut self, control: &Control, pool: &Pool, keep: bool) -> Contents {
+    pub(super) fn examine(
+        &mut self,
+        control: &ControlSettings,
+        pool: &Pool,
+        keep: bool,
+    ) -> Contents {
         let folder = &pool.folder;
         let examined = find(control, folder).and_then(|found| {
             // The same directory in all steps, even if a link on its path changes meanwhile.
@@ -240,7 +245,7 @@ fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileSt
 }
 
 /// On failure, returns whether the directory has no files for this target, and the reason.
-fn find(control: &Control, folder: &Path) -> Result<AdmittedPath, (bool, String)> {
+fn find(control: &ControlSettings, folder: &Path) -> Result<AdmittedPath, (bool, String)> {
     let found =
         FoundPath::find(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)))?;
     admit(control, found).map_err(|error| (true, error.to_string()))

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cairn_config::{Backing, Config, Control, FileId, LeftOut, Namespace, Pool};
+use cairn_config::{Backing, Config, ControlSettings, FileId, LeftOut, Namespace, Pool};
 use cairn_disk::{disks_max, where_to_look};
 use tokio::sync::Notify;
 
@@ -107,7 +107,7 @@ fn room(config: &Config) -> usize {
 }
 
 impl Slot {
-    fn begin(&mut self, control: &Control, pool: &Pool, keep: bool, shared: &Arc<Shared>) {
+    fn begin(&mut self, control: &ControlSettings, pool: &Pool, keep: bool, shared: &Arc<Shared>) {
         if let Some(away) = &self.away {
             match away.back.try_recv() {
                 Err(TryRecvError::Empty) => return,
@@ -198,7 +198,7 @@ impl Slot {
 
 fn run(
     mut memory: Memory,
-    (control, pool): (&Control, &Pool),
+    (control, pool): (&ControlSettings, &Pool),
     keep: bool,
     since: Instant,
     out: &SyncSender<(Memory, Contents)>,

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
-use cairn_config::{Backing, Config, Control, Namespace, Nqn, Uuid};
+use cairn_config::{Backing, Config, ControlSettings, Namespace, Nqn, Uuid};
 use cairn_disk::{Backend, IN_USE_PATIENCE};
 use rustix::fs::{Access, AtFlags, CWD};
 
@@ -51,7 +51,7 @@ impl Probed {
     }
 
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
-    fn at(control: &Control, namespace: &Namespace, until: Instant) -> Self {
+    fn at(control: &ControlSettings, namespace: &Namespace, until: Instant) -> Self {
         let opened = || try_backend(control, namespace, until).map_err(|error| error.to_string());
         let Backing::Disk(path) = &namespace.backing else {
             return Self {
@@ -77,7 +77,7 @@ impl Probed {
 /// Opens the disk, within the deadline of file accesses, or by `until` if it is in use. `late` counts
 /// the disks that did not answer.
 fn probe_in_time(
-    control: &Control,
+    control: &ControlSettings,
     namespace: &Namespace,
     until: Instant,
     late: &mut u32,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cairn_config::{Backing, Control};
+use cairn_config::{Backing, ControlSettings};
 use cairn_disk::{AdmittedPath, Backend, Claim, Formers, FoundPath, OpenError, disks_max};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -31,7 +31,10 @@ pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartErro
 ///
 /// # Errors
 /// The path is in the list, and leads to an object outside it.
-pub(crate) fn admit(control: &Control, found: FoundPath) -> Result<AdmittedPath, OpenError> {
+pub(crate) fn admit(
+    control: &ControlSettings,
+    found: FoundPath,
+) -> Result<AdmittedPath, OpenError> {
     found.admit(|found| match &control.exports {
         Some(exports) if exports.name_path(found.path()) => {
             Ok(exports.allow_path(found.path(), &found.location()?))
@@ -40,7 +43,7 @@ pub(crate) fn admit(control: &Control, found: FoundPath) -> Result<AdmittedPath,
     })
 }
 
-fn find(control: &Control, path: &Path) -> Result<AdmittedPath, OpenError> {
+fn find(control: &ControlSettings, path: &Path) -> Result<AdmittedPath, OpenError> {
     let found = FoundPath::find(path).map_err(|error| OpenError::lookup(path, &error))?;
     admit(control, found)
 }
@@ -60,7 +63,7 @@ fn claim_of(config: &cairn_config::Namespace) -> Claim {
 /// # Errors
 /// Same as for a target that opens the disk.
 pub(crate) fn try_backend(
-    control: &Control,
+    control: &ControlSettings,
     config: &cairn_config::Namespace,
     until: Instant,
 ) -> Result<Option<Backend>, OpenError> {
@@ -80,7 +83,7 @@ pub(crate) fn try_backend(
 }
 
 pub(super) fn open_backend(
-    (control, config): (&Control, &cairn_config::Namespace),
+    (control, config): (&ControlSettings, &cairn_config::Namespace),
     transfer_bytes: u32,
     messages: UnboundedSender<ControlMessage>,
     formers: &Formers,

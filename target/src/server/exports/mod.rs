@@ -9,7 +9,7 @@ mod subsystem;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use cairn_config::{Backing, Config, Control};
+use cairn_config::{Backing, Config, ControlSettings};
 use cairn_disk::{Formers, OpenError};
 use cairn_rdma::Device;
 use nvme_proto::controller::Termination;
@@ -105,7 +105,7 @@ impl Exports {
     /// A namespace cannot be exported. If `is_patient`, the others are exported, and the reasons are returned.
     pub(crate) fn export(
         &mut self,
-        (control, config): (&Control, &cairn_config::Subsystem),
+        (control, config): (&ControlSettings, &cairn_config::Subsystem),
         keys: HostKeys,
         disks: &mut HashMap<Place, Arc<Namespace>>,
         is_missing: impl Fn(&Place) -> bool,
@@ -204,7 +204,7 @@ impl Exports {
     /// Returns a job that opens a namespace on any thread if `control` permits its disk, which may be one of `formers`.
     pub(crate) fn opener(
         &self,
-        control: &Control,
+        control: &ControlSettings,
         config: &cairn_config::Namespace,
         formers: &Arc<Formers>,
     ) -> impl FnOnce() -> Result<Arc<Namespace>, OpenError> + Send + 'static {
@@ -222,7 +222,7 @@ impl Exports {
 
     pub(crate) fn introduce(
         &self,
-        control: &Control,
+        control: &ControlSettings,
         subsystem: &cairn_config::Subsystem,
         config: &cairn_config::Namespace,
         disk: Option<Arc<Namespace>>,
