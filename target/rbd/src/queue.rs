@@ -297,7 +297,7 @@ extern "C" fn ended(completion: Completion, argument: *mut c_void) {
     // SAFETY: the argument was made from a box for this one callback.
     let operation = unsafe { Box::from_raw(argument.cast::<Operation>()) };
     let image = operation.image.as_ref().expect("it is on its way");
-    // SAFETY: the library called back with it, and it is not used after this.
+    // SAFETY: the library passed a valid completion, which is not used after this.
     let returned = unsafe {
         let returned = (image.functions.rbd_aio_get_return_value)(completion);
         (image.functions.rbd_aio_release)(completion);

@@ -22,8 +22,8 @@ pub(crate) struct Outbox {
     covered: Option<RequestId>,
     /// Data bytes that complete with the next signaled response.
     covered_bytes: u64,
-    /// Minimum number of bytes counted for a response. Limits how many responses complete with one signaled response,
-    /// because each holds credits.
+    /// Minimum number of bytes counted for a response. Limits the responses, and so the send credits, that wait for one
+    /// signaled response.
     bytes_least: u64,
 }
 

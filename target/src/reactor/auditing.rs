@@ -108,7 +108,7 @@ fn of_queue(event: Event, queue: &QueuePair) -> Event {
         .of_peer(queue.peer)
         .text("provider", queue.listener.provider);
     match (&queue.association, &queue.claimant) {
-        // Hosts cannot cause this event at will: an association with namespaces requires an allowed host name.
+        // Only discovery is cheap to cause: an association with namespaces requires an allowed host name.
         (Some(association), _) => {
             of_association(event.cheap(is_discovery(association)), association)
         }

@@ -28,8 +28,8 @@ impl Reactor {
         }
     }
 
-    /// Polls the devices. A capsule that arrived before the gap restarts its association's keep alive timer now and
-    /// not after a later gap, so it is executed within twice KATO after it was sent.
+    /// Polls the devices, so that capsules of this gap restart keep alive timers now and not after a later gap. Each
+    /// capsule is therefore executed within twice KATO after it was sent.
     pub(super) fn read_devices(&mut self) {
         for port in 0..self.queues.ports.len() {
             self.drain_port(port);
@@ -55,9 +55,9 @@ impl Reactor {
         let _ = self.control.plane.send(ControlMessage::TimersChanged);
     }
 
-    /// Returns the errno of a cancelled operation. If it was not aborted, it is a change whose lease ended before it
-    /// began: its association ends now, before a response could leave. The result is EAGAIN, for a retry, if the host
-    /// sent something in time while the change waited.
+    /// Returns the errno of a cancelled operation: `ECANCELED` if it was aborted. Otherwise it is a change whose lease
+    /// ended before it began. If the host has renewed the lease since, returns `EAGAIN` for a retry; if not, closes the
+    /// queue pair before a response is sent.
     #[cold]
     pub(super) fn why_cancelled(&mut self, work: WorkId) -> i32 {
         let id = self.queues.requests.find(work);

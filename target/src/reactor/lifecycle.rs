@@ -438,7 +438,7 @@ impl Reactor {
             reactor = self.control.index,
             "device removed"
         );
-        // Backends may still use the receive slots; the ring keeps their pages until then.
+        // The ring keeps the pages of the receive slots until no backend uses them.
         if let Err(error) = port.close(index, &mut self.io.ring) {
             // Cause: the removal of a device.
             tracing::warn!(%error, "memory of a removed device stays registered");

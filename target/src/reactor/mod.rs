@@ -150,7 +150,7 @@ impl Reactor {
         }
     }
 
-    /// Runs one round in simulated time, in which disks take no time or the time of the simulated clock.
+    /// Runs one round in simulated time. Disks complete at once, or at times of the simulated clock.
     pub(crate) fn step_settled(&mut self, now: Instant) -> Rest {
         if let Err(error) = self.io.ring.settle() {
             panic!("io_uring no longer waits: {error}");

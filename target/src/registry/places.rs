@@ -27,8 +27,8 @@ pub(crate) const DISPLACED: &str = "waiting without an association while all pla
 
 /// Maximum number of places of a stranger: an IPv4 address or an IPv6 /64.
 pub(crate) const STRANGER_MAX: u32 = 128;
-/// Maximum number of places of strangers in one network. User-space RoCE admits half as many in total; the other half
-/// admits new connections while old ones end.
+/// Maximum number of places of strangers in one network: twice the strangers that user-space RoCE admits, so that new
+/// connections find a place while old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
 pub(crate) const STRANGERS_MAX: u32 = 512;
 /// Maximum number of places of a known address: enough for hosts that connect 128 I/O queues at once.

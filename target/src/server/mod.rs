@@ -104,9 +104,8 @@ impl Target {
         Self::begin_with(config, providers, false, Box::new(|_| Box::pin(async {})))
     }
 
-    /// Starts a target like [`begin`](Self::begin), with a `companion` task on the control plane's thread, which runs
-    /// once hosts can connect. If `is_patient`, the target starts without missing disks and addresses and retries
-    /// them.
+    /// Starts a target like [`begin`](Self::begin), and runs `companion` on the control plane's thread once hosts can
+    /// connect. If `is_patient`, the target starts without missing disks and addresses and retries them.
     pub(crate) fn begin_with(
         config: Config,
         providers: Vec<Arc<dyn Provider>>,

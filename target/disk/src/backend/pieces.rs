@@ -43,7 +43,7 @@ impl Pieces {
         self.asked += bytes;
     }
 
-    /// Returns true if the step has several pieces, so that its result can be `EAGAIN` without a cause.
+    /// Returns true if the step has several pieces: `EAGAIN` may then mean only that some of them failed.
     pub(super) fn several(&self) -> bool {
         self.count > 1
     }

@@ -306,9 +306,9 @@ impl Ring {
         retry(self.uring.submitter().submit_with_args(1, &args))
     }
 
-    /// Waits for all pending operations, and returns them in the order of their tags, because the kernel's order must
-    /// not matter in simulations. Later completions are kept for the next call. Changes returned by workers because
-    /// of a gap are kept for the next round, before which workers would return them again.
+    /// Waits for all pending operations; [`Self::pop`] then returns them in the order of their tags, so that
+    /// simulations do not depend on the kernel's order. Completions after this call are kept for the next one. Changes
+    /// returned by workers because of a gap ([`ROUND_GAP`]) wait for the next round; workers would return them again.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();
@@ -328,7 +328,7 @@ impl Ring {
             }
             retry(self.uring.submit_and_wait(1))?;
         }
-        // The workers' speed determines which descriptors were reported as readable: this call reports all.
+        // Collects all readable descriptors: the loop collects a number that depends on the speed of the workers.
         self.enter()?;
         while let Some(finished) = self.take() {
             self.settled.push_back(finished);
@@ -349,7 +349,8 @@ impl Ring {
         !self.settled.is_empty()
     }
 
-    /// Returns true if changes were kept because of a gap. A later round submits them; they do not end a wait.
+    /// Returns true if changes were kept because of a gap ([`ROUND_GAP`]). A later round submits them; they do not end
+    /// a wait.
     pub fn keeps_changes(&self) -> bool {
         let simulated = self.simulated.as_ref();
         self.outgoing.len() > 0

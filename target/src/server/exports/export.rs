@@ -19,7 +19,7 @@ use crate::registry::SubsystemShared;
 pub(crate) struct Export {
     pub(crate) subsystem: Arc<SubsystemShared>,
     pub(crate) namespaces: BTreeMap<u32, Arc<Namespace>>,
-    /// Second reference held by the recovery job while it runs.
+    /// Cloned by the recovery job while it runs, so that no second job starts.
     recovering: Arc<()>,
 }
 

@@ -226,7 +226,7 @@ impl Drives {
                 iov_base: mapping.addr() as *mut libc::c_void,
                 iov_len: mapping.len(),
             };
-            // SAFETY: the reactor's ring keeps the mapping until it is unregistered here, too.
+            // SAFETY: the reactor's ring keeps the mapping until `unpin`.
             self.pinned[slot] = unsafe { self.register(slot, iovec) }.is_ok();
         }
     }

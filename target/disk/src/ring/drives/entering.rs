@@ -20,7 +20,7 @@ pub(super) struct Queued {
 
 impl Drives {
     /// Moves commands with free tags into the submission queue, and cancels those with expired leases. No command
-    /// overtakes a change that was kept because of a gap.
+    /// overtakes a change that was kept because of a gap ([`crate::ROUND_GAP`]).
     pub(super) fn release(
         &mut self,
         known_until_ns: u64,
@@ -78,7 +78,7 @@ impl Drives {
         self.out -= late;
     }
 
-    /// Submits the queue. Changes are submitted only soon after reading the clock.
+    /// Submits the queue. Changes are submitted only within a bounded time after reading the clock.
     pub(super) fn enter(
         &mut self,
         now_ns: impl Fn() -> u64,
