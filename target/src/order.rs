@@ -1,7 +1,7 @@
 //! Order of the changes that one host sends to one disk over several associations.
 //!
 //! A host that loses a connection repeats its writes over another one, and then sends newer writes. A change of the
-//! lost association must not reach the disk after those. Each change of a host with several associations is therefore
+//! lost association must not reach the disk after them. Each change of a host with several associations is therefore
 //! registered here, and waits for overlapping older changes of other associations. After [`OVERTAKEN_AFTER`], it
 //! overtakes an older change that has not reached the disk; the older change then fails.
 //!

@@ -40,7 +40,7 @@ pub(super) fn all(
     ))
 }
 
-/// Opened on first use: librdmacm fails without an RDMA device, which may be added later.
+/// Verbs provider, opened on first use: librdmacm fails without an RDMA device, which may be added later.
 #[derive(Debug, Default)]
 struct Verbs(OnceLock<VerbsProvider>);
 

@@ -1,5 +1,5 @@
-//! Limits connections and non-I/O commands by the token bucket of their address ([`super::payer_buckets`]). These
-//! lock, allocate and compute, and many of them must not delay other hosts' I/O.
+//! Limits connections and non-I/O commands by the token bucket of their address ([`super::payer_buckets`]): they take
+//! locks, allocate and compute, and must not delay the I/O of other hosts.
 
 use std::time::Instant;
 

@@ -125,8 +125,8 @@ pub(super) fn serve_pool(queues: &mut Queues, io: &mut Io, now: &Now) {
     io.buffers_short = None;
 }
 
-/// Returns whether requests may pass the first waiting one. A hanging request may hold the buffer that the first one
-/// needs; but permanent passing would starve the first.
+/// Returns true in every second period of [`PASS_BY`]: requests may then pass the first waiting one, which may need the
+/// buffer of a hanging request. If they could always pass it, it would starve.
 fn others_pass(io: &Io, now: &Now) -> bool {
     io.buffers_short.is_some_and(|since| {
         let turns = now.at.duration_since(since).as_nanos() / PASS_BY.as_nanos();

@@ -25,8 +25,8 @@ pub(super) struct Stock {
 }
 
 impl Stock {
-    /// Returns whether host and namespace may take `more`, given their current holdings. One without any holdings may
-    /// always take some.
+    /// Returns true if host and namespace may take `more`, given their current holdings. The share of a host or
+    /// namespace that holds none does not limit it.
     pub(super) fn allows(self, by_host: usize, by_disk: usize, more: usize) -> bool {
         let left = self.free.saturating_sub(more);
         let (host, disk) = (by_host + more, by_disk + more);

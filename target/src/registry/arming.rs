@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{Mailbox, Message};
 
-/// Maximum time that a Connect waits for older capsules without a request.
+/// Maximum time that a Connect waits until capsules of older queues get a request.
 pub(crate) const CONNECT_WAIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -39,7 +39,8 @@ impl Arming {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// Returns true if queues must no longer wait for requests before they register.
+    /// Returns true after [`CONNECT_WAIT`]: queues then register their changes even if capsules still wait for a
+    /// request.
     pub(crate) fn is_late(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.begun_ns) >= CONNECT_WAIT.as_nanos() as u64
     }

@@ -1,6 +1,6 @@
 //! Admitted connections that wait for their reactor.
 //!
-//! A reactor takes a few at a time, known hosts first. The places of the registry bound the number of entries.
+//! A reactor takes a few at a time, known hosts first. [`super::places`] limits the number of entries.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

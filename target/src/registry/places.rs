@@ -260,7 +260,7 @@ impl AdmissionTable {
     }
 
     fn associate(&mut self, id: PlaceId, address: IpAddr, now: Instant) {
-        // A connection displaced meanwhile counts too: its Connect proves a host.
+        // The connection may have been displaced meanwhile; its address becomes known all the same.
         self.end_waiting(id);
         let host = self.host_or_new(address, now);
         if host.associated == 0 {

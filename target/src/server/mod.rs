@@ -194,7 +194,7 @@ impl Target {
     /// Applies another configuration. Connections to unchanged parts are not affected.
     ///
     /// # Errors
-    /// A part of the new configuration is unavailable; the old configuration stays in force.
+    /// The old configuration stays in force, except after an error with [`ReloadError::is_in_force`].
     pub fn reload(&self, config: Config) -> Result<(), ReloadError> {
         let answered = self.begin_reload(config).blocking_recv();
         answered.unwrap_or(Err(ReloadError::Stopped))

@@ -1,5 +1,5 @@
-//! Effect declared by each control method. The dispatcher uses it to refuse, log and rate-limit requests; it refuses
-//! a method without one as unknown.
+//! Effect declared by each control method, by which the dispatcher refuses, logs and rate-limits requests. A method
+//! without a declared effect is refused as unknown.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {

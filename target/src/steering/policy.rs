@@ -80,7 +80,7 @@ fn check_path(exports: &Exports, path: &Path) -> Result<(), Error> {
     if !exports.name_path(path) {
         return Err(not_allowed(&shown));
     }
-    // For an early error. The path may change until it is opened, and is checked again then.
+    // Checked here for an early error, and again when the path is opened, because it may change.
     let resolved = files::canonicalize_here(path).map_err(|error| {
         let message = format!("{shown} cannot be looked up: {error}");
         Error::errno(errno_of(&error), message)

@@ -41,7 +41,7 @@ impl FoundPath {
         })
     }
 
-    /// Path by which the object was found.
+    /// Returns the path by which the object was found.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -51,7 +51,7 @@ impl FoundPath {
     /// name in /dev that the kernel gives to its device number.
     ///
     /// # Errors
-    /// The system does not tell it: /proc or /sys is not mounted.
+    /// The system does not report the path: /proc or /sys is not mounted.
     pub fn location(&self) -> io::Result<PathBuf> {
         let location = fs::read_link(self.through())?;
         let kind = self.kind();
@@ -71,7 +71,7 @@ impl FoundPath {
         Ok(Path::new("/dev").join(name))
     }
 
-    /// Permits to open the object if `may_open` returns true.
+    /// Admits the object if `may_open` returns true.
     ///
     /// # Errors
     /// The object may not be opened.
@@ -102,13 +102,13 @@ impl AdmittedPath {
         found.admit(|_| Ok(true))
     }
 
-    /// Path by which the object was found, for messages.
+    /// Returns the path by which the object was found, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
-    /// Path by which this process reaches exactly this object, while `self` exists.
+    /// Returns a path by which this process reaches exactly this object, while `self` exists.
     #[must_use]
     pub fn through(&self) -> PathBuf {
         self.0.through()
@@ -118,7 +118,7 @@ impl AdmittedPath {
         self.0.location()
     }
 
-    /// Opens the object itself, whatever its path leads to by now.
+    /// Opens the object itself, even if the path now leads to another one.
     pub(super) fn open(&self, options: &OpenOptions) -> io::Result<File> {
         options.open(self.through()).map_err(|error| {
             if error.kind() == io::ErrorKind::NotFound {
@@ -132,7 +132,7 @@ impl AdmittedPath {
         self.0.kind()
     }
 
-    /// Device number; 0 for files.
+    /// Returns the device number; 0 for files.
     pub(super) fn number(&self) -> u64 {
         self.0.metadata.rdev()
     }
@@ -171,7 +171,7 @@ mod tests {
         assert!(refused.to_string().contains("other"), "{refused}");
     }
 
-    /// The name of the node decides in /dev, and its number elsewhere.
+    /// A device node is identified by its name in /dev, elsewhere by its device number.
     #[test]
     fn a_device_is_located_by_its_name_in_dev() {
         let null = FoundPath::find(Path::new("/dev/null")).unwrap();

@@ -82,12 +82,12 @@ impl OpenError {
         }
     }
 
-    /// Error for a path whose lookup failed.
+    /// Returns the error for a path whose lookup failed.
     pub fn lookup(path: &Path, error: &io::Error) -> Self {
         open::explain_lookup(path, error)
     }
 
-    /// Error for a path that leads to an object outside `[control] exports`.
+    /// Returns the error for a path that leads to an object outside `[control] exports`.
     fn not_admitted(path: &Path, location: io::Result<PathBuf>) -> Self {
         let location = match location {
             Ok(location) => location.display().to_string(),

@@ -119,8 +119,8 @@ fn open_at(disk: &AdmittedPath, claim: Claim, formers: &Formers) -> Result<Opene
     })
 }
 
-/// Refuses a device that is mounted or part of another, because that user does not expect writes by hosts. Targets
-/// that share a device hold `O_EXCL` only during this check.
+/// Refuses a device that is mounted or part of another device, because writes by hosts would damage it. Targets that
+/// share a device hold `O_EXCL` only during this check.
 fn check_not_held(disk: &AdmittedPath) -> io::Result<()> {
     let mut options = File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
@@ -186,7 +186,7 @@ fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
     )))
 }
 
-/// Error for a path whose lookup failed.
+/// Returns the error for a path whose lookup failed.
 pub(super) fn explain_lookup(path: &Path, error: &io::Error) -> OpenError {
     let shown = path.display();
     OpenError::new(match error.kind() {

@@ -87,7 +87,7 @@ impl Strangers {
     }
 
     /// Returns the oldest connection of the payer with the most connections, in the network with the most; if
-    /// `within`, in the new address's network. The new connection counts.
+    /// `within`, in the new address's network. The counts include the new connection.
     pub(super) fn victim_for(&self, new: IpAddr, within: bool) -> Option<PlaceId> {
         let own = self.networks.get(&network_of(new));
         let network = if within {

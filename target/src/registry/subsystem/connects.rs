@@ -63,7 +63,7 @@ impl SubsystemState {
         if self.removed {
             return Err(ConnectRequest::unknown_subsystem());
         }
-        // Checked under the lock: a listener that is removed later finds the controller.
+        // Checked under the lock: a later removal of the listener finds the controller and disconnects it.
         if origin.listener.is_removed() {
             return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
         }
