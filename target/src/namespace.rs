@@ -138,7 +138,7 @@ impl Namespace {
         self.restricted.store(restricted, Ordering::Relaxed);
     }
 
-    /// Defers access of some controllers. Must be called before export.
+    /// Defers the access of controllers that used the replaced namespace. Must be called before export.
     pub(crate) fn withhold(&self) {
         self.withheld.store(true, Ordering::Relaxed);
     }

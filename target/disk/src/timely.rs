@@ -48,10 +48,10 @@ impl Look {
 /// the caller must read the clock again.
 ///
 /// # Safety
-/// As for the system call.
+/// The requirements of the system call must be met.
 #[inline]
 pub(crate) unsafe fn call(look: Look, call: &Call) -> Option<io::Result<usize>> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller meets the requirements of the system call.
     let result = unsafe { imp::call(look, call) }?;
     Some(if (-4095..0).contains(&result) {
         Err(io::Error::from_raw_os_error(-result as i32))
@@ -157,7 +157,7 @@ mod imp {
     pub(super) unsafe fn call(look: Look, call: &Call) -> Option<isize> {
         let mut no_area = 0;
         let sequence = sequence_of_thread().unwrap_or(&raw mut no_area);
-        // SAFETY: `sequence` belongs to this thread; the rest as the caller promises.
+        // SAFETY: `sequence` belongs to this thread, and the caller meets the requirements of the system call.
         let result = unsafe { cairn_timely_call(sequence, call, look.ticks, TICKS_MAX) };
         (result != NOT_MADE).then_some(result)
     }
@@ -205,7 +205,7 @@ mod imp {
 
     pub(super) unsafe fn call(_: Look, call: &Call) -> Option<isize> {
         let [number, a, b, c, d, e, f] = *call;
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller meets the requirements of the system call.
         let result = unsafe { libc::syscall(number as libc::c_long, a, b, c, d, e, f) };
         Some(match result {
             -1 => {
@@ -290,7 +290,7 @@ mod tests {
                 let mut pause = 1_u32;
                 while !done.load(Ordering::Relaxed) {
                     let caught = CAUGHT.load(Ordering::Relaxed);
-                    // SAFETY: as above.
+                    // SAFETY: the caller's thread outlives its signals.
                     unsafe { libc::pthread_kill(caller, libc::SIGUSR2) };
                     while CAUGHT.load(Ordering::Relaxed) == caught && !done.load(Ordering::Relaxed)
                     {

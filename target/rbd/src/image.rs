@@ -33,7 +33,7 @@ impl Handle {
 
 // SAFETY: rbd_image_t may be used by any thread (librbd.h).
 unsafe impl Send for Handle {}
-// SAFETY: as above.
+// SAFETY: rbd_image_t may be used by any thread (librbd.h).
 unsafe impl Sync for Handle {}
 
 impl Drop for Handle {

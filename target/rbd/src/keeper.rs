@@ -262,9 +262,9 @@ impl Drop for Keeper {
 }
 
 /// # Safety
-/// The argument must be that of a keeper whose watch has not been removed.
+/// The argument must belong to a keeper whose watch has not been removed.
 unsafe fn watch_of<'a>(argument: *mut c_void) -> &'a Watch {
-    // SAFETY: the caller's promise; a keeper's watch is never moved.
+    // SAFETY: the caller passes the argument of a set watch; a keeper's watch is never moved.
     unsafe { &*argument.cast::<Watch>() }
 }
 
@@ -274,7 +274,7 @@ extern "C" fn updated(argument: *mut c_void) {
 }
 
 extern "C" fn watch_lost(argument: *mut c_void, _cookie: u64, error: c_int) {
-    // SAFETY: as above.
+    // SAFETY: the library calls back only while the watch is set.
     let watch = unsafe { watch_of(argument) };
     let _ = watch.notes.send(Note::WatchLost(-error));
 }
@@ -287,7 +287,7 @@ extern "C" fn notified(
     _data: *mut c_void,
     _bytes: usize,
 ) {
-    // SAFETY: as above.
+    // SAFETY: the library calls back only while the watch is set.
     let watch = unsafe { watch_of(argument) };
     let Some(header) = &watch.header else { return };
     // SAFETY: the pool is open while the watch is set; an empty answer has no bytes.

@@ -36,7 +36,7 @@ pub fn available() -> Result<(), OpenError> {
 
 /// Waits until all unused images are closed, for at most `longest`. Returns false on timeout.
 ///
-/// If the process ends earlier, the image's lock stays until the cluster has missed its client for 30 seconds.
+/// If the process ends earlier, the lock of an open image stays until the cluster has missed its client for 30 seconds.
 #[must_use]
 pub fn wait_for_closes(longest: Duration) -> bool {
     keeper::wait_for_closes(longest)

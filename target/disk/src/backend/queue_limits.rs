@@ -1,4 +1,4 @@
-//! Limits of a block device, from sysfs.
+//! Limits of a block device, from sysfs. Sizes are in bytes.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -8,14 +8,14 @@ use super::Atomic;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueLimits {
-    /// Largest discard; 0 if the device cannot discard.
+    /// Largest discard, in bytes; 0 if the device cannot discard.
     pub(super) discard: u64,
     pub(super) write: u64,
-    /// Optimal write size; 0 if unknown.
+    /// Optimal write size, in bytes; 0 if unknown.
     pub(super) optimal: u64,
     pub(super) unit: Option<Unit>,
     pub(super) sector: u64,
-    /// Size at multiples of which the device splits requests; 0 means no such boundary.
+    /// Distance in bytes of the boundaries at which the device splits requests; 0 means no boundary.
     pub(super) chunk: u64,
 }
 

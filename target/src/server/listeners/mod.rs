@@ -173,7 +173,7 @@ impl Listeners {
                 changed.push((listener.address(), Arc::clone(shared)));
             }
         }
-        // Must precede the events about listener states, so that each host gets at most one event.
+        // Changes the overrides before the first event is sent, so that each host gets at most one event.
         let others = change_overrides(exports, old, new);
         for (address, listener) in changed {
             exports.update_ana(&listener);

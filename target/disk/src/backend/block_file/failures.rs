@@ -14,8 +14,8 @@ impl BlockFile {
         }
     }
 
-    /// Returns whether acknowledged writes may be lost. With `O_DIRECT`, a durable write may have failed as a write
-    /// or as a sync.
+    /// Returns true if acknowledged writes may be lost. A failed durable write with `O_DIRECT` counts as a failed sync,
+    /// because the error does not show which part failed.
     pub(super) fn loses_writes(&self, io: &BlockIo, errno: i32) -> bool {
         if self.may_try_again(io, errno) {
             return false;

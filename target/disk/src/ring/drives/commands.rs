@@ -248,7 +248,7 @@ impl Drives {
     /// The memory must stay valid while it is registered.
     unsafe fn register(&self, slot: usize, iovec: libc::iovec) -> io::Result<()> {
         let submitter = self.uring.submitter();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the memory valid while it is registered.
         let registered = unsafe { submitter.register_buffers_update(slot as u32, &[iovec], None) };
         registered.map(drop)
     }

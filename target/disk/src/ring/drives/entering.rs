@@ -101,7 +101,7 @@ impl Drives {
             let fd = self.uring.as_raw_fd() as usize;
             let number = libc::SYS_io_uring_enter as usize;
             let call = [number, fd, count, 0, ENTER_GETEVENTS as usize, 0, 0];
-            // SAFETY: as below.
+            // SAFETY: the entries' memory is kept until they end; no argument is a pointer.
             if let Some(entered) = unsafe { timely::call(fresh, &call) } {
                 self.keep_what_is_left();
                 return retry(entered);
