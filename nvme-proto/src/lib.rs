@@ -43,6 +43,13 @@
 //! | Connect as a host | [`Association`](host::Association), [`Settings`](host::Settings), [`Action`](host::Action), [`Report`](host::Report) |
 //! | Use several paths as a host | [`host::multipath`], [`host::requeue`] |
 //!
+//! # Growth of the specification
+//!
+//! Opcodes, status codes, log pages and features are integers with named constants, so that values unknown to this
+//! crate are preserved. Enums of errors, events and parsed admin commands are `#[non_exhaustive]`. An enum that the
+//! caller must handle completely, such as [`controller::Action`] or [`io::Operation`], is exhaustive: the compiler
+//! reports each place that does not handle a new variant.
+//!
 //! Section and figure numbers refer to the NVM Express Base Specification 2.0 ("Base"), the NVM Command Set
 //! Specification 1.0 ("NVM"), and the NVMe over Fabrics RDMA Transport Specification 1.0 ("RDMA").
 

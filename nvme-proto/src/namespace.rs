@@ -134,6 +134,7 @@ impl Namespace {
 
 /// Error of a configuration change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NamespaceError {
     /// The NSID is outside 1 to NN.
     NsidOutOfRange,

@@ -53,6 +53,7 @@ use super::refusal::byte;
 /// # Ok::<(), nvme_proto::wire::nqn::NqnError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AdminCommand {
     /// Get Log Page.
     GetLogPage(GetLogPage),

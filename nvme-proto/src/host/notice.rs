@@ -7,6 +7,7 @@ use crate::wire::feature::AsyncEventConfig;
 ///
 /// The controller reports an event of the same type again only after its log page was read without RAE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Notice {
     /// Namespaces changed (log page 04h).
     NamespacesChanged,

@@ -28,6 +28,7 @@ pub struct Nqn {
 
 /// Error in an NQN field or text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NqnError {
     /// The name exceeds [`NQN_BYTES_MAX`] bytes, or its field has no NUL.
     TooLong,
@@ -41,6 +42,7 @@ pub enum NqnError {
 ///
 /// Valid formats are `nqn.yyyy-mm.reverse.domain:unique`, `nqn.2014-08.org.nvmexpress:uuid:UUID` and [`DISCOVERY_NQN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Irregularity {
     /// The name is empty.
     Empty,

@@ -49,6 +49,7 @@ assert_size!(SglDescriptor = SGL_DESCRIPTOR_BYTES);
 
 /// Valid descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Sgl {
     /// Data in the command capsule.
     InCapsule {

@@ -177,6 +177,11 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         ),
         Step::cargo("documentation", "doc --workspace --no-deps --locked")
             .with_env("RUSTDOCFLAGS", "-D warnings"),
+        // Takes a second. A dry run of `cargo publish` would need the registry.
+        Step::cargo(
+            "crate package",
+            "package -p nvme-proto --no-verify --allow-dirty --offline --locked",
+        ),
         skips.note(Step::cargo("tests, soft", soft).with_env("CAIRN_TEST_PROVIDER", "soft")),
         seeded_tests(tools),
         Step::cargo("costs", costs).with_arguments(without_the_longest),

@@ -36,6 +36,7 @@ impl AnaEntry<'_> {
 
 /// Error in the structure of the log page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AnaLogError {
     /// The page ends before the end of its last group.
     Short,
