@@ -16,7 +16,7 @@ use crate::target::{NQN, Steered, until};
 const EACCES: i64 = -13;
 const NSID: u32 = 7;
 
-/// Sizes by which the tests tell the disks apart.
+/// Sizes that distinguish the disks.
 const PERMITTED: u64 = 1 << 20;
 const SECRET: u64 = 2 << 20;
 
