@@ -232,7 +232,7 @@ impl Manager {
             }
             // The REP is repeated because the RTU was lost (IBTA 12.9.8.2).
             ConnectionState::Established if connection.ids.remote == rep.ids.local => {
-                self.confirm(id)
+                self.confirm(id);
             }
             _ => {}
         }

@@ -302,7 +302,7 @@ impl Manager {
         let ids = connection.ids;
         match connection.state {
             ConnectionState::RepSent if connection.quiet => {
-                connection.state = ConnectionState::Left
+                connection.state = ConnectionState::Left;
             }
             ConnectionState::RepSent => {
                 self.opened(id.0);
