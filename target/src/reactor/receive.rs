@@ -79,16 +79,10 @@ pub(super) fn capsule_arrived(
     };
     // With at least `plenty` free requests, every host is within its share.
     let free = queues.requests.free();
-    let some_wait = !queues.capsule_queues.is_empty() || io.limited.is_crowd();
+    let waiting = &queues.capsule_queues;
+    let some_wait = !waiting.is_empty() || io.limited.is_crowd();
     if free < queues.plenty
-        || (some_wait
-            && !admission::goes_past(
-                &queues.capsule_queues,
-                io,
-                now,
-                (qpair, queue),
-                (port, slot),
-            ))
+        || (some_wait && !admission::goes_past(waiting, io, now, (qpair, queue), (port, slot)))
     {
         let capsule = Capsule {
             qpair,

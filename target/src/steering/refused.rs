@@ -70,7 +70,6 @@ pub(super) fn of_change(changed: Result<(), ReloadError>) -> Result<Option<Error
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
 fn of_reload(error: ReloadError) -> Refused {
     let message = error.to_string();
     Refused::ByOne(match error {
