@@ -1,8 +1,8 @@
 //! Comparison of host access under two configurations: a reload that only removes entries must not
 //! widen access.
 
+use cairn_rdma::Trid;
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use nvme_proto::wire::Nqn;
@@ -34,7 +34,7 @@ pub enum Widened {
         /// NQN of the subsystem.
         nqn: Nqn,
         /// Address of the listener.
-        at: SocketAddr,
+        at: Trid,
     },
     /// Namespace that is now visible to more hosts.
     #[error("more hosts would see namespace {nsid} of {nqn}")]
@@ -78,8 +78,8 @@ impl Config {
         before: Option<&Subsystem>,
     ) -> Option<Widened> {
         let before = before.into_iter().flat_map(|one| former.listeners_of(one));
-        let before: HashSet<SocketAddr> = before.map(|one| one.socket_address()).collect();
-        let mut now_at = self.listeners_of(now).map(|one| one.socket_address());
+        let before: HashSet<Trid> = before.map(|one| one.trid()).collect();
+        let mut now_at = self.listeners_of(now).map(|one| one.trid());
         let at = now_at.find(|at| !before.contains(at))?;
         Some(Widened::Reached { nqn: now.nqn, at })
     }

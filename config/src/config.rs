@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use cairn_rbd::Spec as ImageSpec;
 use cairn_rdma::marking::{Marking, Prefix, Rules};
-use cairn_rdma::{PKey, Roce};
+use cairn_rdma::{PKey, Roce, Traddr, Trid};
 use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::{NAMESPACES_MAX, PAGE_BYTES};
 use nvme_proto::wire::Nqn;
@@ -213,7 +213,7 @@ pub enum Provider {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     /// Address of this machine, or the wildcard of a family.
-    pub address: IpAddr,
+    pub address: Traddr,
     /// Port of the listener.
     pub port: u16,
     /// RDMA provider of the listener.
@@ -271,9 +271,9 @@ pub struct Subsystem {
     /// Hosts that may connect if `allow_any_host` is false. Keys exist only for hosts in this list.
     pub allowed_hosts: HostList,
     /// Addresses of the listeners that lead to the subsystem; `None` for all listeners.
-    pub listeners: Option<Vec<SocketAddr>>,
+    pub listeners: Option<Vec<Trid>>,
     /// Overrides of the listeners' ANA states, by listener address.
-    pub ana: BTreeMap<SocketAddr, AnaOverride>,
+    pub ana: BTreeMap<Trid, AnaOverride>,
     /// Authentication of hosts.
     pub authentication: Authentication,
     /// Limits of all hosts together, over all namespaces of the subsystem.
@@ -503,8 +503,8 @@ impl Target {
 impl Listener {
     /// Returns the address with the port.
     #[must_use]
-    pub fn socket_address(&self) -> SocketAddr {
-        SocketAddr::new(self.address, self.port)
+    pub fn trid(&self) -> Trid {
+        Trid::new(self.address, self.port)
     }
 
     /// True if a host with this address may connect to the listener.
@@ -547,13 +547,13 @@ impl Subsystem {
     #[must_use]
     pub fn is_behind(&self, listener: &Listener) -> bool {
         let own = self.listeners.as_ref();
-        own.is_none_or(|own| own.contains(&listener.socket_address()))
+        own.is_none_or(|own| own.contains(&listener.trid()))
     }
 
     /// Returns the ANA states of this subsystem at a listener, with overrides applied.
     #[must_use]
     pub fn ana_at(&self, listener: &Listener) -> AnaStates {
-        let own = self.ana.get(&listener.socket_address());
+        let own = self.ana.get(&listener.trid());
         own.map_or(listener.ana, |own| own.over(&listener.ana))
     }
 }

@@ -1,9 +1,8 @@
 //! Command-line options that extend and override the configuration file.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use cairn_rdma::PKey;
+use cairn_rdma::{PKey, TraddrError, Trid};
 use uuid::Uuid;
 
 use crate::config::{DIRECTORY_PREFIX, NSID_MAX, PORT_DEFAULT};
@@ -162,9 +161,12 @@ impl Flags {
 
     fn apply_listeners(&self, file: &mut File, origins: &mut Origins, problems: &mut Vec<Problem>) {
         for listen in &self.listen {
-            let Some((address, port)) = parse_listen(listen, PORT_DEFAULT) else {
-                problems.push(not_an_address(listen));
-                continue;
+            let Trid { address, port } = match Trid::parse(listen, PORT_DEFAULT) {
+                Ok(at) => at,
+                Err(error) => {
+                    problems.push(not_an_address(listen, &error));
+                    continue;
+                }
             };
             let place = KeyPath::root().key("listener").index(file.listener.len());
             origins.record(place, "--listen", listen);
@@ -262,47 +264,20 @@ fn absolute(export: &str) -> String {
         .unwrap_or_else(|| export.to_owned())
 }
 
-/// Parses `ADDR`, `ADDR:PORT`, `[V6]` or `[V6]:PORT`.
-#[must_use]
-pub fn parse_listen(text: &str, port_default: u16) -> Option<(IpAddr, u16)> {
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return Some((address.ip(), address.port()));
+/// Returns the message about a text that is no address.
+pub(crate) fn address_error(text: &str, error: &TraddrError) -> String {
+    match error {
+        TraddrError::NotAnAddress => format!("\"{text}\" is not an IP address"),
+        _ => format!("\"{text}\": {error}"),
     }
-    let bare = match text.strip_prefix('[') {
-        Some(rest) => rest.strip_suffix(']')?.parse::<Ipv6Addr>().ok()?.into(),
-        None => text.parse::<IpAddr>().ok()?,
-    };
-    Some((bare, port_default))
 }
 
-fn not_an_address(listen: &str) -> Problem {
-    let mut problem = Problem::new(format!("\"{listen}\" is not an IP address"))
+fn not_an_address(listen: &str, error: &TraddrError) -> Problem {
+    let mut problem = Problem::new(address_error(listen, error))
         .located(Excerpt::of_flag(&format!("--listen {listen}")));
     problem.help(
         "write ADDR or ADDR:PORT, such as 192.0.2.1:4420 or [2001:db8::1]:4420; \
          \"ip -brief address\" shows this machine's addresses",
     );
     problem
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn listen_forms() {
-        for (text, expected) in [
-            ("192.0.2.1", Some(("192.0.2.1", 4420))),
-            ("192.0.2.1:4421", Some(("192.0.2.1", 4421))),
-            ("2001:db8::1", Some(("2001:db8::1", 4420))),
-            ("[2001:db8::1]", Some(("2001:db8::1", 4420))),
-            ("[2001:db8::1]:99", Some(("2001:db8::1", 99))),
-            ("192.0.2.1:70000", None),
-            ("eth0", None),
-            ("", None),
-        ] {
-            let expected = expected.map(|(ip, port)| (ip.parse().unwrap(), port));
-            assert_eq!(parse_listen(text, PORT_DEFAULT), expected, "{text}");
-        }
-    }
 }

@@ -65,7 +65,7 @@ use serde::Deserialize;
 
 pub use access::Widened;
 pub use cairn_rbd::Spec as ImageSpec;
-pub use cairn_rdma::Roce;
+pub use cairn_rdma::{Roce, Traddr, TraddrError, Trid};
 pub use config::{
     ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, ANA_STATES, Access, AnaOverride, Audit,
     Authentication, Backing, BlockSize, Config, ControlSettings, ControlSocket, DHCHAP_GROUPS,
@@ -80,7 +80,7 @@ pub use edit::{
     NewSubsystem, Only, SubsystemSettings,
 };
 pub use exports::Exports;
-pub use flags::{Flags, parse_listen};
+pub use flags::Flags;
 pub use identity::machine;
 pub use limits::{BURST_DEFAULT, Limits};
 pub use nvme_proto::ana::AnaStates;

@@ -28,7 +28,7 @@ impl Config {
     fn own_referrals(&self) -> impl Iterator<Item = String> {
         let is_own = |at: SocketAddr| {
             let mut listeners = self.listeners.iter();
-            listeners.any(|listener| listener.socket_address() == at)
+            listeners.any(|listener| listener.trid() == at.into())
         };
         let own = self.referrals.iter().map(|referral| referral.address);
         own.filter(move |at| is_own(*at)).map(|at| {
@@ -47,16 +47,16 @@ impl Config {
             |one: &&Listener| one.provider != Provider::Verbs && self.roce_at(one) == Roce::V2;
         let binding = || self.listeners.iter().filter(may_bind_udp);
         let is_rival = |wild: &Listener, one: &Listener| {
-            one.address != wild.address && one.address.is_ipv4() == wild.address.is_ipv4()
+            one.address != wild.address && one.address.ip().is_ipv4() == wild.address.ip().is_ipv4()
         };
-        let mut wild = binding().filter(|one| one.address.is_unspecified());
+        let mut wild = binding().filter(|one| one.address.ip().is_unspecified());
         let (wild, one) =
             wild.find_map(|wild| Some((wild, binding().find(|one| is_rival(wild, one))?)))?;
         Some(format!(
             "the listeners {} and {} both need UDP port 4791 if no RDMA device serves them: one of them is then \
              missing; remove one, or give one provider = \"verbs\"",
-            wild.socket_address(),
-            one.socket_address()
+            wild.trid(),
+            one.trid()
         ))
     }
 

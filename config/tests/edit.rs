@@ -466,7 +466,7 @@ fn settings_change_alone_and_go_back_to_their_defaults() {
         listeners: Some(listeners),
         ..SubsystemSettings::default()
     };
-    let first = config.listeners[0].socket_address();
+    let first = config.listeners[0].trid();
     let own = Only::These(vec![first]);
     draft.set_subsystem(A, &led_to_by(own)).unwrap();
     assert_eq!(parsed(&draft).subsystems[0].listeners, Some(vec![first]));

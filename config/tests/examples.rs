@@ -62,7 +62,7 @@ fn every_value_arrives() {
     );
 
     let listener = &config.listeners[0];
-    assert_eq!(listener.socket_address(), "192.0.2.1:4420".parse().unwrap());
+    assert_eq!(listener.trid(), "192.0.2.1:4420".parse().unwrap());
     assert_eq!(listener.provider, Provider::Verbs);
     assert_eq!(listener.traffic_class, Some(96));
     assert_eq!(listener.hop_limit, Some(64));
@@ -90,7 +90,7 @@ fn every_value_arrives() {
     ];
     assert_eq!([1, 2, 3, 4].map(|group| states.get(group)), wanted);
     let listeners = subsystem.listeners.as_deref().unwrap();
-    assert_eq!(listeners, [config.listeners[0].socket_address()]);
+    assert_eq!(listeners, [config.listeners[0].trid()]);
     assert!(subsystem.allows(&"nqn.2024-01.com.example:a-host".parse().unwrap()));
     assert!(!subsystem.allows(&"nqn.2024-01.com.example:b-host".parse().unwrap()));
 

@@ -28,7 +28,7 @@ fn flags_alone_make_a_configuration() {
     let addresses: Vec<String> = config
         .listeners
         .iter()
-        .map(|l| l.socket_address().to_string())
+        .map(|l| l.trid().to_string())
         .collect();
     assert_eq!(addresses, ["192.0.2.1:4420", "[2001:db8::1]:4421"]);
     let [subsystem] = &config.subsystems[..] else {

@@ -1,9 +1,7 @@
 //! Listeners of subsystems, and ANA states at listeners.
 
-use std::net::SocketAddr;
-
 use cairn_config::{
-    Config, Draft, EditError, Flags, NewListener, NewSubsystem, Only, Roce, SubsystemSettings,
+    Config, Draft, EditError, Flags, NewListener, NewSubsystem, Only, Roce, SubsystemSettings, Trid,
 };
 use nvme_proto::wire::log::AnaState;
 
@@ -37,14 +35,14 @@ fn parse(text: &str) -> Config {
     parsed.unwrap_or_else(|error| panic!("{error}\nin\n{text}"))
 }
 
-fn at(text: &str) -> SocketAddr {
+fn at(text: &str) -> Trid {
     text.parse().unwrap()
 }
 
 fn ways(config: &Config, index: usize) -> Vec<String> {
     let behind = |listener: &&_| config.subsystems[index].is_behind(listener);
     let own = config.listeners.iter().filter(behind);
-    own.map(|one| one.socket_address().to_string()).collect()
+    own.map(|one| one.trid().to_string()).collect()
 }
 
 const FIRST: &str = "192.0.2.1:4420";
@@ -112,6 +110,42 @@ fn listeners_come_to_a_subsystem_and_leave_it() {
     assert!(draft.text().contains("# two ways"), "{}", draft.text());
 }
 
+/// One link-local address at two interfaces, which this machine need not have, is two listeners.
+#[test]
+fn listeners_have_scopes() {
+    const ETH0: &str = "[fe80::1%eth0]:4420";
+    const SEVENTH: &str = "[fe80::1%7]:4421";
+    let text = "[[listener]]\naddress = \"fe80::1%eth0\"\n\
+                [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n\
+                listeners = [\"fe80::1%eth0\"]\n";
+    let flags = Flags {
+        listen: vec!["[fe80::1%eth1]:4420".to_owned()],
+        ..Flags::default()
+    };
+    let config = Config::parse("test", text, &flags).unwrap();
+    assert_eq!(config.listeners.len(), 2);
+    assert_eq!(ways(&config, 0), [ETH0]);
+    let mut draft = Draft::new(text).unwrap();
+    let other = at(SEVENTH);
+    draft
+        .add_listener(&NewListener::at(other.address, other.port))
+        .unwrap();
+    assert_eq!(draft.add_listener_to(A, other), Ok(true));
+    draft
+        .set_ana(at(ETH0).address, 4420, None, "inaccessible")
+        .unwrap();
+    draft.set_ana_of(A, other, Some(2), "optimized").unwrap();
+    let config = parse(&draft.text());
+    assert_eq!(ways(&config, 0), [ETH0, SEVENTH]);
+    assert_eq!(config.subsystems[0].ana.len(), 1, "{}", draft.text());
+    draft
+        .remove_listener_from(A, other, &[ETH0, SEVENTH].map(at))
+        .unwrap();
+    let config = parse(&draft.text());
+    assert_eq!(ways(&config, 0), [ETH0]);
+    assert!(config.subsystems[0].ana.is_empty(), "{}", draft.text());
+}
+
 #[test]
 fn a_lone_subsystem_loses_a_listener_with_its_table() {
     let mut draft = Draft::new(FILE).unwrap();
@@ -165,7 +199,7 @@ fn a_subsystem_has_ana_states_of_its_own() {
     };
     set(&mut draft, A, first, Some(2), "inaccessible");
     set(&mut draft, A, third, None, "non-optimized");
-    draft.set_ana(first.ip(), 4420, None, "change").unwrap();
+    draft.set_ana(first.address, 4420, None, "change").unwrap();
     let config = parse(&draft.text());
     let change = AnaState::CHANGE;
     assert_eq!(
@@ -201,7 +235,7 @@ fn states_go_with_their_listener() {
         set.unwrap();
     }
     draft.remove_listener_from(B, all[2], &all).unwrap();
-    draft.remove_listener(all[0].ip(), 4420).unwrap();
+    draft.remove_listener(all[0].address, 4420).unwrap();
     let config = parse(&draft.text());
     assert_eq!(states(&config, 0), [[BEST, BEST], [BEST, NONE]]);
     assert_eq!(states(&config, 1), [[BEST, NONE], [BEST, BEST]]);

@@ -44,9 +44,13 @@ pub mod peer_limit;
 #[cfg(feature = "std")]
 pub mod provider;
 #[cfg(feature = "std")]
+pub mod scope;
+#[cfg(feature = "std")]
 pub mod sleep;
 #[cfg(feature = "std")]
 mod sync;
+#[cfg(feature = "std")]
+pub mod traddr;
 #[cfg(feature = "std")]
 pub mod wake;
 pub mod work;
@@ -73,7 +77,11 @@ pub use provider::{
     ListenerEvent, Provider, Sink, Trains,
 };
 #[cfg(feature = "std")]
+pub use scope::ScopedAddr;
+#[cfg(feature = "std")]
 pub use sleep::{sleep_until_any_ready, sleep_until_ready, sleep_until_ready_or_woken};
+#[cfg(feature = "std")]
+pub use traddr::{Traddr, TraddrError, Trid};
 pub use work::{
     Completion, CompletionKind, MAX_SGE, Operation, PostError, QpId, RecvWork, RemoteBuffer,
     SendWork, Sge, SgeList, WorkStatus,

@@ -1,6 +1,6 @@
 //! Listener state and ANA states, shared by control plane and reactors.
 
-use std::net::SocketAddr;
+use cairn_rdma::Trid;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use cairn_rdma::PKey;
@@ -12,7 +12,7 @@ use nvme_proto::wire::log::AnaState;
 pub(crate) struct ListenerShared {
     /// Identifier unique in the process, never reused.
     pub(crate) id: u64,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Trid,
     pub(crate) provider: &'static str,
     pub(crate) pkey: PKey,
     /// ANA states of the listener; a subsystem may override them.

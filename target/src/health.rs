@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use cairn_config::Nqn;
+use cairn_config::{Nqn, Trid};
 
 pub(crate) type Place = (Nqn, u32);
 
@@ -12,7 +12,7 @@ pub(crate) type Place = (Nqn, u32);
 pub(crate) enum Thing {
     Namespace(Place),
     Directory(Place),
-    Listener(SocketAddr),
+    Listener(Trid),
     Metrics(SocketAddr),
     Audit(&'static str),
 }

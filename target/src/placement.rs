@@ -21,7 +21,7 @@ pub(crate) fn cores(config: &Config) -> Vec<Option<usize>> {
         return cores.iter().copied().map(Some).collect();
     }
     let addresses: Vec<IpAddr> = { config.listeners.iter() }
-        .map(|listener| listener.address)
+        .map(|listener| listener.address.ip())
         .collect();
     let near = near_cpus(&Live::machine(), &addresses);
     choose(reactors, &allowed_cores(), &near)

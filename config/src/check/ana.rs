@@ -1,7 +1,7 @@
 //! Checks of ANA settings: states and port IDs of listeners, and the overrides of subsystems.
 
+use cairn_rdma::Trid;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::ANA_GROUPS_MAX;
@@ -64,11 +64,11 @@ pub(super) fn overrides(
     check: &mut Check<'_>,
     place: &KeyPath,
     tables: &[SubsystemAnaTable],
-    leading: Option<&[SocketAddr]>,
+    leading: Option<&[Trid]>,
     known: Option<&[Listener]>,
-) -> BTreeMap<SocketAddr, AnaOverride> {
-    let mut overrides: BTreeMap<SocketAddr, AnaOverride> = BTreeMap::new();
-    let mut firsts: BTreeMap<(SocketAddr, Option<u32>), KeyPath> = BTreeMap::new();
+) -> BTreeMap<Trid, AnaOverride> {
+    let mut overrides: BTreeMap<Trid, AnaOverride> = BTreeMap::new();
+    let mut firsts: BTreeMap<(Trid, Option<u32>), KeyPath> = BTreeMap::new();
     for (index, table) in tables.iter().enumerate() {
         let place = place.index(index);
         let group = check.number(
@@ -111,9 +111,9 @@ fn overridden(
     check: &mut Check<'_>,
     place: &KeyPath,
     table: &SubsystemAnaTable,
-    leading: Option<&[SocketAddr]>,
+    leading: Option<&[Trid]>,
     known: Option<&[Listener]>,
-) -> Option<SocketAddr> {
+) -> Option<Trid> {
     let Some(text) = &table.listener else {
         let help = "name one that leads to the subsystem, such as listener = \"192.0.2.1:4420\"";
         check.missing(place, "listener", help);

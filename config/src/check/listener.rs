@@ -1,14 +1,15 @@
 //! Checks of the `[[listener]]` tables.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use cairn_rdma::address::ROCE_PORT;
 use cairn_rdma::marking::Prefix;
-use cairn_rdma::{PKey, Roce};
+use cairn_rdma::{PKey, Roce, Traddr, Trid};
 
 use super::{Check, ana, target};
 use crate::config::{ALLOWED_ADDRESSES_MAX, LISTENERS_MAX, Listener, PORT_DEFAULT, Provider};
 use crate::file::ListenerTable;
+use crate::flags::address_error;
 use crate::key_path::KeyPath;
 
 const BACKLOG_DEFAULT: i64 = 128;
@@ -51,7 +52,7 @@ pub(super) fn check(
             continue;
         };
         let key = |index| place.index(index).key("address");
-        let address = listener.socket_address();
+        let address = listener.trid();
         match clash {
             Clash::Port => {
                 let what = format!("the address {address}");
@@ -122,9 +123,11 @@ enum Clash {
 }
 
 fn clash(one: &Listener, other: &Listener, otherwise: Roce) -> Option<Clash> {
-    let has_wildcard = one.address.is_unspecified() || other.address.is_unspecified();
+    let is_wildcard = |listener: &Listener| listener.address.ip().is_unspecified();
+    let has_wildcard = is_wildcard(one) || is_wildcard(other);
     let is_same = one.address == other.address;
-    let overlaps = is_same || has_wildcard && one.address.is_ipv4() == other.address.is_ipv4();
+    let overlaps =
+        is_same || has_wildcard && one.address.ip().is_ipv4() == other.address.ip().is_ipv4();
     let binds_udp = |listener: &Listener| {
         let roce = listener.roce.unwrap_or(otherwise);
         listener.provider == Provider::Soft && roce == Roce::V2
@@ -198,7 +201,7 @@ fn roce(
     Some(own)
 }
 
-fn address(check: &mut Check<'_>, place: &KeyPath, text: Option<&str>) -> Option<IpAddr> {
+fn address(check: &mut Check<'_>, place: &KeyPath, text: Option<&str>) -> Option<Traddr> {
     const EXAMPLE: &str = "write an address of this machine, such as address = \"192.0.2.1\"; \
                            \"ip -brief address\" shows them";
     let Some(text) = text else {
@@ -206,28 +209,32 @@ fn address(check: &mut Check<'_>, place: &KeyPath, text: Option<&str>) -> Option
         return None;
     };
     let at = place.key("address");
-    let Ok(address) = text.parse::<IpAddr>() else {
-        let problem = check.wrong(&at, format!("\"{text}\" is not an IP address"));
-        problem.help(match text.parse::<SocketAddr>() {
-            Ok(both) => format!(
-                "write address = \"{}\" and port = {}",
-                both.ip(),
-                both.port()
-            ),
-            Err(_) => EXAMPLE.to_owned(),
-        });
-        return None;
+    let address = match text.parse::<Traddr>() {
+        Ok(address) => address,
+        Err(error) => {
+            let what = address_error(text, &error);
+            let problem = check.wrong(&at, what);
+            problem.help(match text.parse::<Trid>() {
+                Ok(Trid { address, port }) => {
+                    format!("write address = \"{address}\" and port = {port}")
+                }
+                Err(_) => EXAMPLE.to_owned(),
+            });
+            return None;
+        }
     };
-    let reason = if address.is_multicast() || address == IpAddr::V4(Ipv4Addr::BROADCAST) {
-        "belongs to no single machine"
-    } else if matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
-        "is link-local: which interface it means differs from machine to machine"
+    let ip = address.ip();
+    if ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        let message = format!("{address} belongs to no single machine");
+        check.wrong(&at, message).help(EXAMPLE);
+    } else if address.lacks_scope() {
+        let message = format!("{address} is link-local and may belong to any interface");
+        check.wrong(&at, message).help(format!(
+            "write the interface, too, such as address = \"{address}%eth0\"; \"ip -6 -brief address\" shows them"
+        ));
     } else {
         return Some(address);
-    };
-    check
-        .wrong(&at, format!("{address} {reason}"))
-        .help(EXAMPLE);
+    }
     None
 }
 

@@ -2,15 +2,16 @@
 
 use std::net::SocketAddr;
 
+use cairn_rdma::Trid;
+
 use super::Check;
 use crate::config::{METRICS_PORT_DEFAULT, Metrics};
 use crate::file::MetricsTable;
-use crate::flags::parse_listen;
 use crate::key_path::KeyPath;
 
 pub(super) fn check(check: &mut Check<'_>, place: &KeyPath, table: &MetricsTable) -> Metrics {
     let listen = table.listen.as_deref().and_then(|text| {
-        let parsed = parse_listen(text, METRICS_PORT_DEFAULT);
+        let parsed = address(text);
         if parsed.is_none() {
             check
                 .wrong(
@@ -19,7 +20,12 @@ pub(super) fn check(check: &mut Check<'_>, place: &KeyPath, table: &MetricsTable
                 )
                 .help("write ADDR or ADDR:PORT, such as 127.0.0.1:9464 or [::1]:9464");
         }
-        parsed.map(|(address, port)| SocketAddr::new(address, port))
+        parsed
     });
     Metrics { listen }
+}
+
+/// Parses an address, which has no scope.
+fn address(text: &str) -> Option<SocketAddr> {
+    Trid::parse(text, METRICS_PORT_DEFAULT).ok()?.unscoped()
 }

@@ -20,9 +20,9 @@ mod referral;
 mod subsystem;
 mod target;
 
+use cairn_rdma::Trid;
 use std::collections::HashSet;
 use std::fmt::Display;
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use nvme_proto::limits::namespaces_within;
 use crate::config::{Config, ControlSocket, DhchapPolicy, Listener, NamedKey, PORT_DEFAULT};
 use crate::document::Document;
 use crate::file::File;
-use crate::flags::{Origins, parse_listen};
+use crate::flags::Origins;
 use crate::key_path::KeyPath;
 use crate::problem::{Excerpt, Problem};
 use crate::{size, suggest};
@@ -186,9 +186,9 @@ impl Check<'_> {
         None
     }
 
-    fn listener_address(&mut self, place: &KeyPath, text: &str) -> Option<SocketAddr> {
-        let address = parse_listen(text, PORT_DEFAULT);
-        if address.is_none() {
+    fn listener_address(&mut self, place: &KeyPath, text: &str) -> Option<Trid> {
+        let address = Trid::parse(text, PORT_DEFAULT);
+        if address.is_err() {
             let message = format!(
                 "\"{}\" is not an address of a listener",
                 text.escape_debug()
@@ -197,16 +197,16 @@ impl Check<'_> {
                 "write one such as \"192.0.2.1\", \"192.0.2.1:4421\" or \"[2001:db8::1]:4421\"",
             );
         }
-        address.map(SocketAddr::from)
+        address.ok()
     }
 
     fn known_listener(
         &mut self,
         place: &KeyPath,
-        address: SocketAddr,
+        address: Trid,
         known: Option<&[Listener]>,
     ) -> bool {
-        let is_it = |one: &Listener| one.socket_address() == address;
+        let is_it = |one: &Listener| one.trid() == address;
         let is_known = known.is_none_or(|known| known.iter().any(is_it));
         if !is_known {
             let message = format!("no [[listener]] has the address {address}");

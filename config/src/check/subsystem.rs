@@ -1,7 +1,7 @@
 //! Checks of the `[[subsystem]]` tables: names and access.
 
+use cairn_rdma::Trid;
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use nvme_proto::subsystem::CNTLIDS_ALL;
@@ -262,9 +262,9 @@ fn listeners_of(
     place: &KeyPath,
     table: &SubsystemTable,
     known: Option<&[Listener]>,
-) -> Option<Vec<SocketAddr>> {
+) -> Option<Vec<Trid>> {
     let texts = table.listeners.as_ref()?;
-    let mut found: Vec<SocketAddr> = Vec::new();
+    let mut found: Vec<Trid> = Vec::new();
     for (index, text) in texts.iter().enumerate() {
         let at = place.index(index);
         let Some(address) = check.listener_address(&at, text) else {

@@ -1,6 +1,6 @@
 //! Edits of ANA states: of listeners, and of subsystems at a listener.
 
-use std::net::{IpAddr, SocketAddr};
+use cairn_rdma::{Traddr, Trid};
 
 use toml_edit::{Item, Table, value};
 
@@ -17,7 +17,7 @@ impl Draft {
     /// The listener is not in the file.
     pub fn set_ana(
         &mut self,
-        address: IpAddr,
+        address: Traddr,
         port: u16,
         group: Option<u32>,
         state: &str,
@@ -48,7 +48,7 @@ impl Draft {
     pub fn set_ana_of(
         &mut self,
         nqn: &str,
-        at: SocketAddr,
+        at: Trid,
         group: Option<u32>,
         state: &str,
     ) -> Result<(), EditError> {
@@ -77,7 +77,7 @@ impl Draft {
     pub fn inherit_ana(
         &mut self,
         nqn: &str,
-        at: SocketAddr,
+        at: Trid,
         group: Option<u32>,
     ) -> Result<(), EditError> {
         let subsystem = self.subsystem(nqn)?;
@@ -111,10 +111,7 @@ fn set_state(
     push(parent, key, table);
 }
 
-pub(super) fn forget(
-    subsystem: &mut Table,
-    is_it: impl Fn(SocketAddr, Option<i64>) -> bool,
-) -> String {
+pub(super) fn forget(subsystem: &mut Table, is_it: impl Fn(Trid, Option<i64>) -> bool) -> String {
     let mut kept = String::new();
     while let Some(apart) = remove(subsystem, KEY, |table| is_named(table, &is_it)) {
         kept += &apart;
@@ -122,12 +119,12 @@ pub(super) fn forget(
     kept
 }
 
-fn is_named(table: &Table, is_it: impl Fn(SocketAddr, Option<i64>) -> bool) -> bool {
+fn is_named(table: &Table, is_it: impl Fn(Trid, Option<i64>) -> bool) -> bool {
     let (at, group) = place(table);
     at.is_some_and(|at| is_it(at, group))
 }
 
-fn place(table: &Table) -> (Option<SocketAddr>, Option<i64>) {
+fn place(table: &Table) -> (Option<Trid>, Option<i64>) {
     let group = table.get("ana_group").and_then(Item::as_integer);
     (text_of(table, "listener").and_then(address_of), group)
 }

@@ -1,12 +1,11 @@
 //! Edits of listeners, and of the lists of listeners in subsystems.
 
-use std::net::{IpAddr, SocketAddr};
+use cairn_rdma::{Traddr, Trid};
 
 use toml_edit::{Array, Item, Table, Value, value};
 
 use super::{Draft, EditError, ana, push, remove, tables, text_of};
 use crate::config::PORT_DEFAULT;
-use crate::flags::parse_listen;
 
 const KEY: &str = "listeners";
 
@@ -14,7 +13,7 @@ const KEY: &str = "listeners";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewListener {
     /// IP address of the listener.
-    pub address: IpAddr,
+    pub address: Traddr,
     /// Port of the listener.
     pub port: u16,
     /// Value of `provider`.
@@ -34,7 +33,7 @@ pub struct NewListener {
 impl NewListener {
     /// Returns a listener with the target's defaults.
     #[must_use]
-    pub fn at(address: IpAddr, port: u16) -> Self {
+    pub fn at(address: Traddr, port: u16) -> Self {
         Self {
             address,
             port,
@@ -90,14 +89,14 @@ impl Draft {
     ///
     /// # Errors
     /// The listener is not in the file.
-    pub fn remove_listener(&mut self, address: IpAddr, port: u16) -> Result<(), EditError> {
+    pub fn remove_listener(&mut self, address: Traddr, port: u16) -> Result<(), EditError> {
         let is_it = |table: &Table| is_listener(table, address, port);
         let Some(apart) = remove(self.document.as_table_mut(), "listener", is_it) else {
             let message = format!("the file has no listener {address} port {port}");
             return Err(EditError::Missing(message));
         };
         self.keep(&apart);
-        let at = SocketAddr::new(address, port);
+        let at = Trid::new(address, port);
         let mut apart = String::new();
         for subsystem in tables(self.document.as_table_mut(), "subsystem") {
             if let Some(own) = own_list(subsystem) {
@@ -114,7 +113,7 @@ impl Draft {
     ///
     /// # Errors
     /// The subsystem is not in the file.
-    pub fn add_listener_to(&mut self, nqn: &str, at: SocketAddr) -> Result<bool, EditError> {
+    pub fn add_listener_to(&mut self, nqn: &str, at: Trid) -> Result<bool, EditError> {
         let Some(own) = own_list(self.subsystem(nqn)?) else {
             return Ok(false);
         };
@@ -134,8 +133,8 @@ impl Draft {
     pub fn remove_listener_from(
         &mut self,
         nqn: &str,
-        at: SocketAddr,
-        all: &[SocketAddr],
+        at: Trid,
+        all: &[Trid],
     ) -> Result<(), EditError> {
         let leads = |subsystem: &mut Table| {
             let own = own_list(subsystem);
@@ -149,7 +148,7 @@ impl Draft {
         let is_used = tables(self.document.as_table_mut(), "subsystem")
             .any(|table| is_other(table) && leads(table));
         if !is_used {
-            return self.remove_listener(at.ip(), at.port());
+            return self.remove_listener(at.address, at.port);
         }
         let subsystem = self.subsystem(nqn)?;
         match own_list(subsystem) {
@@ -165,8 +164,8 @@ impl Draft {
     }
 }
 
-pub(super) fn set(subsystem: &mut Table, own: &[SocketAddr]) {
-    subsystem[KEY] = value(Array::from_iter(own.iter().map(SocketAddr::to_string)));
+pub(super) fn set(subsystem: &mut Table, own: &[Trid]) {
+    subsystem[KEY] = value(Array::from_iter(own.iter().map(Trid::to_string)));
 }
 
 pub(super) fn set_every(subsystem: &mut Table) {
@@ -177,16 +176,16 @@ fn own_list(subsystem: &mut Table) -> Option<&mut Array> {
     subsystem.get_mut(KEY).and_then(Item::as_array_mut)
 }
 
-fn is_at(one: &Value, at: SocketAddr) -> bool {
+fn is_at(one: &Value, at: Trid) -> bool {
     one.as_str().and_then(address_of) == Some(at)
 }
 
-pub(super) fn address_of(text: &str) -> Option<SocketAddr> {
-    parse_listen(text, PORT_DEFAULT).map(SocketAddr::from)
+pub(super) fn address_of(text: &str) -> Option<Trid> {
+    Trid::parse(text, PORT_DEFAULT).ok()
 }
 
-pub(super) fn is_listener(table: &Table, address: IpAddr, port: u16) -> bool {
-    let own = text_of(table, "address").and_then(|text| text.parse::<IpAddr>().ok());
+pub(super) fn is_listener(table: &Table, address: Traddr, port: u16) -> bool {
+    let own = text_of(table, "address").and_then(|text| text.parse().ok());
     let port_default = i64::from(PORT_DEFAULT);
     let own_port = table
         .get("port")

@@ -14,6 +14,7 @@ mod tracked;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use cairn_rdma::Trid;
 use nvme_proto::wire::Nqn;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TomlError, value};
 
@@ -59,7 +60,7 @@ pub struct NewSubsystem {
     /// Values of `allowed_hosts`.
     pub hosts: Vec<String>,
     /// Addresses of the listeners that lead to the subsystem; `None` for all listeners.
-    pub listeners: Option<Vec<SocketAddr>>,
+    pub listeners: Option<Vec<Trid>>,
 }
 
 /// Namespace to add.
@@ -497,7 +498,8 @@ fn has_nsid(table: &Table, nsid: u32) -> bool {
 fn is_referral(table: &Table, address: SocketAddr, nqn: Option<&str>) -> bool {
     let discovery = Nqn::discovery();
     let nqn_of = |nqn: Option<&str>| nqn.unwrap_or(discovery.raw()).to_owned();
-    is_listener(table, address.ip(), address.port()) && nqn_of(text_of(table, "nqn")) == nqn_of(nqn)
+    is_listener(table, address.ip().into(), address.port())
+        && nqn_of(text_of(table, "nqn")) == nqn_of(nqn)
 }
 
 fn allows_any(subsystem: &Table) -> bool {

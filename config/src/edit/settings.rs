@@ -1,6 +1,6 @@
 //! Edits of existing subsystems and namespaces.
 
-use std::net::SocketAddr;
+use cairn_rdma::Trid;
 
 use toml_edit::{Array, Item, Table, value};
 
@@ -27,7 +27,7 @@ pub struct SubsystemSettings {
     /// True if hosts without a key are refused.
     pub require_key: Option<bool>,
     /// Listeners of the subsystem.
-    pub listeners: Option<Only<SocketAddr>>,
+    pub listeners: Option<Only<Trid>>,
 }
 
 /// Namespace settings to change; `None` keeps a setting.

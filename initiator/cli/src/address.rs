@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use cairn_doctor::priorities::Priorities;
 use cairn_doctor::source::Live;
-use cairn_rdma::PKey;
 use cairn_rdma::marking::Rules;
+use cairn_rdma::traddr::ends;
+use cairn_rdma::{PKey, Traddr, TraddrError, Trid};
 use clap::{Args, ValueEnum};
 use nvme_proto::wire::{Escaped, Nqn};
 
@@ -68,7 +69,7 @@ pub(super) struct Address {
     dhchap_reauthenticate: Option<u64>,
     /// Address of this machine to connect from
     #[arg(short = 'w', long, value_name = "ADDR")]
-    host_traddr: Option<IpAddr>,
+    host_traddr: Option<Traddr>,
     /// Number of I/O queues
     #[arg(short = 'i', long, value_name = "N", value_parser = |text: &str| number_in::<u16>(text, 1..=128))]
     nr_io_queues: Option<u16>,
@@ -145,7 +146,8 @@ impl Address {
     }
 
     pub(super) fn provided(&self) -> Result<Provided> {
-        Provided::choose(self.rdma, self.remote()?, self.host_traddr)
+        let (remote, local) = self.ends()?;
+        Provided::choose(self.rdma, remote, local)
     }
 
     /// Priorities in VLAN tags of packets to the target; `None` if packets are untagged.
@@ -155,9 +157,10 @@ impl Address {
             return Ok(Some(Priorities::OF_LEVEL));
         }
         let machine = Live::machine();
-        Ok(match self.host_traddr {
+        let (remote, local) = self.ends()?;
+        Ok(match local {
             Some(local) => Priorities::of(&machine, local, !is_soft),
-            None => Priorities::toward(&machine, self.remote()?.ip(), !is_soft),
+            None => Priorities::toward(&machine, remote.ip(), !is_soft),
         })
     }
 
@@ -181,10 +184,11 @@ impl Address {
         if self.dhchap_reauthenticate.is_some() && authentication.is_none() {
             return Err("--dhchap-reauthenticate: give --dhchap-secret, too".to_owned());
         }
+        let (remote, local) = self.ends()?;
         Ok(HostOptions {
             authentication,
             reauthenticate_every: self.dhchap_reauthenticate.map(seconds),
-            local: self.host_traddr,
+            local,
             pkey: self.pkey,
             io_queues: self.io_queues(),
             queue_entries: self.queue_size.unwrap_or(QUEUE_ENTRIES),
@@ -193,7 +197,7 @@ impl Address {
             hop_limit: self.hop_limit,
             marking_rules: Arc::new(rules),
             recovery,
-            ..HostOptions::new(self.remote()?, subnqn, host)
+            ..HostOptions::new(remote, subnqn, host)
         })
     }
 
@@ -213,17 +217,32 @@ impl Address {
         }
     }
 
-    fn remote(&self) -> Result<SocketAddr> {
-        resolve("-a", &self.traddr, self.trsvcid)
+    fn ends(&self) -> Result<(SocketAddr, Option<IpAddr>)> {
+        let remote = resolve("-a", &self.traddr, self.trsvcid)?;
+        local_end("-a", remote, self.host_traddr)
     }
 
     /// Parses another address of the target. The port defaults to `trsvcid`.
     pub(super) fn other_remote(&self, text: &str) -> Result<SocketAddr> {
-        if let Ok(complete) = text.parse() {
-            return Ok(complete);
-        }
-        resolve("--path", text, self.trsvcid)
+        let remote = match text.parse::<Trid>() {
+            Ok(trid) => trid
+                .resolve()
+                .map_err(|error| format!("--path {text}: {error}"))?,
+            Err(_) => resolve("--path", text, self.trsvcid)?,
+        };
+        Ok(local_end("--path", remote, self.host_traddr)?.0)
     }
+}
+
+/// Returns both ends of a connection, of which the local one is that of `-w`.
+pub(super) fn local_end(
+    option: &str,
+    remote: SocketAddr,
+    local: Option<Traddr>,
+) -> Result<(SocketAddr, Option<IpAddr>)> {
+    let local = local.map(Traddr::resolve).transpose();
+    let local = local.map_err(|error| format!("-w: {error}"))?;
+    ends(remote, local).map_err(|error| format!("{option}: {error}"))
 }
 
 fn secret(option: &str, text: Option<&Hidden>, file: Option<&Path>) -> Result<Option<Secret>> {
@@ -245,6 +264,12 @@ fn secret(option: &str, text: Option<&Hidden>, file: Option<&Path>) -> Result<Op
 
 fn resolve(option: &str, name: &str, port: u16) -> Result<SocketAddr> {
     let host = name.trim_start_matches('[').trim_end_matches(']');
+    match host.parse::<Traddr>().and_then(Traddr::resolve) {
+        Ok(address) => return Ok(address.at(port)),
+        // A name.
+        Err(TraddrError::NotAnAddress) => {}
+        Err(error) => return Err(format!("{option} {name}: {error}")),
+    }
     let found = (host, port).to_socket_addrs();
     let mut found = found.map_err(|error| format!("{option} {name}: {error}"))?;
     found

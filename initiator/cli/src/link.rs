@@ -1,11 +1,12 @@
 //! The command `link`: measures an RDMA connection between two machines without NVMe.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use super::Result;
+use super::address::local_end;
 use super::number::number_in;
 use super::output::{Output, print, table};
 use super::raw::{DATA_BYTES, DEPTH, Link};
@@ -14,6 +15,7 @@ use super::samples::{Effort, Samples};
 use cairn_bench::object::Object;
 use cairn_bench::report::decimal;
 use cairn_initiator::providers::{Provided, RdmaOptions};
+use cairn_rdma::{Traddr, TraddrError, Trid};
 
 /// Default port, as in perftest.
 const PORT: u16 = 18515;
@@ -41,7 +43,7 @@ pub(super) struct LinkArgs {
     time: u64,
     /// Address of this machine to connect from
     #[arg(short = 'w', long, value_name = "ADDR")]
-    host_traddr: Option<IpAddr>,
+    host_traddr: Option<Traddr>,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -50,10 +52,13 @@ pub(super) struct LinkArgs {
 
 /// Parses an address with an optional port, by default [`PORT`].
 pub(super) fn parse_place(text: &str) -> Result<SocketAddr> {
-    let address = text.parse::<SocketAddr>();
-    address
-        .or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, PORT)))
-        .map_err(|_| format!("{text:?} is not an IP address, with or without a port"))
+    let address = Trid::parse(text, PORT).and_then(Trid::resolve);
+    address.map_err(|error| match error {
+        TraddrError::NotAnAddress => {
+            format!("{text:?} is not an IP address, with or without a port")
+        }
+        _ => format!("{text:?}: {error}"),
+    })
 }
 
 impl LinkArgs {
@@ -64,7 +69,8 @@ impl LinkArgs {
             return responder.run(self.once);
         }
         let remote = self.traddr.expect("one of the two is given");
-        let provided = Provided::choose(self.rdma, remote, self.host_traddr)?;
+        let (remote, local) = local_end("-a", remote, self.host_traddr)?;
+        let provided = Provided::choose(self.rdma, remote, local)?;
         let mut link = Link::to_responder(&provided.device, remote)?;
         let measured = Measured::of(
             &mut link,

@@ -8,7 +8,8 @@ use std::time::Duration;
 use cairn_initiator::identity;
 use cairn_initiator::providers::RdmaOptions;
 use cairn_initiator::{HostOptions, Recovery};
-use cairn_rdma::PKey;
+use cairn_rdma::traddr::ends;
+use cairn_rdma::{PKey, Traddr};
 use clap::ValueEnum;
 use nvme_proto::wire::Nqn;
 
@@ -49,7 +50,7 @@ impl Filename {
                 "trtype" if value.eq_ignore_ascii_case("rdma") => {}
                 "trtype" => return Err(format!("trtype {value} is not spoken here, only rdma")),
                 "adrfam" => {} // The address family follows from `traddr`.
-                "traddr" => address = Some(parsed::<IpAddr>(key, value)?),
+                "traddr" => address = Some(parsed::<Traddr>(key, value)?),
                 "trsvcid" => port = parsed(key, value)?,
                 "subnqn" => subnqn = Some(nqn(key, value)?),
                 "ns" => nsid = parsed(key, value)?,
@@ -59,7 +60,7 @@ impl Filename {
                 "pkey" => pkey = parsed(key, value)?,
                 "hostnqn" => hostnqn = Some(nqn(key, value)?),
                 "hostid" => hostid = Some(value.to_owned()),
-                "hostaddr" => hostaddr = Some(parsed(key, value)?),
+                "hostaddr" => hostaddr = Some(parsed::<Traddr>(key, value)?),
                 // -1 means no limit, as in nvme-cli.
                 "ctrl_loss_tmo" => {
                     let seconds = parsed::<i64>(key, value)?;
@@ -81,8 +82,12 @@ impl Filename {
         if nsid == 0 || nsid == u32::MAX {
             return Err(format!("ns={nsid} is not a namespace number"));
         }
+        let resolved = |address: Traddr| address.resolve().map_err(|error| error.to_string());
+        let remote = resolved(address.ok_or("traddr is missing")?)?.at(port);
+        let local = hostaddr.map(resolved).transpose()?;
+        let (remote, hostaddr) = ends(remote, local).map_err(|error| error.to_string())?;
         Ok(Self {
-            remote: SocketAddr::new(address.ok_or("traddr is missing")?, port),
+            remote,
             subnqn: subnqn.ok_or("subnqn is missing")?,
             nsid,
             rdma,
@@ -138,6 +143,11 @@ mod tests {
             Filename::parse("traddr=192.0.2.1 subnqn=nqn.2026-01.org.example:disk").unwrap();
         assert_eq!(short.remote, "192.0.2.1:4420".parse().unwrap());
         assert_eq!((short.nsid, short.rdma.provider), (1, Choice::Auto));
+        let scoped = Filename::parse(
+            "traddr=fe80::1 hostaddr=fe80::2%lo subnqn=nqn.2026-01.org.example:disk",
+        );
+        let is_scoped = |at: SocketAddr| matches!(at, SocketAddr::V6(v6) if v6.scope_id() != 0);
+        assert!(is_scoped(scoped.unwrap().remote));
         let long = Filename::parse(
             "trtype=RDMA adrfam=IPv6 traddr=2001:db8::1 trsvcid=4421 ns=7 provider=soft roce=v1 vlan=5 pkey=0x8001 \
              subnqn=nqn.2026-01.org.example:disk hostaddr=2001:db8::2 \
@@ -169,6 +179,10 @@ mod tests {
             (&format!("{rest} nsid=1"), "\"nsid\" is not one of"),
             (&format!("{rest} ns=0"), "not a namespace number"),
             (&format!("{rest} trsvcid=65536"), "trsvcid=65536"),
+            (
+                "traddr=fe80::1 subnqn=nqn.2026-01.org.example:disk",
+                "such as fe80::1%eth0",
+            ),
             (&format!("{rest} pkey=0x8000"), "0x0000 and 0x8000"),
             (
                 &format!("{rest} provider=rxe"),

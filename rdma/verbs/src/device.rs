@@ -1,13 +1,12 @@
 //! RDMA adapter, opened once for all reactors.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cairn_rdma::{
     Access, Device, Endpoint, EndpointLimits, EndpointOptions, FabricError, MAX_SGE, Mapping, PKey,
-    Region,
+    Region, ScopedAddr,
 };
 
 use crate::cm::{DeviceHandle, Id};
@@ -43,7 +42,7 @@ impl VerbsDevice {
     pub(crate) fn open(
         library: &'static Library,
         handle: &DeviceHandle<'_>,
-        address: IpAddr,
+        address: ScopedAddr,
     ) -> Result<Arc<Self>, FabricError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let context = Context::open(library, handle)?;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use cairn_rdma::FabricError;
+use cairn_rdma::{FabricError, ScopedAddr};
 
 use crate::cm::Id;
 use crate::device::VerbsDevice;
@@ -27,8 +27,10 @@ impl Devices {
     }
 
     pub(crate) fn of(&self, id: &Id) -> Result<Arc<VerbsDevice>, FabricError> {
-        let address = id.local_addr().ip();
-        let handle = id.device().ok_or_else(|| explain::no_device(address))?;
+        let address = ScopedAddr::from(id.local_addr());
+        let handle = id
+            .device()
+            .ok_or_else(|| explain::no_device(address.ip()))?;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|device| device.strong_count() > 0);
         let known = open

@@ -3,8 +3,8 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use cairn_rdma::FabricError;
 use cairn_rdma::error::permission;
+use cairn_rdma::{FabricError, ScopedAddr};
 
 use crate::library::LibraryError;
 
@@ -71,7 +71,7 @@ pub(crate) fn bind(address: SocketAddr, error: io::Error) -> FabricError {
     match error.raw_os_error() {
         Some(libc::EADDRINUSE) => FabricError::AddressInUse { address },
         Some(libc::ENODEV) => no_device(address.ip()),
-        Some(libc::EADDRNOTAVAIL) if UdpSocket::bind((address.ip(), 0)).is_ok() => {
+        Some(libc::EADDRNOTAVAIL) if UdpSocket::bind(ScopedAddr::from(address).at(0)).is_ok() => {
             FabricError::AddressInUse { address }
         }
         Some(libc::EADDRNOTAVAIL) => FabricError::NoDevice {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Device, FabricError, ListenOptions, Listener, Provider, Sink};
+use cairn_rdma::{Device, FabricError, ListenOptions, Listener, Provider, ScopedAddr, Sink};
 
 use crate::cm::{Channel, Id, LISTENING};
 use crate::devices::Devices;
@@ -85,7 +85,9 @@ fn resolve(
 ) -> Result<Id, FabricError> {
     let channel = Channel::new(library)?;
     let mut id = Id::new(&channel, 0)?;
-    let local = local.map(|ip| SocketAddr::new(ip, 0));
+    // Both ends of a link-local connection are on one link.
+    let scope_id = ScopedAddr::from(remote).scope_id();
+    let local = local.map(|ip| ScopedAddr::new(ip, scope_id).at(0));
     id.resolve_addr(local, remote, RESOLVE_TIMEOUT.as_millis() as i32)
         .map_err(|error| explain::no_route(remote, error))?;
     let deadline = Instant::now() + RESOLVE_TIMEOUT;

@@ -4,12 +4,11 @@
 //! thread also binds an `rdma_cm_id` to the device, which reports the removal of the device even
 //! without connections.
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
-use cairn_rdma::FabricError;
+use cairn_rdma::{FabricError, ScopedAddr};
 
 use crate::cm::{Channel, Id};
 use crate::explain;
@@ -122,12 +121,12 @@ impl Watcher {
         library: &'static Library,
         context: Arc<Context>,
         subscribers: Arc<Subscribers>,
-        address: IpAddr,
+        address: ScopedAddr,
     ) -> Result<Self, FabricError> {
         let stop = Arc::new(Wake::new()?);
         let channel = Channel::new(library)?;
         let mut sentinel = Id::new(&channel, 0)?;
-        sentinel.bind(SocketAddr::new(address, 0))?;
+        sentinel.bind(address.at(0))?;
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name(format!("verbs {}", subscribers.device))

@@ -13,10 +13,16 @@ pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Ve
     for (listener, address) in listening {
         let ip = reachable(address.ip());
         let port = address.port();
-        let local = if ip.is_loopback() {
-            "  # from this machine alone"
+        let is_scoped = listener.trid().unscoped().is_none();
+        let (ip, note) = if ip.is_loopback() {
+            (ip.to_string(), "  # from this machine alone")
+        } else if is_scoped {
+            (
+                format!("{ip}%INTERFACE"),
+                "  # by that INTERFACE of the host",
+            )
         } else {
-            ""
+            (ip.to_string(), "")
         };
         let pkey = listener.pkey;
         let (discover, connect, rest) = if pkey.is_same_partition_as(PKey::DEFAULT) {
@@ -33,11 +39,11 @@ pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Ve
                 rest,
             )
         };
-        lines.push(format!("{discover} -a {ip} -s {port}{rest}{local}"));
+        lines.push(format!("{discover} -a {ip} -s {port}{rest}{note}"));
         let subsystems = config.subsystems.iter();
         for subsystem in subsystems.filter(|one| one.is_behind(listener)) {
             let nqn = &subsystem.nqn;
-            lines.push(format!("{connect} -a {ip} -s {port} -n {nqn}{rest}{local}"));
+            lines.push(format!("{connect} -a {ip} -s {port} -n {nqn}{rest}{note}"));
         }
     }
     lines
@@ -100,9 +106,14 @@ mod tests {
     use super::*;
     use cairn_config::Flags;
 
+    /// Address of a listener whose interface this machine may not have.
+    const SCOPED: SocketAddr =
+        SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)), 4420);
+
     fn listening(config: &Config) -> Vec<(Listener, SocketAddr)> {
         let all = config.listeners.iter();
-        all.map(|one| (one.clone(), one.socket_address())).collect()
+        all.map(|one| (one.clone(), one.trid().unscoped().unwrap_or(SCOPED)))
+            .collect()
     }
 
     #[test]
@@ -140,6 +151,21 @@ mod tests {
         assert_eq!(shown(any, &known[..3]), "127.0.0.1");
         assert_eq!(shown(any6, &known[..3]), "::1");
         assert_eq!(shown(any6, &[]), "::1");
+    }
+
+    #[test]
+    fn hosts_have_interfaces_of_their_own() {
+        let flags = Flags {
+            listen: vec!["[fe80::1%eth7]".into()],
+            export: vec!["mem:1MiB".into()],
+            nqn: Some("nqn.2024-01.com.example:disk".into()),
+            ..Flags::default()
+        };
+        let config = Config::from_flags(&flags).unwrap();
+        let discover = &lines(&config, &listening(&config))[0];
+        let expected =
+            "nvme discover -t rdma -a fe80::1%INTERFACE -s 4420  # by that INTERFACE of the host";
+        assert_eq!(discover, expected);
     }
 
     #[test]

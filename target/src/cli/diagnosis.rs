@@ -63,7 +63,7 @@ fn intent(config: Option<&Config>) -> Intent {
         };
     };
     let mut listeners = config.listeners.iter();
-    let addresses = listeners.clone().map(|listener| listener.address);
+    let addresses = listeners.clone().map(|listener| listener.address.ip());
     Intent {
         caller: CALLER,
         addresses: addresses
@@ -87,8 +87,8 @@ fn choices(config: &Config) -> Vec<Choice> {
     let by_listeners = config.listeners.iter().filter_map(|listener| {
         Some(Choice {
             tos: Tos(listener.traffic_class?),
-            by: format!("the listener {}", listener.socket_address()),
-            source: (!listener.address.is_unspecified()).then(|| listener.address.into()),
+            by: format!("the listener {}", listener.trid()),
+            source: (!listener.address.ip().is_unspecified()).then(|| listener.address.ip().into()),
         })
     });
     by_rules.chain(by_listeners).collect()
@@ -97,9 +97,9 @@ fn choices(config: &Config) -> Vec<Choice> {
 fn partitions(config: &Config) -> Vec<Membership> {
     let of_listener = |listener: &Listener| Membership {
         pkey: listener.pkey,
-        address: listener.address,
+        address: listener.address.ip(),
         is_soft: listener.provider == Provider::Soft,
-        by: format!("the listener {}", listener.socket_address()),
+        by: format!("the listener {}", listener.trid()),
     };
     config.listeners.iter().map(of_listener).collect()
 }

@@ -356,7 +356,7 @@ mod tests {
             reads: 4,
             listener: Arc::new(ListenerShared {
                 id: 0,
-                address: ([192, 0, 2, 2], 4420).into(),
+                address: "192.0.2.2:4420".parse().unwrap(),
                 provider: "none",
                 pkey: PKey::DEFAULT,
                 ana: AnaShared::new(&AnaStates::default()),

@@ -7,12 +7,12 @@ mod leases;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use cairn_config::{AnaOverride, Limits};
-use cairn_rdma::Clock;
+use cairn_rdma::{Clock, Trid};
 use nvme_proto::controller::{Action, AdminCommand, Completion, Exchange, Outcome, Refusal};
 use nvme_proto::io::IoLimits;
 use nvme_proto::subsystem::{Health, Kind, Subsystem};
@@ -48,8 +48,8 @@ pub(super) struct SubsystemState {
     limits_of_hosts: BTreeMap<Nqn, Limits>,
     pub(super) keys: HostKeys,
     /// Listeners at which hosts find the subsystem; `None` means all.
-    listeners: Option<Box<[SocketAddr]>>,
-    ana: BTreeMap<SocketAddr, AnaOverride>,
+    listeners: Option<Box<[Trid]>>,
+    ana: BTreeMap<Trid, AnaOverride>,
     armed: Option<Duration>,
     /// Next CNTLID to try. Each claim advances it, so a claim reserves no CNTLID.
     next_cntlid: u32,
@@ -96,7 +96,7 @@ impl SubsystemState {
         own.unwrap_or(&self.limits_per_host)
     }
 
-    fn is_behind(&self, listener: SocketAddr) -> bool {
+    fn is_behind(&self, listener: Trid) -> bool {
         let own = self.listeners.as_ref();
         own.is_none_or(|own| own.contains(&listener))
     }
@@ -208,7 +208,7 @@ impl SubsystemShared {
         }
     }
 
-    pub(crate) fn set_listeners(&self, listeners: Option<&[SocketAddr]>) {
+    pub(crate) fn set_listeners(&self, listeners: Option<&[Trid]>) {
         self.lock().listeners = listeners.map(Box::from);
     }
 

@@ -180,7 +180,7 @@ impl ControlPlane {
         Started {
             addresses: listeners.addresses(),
             listening: listening
-                .map(|open| (open.config.clone(), open.address()))
+                .map(|open| (open.config.clone(), open.local_addr()))
                 .collect(),
             health: self.service.missing.health(),
             metrics: self.service.metrics.address(),

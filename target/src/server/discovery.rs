@@ -21,7 +21,7 @@ impl Discovery {
         let open = listeners.all().iter().filter(|listener| !listener.drained);
         let open = open.map(|listener| discovery::Listener {
             portid: listener.config.port_id,
-            address: listener.address(),
+            address: listener.local_addr(),
             provider: RdmaProvider::NONE,
             pkey: listener.config.pkey.bits(),
         });

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use cairn_disk::OpenError;
-use cairn_rdma::FabricError;
+use cairn_rdma::{FabricError, Trid};
 use nvme_auth::SecretError;
 
 use crate::health::Place;
@@ -20,7 +20,7 @@ pub enum StartError {
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// Configured address of the listener.
-        address: SocketAddr,
+        address: Trid,
         /// Error of the provider.
         source: FabricError,
     },
@@ -28,7 +28,7 @@ pub enum StartError {
     #[error("cannot listen on {address}: {reason}")]
     NoProvider {
         /// Address of the listener.
-        address: SocketAddr,
+        address: Trid,
         /// Text with the configured provider and the available ones.
         reason: String,
     },
@@ -178,7 +178,7 @@ pub enum ReloadError {
     )]
     ListenerChanged {
         /// Address of the listener.
-        address: SocketAddr,
+        address: Trid,
     },
     /// The configuration is in force, but disks still execute commands that began before it.
     #[error(

@@ -1,6 +1,6 @@
 //! Handle through which the control socket queries and changes the control plane.
 
-use std::net::SocketAddr;
+use cairn_rdma::Trid;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl Snapshot {
 
 #[derive(Debug)]
 pub(crate) struct Listening {
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Trid,
     pub(crate) provider: &'static str,
     pub(crate) roce: Roce,
     pub(crate) ana: AnaStates,
@@ -185,12 +185,12 @@ fn snapshot_of(control: &ControlPlane) -> Snapshot {
         .map(|(nqn, export)| (*nqn, Arc::clone(&export.subsystem)))
         .collect();
     subsystems.sort_unstable_by_key(|(nqn, _)| *nqn);
-    let place = |address: SocketAddr| {
+    let place = |address: Trid| {
         let mut all = service.config.listeners.iter();
-        all.position(|listener| listener.socket_address() == address)
+        all.position(|listener| listener.trid() == address)
     };
     let mut listeners: Vec<_> = service.listeners.all().iter().collect();
-    listeners.sort_by_key(|listener| place(listener.config.socket_address()));
+    listeners.sort_by_key(|listener| place(listener.config.trid()));
     let listeners = listeners.into_iter().map(|listener| Listening {
         address: listener.address(),
         provider: listener.shared.provider,

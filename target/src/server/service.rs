@@ -1,7 +1,7 @@
 //! Parts of the target that follow the configuration: disks, subsystems, listeners, keys, ports.
 
+use cairn_rdma::Trid;
 use std::collections::HashSet;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use cairn_config::Config;
@@ -92,9 +92,9 @@ impl Service {
         }
     }
 
-    fn try_listener(&mut self, address: SocketAddr) -> bool {
+    fn try_listener(&mut self, address: Trid) -> bool {
         let mut configured = self.config.listeners.iter();
-        let found = configured.find(|listener| listener.socket_address() == address);
+        let found = configured.find(|listener| listener.trid() == address);
         let Some(config) = found else {
             return true;
         };

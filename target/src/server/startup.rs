@@ -47,7 +47,7 @@ pub(super) fn open_all<T>(
         match service.listeners.listen(listener) {
             Ok(listener) => service.listeners.add(listener),
             Err(error) if is_patient => {
-                let thing = Thing::Listener(listener.socket_address());
+                let thing = Thing::Listener(listener.trid());
                 service.missing.note(thing, &error);
             }
             Err(error) => return Err(error),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cairn_config::PORT_DEFAULT;
+use cairn_config::{PORT_DEFAULT, Trid};
 use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
@@ -26,13 +26,13 @@ fn which(drain: &Drain) -> Result<Which, Error> {
     match (drain.address, drain.port) {
         (None, Some(_)) => Err(Error::invalid("\"port\": give the address, too")),
         (None, None) => Ok(None),
-        (Some(address), port) => Ok(Some((address, port.unwrap_or(PORT_DEFAULT)))),
+        (Some(address), port) => Ok(Some(Trid::new(address, port.unwrap_or(PORT_DEFAULT)))),
     }
 }
 
 fn no_listener(which: Which) -> Error {
     let message = match which {
-        Some((address, port)) => format!("no listener {address} port {port} listens"),
+        Some(Trid { address, port }) => format!("no listener {address} port {port} listens"),
         None => "nothing listens".to_owned(),
     };
     let remedy = "cairn-target listener list shows which do";
@@ -94,8 +94,8 @@ fn result(begun: &[Drained], now: &[Drained]) -> Value {
     let pairs = begun.iter().zip(now);
     let listeners = pairs.map(|(begun, now)| {
         json!({
-            "address": now.address.ip(),
-            "port": now.address.port(),
+            "address": now.address.address,
+            "port": now.address.port,
             "disconnected": begun.associations.saturating_sub(now.associations),
             "connected": now.associations,
             "cut_off": now.cut_off,

@@ -1,10 +1,10 @@
 //! Control methods with Cairn's own names.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use cairn_config::{
-    NewCeph, NewLimits, NewListener, NewNamespace, NewSubsystem, Nqn, PORT_DEFAULT, without_secrets,
+    NewCeph, NewLimits, NewListener, NewNamespace, NewSubsystem, Nqn, PORT_DEFAULT, Trid,
+    without_secrets,
 };
 use cairn_control::{Error, Handler, Peer, Request};
 use rustix::io::Errno;
@@ -463,7 +463,7 @@ impl Methods {
         }
         self.change(Kind::Alone, move |stage| {
             let port = set.port.unwrap_or(PORT_DEFAULT);
-            let (at, group) = (SocketAddr::new(set.address, port), set.ana_group);
+            let (at, group) = (Trid::new(set.address, port), set.ana_group);
             let draft = &mut stage.draft;
             let done = match (&set.nqn, &set.ana) {
                 (Some(nqn), Some(state)) => draft.set_ana_of(nqn, at, group, state),

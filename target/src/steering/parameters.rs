@@ -1,7 +1,8 @@
 //! Parameters of Cairn's own control methods.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
+use cairn_config::{Traddr, Trid};
 use cairn_control::Error;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -44,7 +45,7 @@ pub(super) struct SubsystemAdd {
     pub(super) allow_any_host: bool,
     #[serde(default)]
     pub(super) hosts: Vec<String>,
-    pub(super) listeners: Option<Vec<SocketAddr>>,
+    pub(super) listeners: Option<Vec<Trid>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -55,7 +56,7 @@ pub(super) struct SubsystemSet {
     pub(super) model: Option<String>,
     pub(super) controller_ids: Option<String>,
     pub(super) require_key: Option<bool>,
-    pub(super) listeners: Option<Vec<SocketAddr>>,
+    pub(super) listeners: Option<Vec<Trid>>,
     /// True to use every listener; excludes `listeners`.
     #[serde(default)]
     pub(super) every_listener: bool,
@@ -148,7 +149,7 @@ pub(super) struct LimitSet {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListenerAt {
-    pub(super) address: IpAddr,
+    pub(super) address: Traddr,
     pub(super) port: Option<u16>,
     pub(super) provider: Option<String>,
     pub(super) roce: Option<String>,
@@ -160,7 +161,7 @@ pub(super) struct ListenerAt {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListenerSet {
-    pub(super) address: IpAddr,
+    pub(super) address: Traddr,
     pub(super) port: Option<u16>,
     pub(super) nqn: Option<String>,
     pub(super) ana: Option<String>,
@@ -216,7 +217,7 @@ pub(super) struct ControllerOf {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Drain {
-    pub(super) address: Option<IpAddr>,
+    pub(super) address: Option<Traddr>,
     pub(super) port: Option<u16>,
     pub(super) timeout_s: Option<u16>,
 }

@@ -86,8 +86,8 @@ pub(super) fn listeners(snapshot: &Snapshot) -> Value {
         let groups = groups.into_iter();
         let groups = groups.map(|(group, state)| (group.to_string(), ana_word(state)));
         json!({
-            "address": listener.address.ip(),
-            "port": listener.address.port(),
+            "address": listener.address.address,
+            "port": listener.address.port,
             "provider": listener.provider,
             "roce": version,
             "vlan": vlan,

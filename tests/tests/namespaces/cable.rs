@@ -1,10 +1,11 @@
 //! Network namespaces connected by a veth pair.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::sync::mpsc::channel;
 use std::thread;
 
+use cairn_rdma::{Traddr, Trid};
 use cairn_roce::phy::Network;
 use cairn_roce::phy::fault::FaultOptions;
 use cairn_roce::{Soft, SoftOptions};
@@ -47,6 +48,7 @@ impl Roce {
 
 pub(crate) const V4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 pub(crate) const V6: [&str; 2] = ["fd77::1", "fd77::2"];
+pub(crate) const LINK_LOCAL: [&str; 2] = ["fe80::77:1", "fe80::77:2"];
 
 pub(crate) const VID: u16 = 5;
 /// IP type of service of the connections: DSCP 26.
@@ -66,6 +68,25 @@ pub(crate) const BAD: FaultOptions = FaultOptions {
 impl Cable {
     pub(crate) fn address(&self, end: usize) -> IpAddr {
         self.addresses[end].parse().unwrap()
+    }
+
+    fn is_link_local(&self) -> bool {
+        self.addresses[0].starts_with("fe80")
+    }
+
+    /// Returns the address of an end as this `near` end writes it, with its own interface.
+    pub(crate) fn traddr(&self, end: usize, near: usize) -> Traddr {
+        let address = self.addresses[end];
+        let text = match self.is_link_local() {
+            true => format!("{address}%cable{near}"),
+            false => address.to_owned(),
+        };
+        text.parse().unwrap()
+    }
+
+    /// Returns the address of the target's listener, in the calling thread's namespace.
+    pub(crate) fn listener(&self, near: usize, port: u16) -> SocketAddr {
+        Trid::new(self.traddr(0, near), port).resolve().unwrap()
     }
 
     pub(crate) fn provider(&self) -> Soft {
@@ -151,6 +172,10 @@ impl Cable {
         } else {
             "24"
         };
+        if self.is_link_local() {
+            // Otherwise the kernel adds one, which may become the source address.
+            ip(&format!("link set cable{end} addrgenmode none"));
+        }
         ip(&format!("link set cable{end} mtu {mtu} up"));
         let mut device = format!("cable{end}");
         if self.roce.has_vlan_interface() {

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
-use cairn_initiator::{Data, Host, HostOptions, Identity, command};
+use cairn_initiator::{Data, Host, HostOptions, Identity, command, discover};
 use cairn_rdma::Provider;
 use cairn_roce::Soft;
 use cairn_sim::Random;
@@ -35,12 +35,26 @@ const TRANSFERS: [usize; 12] = [
 const QUEUES: u16 = 2;
 
 pub(crate) fn run(cable: Cable) {
-    join(cable, |host, _| write_and_read_back(host));
+    join(cable, |host, _, _| write_and_read_back(host));
+}
+
+/// Also checks that the discovery log names no interface of the target: hosts do not have it.
+pub(crate) fn run_link_local(cable: Cable) {
+    join(cable, move |host, provider, remote| {
+        write_and_read_back(host);
+        let options = HostOptions::new(remote, nqn(NQN), Identity::named(host_nqn("cable")));
+        let log = discover(provider, &options).unwrap();
+        for entry in &log.entries {
+            let traddr = String::from_utf8_lossy(&entry.traddr);
+            assert_eq!(traddr.trim_end(), cable.addresses[0]);
+        }
+        assert_eq!(log.entries.len(), 2);
+    });
 }
 
 pub(crate) fn blocks_are_whole(cable: Cable) {
-    join(cable, |writer, connect| {
-        let mut reader = connect();
+    join(cable, |writer, provider, remote| {
+        let mut reader = connect(provider, remote);
         read_while_it_is_written(writer, &mut reader);
         reader.shutdown().unwrap();
     });
@@ -57,11 +71,11 @@ fn connect(provider: &Soft, remote: SocketAddr) -> Host {
     Host::connect(provider, options).unwrap()
 }
 
-fn join(cable: Cable, work: impl FnOnce(&mut Host, &dyn Fn() -> Host) + Send + 'static) {
+fn join(cable: Cable, work: impl FnOnce(&mut Host, &Soft, SocketAddr) + Send + 'static) {
     let (address_out, address_in) = channel();
     let (over_out, over_in) = channel();
     let target = move || {
-        let address = cable.address(0);
+        let address = cable.traddr(0, 0);
         let listener = format!("[[listener]]\naddress = \"{address}\"\nprovider = \"soft\"\n");
         let exports = subsystem(NQN, &["mem:8MiB block_size = 4096"]);
         let text = format!("[target]\nreactors = 2\n{exports}\n{listener}");
@@ -73,11 +87,11 @@ fn join(cable: Cable, work: impl FnOnce(&mut Host, &dyn Fn() -> Host) + Send + '
         target.stop().unwrap();
     };
     let host = move || {
-        let remote = address_in.recv_timeout(PATIENCE).unwrap();
+        let at: SocketAddr = address_in.recv_timeout(PATIENCE).unwrap();
+        let remote = cable.listener(1, at.port());
         let provider = cable.provider();
-        let connect = || connect(&provider, remote);
-        let mut host = connect();
-        work(&mut host, &connect);
+        let mut host = connect(&provider, remote);
+        work(&mut host, &provider, remote);
         host.shutdown().unwrap();
         over_out.send(()).unwrap();
     };

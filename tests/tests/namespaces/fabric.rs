@@ -146,7 +146,7 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
         let _ = sender.send(event);
     });
     let options = ListenOptions {
-        address: SocketAddr::new(cable.address(0), 4420),
+        address: cable.listener(0, 4420),
         backlog: 8,
         pkey: PKey::DEFAULT,
         roce: None,
@@ -186,6 +186,7 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
 
 fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Receiver<()>) {
     let (address, there) = ready.recv_timeout(PATIENCE).unwrap();
+    let address = cable.listener(1, address.port());
     let provider = cable.provider();
     let device = provider.device_for(address, None).unwrap();
     let mut end = End::open(&device);
@@ -236,7 +237,7 @@ fn check_counters(provider: &Soft, cable: Cable) {
     let [(name, counters)] = &counters[..] else {
         panic!("one device is open: {counters:?}");
     };
-    assert_eq!(*name, format!("soft-{}", cable.addresses[1]));
+    assert_eq!(*name, format!("soft-{}", cable.traddr(1, 1)));
     assert!(counters.sent_pkts > ROUNDS * 3 && counters.rcvd_pkts > ROUNDS * 3);
     if cable.fault.is_none() {
         assert_eq!(counters.rx_icrc_encapsulated, 0, "{counters:?}");

@@ -9,7 +9,7 @@ mod fabric;
 mod life;
 mod sniffer;
 
-use cable::{BAD, Cable, Roce, V4, V6};
+use cable::{BAD, Cable, LINK_LOCAL, Roce, V4, V6};
 
 macro_rules! cables {
     ($run:path; $($name:ident: $roce:ident, $addresses:ident, $mtu:literal, $fault:expr;)*) => {
@@ -33,6 +33,8 @@ mod work {
         jumbo_frames: V2, V4, 4200, None;
         ordinary_frames_on_ipv6: V2, V6, 1500, None;
         jumbo_frames_on_ipv6: V2, V6, 4200, None;
+        link_local: V2, LINK_LOCAL, 1500, None;
+        v1_link_local: V1, LINK_LOCAL, 1500, None;
         bad_wire: V2, V4, 1500, Some(BAD);
         bad_wire_on_ipv6: V2, V6, 4200, Some(BAD);
         vlan: V2Vlan, V4, 1500, None;
@@ -73,6 +75,12 @@ mod nvme {
         v1_tagged_jumbo_frames_on_ipv6: V1Tagged, V6, 4200, Some(BAD);
         v1_tagged_good_wire: V1Tagged, V4, 4200, None;
         v1_vlan: V1Vlan, V4, 1500, Some(BAD);
+    }
+}
+
+mod link_local {
+    cables! { super::disks::run_link_local;
+        good_wire: V2, LINK_LOCAL, 4200, None;
     }
 }
 

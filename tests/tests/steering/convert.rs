@@ -138,7 +138,7 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
     let [listener] = &config.listeners[..] else {
         panic!("{text}")
     };
-    assert_eq!(listener.socket_address().to_string(), "192.0.2.1:4420");
+    assert_eq!(listener.trid().to_string(), "192.0.2.1:4420");
     assert_eq!(listener.port_id, 7);
     let mut states = AnaStates::all(AnaState::OPTIMIZED);
     states.set(2, AnaState::NON_OPTIMIZED);

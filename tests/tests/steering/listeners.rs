@@ -10,6 +10,7 @@ use nvme_proto::wire::Nqn;
 use nvme_proto::wire::log::SubsystemType;
 use serde_json::{Value, json};
 
+use crate::convert::{parse, say, written};
 use crate::pools::{first_byte, put};
 use crate::target::{NQN, Steered, until};
 
@@ -132,6 +133,56 @@ fn a_subsystem_has_its_own_listeners() {
     });
     let wanted = [(NQN, "4420"), (NQN, "4422"), (NEW, "4422")];
     assert!(adds.eq(wanted.map(|(nqn, port)| (json!(nqn), json!(port)))));
+}
+
+/// The interface of a link-local address may be missing, like an address.
+#[test]
+fn a_scope_is_kept_as_written() {
+    let target = Steered::start_with("\n[[listener]]\naddress = \"fe80::1%absent0\"\n");
+    let absent = json!({"trtype": "RDMA", "adrfam": "IPv6", "traddr": "fe80::1%absent0",
+        "trsvcid": "4420"});
+    assert_eq!(listed(&target, NQN), [absent.clone(), at(&target, 4420)]);
+    let health = target.done("cairn_status", json!({})).to_string();
+    let wanted = "listener [fe80::1%absent0]:4420";
+    assert!(health.contains(wanted), "{health}");
+    let reason = "there is no network interface \\\"absent0\\\"";
+    assert!(health.contains(reason), "{health}");
+    let of = |address: &Value| json!({"nqn": NQN, "listen_address": address});
+    assert_eq!(target.done(REMOVE, of(&absent)), true);
+    assert_eq!(listed(&target, NQN), [at(&target, 4420)]);
+    assert!(!target.text().contains("fe80"), "{}", target.text());
+    for (address, expected) in [
+        ("fe80::1%absent0", "no network interface"),
+        ("fe80::1", "such as address = \"fe80::1%eth0\""),
+        ("192.0.2.1%absent0", "192.0.2.1 has no scope"),
+    ] {
+        let add = json!({"address": address});
+        let error = target.call("cairn_listener_add", add).unwrap_err();
+        assert!(error.to_string().contains(expected), "{address}: {error}");
+    }
+}
+
+/// Listeners keep the interface of a link-local address. Referrals lead hosts, which do not have it.
+#[test]
+fn scopes_are_imported_and_exported() {
+    const SCOPED: &str = "fe80::1%eth0";
+    let folder = tempfile::tempdir().unwrap();
+    let addr = json!({"adrfam": "ipv6", "traddr": SCOPED, "trsvcid": "4420", "trtype": "rdma"});
+    let referral = json!({"addr": addr, "enable": 1, "name": "other"});
+    let saved = json!({"hosts": [], "subsystems": [], "ports": [
+        {"addr": addr, "portid": 7, "referrals": [referral], "subsystems": []},
+    ]});
+    let saved = written(&folder, "saved.json", &saved.to_string());
+    let (_, text, notes) = say(&["import", "nvmet"], &saved);
+    let part = "referral other is left out: its address has an interface of one machine";
+    assert!(notes.contains(part), "{notes}");
+    let config = parse(&text);
+    assert_eq!(config.listeners[0].address.to_string(), SCOPED);
+    assert!(config.referrals.is_empty(), "{text}");
+    let file = written(&folder, "target.toml", &text);
+    let (_, exported, _) = say(&["export", "nvmet"], &file);
+    let exported: Value = serde_json::from_str(&exported).unwrap();
+    assert_eq!(exported["ports"][0]["addr"]["traddr"], SCOPED);
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! Explanations, with remedies, why the soft provider cannot use an address.
 
 use std::io;
-use std::net::IpAddr;
 use std::path::Path;
 
-use cairn_rdma::FabricError;
 use cairn_rdma::error::permission;
+use cairn_rdma::{FabricError, ScopedAddr, TraddrError};
 
 use super::Network;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
@@ -14,7 +13,8 @@ impl Network {
     /// Converts an error of [`Network::first_inlet`] or [`Network::next_inlet`] to an error with a
     /// remedy.
     #[must_use]
-    pub fn explain(&self, address: IpAddr, error: io::Error) -> FabricError {
+    pub fn explain(&self, address: ScopedAddr, error: io::Error) -> FabricError {
+        let (lacks_scope, address) = (address.lacks_scope(), address.ip());
         match (self, error.kind()) {
             (Self::Ethernet { .. }, io::ErrorKind::PermissionDenied) => unavailable(format!(
                 "RoCE v1 is sent and received by packet sockets, for which CAP_NET_RAW is \
@@ -40,12 +40,9 @@ impl Network {
                         .to_owned(),
                 }
             }
-            (Self::System, _) if is_link_local(address) => FabricError::NoDevice {
+            (Self::System, _) if lacks_scope => FabricError::NoDevice {
                 address,
-                remedy: "a link-local address means another interface to each machine, and \
-                         RoCE v2 is routed: use one of the interface's other addresses, or \
-                         RoCE v1"
-                    .to_owned(),
+                remedy: TraddrError::NoScope(address).to_string(),
             },
             (_, io::ErrorKind::AddrNotAvailable) => FabricError::NoDevice {
                 address,
@@ -72,10 +69,6 @@ impl Network {
     }
 }
 
-fn is_link_local(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
-}
-
 fn unavailable(reason: String) -> FabricError {
     FabricError::Unavailable {
         provider: "soft",
@@ -85,14 +78,14 @@ fn unavailable(reason: String) -> FabricError {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, UdpSocket};
+    use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
     use super::*;
 
     #[test]
     fn a_taken_port_is_said_to_be_taken() {
-        let address = Ipv4Addr::new(127, 83, 12, 7).into();
-        let _other = UdpSocket::bind((address, ROCE_PORT)).unwrap();
+        let address = IpAddr::from(Ipv4Addr::new(127, 83, 12, 7)).into();
+        let _other = UdpSocket::bind(ScopedAddr::at(address, ROCE_PORT)).unwrap();
         let error = Network::System.first_inlet(address, 18).unwrap_err();
         let text = Network::System.explain(address, error).to_string();
         assert!(
@@ -108,19 +101,17 @@ mod tests {
     }
 
     #[test]
-    fn link_local_addresses_are_for_v1() {
-        let address = "fe80::1".parse().unwrap();
+    fn a_link_local_address_needs_its_interface() {
+        let address: IpAddr = "fe80::1".parse().unwrap();
+        let address = address.into();
         let error = Network::System.first_inlet(address, 18).unwrap_err();
         let text = Network::System.explain(address, error).to_string();
-        assert!(
-            text.contains("link-local") && text.contains("RoCE v1"),
-            "{text}"
-        );
+        assert!(text.contains("such as fe80::1%eth0"), "{text}");
     }
 
     #[test]
     fn a_missing_right_is_named() {
-        let address = Ipv4Addr::LOCALHOST.into();
+        let address = IpAddr::from(Ipv4Addr::LOCALHOST).into();
         let error = io::ErrorKind::PermissionDenied.into();
         let text = Network::Ethernet { vlan: None }
             .explain(address, error)

@@ -14,6 +14,7 @@ use super::neighbour::Neighbours;
 use super::packet::link_address;
 use super::send::{ECN, Flow};
 use super::socket::check;
+use cairn_rdma::ScopedAddr;
 use cairn_roce_proto::wire::Header;
 use cairn_roce_proto::wire::ethernet::{ETHERTYPE_ROCE, ETHERTYPE_VLAN, Tag, Vlan};
 use cairn_roce_proto::wire::grh::{self, Grh, NEXT_HEADER_BTH, gid_of};
@@ -24,6 +25,7 @@ const HEADERS: usize = Tag::LEN + grh::LEN;
 /// Sender of frames on one interface.
 pub struct Frames {
     vlan: Option<u16>,
+    scope_id: u32,
     neighbours: Option<Neighbours>,
     headers: Box<[[u8; HEADERS]; BATCH]>,
     names: Box<[sockaddr_ll; BATCH]>,
@@ -36,11 +38,13 @@ impl std::fmt::Debug for Frames {
 }
 
 impl Frames {
-    /// Creates a sender. With a `vlan`, each frame has a tag with this VID.
+    /// Creates a sender. With a `vlan`, each frame has a tag with this VID. `scope_id` is the interface
+    /// of link-local addresses.
     #[must_use]
-    pub fn new(vlan: Option<u16>) -> Self {
+    pub fn new(vlan: Option<u16>, scope_id: u32) -> Self {
         Self {
             vlan,
+            scope_id,
             neighbours: None,
             headers: Box::new([[0; HEADERS]; BATCH]),
             names: Box::new([link_address(0, [0; 6], 0); BATCH]),
@@ -100,7 +104,10 @@ impl Frames {
     fn link_to(&mut self, flow: &Flow, now: Instant) -> io::Result<Option<sockaddr_ll>> {
         let neighbours = match &mut self.neighbours {
             Some(neighbours) => neighbours,
-            none => none.insert(Neighbours::new(Interface::of(flow.local)?)?),
+            none => {
+                let local = ScopedAddr::new(flow.local, self.scope_id);
+                none.insert(Neighbours::new(Interface::of(local)?)?)
+            }
         };
         let index = neighbours.interface().index;
         let mac = neighbours.mac_of(flow.remote, now);

@@ -6,9 +6,11 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::zeroed;
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
+
+use cairn_rdma::ScopedAddr;
 
 use super::socket::{check, from_storage};
 
@@ -32,7 +34,7 @@ pub struct Interface {
 ///
 /// # Errors
 /// No interface has the address.
-pub fn path_mtu_code(address: IpAddr) -> io::Result<u8> {
+pub fn path_mtu_code(address: ScopedAddr) -> io::Result<u8> {
     let room = Interface::of(address)?.mtu()?.saturating_sub(OVERHEAD);
     Ok((1..=5)
         .rev()
@@ -85,17 +87,17 @@ impl Interface {
     ///
     /// # Errors
     /// No interface has the address.
-    pub fn of(address: IpAddr) -> io::Result<Self> {
+    pub fn of(address: ScopedAddr) -> io::Result<Self> {
         // The loopback interface has all addresses 127.x.y.z and lists only 127.0.0.1.
-        let wanted = match address {
-            IpAddr::V4(v4) if v4.is_loopback() => Ipv4Addr::LOCALHOST.into(),
-            other => other,
+        let wanted = match address.ip() {
+            IpAddr::V4(v4) if v4.is_loopback() => IpAddr::from(Ipv4Addr::LOCALHOST).into(),
+            _ => address,
         };
         let found = Self::find(wanted)?;
         found.ok_or_else(|| io::Error::new(io::ErrorKind::AddrNotAvailable, "no interface has it"))
     }
 
-    fn find(wanted: IpAddr) -> io::Result<Option<Self>> {
+    fn find(wanted: ScopedAddr) -> io::Result<Option<Self>> {
         let mut list = std::ptr::null_mut();
         // SAFETY: the result is written to `list`, which is freed below.
         check(unsafe { libc::getifaddrs(&raw mut list) })?;
@@ -117,7 +119,12 @@ impl Interface {
                 let mut storage: libc::sockaddr_storage = zeroed();
                 let (from, to) = (entry.ifa_addr.cast::<u8>(), (&raw mut storage).cast::<u8>());
                 std::ptr::copy_nonoverlapping(from, to, length);
-                if from_storage(&storage).is_some_and(|found| found.ip() == wanted) {
+                // Without a scope, the first interface with a link-local address is meant.
+                let is_it = |found: SocketAddr| match wanted.scope_id() {
+                    0 => found.ip() == wanted.ip(),
+                    _ => ScopedAddr::from(found) == wanted,
+                };
+                if from_storage(&storage).is_some_and(is_it) {
                     found = Some(Self {
                         name: CStr::from_ptr(entry.ifa_name).to_owned(),
                         index: libc::if_nametoindex(entry.ifa_name),
@@ -158,12 +165,16 @@ impl Interface {
 mod tests {
     use super::*;
 
+    fn at(text: &str) -> ScopedAddr {
+        text.parse::<IpAddr>().unwrap().into()
+    }
+
     #[test]
     fn loopback_takes_the_largest() {
-        assert_eq!(path_mtu_code("127.0.0.1".parse().unwrap()).unwrap(), 5);
-        assert_eq!(path_mtu_code("127.1.2.3".parse().unwrap()).unwrap(), 5);
+        assert_eq!(path_mtu_code(at("127.0.0.1")).unwrap(), 5);
+        assert_eq!(path_mtu_code(at("127.1.2.3")).unwrap(), 5);
         assert_eq!(mtu_of_code(5), 4096);
-        let missing = path_mtu_code("192.0.2.1".parse().unwrap());
+        let missing = path_mtu_code(at("192.0.2.1"));
         assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
     }
 
@@ -197,7 +208,7 @@ mod tests {
 
     #[test]
     fn loopback_is_known_as_such() {
-        let interface = Interface::of(Ipv4Addr::LOCALHOST.into()).unwrap();
+        let interface = Interface::of(IpAddr::from(Ipv4Addr::LOCALHOST).into()).unwrap();
         assert!(interface.is_loopback && interface.index != 0);
     }
 }

@@ -20,7 +20,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
-use cairn_rdma::Roce;
+use cairn_rdma::{Roce, ScopedAddr};
 use cairn_roce_proto::wire::icrc::Route;
 use cairn_roce_proto::wire::mad::GSI_QPN;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
@@ -98,10 +98,10 @@ impl Network {
     ///
     /// # Errors
     /// The address is not local, or another process uses its port.
-    pub fn first_inlet(&self, address: IpAddr, qpn_low_bits: u32) -> io::Result<Inlet> {
+    pub fn first_inlet(&self, address: ScopedAddr, qpn_low_bits: u32) -> io::Result<Inlet> {
         match self {
             Self::System => {
-                let socket = Socket::bind_receiver(SocketAddr::new(address, ROCE_PORT), false)?;
+                let socket = Socket::bind_receiver(address.at(ROCE_PORT), false)?;
                 socket.share()?;
                 // The queue pair of connection management is QP1 (IBTA 3.9.5).
                 socket.admit(&[GSI_QPN], &[])?;
@@ -112,7 +112,7 @@ impl Network {
                 socket.admit(&[GSI_QPN])?;
                 Ok(Inlet::Packets(socket))
             }
-            Self::Wire(wire) => Ok(Inlet::Tap(wire.join(address, true, qpn_low_bits)?)),
+            Self::Wire(wire) => Ok(Inlet::Tap(wire.join(address.ip(), true, qpn_low_bits)?)),
             Self::Bad(network, faults) => {
                 let inlet = network.first_inlet(address, qpn_low_bits)?;
                 Ok(Inlet::Bad(Box::new(BadInlet::new(inlet, *faults, 0))))
@@ -125,10 +125,15 @@ impl Network {
     ///
     /// # Errors
     /// The system refuses.
-    pub fn next_inlet(&self, address: IpAddr, turn: u32, qpn_low_bits: u32) -> io::Result<Inlet> {
+    pub fn next_inlet(
+        &self,
+        address: ScopedAddr,
+        turn: u32,
+        qpn_low_bits: u32,
+    ) -> io::Result<Inlet> {
         match self {
             Self::System => {
-                let socket = Socket::bind_receiver(SocketAddr::new(address, ROCE_PORT), true)?;
+                let socket = Socket::bind_receiver(address.at(ROCE_PORT), true)?;
                 socket.spread(&[], qpn_low_bits)?;
                 Ok(Inlet::Socket(socket))
             }
@@ -136,7 +141,7 @@ impl Network {
                 let socket = PacketSocket::bind_receiver(address, *vlan, turn, qpn_low_bits)?;
                 Ok(Inlet::Packets(socket))
             }
-            Self::Wire(wire) => Ok(Inlet::Tap(wire.join(address, false, qpn_low_bits)?)),
+            Self::Wire(wire) => Ok(Inlet::Tap(wire.join(address.ip(), false, qpn_low_bits)?)),
             Self::Bad(network, faults) => {
                 let inlet = network.next_inlet(address, turn, qpn_low_bits)?;
                 Ok(Inlet::Bad(Box::new(BadInlet::new(inlet, *faults, turn))))
@@ -158,7 +163,7 @@ impl Network {
     ///
     /// # Errors
     /// No interface has the address.
-    pub fn path_mtu_code(&self, address: IpAddr) -> io::Result<u8> {
+    pub fn path_mtu_code(&self, address: ScopedAddr) -> io::Result<u8> {
         match self.good() {
             Self::Wire(wire) => Ok(wire.path_mtu()),
             _ => interface::path_mtu_code(address),

@@ -9,6 +9,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use cairn_rdma::ScopedAddr;
 use cairn_rdma::netlink::{Message, Netlink, attribute, attributes, find, u16_at};
 
 use super::interface::Interface;
@@ -74,7 +75,7 @@ impl Neighbours {
         if found.is_none() {
             // Makes the kernel verify its entry, which frames sent by packet sockets do not
             // refresh.
-            solicit(address);
+            solicit(ScopedAddr::new(address, self.interface.index));
         }
         let mac = found.or(before.map(|(mac, _)| mac))?;
         if self.known.len() == MAX_KNOWN && before.is_none() {
@@ -92,14 +93,14 @@ impl Neighbours {
 }
 
 /// Makes the kernel resolve the MAC address of an IP address. Does not wait.
-pub fn solicit(address: IpAddr) {
-    let any: IpAddr = match address {
+pub fn solicit(address: ScopedAddr) {
+    let any: IpAddr = match address.ip() {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     // After a failure the peer stays unknown, and the connection attempt reports it.
     if let Ok(socket) = UdpSocket::bind((any, 0)) {
-        let _ = socket.send_to(&[], (address, DISCARD_PORT));
+        let _ = socket.send_to(&[], address.at(DISCARD_PORT));
     }
 }
 
@@ -175,7 +176,7 @@ mod tests {
 
     #[test]
     fn on_loopback_no_address_has_a_mac() {
-        let interface = Interface::of(Ipv4Addr::LOCALHOST.into()).unwrap();
+        let interface = Interface::of(IpAddr::from(Ipv4Addr::LOCALHOST).into()).unwrap();
         let mut neighbours = Neighbours::new(interface).unwrap();
         let mac = neighbours.mac_of(Ipv4Addr::new(127, 1, 2, 3).into(), Instant::now());
         assert_eq!(mac, Some([0; 6]));

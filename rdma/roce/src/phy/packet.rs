@@ -20,6 +20,8 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 
 use libc::{c_int, sockaddr_ll, socklen_t};
 
+use cairn_rdma::ScopedAddr;
+
 use super::interface::Interface;
 use super::neighbour::Mac;
 use super::qpn_filter::{PASS, by_number, compare, exchange};
@@ -65,12 +67,13 @@ impl PacketSocket {
     /// The address is not local, another process has claimed it, or the process lacks
     /// `CAP_NET_RAW`.
     pub fn bind_receiver(
-        address: IpAddr,
+        address: ScopedAddr,
         vlan: Option<u16>,
         turn: u32,
         qpn_low_bits: u32,
     ) -> io::Result<Self> {
         let interface = Interface::of(address)?;
+        let address = address.ip();
         let claim = if turn == 0 {
             Some(claim(address)?)
         } else {

@@ -2,6 +2,7 @@
 //!
 //! Why `unsafe` here: `sendmmsg` takes pointers, which are created anew for each call.
 
+use cairn_rdma::ScopedAddr;
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
 use std::net::{IpAddr, SocketAddr};
@@ -105,12 +106,18 @@ impl std::fmt::Debug for Sender {
 impl Sender {
     /// Creates an empty sender.
     ///
-    /// `capture` records the packets. `offload` permits super-packets.
+    /// `local` is the address of the device. `capture` records the packets. `offload` permits
+    /// super-packets.
     #[must_use]
-    pub fn new(network: &Network, capture: Option<Arc<Capture>>, offload: bool) -> Self {
+    pub fn new(
+        network: &Network,
+        local: ScopedAddr,
+        capture: Option<Arc<Capture>>,
+        offload: bool,
+    ) -> Self {
         let exit = match network.good() {
             Network::System => Exit::Udp,
-            Network::Ethernet { vlan } => Exit::Frames(Frames::new(*vlan)),
+            Network::Ethernet { vlan } => Exit::Frames(Frames::new(*vlan, local.scope_id())),
             Network::Wire(wire) => Exit::Wire(wire.clone()),
             Network::Bad(..) => unreachable!("below the faults is no other bad network"),
         };

@@ -13,12 +13,13 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use super::Network;
 use super::packet::PacketSocket;
 use super::socket::{Socket, service_level};
+use cairn_rdma::ScopedAddr;
 use cairn_rdma::entropy::Entropy;
 
 const MAX_SOCKETS: usize = 256;
@@ -60,7 +61,7 @@ pub struct Destination {
 #[derive(Debug)]
 pub struct SendSockets {
     network: Network,
-    address: IpAddr,
+    address: ScopedAddr,
     entropy: Entropy,
     ports: Vec<Port>,
     uses: HashMap<(usize, IpAddr), Use>,
@@ -83,7 +84,7 @@ struct Use {
 impl SendSockets {
     /// Creates an empty set of sockets.
     #[must_use]
-    pub fn new(network: Network, address: IpAddr, entropy: Entropy) -> Self {
+    pub fn new(network: Network, address: ScopedAddr, entropy: Entropy) -> Self {
         Self {
             network,
             address,
@@ -202,7 +203,7 @@ impl SendSockets {
             if matches!(self.network.good(), Network::Wire(_)) {
                 break (None, number);
             }
-            match Socket::bind_sender(SocketAddr::new(self.address, number)) {
+            match Socket::bind_sender(self.address.at(number)) {
                 Ok(socket) => break (Some(socket), number),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries < TRIES => {
                     tries += 1;
@@ -250,7 +251,7 @@ mod tests {
     use super::*;
 
     fn send_sockets() -> SendSockets {
-        let address = Ipv4Addr::LOCALHOST.into();
+        let address = IpAddr::from(Ipv4Addr::LOCALHOST).into();
         SendSockets::new(Network::System, address, Entropy::default())
     }
 

@@ -11,6 +11,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
+use cairn_rdma::ScopedAddr;
+
 use super::qpn_filter::{PASS, by_number, compare, exchange};
 
 /// Buffer sizes in bytes requested from the system, which may grant less.
@@ -348,11 +350,11 @@ pub(super) fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// Returns the local address from which the system sends to `remote`.
+/// Returns the local address from which the system sends to `remote`, with its scope.
 ///
 /// # Errors
 /// The system has no route.
-pub fn source_for(remote: SocketAddr) -> io::Result<IpAddr> {
+pub fn source_for(remote: SocketAddr) -> io::Result<ScopedAddr> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
@@ -360,7 +362,7 @@ pub fn source_for(remote: SocketAddr) -> io::Result<IpAddr> {
     // The connect of a UDP socket sends nothing; it looks up the route.
     let socket = std::net::UdpSocket::bind((any, 0))?;
     socket.connect(remote)?;
-    Ok(socket.local_addr()?.ip())
+    Ok(socket.local_addr()?.into())
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use cairn_rdma::{Access, Device, Endpoint, EndpointOptions, FabricError, Mapping, Region, Roce};
+use cairn_rdma::{
+    Access, Device, Endpoint, EndpointOptions, FabricError, Mapping, Region, Roce, ScopedAddr,
+};
 
 use super::endpoint::SoftEndpoint;
 use super::manager::ConnectionManager;
@@ -29,7 +31,7 @@ pub(super) const INDEX_SHIFT: u32 = 24 - INDEX_BITS;
 pub(super) struct SoftDevice {
     name: String,
     id: u64,
-    pub(super) address: IpAddr,
+    pub(super) address: ScopedAddr,
     pub(super) options: SoftOptions,
     regions: Arc<Regions>,
     pub(super) manager: Arc<ConnectionManager>,
@@ -68,7 +70,7 @@ impl fmt::Debug for SoftDevice {
     }
 }
 
-fn name(address: IpAddr, roce: Roce, usual: Roce) -> String {
+fn name(address: ScopedAddr, roce: Roce, usual: Roce) -> String {
     match roce {
         _ if roce == usual => format!("soft-{address}"),
         Roce::V1 { vlan: None } => format!("soft-{address}-v1"),
@@ -85,7 +87,7 @@ pub(super) fn loopback_address(entropy: &Entropy) -> IpAddr {
 impl SoftDevice {
     pub(super) fn open(
         shared: &Arc<Shared>,
-        address: IpAddr,
+        address: ScopedAddr,
         roce: Roce,
         id: u64,
     ) -> Result<Arc<Self>, FabricError> {
@@ -98,7 +100,7 @@ impl SoftDevice {
         let inlet = options.network.first_inlet(address, INDEX_SHIFT);
         let inlet = inlet.map_err(|error| options.network.explain(address, error))?;
         let relays = Arc::<Relays>::default();
-        let manager = ConnectionManager::new(&options, inlet, Arc::clone(&relays))?;
+        let manager = ConnectionManager::new(&options, address, inlet, Arc::clone(&relays))?;
         let manager = Arc::new(manager);
         let device = Arc::new(Self {
             name: name(address, roce, usual),
@@ -124,9 +126,15 @@ impl SoftDevice {
         self.options.network.roce()
     }
 
+    /// Returns an address at the device's link: a local one, or that of a peer.
+    pub(super) fn scoped(&self, address: IpAddr) -> ScopedAddr {
+        ScopedAddr::new(address, self.address.scope_id())
+    }
+
     pub(super) fn path_mtu_code(&self, address: IpAddr) -> io::Result<u8> {
         let now = self.options.clock.now();
-        let look_up = || self.options.network.path_mtu_code(address);
+        let scoped = self.scoped(address);
+        let look_up = || self.options.network.path_mtu_code(scoped);
         lock(&self.path_mtus).of(address, now, look_up)
     }
 

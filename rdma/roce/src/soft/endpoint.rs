@@ -119,7 +119,7 @@ impl SoftEndpoint {
             rounds: 0,
             receiver: Some(receiver),
             checker: Checker::new(),
-            sender: device.options.sender(),
+            sender: device.options.sender(device.address),
             handed: Packets::default(),
             handed_to: 0,
             mixed: VecDeque::new(),

@@ -137,7 +137,9 @@ pub(super) fn deliver(
     request: Box<Request>,
 ) {
     let manager = &device.manager;
-    let Some(listening) = shared.listener_at(request.local, device.roce()) else {
+    let with_scope = |at: SocketAddr| device.scoped(at.ip()).at(at.port());
+    let (local, peer) = (with_scope(request.local), with_scope(request.peer));
+    let Some(listening) = shared.listener_at(local, device.roce()) else {
         manager.reject(id, RejReason::InvalidServiceId, &[], &[]);
         return;
     };
@@ -158,8 +160,8 @@ pub(super) fn deliver(
         return;
     }
     let event = ConnRequest {
-        local: request.local,
-        peer: request.peer,
+        local,
+        peer,
         private_data: PrivateData::new(&request.private_data),
         peer_responder_resources: request.terms.responder_resources,
         peer_initiator_depth: request.terms.initiator_depth,

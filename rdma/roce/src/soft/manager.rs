@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant as System;
 
 use cairn_rdma::log::{LogLine, Topic};
-use cairn_rdma::{FabricError, Marked, PKey, QpId, peer_line};
+use cairn_rdma::{FabricError, Marked, PKey, QpId, ScopedAddr, peer_line};
 use crossbeam_channel::Sender as Mailbox;
 
 use super::device::SoftDevice;
@@ -69,6 +69,7 @@ pub(super) struct Inbox {
 pub(super) struct ConnectionManager {
     clock: ProtoClock,
     network: Network,
+    address: ScopedAddr,
     entropy: Entropy,
     state: Mutex<ManagerState>,
     wake: Arc<Wake>,
@@ -107,6 +108,7 @@ struct Owner {
 impl ConnectionManager {
     pub(super) fn new(
         options: &SoftOptions,
+        address: ScopedAddr,
         inlet: Inlet,
         relays: Arc<Relays>,
     ) -> Result<Self, FabricError> {
@@ -118,7 +120,7 @@ impl ConnectionManager {
             checker: Checker::new(),
             owners: HashMap::new(),
             requests: Vec::new(),
-            sender: options.sender(),
+            sender: options.sender(address),
             psn: 0,
             class: None,
             capture: options.capture.clone(),
@@ -130,6 +132,7 @@ impl ConnectionManager {
         Ok(Self {
             clock: ProtoClock::new(options.clock.clone()),
             network: options.network.clone(),
+            address,
             entropy: options.entropy.clone(),
             state: Mutex::new(ManagerState {
                 inner,
@@ -149,7 +152,12 @@ impl ConnectionManager {
             // poisoned.
             let manager = Manager::new(Identity::new(self.entropy.to_draw()));
             let receiver = Receiver::new();
-            let sender = Sender::new(&self.network, state.inner.capture.clone(), false);
+            let sender = Sender::new(
+                &self.network,
+                self.address,
+                state.inner.capture.clone(),
+                false,
+            );
             state.renew(manager, sender, receiver);
             self.state.clear_poison();
             self.wake.wake();

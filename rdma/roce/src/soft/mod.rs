@@ -18,7 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use cairn_rdma::{
-    Clock, Device, DeviceCounters, FabricError, ListenOptions, Listener, Provider, Roce, Sink,
+    Clock, Device, DeviceCounters, FabricError, ListenOptions, Listener, Provider, Roce,
+    ScopedAddr, Sink,
 };
 
 use crate::phy::Network;
@@ -67,9 +68,10 @@ impl Default for SoftOptions {
 }
 
 impl SoftOptions {
-    fn sender(&self) -> Sender {
+    fn sender(&self, local: ScopedAddr) -> Sender {
         Sender::new(
             &self.network,
+            local,
             self.capture.clone(),
             self.segmentation_offload,
         )
@@ -85,7 +87,7 @@ pub struct Soft {
 #[derive(Debug)]
 struct Shared {
     options: SoftOptions,
-    devices: Mutex<BTreeMap<(IpAddr, Roce), Weak<SoftDevice>>>,
+    devices: Mutex<BTreeMap<(ScopedAddr, Roce), Weak<SoftDevice>>>,
     listeners: Mutex<HashMap<(SocketAddr, Roce), Arc<ListenerState>>>,
     next_device: AtomicU64,
 }
@@ -165,7 +167,7 @@ impl Soft {
 impl Shared {
     fn device_at(
         self: &Arc<Self>,
-        address: IpAddr,
+        address: ScopedAddr,
         roce: Roce,
     ) -> Result<Arc<SoftDevice>, FabricError> {
         let mut devices = lock(&self.devices);
@@ -178,7 +180,7 @@ impl Shared {
         Ok(device)
     }
 
-    fn has_device(&self, address: IpAddr, roce: Roce) -> bool {
+    fn has_device(&self, address: ScopedAddr, roce: Roce) -> bool {
         let devices = lock(&self.devices);
         devices
             .get(&(address, roce))
@@ -218,12 +220,12 @@ impl Provider for Soft {
     ) -> Result<Box<dyn Listener>, FabricError> {
         let own = self.shared.options.network.roce();
         let roce = options.roce.unwrap_or(own);
-        let device = self.shared.device_at(options.address.ip(), roce)?;
+        let device = self.shared.device_at(options.address.into(), roce)?;
         let mut listeners = lock(&self.shared.listeners);
         let mut address = options.address;
         if address.port() == 0 {
             let free = EPHEMERAL_PORTS
-                .map(|port| SocketAddr::new(address.ip(), port))
+                .map(|port| ScopedAddr::from(address).at(port))
                 .find(|at| !listeners.contains_key(&(*at, roce)));
             address = free.ok_or(FabricError::Limit {
                 what: "ports",
@@ -254,14 +256,17 @@ impl Provider for Soft {
         local: Option<IpAddr>,
     ) -> Result<Arc<dyn Device>, FabricError> {
         let roce = self.shared.options.network.roce();
+        let peer = ScopedAddr::from(remote);
         if let Some(local) = local {
+            // Both ends of a link-local connection are on one link.
+            let local = ScopedAddr::new(local, peer.scope_id());
             return Ok(self.shared.device_at(local, roce)?);
         }
-        if self.shared.has_device(remote.ip(), roce) {
-            return Ok(self.shared.device_at(remote.ip(), roce)?);
+        if self.shared.has_device(peer, roce) {
+            return Ok(self.shared.device_at(peer, roce)?);
         }
         if matches!(self.shared.options.network.good(), Network::Ethernet { .. }) {
-            neighbour::solicit(remote.ip());
+            neighbour::solicit(peer);
         }
         let local = source_for(remote).map_err(|source| FabricError::Os {
             call: "looking up the route",
@@ -269,14 +274,14 @@ impl Provider for Soft {
         })?;
         // Another process of this machine uses the port of this address, so the connection needs
         // another loopback address.
-        let same_machine = local == remote.ip() || local.is_loopback();
-        if !same_machine || local.is_ipv6() {
+        let same_machine = local == peer || local.ip().is_loopback();
+        if !same_machine || local.ip().is_ipv6() {
             return Ok(self.shared.device_at(local, roce)?);
         }
         let mut result = Err(FabricError::Gone("loopback address"));
         for _ in 0..8 {
             let address = device::loopback_address(&self.shared.options.entropy);
-            result = self.shared.device_at(address, roce);
+            result = self.shared.device_at(address.into(), roce);
             if result.is_ok() {
                 break;
             }

@@ -1,12 +1,11 @@
 //! Establishment of connections, and events of the connection manager.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{
     ConnRequest, ConnectOptions, Device, DisconnectReason, Event, FabricError, Marked, PrivateData,
-    QpId, QpOptions,
+    QpId, QpOptions, ScopedAddr,
 };
 
 use crate::cm::{CmEvent, Id, Terms};
@@ -103,7 +102,9 @@ impl VerbsEndpoint {
             cm.set_traffic_class(class)?;
         }
         let timeout_ms = i32::try_from(options.timeout.as_millis()).unwrap_or(i32::MAX);
-        let local = options.local.map(|ip| SocketAddr::new(ip, 0));
+        // Both ends of a link-local connection are on one link.
+        let scope_id = ScopedAddr::from(options.remote).scope_id();
+        let local = options.local.map(|ip| ScopedAddr::new(ip, scope_id).at(0));
         cm.resolve_addr(local, options.remote, timeout_ms)
             .map_err(|error| explain::no_route(options.remote, error))?;
         let attempt = Attempt {

@@ -38,6 +38,9 @@ pub(super) enum Import {
     },
 }
 
+/// Reason to leave out a referral with a scope.
+const ELSEWHERE: &str = "its address has an interface of one machine, and hosts are on others";
+
 /// Destination of an export.
 #[derive(Debug, Subcommand)]
 pub(super) enum Export {

@@ -1,11 +1,11 @@
 //! Import of a configuration saved by nvmetcli.
 
-use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use cairn_config::{Draft, NSID_MAX, NewListener, NewNamespace, NewSubsystem};
+use cairn_config::{Draft, NSID_MAX, NewListener, NewNamespace, NewSubsystem, Traddr, Trid};
 use serde_json::Value;
 
+use super::ELSEWHERE;
 use super::fields::Fields;
 use super::{Converted, Notes, is_device};
 
@@ -67,7 +67,7 @@ fn keys_of(notes: &Notes, host: &Value) -> Option<HostKeys> {
     })
 }
 
-fn place(notes: &Notes, addr: &Fields<'_>) -> Option<(IpAddr, u16)> {
+fn place(notes: &Notes, addr: &Fields<'_>) -> Option<Trid> {
     let what = addr.what();
     let transport = addr.text("trtype").unwrap_or_default();
     if transport != "rdma" {
@@ -76,16 +76,16 @@ fn place(notes: &Notes, addr: &Fields<'_>) -> Option<(IpAddr, u16)> {
         ));
         return None;
     }
-    let address = addr.text("traddr").and_then(|text| text.parse().ok());
+    let address: Option<Traddr> = addr.text("traddr").and_then(|text| text.parse().ok());
     let port = addr.text("trsvcid").and_then(|text| text.parse().ok());
     if address.is_none() || port.is_none() {
         notes.add(format!("{what} is left out: it has no IP address and port"));
     }
-    Some((address?, port?))
+    Some(Trid::new(address?, port?))
 }
 
 struct Port {
-    at: SocketAddr,
+    at: Trid,
     subsystems: Vec<String>,
 }
 
@@ -98,7 +98,7 @@ fn add_port(draft: &mut Draft, notes: &Notes, port: &Value) -> Option<Port> {
         add_referral(draft, notes, &what, referral);
     }
     let addr = fields.object("addr");
-    let (address, service) = place(notes, &addr)?;
+    let at = place(notes, &addr)?;
     let groups = fields.array("ana_groups").iter();
     let states: Vec<(Option<u32>, String)> = groups
         .filter_map(|group| {
@@ -126,15 +126,14 @@ fn add_port(draft: &mut Draft, notes: &Notes, port: &Value) -> Option<Port> {
         port_id: number
             .and_then(|id| u16::try_from(id).ok())
             .filter(|id| *id != 0),
-        ..NewListener::at(address, service)
+        ..NewListener::at(at.address, at.port)
     };
     notes.made(draft.add_listener(&new));
     for (group, state) in states {
         if group.is_some() && state != "optimized" {
-            notes.made(draft.set_ana(address, service, group, &state));
+            notes.made(draft.set_ana(at.address, at.port, group, &state));
         }
     }
-    let at = SocketAddr::new(address, service);
     Some(Port { at, subsystems })
 }
 
@@ -150,8 +149,12 @@ fn add_referral(draft: &mut Draft, notes: &Notes, what: &str, referral: &Value) 
         return;
     }
     let place = place(notes, &addr);
-    if let Some((address, port)) = place.filter(|_| fields.are_readable(&[&addr])) {
-        draft.add_referral(SocketAddr::new(address, port), None);
+    let Some(place) = place.filter(|_| fields.are_readable(&[&addr])) else {
+        return;
+    };
+    match place.unscoped() {
+        Some(address) => drop(draft.add_referral(address, None)),
+        None => notes.add(format!("{what} is left out: {ELSEWHERE}")),
     }
 }
 
@@ -171,7 +174,7 @@ fn add_subsystem(
     let attr = fields.object("attr");
     let range = ["cntlid_min", "cntlid_max"].map(|key| attr.number_u32(key));
     let leads = |port: &&Port| port.subsystems.contains(&nqn);
-    let own: Vec<SocketAddr> = ports.iter().filter(leads).map(|port| port.at).collect();
+    let own: Vec<Trid> = ports.iter().filter(leads).map(|port| port.at).collect();
     let new = NewSubsystem {
         nqn: nqn.clone(),
         serial: attr.text("serial"),

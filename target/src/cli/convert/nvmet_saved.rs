@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use cairn_config::{
-    Access, Backing, Config, KeySource, Keys, Listener, Namespace, Nqn, Subsystem, ana_word,
+    Access, Backing, Config, KeySource, Keys, Listener, Namespace, Nqn, Subsystem, Trid, ana_word,
 };
 use cairn_rdma::marking::Rules;
 use nvme_proto::limits::ANA_GROUPS_MAX;
@@ -60,18 +60,18 @@ fn is_inline(keys: &Keys) -> bool {
 /// Largest NSID and port number restored by nvmetcli.
 const NVMETCLI_MAX: u32 = 8192;
 
-fn addr(address: std::net::SocketAddr) -> Value {
+fn addr(Trid { address, port }: Trid) -> Value {
     json!({
-        "adrfam": if address.is_ipv4() { "ipv4" } else { "ipv6" },
-        "traddr": address.ip().to_string(),
+        "adrfam": if address.ip().is_ipv4() { "ipv4" } else { "ipv6" },
+        "traddr": address.to_string(),
         "treq": "not specified",
-        "trsvcid": address.port().to_string(),
+        "trsvcid": port.to_string(),
         "trtype": "rdma",
     })
 }
 
 fn port(notes: &Notes, config: &Config, listener: &Listener) -> Value {
-    let what = format!("listener {}", listener.socket_address());
+    let what = format!("listener {}", listener.trid());
     notes.of_listener(&what, listener);
     if u32::from(listener.port_id) > NVMETCLI_MAX {
         notes.add(format!(
@@ -102,7 +102,7 @@ fn port(notes: &Notes, config: &Config, listener: &Listener) -> Value {
             ));
         }
         let name = format!("referral{}", index + 1);
-        referrals.push(json!({"name": name, "addr": addr(referral.address), "enable": 1}));
+        referrals.push(json!({"name": name, "addr": addr(referral.address.into()), "enable": 1}));
     }
     let behind = config
         .subsystems
@@ -111,7 +111,7 @@ fn port(notes: &Notes, config: &Config, listener: &Listener) -> Value {
     let names = behind.map(|one| one.nqn.raw());
     json!({
         "portid": listener.port_id,
-        "addr": addr(listener.socket_address()),
+        "addr": addr(listener.trid()),
         "ana_groups": groups.collect::<Vec<_>>(),
         "referrals": referrals,
         "subsystems": names.collect::<Vec<_>>(),

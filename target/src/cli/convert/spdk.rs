@@ -1,15 +1,15 @@
 //! Import of a configuration saved by SPDK's rpc.py.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use cairn_config::{
     DHCHAP_GROUPS, DHCHAP_HASHES, Draft, EditError, NewCeph, NewLimits, NewListener, NewNamespace,
-    NewSubsystem, Nqn, Only, SubsystemSettings,
+    NewSubsystem, Nqn, Only, SubsystemSettings, Traddr, Trid,
 };
 use serde_json::Value;
 
+use super::ELSEWHERE;
 use super::fields::Fields;
 use super::{Converted, Notes};
 use crate::steering::listed;
@@ -19,9 +19,9 @@ struct Import {
     notes: Notes,
     clusters: HashMap<String, NewCeph>,
     disks: HashMap<String, NewNamespace>,
-    listeners: Vec<SocketAddr>,
-    listeners_of: BTreeMap<String, Vec<SocketAddr>>,
-    states: BTreeMap<SocketAddr, BTreeMap<String, States>>,
+    listeners: Vec<Trid>,
+    listeners_of: BTreeMap<String, Vec<Trid>>,
+    states: BTreeMap<Trid, BTreeMap<String, States>>,
 }
 
 const BEST: &str = "optimized";
@@ -386,26 +386,26 @@ impl Import {
         }
     }
 
-    fn place(&mut self, address: &Fields<'_>) -> Option<(IpAddr, u16)> {
+    fn place(&mut self, address: &Fields<'_>) -> Option<Trid> {
         let what = address.what();
         if !is_rdma(address) {
             self.notes
                 .add(format!("{what} is left out: its transport is not RDMA"));
             return None;
         }
-        let ip = address.text("traddr").and_then(|text| text.parse().ok());
+        let ip: Option<Traddr> = address.text("traddr").and_then(|text| text.parse().ok());
         let port = address.text("trsvcid").and_then(|text| text.parse().ok());
         if ip.is_none() || port.is_none() {
             self.notes
                 .add(format!("{what} is left out: it has no IP address and port"));
         }
-        Some((ip?, port?))
+        Some(Trid::new(ip?, port?))
     }
 
     fn listener(&mut self, params: &Fields<'_>) {
         let address = params.object("listen_address");
         let what = format!("listener {}", address.text("traddr").unwrap_or_default());
-        let Some((address, port)) = self.place(&address.named(&*what)) else {
+        let Some(at) = self.place(&address.named(&*what)) else {
             return;
         };
         let nqn = nqn(params);
@@ -414,8 +414,7 @@ impl Import {
         if !params.are_readable(&[]) {
             return;
         }
-        let new = NewListener::at(address, port);
-        let at = SocketAddr::new(address, port);
+        let new = NewListener::at(at.address, at.port);
         // A listener may serve several subsystems, and always serves discovery.
         if !self.listeners.contains(&at) {
             let made = self.draft.add_listener(&new);
@@ -441,7 +440,7 @@ impl Import {
             let first = all.next().flatten();
             if all.all(|other| other == first) {
                 for (group, state) in first.into_iter().flat_map(States::entries) {
-                    let (address, port) = (at.ip(), at.port());
+                    let Trid { address, port } = *at;
                     self.notes
                         .made(self.draft.set_ana(address, port, group, state));
                 }
@@ -472,11 +471,16 @@ impl Import {
     fn referral(&mut self, params: &Fields<'_>) {
         let address = params.object("address");
         let what = format!("referral {}", address.text("traddr").unwrap_or_default());
-        let place = self.place(&address.named(what));
+        let place = self.place(&address.named(&*what));
         let name = params.text("subnqn");
-        if let Some((address, port)) = place.filter(|_| params.are_readable(&[])) {
-            let at = SocketAddr::new(address, port);
-            self.draft.add_referral(at, name.as_deref());
+        let Some(place) = place.filter(|_| params.are_readable(&[])) else {
+            return;
+        };
+        match place.unscoped() {
+            Some(at) => drop(self.draft.add_referral(at, name.as_deref())),
+            None => {
+                self.notes.add(format!("{what} is left out: {ELSEWHERE}"));
+            }
         }
     }
 }

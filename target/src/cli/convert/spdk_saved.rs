@@ -83,13 +83,13 @@ fn fitted(notes: &Notes, config: &Config) -> Config {
 }
 
 fn look_at_listener(notes: &Notes, listener: &Listener, port_id: u16) {
-    let what = format!("listener {}", listener.socket_address());
+    let what = format!("listener {}", listener.trid());
     notes.of_listener(&what, listener);
     notes.without_counterpart(&what, [("port_id", listener.port_id != port_id)]);
 }
 
 fn look_at_states(notes: &Notes, listener: &Listener, states: &AnaStates) {
-    let what = format!("listener {}", listener.socket_address());
+    let what = format!("listener {}", listener.trid());
     let is_known = |state| {
         [
             AnaState::OPTIMIZED,

@@ -11,11 +11,11 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
-use cairn_config::{Backing, Config, ControlSettings, LeftOut, Listener, Provider};
+use cairn_config::{Backing, Config, ControlSettings, LeftOut, Listener, Provider, Trid};
 use cairn_control::{BindError, Client};
 use cairn_doctor::rules::Severity;
-use cairn_rdma::FabricError;
 use cairn_rdma::address::ROCE_PORT;
+use cairn_rdma::{FabricError, ScopedAddr};
 use cairn_verbs::VerbsProvider;
 use rustix::process::{Resource, geteuid, getrlimit};
 
@@ -192,7 +192,7 @@ fn user() -> String {
 }
 
 fn address(listener: &Listener) -> Option<String> {
-    let at = listener.socket_address();
+    let at = listener.trid();
     let refused = |error: &io::Error| match error.kind() {
         io::ErrorKind::AddrNotAvailable => format!(
             "listener {at}: no interface has this address: `ip address` shows those that there are"
@@ -208,22 +208,26 @@ fn address(listener: &Listener) -> Option<String> {
         Provider::Soft => ROCE_PORT,
         Provider::Auto | Provider::Verbs => 0,
     };
-    let bound = UdpSocket::bind((listener.address, port));
+    let resolved = match listener.address.resolve() {
+        Ok(resolved) => resolved,
+        Err(error) => return Some(format!("listener {at}: {error}")),
+    };
+    let bound = UdpSocket::bind(resolved.at(port));
     let refused = bound.err().map(|error| refused(&error));
-    refused.or_else(|| rdma_port(listener))
+    refused.or_else(|| rdma_port(listener, resolved))
 }
 
-fn rdma_port(listener: &Listener) -> Option<String> {
+fn rdma_port(listener: &Listener, resolved: ScopedAddr) -> Option<String> {
     if listener.provider == Provider::Soft {
         return None;
     }
-    let at = listener.socket_address();
-    let is_free = VerbsProvider::new().and_then(|devices| devices.check_free(at));
+    let at = listener.trid();
+    let is_free = VerbsProvider::new().and_then(|devices| devices.check_free(resolved.at(at.port)));
     explain_rdma_port(at, listener.provider, is_free)
 }
 
 fn explain_rdma_port(
-    at: SocketAddr,
+    at: Trid,
     provider: Provider,
     is_free: Result<(), FabricError>,
 ) -> Option<String> {
@@ -335,9 +339,13 @@ mod tests {
 
     #[test]
     fn a_port_of_an_rdma_device_that_another_process_has_is_named() {
-        let at: SocketAddr = "192.0.2.1:4420".parse().unwrap();
+        let at: Trid = "192.0.2.1:4420".parse().unwrap();
         let of = |provider, is_free| explain_rdma_port(at, provider, is_free);
-        let in_use = || Err(FabricError::AddressInUse { address: at });
+        let in_use = || {
+            Err(FabricError::AddressInUse {
+                address: at.resolve().unwrap(),
+            })
+        };
         for provider in [Provider::Auto, Provider::Verbs] {
             let text = of(provider, in_use()).unwrap();
             assert!(
@@ -348,7 +356,7 @@ mod tests {
         }
         let none = || {
             Err(FabricError::NoDevice {
-                address: at.ip(),
+                address: at.address.ip(),
                 remedy: "a remedy".to_owned(),
             })
         };

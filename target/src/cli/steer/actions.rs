@@ -1,16 +1,16 @@
 //! Command-line actions for each kind of object.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
-use cairn_config::{PORT_DEFAULT, parse_listen};
+use cairn_config::{PORT_DEFAULT, Traddr, Trid};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::At;
 
-fn parse_listener(text: &str) -> Result<SocketAddr, String> {
-    let parsed = parse_listen(text, PORT_DEFAULT).map(SocketAddr::from);
-    parsed.ok_or_else(|| "write ADDR or ADDR:PORT, such as 192.0.2.1:4420".to_owned())
+fn parse_listener(text: &str) -> Result<Trid, String> {
+    let parsed = Trid::parse(text, PORT_DEFAULT);
+    parsed.map_err(|error| format!("{error}: write ADDR or ADDR:PORT, such as 192.0.2.1:4420"))
 }
 
 #[derive(Debug, Subcommand)]
@@ -38,7 +38,7 @@ pub(crate) enum SubsystemAction {
         host: Vec<String>,
         /// Listener that leads to the subsystem; repeatable [default: all listeners]
         #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_listener)]
-        listener: Vec<SocketAddr>,
+        listener: Vec<Trid>,
         #[command(flatten)]
         at: At,
     },
@@ -69,7 +69,7 @@ pub(crate) enum SubsystemAction {
         require_key: Option<bool>,
         /// Listener that leads to the subsystem, replacing the present ones; repeatable
         #[arg(long, value_name = "ADDR[:PORT]", group = "setting", value_parser = parse_listener)]
-        listener: Vec<SocketAddr>,
+        listener: Vec<Trid>,
         /// Let every listener lead to the subsystem
         #[arg(long, group = "setting", conflicts_with = "listener")]
         every_listener: bool,
@@ -183,7 +183,7 @@ pub(crate) enum ListenerAction {
     /// Listens at an additional address
     Add {
         /// Address of this machine
-        address: IpAddr,
+        address: Traddr,
         /// Port [default: 4420]
         #[arg(long)]
         port: Option<u16>,
@@ -205,7 +205,7 @@ pub(crate) enum ListenerAction {
     /// Stops listening at an address, and disconnects the hosts that are connected there
     Remove {
         /// Address of the listener
-        address: IpAddr,
+        address: Traddr,
         /// Port [default: 4420]
         #[arg(long)]
         port: Option<u16>,
@@ -215,7 +215,7 @@ pub(crate) enum ListenerAction {
     /// Sets the ANA state of a listener's paths: optimized, non-optimized, inaccessible, ...
     Set {
         /// Address of the listener
-        address: IpAddr,
+        address: Traddr,
         /// Port [default: 4420]
         #[arg(long)]
         port: Option<u16>,

@@ -3,10 +3,10 @@
 mod actions;
 mod hosts;
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cairn_config::Traddr;
 use cairn_control::Client;
 use cairn_doctor::cli::Format;
 use clap::{Args, Subcommand};
@@ -67,7 +67,7 @@ pub(super) enum Steer {
     /// Moves the hosts of a running target to other paths, and disconnects them
     Drain {
         /// Address of the listener whose hosts are moved [default: all listeners]
-        address: Option<IpAddr>,
+        address: Option<Traddr>,
         /// Port [default: 4420]
         #[arg(long, requires = "address")]
         port: Option<u16>,

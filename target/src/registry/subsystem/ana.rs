@@ -1,7 +1,7 @@
 //! ANA states over each listener: the listener's states, with the subsystem's overrides.
 
+use cairn_rdma::Trid;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use cairn_config::AnaOverride;
 use nvme_proto::ana::AnaStates;
@@ -24,7 +24,7 @@ impl SubsystemState {
 
 impl SubsystemShared {
     /// Sets the overrides for later Connects. For connected hosts, call [`Self::update_ana`] afterwards.
-    pub(crate) fn set_ana(&self, ana: &BTreeMap<SocketAddr, AnaOverride>) {
+    pub(crate) fn set_ana(&self, ana: &BTreeMap<Trid, AnaOverride>) {
         self.lock().ana.clone_from(ana);
     }
 

@@ -75,7 +75,7 @@ fn from<T>(address: u8, qid: u16, job: impl FnOnce(&Origin<'_>) -> T) -> T {
     let peer = Ipv4Addr::new(192, 0, 2, address).into();
     let listener = Arc::new(ListenerShared {
         id: 0,
-        address: ([192, 0, 2, 1], 4420).into(),
+        address: "192.0.2.1:4420".parse().unwrap(),
         provider: "none",
         pkey: PKey::DEFAULT,
         ana: AnaShared::new(&AnaStates::default()),
@@ -87,7 +87,7 @@ fn from<T>(address: u8, qid: u16, job: impl FnOnce(&Origin<'_>) -> T) -> T {
             qpair: QpairId::NONE,
         },
         cm: &RequestData::new(qid, 32, 31, 0),
-        local: listener.address.ip(),
+        local: listener.address.address.ip(),
         peer,
         payer: Payer::stranger(peer),
         listener: &listener,

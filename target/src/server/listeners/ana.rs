@@ -1,7 +1,7 @@
 //! Overrides of ANA states by subsystems.
 
+use cairn_rdma::Trid;
 use std::collections::HashSet;
-use std::net::SocketAddr;
 
 use cairn_config::{Config, Nqn, Subsystem};
 
@@ -12,7 +12,7 @@ pub(super) fn change_overrides(
     exports: &Exports,
     old: &Config,
     new: &Config,
-) -> Vec<(Nqn, HashSet<SocketAddr>)> {
+) -> Vec<(Nqn, HashSet<Trid>)> {
     let mut changed = Vec::new();
     for subsystem in &new.subsystems {
         let old = of_nqn(old, &subsystem.nqn);
@@ -27,8 +27,8 @@ pub(super) fn change_overrides(
     changed
 }
 
-fn differences(old: Option<&Subsystem>, new: &Subsystem) -> HashSet<SocketAddr> {
-    let before = |at: &SocketAddr| old.and_then(|old| old.ana.get(at));
+fn differences(old: Option<&Subsystem>, new: &Subsystem) -> HashSet<Trid> {
+    let before = |at: &Trid| old.and_then(|old| old.ana.get(at));
     let addresses = old.into_iter().flat_map(|old| old.ana.keys());
     let all = addresses.chain(new.ana.keys());
     all.filter(|at| before(at) != new.ana.get(at))

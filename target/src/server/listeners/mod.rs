@@ -8,13 +8,13 @@ mod open;
 mod retiring;
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use cairn_config::Config;
-use cairn_rdma::{Clock, Provider};
+use cairn_rdma::{Clock, Provider, Trid};
 use nvme_proto::controller::Termination;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -39,15 +39,15 @@ pub(crate) struct Listeners {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Drained {
     id: ListenerId,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Trid,
     /// True while hosts have time to move to other paths.
     pub(crate) is_under_way: bool,
     pub(crate) associations: usize,
     pub(crate) cut_off: u64,
 }
 
-/// Listener to drain, by address and port; all if `None`.
-pub(crate) type Which = Option<(IpAddr, u16)>;
+/// Listener to drain, by its configured address; all if `None`.
+pub(crate) type Which = Option<Trid>;
 
 impl Listeners {
     pub(crate) fn new(
@@ -88,7 +88,7 @@ impl Listeners {
     }
 
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        self.open.iter().map(OpenListener::address).collect()
+        self.open.iter().map(OpenListener::local_addr).collect()
     }
 
     pub(crate) fn serve(&self, config: &cairn_config::Listener) -> bool {
@@ -105,9 +105,9 @@ impl Listeners {
     pub(crate) fn check(&self, config: &Config) -> Result<(), ReloadError> {
         let mut there = self.open.iter();
         let other = there.find_map(|open| {
-            let at = open.config.socket_address();
+            let at = open.config.trid();
             let mut anew = config.listeners.iter();
-            let anew = anew.find(|listener| listener.socket_address() == at)?;
+            let anew = anew.find(|listener| listener.trid() == at)?;
             (!open.serves(anew)).then_some(at)
         });
         match other {
@@ -198,7 +198,7 @@ impl Listeners {
 
     fn retire(
         &mut self,
-        address: SocketAddr,
+        address: Trid,
         listener: Arc<ListenerShared>,
         within: Duration,
         exports: &Exports,
@@ -288,6 +288,5 @@ impl Listeners {
 }
 
 fn is_it(listener: &OpenListener, which: Which) -> bool {
-    let own = (listener.config.address, listener.config.port);
-    which.is_none_or(|which| which == own)
+    which.is_none_or(|which| which == listener.config.trid())
 }

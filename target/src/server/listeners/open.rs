@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cairn_config::Provider as Kind;
-use cairn_rdma::{FabricError, ListenOptions, Listener, ListenerEvent, Provider};
+use cairn_rdma::{FabricError, ListenOptions, Listener, ListenerEvent, Provider, Trid};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::super::error::StartError;
@@ -31,9 +31,17 @@ impl OpenListener {
     ) -> Result<Self, StartError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let address = config.socket_address();
-        let options = ListenOptions {
+        let address = config.trid();
+        let resolved = address.resolve().map_err(|error| StartError::Listen {
             address,
+            // The interface may come later, like an address.
+            source: FabricError::NoDevice {
+                address: config.address.ip(),
+                remedy: error.to_string(),
+            },
+        })?;
+        let options = ListenOptions {
+            address: resolved,
             backlog: config.backlog,
             pkey: config.pkey,
             roce: config.roce,
@@ -55,7 +63,7 @@ impl OpenListener {
                         config: config.clone(),
                         shared: Arc::new(ListenerShared {
                             id,
-                            address: config.socket_address(),
+                            address: config.trid(),
                             provider: provider.name(),
                             pkey,
                             ana: AnaShared::new(&config.ana),
@@ -77,7 +85,12 @@ impl OpenListener {
         Err(StartError::Listen { address, source })
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    /// Returns the configured address, with the port in use.
+    pub(crate) fn address(&self) -> Trid {
+        Trid::new(self.config.address, self.local_addr().port())
+    }
+
+    pub(crate) fn local_addr(&self) -> SocketAddr {
         self.listener.local_addr()
     }
 
@@ -85,7 +98,7 @@ impl OpenListener {
     /// others can change while it listens.
     pub(crate) fn serves(&self, config: &cairn_config::Listener) -> bool {
         let own = &self.config;
-        own.socket_address() == config.socket_address()
+        own.trid() == config.trid()
             && (own.provider, own.roce, own.backlog, own.pkey)
                 == (config.provider, config.roce, config.backlog, config.pkey)
     }
@@ -107,7 +120,7 @@ fn candidates<'a>(
     }
     let reason = "no provider of that kind is part of this program".to_owned();
     Err(StartError::NoProvider {
-        address: config.socket_address(),
+        address: config.trid(),
         reason,
     })
 }

@@ -4,7 +4,7 @@
 //! command. Commands in flight complete. An association ends once its I/O queues are idle for [`SILENCE`], or at the
 //! deadline.
 
-use std::net::SocketAddr;
+use cairn_rdma::Trid;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ pub(super) struct Retirements {
 
 struct Retirement {
     listener: Arc<ListenerShared>,
-    address: SocketAddr,
+    address: Trid,
     deadline: Instant,
     next_look: Instant,
     activity: Activity,
@@ -55,7 +55,7 @@ impl Retirements {
 
     pub(super) fn begin(
         &mut self,
-        address: SocketAddr,
+        address: Trid,
         listener: Arc<ListenerShared>,
         within: Duration,
         exports: &Exports,

@@ -114,7 +114,7 @@ fn prepare(
         if service.listeners.serve(listener) {
             continue;
         }
-        let thing = Thing::Listener(listener.socket_address());
+        let thing = Thing::Listener(listener.trid());
         match service.listeners.listen(listener) {
             Ok(open) => listeners.push(open),
             Err(error) if service.missing.includes(&thing) => missing.push((thing, error)),

@@ -3,8 +3,6 @@
 //! Cairn's discovery answers every host at every listener. Requests to allow this succeed; requests that would
 //! restrict it are refused.
 
-use std::net::SocketAddr;
-
 use cairn_config::{Config, EditError, NewListener, Nqn};
 use cairn_control::Error;
 use serde_json::{Value, json};
@@ -81,18 +79,20 @@ impl Methods {
 
     async fn add_discovery_listener(&self, params: Params) -> Answer {
         let of_it: ListenerOf = read(params)?;
-        let (address, port) = place(&of_it.listen_address)?;
+        let at = place(&of_it.listen_address)?;
         if of_it.ana_state.is_some_and(|state| state != "optimized") {
             return Err(refused("discovery has no ANA state"));
         }
-        let at = SocketAddr::new(address, port);
         let snapshot = self.snapshot().await?;
         let mut all = snapshot.config.listeners.iter();
-        if all.any(|one| one.socket_address() == at) {
+        if all.any(|one| one.trid() == at) {
             return Ok(json!(true));
         }
         self.change(Kind::Grows, move |stage| {
-            match stage.draft.add_listener(&NewListener::at(address, port)) {
+            match stage
+                .draft
+                .add_listener(&NewListener::at(at.address, at.port))
+            {
                 // A concurrent request may have added the listener.
                 Ok(()) | Err(EditError::Exists(_)) => Ok(json!(true)),
                 Err(other) => Err(of(other)),
@@ -103,12 +103,11 @@ impl Methods {
 
     async fn remove_discovery_listener(&self, params: Params) -> Answer {
         let of_it: ListenerOf = read(params)?;
-        let (address, port) = place(&of_it.listen_address)?;
-        let at = SocketAddr::new(address, port);
+        let at = place(&of_it.listen_address)?;
         let snapshot = self.snapshot().await?;
         let config = &snapshot.config;
         let mut all = config.listeners.iter();
-        let Some(listener) = all.find(|one| one.socket_address() == at) else {
+        let Some(listener) = all.find(|one| one.trid() == at) else {
             return Err(refused(&format!("no listener {at}")));
         };
         if let Some(user) = config.subsystems.iter().find(|one| one.is_behind(listener)) {
@@ -118,7 +117,10 @@ impl Methods {
             )));
         }
         self.change(Kind::Shrinks, move |stage| {
-            stage.draft.remove_listener(address, port).map_err(of)?;
+            stage
+                .draft
+                .remove_listener(at.address, at.port)
+                .map_err(of)?;
             Ok(json!(true))
         })
         .await

@@ -1,8 +1,8 @@
 //! Methods that add listeners to subsystems and remove them.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
-use cairn_config::{EditError, Listener, NewListener};
+use cairn_config::{EditError, Listener, NewListener, Traddr, Trid};
 use cairn_control::Error;
 use serde_json::json;
 
@@ -12,21 +12,21 @@ use super::super::parameters::read;
 use super::parameters::{ListenAddress, ListenerOf};
 use super::{Answer, Params, invalid, of, subsystem};
 
-pub(super) fn place(at: &ListenAddress) -> Result<(IpAddr, u16), Error> {
+pub(super) fn place(at: &ListenAddress) -> Result<Trid, Error> {
     if !at.trtype.eq_ignore_ascii_case("rdma") {
         return Err(Error::invalid(
             "Invalid parameters: Cairn's transport is RDMA",
         ));
     }
-    let address: IpAddr = at.traddr.parse().map_err(|_| invalid())?;
+    let address: Traddr = at.traddr.parse().map_err(|_| invalid())?;
     let port = match at.trsvcid.as_deref() {
         None | Some("") => cairn_config::PORT_DEFAULT,
         Some(port) => port.parse().map_err(|_| invalid())?,
     };
     let family = at.adrfam.as_deref().map(str::to_ascii_lowercase);
-    match (family.as_deref(), address) {
+    match (family.as_deref(), address.ip()) {
         (None | Some("ipv4"), IpAddr::V4(_)) | (None | Some("ipv6"), IpAddr::V6(_)) => {
-            Ok((address, port))
+            Ok(Trid::new(address, port))
         }
         _ => Err(invalid()),
     }
@@ -44,19 +44,18 @@ fn ana(state: &str) -> Result<&'static str, Error> {
 impl Methods {
     pub(super) async fn of_listener(&self, method: &str, params: Params) -> Answer {
         let listener: ListenerOf = read(params)?;
-        let (address, port) = place(&listener.listen_address)?;
-        let at = SocketAddr::new(address, port);
+        let at = place(&listener.listen_address)?;
         let nqn = listener.nqn;
         let snapshot = self.snapshot().await?;
         let config = &snapshot.config;
         let of_it = subsystem(config, &nqn)?;
         let state = listener.ana_state.as_deref().map(ana).transpose()?;
-        let all = config.listeners.iter().map(Listener::socket_address);
-        let all: Vec<SocketAddr> = all.collect();
+        let all = config.listeners.iter().map(Listener::trid);
+        let all: Vec<Trid> = all.collect();
         match method {
             "nvmf_subsystem_add_listener" => {
                 // An existing listener may come from the command line and be absent from the file.
-                let new = (!all.contains(&at)).then_some(NewListener::at(address, port));
+                let new = (!all.contains(&at)).then_some(NewListener::at(at.address, at.port));
                 // New listeners are optimized by default.
                 let state = state.filter(|state| new.is_none() || *state != "optimized");
                 self.change(Kind::Grows, move |stage| {
@@ -85,7 +84,7 @@ impl Methods {
             _ => {
                 let state = state.ok_or_else(invalid)?;
                 let mut own = config.listeners_of(of_it);
-                if own.all(|one| one.socket_address() != at) {
+                if own.all(|one| one.trid() != at) {
                     let message = format!("Invalid parameters: {at} does not lead to {nqn}");
                     return Err(Error::invalid(message));
                 }

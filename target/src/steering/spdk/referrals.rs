@@ -1,7 +1,5 @@
 //! Methods for referrals to other discovery services.
 
-use std::net::SocketAddr;
-
 use cairn_config::{Nqn, Referral};
 use cairn_control::Error;
 use serde_json::{Value, json};
@@ -11,7 +9,7 @@ use super::super::methods::Methods;
 use super::super::parameters::read;
 use super::listeners::place;
 use super::parameters::{ReferralOf, ReferralsOf};
-use super::{Answer, Params, views};
+use super::{Answer, Params, invalid, views};
 
 impl Methods {
     pub(super) async fn of_referral(&self, method: &str, params: Params) -> Answer {
@@ -29,8 +27,8 @@ impl Methods {
         if of.address.trsvcid.as_deref().is_none_or(str::is_empty) {
             return Err(Error::new(Error::INTERNAL, "Service ID is required."));
         }
-        let (address, port) = place(&of.address)?;
-        let address = SocketAddr::new(address, port);
+        // An interface of this machine is nothing to another host.
+        let address = place(&of.address)?.unscoped().ok_or_else(invalid)?;
         let nqn = Some(of.subnqn).filter(|nqn| !nqn.is_empty());
         match method {
             "nvmf_discovery_add_referral" => {
@@ -57,7 +55,7 @@ impl Methods {
 pub(super) fn shown(referral: &Referral) -> Value {
     let is_discovery = referral.nqn == Nqn::discovery();
     json!({
-        "address": views::trid(referral.address.ip(), referral.address.port()),
+        "address": views::trid(referral.address.into()),
         "secure_channel": false,
         "subnqn": if is_discovery { "" } else { referral.nqn.raw() },
     })

@@ -1,8 +1,6 @@
 //! Responses of the SPDK-compatible query methods.
 
-use std::net::IpAddr;
-
-use cairn_config::{Access, Config, Listener, Namespace, Nqn, Subsystem, Uuid};
+use cairn_config::{Access, Config, Listener, Namespace, Nqn, Subsystem, Trid, Uuid};
 use cairn_control::Error;
 use nvme_proto::limits::{ADMIN_QUEUE_ENTRIES, ANA_GROUPS_MAX, KAS, PAGE_BYTES};
 use nvme_proto::wire::log::AnaState;
@@ -77,17 +75,17 @@ pub(super) fn stats(snapshot: &Snapshot) -> Value {
     json!({"tick_rate": TICK_RATE, "poll_groups": groups.collect::<Vec<_>>()})
 }
 
-pub(super) fn trid(address: IpAddr, port: u16) -> Value {
+pub(super) fn trid(Trid { address, port }: Trid) -> Value {
     json!({
         "trtype": "RDMA",
-        "adrfam": if address.is_ipv4() { "IPv4" } else { "IPv6" },
+        "adrfam": if address.ip().is_ipv4() { "IPv4" } else { "IPv6" },
         "traddr": address.to_string(),
         "trsvcid": port.to_string(),
     })
 }
 
 pub(super) fn address(listener: &Listener) -> Value {
-    trid(listener.address, listener.port)
+    trid(listener.trid())
 }
 
 pub(super) fn bdev_name(namespace: &Namespace) -> String {
@@ -228,7 +226,7 @@ pub(super) fn controllers(snapshot: &Snapshot, nqn: &str) -> Value {
 
 pub(super) fn qpairs(snapshot: &Snapshot, nqn: &str) -> Value {
     let mut all = Vec::new();
-    let end = |address: std::net::SocketAddr| trid(address.ip(), address.port());
+    let end = |address: std::net::SocketAddr| trid(address.into());
     for controller in of(snapshot, nqn) {
         for (qid, queue) in controller.queues {
             let mut shown = json!({

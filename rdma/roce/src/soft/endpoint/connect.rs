@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use cairn_rdma::{
     ConnRequest, ConnectOptions, Device, DisconnectReason, Event, FabricError, Marked, Marking,
-    PrivateData, QpId, QpOptions,
+    PrivateData, QpId, QpOptions, ScopedAddr,
 };
 
 use super::super::device::INDEX_SHIFT;
@@ -160,11 +160,11 @@ impl SoftEndpoint {
     }
 
     fn local_for(&self, remote: SocketAddr, chosen: Option<IpAddr>) -> Result<IpAddr, FabricError> {
-        let ours = self.device.address;
+        let ours = self.device.address.ip();
         if !ours.is_unspecified() {
             return Ok(ours);
         }
-        let found = chosen.map_or_else(|| source_for(remote), Ok);
+        let found = chosen.map_or_else(|| source_for(remote).map(ScopedAddr::ip), Ok);
         found.map_err(|source| FabricError::Os {
             call: "looking up the route",
             source,
