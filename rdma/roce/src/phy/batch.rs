@@ -3,7 +3,7 @@
 //! A super-packet is a list of packets to one destination that the kernel receives in one call and
 //! splits into segments ("segmentation offload", udp(7)). All have equal length, but the last one
 //! may be shorter. The kernel counts the IPv4 identification of the segments from 0; the ICRC
-//! covers this field. Packets of several queue pairs may share a super-packet; [`Place`] keeps the
+//! covers this field. Packets of several queue pairs may share a super-packet; [`BatchPosition`] keeps the
 //! packets of each queue pair in order.
 
 use std::net::SocketAddr;
