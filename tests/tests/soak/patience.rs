@@ -38,11 +38,23 @@ impl Patience {
         self.seen = now;
         self.left = self.left.saturating_sub(passed);
         if passed >= GAP {
-            let more = (passed + RETURN).min(ADDED_MAX - self.added);
-            self.left += more;
-            self.added += more;
-            self.gaps += 1;
+            self.excuse(passed);
         }
+    }
+
+    /// Records an answer of a target that took `passed`. A target that does not run for longer than
+    /// KATO loses its hosts, as this process loses its target.
+    pub(crate) fn answered_after(&mut self, passed: Duration) {
+        if passed >= GAP {
+            self.excuse(passed);
+        }
+    }
+
+    fn excuse(&mut self, gap: Duration) {
+        let more = (gap + RETURN).min(ADDED_MAX - self.added);
+        self.left += more;
+        self.added += more;
+        self.gaps += 1;
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -55,8 +67,8 @@ impl fmt::Display for Patience {
         let Self { gaps, added, .. } = self;
         write!(
             f,
-            "this process did not run for {GAP:?} or longer {gaps} times, and had {added:.1?} more \
-             for that"
+            "this process or a target did not run for {GAP:?} or longer {gaps} times, and all had \
+             {added:.1?} more for that"
         )
     }
 }
@@ -72,6 +84,16 @@ mod tests {
             patience.look(begun + Duration::from_millis(at));
         }
         patience
+    }
+
+    #[test]
+    fn a_late_answer_of_a_target_adds_time() {
+        let begun = Instant::now();
+        let mut patience = Patience::new(begun, Duration::from_secs(1));
+        patience.answered_after(GAP / 2);
+        assert_eq!(patience.left, Duration::from_secs(1));
+        patience.answered_after(2 * GAP);
+        assert_eq!(patience.left, Duration::from_secs(1) + 2 * GAP + RETURN);
     }
 
     #[test]

@@ -61,15 +61,24 @@ impl Resources {
     }
 
     pub(crate) fn is_back_at(&self, before: &Self) -> bool {
-        let Self {
-            descriptors,
-            threads,
-            ref gauges,
-            resident_bytes,
-        } = *self;
-        descriptors <= before.descriptors
-            && threads <= before.threads + IDLE_THREADS
-            && *gauges == before.gauges
-            && resident_bytes <= before.resident_bytes + MEMORY_SLACK
+        self.more_than(before).is_empty()
+    }
+
+    /// Returns the names of resources that exceed or differ from those `before`.
+    pub(crate) fn more_than(&self, before: &Self) -> Vec<&'static str> {
+        let own = [
+            ("descriptors", self.descriptors <= before.descriptors),
+            ("threads", self.threads <= before.threads + IDLE_THREADS),
+            (
+                "resident_bytes",
+                self.resident_bytes <= before.resident_bytes + MEMORY_SLACK,
+            ),
+        ];
+        let gauges = self.gauges.iter().zip(&before.gauges);
+        let gauges = gauges.map(|(now, before)| (now.0, now.1 == before.1));
+        let all = own.into_iter().chain(gauges);
+        all.filter(|(_, is_back)| !is_back)
+            .map(|(name, _)| name)
+            .collect()
     }
 }
