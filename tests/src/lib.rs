@@ -13,6 +13,7 @@ pub mod harness;
 pub mod load;
 pub mod logged;
 mod node;
+pub mod probe;
 pub mod process;
 pub mod provider;
 pub mod requests;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use cairn_roce::phy::Network;
 use cairn_roce::phy::fault::FaultOptions;
-use cairn_roce::phy::packet::PacketSocket;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_tests::case::Case;
 use cairn_tests::fabric::{self, Setting};
 use cairn_tests::harness::own_loopback_address;
+use cairn_tests::probe::can_open_packet_sockets;
 use libtest_mimic::{Arguments, Trial};
 
 fn trial(case: &Case<Setting>, name: &str, options: &SoftOptions) -> Trial {
@@ -46,11 +46,8 @@ fn main() -> ExitCode {
         ..SoftOptions::default()
     };
     let mut networks = vec![("quiet", quiet), ("bad", bad)];
-    let has_packet_sockets = PacketSocket::sender(0).is_ok();
-    if has_packet_sockets {
+    if can_open_packet_sockets() {
         networks.push(("v1", v1));
-    } else {
-        cairn_skips::skip("RoCE v1 takes CAP_NET_RAW");
     }
     let trials = networks.iter().flat_map(|(name, options)| {
         let cases = fabric::cases().into_iter();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
 
 pub(crate) fn folder() -> Result<PathBuf> {
     let user_cache = || {
@@ -45,7 +45,8 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
         root.display()
     );
     let building = root.join("build");
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut install = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    install
         .args(["install", "--locked", "--quiet", "--debug"])
         .args(["--version", *version, *name])
         .arg("--root")
@@ -58,15 +59,13 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
         )
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         // The command runs outside the workspace, whose settings do not apply to the tool.
-        .current_dir(Path::new("/"))
-        .status()
-        .context("cannot run cargo install")?;
+        .current_dir(Path::new("/"));
+    let installed = cairn_skips::probe(&mut install);
     let _ = std::fs::remove_dir_all(&building);
-    ensure!(
-        status.success(),
-        "{name} cannot be installed: is the registry of crates within reach?"
-    );
-    Ok(program)
+    match installed {
+        Ok(_) => Ok(program),
+        Err(reason) => bail!("{name} cannot be installed: {reason}"),
+    }
 }
 
 pub(crate) fn succeeds(command: &mut Command) -> bool {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 
 use crate::cache::{Tool, cached_tool};
 use crate::nightly;
@@ -44,10 +44,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(one) if targets.contains(one) => vec![one.clone()],
         Some(one) => bail!("there is no target {one}: there are {}", targets.join(", ")),
     };
-    let Some(cargo_fuzz) = tool() else {
-        // nextest reports skipped tests in this format.
-        println!("SKIP [        ] fuzz: nightly Rust or cargo-fuzz cannot be installed here");
-        return Ok(ExitCode::SUCCESS);
+    let cargo_fuzz = match tool() {
+        Ok(program) => program,
+        Err(error) => {
+            // nextest reports skipped tests in this format.
+            println!(
+                "SKIP [        ] fuzz: nightly Rust or cargo-fuzz cannot be installed: {error:#}"
+            );
+            return Ok(ExitCode::SUCCESS);
+        }
     };
     // rustup selects the nightly cargo, which cargo-fuzz calls.
     let build = format!(
@@ -121,9 +126,7 @@ fn fuzz(target: &str, seconds: u64) -> Result<bool> {
     Ok(success)
 }
 
-fn tool() -> Option<PathBuf> {
-    if !nightly::is_there() {
-        return None;
-    }
-    cached_tool(&CARGO_FUZZ).ok()
+fn tool() -> Result<PathBuf> {
+    nightly::require().map_err(Error::msg)?;
+    cached_tool(&CARGO_FUZZ)
 }

@@ -47,9 +47,9 @@ const PARTS: [Part; 3] = [
 ];
 
 pub(crate) fn run() -> Result<ExitCode> {
-    if !nightly::has_components(&["miri", "rust-src"]) {
+    if let Err(reason) = nightly::require_components(&["miri", "rust-src"]) {
         // nextest reports skipped tests in this format.
-        println!("SKIP [        ] miri: nightly Rust or Miri cannot be installed here");
+        println!("SKIP [        ] miri: nightly Rust or Miri cannot be installed: {reason}");
         return Ok(ExitCode::SUCCESS);
     }
     let mut failed = Vec::new();

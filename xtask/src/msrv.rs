@@ -13,9 +13,9 @@ const OUTPUT: &str = "build/msrv";
 /// Checks the workspace without tests, because developers use the newest Rust.
 pub(crate) fn run() -> Result<ExitCode> {
     let version = promised()?;
-    if !has(&version) && !install(&version) {
+    if let Err(reason) = require(&version) {
         // nextest reports skipped tests in this format.
-        println!("SKIP [        ] msrv: rustup cannot install Rust {version} here");
+        println!("SKIP [        ] msrv: rustup cannot install Rust {version}: {reason}");
         return Ok(ExitCode::SUCCESS);
     }
     let arguments = format!(
@@ -39,11 +39,12 @@ fn promised() -> Result<String> {
     }
 }
 
-fn has(version: &str) -> bool {
-    succeeds(Command::new("rustup").args(["run", version, "cargo", "--version"]))
-}
-
-fn install(version: &str) -> bool {
+fn require(version: &str) -> Result<(), String> {
+    if succeeds(Command::new("rustup").args(["run", version, "cargo", "--version"])) {
+        return Ok(());
+    }
     println!("installing Rust {version} by rustup");
-    succeeds(Command::new("rustup").args(["toolchain", "install", version, "--profile", "minimal"]))
+    let mut install = Command::new("rustup");
+    install.args(["toolchain", "install", version, "--profile", "minimal"]);
+    cairn_skips::probe(&mut install).map(drop)
 }

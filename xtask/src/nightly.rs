@@ -2,25 +2,28 @@
 
 use std::process::Command;
 
-use crate::cache::succeeds;
-
-pub(crate) fn is_there() -> bool {
-    has("rustc")
-        || (install(["toolchain", "install", "nightly", "--profile", "minimal"]) && has("rustc"))
+/// Installs nightly Rust unless it is installed. The error is that of rustup.
+pub(crate) fn require() -> Result<(), String> {
+    if version().is_ok() {
+        return Ok(());
+    }
+    rustup(["toolchain", "install", "nightly", "--profile", "minimal"])?;
+    version()
 }
 
-pub(crate) fn has_components(components: &[&str]) -> bool {
-    is_there()
-        && components.iter().all(|component| {
-            // This succeeds for an installed component without contacting the server.
-            install(["component", "add", "--toolchain", "nightly", component])
-        })
+/// Installs nightly Rust with components. The error is that of rustup.
+pub(crate) fn require_components(components: &[&str]) -> Result<(), String> {
+    require()?;
+    // This succeeds for an installed component without contacting the server.
+    let mut components = components.iter();
+    components
+        .try_for_each(|component| rustup(["component", "add", "--toolchain", "nightly", component]))
 }
 
-fn has(program: &str) -> bool {
-    succeeds(Command::new("rustup").args(["run", "nightly", program, "--version"]))
+fn version() -> Result<(), String> {
+    rustup(["run", "nightly", "rustc", "--version"])
 }
 
-fn install<const N: usize>(arguments: [&str; N]) -> bool {
-    succeeds(Command::new("rustup").args(arguments))
+fn rustup<const N: usize>(arguments: [&str; N]) -> Result<(), String> {
+    cairn_skips::probe(Command::new("rustup").args(arguments)).map(drop)
 }

@@ -6,7 +6,6 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
-use crate::cache::succeeds;
 use crate::nightly;
 use crate::test::step::Step;
 
@@ -48,9 +47,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Sanitizer::Address => &[],
     };
     let name = args.sanitizer.name();
-    if !nightly::has_components(components) {
+    if let Err(reason) = nightly::require_components(components) {
         // nextest reports skipped tests in this format.
-        println!("SKIP [        ] sanitize {name}: nightly Rust cannot be installed here");
+        println!("SKIP [        ] sanitize {name}: nightly Rust cannot be installed: {reason}");
         return Ok(ExitCode::SUCCESS);
     }
     let clean = match args.sanitizer {
@@ -111,9 +110,12 @@ fn addresses() -> Result<bool> {
 ///
 /// fio is not sanitised, so the sanitizer's runtime library is preloaded.
 fn engine() -> Result<bool> {
-    let Some(library) = preloaded() else {
-        println!("SKIP [        ] sanitize address: gcc has no libasan here, or fio is missing");
-        return Ok(true);
+    let library = match preloaded() {
+        Ok(library) => library,
+        Err(reason) => {
+            println!("SKIP [        ] sanitize address: the engine of fio: {reason}");
+            return Ok(true);
+        }
     };
     let built = Sanitizer::Address
         .cargo("build -p cairn-fio --lib")
@@ -137,17 +139,15 @@ fn engine() -> Result<bool> {
 }
 
 /// Returns gcc's runtime library of the sanitizer, because Rust links its own only into programs.
-fn preloaded() -> Option<String> {
-    if !succeeds(Command::new("fio").arg("--version")) {
-        return None;
-    }
-    let asked = Command::new("gcc")
-        .arg("-print-file-name=libasan.so")
-        .output();
-    let path = String::from_utf8(asked.ok()?.stdout)
-        .ok()?
-        .trim()
-        .to_owned();
+/// The error is the reason of a machine without fio, gcc or the library.
+fn preloaded() -> Result<String, String> {
+    cairn_skips::version(&mut Command::new("fio"), "fio")?;
+    cairn_skips::version(&mut Command::new("gcc"), "gcc")?;
+    let answer = cairn_skips::probe(Command::new("gcc").arg("-print-file-name=libasan.so"))?;
+    let path = answer.trim();
     // gcc prints the bare name if the library is missing.
-    Path::new(&path).is_absolute().then_some(path)
+    match Path::new(path).is_absolute() {
+        true => Ok(path.to_owned()),
+        false => Err(format!("gcc names no file for its library {path}")),
+    }
 }

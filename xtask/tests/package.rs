@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use packages::{files, has, named, run, text, unpack_image, workspace};
+use packages::{files, has, may_chroot, named, run, text, unpack_image, workspace};
 
 fn make(out: &Path) {
     // The build includes a test, so that dependencies have the features of the tests and are
@@ -35,8 +35,8 @@ fn make(out: &Path) {
 #[test]
 #[ignore = "it makes and installs packages: cargo xtask test --all runs it"]
 fn packages_have_what_they_promise_and_go_without_a_trace() {
-    if !has("objcopy") || !has("dpkg-deb") {
-        return cairn_skips::skip("packages: binutils and dpkg are not there");
+    if !has(&[("objcopy", "binutils"), ("dpkg-deb", "dpkg")]) {
+        return;
     }
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
@@ -70,26 +70,6 @@ fn packages_have_what_they_promise_and_go_without_a_trace() {
     installs(&main, &folder.path().join("root"));
 }
 
-fn may_chroot() -> Result<(), String> {
-    observed(Command::new("chroot").args(["/", "true"]))
-}
-
-fn observed(command: &mut Command) -> Result<(), String> {
-    let output = command.output().map_err(|error| error.to_string())?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let lines = || errors.lines().filter(|line| !line.trim().is_empty());
-    let first = lines().find(|line| line.starts_with("E: ") || line.starts_with("error"));
-    let reason = first.or_else(|| lines().next_back());
-    Err(format!(
-        "{}: {}",
-        output.status,
-        reason.unwrap_or("no reason given")
-    ))
-}
-
 fn image_runs(image: &Path, folder: &Path) {
     let (root, program, owner) = unpack_image(image, &folder.join("image"));
     let (user, group) = owner.split_once(':').unwrap();
@@ -101,7 +81,7 @@ fn image_runs(image: &Path, folder: &Path) {
             let output = run(chroot.args([&program, "--version"]));
             assert!(text(&output).starts_with("cairn-target"), "{output:?}");
         }
-        Err(reason) => cairn_skips::skip(format_args!("packages: chroot: {reason}")),
+        Err(reason) => cairn_skips::skip(format_args!("packages: {reason}")),
     }
     for file in [
         "usr/share/doc/cairn/copyright",
@@ -200,7 +180,7 @@ fn can_be_changed(root: &Path, config: &Path) {
         .env("CAIRN_CONTROL", "/run/cairn/target.sock");
     let deadline = Instant::now() + Duration::from_secs(60);
     let added = loop {
-        let added = observed(&mut add);
+        let added = cairn_skips::probe(&mut add);
         if added.is_ok() || Instant::now() > deadline {
             break added;
         }
@@ -208,7 +188,7 @@ fn can_be_changed(root: &Path, config: &Path) {
     };
     run(Command::new("kill").arg(target.id().to_string()));
     target.wait().unwrap();
-    assert_eq!(added, Ok(()));
+    added.unwrap();
     let written = fs::read_to_string(config).unwrap();
     assert!(written.contains("example:b"), "{written}");
 }
@@ -260,8 +240,8 @@ fn the_unit_allows_the_system_calls_of_the_program() {
 
 #[test]
 fn the_unit_is_rated_safe() {
-    if !has("systemd-analyze") {
-        return cairn_skips::skip("packages: systemd-analyze is not there");
+    if !has(&[("systemd-analyze", "systemd")]) {
+        return;
     }
     let unit = workspace().join("packaging/cairn-target.service");
     let mut analyze = Command::new("systemd-analyze");
@@ -287,9 +267,9 @@ impl Release {
             let folder = tempfile::tempdir().unwrap();
             let mut probe = release.mmdebstrap();
             probe.arg("--simulate").arg(folder.path().join("root"));
-            match observed(probe.args(&release.sources)) {
-                Ok(()) => return Ok(release),
-                Err(reason) => reasons.push(format!("mmdebstrap {}: {reason}", release.name)),
+            match cairn_skips::probe(probe.args(&release.sources)) {
+                Ok(_) => return Ok(release),
+                Err(reason) => reasons.push(format!("Debian {}: {reason}", release.name)),
             }
         }
         Err(reasons.join("; "))

@@ -21,14 +21,14 @@ const PROGRAM: &str = "CAIRN_FIO_PROGRAM";
 const LAYOUTS: &str = include_str!("../layouts.txt");
 
 fn can_run() -> bool {
-    let found = program().arg("--version").output();
-    let Ok(found) = found else {
-        let missing = "fio is not installed: \"apt-get install fio\" brings it";
-        assert!(std::env::var_os(REQUIRED).is_none(), "{missing}");
-        cairn_skips::skip(missing);
-        return false;
+    let version = match cairn_skips::version(&mut program(), "fio") {
+        Ok(version) => version,
+        Err(missing) => {
+            assert!(std::env::var_os(REQUIRED).is_none(), "{missing}");
+            cairn_skips::skip(missing);
+            return false;
+        }
     };
-    let version = String::from_utf8_lossy(&found.stdout);
     let mut releases = LAYOUTS.lines().filter_map(|row| row.split(' ').next());
     if releases.any(|release| release == version.trim()) {
         return true;

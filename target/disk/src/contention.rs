@@ -112,8 +112,9 @@ mod tests {
 
     #[test]
     fn a_thread_beside_another_on_one_core_notices() {
-        let Some(cpu) = first_core() else {
-            return cairn_skips::skip("this thread's cores cannot be read");
+        let cpu = match first_core() {
+            Ok(cpu) => cpu,
+            Err(error) => return cairn_skips::skip(format_args!("sched_getaffinity: {error}")),
         };
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -136,9 +137,12 @@ mod tests {
         });
     }
 
-    fn first_core() -> Option<usize> {
-        let set = rustix::thread::sched_getaffinity(None).ok()?;
-        (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| set.is_set(cpu))
+    fn first_core() -> rustix::io::Result<usize> {
+        let set = rustix::thread::sched_getaffinity(None)?;
+        let mut cpus = 0..rustix::thread::CpuSet::MAX_CPU;
+        Ok(cpus
+            .find(|&cpu| set.is_set(cpu))
+            .expect("a thread has a core"))
     }
 
     fn bind(cpu: usize) {

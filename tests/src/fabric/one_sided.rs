@@ -275,9 +275,8 @@ fn send_with_invalidate(setting: &Setting) -> Result<Outcome> {
         ));
     }
     let (mut pair, link) = Pair::connected(setting)?;
-    if !pair.target.endpoint.limits().send_with_invalidate {
-        return Ok(Outcome::Skipped("the device says that it cannot".into()));
-    }
+    let limits = pair.target.endpoint.limits();
+    ensure!(limits.send_with_invalidate, "{limits:?}");
     let mapping = Arc::new(Mapping::anonymous(4096)?);
     let addr = mapping.addr();
     let device = Arc::clone(pair.host.endpoint.device());

@@ -63,19 +63,16 @@ impl HangingFolder {
     /// Mounts the folder at `place`. Returns `None`, recorded as a skip, if mounting is impossible.
     ///
     /// # Panics
-    /// If it cannot be mounted and [`VARIABLE`] is "required".
+    /// If it cannot be mounted and [`VARIABLE`] is "required", or for another reason than a missing
+    /// /dev/fuse or privilege.
     #[must_use]
+    #[track_caller]
     pub fn mount(place: &Path) -> Option<Self> {
-        let mount = || {
-            let device = open_device()?;
-            mount_on(place, &device, mounting::FOLDER)?;
-            let place = place.to_owned();
-            Ok(Self {
-                place,
-                _device: device,
-            })
-        };
-        or_skip(mount())
+        let device = open_device()?;
+        mount_or_skip(place, &device, mounting::FOLDER).then(|| Self {
+            place: place.to_owned(),
+            _device: device,
+        })
     }
 }
 
@@ -85,21 +82,36 @@ impl Drop for HangingFolder {
     }
 }
 
-fn open_device() -> io::Result<File> {
+#[track_caller]
+fn open_device() -> Option<File> {
+    use libc::{EACCES, ENODEV, ENOENT, ENXIO, EPERM};
     let opened = File::options().read(true).write(true).open("/dev/fuse");
-    opened.map_err(|error| io::Error::new(error.kind(), format!("/dev/fuse: {error}")))
+    or_skip("/dev/fuse", opened, &[ENOENT, ENODEV, ENXIO, EPERM, EACCES])
 }
 
-fn or_skip<T>(mounted: io::Result<T>) -> Option<T> {
-    match mounted {
-        Ok(mounted) => Some(mounted),
-        Err(error) => {
-            let required = std::env::var(VARIABLE).is_ok_and(|value| value == "required");
-            assert!(!required, "FUSE is required: {error}");
-            cairn_skips::skip(format_args!("FUSE cannot be mounted here: {error}"));
-            None
-        }
-    }
+#[track_caller]
+fn mount_or_skip(place: &Path, device: &File, mode: &str) -> bool {
+    or_skip("mount(2)", mount_on(place, device, mode), &[libc::EPERM]).is_some()
+}
+
+/// Returns `None`, recorded as a skip, for the errors of a machine without FUSE and of a process
+/// that may not mount.
+#[track_caller]
+fn or_skip<T>(what: &str, result: io::Result<T>, lacks: &[i32]) -> Option<T> {
+    let error = match result {
+        Ok(value) => return Some(value),
+        Err(error) => error,
+    };
+    let is_required = std::env::var(VARIABLE).is_ok_and(|value| value == "required");
+    let is_lack = error
+        .raw_os_error()
+        .is_some_and(|errno| lacks.contains(&errno));
+    assert!(
+        is_lack && !is_required,
+        "FUSE cannot be mounted: {what}: {error}"
+    );
+    cairn_skips::skip(format_args!("FUSE cannot be mounted here: {what}: {error}"));
+    None
 }
 
 /// Disk with fault injection. Dropping it fails waiting operations and unmounts.
@@ -116,8 +128,9 @@ impl FaultyDisk {
     /// impossible.
     ///
     /// # Panics
-    /// If it cannot be mounted and [`VARIABLE`] is "required".
+    /// As [`HangingFolder::mount`].
     #[must_use]
+    #[track_caller]
     pub fn mount(name: &str, length: u64) -> Option<Self> {
         Self::mount_as(Nature::Disk, name, length)
     }
@@ -127,14 +140,15 @@ impl FaultyDisk {
     /// # Panics
     /// As [`mount`](Self::mount).
     #[must_use]
+    #[track_caller]
     pub fn mount_as(nature: Nature, name: &str, length: u64) -> Option<Self> {
-        or_skip(Self::try_mount(nature, name, length))
-    }
-
-    fn try_mount(nature: Nature, name: &str, length: u64) -> io::Result<Self> {
         let device = open_device()?;
         let place = Scratch::new(&format!("faulty-{name}"), 0);
-        mount_on(place.path(), &device, mounting::FILE)?;
+        mount_or_skip(place.path(), &device, mounting::FILE)
+            .then(|| Self::serve(device, place, nature, length).expect("the disk is served"))
+    }
+
+    fn serve(device: File, place: Scratch, nature: Nature, length: u64) -> io::Result<Self> {
         let mut caretaker = Command::new("bash")
             .args(["-c", CARETAKER])
             .arg(place.path())

@@ -213,6 +213,11 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
 #[test]
 fn a_disk_behind_the_page_cache_is_not_shared() {
     let folder = tempfile::tempdir().unwrap();
+    let mut probe = std::process::Command::new("unshare");
+    probe.args(["--mount", "mount", "-t", "ramfs", "none"]);
+    if !cairn_skips::can(probe.arg(folder.path())) {
+        return;
+    }
     // ramfs does not support O_DIRECT. The mount namespace is private to the child process.
     let script = format!(
         "mount -t ramfs none {0} && truncate -s 1M {0}/disk && exec \"$1\" serve --config {0}.toml",
@@ -244,10 +249,6 @@ fn a_disk_behind_the_page_cache_is_not_shared() {
         let timeout = Pid::from_child(&target);
         kill_process(timeout, Signal::TERM).unwrap();
         target.wait().unwrap();
-        if said.contains("unshare:") || said.contains("mount:") {
-            cairn_skips::skip(format_args!("no mount namespaces here: {said}"));
-            break;
-        }
         assert_eq!(said.contains("cannot be shared"), refused, "{said}");
         assert_eq!(said.contains("namespace exported"), !refused, "{said}");
     }

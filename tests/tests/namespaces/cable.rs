@@ -1,5 +1,6 @@
 //! Network namespaces connected by a veth pair.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::sync::mpsc::channel;
@@ -127,17 +128,14 @@ impl Cable {
         target: impl FnOnce(FarEnd) -> Run + Send + 'static,
         host: impl FnOnce() + Send + 'static,
     ) {
-        if self.roce.has_vlan_interface() && !has_vlans() {
-            cairn_skips::skip("this kernel has no VLAN interfaces (8021q)");
+        if !can_make_namespaces() || self.roce.has_vlan_interface() && !has_vlans() {
             return;
         }
         let (tid_out, tid_in) = channel();
         let (linked_out, linked_in) = channel();
         let (checked_out, checked_in) = channel::<()>();
         let other = thread::spawn(move || {
-            if !leave_the_network() {
-                return;
-            }
+            leave_the_network().unwrap();
             tid_out.send(thread_id()).unwrap();
             if linked_in.recv().is_ok() {
                 host();
@@ -145,11 +143,8 @@ impl Cable {
             }
         });
         let this = thread::spawn(move || {
-            let Ok(tid) = tid_in.recv() else {
-                cairn_skips::skip("making network namespaces takes root");
-                return;
-            };
-            assert!(leave_the_network());
+            let tid = tid_in.recv().unwrap();
+            leave_the_network().unwrap();
             let far_end = FarEnd(tid);
             far_end.lay(&self);
             let run = target(far_end);
@@ -218,9 +213,25 @@ impl FarEnd {
     }
 }
 
-fn leave_the_network() -> bool {
+fn leave_the_network() -> io::Result<()> {
     // SAFETY: affects only the calling thread, and takes no pointers.
-    unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 }
+    match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Returns whether this process may make network namespaces, and otherwise records a skip.
+#[track_caller]
+fn can_make_namespaces() -> bool {
+    match thread::spawn(leave_the_network).join().unwrap() {
+        Ok(()) => true,
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+            cairn_skips::skip(format_args!("a new network namespace: {error}"));
+            false
+        }
+        Err(error) => panic!("a new network namespace: {error}"),
+    }
 }
 
 fn thread_id() -> i32 {
@@ -239,11 +250,22 @@ pub(crate) fn ip(arguments: &str) {
     try_ip(arguments).unwrap_or_else(|stderr| panic!("ip {arguments}: {stderr}"));
 }
 
+/// Returns whether the kernel has VLAN interfaces, and otherwise records a skip.
+#[track_caller]
 fn has_vlans() -> bool {
     let probe = || {
-        leave_the_network()
-            && try_ip("link add probe0 type veth peer name probe1").is_ok()
-            && try_ip("link add link probe0 name probe0.9 type vlan id 9").is_ok()
+        leave_the_network().unwrap();
+        ip("link add probe0 type veth peer name probe1");
+        try_ip("link add link probe0 name probe0.9 type vlan id 9")
     };
-    thread::spawn(probe).join().unwrap()
+    match thread::spawn(probe).join().unwrap() {
+        Ok(()) => true,
+        Err(stderr) => {
+            let error = stderr.trim();
+            cairn_skips::skip(format_args!(
+                "this kernel has no VLAN interfaces (8021q): {error}"
+            ));
+            false
+        }
+    }
 }

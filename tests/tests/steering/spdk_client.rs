@@ -23,14 +23,17 @@ use crate::spdk::{HOST, NEW, includes};
 use crate::target::{NQN, Steered};
 
 pub(crate) fn client() -> Option<OsString> {
-    let folder = std::env::var_os("SPDK_PYTHON");
-    if folder.is_none() {
-        cairn_skips::skip(
-            "SPDK_PYTHON names no folder with SPDK's Python package: `cargo xtask spdk-client` \
-             fetches it, with python3, pip and a way to the registry of Python packages",
-        );
+    match std::env::var("SPDK_PYTHON") {
+        Ok(folder) => Some(folder.into()),
+        Err(error) => {
+            cairn_skips::skip(format_args!(
+                "SPDK_PYTHON names no folder with SPDK's Python package ({error}): `cargo xtask \
+                 spdk-client` fetches it, with python3, pip and a way to the registry of Python \
+                 packages",
+            ));
+            None
+        }
     }
-    folder
 }
 
 fn python(client: &OsString, arguments: &[&str]) -> Command {

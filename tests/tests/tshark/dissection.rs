@@ -9,11 +9,9 @@ const REQUIRED: &str = "CAIRN_TSHARK";
 ///
 /// Panics if tshark is required and missing.
 pub(crate) fn can_run() -> bool {
-    let version = Command::new("tshark").arg("--version").output();
-    if version.is_ok_and(|output| output.status.success()) {
+    let Err(missing) = cairn_skips::version(&mut Command::new("tshark"), "tshark") else {
         return true;
-    }
-    let missing = "tshark is not installed: \"apt-get install tshark\" brings it";
+    };
     assert!(std::env::var_os(REQUIRED).is_none(), "{missing}");
     cairn_skips::skip(missing);
     false

@@ -9,7 +9,7 @@ mod session;
 use std::path::Path;
 
 use cairn_roce::phy::Network;
-use cairn_roce::phy::packet::PacketSocket;
+use cairn_tests::probe::can_open_packet_sockets;
 use dissection::{Row, can_run, dissect};
 use frames::{TRANSPORT_FIELDS, connection_message, transport_fields, transport_fields_of};
 use nvme_proto::wire::cm::RequestData;
@@ -31,8 +31,7 @@ fn roce_v1_is_as_good() {
     if !can_run() {
         return;
     }
-    if PacketSocket::sender(0).is_err() {
-        cairn_skips::skip("RoCE v1 takes CAP_NET_RAW");
+    if !can_open_packet_sockets() {
         return;
     }
     let session = session::record_on(&Network::Ethernet { vlan: None }, "v1");

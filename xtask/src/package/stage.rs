@@ -178,8 +178,8 @@ mod tests {
 
     #[test]
     fn gdb_finds_debug_symbols_in_a_folder_of_the_programs_name() {
-        if Command::new("objcopy").arg("--version").output().is_err() {
-            return cairn_skips::skip("packages: binutils are not there");
+        if let Err(missing) = cairn_skips::version(&mut Command::new("objcopy"), "binutils") {
+            return cairn_skips::skip(format_args!("packages: {missing}"));
         }
         let root = tempfile::tempdir().unwrap();
         let (tree, debug) = (root.path().join("main"), root.path().join("debug"));

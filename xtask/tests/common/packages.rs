@@ -20,9 +20,23 @@ pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-pub(crate) fn has(tool: &str) -> bool {
-    let found = Command::new(tool).arg("--version").output();
-    found.is_ok_and(|output| output.status.success())
+/// Returns whether all programs are installed, each given with its Debian package. Records a skip
+/// with the name of a missing one.
+#[track_caller]
+pub(crate) fn has(programs: &[(&str, &str)]) -> bool {
+    let mut versions = programs
+        .iter()
+        .map(|(program, package)| cairn_skips::version(&mut Command::new(program), package));
+    let missing = versions.find_map(Result::err);
+    if let Some(missing) = &missing {
+        cairn_skips::skip(format_args!("packages: {missing}"));
+    }
+    missing.is_none()
+}
+
+/// Returns the error of a process that may not call chroot(2).
+pub(crate) fn may_chroot() -> Result<(), String> {
+    cairn_skips::probe(Command::new("chroot").args(["/", "true"])).map(drop)
 }
 
 pub(crate) fn named(out: &Path, start: &str, end: &str) -> PathBuf {

@@ -179,14 +179,25 @@ fn more_commands_than_the_queue_has_room_for_end_once() {
     assert_eq!(ended, expected);
 }
 
+/// Returns the release of the running kernel, and whether it is `major.minor` or later.
+fn linux_since(major: u32, minor: u32) -> (String, bool) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit());
+    let running: [u32; 2] = [(); 2].map(|()| numbers.next().unwrap().parse().unwrap());
+    (release.trim().to_owned(), running >= [major, minor])
+}
+
 #[test]
 fn buffers_are_those_of_the_reactors_ring() {
     let mut rig = Rig::new();
     let pinned = |rig: &Rig| rig.ring.by_interrupts().pinned;
-    let can_pin = rig.ring.by_interrupts().can_pin;
-    if !can_pin {
-        return cairn_skips::skip("Linux before 6.1 has no fixed buffers for drives");
+    let (release, has_fixed_buffers) = linux_since(6, 1);
+    if !has_fixed_buffers {
+        return cairn_skips::skip(format_args!(
+            "Linux {release} has no fixed buffers for drives, which came with 6.1"
+        ));
     }
+    assert!(rig.ring.by_interrupts().can_pin, "Linux {release}");
     let first = usize::from(rig.span.buffer);
     assert!(pinned(&rig)[first] && pinned(&rig)[usize::from(ZEROES_SLOT)]);
     let later = Arc::new(Mapping::anonymous(8192).unwrap());
