@@ -8,8 +8,9 @@ BYSTANDER_NQN=$NQN-bystander
 # KATO of the bystander, and the longer time for which the disk is held, in seconds.
 KATO_S=5
 HELD_S=10
-# Time in seconds after which the target logs a command that is still at the disk.
-DEADLINE_S=3
+# Time in seconds after which the target logs and cancels a command that is still at the disk. Linux sends a cancelled
+# write five times more: six times this must exceed the time for which a slow machine keeps the disk held.
+DEADLINE_S=5
 MOUNT=/mnt/frozen
 
 write_both() {
