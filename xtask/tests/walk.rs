@@ -9,7 +9,14 @@ const WALK: &str = include_str!("../../docs/walk.md");
 const ROCE_WALK: &str = include_str!("../../docs/roce/walk.md");
 
 const ROOMS: [&str; 8] = [
-    "mod", "receive", "plan", "buffers", "fetch", "disk", "respond", "sent",
+    "mod",
+    "stages/receive",
+    "stages/plan",
+    "stages/buffers",
+    "stages/fetch",
+    "stages/disk",
+    "stages/respond",
+    "stages/sent",
 ];
 
 fn code_words(text: &str) -> impl Iterator<Item = &str> {
@@ -32,6 +39,18 @@ fn steps(section: &str) -> Vec<(&'static str, Vec<&'static str>)> {
 fn source(file: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// Contents of all files of a folder and of the folders in it.
+fn sources_below(folder: &Path) -> String {
+    let entries = fs::read_dir(folder).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths
+        .map(|path| match path.is_dir() {
+            true => sources_below(&path),
+            false => fs::read_to_string(path).unwrap(),
+        })
+        .collect()
 }
 
 #[test]
@@ -68,10 +87,7 @@ fn every_name_on_the_page_exists() {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = root.join("target/src/reactor");
-    let sources: String = fs::read_dir(&folder)
-        .unwrap()
-        .map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap())
-        .collect();
+    let sources = sources_below(&folder);
     for name in names {
         let found = [
             format!("fn {name}("),

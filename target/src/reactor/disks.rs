@@ -10,8 +10,8 @@ use nvme_proto::ana;
 use nvme_proto::io::NamespaceView;
 use nvme_proto::wire::Status;
 
-use super::depth_queues::DepthQueues;
 use super::port::PORTS_MAX;
+use super::queueing::depth_queues::DepthQueues;
 use crate::limits::Tokens;
 use crate::metrics::NamespaceCounters;
 use crate::namespace::{Entry, Namespace, NamespaceTable};
@@ -169,7 +169,7 @@ pub(crate) struct Disks {
     reactor: usize,
     disks: Vec<Option<Disk>>,
     tables: Vec<Table>,
-    /// Number of changed decisions, modulo 2^32; see [`super::decisions`].
+    /// Number of changed decisions, modulo 2^32; see [`super::stages::decisions`].
     epoch: u32,
     busy: Vec<u32>,
 }

@@ -6,8 +6,8 @@ use cairn_disk::{Arena, Ring, Span};
 
 use super::aborts::Aborts;
 use super::disks::Disks;
-use super::limited::Limited;
 use super::older::Older;
+use super::queueing::limited::Limited;
 use super::retry::Retries;
 use super::shares::Shares;
 use crate::ids::ShareId;

@@ -4,53 +4,28 @@
 //! queue pair, then block I/O in one system call. Without work the reactor polls for a while ([`cairn_disk::Idle`]),
 //! then sleeps in its ring.
 //!
-//! Stages of an I/O command, in order (docs/walk.md): [`receive`], [`plan`], [`buffers`], [`fetch`], [`disk`],
-//! [`respond`] and [`sent`]. [`connect`], [`authenticate`] and [`admin`] handle the other commands, [`lifecycle`] the
-//! queue pairs.
+//! [`stages`] has the stages of an I/O command, in the order of docs/walk.md, [`commands`] all other commands.
+//! [`queueing`] has the queues of waiting commands, [`lifecycle`] the queue pairs, and [`control`] the answers to the
+//! control plane.
 
 mod aborts;
-mod admin;
-mod admission;
-mod auditing;
-mod authenticate;
-mod budget;
-mod buffers;
-mod capsule_queues;
-mod census;
 mod command;
-mod connect;
+mod commands;
 mod control;
 mod count;
-mod decisions;
-mod depth_queues;
-mod disk;
-mod disk_errors;
 mod disks;
-mod fetch;
-mod index_counts;
 mod io;
-mod late_round;
 mod lifecycle;
-mod limited;
 mod older;
 mod ordering;
-mod orphans;
-mod overdue;
-mod payer_buckets;
-mod plan;
 mod port;
+mod queueing;
 mod queues;
 mod rebuild;
-mod receive;
-mod respond;
 mod retry;
-mod sent;
-mod serial_queues;
-mod settling;
 mod shares;
-mod slot_release;
+mod stages;
 mod start;
-mod throttle;
 mod time;
 
 use std::sync::Arc;
@@ -68,12 +43,14 @@ use crate::request::Task;
 use crate::usage::Usage;
 use crate::work_id::{WorkId, WorkKind};
 
-use admission::STUCK_AFTER;
-use buffers::PASS_BY;
 use control::ControlLink;
 use io::Io;
+use lifecycle::{late_round, overdue, slot_release};
 use port::Port;
 use queues::Queues;
+use stages::admission::STUCK_AFTER;
+use stages::buffers::PASS_BY;
+use stages::{admission, buffers, disk, fetch, receive, respond, sent, throttle};
 use time::Time;
 
 pub(crate) use start::{ReactorHandle, Start, start};

@@ -8,10 +8,10 @@ use cairn_rdma::{WorkStatus, peer_detail};
 use nvme_proto::controller::Completion as CommandEnd;
 use nvme_proto::transfer::DataTransfer;
 
-use super::capsule_queues::{Capsule, CapsuleQueues};
 use super::command::{Command, post_outbox};
-use super::payer_buckets::PayerBuckets;
 use super::port::Port;
+use super::queueing::capsule_queues::{Capsule, CapsuleQueues};
+use super::queueing::payer_buckets::PayerBuckets;
 use super::shares::Stock;
 use crate::ending::Ending;
 use crate::ids::QpairId;

@@ -5,8 +5,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::Reactor;
+use super::control::orphans::{LOOK_INTERVAL, Lost, Orphans};
 use super::ordering;
-use super::orphans::{LOOK_INTERVAL, Lost, Orphans};
 use super::start::Start;
 use crate::ids::QpairId;
 use crate::panics::{Panic, REPORT};

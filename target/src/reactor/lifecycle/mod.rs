@@ -1,0 +1,562 @@
+//! Creation and end of queue pairs and devices.
+
+pub(super) mod late_round;
+pub(super) mod overdue;
+pub(super) mod slot_release;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use cairn_rdma::address::Payer;
+use cairn_rdma::log::{LogLine, Topic};
+use cairn_rdma::{Device, DisconnectReason, Event, QpOptions, WorkStatus, peer_detail, peer_line};
+use cairn_trouble as trouble;
+use nvme_proto::wire::IntoBytes;
+use nvme_proto::wire::cm::{RejectData, RejectStatus};
+
+use super::Reactor;
+use super::port::{PORTS_MAX, Port};
+use super::queues::Broken;
+use super::stages::{budget, fetch, receive, sent, throttle};
+use crate::ending::{CALLER, Ending};
+use crate::ids::QpairId;
+use crate::qpair::{Accepted, QpairState, QueuePair};
+use crate::registry::{Admitted, ControlMessage, KEEP_ALIVE_EXPIRED};
+use crate::request::{Request, RequestId, Stage};
+use crate::work_id::{WorkId, WorkKind};
+
+/// Maximum number of RDMA READs outstanding per queue pair; most adapters support 16.
+const READS_MAX: u8 = 16;
+
+const SHUTTING_DOWN: &str = "the target is shutting down";
+
+impl Reactor {
+    pub(super) fn accept(&mut self, admitted: Admitted) {
+        let peer = admitted.request.peer;
+        let qid = admitted.cm.qid.get();
+        let device = Arc::clone(&admitted.request.device);
+        let provider = admitted.listener.provider;
+        let port = if self.queues.draining {
+            Err(SHUTTING_DOWN.to_owned())
+        } else {
+            self.port_for(&device, provider)
+        };
+        let result = match port {
+            Ok(port) => self.accept_on(port, admitted),
+            Err(reason) => {
+                self.reject(admitted);
+                Err(reason)
+            }
+        };
+        if let Err(reason) = result {
+            self.control.inbox.unload(qid);
+            self.record_refused_request(peer, provider, &reason);
+            self.explain_refusal(peer, device.name(), &reason);
+        }
+    }
+
+    fn reject(&self, admitted: Admitted) {
+        let status = RejectStatus::NO_RESOURCES;
+        self.queues.counters.rejected.add(status.0);
+        let reject = RejectData::new(status);
+        admitted.request.reject(reject.as_bytes());
+    }
+
+    pub(super) fn refuse_connection(&mut self, admitted: Admitted, reason: &str) {
+        let (peer, qid) = (admitted.request.peer, admitted.cm.qid.get());
+        let (device, provider) = (
+            Arc::clone(&admitted.request.device),
+            admitted.listener.provider,
+        );
+        self.reject(admitted);
+        self.control.inbox.unload(qid);
+        self.record_refused_request(peer, provider, reason);
+        self.explain_refusal(peer, device.name(), reason);
+    }
+
+    fn explain_refusal(&mut self, address: SocketAddr, device: &str, reason: &str) {
+        let payer = Payer::stranger(address.ip());
+        let limit = &mut self.control.peer_limit;
+        let Some(line) = limit.admit(Topic::Refused, payer, self.time.now.at) else {
+            return;
+        };
+        let known = trouble::of_nvme_reject(RejectStatus::NO_RESOURCES.0);
+        let reason = format!("{reason}; {}", known.line(CALLER, address.ip()));
+        peer_line!(warn, line, %address, device, reason, "connection refused");
+    }
+
+    fn accept_on(&mut self, port: usize, admitted: Admitted) -> Result<(), String> {
+        let Admitted {
+            request,
+            cm,
+            reply,
+            marking,
+            policy,
+            listener,
+            place,
+        } = admitted;
+        let limits = *self.queues.port(port).limits();
+        // The send queue holds, per command, a READ, or a WRITE and a SEND.
+        let send_work = (2 * u32::from(reply.crqsize.get())).min(limits.send_work);
+        let reads = request
+            .peer_responder_resources
+            .min(limits.initiator_depth)
+            .min(READS_MAX);
+        let options = QpOptions {
+            send_work,
+            initiator_depth: reads,
+            // Hosts send no RDMA READs to a target.
+            responder_resources: request.peer_initiator_depth.min(limits.responder_resources),
+            traffic_class: marking.traffic_class,
+            hop_limit: marking.hop_limit,
+            // 7 means unlimited retries; the target's own deadline ends a host that posts no receives.
+            rnr_retry_count: 7,
+            ..QpOptions::default()
+        };
+        let (peer, local) = (request.peer, request.local);
+        let endpoint = self.queues.ports[port]
+            .as_mut()
+            .expect("the port was just found")
+            .endpoint();
+        let qp = endpoint
+            .accept(request, &options, reply.as_bytes())
+            .map_err(|e| e.to_string())?;
+        let accepted = Accepted {
+            qp,
+            port,
+            peer,
+            local,
+            cm,
+            marking,
+            policy,
+            send_work,
+            reads: u32::from(reads),
+            listener,
+            place,
+        };
+        // After a suspension the time of the round is outdated, and the Connect's deadline would have passed already.
+        let now = self.time.clock.now().max(self.time.now.at);
+        let id = self.queues.qpairs.add(QueuePair::new(accepted, now));
+        self.queues.ports[port]
+            .as_mut()
+            .expect("the port was just found")
+            .add_qpair(qp, id);
+        self.queues.port(port).counters().accepted();
+        peer_detail!(address = %peer, qid = cm.qid.get(), send_work, reads, "accepted");
+        Ok(())
+    }
+
+    fn port_for(
+        &mut self,
+        device: &Arc<dyn Device>,
+        provider: &'static str,
+    ) -> Result<usize, String> {
+        let known = |port: &Option<Port>| {
+            port.as_ref()
+                .is_some_and(|port| port.device().id() == device.id())
+        };
+        if let Some(index) = self.queues.ports.iter().position(known) {
+            return Ok(index);
+        }
+        // Takes a free index that no queue pair of a removed port uses.
+        let in_use = |index| {
+            self.queues
+                .qpairs
+                .ids()
+                .any(|id| self.queues.qpairs[id].port == index)
+        };
+        let index = (0..PORTS_MAX)
+            .find(|&index| {
+                self.queues.ports.get(index).is_none_or(Option::is_none) && !in_use(index)
+            })
+            .ok_or_else(|| format!("a reactor serves at most {PORTS_MAX} devices"))?;
+        let counters = self.queues.counters.device(device.name(), provider);
+        let arena = self.io.arena.mapping();
+        let port = Port::open(
+            device,
+            arena,
+            &mut self.io.ring,
+            &self.control.sizes,
+            counters,
+        )?;
+        self.io.disks.port_opened(index, device);
+        if self.queues.ports.len() <= index {
+            self.queues.ports.resize_with(index + 1, || None);
+        }
+        self.queues.ports[index] = Some(port);
+        // Cause: the first connection of a device, or its removal.
+        tracing::info!(
+            device = device.name(),
+            reactor = self.control.index,
+            "device opened"
+        );
+        Ok(index)
+    }
+
+    pub(super) fn poll_events(&mut self, index: usize) -> bool {
+        let Some(port) = &mut self.queues.ports[index] else {
+            return false;
+        };
+        let mut events = std::mem::take(&mut self.control.events);
+        port.endpoint().poll_events(&mut events);
+        let busy = !events.is_empty();
+        for event in events.drain(..) {
+            self.connection_event(index, event);
+        }
+        self.control.events = events;
+        busy
+    }
+
+    fn connection_event(&mut self, port: usize, event: Event) {
+        if let Some(port) = &self.queues.ports[port] {
+            port.counters().count_event(&event);
+        }
+        let find = |qp| {
+            self.queues.ports[port]
+                .as_ref()
+                .and_then(|port| port.qpair(qp))
+        };
+        match event {
+            Event::Established { qp, .. } => {
+                peer_detail!(%qp, "established");
+                if let Some(qpair) = find(qp) {
+                    self.confirmed(qpair);
+                }
+            }
+            Event::Rejected { qp, reason, .. } => {
+                if let Some(qpair) = find(qp) {
+                    self.close(qpair, Ending::Trouble(trouble::of_reject(reason)));
+                }
+            }
+            Event::ConnectFailed { qp, reason } => {
+                if let Some(qpair) = find(qp) {
+                    peer_detail!(%qp, reason, "the host did not confirm its connection");
+                    self.close(qpair, Ending::Trouble(&trouble::NO_ANSWER));
+                }
+            }
+            Event::Disconnected { qp, reason } => {
+                if let Some(qpair) = find(qp) {
+                    self.disconnected(qpair, reason);
+                }
+            }
+            Event::Closed { qp } => {
+                if let Some(qpair) = find(qp) {
+                    self.closed(qpair);
+                }
+            }
+            Event::DeviceRemoved => self.device_removed(port),
+            Event::Notice { message } => {
+                let device = self.queues.ports[port]
+                    .as_ref()
+                    .map(|port| port.device().name().to_owned());
+                if let Some(line) = LogLine::about(Topic::Connection) {
+                    peer_line!(info, line, device, message);
+                }
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self, qpair: QpairId, ending: Ending) {
+        match self.queues.qpairs[qpair].state {
+            QpairState::Connecting { .. } | QpairState::Live => {
+                self.explain_close(qpair, ending);
+                self.let_go(qpair, true);
+            }
+            QpairState::Closing { explained: false } => {
+                self.explain_close(qpair, ending);
+                self.queues.qpairs[qpair].state = QpairState::Closing { explained: true };
+            }
+            QpairState::Closing { explained: true } | QpairState::Closed => {}
+        }
+    }
+
+    pub(super) fn close_unexplained(&mut self, qpair: QpairId) {
+        if self.queues.qpairs[qpair].is_open() {
+            self.let_go(qpair, false);
+        }
+    }
+
+    fn explain_close(&mut self, qpair: QpairId, ending: Ending) {
+        let queue = &self.queues.qpairs[qpair];
+        let (host, subsystem) = (queue.host_nqn(), queue.subsystem_nqn());
+        let (address, qid) = (queue.peer, queue.qid());
+        if let Ending::Orderly(reason) = ending {
+            self.record_disconnect(qpair, reason, true);
+            self.queues.counters.ended_orderly.add(1);
+            if let Some(line) = LogLine::about(Topic::Connection) {
+                peer_line!(info, line, host, %address, subsystem, qid, reason, "disconnected");
+            }
+            return;
+        }
+        self.queues.counters.ended_by_fault.add(1);
+        let reason = ending.fault(address.ip());
+        self.record_disconnect(qpair, reason.as_deref().unwrap_or_default(), false);
+        let limit = &mut self.control.peer_limit;
+        let Some(line) = limit.admit(Topic::Fault, queue.place.payer(), self.time.now.at) else {
+            return;
+        };
+        let reason = reason.as_deref();
+        peer_line!(warn, line, host, %address, subsystem, qid, reason, "disconnected");
+    }
+
+    fn disconnected(&mut self, qpair: QpairId, reason: DisconnectReason) {
+        match reason {
+            DisconnectReason::Peer => {
+                self.close(qpair, Ending::Orderly("the host disconnected"));
+            }
+            // A failed work request gives a better reason than this event; without one, `closed` logs its own.
+            DisconnectReason::Transport => self.close_unexplained(qpair),
+            DisconnectReason::AddressChanged => {
+                self.close(qpair, Ending::Trouble(&trouble::ADDRESS_CHANGED));
+            }
+            DisconnectReason::PeerMoved => {
+                self.close(qpair, Ending::Trouble(&trouble::PEER_MOVED));
+            }
+            DisconnectReason::DeviceRemoved => {
+                self.close(qpair, Ending::Trouble(&trouble::DEVICE_REMOVED));
+            }
+        }
+    }
+
+    fn let_go(&mut self, qpair: QpairId, explained: bool) {
+        let queue = &mut self.queues.qpairs[qpair];
+        queue.state = QpairState::Closing { explained };
+        let (port, qp) = (queue.port, queue.qp);
+        if let Some(port) = &mut self.queues.ports[port] {
+            port.endpoint().disconnect(qp);
+        }
+        self.drop_waiting(qpair);
+        // Work requests already posted complete with an error; the others are completed here.
+        let outbox = self.queues.qpairs[qpair].outbox.take();
+        let work = outbox.iter().map(|work| WorkId::decode(work.id));
+        self.queues.lost.extend(work);
+        self.end_lost();
+    }
+
+    pub(super) fn end_lost(&mut self) {
+        while let Some(work) = self.queues.lost.pop() {
+            let Self {
+                queues, io, time, ..
+            } = self;
+            let ended = match work.kind() {
+                WorkKind::Read => {
+                    fetch::read_ended(queues, io, &time.now, work, WorkStatus::Flushed).map(|_| ())
+                }
+                WorkKind::Send => {
+                    sent::send_ended(queues, io, &time.now, work, WorkStatus::Flushed).map(|_| ())
+                }
+                // The signaled SEND behind this work request completes it.
+                WorkKind::Write | WorkKind::CoveredSend => Ok(()),
+                WorkKind::Receive | WorkKind::Block => unreachable!("not in an outbox"),
+            };
+            if let Err(broken) = ended {
+                self.end_broken(broken);
+            }
+        }
+    }
+
+    pub(super) fn end_broken(&mut self, broken: Broken) {
+        let Broken { qpair, ending } = broken;
+        match ending {
+            None => self.close_unexplained(qpair),
+            Some(KEEP_ALIVE_EXPIRED) => self.expire(qpair),
+            Some(ending) => self.close(qpair, ending),
+        }
+    }
+
+    fn drop_waiting(&mut self, qpair: QpairId) {
+        let Self { queues, io, .. } = self;
+        let mut dropped: Vec<RequestId> = Vec::new();
+        let mut take = |id| dropped.push(id);
+        let of_qpair = |request: &Request| request.qpair == qpair;
+        throttle::take_out(queues, io, of_qpair, &mut take);
+        let requests = &mut queues.requests;
+        for list in [
+            &mut io.awaiting_buffer,
+            &mut queues.commands,
+            &mut queues.awaiting_census,
+            &mut queues.awaiting_authentication,
+        ] {
+            requests.take_out(list, of_qpair, &mut take);
+        }
+        io.shares.take_out(requests, of_qpair, &mut take);
+        let queue = &mut queues.qpairs[qpair];
+        requests.take_out(&mut queue.awaiting_read, |_| true, &mut take);
+        requests.take_out(&mut queue.awaiting_send, |_| true, &mut take);
+        io.retries.take_out(requests, of_qpair, &mut take);
+        io.older.take_out(requests, of_qpair, &mut take);
+        io.disks.take_waiting(requests, of_qpair, &mut take);
+        let port = queue.port;
+        for id in dropped {
+            sent::abandon(queues.command(id), io);
+        }
+        for id in queues.requests.of_qpair(qpair) {
+            let request = &queues.requests[id];
+            if request.stage() == Stage::InBackend {
+                io.ring.take_back(request.work_id(id, WorkKind::Block));
+            }
+        }
+        let mut slots = queues.capsule_queues.drop_of(qpair);
+        slots.extend(budget::drop_of(queues, qpair));
+        for slot in slots {
+            queues.repost(port, slot);
+        }
+        queues.late.retain(|(of, _)| *of != qpair);
+    }
+
+    fn closed(&mut self, qpair: QpairId) {
+        self.close(qpair, Ending::Trouble(&trouble::TRANSPORT_GAVE_UP));
+        let queue = &mut self.queues.qpairs[qpair];
+        queue.state = QpairState::Closed;
+        let (port, qp) = (queue.port, queue.qp);
+        if let Some(port) = &mut self.queues.ports[port] {
+            port.remove_qpair(qp);
+        }
+        self.retire_if_done(qpair);
+    }
+
+    pub(super) fn retire_if_done(&mut self, qpair: QpairId) {
+        let queue = &self.queues.qpairs[qpair];
+        if queue.state != QpairState::Closed || queue.requests > 0 {
+            return;
+        }
+        let queue = self.queues.qpairs.remove(qpair);
+        self.control.inbox.unload(queue.cm.qid.get());
+        if let Some(share) = queue.share {
+            self.io.shares.leave(share, qpair);
+        }
+        if let Some(association) = queue.association {
+            let cntlid = association.controller.cntlid();
+            association.subsystem.disconnected(cntlid, association.qid);
+        }
+        self.report_drained();
+    }
+
+    fn device_removed(&mut self, index: usize) {
+        let Some(port) = self.queues.ports[index].take() else {
+            return;
+        };
+        let device = port.device().id();
+        // Cause: the first connection of a device, or its removal.
+        tracing::warn!(
+            device = port.device().name(),
+            reactor = self.control.index,
+            "device removed"
+        );
+        // The ring keeps the pages of the receive slots until no backend uses them.
+        if let Err(error) = port.close(index, &mut self.io.ring) {
+            // Cause: the removal of a device.
+            tracing::warn!(%error, "memory of a removed device stays registered");
+        }
+        self.io.disks.port_closed(index);
+        let lost: Vec<QpairId> = self
+            .queues
+            .qpairs
+            .ids()
+            .filter(|&id| self.queues.qpairs[id].port == index)
+            .collect();
+        for qpair in lost {
+            self.close(qpair, Ending::Trouble(&trouble::DEVICE_REMOVED));
+            let with_device = |stage| matches!(stage, Stage::Reading | Stage::Sending);
+            let requests: Vec<RequestId> = self
+                .queues
+                .requests
+                .of_qpair(qpair)
+                .filter(|&id| with_device(self.queues.requests[id].stage()))
+                .collect();
+            for id in requests {
+                self.lose_request(id);
+            }
+            if self.queues.qpairs.get(qpair).is_some() {
+                self.closed(qpair);
+            }
+        }
+        let _ = self
+            .control
+            .plane
+            .send(ControlMessage::DeviceRemoved { device });
+    }
+
+    fn lose_request(&mut self, id: RequestId) {
+        let Self { queues, io, .. } = self;
+        if queues.requests[id].stage() == Stage::Sending {
+            let _ = queues.requests[id].sent();
+            sent::free(queues.command(id), io);
+        } else {
+            queues
+                .requests
+                .set_stage(id, Stage::Reading, Stage::Running);
+            sent::abandon(queues.command(id), io);
+        }
+    }
+
+    pub(super) fn check_deadlines(&mut self) {
+        let overdue: Vec<(QpairId, &'static str)> = self
+            .queues
+            .qpairs
+            .ids()
+            .filter_map(|id| Some((id, self.queues.qpairs[id].overdue(self.time.now.at)?)))
+            .collect();
+        for (qpair, reason) in overdue {
+            self.close(qpair, Ending::Fault(reason));
+        }
+        if self.queues.draining {
+            self.close_idle_queues();
+        }
+        let Self {
+            queues, io, time, ..
+        } = self;
+        let io_timeout = self.control.sizes.io_timeout;
+        for (qpair, reason) in overdue::check_ages(queues, io, &time.now, io_timeout) {
+            if self.queues.qpairs.get(qpair).is_some() {
+                self.close(qpair, Ending::Fault(reason));
+            }
+        }
+        let Self {
+            queues, io, time, ..
+        } = self;
+        for capsule in slot_release::take_overdue(queues, io, &time.now) {
+            receive::admit(queues, io, &time.now, capsule);
+        }
+    }
+
+    pub(super) fn drain(&mut self) {
+        self.queues.draining = true;
+        self.refuse_waiting();
+        self.close_idle_queues();
+        self.report_drained();
+    }
+
+    fn close_idle_queues(&mut self) {
+        let idle: Vec<QpairId> = self
+            .queues
+            .qpairs
+            .ids()
+            .filter(|&id| self.queues.qpairs[id].requests == 0)
+            .collect();
+        for qpair in idle {
+            self.close(qpair, Ending::Orderly(SHUTTING_DOWN));
+        }
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.control.stopping = true;
+        self.refuse_waiting();
+        let all: Vec<QpairId> = self.queues.qpairs.ids().collect();
+        for qpair in all {
+            self.close(qpair, Ending::Orderly(SHUTTING_DOWN));
+        }
+    }
+
+    fn refuse_waiting(&mut self) {
+        for admitted in budget::take_connections(&mut self.queues, None) {
+            self.refuse_connection(admitted, SHUTTING_DOWN);
+        }
+    }
+
+    pub(super) fn report_drained(&self) {
+        if self.queues.draining && self.queues.qpairs.len() == 0 {
+            let _ = self.control.plane.send(ControlMessage::Drained);
+        }
+    }
+}

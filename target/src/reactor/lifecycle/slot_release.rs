@@ -1,0 +1,79 @@
+//! Release of receive slots held by waiting capsules, when a device has few receives posted.
+//!
+//! Waiting commands for a hanging disk can occupy all receive slots of a device. A queue without progress therefore
+//! discards the in-capsule data of its waiting commands. At their turn or deadline these commands fail with Namespace
+//! Not Ready without Do Not Retry: nothing was executed, and the host sends them again.
+
+use std::time::Duration;
+
+use cairn_rdma::peer_line;
+
+use crate::ids::QpairId;
+use crate::reactor::io::Io;
+use crate::reactor::queueing::capsule_queues::Capsule;
+use crate::reactor::queues::Queues;
+use crate::reactor::stages::admission::{self, is_stuck, receives_are_short};
+use crate::reactor::time::Now;
+
+/// Time that a command with discarded data waits before it fails. Linux sends such a command five more times, so a
+/// disk may hang for a minute.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(in crate::reactor) fn release_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
+    for index in 0..queues.capsule_queues.count() {
+        let queue = queues.capsule_queues.queue(index);
+        let (qpair, nsid) = (queue.qpair, queue.nsid);
+        let port = queues.qpairs[qpair].port;
+        let short = receives_are_short(queues, port) && queue.keeps_receives();
+        if !short || !is_stuck(queues, io, now, queue) {
+            continue;
+        }
+        let capsules = queues.capsule_queues.capsules_mut(index);
+        let slots: Vec<u32> = capsules.filter_map(Capsule::drop_data).collect();
+        for slot in slots {
+            queues.repost(port, slot);
+        }
+        report_release(queues, io, now, qpair, nsid);
+    }
+}
+
+/// Removes and returns overdue capsules. They may take requests beyond their host's share, up to three quarters of
+/// all requests.
+pub(in crate::reactor) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsule> {
+    if queues.capsule_queues.is_empty() {
+        return Vec::new();
+    }
+    let mut capsule_queues = std::mem::take(&mut queues.capsule_queues);
+    let free = queues.requests.free().saturating_sub(queues.reserve);
+    let mut count = 0;
+    let late = capsule_queues.take_out(|capsule| {
+        let waited = Duration::from_nanos(now.ns.saturating_sub(capsule.seen_ns));
+        let held = || admission::held_by_host(queues, io, capsule.qpair);
+        let goes = capsule.is_data_dropped()
+            && waited >= PATIENCE
+            && held() + count < 3 * free.saturating_sub(count + 1);
+        count += usize::from(goes);
+        goes
+    });
+    queues.capsule_queues = capsule_queues;
+    late
+}
+
+fn report_release(queues: &Queues, io: &mut Io, now: &Now, qpair: QpairId, nsid: u32) {
+    let queue = &queues.qpairs[qpair];
+    let association = queue.association.as_ref();
+    let disk = association.and_then(|of| io.disks.find(of, nsid));
+    let Some(line) = disk.and_then(|disk| io.disks[disk].failure_to_report(now.at)) else {
+        return;
+    };
+    peer_line!(
+        warn,
+        line,
+        host = queue.host_nqn(),
+        subsystem = queue.subsystem_nqn(),
+        nsid,
+        "a stalled disk keeps writes waiting, and receives run short: the data of waiting writes \
+         was discarded, and their hosts will be asked to send them again; if the disk is only \
+         slow, raise `receives`"
+    );
+}

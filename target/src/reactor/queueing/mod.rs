@@ -1,0 +1,8 @@
+//! Queues of waiting commands, and the token buckets that they wait for.
+
+pub(super) mod capsule_queues;
+pub(super) mod depth_queues;
+pub(super) mod index_counts;
+pub(super) mod limited;
+pub(super) mod payer_buckets;
+pub(super) mod serial_queues;

@@ -1,0 +1,416 @@
+//! Token buckets for connections and non-I/O commands, one per [`Payer`] (peer address, or network of unknown
+//! addresses), with the queued work of each.
+//!
+//! Each command costs [`EACH_NS`]; unused time accumulates up to [`BURST`] commands. Buckets apply only while the
+//! reactor has I/O. A connection is charged once its peer confirms it.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+use cairn_rdma::address::Payer;
+
+use super::capsule_queues::Capsule;
+use crate::ids::QpairId;
+use crate::registry::{Admitted, PlaceId};
+
+/// Largest cost of one payer's work in a reactor round, in commands.
+const ROUND: u32 = 4;
+/// Burst in commands: enough for a host that connects all its queues.
+const BURST: u64 = 256;
+/// Time per command in nanoseconds; allows 2000 commands a second.
+const EACH_NS: u64 = 500_000;
+/// Time after an I/O command, in nanoseconds, during which the reactor counts as having I/O.
+const IO_LASTS_NS: u64 = 1_000_000;
+/// Maximum number of buckets; further payers share one.
+const PAYERS_MAX: usize = 4096;
+
+/// Cost of a non-I/O command, in commands.
+const COMMAND: u32 = 1;
+/// Cost of a connection, in commands; a connection creates and destroys a queue pair.
+const CONNECTION: u32 = ROUND;
+
+pub(in crate::reactor) enum AwaitingTokens {
+    Capsule(Capsule),
+    Connection(Box<Admitted>),
+}
+
+impl AwaitingTokens {
+    fn cost(&self) -> u32 {
+        match self {
+            Self::Capsule(_) => COMMAND,
+            Self::Connection(_) => CONNECTION,
+        }
+    }
+
+    /// Returns the cost charged when the work proceeds; 0 for a connection, which is charged once confirmed.
+    fn price(&self) -> u32 {
+        match self {
+            Self::Capsule(_) => COMMAND,
+            Self::Connection(_) => 0,
+        }
+    }
+}
+
+#[derive(Default)]
+struct PayerBucket {
+    /// Time at which the bucket is full again, in nanoseconds.
+    full_ns: u64,
+    round: (u64, u32),
+    waiting: VecDeque<AwaitingTokens>,
+}
+
+impl PayerBucket {
+    /// Checks whether the payer may spend `cost` now. If `is_free`, only the limit per round applies.
+    ///
+    /// # Errors
+    /// Time at which the payer may spend it, in nanoseconds.
+    fn allows(&self, cost: u32, round: u64, now_ns: u64, is_free: bool) -> Result<(), u64> {
+        let (last, taken) = self.round;
+        if last == round && taken + cost > ROUND {
+            return Err(now_ns);
+        }
+        let until = self.full_ns + u64::from(cost) * EACH_NS;
+        match is_free || until <= now_ns + BURST * EACH_NS {
+            true => Ok(()),
+            false => Err(until - BURST * EACH_NS),
+        }
+    }
+
+    fn take(&mut self, cost: u32, price: u32, round: u64, now_ns: u64) {
+        let (last, taken) = self.round;
+        self.round = (round, if last == round { taken + cost } else { cost });
+        self.pay(price, now_ns);
+    }
+
+    fn pay(&mut self, cost: u32, now_ns: u64) {
+        let full = self.full_ns.max(now_ns) + u64::from(cost) * EACH_NS;
+        // Work done while the bucket did not apply may exceed one burst; the excess is free.
+        self.full_ns = full.min(now_ns + BURST * EACH_NS);
+    }
+}
+
+#[derive(Default)]
+pub(in crate::reactor) struct PayerBuckets {
+    buckets: HashMap<Payer, PayerBucket>,
+    turns: VecDeque<Payer>,
+    waiting: usize,
+    next_ns: u64,
+    round: u64,
+    arrived: u64,
+    io_ns: Option<u64>,
+}
+
+impl PayerBuckets {
+    /// Begins a round; returns true if queued work must be checked now.
+    #[inline(always)]
+    pub(in crate::reactor) fn begin_round(&mut self, now_ns: u64) -> bool {
+        self.round += 1;
+        self.waiting > 0 && now_ns >= self.next_ns
+    }
+
+    pub(in crate::reactor) fn arrived(&mut self) {
+        self.arrived += 1;
+    }
+
+    #[inline(always)]
+    pub(in crate::reactor) fn came(&mut self, commands: u64, now_ns: u64) {
+        if commands > std::mem::take(&mut self.arrived) {
+            self.io_ns = Some(now_ns);
+        }
+    }
+
+    /// Returns the time of the next check in nanoseconds, or `u64::MAX` if no work is queued.
+    pub(in crate::reactor) fn next_look(&self) -> u64 {
+        if self.waiting == 0 {
+            u64::MAX
+        } else {
+            self.next_ns
+        }
+    }
+
+    pub(in crate::reactor) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    fn is_free(&self, now_ns: u64) -> bool {
+        self.io_ns.is_none_or(|at| now_ns >= at + IO_LASTS_NS)
+    }
+
+    fn of(&mut self, payer: Payer, now_ns: u64) -> (Payer, &mut PayerBucket) {
+        let mut key = payer;
+        if !self.buckets.contains_key(&key) && self.buckets.len() >= PAYERS_MAX {
+            let counts = |bucket: &PayerBucket| bucket.full_ns > now_ns;
+            self.buckets
+                .retain(|_, bucket| !bucket.waiting.is_empty() || counts(bucket));
+            if self.buckets.len() >= PAYERS_MAX {
+                key = Payer::stranger(IpAddr::from([0, 0, 0, 0]));
+            }
+        }
+        (key, self.buckets.entry(key).or_default())
+    }
+
+    pub(in crate::reactor) fn pays(&mut self, payer: Payer, now_ns: u64) -> bool {
+        self.takes(payer, COMMAND, COMMAND, now_ns)
+    }
+
+    pub(in crate::reactor) fn may_connect(&mut self, payer: Payer, now_ns: u64) -> bool {
+        self.takes(payer, CONNECTION, 0, now_ns)
+    }
+
+    fn takes(&mut self, payer: Payer, cost: u32, price: u32, now_ns: u64) -> bool {
+        let (round, is_free) = (self.round, self.is_free(now_ns));
+        let (_, bucket) = self.of(payer, now_ns);
+        let goes = bucket.waiting.is_empty() && bucket.allows(cost, round, now_ns, is_free).is_ok();
+        if goes {
+            bucket.take(cost, price, round, now_ns);
+        }
+        goes
+    }
+
+    /// Charges a command that is executed even if the bucket is empty.
+    pub(in crate::reactor) fn charge(&mut self, payer: Payer, now_ns: u64) {
+        let round = self.round;
+        let (_, bucket) = self.of(payer, now_ns);
+        bucket.take(COMMAND, COMMAND, round, now_ns);
+    }
+
+    pub(in crate::reactor) fn pay_connection(&mut self, payer: Payer, now_ns: u64) {
+        self.of(payer, now_ns).1.pay(CONNECTION, now_ns);
+    }
+
+    pub(in crate::reactor) fn wait(&mut self, payer: Payer, waiting: AwaitingTokens, now_ns: u64) {
+        let (key, bucket) = self.of(payer, now_ns);
+        let first = bucket.waiting.is_empty();
+        bucket.waiting.push_back(waiting);
+        if first {
+            self.turns.push_back(key);
+        }
+        self.waiting += 1;
+        self.next_ns = self.next_ns.min(now_ns);
+    }
+
+    /// Returns the next work whose payer may spend its cost; payers take turns. After `None`, [`Self::next_look`] is
+    /// the time of the next attempt.
+    pub(in crate::reactor) fn next(
+        &mut self,
+        now_ns: u64,
+        may_go: impl Fn(&Capsule) -> bool,
+    ) -> Option<AwaitingTokens> {
+        let (round, is_free) = (self.round, self.is_free(now_ns));
+        let mut next_ns = u64::MAX;
+        for _ in 0..self.turns.len() {
+            let payer = self.turns.pop_front()?;
+            let bucket = self.buckets.get_mut(&payer);
+            let bucket = bucket.expect("a payer with a turn has a bucket");
+            let first = bucket.waiting.front().expect("and something waits");
+            let at = match bucket.allows(first.cost(), round, now_ns, is_free) {
+                Err(at) => at,
+                Ok(()) if matches!(first, AwaitingTokens::Capsule(capsule) if !may_go(capsule)) => {
+                    // Requests become free only in rounds with work, and such rounds check again, so this check may
+                    // be late.
+                    now_ns + IO_LASTS_NS
+                }
+                Ok(()) => {
+                    let first = bucket.waiting.pop_front().expect("it was just seen");
+                    bucket.take(first.cost(), first.price(), round, now_ns);
+                    if !bucket.waiting.is_empty() {
+                        self.turns.push_back(payer);
+                    }
+                    self.waiting -= 1;
+                    self.next_ns = now_ns;
+                    return Some(first);
+                }
+            };
+            self.turns.push_back(payer);
+            next_ns = next_ns.min(at);
+        }
+        // Buckets stop applying when I/O ends.
+        let free_ns = self.io_ns.map_or(u64::MAX, |at| at + IO_LASTS_NS);
+        self.next_ns = match is_free {
+            true => next_ns,
+            false => next_ns.min(free_ns),
+        };
+        None
+    }
+
+    pub(in crate::reactor) fn take_out(
+        &mut self,
+        goes: impl Fn(&AwaitingTokens) -> bool,
+    ) -> Vec<AwaitingTokens> {
+        let mut taken = Vec::new();
+        if self.waiting == 0 {
+            return taken;
+        }
+        let buckets = &mut self.buckets;
+        self.turns.retain(|payer| {
+            let bucket = buckets.get_mut(payer);
+            let waiting = &mut bucket.expect("a payer with a turn has one").waiting;
+            for one in std::mem::take(waiting) {
+                if goes(&one) {
+                    taken.push(one);
+                } else {
+                    waiting.push_back(one);
+                }
+            }
+            !waiting.is_empty()
+        });
+        self.waiting -= taken.len();
+        taken
+    }
+}
+
+pub(in crate::reactor) fn is_of(waiting: &AwaitingTokens, qpair: QpairId) -> bool {
+    matches!(waiting, AwaitingTokens::Capsule(capsule) if capsule.qpair == qpair)
+}
+
+pub(in crate::reactor) fn has_place(waiting: &AwaitingTokens, place: PlaceId) -> bool {
+    matches!(waiting, AwaitingTokens::Connection(admitted) if admitted.place.id() == place)
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme_proto::wire::{FromZeros as _, Sqe};
+
+    use super::*;
+
+    const START: u64 = 1_000_000_000_000;
+
+    fn address(number: u32) -> Payer {
+        Payer::stranger(std::net::Ipv4Addr::from_bits(number).into())
+    }
+
+    fn capsule() -> AwaitingTokens {
+        AwaitingTokens::Capsule(Capsule {
+            qpair: QpairId::NONE,
+            slot: None,
+            sqe: Sqe::new_zeroed(),
+            data_bytes: 0,
+            seen_ns: 0,
+        })
+    }
+
+    /// Returns the number of commands executed in `time_ns`, in rounds of 10 us, for a payer that always has more.
+    fn taken_in(
+        buckets: &mut PayerBuckets,
+        of: Payer,
+        from_ns: u64,
+        time_ns: u64,
+        io: bool,
+    ) -> u64 {
+        let mut taken = 0;
+        let mut now = from_ns;
+        while now < from_ns + time_ns {
+            buckets.round += 1;
+            if io {
+                buckets.io_ns = Some(now);
+            }
+            let mut in_round = 0;
+            while buckets.pays(of, now) {
+                in_round += 1;
+            }
+            assert!(in_round <= u64::from(ROUND));
+            taken += in_round;
+            now += 10_000;
+        }
+        taken
+    }
+
+    #[test]
+    fn an_address_has_its_burst_and_its_rate_while_there_is_io() {
+        let mut buckets = PayerBuckets::default();
+        let second = 1_000_000_000;
+        let first = taken_in(&mut buckets, address(1), START, second, true);
+        assert!((2200..=2300).contains(&first), "{first}");
+        let then = taken_in(&mut buckets, address(1), START + second, second, true);
+        assert!((1990..=2010).contains(&then), "{then}");
+        let other = taken_in(&mut buckets, address(2), START + 2 * second, second, true);
+        assert_eq!(other, first, "another address has its own");
+    }
+
+    #[test]
+    fn without_io_only_rounds_have_a_limit() {
+        let mut buckets = PayerBuckets::default();
+        let taken = taken_in(&mut buckets, address(1), START, 100_000_000, false);
+        assert_eq!(taken, 10_000 * u64::from(ROUND));
+        let then = taken_in(
+            &mut buckets,
+            address(1),
+            START + 100_000_000,
+            1_000_000_000,
+            true,
+        );
+        assert!((1990..=2010).contains(&then), "{then}");
+    }
+
+    #[test]
+    fn addresses_take_turns_and_each_keeps_its_order() {
+        let mut buckets = PayerBuckets::default();
+        for _ in 0..3 {
+            buckets.wait(address(1), capsule(), START);
+        }
+        buckets.wait(address(2), capsule(), START);
+        buckets.round = 1;
+        let mut gone = 0;
+        while buckets.next(START, |_| true).is_some() {
+            gone += 1;
+            if gone == 2 {
+                assert_eq!(buckets.turns, [address(1)], "the other one had its turn");
+            }
+        }
+        assert_eq!((gone, buckets.waiting()), (4, 0));
+        assert!(buckets.turns.is_empty());
+    }
+
+    #[test]
+    fn what_comes_later_waits_behind_what_waits() {
+        let mut buckets = PayerBuckets::default();
+        buckets.wait(address(1), capsule(), START);
+        buckets.round = 1;
+        assert!(!buckets.pays(address(1), START));
+        assert!(
+            buckets.next(START, |_| false).is_none(),
+            "no request is free"
+        );
+        assert!(buckets.next_ns > START, "a round is not enough");
+        assert!(buckets.next(START, |_| true).is_some());
+        assert!(buckets.pays(address(1), START));
+    }
+
+    #[test]
+    fn buckets_have_a_bound_and_what_waits_is_taken_out() {
+        let mut buckets = PayerBuckets {
+            io_ns: Some(START),
+            ..PayerBuckets::default()
+        };
+        for number in 0..2 * PAYERS_MAX as u32 {
+            buckets.charge(address(1 + number), START);
+        }
+        assert!(buckets.buckets.len() <= PAYERS_MAX + 1);
+        buckets.wait(address(1), capsule(), START);
+        buckets.wait(address(7_000_000), capsule(), START);
+        let gone = buckets.take_out(|one| is_of(one, QpairId::NONE));
+        assert_eq!((gone.len(), buckets.waiting()), (2, 0));
+        assert!(buckets.turns.is_empty());
+        buckets.pays(address(9_000_000), START + 1_000_000_000);
+        assert!(buckets.buckets.len() <= 1);
+    }
+
+    #[test]
+    fn a_connection_is_paid_for_once_it_is_confirmed() {
+        let mut buckets = PayerBuckets {
+            io_ns: Some(START),
+            ..PayerBuckets::default()
+        };
+        let connect = |buckets: &mut PayerBuckets, confirms: bool| {
+            buckets.round += 1;
+            let goes = buckets.may_connect(address(1), START);
+            if confirms {
+                buckets.pay_connection(address(1), START);
+            }
+            goes
+        };
+        assert!((0..10_000).all(|_| connect(&mut buckets, false)));
+        let confirmed = (0..BURST).filter(|_| connect(&mut buckets, true)).count() as u64;
+        assert_eq!(confirmed, BURST / u64::from(CONNECTION));
+    }
+}

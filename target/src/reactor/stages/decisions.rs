@@ -1,0 +1,89 @@
+//! Decisions that a plan is based on: size, position on disk, access, write protection, durability.
+//!
+//! A change of any decision begins a new epoch ([`Disks::epoch`]). A command planned in an older epoch is decided
+//! again directly before its disk receives it.
+
+use cairn_disk::BlockOp;
+use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation, OperationKind};
+use nvme_proto::wire::{FabricsType, Sqe, Status};
+
+use crate::qpair::Association;
+use crate::reactor::disks::{Disk, Disks};
+use crate::registry::ControllerShared;
+use crate::request::{Request, Task};
+
+#[inline(always)]
+pub(in crate::reactor) fn check_writable(disk: Option<&Disk>) -> Result<(), Status> {
+    if disk.is_some_and(|disk| disk.namespace.is_protected()) {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+    }
+    Ok(())
+}
+
+/// Parses an I/O command. Fabrics commands are refused: a second Connect is out of sequence (Base, 6.3), and
+/// [`super::plan::stopped`] handles authentication commands.
+#[inline(always)]
+pub(in crate::reactor) fn parse(
+    sqe: &Sqe,
+    in_capsule_bytes: u32,
+    view: Option<&NamespaceView>,
+    limits: &IoLimits,
+) -> Result<IoCommand, Status> {
+    if sqe.is_fabrics() {
+        return Err(match sqe.fctype() {
+            FabricsType::CONNECT => Status::COMMAND_SEQUENCE_ERROR.with_dnr(),
+            _ => Status::INVALID_OPCODE.with_dnr(),
+        });
+    }
+    IoCommand::parse(sqe, in_capsule_bytes, view, limits)
+}
+
+/// Decides again on a command of an older epoch and updates its epoch.
+///
+/// # Errors
+/// Status of the command; its disk must not receive it.
+#[cold]
+pub(in crate::reactor) fn renew(
+    request: &mut Request,
+    association: &Association,
+    disks: &Disks,
+) -> Result<(), Status> {
+    request.epoch = disks.epoch();
+    let Task::Io(kind) = request.task else {
+        return Ok(());
+    };
+    if matches!(kind, OperationKind::Flush(_)) {
+        return Ok(());
+    }
+    let (controller, nsid) = (&*association.controller, request.sqe.nsid.get());
+    // The command stays with its disk, even if another disk has got the NSID.
+    let found = disks.find(association, nsid);
+    let disk = found.filter(|found| request.disk == Some(*found));
+    let disk = disk.map(|disk| &disks[disk]);
+    let (view, limits) = (
+        disk.map(|disk| &disk.view),
+        association.subsystem.io_limits(),
+    );
+    let command = parse(&request.sqe, request.in_capsule_bytes, view, limits)?;
+    let Some(disk) = disk else {
+        return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+    };
+    disk.check_access(controller)?;
+    if kind.changes() {
+        check_writable(Some(disk))?;
+    }
+    let (Operation::Write(access) | Operation::WriteZeroes { access, .. }) = command.operation
+    else {
+        return Ok(());
+    };
+    let op = request.block.as_mut().map(|block| &mut block.op);
+    if let Some(BlockOp::Write { durable } | BlockOp::WriteZeroes { durable, .. }) = op {
+        *durable = must_be_durable(access.fua, controller);
+    }
+    Ok(())
+}
+
+#[inline(always)]
+pub(in crate::reactor) fn must_be_durable(fua: bool, controller: &ControllerShared) -> bool {
+    fua || !controller.write_cache()
+}

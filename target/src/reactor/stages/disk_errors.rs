@@ -1,0 +1,100 @@
+//! Disk errors as NVMe statuses and as text.
+
+use cairn_disk::{BlockOp, Errno};
+use nvme_proto::wire::Status;
+use nvme_proto::wire::status::SCT_PATH;
+
+/// Cancellation of a change after a newer change of its blocks was executed.
+pub(in crate::reactor) const OVERTAKEN: Errno = Errno(-1);
+
+/// Returns the status of a failed operation; without Do Not Retry if a retry or another path may succeed.
+pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
+    if let Some(bits) = errno.drive_status() {
+        return status_of_drive(Status::from_bits(bits));
+    }
+    match (errno.0, op) {
+        (libc::ENOSPC | libc::EDQUOT | libc::EFBIG, _) => Status::CAPACITY_EXCEEDED.with_dnr(),
+        (libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF, _) => {
+            Status::NAMESPACE_WRITE_PROTECTED.with_dnr()
+        }
+        // Another path may lead to a client that the cluster has not blocked.
+        (libc::ESHUTDOWN, _) => Status::INTERNAL_PATH_ERROR,
+        (libc::EOPNOTSUPP, _) => Status::INVALID_OPCODE.with_dnr(),
+        (
+            libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO,
+            BlockOp::Read | BlockOp::Compare | BlockOp::Verify,
+        ) => Status::UNRECOVERED_READ_ERROR,
+        (libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO, _) => Status::WRITE_FAULT,
+        (
+            libc::ENODEV
+            | libc::ENXIO
+            | libc::ENOMEDIUM
+            | libc::EAGAIN
+            | libc::EINTR
+            | libc::ECANCELED,
+            _,
+        ) => Status::NAMESPACE_NOT_READY,
+        _ => Status::INTERNAL_ERROR,
+    }
+}
+
+/// Returns the status for a host; Do Not Retry is clear for path errors and for aborts not requested by the host.
+fn status_of_drive(status: Status) -> Status {
+    let code = status.code();
+    let aborted = [Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION];
+    if code.sct() == SCT_PATH || aborted.contains(&code) {
+        return Status::NAMESPACE_NOT_READY;
+    }
+    // Drops CRD and More, which refer to the drive's own controller.
+    if status.dnr() { code.with_dnr() } else { code }
+}
+
+pub(in crate::reactor) fn is_difference(errno: Errno) -> bool {
+    let status = errno.drive_status().map(Status::from_bits);
+    status.is_some_and(|status| status.code() == Status::COMPARE_FAILURE)
+}
+
+pub(in crate::reactor) fn reason(errno: Errno) -> String {
+    match errno.drive_status() {
+        Some(bits) => format!("the drive's status: {}", Status::from_bits(bits)),
+        None => std::io::Error::from_raw_os_error(errno.0).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_speaks_for_itself() {
+        let write = BlockOp::Write { durable: false };
+        let shown = |bits: i32| status_of(write, Errno((1 << 16) + bits));
+        let unrecovered = Status::UNRECOVERED_READ_ERROR;
+        assert_eq!(shown(0x281), unrecovered);
+        assert_eq!(shown(0x4281), unrecovered.with_dnr());
+        assert_eq!(shown(0x3281), unrecovered);
+        for lost in [0x370, 0x4371, 0x007, 0x008] {
+            assert_eq!(shown(lost), Status::NAMESPACE_NOT_READY, "{lost:#x}");
+        }
+        let reason = reason(Errno((1 << 16) + 0x281));
+        assert_eq!(reason, "the drive's status: Unrecovered Read Error (2/81h)");
+    }
+
+    #[test]
+    fn errors_of_the_disk_in_nvme_terms() {
+        let write = BlockOp::Write { durable: false };
+        assert_eq!(status_of(write, Errno(libc::EIO)), Status::WRITE_FAULT);
+        assert_eq!(
+            status_of(BlockOp::Read, Errno(libc::EIO)),
+            Status::UNRECOVERED_READ_ERROR
+        );
+        assert_eq!(
+            status_of(write, Errno(libc::ENOSPC)),
+            Status::CAPACITY_EXCEEDED.with_dnr()
+        );
+        assert_eq!(
+            status_of(BlockOp::Flush, Errno(libc::ENOMEM)),
+            Status::INTERNAL_ERROR
+        );
+    }
+}

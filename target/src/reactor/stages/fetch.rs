@@ -1,0 +1,130 @@
+//! Stage 4: RDMA READ of write data that did not arrive in the capsule.
+
+use cairn_rdma::{Operation, RemoteBuffer, SendWork, SgeList, WorkStatus};
+use nvme_proto::transfer::DataTransfer;
+
+use super::disk;
+use super::sent;
+use crate::ids::QpairId;
+use crate::reactor::command::{Command, Stop};
+use crate::reactor::io::Io;
+use crate::reactor::queues::{Broken, Queues, Wait};
+use crate::reactor::time::Now;
+use crate::registry::KEEP_ALIVE_EXPIRED;
+use crate::request::{RequestId, Stage};
+use crate::work_id::{WorkId, WorkKind};
+
+#[inline(always)]
+pub(in crate::reactor) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
+    let request = &mut *command.request;
+    request.times.held(now.ns);
+    match request.transfer {
+        DataTransfer::FromHost(_) => Stop::Fetch,
+        DataTransfer::InCapsule(_) if request.data.is_some() => Stop::Fetch,
+        DataTransfer::None | DataTransfer::ToHost(_) | DataTransfer::InCapsule(_) => {
+            disk::pass(command, io, now)
+        }
+    }
+}
+
+pub(in crate::reactor) fn stopped(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    id: RequestId,
+    stop: Stop,
+) {
+    if stop != Stop::Fetch {
+        return disk::stopped(queues, io, now, id, stop);
+    }
+    let request = &mut queues.requests[id];
+    if matches!(request.transfer, DataTransfer::InCapsule(_)) {
+        let to = io.data_span(request);
+        io.ring.copy_span(queues.capsule_span(id), to);
+        let mut command = queues.command(id);
+        command.release_receive();
+        let stop = disk::pass(command, io, now);
+        return disk::stopped(queues, io, now, id, stop);
+    }
+    let qpair = request.qpair;
+    let queue = &mut queues.qpairs[qpair];
+    if queue.awaiting_read.is_empty() && queue.may_read() {
+        return begin_read(queues.command(id), io, now);
+    }
+    let waiting = &mut queue.awaiting_read;
+    queues.requests.push_back(waiting, id, Stage::AwaitingRead);
+    queues.count_wait(id, Wait::Read);
+}
+
+pub(in crate::reactor) fn pump_reads(queues: &mut Queues, io: &mut Io, now: &Now, qpair: QpairId) {
+    loop {
+        let queue = &mut queues.qpairs[qpair];
+        if !queue.may_read() {
+            return;
+        }
+        let Some(id) = queues.requests.pop_front(&mut queue.awaiting_read) else {
+            return;
+        };
+        begin_read(queues.command(id), io, now);
+    }
+}
+
+fn begin_read(mut command: Command<'_>, io: &Io, now: &Now) {
+    let queue = &mut *command.queue;
+    queue.read_credits -= 1;
+    queue.send_credits -= 1;
+    queue.work_posted(now.at);
+    let port = command.port().expect("an open queue pair has a port");
+    let lkey = port.arena_lkey();
+    let request = &*command.request;
+    let DataTransfer::FromHost(remote) = request.transfer else {
+        unreachable!("only data from the host is READ");
+    };
+    let work = SendWork {
+        id: request.work_id(command.id, WorkKind::Read),
+        op: Operation::Read(RemoteBuffer {
+            addr: remote.address,
+            rkey: remote.rkey,
+        }),
+        sges: SgeList::one(request.local_data(&io.arena, lkey, remote.length)),
+        signaled: true,
+    };
+    command.push_read(work);
+}
+
+/// Handles a completed READ. Returns the queue pair if its other requests wait for the credits.
+///
+/// # Errors
+/// The queue pair must be closed.
+pub(in crate::reactor) fn read_ended(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    work: WorkId,
+    status: WorkStatus,
+) -> Result<Option<QpairId>, Broken> {
+    let mut command = queues.command_of(work);
+    let (id, qpair) = (command.id, command.request.qpair);
+    let Command { request, queue, .. } = &mut command;
+    request.set_stage(Stage::Reading, Stage::Running);
+    request.times.fetched(now.ns);
+    queue.read_credits += 1;
+    queue.send_credits += 1;
+    queue.work_returned(now.at);
+    let (is_open, is_over) = (queue.is_open(), queue.is_over(now.ns));
+    let others_wait = is_open && queue.has_waiting();
+    if is_open && !is_over && status.is_success() {
+        let stop = disk::pass(command, io, now);
+        disk::stopped(queues, io, now, id, stop);
+        return Ok(others_wait.then_some(qpair));
+    }
+    sent::abandon(command, io);
+    if !status.is_success() {
+        return Err(queues.work_failed(qpair, WorkKind::Read, status));
+    }
+    if is_open {
+        let ending = Some(KEEP_ALIVE_EXPIRED);
+        return Err(Broken { qpair, ending });
+    }
+    Ok(others_wait.then_some(qpair))
+}

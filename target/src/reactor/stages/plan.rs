@@ -1,0 +1,183 @@
+//! Stage 2: plan of an I/O command: its disk, operation and buffer sizes, and disk memory that the RDMA device can
+//! read directly.
+
+use cairn_disk::{BlockIo, BlockOp, Hints};
+use nvme_proto::controller::AuthenticationRequest;
+use nvme_proto::io::{IoCommand, Operation};
+use nvme_proto::transfer::DataTransfer;
+use nvme_proto::wire::{Sqe, Status};
+
+use super::budget;
+use super::buffers;
+use super::decisions::{check_writable, must_be_durable, parse};
+use super::respond;
+use super::throttle;
+use crate::qpair::Association;
+use crate::reactor::command::{Command, Stop};
+use crate::reactor::disks::{Disk, Disks};
+use crate::reactor::io::Io;
+use crate::reactor::queues::Queues;
+use crate::reactor::time::Now;
+use crate::registry::ControllerShared;
+use crate::request::{Request, RequestId, Task};
+
+const VERIFY_BYTES: u32 = 64 << 10;
+
+#[inline(always)]
+pub(in crate::reactor) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
+    let queue = &*command.queue;
+    let association = match &queue.association {
+        Some(association) if association.qid != 0 => association,
+        _ => return Stop::NotIo,
+    };
+    match plan(command.request, association, queue.port, &mut io.disks) {
+        Ok(false) => buffers::pass(command, io, now),
+        Ok(true) => Stop::Limit,
+        Err(status) => Stop::Refused(status),
+    }
+}
+
+pub(in crate::reactor) fn stopped(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    id: RequestId,
+    stop: Stop,
+) {
+    match stop {
+        Stop::NotIo => budget::enter(queues, io, now, id),
+        Stop::Refused(_) if AuthenticationRequest::is_one(&queues.requests[id].sqe) => {
+            budget::enter(queues, io, now, id);
+        }
+        Stop::Refused(status) => respond::fail(queues, io, now, id, status),
+        Stop::Limit => throttle::enter(queues, io, now, id),
+        _ => buffers::stopped(queues, io, now, id, stop),
+    }
+}
+
+/// Plans the command. Returns true if it may have to wait for a limit or is ordered.
+///
+/// # Errors
+/// Status of the refused command.
+// Inlined to keep results in registers.
+#[inline(always)]
+fn plan(
+    request: &mut Request,
+    association: &Association,
+    port: usize,
+    disks: &mut Disks,
+) -> Result<bool, Status> {
+    let (controller, subsystem) = (&*association.controller, &*association.subsystem);
+    request.subsystem = Some(subsystem.id);
+    request.epoch = disks.epoch();
+    let found = disks.io_begins(association, request.sqe.nsid.get());
+    let disk = found.map(|found| &mut disks[found]);
+    if let Some(disk) = &disk {
+        disk.check_access(controller)?;
+    }
+    let (limits, view) = (subsystem.io_limits(), disk.as_ref().map(|disk| &disk.view));
+    let command = parse(&request.sqe, request.in_capsule_bytes, view, limits)?;
+    let kind = command.operation.kind();
+    if kind.changes() {
+        check_writable(disk.as_deref())?;
+    }
+    request.task = Task::Io(kind);
+    request.transfer = command.transfer;
+    plan_blocks(request, command, disk.as_deref(), port, controller);
+    request.disk = found;
+    let Some(disk) = disk else {
+        return Ok(false);
+    };
+    disk.enter();
+    let stops = disk.namespace.limiter.stops();
+    Ok(stops | subsystem.limiter.stops() | controller.limiter.stops())
+}
+
+#[inline(always)]
+fn plan_blocks(
+    request: &mut Request,
+    command: IoCommand,
+    disk: Option<&Disk>,
+    port: usize,
+    controller: &ControllerShared,
+) {
+    let (operation, transfer) = (command.operation, command.transfer);
+    let access = match operation {
+        Operation::Read(access)
+        | Operation::Write(access)
+        | Operation::Compare(access)
+        | Operation::Verify(access)
+        | Operation::WriteZeroes { access, .. }
+        | Operation::WriteUncorrectable(access) => access,
+        Operation::DatasetManagement { .. } => {
+            let kept = matches!(transfer, DataTransfer::InCapsule(_));
+            request.buffer_bytes = (if kept { 0 } else { transfer.length() }, 0);
+            return;
+        }
+        Operation::Flush(_) => return,
+    };
+    let disk = disk.expect("a command with blocks has a disk");
+    let offset = access.range.slba << disk.view.lbads;
+    let length = disk.view.bytes(access.range.blocks);
+    request.disk_bytes = length;
+    request.window = match operation {
+        Operation::Read(_) => disk.window(port, length as u32),
+        _ => None,
+    };
+    if request.window.is_none() {
+        let durable = must_be_durable(access.fua, controller);
+        let op = match operation {
+            Operation::Write(_) => BlockOp::Write { durable },
+            Operation::Compare(_) if disk.backend().compares() => BlockOp::Compare,
+            Operation::Verify(_) => BlockOp::Verify,
+            Operation::WriteZeroes { deallocate, .. } => BlockOp::WriteZeroes {
+                deallocate,
+                durable,
+            },
+            Operation::WriteUncorrectable(_) => BlockOp::WriteUncorrectable,
+            _ => BlockOp::Read,
+        };
+        let block = BlockIo::new(op, offset, length, None);
+        request.plan(block.with_hints(hints(&request.sqe, operation, access.fua)));
+        request.buffer_bytes = buffers_for(operation, transfer, disk, length as u32);
+    }
+}
+
+/// Returns LR from CDW12, and DSM from CDW13 for Read and Write (NVM, 3.3.4 and 3.3.6).
+#[inline(always)]
+fn hints(sqe: &Sqe, operation: Operation, fua: bool) -> Hints {
+    let moves_data = matches!(operation, Operation::Read(_) | Operation::Write(_));
+    Hints {
+        fua,
+        limited_retry: sqe.cdw12.get() >> 31 != 0,
+        attributes: if moves_data { sqe.cdw13.get() as u8 } else { 0 },
+    }
+}
+
+/// Returns the sizes in bytes of data buffer and scratch buffer for a command without a window. MDTS limits them to
+/// 32 bits.
+fn buffers_for(
+    operation: Operation,
+    transfer: DataTransfer,
+    disk: &Disk,
+    length: u32,
+) -> (u32, u32) {
+    let uses_ring = disk.backend().uses_ring();
+    match (operation, transfer) {
+        (Operation::Verify(_), _) if uses_ring => (length.min(VERIFY_BYTES), 0),
+        (
+            Operation::Verify(_) | Operation::WriteZeroes { .. } | Operation::WriteUncorrectable(_),
+            _,
+        ) => (0, 0),
+        (Operation::Compare(_), _) if !disk.backend().compares() => {
+            let kept = matches!(transfer, DataTransfer::InCapsule(_));
+            (if kept { 0 } else { length }, length)
+        }
+        (_, DataTransfer::InCapsule(slice)) => {
+            let alignment = disk.backend().geometry().memory_alignment;
+            let usable = slice.offset.is_multiple_of(alignment);
+            (if usable { 0 } else { length }, 0)
+        }
+        _ => (length, 0),
+    }
+}

@@ -1,0 +1,176 @@
+//! Stage 1: arrival of a capsule and allocation of its request, with a permit for one completion.
+
+use cairn_rdma::{Completion, WorkStatus};
+use nvme_proto::controller::Completion as CommandEnd;
+use nvme_proto::wire::sqe::SQE_BYTES;
+use nvme_proto::wire::{FromZeros, Sqe, Status, U16};
+
+use super::admission;
+use super::plan;
+use super::respond;
+use crate::ending::Ending;
+use crate::ids::QpairId;
+use crate::metrics::StageTimes;
+use crate::qpair::QueuePair;
+use crate::reactor::command::{Command, Stop};
+use crate::reactor::io::Io;
+use crate::reactor::queueing::capsule_queues::Capsule;
+use crate::reactor::queues::{Broken, Queues};
+use crate::reactor::time::Now;
+use crate::registry::KEEP_ALIVE_EXPIRED;
+use crate::request::Task;
+use crate::work_id::WorkKind;
+
+#[inline]
+fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending> {
+    if completion.status != WorkStatus::Success {
+        // A capsule larger than the receive breaks the queue pair.
+        return Err(Ending::Work(WorkKind::Receive, completion.status));
+    }
+    let Some(data_bytes) = completion.byte_len.checked_sub(SQE_BYTES as u32) else {
+        return Err(Ending::Fault(
+            "the host sent a capsule that is shorter than a command",
+        ));
+    };
+    queue.command_begins();
+    if queue.outstanding > u32::from(queue.entries) {
+        return Err(Ending::Fault(
+            "the host has more commands outstanding than its queue has entries",
+        ));
+    }
+    Ok(data_bytes)
+}
+
+/// # Errors
+/// The queue pair must be closed.
+pub(in crate::reactor) fn capsule_arrived(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    index: usize,
+    slot: u32,
+    completion: &Completion,
+) -> Result<(), Broken> {
+    let Some(port) = &mut queues.ports[index] else {
+        return Ok(());
+    };
+    port.slot_filled();
+    let Some(qpair) = port.qpair(completion.qp) else {
+        port.repost(slot);
+        return Ok(());
+    };
+    let queue = &mut queues.qpairs[qpair];
+    if !queue.is_open() || queues.draining || completion.status == WorkStatus::Flushed {
+        port.repost(slot);
+        return Ok(());
+    }
+    let accepted = if queue.extend_lease(now.ns) {
+        accept(queue, completion)
+    } else {
+        Err(KEEP_ALIVE_EXPIRED)
+    };
+    let data_bytes = match accepted {
+        Ok(data_bytes) => data_bytes,
+        Err(ending) => {
+            port.repost(slot);
+            let ending = Some(ending);
+            return Err(Broken { qpair, ending });
+        }
+    };
+    // With at least `plenty` free requests, every host is within its share.
+    let free = queues.requests.free();
+    let waiting = &queues.capsule_queues;
+    let some_wait = !waiting.is_empty() || io.limited.is_crowd();
+    if free < queues.plenty
+        || (some_wait && !admission::goes_past(waiting, io, now, (qpair, queue), (port, slot)))
+    {
+        let capsule = Capsule {
+            qpair,
+            slot: Some(slot),
+            sqe: Sqe::new_zeroed(),
+            data_bytes,
+            seen_ns: now.ns,
+        };
+        wait_or_admit(queues, io, now, index, capsule);
+        return Ok(());
+    }
+    queue.requests += 1;
+    let mut taken = queues.requests.take();
+    port.slots().read_sqe(slot, taken.sqe());
+    let (id, request, free) = taken.begin(qpair);
+    request.in_capsule_bytes = data_bytes;
+    request.times = StageTimes::seen(now.ns);
+    if data_bytes == 0 {
+        port.repost(slot);
+    } else {
+        request.receive = Some(slot);
+    }
+    let command = Command {
+        id,
+        request,
+        queue,
+        ports: &mut queues.ports,
+        free,
+        dirty: &mut queues.dirty,
+        lost: &mut queues.lost,
+        ended: &mut queues.ended,
+    };
+    let stop = plan::pass(command, io, now);
+    if stop != Stop::Nowhere {
+        plan::stopped(queues, io, now, id, stop);
+    }
+    Ok(())
+}
+
+#[cold]
+fn wait_or_admit(queues: &mut Queues, io: &mut Io, now: &Now, port: usize, mut capsule: Capsule) {
+    if let (Some(port), Some(slot)) = (&queues.ports[port], capsule.slot) {
+        port.slots().read_sqe(slot, &mut capsule.sqe);
+    }
+    if admission::may_go(queues, io, now, capsule) {
+        admit(queues, io, now, capsule);
+    }
+}
+
+pub(in crate::reactor) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsule) {
+    let id = queues.take_on(&capsule);
+    if capsule.is_data_dropped() {
+        return respond::fail(queues, io, now, id, Status::NAMESPACE_NOT_READY);
+    }
+    admission::note_begun(&queues.qpairs[capsule.qpair], io, now, &capsule.sqe);
+    let stop = plan::pass(queues.command(id), io, now);
+    plan::stopped(queues, io, now, id, stop);
+}
+
+#[inline]
+pub(in crate::reactor) fn serve_late(queues: &mut Queues, io: &mut Io, now: &Now) {
+    while !queues.requests.is_full()
+        && let Some((qpair, completion)) = queues.late.pop_front()
+    {
+        complete_late(queues, io, now, qpair, completion);
+    }
+}
+
+fn complete_late(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    qpair: QpairId,
+    completion: CommandEnd,
+) {
+    if !queues.qpairs.get(qpair).is_some_and(QueuePair::is_open) {
+        return;
+    }
+    let sqe = Sqe {
+        cid: U16::new(completion.cid),
+        ..Sqe::new_zeroed()
+    };
+    let mut taken = queues.requests.take();
+    *taken.sqe() = sqe;
+    let (id, request, _) = taken.begin(qpair);
+    request.task = Task::LateCompletion;
+    let queue = &mut queues.qpairs[qpair];
+    queue.requests += 1;
+    queue.command_begins();
+    respond::finish(queues, io, now, id, completion.status, completion.result);
+}

@@ -1,0 +1,183 @@
+//! Stage 6: completion of a command. Data and response are posted together at the end of the round.
+
+use std::time::Instant;
+
+use cairn_disk::Arena;
+use cairn_rdma::{Operation, RemoteBuffer, SendWork, SgeList};
+use nvme_proto::controller::error_log::Failure;
+use nvme_proto::transfer::DataTransfer;
+use nvme_proto::wire::Status;
+
+use super::sent;
+use crate::capsules::write_response;
+use crate::ids::QpairId;
+use crate::qpair::QueuePair;
+use crate::reactor::command::{Command, Stop};
+use crate::reactor::count::count_end;
+use crate::reactor::io::Io;
+use crate::reactor::queues::{Queues, Wait};
+use crate::reactor::time::Now;
+use crate::request::{Request, RequestId, Stage};
+use crate::work_id::WorkKind;
+
+/// Work requests of one response: WRITE and SEND.
+const RESPONSE_WORK: usize = 2;
+
+#[inline]
+fn claim_send(request: &mut Request, queue: &mut QueuePair) -> bool {
+    let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
+    let send_work = if to_host { 2 } else { 1 };
+    let enough = queue.send_credits >= send_work;
+    if enough {
+        queue.send_credits -= send_work;
+        request.send_work = send_work as u8;
+    }
+    enough
+}
+
+/// Adds the response to the outbox, which must have room; the queue must have credits.
+#[inline(always)]
+fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
+    let Command {
+        id,
+        request,
+        queue,
+        ports,
+        dirty,
+        ..
+    } = command;
+    let port = ports[queue.port].as_ref();
+    let port = port.expect("an open queue pair has a port");
+    queue.work_posted(now);
+    queue.command_ends();
+    let cqe = request.completion.cqe(queue.advance_sqhd());
+    request.take_permit().answered();
+    if queue.outbox.is_empty() {
+        dirty.push(request.qpair);
+    }
+    let lkey = port.arena_lkey();
+    let mut bytes = 0;
+    if let DataTransfer::ToHost(remote) = request.transfer {
+        bytes = remote.length;
+        let write = SendWork {
+            id: request.work_id(id, WorkKind::Write),
+            op: Operation::Write(RemoteBuffer {
+                addr: remote.address,
+                rkey: remote.rkey,
+            }),
+            sges: SgeList::one(request.local_data(arena, lkey, remote.length)),
+            signaled: false,
+        };
+        queue.outbox.push_write(write, bytes);
+    }
+    // The key is invalidated even if the command failed.
+    let rkey = request.sqe.dptr.invalidate_rkey();
+    let op = match rkey.filter(|_| port.limits().send_with_invalidate) {
+        Some(rkey) => Operation::SendWithInvalidate { rkey },
+        None => Operation::Send,
+    };
+    let (before, signaled) = queue.outbox.cover(id, bytes);
+    let kind = match signaled {
+        true => WorkKind::Send,
+        false => WorkKind::CoveredSend,
+    };
+    queue.outbox.push_other(SendWork {
+        id: request.work_id(id, kind),
+        op,
+        sges: SgeList::one(write_response(arena, id.index(), &cqe, lkey)),
+        signaled,
+    });
+    request.sends(before);
+}
+
+#[inline(always)]
+pub(in crate::reactor) fn pass(
+    mut command: Command<'_>,
+    io: &mut Io,
+    now: &Now,
+    status: Status,
+    result: u64,
+) -> Stop {
+    let Command { request, queue, .. } = &mut command;
+    request.end(status, result, now.ns);
+    let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
+    if status != Status::SUCCESS && to_host {
+        request.transfer = DataTransfer::None;
+    }
+    count_end(request, status, queue.association.as_ref(), &io.disks);
+    let keeps_data = status == Status::SUCCESS && to_host;
+    if !keeps_data {
+        command.release_buffers(io);
+    }
+    command.release_receive();
+    command.make_room(RESPONSE_WORK);
+    let Command { request, queue, .. } = &mut command;
+    if !queue.is_open() {
+        sent::abandon(command, io);
+    } else if queue.awaiting_send.is_empty() && claim_send(request, queue) {
+        respond(command, &io.arena, now.at);
+    } else {
+        return Stop::Respond;
+    }
+    Stop::Nowhere
+}
+
+pub(in crate::reactor) fn stopped(queues: &mut Queues, id: RequestId, stop: Stop) {
+    if stop == Stop::Respond {
+        let queue = &mut queues.qpairs[queues.requests[id].qpair];
+        let waiting = &mut queue.awaiting_send;
+        queues.requests.push_back(waiting, id, Stage::AwaitingSend);
+        queues.count_wait(id, Wait::Send);
+    }
+}
+
+pub(in crate::reactor) fn finish(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    id: RequestId,
+    status: Status,
+    result: u64,
+) {
+    let stop = pass(queues.command(id), io, now, status, result);
+    stopped(queues, id, stop);
+}
+
+pub(in crate::reactor) fn fail(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    id: RequestId,
+    status: Status,
+) {
+    let request = &queues.requests[id];
+    let sqe = &request.sqe;
+    let association = queues.association(id);
+    let of_blocks = request.block.is_some() || status.code() == Status::LBA_OUT_OF_RANGE;
+    let failure = Failure {
+        sqid: association.qid,
+        cid: sqe.cid.get(),
+        status,
+        byte: None,
+        lba: if of_blocks { sqe.cdw10_11() } else { 0 },
+        nsid: sqe.nsid.get(),
+    };
+    association.controller.record_failure(failure);
+    finish(queues, io, now, id, status.with_more(), 0);
+}
+
+pub(in crate::reactor) fn pump_sends(queues: &mut Queues, io: &Io, now: &Now, qpair: QpairId) {
+    loop {
+        let queue = &mut queues.qpairs[qpair];
+        let Some(id) = queue.awaiting_send.front() else {
+            return;
+        };
+        if !claim_send(&mut queues.requests[id], queue) {
+            return;
+        }
+        queues.requests.pop_front(&mut queue.awaiting_send);
+        let mut command = queues.command(id);
+        command.make_room(RESPONSE_WORK);
+        respond(command, &io.arena, now.at);
+    }
+}
