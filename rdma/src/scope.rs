@@ -1,7 +1,7 @@
 //! IP address with the index of a network interface, which link-local IPv6 addresses require.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::{fmt, io};
 
 use rustix::net::netdevice::{index_to_name, name_to_index};
 use rustix::net::{AddressFamily, SocketType, socket};
@@ -84,15 +84,27 @@ pub(crate) fn is_link_local(ip: IpAddr) -> bool {
 
 /// Returns the index of an interface of this network namespace, by its name or index.
 pub(crate) fn index_of(interface: &str) -> Option<u32> {
-    let any = socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
     let by_index = || {
-        let index = interface.parse().ok()?;
-        index_to_name(&any, index).ok().map(|_| index)
+        interface
+            .parse()
+            .ok()
+            .filter(|&index| name_of(index).is_some())
     };
-    name_to_index(&any, interface).ok().or_else(by_index)
+    index_of_name(interface).ok().or_else(by_index)
 }
 
-pub(crate) fn name_of(index: u32) -> Option<String> {
+/// Returns the index of an interface of this network namespace by its name.
+///
+/// # Errors
+/// The operating system's error: `ENODEV` without such an interface.
+pub fn index_of_name(interface: &str) -> io::Result<u32> {
+    let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    Ok(name_to_index(&any, interface)?)
+}
+
+/// Returns the name of an interface of this network namespace by its index.
+#[must_use]
+pub fn name_of(index: u32) -> Option<String> {
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
     index_to_name(&any, index).ok()
 }

@@ -4,8 +4,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cairn_rdma::netlink::{Netlink, attribute, attributes, find, u16_at, u32_at};
+use cairn_rdma::scope::{index_of_name, name_of};
 
-use super::sys;
 use crate::source::{Address, Neighbour, Route};
 
 // Attributes (linux/if_addr.h, linux/rtnetlink.h, linux/neighbour.h).
@@ -58,7 +58,7 @@ fn address(body: &[u8]) -> Option<Address> {
     let attributes = attributes(body.get(8..)?);
     let value = |wanted: u16| find(&attributes, wanted).and_then(ip);
     Some(Address {
-        netdev: sys::name_of(u32_at(body, 4)?)?,
+        netdev: name_of(u32_at(body, 4)?)?,
         // On a point-to-point link, IFA_ADDRESS is the address of the other end.
         address: value(IFA_LOCAL).or_else(|| value(IFA_ADDRESS))?,
         prefix: body[1],
@@ -81,7 +81,7 @@ pub(super) fn route(peer: IpAddr) -> io::Result<Route> {
     let netdev = find(&attributes, RTA_OIF).and_then(|value| u32_at(value, 0));
     let metrics = find(&attributes, RTA_METRICS).map(self::attributes);
     Ok(Route {
-        netdev: netdev.and_then(sys::name_of).ok_or_else(unreachable)?,
+        netdev: netdev.and_then(name_of).ok_or_else(unreachable)?,
         source: address(RTA_PREFSRC),
         gateway: address(RTA_GATEWAY),
         mtu: metrics.and_then(|metrics| u32_at(find(&metrics, RTAX_MTU)?, 0)),
@@ -90,7 +90,7 @@ pub(super) fn route(peer: IpAddr) -> io::Result<Route> {
 
 /// Returns the entry shown by `ip neighbour show PEER dev NETDEV`.
 pub(super) fn neighbour(netdev: &str, peer: IpAddr) -> io::Result<Neighbour> {
-    let index = sys::index_of(netdev)?;
+    let index = index_of_name(netdev)?;
     // Fields of `struct ndmsg`: family, padding, ifindex, state, flags, type.
     let mut body = [0; 12];
     body[0] = octets(peer).0;

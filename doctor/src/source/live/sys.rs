@@ -65,28 +65,3 @@ pub(super) fn ethtool(netdev: &str, data: &mut [u32]) -> io::Result<()> {
     }
     Ok(())
 }
-
-pub(super) fn index_of(netdev: &str) -> io::Result<u32> {
-    let name = std::ffi::CString::new(netdev)?;
-    // SAFETY: the name is a C string that outlives the call.
-    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
-        0 => Err(io::Error::last_os_error()),
-        index => Ok(index),
-    }
-}
-
-pub(super) fn name_of(index: u32) -> Option<String> {
-    let mut name = [0; libc::IF_NAMESIZE];
-    // SAFETY: the array has the maximum length of a netdev name with its terminating zero.
-    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
-    if found.is_null() {
-        return None;
-    }
-    // The type c_char is unsigned on some processors.
-    #[allow(clippy::unnecessary_cast)]
-    let bytes = name
-        .iter()
-        .map(|&byte| byte as u8)
-        .take_while(|byte| *byte != 0);
-    String::from_utf8(bytes.collect()).ok()
-}
