@@ -162,25 +162,8 @@ impl Trid {
     /// # Errors
     /// See [`TraddrError`].
     pub fn parse(text: &str, port_default: u16) -> Result<Self, TraddrError> {
-        let port_of = |port: &str| port.parse().map_err(|_| TraddrError::NotAnAddress);
-        let (address, port) = if let Some(rest) = text.strip_prefix('[') {
-            let (address, rest) = rest.split_once(']').ok_or(TraddrError::NotAnAddress)?;
-            if !address.contains(':') {
-                return Err(TraddrError::NotAnAddress);
-            }
-            match rest.strip_prefix(':') {
-                Some(port) => (address, port_of(port)?),
-                None if rest.is_empty() => (address, port_default),
-                None => return Err(TraddrError::NotAnAddress),
-            }
-        } else {
-            match text.split_once(':') {
-                // IPv6 has several colons.
-                Some((address, port)) if !port.contains(':') => (address, port_of(port)?),
-                _ => (text, port_default),
-            }
-        };
-        let address = address.parse()?;
+        let (address, port) = split_port(text)?;
+        let port = port.unwrap_or(port_default);
         Ok(Self { address, port })
     }
 
@@ -205,11 +188,32 @@ impl FromStr for Trid {
 
     /// Parses `ADDR:PORT` or `[V6]:PORT`.
     fn from_str(text: &str) -> Result<Self, TraddrError> {
-        let parsed = Self::parse(text, 0)?;
-        (parsed.port != 0 || text.ends_with(":0"))
-            .then_some(parsed)
-            .ok_or(TraddrError::NotAnAddress)
+        let (address, port) = split_port(text)?;
+        let port = port.ok_or(TraddrError::NotAnAddress)?;
+        Ok(Self { address, port })
     }
+}
+
+fn split_port(text: &str) -> Result<(Traddr, Option<u16>), TraddrError> {
+    let (address, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (address, rest) = rest.split_once(']').ok_or(TraddrError::NotAnAddress)?;
+        if !address.contains(':') {
+            return Err(TraddrError::NotAnAddress);
+        }
+        match rest.strip_prefix(':') {
+            None if !rest.is_empty() => return Err(TraddrError::NotAnAddress),
+            port => (address, port),
+        }
+    } else {
+        match text.split_once(':') {
+            // IPv6 has several colons.
+            Some((address, port)) if !port.contains(':') => (address, Some(port)),
+            _ => (text, None),
+        }
+    };
+    let port = port.map(str::parse).transpose();
+    let port = port.map_err(|_| TraddrError::NotAnAddress)?;
+    Ok((address.parse()?, port))
 }
 
 impl From<SocketAddr> for Trid {
@@ -366,7 +370,11 @@ mod tests {
             let expected = expected.map(|(trid, address)| (trid.to_owned(), address.to_owned()));
             assert_eq!(parsed, expected, "{text}");
         }
-        assert!("fe80::1%eth0".parse::<Trid>().is_err());
+        for without_port in ["fe80::1%eth0", "::0", "192.0.2.1", "[::1]"] {
+            assert!(without_port.parse::<Trid>().is_err(), "{without_port}");
+        }
+        let zero: Trid = "[::]:0".parse().unwrap();
+        assert_eq!(zero.port, 0);
     }
 
     #[test]
