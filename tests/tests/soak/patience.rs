@@ -37,24 +37,18 @@ impl Patience {
         let passed = now.saturating_duration_since(self.seen);
         self.seen = now;
         self.left = self.left.saturating_sub(passed);
-        if passed >= GAP {
-            self.excuse(passed);
-        }
+        self.answered_after(passed);
     }
 
-    /// Records an answer of a target that took `passed`. A target that does not run for longer than
-    /// KATO loses its hosts, as this process loses its target.
+    /// Adds time if this process or a target did not respond for the length of a gap. A target
+    /// that does not run for longer than KATO loses its hosts, as this process loses its target.
     pub(crate) fn answered_after(&mut self, passed: Duration) {
         if passed >= GAP {
-            self.excuse(passed);
+            let more = (passed + RETURN).min(ADDED_MAX - self.added);
+            self.left += more;
+            self.added += more;
+            self.gaps += 1;
         }
-    }
-
-    fn excuse(&mut self, gap: Duration) {
-        let more = (gap + RETURN).min(ADDED_MAX - self.added);
-        self.left += more;
-        self.added += more;
-        self.gaps += 1;
     }
 
     pub(crate) fn is_over(&self) -> bool {
