@@ -86,6 +86,21 @@ impl FoundPath {
         }
     }
 
+    /// Returns device and inode of a file, or the number of a device and 0.
+    #[must_use]
+    pub fn place(&self) -> (u64, u64) {
+        match self.metadata.rdev() {
+            0 => (self.metadata.dev(), self.metadata.ino()),
+            device => (device, 0),
+        }
+    }
+
+    /// Returns the length of a file in bytes; 0 for a device.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.metadata.len()
+    }
+
     fn kind(&self) -> FileType {
         self.metadata.file_type()
     }
@@ -138,11 +153,7 @@ impl AdmittedPath {
     }
 
     pub(super) fn place(&self) -> Place {
-        let metadata = &self.0.metadata;
-        match metadata.rdev() {
-            0 => (metadata.dev(), metadata.ino()),
-            device => (device, 0),
-        }
+        self.0.place()
     }
 }
 

@@ -4,12 +4,11 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
 use cairn_config::{Backing, Config, ControlSettings, Namespace, Nqn, Uuid};
-use cairn_disk::{Backend, IN_USE_PATIENCE};
+use cairn_disk::{Backend, FoundPath, IN_USE_PATIENCE};
 use rustix::fs::{Access, AtFlags, CWD};
 
 use super::{Finding, Severity};
@@ -50,7 +49,6 @@ impl Probed {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn at(control: &ControlSettings, namespace: &Namespace, until: Instant) -> Self {
         let opened = || try_backend(control, namespace, until).map_err(|error| error.to_string());
         let Backing::Disk(path) = &namespace.backing else {
@@ -60,15 +58,11 @@ impl Probed {
                 opened: opened(),
             };
         };
-        let found = std::fs::metadata(path).ok();
-        let place = found.as_ref().map(|found| match found.rdev() {
-            0 => (found.dev(), found.ino()),
-            device => (device, 0),
-        });
+        let found = FoundPath::find(path).ok();
         let opened = may_open(path, namespace.read_only).and_then(|()| opened());
         Self {
-            place,
-            bytes: found.map_or(0, |found| found.len()),
+            place: found.as_ref().map(FoundPath::place),
+            bytes: found.map_or(0, |found| found.bytes()),
             opened,
         }
     }
