@@ -2,6 +2,8 @@
 //!
 //! A walk along the I/O path never returns to an earlier file.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 
@@ -41,18 +43,6 @@ fn source(file: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// Contents of all files of a folder and of the folders in it.
-fn sources_below(folder: &Path) -> String {
-    let entries = fs::read_dir(folder).unwrap();
-    let paths = entries.map(|entry| entry.unwrap().path());
-    paths
-        .map(|path| match path.is_dir() {
-            true => sources_below(&path),
-            false => fs::read_to_string(path).unwrap(),
-        })
-        .collect()
-}
-
 #[test]
 fn each_walk_goes_forward_and_its_functions_exist() {
     for section in ["## One READ\n", "## One WRITE\n"] {
@@ -87,7 +77,11 @@ fn every_name_on_the_page_exists() {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = root.join("target/src/reactor");
-    let sources = sources_below(&folder);
+    let files_of_reactor = common::rust_files(&folder);
+    let sources: String = files_of_reactor
+        .iter()
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
     for name in names {
         let found = [
             format!("fn {name}("),
