@@ -16,7 +16,7 @@ use crate::target::{NQN, Steered, until};
 const EACCES: i64 = -13;
 const NSID: u32 = 7;
 
-/// Sizes that distinguish the disks.
+/// Sizes of both disks in bytes: a client distinguishes the disks by them.
 const PERMITTED: u64 = 1 << 20;
 const SECRET: u64 = 2 << 20;
 

@@ -57,16 +57,16 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
     Ok(programs.join(if profile == "dev" { "debug" } else { profile }))
 }
 
-/// Search path for programs that begins with `folder`.
+/// Returns the search path for programs, with `folder` before all others.
 fn path_with(folder: &Path) -> Result<OsString> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&path));
     Ok(std::env::join_paths(folders)?)
 }
 
-/// Creates a linker in a folder of its own, which links the programs and the fio engine with the
-/// files in `libraries`, and everything else as `cc` does. Compiler flags or another linker's name
-/// would have cargo compile all crates again.
+/// Writes a script named `cc`, and returns its folder. The script links the programs and the fio
+/// engine with the files in `libraries`, and all other files with the compiler's `cc`. The name is
+/// that of the usual linker, because cargo compiles all crates again for another linker or flag.
 fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     let libraries = libraries.display();
     let cc = said(Command::new("sh").args(["-c", "command -v cc"]))?;

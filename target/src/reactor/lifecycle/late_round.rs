@@ -55,9 +55,9 @@ impl Reactor {
         let _ = self.control.plane.send(ControlMessage::TimersChanged);
     }
 
-    /// Returns the errno of a cancelled operation: `ECANCELED` if it was aborted. Otherwise it is a change whose lease
-    /// ended before it began. If the host has renewed the lease since, returns `EAGAIN` for a retry; if not, closes the
-    /// queue pair before a response is sent.
+    /// Returns the errno of a cancelled operation: `EAGAIN`, for a retry, if only the end of a lease cancelled the
+    /// operation and the host has renewed the lease since; otherwise `ECANCELED`. A queue pair whose lease is still
+    /// over closes before a response is sent.
     #[cold]
     pub(in crate::reactor) fn why_cancelled(&mut self, work: WorkId) -> i32 {
         let id = self.queues.requests.find(work);
