@@ -44,8 +44,7 @@ pub(super) struct BlockFile {
     limits: Option<QueueLimits>,
     direct: bool,
     handover: Handover,
-    /// Whether workers submit writes without waiting for completion: file systems such as FUSE and NFS may keep the
-    /// file locked during the wait.
+    /// Whether workers submit writes without waiting: FUSE and NFS may lock the file during a wait.
     submits: bool,
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,
@@ -184,7 +183,7 @@ impl BlockFile {
         self.sync()
     }
 
-    /// Checks, after a failed flush, that the disk can flush again. Blocks.
+    /// Checks that the disk can flush again after a failed flush. Blocks.
     pub(super) fn verify_flush(&self) -> io::Result<()> {
         if !self.health.must_verify() {
             return Ok(());
@@ -242,7 +241,8 @@ impl BlockFile {
         self.handover
     }
 
-    /// Returns the handover for a slow disk: with a file, operations may block on the file system's journal.
+    /// Returns the handover of a slow disk. The journal of a file system may block operations on
+    /// files.
     pub(crate) fn handover_while_slow(&self) -> Handover {
         if self.can_grow {
             Handover::ALL
@@ -325,8 +325,7 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// Whether the size must be checked first: the step could extend a truncated file, or confirm lost data as
-    /// durable.
+    /// True if the step could extend a truncated file, or confirm lost data as durable.
     #[inline]
     fn must_look(&self, io: &BlockIo, file: FileSlot) -> bool {
         match io.op {
@@ -386,7 +385,7 @@ impl BlockFile {
                 ) =>
             {
                 let expected = self.blocks.load(Ordering::Relaxed) * u64::from(self.block_bytes);
-                // A smaller size may have been accepted in the meantime.
+                // A smaller size may be accepted by now.
                 if io.offset + io.done < expected {
                     self.health.cut_short(&self.path, expected);
                 }
@@ -412,8 +411,8 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// Whether a durable operation is split into a change and a sync. Through the page cache, a failure of a combined
-    /// call would not show whether other writes were lost too.
+    /// True if a durable operation is split into change and sync: through the page cache, the
+    /// failure of a combined call would not show whether other writes were lost.
     fn syncs_apart(&self, op: BlockOp) -> bool {
         match op {
             BlockOp::Write { durable } => durable && !self.direct,

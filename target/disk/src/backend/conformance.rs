@@ -1,6 +1,4 @@
-//! Conformance suite of the backends.
-//!
-//! A test drives a [`Rig`]: a ring, a buffer and one backend.
+//! Conformance suite of the backends. A [`Rig`] has a ring, a buffer and one backend.
 
 pub(super) mod devices;
 mod drives;
@@ -274,7 +272,7 @@ fn operations_that_find_out_together_that_a_disk_cannot_zero() {
 
 #[test]
 fn a_file_past_the_page_cache() {
-    // The source folder holds the file, because /tmp may be in memory.
+    // The source folder holds the file: /tmp may be in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let path = image(folder.path());
     suite(|| Backend::open_file(&path, None, Claim::default()).unwrap());

@@ -11,8 +11,7 @@ pub struct Geometry {
     pub blocks: u64,
     /// Required alignment of buffer addresses, in bytes.
     pub memory_alignment: u32,
-    /// Number of logical blocks between boundaries: transfers across a multiple of it are slower. 0 means no
-    /// boundary.
+    /// Boundary in blocks: transfers across a multiple of it are slower. 0 means none.
     pub boundary: u16,
 }
 
@@ -23,7 +22,7 @@ pub struct Preferred {
     pub write: u32,
     /// Alignment of writes.
     pub write_alignment: u32,
-    /// Optimal size of writes, in blocks.
+    /// Optimal size of writes.
     pub optimal_write: u32,
     /// Granularity of deallocation.
     pub deallocate: u32,
@@ -34,20 +33,20 @@ pub struct Preferred {
 /// Atomic write sizes in logical blocks: other commands see all of a write or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Atomic {
-    /// Atomic size if no power failure occurs.
+    /// Size without a power failure.
     pub normal: u32,
-    /// Atomic size across a power failure.
+    /// Size across a power failure.
     pub power_fail: u32,
-    /// Boundary in blocks: a write across a multiple of it is not atomic. 0 means no boundary.
+    /// Boundary: a write across a multiple of it is not atomic. 0 means none.
     pub boundary: u32,
-    /// Offset of the first boundary, in blocks.
+    /// Offset of the first boundary.
     pub boundary_offset: u16,
-    /// Boundary across a power failure, in blocks; 0 means no boundary.
+    /// Boundary across a power failure; 0 means none.
     pub boundary_power_fail: u32,
 }
 
 impl Atomic {
-    /// Atomicity of a single block, guaranteed by every disk.
+    /// Single block, atomic on every disk.
     pub const BLOCK: Self = Self {
         normal: 1,
         power_fail: 1,
@@ -56,7 +55,7 @@ impl Atomic {
         boundary_power_fail: 0,
     };
 
-    /// Returns the atomicity of aligned units of `blocks` blocks, the first of which begins at block `offset`.
+    /// Returns units of `blocks` blocks; the first one begins at block `offset`.
     pub(super) fn units(blocks: u32, offset: u16) -> Self {
         Self {
             normal: blocks,
@@ -68,13 +67,13 @@ impl Atomic {
     }
 }
 
-/// Globally unique names of a disk.
+/// Globally unique names, reported by NVMe drives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Names {
-    /// NGUID of an NVMe drive.
+    /// NGUID.
     pub nguid: Option<[u8; 16]>,
-    /// EUI64 of an NVMe drive.
+    /// EUI64.
     pub eui64: Option<[u8; 8]>,
-    /// UUID of an NVMe drive.
+    /// UUID.
     pub uuid: Option<Uuid>,
 }

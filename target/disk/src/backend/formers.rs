@@ -1,4 +1,4 @@
-//! Disks about to be replaced. A successor with the same file or device takes over its lock or claim.
+//! Disks about to be replaced. Successors with the same file or device take over locks and claims.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,7 +22,7 @@ impl Formers {
         let file = match &backend.0 {
             Kind::File(disk) => disk.former(),
             Kind::Drive(disk) => disk.former(),
-            // An image's lock belongs to its Ceph client; a disk in memory has none.
+            // An image's lock belongs to its Ceph client; disks in memory have none.
             Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => return,
         };
         self.0.entry(file.place()).or_default().push(file);
@@ -33,7 +33,8 @@ impl Formers {
         files.filter_map(FormerFile::get)
     }
 
-    /// Shares the lock of a former disk with the disk that opened `file`, if a former disk at this place has a lock.
+    /// Shares a former disk's lock with the disk that opened `file`. Returns `None` if no former
+    /// disk at this place has a lock.
     pub(super) fn lock(
         &self,
         place: Place,
@@ -65,8 +66,8 @@ impl Formers {
 }
 
 impl Backend {
-    /// Opens a file or block device, or the character device of an NVMe namespace, and takes over
-    /// the lock or claim of a former disk.
+    /// Opens a file, block device or NVMe character device, and takes over the lock or claim of a
+    /// former disk.
     ///
     /// # Errors
     /// The disk cannot be opened, or not with that block size.
@@ -84,8 +85,8 @@ impl Backend {
         disk.map(|disk| Self(Kind::File(disk)))
     }
 
-    /// Announces the removal. Reactors drop the disk after their pending operations, and an open of the same disk
-    /// waits for that.
+    /// Announces the removal. An open of the same disk waits until the reactors have dropped this
+    /// one, after their pending operations.
     pub fn let_go(&self) {
         match &self.0 {
             Kind::File(disk) => disk.let_go(),

@@ -1,8 +1,8 @@
-//! Disks before they are opened: a path is looked up once, and checks and opens use the descriptor.
+//! Lookup of a disk's path. Checks and opens use the found descriptor, so later changes of names
+//! and links have no effect.
 //!
-//! A [`Backend`](super::Backend) of a file or device is made from an [`AdmittedPath`], which exists
-//! only for a [`FoundPath`] that its caller has checked. A name or a link that changes after the
-//! lookup has no effect.
+//! A [`Backend`](super::Backend) of a file or device requires an [`AdmittedPath`]: a [`FoundPath`]
+//! checked by the caller.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io;
@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 use super::OpenError;
 use super::closing::Place;
 
-/// File, device or directory to which a path leads, held by a descriptor that permits no I/O
-/// (`O_PATH`).
+/// File, device or directory found at a path, held by a descriptor without I/O (`O_PATH`).
 #[derive(Debug)]
 pub struct FoundPath {
     path: PathBuf,
@@ -22,7 +21,7 @@ pub struct FoundPath {
     metadata: Metadata,
 }
 
-/// File, device or directory that the caller permits to open.
+/// Object that the caller permits to open.
 #[derive(Debug)]
 pub struct AdmittedPath(FoundPath);
 
@@ -41,14 +40,14 @@ impl FoundPath {
         })
     }
 
-    /// Returns the path by which the object was found.
+    /// Returns the path that was looked up.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the path of the object itself, without links. A device node outside /dev has the
-    /// name in /dev that the kernel gives to its device number.
+    /// Returns the object's path without links. A device node outside /dev has the kernel's name
+    /// for its device number in /dev.
     ///
     /// # Errors
     /// The system does not report the path: /proc or /sys is not mounted.
@@ -86,7 +85,7 @@ impl FoundPath {
         }
     }
 
-    /// Returns device and inode of a file, or the number of a device and 0.
+    /// Returns (device, inode) of a file, or (device number, 0).
     #[must_use]
     pub fn place(&self) -> (u64, u64) {
         match self.metadata.rdev() {
@@ -117,13 +116,13 @@ impl AdmittedPath {
         found.admit(|_| Ok(true))
     }
 
-    /// Returns the path by which the object was found, for messages.
+    /// Returns the path that was looked up, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
-    /// Returns a path by which this process reaches exactly this object, while `self` exists.
+    /// Returns a path to exactly this object, valid in this process while `self` exists.
     #[must_use]
     pub fn through(&self) -> PathBuf {
         self.0.through()
@@ -133,7 +132,7 @@ impl AdmittedPath {
         self.0.location()
     }
 
-    /// Opens the object itself, even if the path now leads to another one.
+    /// Opens the object itself, whatever the path leads to now.
     pub(super) fn open(&self, options: &OpenOptions) -> io::Result<File> {
         options.open(self.through()).map_err(|error| {
             if error.kind() == io::ErrorKind::NotFound {
@@ -182,7 +181,6 @@ mod tests {
         assert!(refused.to_string().contains("other"), "{refused}");
     }
 
-    /// A device node is identified by its name in /dev, elsewhere by its device number.
     #[test]
     fn a_device_is_located_by_its_name_in_dev() {
         let null = FoundPath::find(Path::new("/dev/null")).unwrap();

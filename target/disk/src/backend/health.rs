@@ -1,4 +1,4 @@
-//! Permanent failures of a disk. They are recorded, because the system reports each only once, to one caller.
+//! Permanent failures of a disk, recorded because the system reports each only once, to one caller.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -17,7 +17,7 @@ const CHANGE_UNKNOWN: u8 = 4;
 #[derive(Debug, Default)]
 pub(super) struct Health {
     losses: AtomicU8,
-    /// Whether the file was unlinked. Its data remains until the target ends.
+    /// Whether the file was unlinked. Its data exists until the target ends.
     nameless: AtomicBool,
 }
 

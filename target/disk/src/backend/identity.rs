@@ -1,4 +1,4 @@
-//! Identity of a disk: a UUID that is the same for all targets that export it, and differs between disks.
+//! Identity of a disk: a UUID that is the same for all targets, and differs between disks.
 //! `docs/decisions/` has the inputs and reasons.
 
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ const DISKS: Uuid = Uuid::from_u128(0x1d3c_40b8_6b1f_4c0e_9f55_7a2c_0f4e_d2b6);
 /// Extended attribute with a file's UUID, and the inode for which it was created.
 const ATTRIBUTE: &str = "user.cairn.uuid";
 
-/// Scope in which a name that is not globally unique identifies a disk.
+/// Scope in which a name identifies a disk, unless it is globally unique.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
     /// Identifier of this machine, such as its machine ID.
@@ -77,7 +77,7 @@ pub(super) fn derived(name: &str) -> Uuid {
 enum Name {
     Global(String),
     Local(String),
-    /// Name of the device's place: a replacement device gets the same one.
+    /// Name of the device's place, which a replacement device has too.
     Place(String),
 }
 
@@ -217,7 +217,7 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
         Some(kept) => match parse(&kept) {
             Some((uuid, of)) if of == birth.text => return Ok(uuid),
             _ => {
-                // Derived, so that other targets that open this copy get the same UUID.
+                // Derived, so that all targets that open this copy get the same UUID.
                 let uuid = derived(&format!("copy {kept} {}", birth.text));
                 // Cause: the configuration, or a disk that changed.
                 tracing::warn!(
@@ -237,7 +237,7 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
             let (uuid, _) = parsed.ok_or_else(|| io::Error::other("its identity changes"))?;
             Ok(uuid)
         }
-        // The write may fail, because the identity of a copy can be derived again.
+        // The write may fail: the identity of a copy can be derived again.
         Err(_) if how == XattrFlags::REPLACE => Ok(uuid),
         Err(error) => Err(error.into()),
         Ok(()) => {

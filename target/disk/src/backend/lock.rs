@@ -1,8 +1,8 @@
 //! flock(2) lock of an exported file.
 //!
-//! Each pending operation holds the open file description, and the kernel releases the lock with the description's
-//! last reference. A disk writes through the locked description, so that no other process can lock the file of a
-//! killed one before its last write has ended. A replacement disk shares the lock.
+//! Each pending operation holds the open file description, whose last reference releases the lock.
+//! A disk writes through the locked description, so that no other process can lock a killed
+//! process's file before its last write has ended. A replacement disk shares the lock.
 
 use std::fs::File;
 use std::io;
@@ -48,7 +48,7 @@ impl LockedFile {
     }
 }
 
-/// Reference to a file's lock, which is released with its last reference. Must not be dropped while the kernel has
+/// Reference to a file's lock, released with the last one. Must not be dropped while the kernel has
 /// operations on the file.
 #[derive(Debug)]
 pub(super) struct Lock {
@@ -76,10 +76,7 @@ pub(super) fn is_direct(file: impl AsFd) -> bool {
 }
 
 impl Lock {
-    /// Takes the lock of a file.
-    ///
-    /// # Errors
-    /// `WOULDBLOCK` if another process or disk holds the lock.
+    /// Takes the lock of a file. Fails with `WOULDBLOCK` if another process or disk holds it.
     pub(super) fn take(file: &File, claim: Claim) -> Result<Self, Errno> {
         let exclusive = is_exclusive(claim);
         let operation = if exclusive {
@@ -104,10 +101,8 @@ impl Lock {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a disk that has opened `own`. Returns the file for its I/O: for a writer, the locked description.
-    ///
-    /// # Errors
-    /// The disk requires exclusive use, but other processes or disks share the file.
+    /// Adds a disk that has opened `own`. Returns the file for its I/O: for a writer, the locked
+    /// description. Fails if the disk requires exclusive use, but others share the file.
     pub(super) fn share(&self, own: File, claim: Claim) -> io::Result<(Self, File)> {
         let exclusive = is_exclusive(claim);
         let mut state = self.state();
@@ -210,7 +205,7 @@ mod tests {
         assert!(rig.can(WRITER));
     }
 
-    /// A descriptor of the description stays open, as during a write of a killed process.
+    /// The open descriptor stands for a write of a killed process.
     #[test]
     fn the_file_that_a_disk_writes_through_has_the_lock() {
         let rig = Rig::new();

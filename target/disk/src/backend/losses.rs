@@ -10,7 +10,7 @@ impl Backend {
         match &self.0 {
             Kind::File(disk) => disk.verify_flush(),
             Kind::Rbd(disk) => disk.recover(),
-            // Errors of these disks were reported to the affected commands.
+            // These disks report errors to the affected commands.
             Kind::Drive(_) | Kind::Memory(_) | Kind::Null(_) => Ok(()),
         }
     }
@@ -25,7 +25,7 @@ impl Backend {
         }
     }
 
-    /// Returns true for an unlinked file: its data is lost when the target ends.
+    /// Returns true for an unlinked file, whose data is lost when the target ends.
     pub fn is_deleted(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.is_deleted(),
@@ -33,7 +33,8 @@ impl Backend {
         }
     }
 
-    /// Returns the device number of the file system, if the disk is a file, which can be truncated or deleted.
+    /// Returns the file system's device number if the disk is a file, which can be truncated or
+    /// deleted.
     pub fn file_system(&self) -> Option<u64> {
         match &self.0 {
             Kind::File(disk) => disk.file_system(),
@@ -41,8 +42,8 @@ impl Backend {
         }
     }
 
-    /// Checks whether a file was truncated or deleted. Blocks until its file system replies. Returns true if this
-    /// check found the [failure](Self::is_failed).
+    /// Checks whether a file was truncated or deleted. Blocks until its file system replies.
+    /// Returns true for a newly found [failure](Self::is_failed).
     pub fn look(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.look(),

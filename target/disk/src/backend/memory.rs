@@ -1,6 +1,6 @@
 //! Disk in memory.
 //!
-//! Data is copied through a buffer, under a lock for each unit of 4 KiB. Therefore each block is read and written
+//! Each unit of 4 KiB is copied through a buffer under a lock: blocks are read and written
 //! atomically (AWUN), and a lost connection leaves no partial transfer.
 
 use std::hint;
@@ -13,12 +13,12 @@ use cairn_rdma::Mapping;
 use super::{BlockIo, BlockOp, Errno, Geometry};
 use crate::ring::Ring;
 
-/// Number of bytes protected by one lock: the largest block size.
+/// Bytes protected by one lock: the largest block size.
 const UNIT: usize = 4096;
 
 const LOCKS: usize = 256;
 
-/// Number of spins on a held lock before the thread yields.
+/// Spins on a held lock before the thread yields.
 const SPINS: u32 = 100;
 
 /// Sequence lock: odd while a thread writes. Readers do not write to it, and retry.

@@ -1,8 +1,8 @@
 //! Backends: storage for the blocks of a namespace.
 //!
-//! A [`Backend`] is shared by all reactors. A reactor [`begin`](Backend::begin)s an operation, a [`BlockIo`], and
-//! [`resume`](Backend::resume)s it with each completion from its ring until it is [`Progress::Done`]. Offsets and
-//! lengths are in bytes, already checked against the namespace.
+//! All reactors share a [`Backend`]. A reactor [`begin`](Backend::begin)s a [`BlockIo`], and
+//! [`resume`](Backend::resume)s it with each completion of its ring until [`Progress::Done`].
+//! Offsets and lengths are in bytes, checked by the caller.
 
 mod block_file;
 mod closing;
@@ -50,7 +50,7 @@ use rbd::RbdDisk;
 
 use crate::ring::{FileSlot, Ring};
 
-/// Logical block size in bytes, if neither configured nor reported.
+/// Logical block size in bytes by default.
 const BLOCK_BYTES_DEFAULT: u32 = 512;
 
 /// Access to a disk, and sharing with other programs.
@@ -58,11 +58,12 @@ const BLOCK_BYTES_DEFAULT: u32 = 512;
 pub struct Claim {
     /// Whether to open for reading only.
     pub read_only: bool,
-    /// Whether other writers that also set this may use the disk.
+    /// Whether other programs that set this too may write to the disk.
     pub shared: bool,
-    /// Required device and inode; any other file is rejected.
+    /// Required device and inode.
     pub expected: Option<(u64, u64)>,
-    /// For a check: lock as configured, but open for reading, and retry a disk in use until this time.
+    /// Makes the open a check: it locks as configured, opens for reading, and retries a disk in use
+    /// until this time.
     pub trial_until: Option<Instant>,
 }
 
@@ -87,7 +88,6 @@ impl OpenError {
         open::explain_lookup(path, error)
     }
 
-    /// Returns the error for a path that leads to an object outside `[control] exports`.
     fn not_admitted(path: &Path, location: io::Result<PathBuf>) -> Self {
         let location = match location {
             Ok(location) => location.display().to_string(),
@@ -109,7 +109,7 @@ impl OpenError {
         self.is_not_admitted
     }
 
-    /// Returns the error for a disk that has not opened for `waited`.
+    /// Returns the error for a disk not open after `waited`.
     pub fn late(path: &Path, waited: Duration) -> Self {
         Self::new(format!(
             "{} has not opened for {} seconds: {}",
@@ -119,7 +119,7 @@ impl OpenError {
         ))
     }
 
-    /// Returns the error for an open whose thread panicked.
+    /// Returns the error for a panicked open.
     pub fn panicked(path: &Path) -> Self {
         Self::new(format!(
             "{}: opening it failed by a bug in Cairn, which is an error in the log: report that \
@@ -128,7 +128,7 @@ impl OpenError {
         ))
     }
 
-    /// Returns the error for an open whose thread cannot be started.
+    /// Returns the error for an open that cannot start a thread.
     pub fn no_thread(error: &io::Error) -> Self {
         Self::new(format!(
             "cannot start a thread that opens the disk: {error}: raise the limit on tasks \
@@ -170,7 +170,7 @@ impl Backend {
         Self::open(&AdmittedPath::any(path)?, block_bytes, claim, formers)
     }
 
-    /// Opens an image of a Ceph cluster, which calls `on_change` when its size changes or it fails.
+    /// Opens an image of a Ceph cluster. `on_change` is called when its size changes or it fails.
     ///
     /// # Errors
     /// The image cannot be opened.
@@ -183,7 +183,7 @@ impl Backend {
         RbdDisk::open(image, block_bytes, claim, on_change).map(|disk| Self(Kind::Rbd(disk)))
     }
 
-    /// Returns whether operations use a ring: they require buffers and are scheduled.
+    /// Returns whether operations use a ring: only these require buffers and scheduling.
     #[inline(always)]
     pub fn uses_ring(&self) -> bool {
         matches!(self.0, Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_))
@@ -192,17 +192,17 @@ impl Backend {
     /// Creates a disk in memory.
     ///
     /// # Errors
-    /// There is not enough memory.
+    /// Memory is exhausted.
     pub fn memory(bytes: u64, block_bytes: Option<u32>) -> Result<Self, OpenError> {
         MemoryDisk::new(bytes, block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT))
             .map(|disk| Self(Kind::Memory(disk)))
             .map_err(|error| OpenError::new(format!("no memory for {bytes} bytes: {error}")))
     }
 
-    /// Creates a null disk, with reads of at most `transfer_bytes`.
+    /// Creates a null disk with reads of at most `transfer_bytes`.
     ///
     /// # Errors
-    /// There is not enough memory for the zeroes.
+    /// Memory is exhausted.
     pub fn null(
         bytes: u64,
         block_bytes: Option<u32>,
@@ -235,7 +235,8 @@ impl Backend {
         }
     }
 
-    /// Returns whether the disk supports [`BlockOp::Compare`]; otherwise the caller reads and compares.
+    /// Returns whether the disk supports [`BlockOp::Compare`]; if not, the caller reads and
+    /// compares.
     #[inline]
     pub fn compares(&self) -> bool {
         match &self.0 {
@@ -252,7 +253,7 @@ impl Backend {
         }
     }
 
-    /// Returns whether [`BlockOp::Advise`] has an effect on the disk.
+    /// Returns whether [`BlockOp::Advise`] has an effect.
     pub fn takes_advice(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => disk.takes_advice(),
@@ -279,7 +280,7 @@ impl Backend {
         }
     }
 
-    /// Returns the disk's globally unique names, if any.
+    /// Returns the globally unique names.
     pub fn names(&self) -> Names {
         match &self.0 {
             Kind::Drive(disk) => disk.names(),
@@ -287,7 +288,7 @@ impl Backend {
         }
     }
 
-    /// Returns the unique identity. A disk in memory gets a new one each time, like its contents.
+    /// Returns the unique identity. A disk in memory gets a new one each time.
     ///
     /// # Errors
     /// The identity cannot be determined.
@@ -305,7 +306,7 @@ impl Backend {
         })
     }
 
-    /// Returns the disk's (device, inode) on this machine.
+    /// Returns (device, inode) on this machine.
     pub fn place(&self) -> Option<(u64, u64)> {
         match &self.0 {
             Kind::File(disk) => Some(disk.place()),
@@ -314,7 +315,7 @@ impl Backend {
         }
     }
 
-    /// Returns the size in bytes, if the disk reports size changes itself.
+    /// Returns the size in bytes if the disk reports size changes itself.
     pub fn reported_bytes(&self) -> Option<u64> {
         match &self.0 {
             Kind::Rbd(disk) => Some(disk.bytes()),
@@ -322,7 +323,7 @@ impl Backend {
         }
     }
 
-    /// Reads the size in bytes, if it can change. Blocks until the disk replies.
+    /// Reads the size in bytes if it can change. Blocks until the disk replies.
     pub fn measure(&self) -> io::Result<Option<u64>> {
         match &self.0 {
             Kind::File(disk) => disk.measure().map(Some),
@@ -332,7 +333,7 @@ impl Backend {
         }
     }
 
-    /// Adopts a size in bytes from [`measure`](Self::measure). Returns whether the size changed.
+    /// Adopts a size in bytes from [`measure`](Self::measure). Returns true if it changed.
     pub fn accept_size(&self, bytes: u64) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.accept_size(bytes),
@@ -362,7 +363,7 @@ impl Backend {
         }
     }
 
-    /// Returns the current block layout. The size can change.
+    /// Returns the block layout. The size can change.
     #[inline]
     pub fn geometry(&self) -> Geometry {
         match &self.0 {
@@ -374,7 +375,7 @@ impl Backend {
         }
     }
 
-    /// Returns the memory of [`Self::window`], for registration with RDMA devices.
+    /// Returns the mapping of [`Self::window`], for registration with RDMA devices.
     pub fn mapping(&self) -> Option<&Arc<Mapping>> {
         match &self.0 {
             Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_) | Kind::Memory(_) => None,
@@ -382,12 +383,12 @@ impl Backend {
         }
     }
 
-    /// Returns whether disks of this kind share one mapping.
+    /// Returns whether all disks of this kind share one mapping.
     pub fn shares_mapping(&self) -> bool {
         matches!(self.0, Kind::Null(_))
     }
 
-    /// Returns memory from which `length` bytes can be read without a buffer: (mapping, offset).
+    /// Returns memory that reads as `length` bytes without a buffer: (mapping, offset).
     #[inline(always)]
     pub fn window(&self, length: u32) -> Option<(&Arc<Mapping>, usize)> {
         match &self.0 {
@@ -396,7 +397,7 @@ impl Backend {
         }
     }
 
-    /// Registers the disk with a ring. Returns its slot, if it requires one.
+    /// Registers the disk with a ring. Returns its slot if it requires one.
     ///
     /// # Errors
     /// The ring is full.
@@ -408,8 +409,8 @@ impl Backend {
         }
     }
 
-    /// Returns the slot for a disk that is `slow` or not. Operations that may block at a slow disk are passed to
-    /// kernel threads.
+    /// Returns the slot to use: operations on a `slow` disk that may block are passed to other
+    /// threads.
     #[must_use]
     pub fn slot_while(&self, file: FileSlot, slow: bool) -> FileSlot {
         match &self.0 {
@@ -419,7 +420,7 @@ impl Backend {
         }
     }
 
-    /// Starts an operation, or continues it after a pause. `file` is the disk's slot in the ring, if any.
+    /// Starts an operation, or continues it after a pause. `file` is the disk's slot, if any.
     #[inline]
     pub fn begin(
         &self,
@@ -437,7 +438,7 @@ impl Backend {
         }
     }
 
-    /// Continues an operation after a completion from the ring.
+    /// Continues an operation after a completion.
     #[inline]
     pub fn resume(
         &self,
@@ -460,7 +461,7 @@ fn registered(file: Option<FileSlot>) -> FileSlot {
     file.expect("a reactor registers a disk's file before its first operation")
 }
 
-/// Returns a hint for diagnosing a disk that does not respond.
+/// Returns a hint for the diagnosis of a disk that does not respond.
 #[must_use]
 pub fn where_to_look(path: &Path) -> &'static str {
     if path.to_string_lossy().starts_with("rbd:") {

@@ -31,7 +31,7 @@ pub(super) struct Opened {
 }
 
 pub(super) enum Refusal {
-    /// Another process or disk uses the disk; the open may be retried.
+    /// The disk is in use by another process or disk; the open may be retried.
     InUse(OpenError),
     Other(OpenError),
 }
@@ -55,16 +55,16 @@ pub(super) fn open(
     })
 }
 
-/// Opens a disk by `open`. If the disk was just removed, waits until this target's reactors have finished with it.
-/// Retries for [`IN_USE_PATIENCE`] or the claim's own time: the kernel holds a lock or claim until it has torn down
-/// the io_uring of an ended process.
+/// Calls `open`, and retries it while the disk is in use, for [`IN_USE_PATIENCE`] or the claim's
+/// own time: the kernel keeps a lock or claim until it has torn down the io_uring of an ended
+/// process. A disk just removed from this target is opened when its reactors have finished with it.
 pub(super) fn open_when_left<T>(
     path: &Path,
     place: Place,
     claim: Claim,
     open: impl Fn() -> Result<T, Refusal>,
 ) -> Result<T, OpenError> {
-    // Read before the first try, so that a removal during that try is not missed.
+    // Read before the first try, so that no removal during the try is missed.
     let is_leaving = closing::is_leaving(place);
     wait_for_close(path, place)?;
     let mut opened = open();
@@ -89,7 +89,8 @@ pub(super) fn open_when_left<T>(
 fn open_at(disk: &AdmittedPath, claim: Claim, formers: &Formers) -> Result<Opened, Refusal> {
     let (path, place) = (disk.path(), disk.place());
     let is_device = disk.kind().is_block_device();
-    // `O_EXCL` fails if the block device is mounted, part of another device, or claimed by another target.
+    // `O_EXCL` fails if the block device is mounted, part of another device, or claimed by a
+    // target.
     let is_claimed = is_device && !claim.read_only && !claim.shared;
     if is_device && claim.shared && !claim.read_only && formers.claimed(place).is_none() {
         check_not_held(disk).map_err(|error| refuse_open(path, &error))?;
@@ -108,7 +109,7 @@ fn open_at(disk: &AdmittedPath, claim: Claim, formers: &Formers) -> Result<Opene
     }
     let (file, guard) = match (is_claimed, is_device) {
         (true, _) => (file, Guard::Claim),
-        // A block device needs no lock, because `O_EXCL` excludes other users.
+        // `O_EXCL` excludes other users of a block device.
         (false, true) => (file, Guard::None),
         (false, false) => lock(path, file, place, claim, formers)?,
     };
@@ -119,15 +120,15 @@ fn open_at(disk: &AdmittedPath, claim: Claim, formers: &Formers) -> Result<Opene
     })
 }
 
-/// Refuses a device that is mounted or part of another device, because writes by hosts would damage it. Targets that
-/// share a device hold `O_EXCL` only during this check.
+/// Refuses a device that is mounted or part of another device: writes by hosts would damage it.
+/// Targets that share a device hold `O_EXCL` only during this check.
 fn check_not_held(disk: &AdmittedPath) -> io::Result<()> {
     let mut options = File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
     disk.open(options).map(drop)
 }
 
-/// Checks that the file is the expected one: the name may refer to another file by now.
+/// Checks that the name still refers to the expected file.
 fn check_expected(disk: &AdmittedPath, claim: Claim) -> Result<(), OpenError> {
     let Some(expected) = claim.expected else {
         return Ok(());
@@ -170,7 +171,7 @@ fn zoned(path: &Path) -> OpenError {
     ))
 }
 
-/// Refuses a shared file behind the page cache, which does not reflect writes of other targets.
+/// Refuses a shared file behind the page cache, which does not see writes of other targets.
 fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
     // File system type of tmpfs, whose files exist only in the page cache.
     const TMPFS_MAGIC: u32 = 0x0102_1994;
@@ -186,7 +187,6 @@ fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
     )))
 }
 
-/// Returns the error for a path whose lookup failed.
 pub(super) fn explain_lookup(path: &Path, error: &io::Error) -> OpenError {
     let shown = path.display();
     OpenError::new(match error.kind() {
@@ -204,7 +204,6 @@ pub(super) fn explain_lookup(path: &Path, error: &io::Error) -> OpenError {
     })
 }
 
-/// Accepts only block devices and regular files.
 fn check_kind(disk: &AdmittedPath) -> Result<(), OpenError> {
     let (shown, kind) = (disk.path().display(), disk.kind());
     if !kind.is_file() && !kind.is_block_device() {
@@ -243,7 +242,7 @@ fn open_direct(disk: &AdmittedPath, claim: Claim, is_claimed: bool) -> io::Resul
     }
 }
 
-/// Returns the remedy for a missing permission; `otherwise` applies to users other than root.
+/// Returns the remedy for a missing permission; `otherwise` is the text for users other than root.
 pub(super) fn permission(otherwise: &str) -> String {
     cairn_rdma::error::permission(
         otherwise,
@@ -282,8 +281,8 @@ pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {
     })
 }
 
-/// Locks a file, because two writers would destroy the data unless both declare it as shared. Returns the file to
-/// use. The lock can be passed on to a successor in `formers`.
+/// Locks a file, or shares the lock of a disk in `formers`, and returns the file to use. Two
+/// writers would destroy the data unless both declare it as shared.
 fn lock(
     path: &Path,
     file: File,
@@ -293,7 +292,7 @@ fn lock(
 ) -> Result<(File, Guard), Refusal> {
     let (lock, file) = match Lock::take(&file, claim) {
         Ok(lock) => (lock, file),
-        // Some network file systems have no locks, so the file is exported without one.
+        // Some network file systems have no locks.
         Err(error) if error != Errno::WOULDBLOCK => return Ok((file, Guard::None)),
         Err(_) => match formers.lock(place, &file, claim) {
             Some(Ok(shared)) => shared,
@@ -329,7 +328,7 @@ impl Alignment {
     };
 
     pub(super) fn of(file: &File, is_device: bool) -> Self {
-        // Available since Linux 6.1.
+        // Since Linux 6.1.
         let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
         if let Ok(statx) = statx
             && statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0

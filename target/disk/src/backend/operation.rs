@@ -14,27 +14,27 @@ pub enum BlockOp {
     Read,
     /// Writes the buffer to the disk.
     Write {
-        /// Whether to complete only when the data is on stable storage (FUA).
+        /// Whether to complete only on stable storage (FUA).
         durable: bool,
     },
-    /// Compares disk and buffer. Only for a disk that [supports it](super::Backend::compares).
+    /// Compares disk and buffer, on a disk that [supports it](super::Backend::compares).
     Compare,
-    /// Reads the range and discards the data. The buffer may be shorter.
+    /// Reads the range, which may exceed the buffer, and discards the data.
     Verify,
     /// Zeroes the range.
     WriteZeroes {
-        /// Whether to prefer deallocating the range.
+        /// Whether to prefer deallocation.
         deallocate: bool,
-        /// Whether to complete only when the zeroes are on stable storage (FUA).
+        /// Whether to complete only on stable storage (FUA).
         durable: bool,
     },
-    /// Makes the range unreadable until it is written again. Only for a disk that [supports
+    /// Makes the range unreadable until the next write, on a disk that [supports
     /// it](super::Backend::writes_uncorrectable).
     WriteUncorrectable,
-    /// Deallocates the range if possible. Advisory.
+    /// Deallocates the range if possible.
     Deallocate,
-    /// Passes a host's hints to a disk that [uses them](super::Backend::takes_advice). The buffer contains ranges as
-    /// for Dataset Management; the offset is unused.
+    /// Passes a host's hints to a disk that [uses them](super::Backend::takes_advice). The buffer
+    /// has the ranges of Dataset Management; the offset is unused.
     Advise,
     /// Makes completed writes durable.
     Flush,
@@ -79,7 +79,7 @@ pub struct BlockIo {
     pub offset: u64,
     /// Length on the disk, in bytes.
     pub length: u64,
-    /// Buffer, for operations that transfer data.
+    /// Buffer of an operation that transfers data.
     pub span: Option<Span>,
     /// Hints of the host.
     pub hints: Hints,
@@ -88,19 +88,19 @@ pub struct BlockIo {
     pub(super) syncing: bool,
     pub(super) stopped: bool,
     pub(super) tries: u8,
-    /// Whether a write may block for space in the file, whose size was then checked.
+    /// Whether a write may block for space, because the file's size was checked.
     pub(super) may_wait: bool,
-    /// Method of zeroing in the current step; other operations may change the disk's method.
+    /// Zeroing method of the current step; the disk's method may change meanwhile.
     pub(super) method: u8,
 }
 
-/// Maximum consecutive retries: about two seconds with the pauses.
+/// Maximum consecutive retries: with the pauses about two seconds.
 pub(super) const TRIES_MAX: u8 = 50;
 
 const PAUSE_MAX_MS: u64 = 50;
 
 impl BlockIo {
-    /// Returns an operation that has not begun.
+    /// Returns a new operation.
     #[inline]
     pub fn new(op: BlockOp, offset: u64, length: u64, span: Option<Span>) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl BlockIo {
         Self { hints, ..self }
     }
 
-    /// Stops the operation: its next step ends it, with `ECANCELED` unless it is complete.
+    /// Stops the operation: the next step ends it, with `ECANCELED` unless it is complete.
     #[inline]
     pub fn stop(&mut self) {
         self.stopped = true;
@@ -144,10 +144,7 @@ impl BlockIo {
         Duration::from_millis(doubled.min(PAUSE_MAX_MS))
     }
 
-    /// Returns the buffer.
-    ///
-    /// # Panics
-    /// If the operation has no buffer.
+    /// Returns the buffer. Panics if there is none.
     pub(super) fn memory(&self) -> Span {
         self.span
             .expect("an operation that moves bytes has a buffer")
@@ -163,12 +160,12 @@ impl BlockIo {
     }
 }
 
-/// System errno, or the status of an NVMe drive, encoded above all errnos.
+/// Errno of the system, or status of an NVMe drive, encoded above all errnos.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// Returns the status of an NVMe drive: SC in bits 7:0, SCT in bits 10:8, DNR in bit 14.
+    /// Returns an NVMe status: SC in bits 7:0, SCT in bits 10:8, DNR in bit 14.
     #[must_use]
     pub fn drive_status(self) -> Option<u16> {
         let status = self.0.checked_sub(STATUS)?;
@@ -180,10 +177,10 @@ impl Errno {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Progress {
-    /// The operation is submitted to the ring. The caller passes the completion to
+    /// Submitted to the ring. The caller passes the completion to
     /// [`Backend::resume`](super::Backend::resume).
     Pending,
-    /// The caller must retry the operation with [`Backend::begin`](super::Backend::begin) after a
+    /// The caller must call [`Backend::begin`](super::Backend::begin) again after a
     /// [pause](BlockIo::pause).
     Later,
     /// Completed.

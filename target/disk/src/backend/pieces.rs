@@ -1,7 +1,7 @@
 //! Pieces of a transfer, each accepted by the device as one request.
 //!
-//! The kernel splits larger requests, but rejects them if they are non-blocking (`REQ_NOWAIT`), as io_uring's first
-//! attempt is; they would then go to a kernel thread.
+//! The kernel splits larger requests, but rejects them if they are non-blocking (`REQ_NOWAIT`), as
+//! io_uring's first attempt is; they would then go to a kernel thread.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::queue_limits;
 
 const PIECES_MAX: u32 = 8;
 
-/// Unit of piece sizes in bytes: the largest logical block, and the smallest page.
+/// Unit of piece sizes in bytes: the largest logical block and the smallest page.
 const UNIT: u64 = 4096;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) struct Pieces {
     out: u32,
     asked: u32,
     moved: u32,
-    /// True after a partial failure: each later step has only one piece.
+    /// Whether each step has only one piece, after a partial failure.
     one_by_one: bool,
     error: i32,
 }
@@ -43,13 +43,13 @@ impl Pieces {
         self.asked += bytes;
     }
 
-    /// Returns true if the step has several pieces: `EAGAIN` may then mean only that some of them failed.
+    /// True if the step has several pieces: `EAGAIN` may mean that only some of them failed.
     pub(super) fn several(&self) -> bool {
         self.count > 1
     }
 
-    /// Records the end of a piece. After the last piece, returns the step's result; after a partial failure that is
-    /// `EAGAIN`, and the step is retried piece by piece to find the cause.
+    /// Records the end of a piece. After the last piece, returns the step's result: after a partial
+    /// failure `EAGAIN`, so that single pieces are retried to find the cause.
     pub(super) fn end_one(&mut self, result: Result<u32, i32>) -> Option<Result<u32, i32>> {
         if self.count <= 1 {
             return Some(result);
@@ -68,8 +68,8 @@ impl Pieces {
 }
 
 impl Pieces {
-    /// Records the end of a piece that succeeds or fails as a whole. After the last piece, returns the step's bytes
-    /// or its first error.
+    /// Records the end of a piece that succeeds or fails as a whole. After the last piece, returns
+    /// the step's bytes or first error.
     pub(super) fn end_whole(&mut self, result: Result<(), i32>) -> Option<Result<u32, i32>> {
         self.out -= 1;
         if let (Err(error), 0) = (result, self.error) {
@@ -82,8 +82,8 @@ impl Pieces {
     }
 }
 
-/// Returns the maximum bytes of a passthrough command. The kernel does not split it but maps it in at most 256
-/// segments; an unaligned buffer needs one more.
+/// Returns the maximum bytes of a passthrough command, which the kernel does not split but maps in
+/// at most 256 segments. An unaligned buffer needs one more segment.
 pub(super) fn largest_command(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;
     queues.iter().find_map(|queue| command_of_queue(queue))

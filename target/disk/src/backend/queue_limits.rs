@@ -8,18 +8,18 @@ use super::Atomic;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueLimits {
-    /// Largest discard, in bytes; 0 if the device cannot discard.
+    /// Largest discard; 0 if unsupported.
     pub(super) discard: u64,
     pub(super) write: u64,
-    /// Optimal write size, in bytes; 0 if unknown.
+    /// Optimal write size; 0 if unknown.
     pub(super) optimal: u64,
     pub(super) unit: Option<Unit>,
     pub(super) sector: u64,
-    /// Distance in bytes of the boundaries at which the device splits requests; 0 means no boundary.
+    /// Distance of the boundaries at which the device splits requests; 0 means none.
     pub(super) chunk: u64,
 }
 
-/// Atomic write unit: size, and start of the first one, in bytes.
+/// Atomic write unit: size, and start of the first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) bytes: u64,
@@ -27,12 +27,12 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// Converts the unit to logical blocks. A unit that is not a whole number of at least two blocks becomes one
-    /// block.
+    /// Converts to logical blocks. A unit that is not a whole number of at least two blocks becomes
+    /// one block.
     pub(super) fn in_blocks(self, block_bytes: u32) -> Atomic {
         let block = u64::from(block_bytes);
         let in_blocks = |bytes: u64| bytes.is_multiple_of(block).then(|| bytes / block);
-        // Identify has 16 bits for the 0-based number of blocks and for the offset.
+        // Identify has 16 bits for the 0-based count and for the offset.
         match (in_blocks(self.bytes), in_blocks(self.offset)) {
             (Some(blocks @ 2..=0x1_0000), Some(offset)) => {
                 Atomic::units(blocks as u32, (offset % blocks) as u16)
@@ -85,8 +85,8 @@ impl QueueLimits {
     }
 }
 
-/// Returns the distance of the boundaries in bytes, from `chunk_sectors`; 0 without boundaries, or for a partition
-/// that does not start at one.
+/// Returns `chunk_sectors` in bytes: the distance of boundaries. 0 without boundaries, or for a
+/// partition that does not start at one.
 fn chunk(device: &Path, queue: &Path) -> u64 {
     let chunk = read_limit(queue, "chunk_sectors").unwrap_or(0);
     let start = read_limit(device, "start").unwrap_or(0);
@@ -97,16 +97,16 @@ fn chunk(device: &Path, queue: &Path) -> u64 {
     }
 }
 
-/// Returns the atomic unit of a device from `physical_block_size` and `alignment_offset`; `None` if the offset is -1
-/// (misaligned).
+/// Returns the atomic unit from `physical_block_size` and `alignment_offset`; `None` if the offset
+/// is -1 (misaligned).
 fn unit(device: &Path, disk: &Path) -> Option<Unit> {
     let bytes = smallest_unit(disk).filter(|bytes| *bytes > 0)?;
     let offset = read_limit(device, "alignment_offset")? % bytes;
     Some(Unit { bytes, offset })
 }
 
-/// Returns the smallest physical block of the device and of all devices below it, because a stacked device reports
-/// the largest.
+/// Returns the smallest physical block of the device and the devices below it; a stacked device
+/// reports the largest.
 fn smallest_unit(disk: &Path) -> Option<u64> {
     let mut smallest = read_limit(disk, "queue/physical_block_size")?;
     for below in fs::read_dir(disk.join("slaves")).into_iter().flatten() {
@@ -132,7 +132,7 @@ fn is_host_managed(queue: &Path) -> bool {
     model.is_ok_and(|model| model.trim() == "host-managed")
 }
 
-/// Returns the two possible queue folders of a device: a partition's queue is one level up.
+/// Returns both possible queue folders: a partition's queue is one level up.
 pub(super) fn folders(device: &File) -> Option<[PathBuf; 2]> {
     let device = folder(device)?;
     Some(["queue", "../queue"].map(|queue| device.join(queue)))

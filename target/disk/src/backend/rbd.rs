@@ -1,10 +1,9 @@
-//! Images of a Ceph cluster (RBD), by librbd.
+//! Images of a Ceph cluster (RBD), by librbd. Differences from a disk:
 //!
-//! Differences from a disk:
-//! * librbd truncates an operation at the end of the image and reports success: the size is checked
-//!   before and after.
-//! * A discard of less than 64 KiB has no effect; zeroing uses a call that always zeroes.
-//! * Without a cache, acknowledged writes are on all replicas: FUA costs nothing.
+//! * librbd truncates an operation at the end of the image and reports success, so the size is
+//!   checked before and after.
+//! * A discard below 64 KiB has no effect; zeroing uses a call that always zeroes.
+//! * There is no cache: acknowledged writes are on all replicas, and FUA costs nothing.
 //! * An operation cannot be cancelled, and keeps its buffer until the cluster replies.
 
 use std::io;
@@ -109,7 +108,7 @@ impl RbdDisk {
         self.blocks.swap(blocks, Ordering::Relaxed) != blocks
     }
 
-    /// Waits for started writes. May block. A failure loses no data: without a cache, acknowledged writes are on the
+    /// Waits for started writes. May block. A failure loses no data: acknowledged writes are on the
     /// OSDs.
     pub(super) fn flush(&self) -> io::Result<()> {
         if let Err(errno) = self.image.flush() {
@@ -126,7 +125,7 @@ impl RbdDisk {
         self.image.failure().is_some()
     }
 
-    /// Opens the image with a new client if the cluster has blocklisted the current one. Blocks.
+    /// Opens the image with a new client if the cluster has blocklisted the current client. Blocks.
     pub(super) fn recover(&self) -> io::Result<()> {
         let Some(errno) = self.image.failure() else {
             return Ok(());
@@ -242,7 +241,7 @@ fn piece(io: &BlockIo) -> u64 {
         }
         BlockOp::Verify => rest.min(u64::from(io.memory().length)),
         BlockOp::WriteZeroes { .. } | BlockOp::Deallocate => {
-            // Pieces end at multiples of `PIECE_MAX`, so that no discard splits an object.
+            // No discard splits an object: pieces end at multiples of `PIECE_MAX`.
             let (offset, _) = io.rest();
             rest.min(PIECE_MAX - offset % PIECE_MAX)
         }

@@ -77,8 +77,8 @@ impl BlockFile {
         ring.fallocate(tag, self.with(file), offset, length, mode);
     }
 
-    /// Returns true if the write is submitted with `RWF_NOWAIT`, with which it cannot extend the file; otherwise a
-    /// worker writes.
+    /// True if the ring writes with `RWF_NOWAIT`, which cannot extend the file. Otherwise a worker
+    /// writes.
     #[inline]
     pub(super) fn asks_at_once(&self, io: &BlockIo, file: FileSlot) -> bool {
         let may_ask = !file.writes_block() && !io.may_wait;

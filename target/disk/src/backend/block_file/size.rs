@@ -26,7 +26,7 @@ impl BlockFile {
         self.can_grow.then_some(device)
     }
 
-    /// Checks the file's size and name. May block. Returns whether the file was newly found to be truncated.
+    /// Checks the file's size and name. May block. Returns true if it is newly found truncated.
     pub(in crate::backend) fn look(&self) -> bool {
         if !self.can_grow {
             return false;
@@ -37,12 +37,12 @@ impl BlockFile {
                 self.health.count_names(&self.path, found.stx_nlink.into());
                 self.compare_size(found.stx_size)
             }
-            // A file server reports a deleted file by this error.
+            // Reply of a file server for a deleted file.
             Err(Errno::STALE) => {
                 self.health.count_names(&self.path, 0);
                 false
             }
-            // Commands fail too, and report the error.
+            // Commands report the error.
             Err(_) => false,
         }
     }

@@ -12,8 +12,8 @@ impl Loop {
         attach(file, &[]).map(Self)
     }
 
-    /// Returns a device that discards, as it does if its file system punches holes. An earlier
-    /// test may have stopped the discards of a device.
+    /// Returns a device that discards: its file system punches holes, and no earlier test stopped
+    /// its discards.
     fn that_discards(file: &Path) -> Option<Self> {
         if !full::has_holes(file.parent().unwrap()) {
             return None;
@@ -66,8 +66,8 @@ impl Loop {
     }
 }
 
-/// Attaches a file to a loop device and returns the path of the device. Returns `None`, recorded as
-/// a skip, if losetup fails.
+/// Attaches a file to a loop device and returns the device's path; `None`, recorded as a skip, if
+/// losetup fails.
 #[track_caller]
 pub(in crate::backend) fn attach(file: &Path, options: &[&str]) -> Option<String> {
     let attach = || {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Environment variable with character devices of drives to erase, separated by commas.
+/// Environment variable with drives to erase: character devices, separated by commas.
 const DRIVES: &str = "CAIRN_TEST_DRIVES";
 
 /// Environment variable that is set if drives are polled and their driver has poll queues.
@@ -106,7 +106,7 @@ pub(super) fn ring() -> Ring {
     ring
 }
 
-/// Checks that a ring must not sleep only while it has a command on a polled drive.
+/// Checks that a ring must not sleep while a polled drive executes a command, and otherwise may.
 fn is_polled_if_asked(backend: Backend) {
     let polled = std::env::var_os(POLLED).is_some();
     assert_eq!(!backend.lacks_poll_queues(), polled);

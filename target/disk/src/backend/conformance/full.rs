@@ -23,7 +23,7 @@ impl Tmpfs {
     }
 }
 
-/// Returns whether files in a folder can have holes, and otherwise records a skip.
+/// Returns whether files in a folder can have holes; otherwise records a skip.
 #[track_caller]
 pub(super) fn has_holes(folder: &Path) -> bool {
     let file = tempfile::tempfile_in(folder).unwrap();

@@ -12,10 +12,10 @@ pub(super) type Page = [u8; PAGE];
 pub(super) const NAMESPACE: u8 = 0x00;
 pub(super) const CONTROLLER: u8 = 0x01;
 pub(super) const DESCRIPTORS: u8 = 0x03;
-/// CNS of the limits added by the NVM command set; few drives report them.
+/// CNS of the NVM command set's limits; few drives report them.
 pub(super) const CONTROLLER_NVM: u8 = 0x06;
 
-/// Binary logarithm of the unit of a controller's limits: 2^(12 + MPSMIN) bytes with MPSMIN 0.
+/// Log2 of the unit of a controller's limits: 2^(12 + MPSMIN) bytes, with MPSMIN 0.
 const PAGE_SHIFT: u32 = 12;
 
 /// CSI of the NVM command set, and of zoned namespaces.
@@ -50,10 +50,7 @@ pub(super) struct Identified {
     pub(super) reads_zeroes: bool,
 }
 
-/// Returns (blocks, log2 of the block size in bytes).
-///
-/// # Errors
-/// Reason why the format is not supported, and the remedy.
+/// Returns (blocks, log2 of the block size in bytes). The error has the reason and the remedy.
 pub(super) fn layout(namespace: &Page) -> Result<(u64, u32), String> {
     let (formats, flbas) = (namespace[25], namespace[26]);
     let mut index = flbas & 0xf;
@@ -86,10 +83,7 @@ pub(super) fn layout(namespace: &Page) -> Result<(u64, u32), String> {
 }
 
 impl Identified {
-    /// Parses the Identify pages.
-    ///
-    /// # Errors
-    /// Reason why the namespace is not supported, and the remedy.
+    /// Parses the Identify pages. The error has the reason and the remedy.
     pub(super) fn parse(pages: &Pages) -> Result<Self, String> {
         let (controller, namespace) = (&*pages.controller, &*pages.namespace);
         let mut names = Names {
@@ -141,8 +135,8 @@ fn check_command_set(csi: u8) -> Result<(), String> {
     }
 }
 
-/// Returns the maximum blocks of a command: 2^`shift` pages, or 2^`mdts` pages if `shift` is 0. If both are 0, there
-/// is no limit.
+/// Returns the maximum blocks of a command: 2^`shift` pages, or 2^`mdts` pages if `shift` is 0. If
+/// both are 0, there is no limit.
 fn most_blocks(shift: u8, mdts: u8, block_shift: u32) -> u32 {
     let shift = u32::from(if shift == 0 { mdts } else { shift });
     if shift == 0 {
@@ -163,7 +157,7 @@ fn preferred(namespace: &Page) -> Preferred {
     }
 }
 
-/// Returns the atomic write units of the namespace if it has its own, otherwise of the controller.
+/// Returns the atomic write units of the namespace, or else of the controller.
 fn atomic(controller: &Page, namespace: &Page) -> Atomic {
     let blocks = |page, at| u32::from(le16(page, at)) + 1;
     if namespace[24] >> 1 & 1 == 0 {
@@ -207,7 +201,7 @@ fn read_descriptors(mut list: &[u8], names: &mut Names) -> u8 {
     csi
 }
 
-/// Returns an identifier; `None` if all bytes are 0, which means absent.
+/// Returns an identifier; `None` if all bytes are 0.
 fn id<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     let id: [u8; N] = bytes[at..at + N].try_into().expect("N bytes");
     (id != [0; N]).then_some(id)

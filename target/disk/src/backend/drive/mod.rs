@@ -1,7 +1,8 @@
-//! Namespaces of NVMe drives by passthrough: an operation is one or more NVMe commands, and ends with the drive's
-//! status.
+//! NVMe namespaces by passthrough: an operation is one or more NVMe commands, and ends with the
+//! drive's status.
 //!
-//! The drive's block device is open with `O_EXCL`, which prevents mounts, and provides the limit on the command size.
+//! The drive's block device, open with `O_EXCL`, prevents mounts and reports the maximum command
+//! size.
 
 mod identify;
 mod open;
@@ -30,7 +31,7 @@ use identify::Identified;
 
 pub(super) use open::is_drive;
 
-/// Minimum alignment in bytes; the kernel copies the data of buffers with a smaller alignment.
+/// Minimum alignment in bytes; the kernel copies less aligned buffers.
 const MEMORY_ALIGNMENT: u32 = 4;
 
 /// Queue depth if the system does not report it.
@@ -39,7 +40,7 @@ const TAGS_DEFAULT: u64 = 32;
 /// Maximum bytes of a command if the system reports no limit.
 const PIECE_DEFAULT: u64 = 64 << 10;
 
-/// Maximum bytes of one deallocation: a cancelled operation ends between two deallocations.
+/// Maximum bytes of one deallocation: a cancelled operation ends between two.
 const DEALLOCATE_MAX: u64 = 1 << 30;
 
 #[derive(Debug)]
@@ -100,7 +101,8 @@ impl Drive {
             nsid,
             blocks: AtomicU64::new(identified.blocks),
             piece_bytes: most.min(u64::from(BLOCKS_MAX) << identified.block_shift),
-            // Linux treats Compare as a write: without CAP_SYS_ADMIN it requires a device opened for writing.
+            // Linux treats Compare as a write, which without CAP_SYS_ADMIN requires a device opened
+            // for writing.
             compares: identified.can_compare && !claim.read_only,
             tags: Arc::new(Tags::new(tags, can_poll)),
             file,

@@ -71,7 +71,7 @@ fn open_at(
 ) -> Result<Opened, Refusal> {
     let path = disk.path();
     check_holders(path, devices)?;
-    // Fails while the device or one of its partitions is mounted or part of another device.
+    // Fails while the device or a partition of it is mounted or part of another device.
     let mut options = File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
     let exclusive = devices.block.open(options);
@@ -144,7 +144,7 @@ fn find(disk: &AdmittedPath) -> Result<Devices, OpenError> {
     })
 }
 
-/// Finds the block device of the drive at `path`, which the kernel names by its number.
+/// Finds the block device of the drive at `path`, and checks its device number.
 fn find_block(path: &Path, block: &Path, block_sysfs: &Path) -> Result<AdmittedPath, OpenError> {
     let found = FoundPath::find(block).map_err(|error| {
         OpenError::new(format!(
@@ -154,7 +154,7 @@ fn find_block(path: &Path, block: &Path, block_sysfs: &Path) -> Result<AdmittedP
             path.display()
         ))
     })?;
-    // The drive is admitted, and the number proves that this is its block device.
+    // The number proves that this is the block device of the admitted drive.
     let found = found.admit(|_| Ok(true))?;
     let number = found.number();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -243,8 +243,8 @@ fn identify_all(file: &File, nsid: u32) -> io::Result<Pages> {
     })
 }
 
-/// Returns `None` for a page that the drive refuses. A system error, such as a missing permission, stays an error:
-/// without the page, the drive would appear to have other names or another command set.
+/// Returns `None` for a page that the drive refuses. A system error stays an error: without the
+/// page, the drive would appear to have other names or another command set.
 fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
     match page {
         Ok(page) => Ok(Some(page)),

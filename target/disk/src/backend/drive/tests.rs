@@ -1,4 +1,4 @@
-//! Tests with a simulated drive: they read the queued commands and choose the results.
+//! Tests with a simulated drive: they read queued commands and choose results.
 
 use cairn_rdma::Mapping;
 
@@ -18,8 +18,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// Creates a drive of 1000 blocks of 4096 bytes. `uncorrectable_max` is the limit of Write Uncorrectable in
-    /// blocks.
+    /// Creates a drive of 1000 blocks of 4096 bytes. `uncorrectable_max` limits Write
+    /// Uncorrectable, in blocks.
     fn new(uncorrectable_max: Option<u32>) -> Self {
         let device = Arc::new(tempfile::tempfile().unwrap());
         let guard = Guard::Device(Arc::clone(&device));
