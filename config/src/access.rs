@@ -1,5 +1,4 @@
-//! Comparison of host access under two configurations: a reload that only removes entries must not
-//! widen access.
+//! Comparison of host access under two configurations, for reloads that must not widen access.
 
 use cairn_rdma::Trid;
 use std::collections::{HashMap, HashSet};
@@ -28,7 +27,7 @@ pub enum Widened {
         /// NQN of the host, or "a host that is not listed".
         host: String,
     },
-    /// Subsystem that is reachable through a listener, and was not before.
+    /// Subsystem newly reachable through a listener.
     #[error("the listener {at} would lead to {nqn}")]
     Reached {
         /// NQN of the subsystem.
@@ -36,7 +35,7 @@ pub enum Widened {
         /// Address of the listener.
         at: Trid,
     },
-    /// Namespace that is now visible to more hosts.
+    /// Namespace newly visible to hosts.
     #[error("more hosts would see namespace {nsid} of {nqn}")]
     Seen {
         /// NQN of the subsystem.
@@ -46,7 +45,7 @@ pub enum Widened {
     },
 }
 
-/// Conditions under which a subsystem accepts a host, in increasing order of access.
+/// Conditions of a connection, from the strictest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Entry {
     Refused,
@@ -57,8 +56,7 @@ enum Entry {
 impl Config {
     /// Returns the first access that this configuration grants and `former` refuses, or `None`.
     ///
-    /// Compares the accepted hosts, their authentication, the listeners and the visible namespaces
-    /// of each subsystem.
+    /// Compares accepted hosts, authentication, listeners and visible namespaces of each subsystem.
     #[must_use]
     pub fn widened_from(&self, former: &Self) -> Option<Widened> {
         let mut compared = Compared::default();
@@ -109,8 +107,8 @@ fn entry(subsystem: Option<&Subsystem>, host: Option<&Nqn>) -> Entry {
     }
 }
 
-/// Returns the first host that connects under weaker conditions than before. Hosts named by neither
-/// configuration are equivalent, so one stands for all of them.
+/// Returns the first host whose conditions became weaker. Hosts that neither configuration names
+/// are equivalent, so one stands for all.
 fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened> {
     let named = [Some(now), before].into_iter().flatten().flat_map(|one| {
         let keys = one.authentication.hosts.iter().map(|(host, _)| host);
@@ -129,8 +127,7 @@ fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened>
     })
 }
 
-/// Cache of comparisons between host sets, by their memory addresses: thousands of namespaces share
-/// few sets.
+/// Results of comparing host sets, by memory address: thousands of namespaces share few sets.
 #[derive(Default)]
 struct Compared(HashMap<(usize, usize), bool>);
 

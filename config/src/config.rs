@@ -32,62 +32,62 @@ pub use pool::{FileId, LeftOut, Pool, PooledFile};
 
 /// IANA port of NVMe over RDMA.
 pub const PORT_DEFAULT: u16 = 4420;
-/// Default busy-poll time of a reactor in microseconds (`poll_idle_us`).
+/// Default of `poll_idle_us`, in microseconds.
 pub const POLL_IDLE_DEFAULT_US: u16 = 1000;
 /// Maximum listeners of a target.
 pub const LISTENERS_MAX: usize = 64;
 /// Maximum subsystems of a target.
 pub const SUBSYSTEMS_MAX: usize = 1024;
-/// Highest NSID of a subsystem, which is also its maximum number of namespaces (NN, MNAN).
+/// Highest NSID and maximum number of namespaces of a subsystem (NN, MNAN).
 pub const NSID_MAX: u32 = NAMESPACES_MAX;
-/// Maximum number of memory namespaces (`mem:`). Each registers one memory region per device, and
-/// the soft provider has 8,192 regions.
+/// Maximum memory namespaces (`mem:`): each registers one region per device, and the soft provider
+/// has 8,192 regions.
 pub(crate) const MEMORY_NAMESPACES_MAX: usize = 6 << 10;
-/// Maximum hosts in the list of a subsystem or namespace.
+/// Maximum hosts in one host list.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
 /// Maximum host groups of a target.
 pub const HOST_GROUPS_MAX: usize = 1024;
 /// Maximum keys in the keyring.
 pub const KEYS_MAX: usize = 4096;
-/// Prefix of the name of a keyring key.
+/// Prefix of a reference to a keyring key.
 pub const KEY_PREFIX: &str = "key:";
 /// Prefix of a group name in a host list.
 pub const GROUP_PREFIX: char = '@';
-/// Maximum addresses and prefixes that a listener may list.
+/// Maximum `allowed_addresses` of a listener.
 pub const ALLOWED_ADDRESSES_MAX: usize = 1024;
 /// Maximum referrals of a target.
 pub const REFERRALS_MAX: usize = 1024;
-/// Maximum packet-marking rules of a target.
+/// Maximum marking rules of a target.
 pub const MARKING_RULES_MAX: usize = 1024;
 /// Maximum reactors of a target.
 pub const REACTORS_MAX: usize = 64;
 /// Default port of the metrics page.
 pub const METRICS_PORT_DEFAULT: u16 = 9464;
 
-/// Complete and checked configuration.
+/// Checked configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Settings of the process.
     pub target: Target,
-    /// The metrics page.
+    /// Metrics page.
     pub metrics: Metrics,
-    /// The audit log.
+    /// Audit log.
     pub audit: Audit,
-    /// The control socket.
+    /// Control socket.
     pub control: ControlSettings,
-    /// Packet marking rules by host; the listener's values apply to hosts without a matching rule.
+    /// Packet marking rules by host; other hosts get the values of the listener.
     pub marking: Arc<Rules>,
-    /// At least one listener, unless the control socket can add listeners; addresses are distinct.
+    /// Listeners with distinct addresses; empty only if the control socket can add listeners.
     pub listeners: Vec<Listener>,
     /// DH-HMAC-CHAP parameters of subsystems that set none.
     pub dhchap: DhchapPolicy,
-    /// Distinct referrals to other discovery services.
+    /// Distinct referrals.
     pub referrals: Vec<Referral>,
-    /// Keyring; key names are distinct.
+    /// Keyring, with distinct key names.
     pub keys: Vec<NamedKey>,
-    /// Host groups; names are distinct.
+    /// Host groups with distinct names.
     pub host_groups: Vec<HostGroup>,
-    /// Subsystems; NQNs are distinct.
+    /// Subsystems with distinct NQNs.
     pub subsystems: Vec<Subsystem>,
 }
 
@@ -96,17 +96,17 @@ pub struct Config {
 pub struct Target {
     /// Number and placement of reactors.
     pub reactors: Reactors,
-    /// Maximum time that an idle reactor busy-polls before it sleeps.
+    /// Longest busy polling of an idle reactor before it sleeps.
     pub poll_idle: Duration,
     /// True if completions of NVMe drives are polled where the driver supports it.
     pub poll_drives: bool,
-    /// Time after which a disk command is cancelled; 0 disables the timeout.
+    /// Time after which a disk command is cancelled; 0 means never.
     pub io_timeout: Duration,
-    /// Data buffer memory of each reactor in bytes, at least two transfers of `max_transfer_bytes`.
+    /// Data buffers of each reactor in bytes, at least two maximum transfers.
     pub data_buffers_bytes: u64,
-    /// Receives posted by each reactor on each device (shared receive queue).
+    /// Receives that each reactor posts on each device (shared receive queue).
     pub receives: u32,
-    /// Maximum in-capsule data in bytes: 0, or a multiple of 512 up to 16 KiB.
+    /// Maximum in-capsule data: a multiple of 512 bytes, up to 16 KiB.
     pub in_capsule_data_bytes: u32,
     /// Maximum transfer of a command in bytes, a power of two.
     pub max_transfer_bytes: u32,
@@ -114,7 +114,7 @@ pub struct Target {
     pub queue_depth: u16,
     /// Maximum I/O queues of a controller.
     pub io_queues: u16,
-    /// NQN of the discovery service: the well-known one or a unique one.
+    /// NQN of the discovery service, well-known or unique.
     pub discovery_nqn: Nqn,
     /// RoCE version of soft listeners that set none.
     pub roce: Roce,
@@ -126,34 +126,34 @@ pub struct Target {
     pub log: Log,
 }
 
-/// The metrics page.
+/// Metrics page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metrics {
-    /// Listen address; `None` for no metrics page. Port 0 lets the system choose.
+    /// Listen address, `None` for no metrics page; port 0 lets the system choose.
     pub listen: Option<SocketAddr>,
 }
 
-/// Destinations of the audit log. Without any, no audit log is written.
+/// Destinations of the audit log; without any, none is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// Absolute path of a file to which lines are appended.
+    /// Absolute path of the file that lines are appended to.
     pub file: Option<PathBuf>,
-    /// True if lines go to the systemd journal.
+    /// True if the systemd journal receives the lines.
     pub journal: bool,
-    /// Absolute path of a Unix datagram socket to which lines are sent.
+    /// Absolute path of the Unix datagram socket that receives the lines.
     pub datagram: Option<PathBuf>,
 }
 
-/// The control socket.
+/// Control socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControlSettings {
     /// Path setting of the socket.
     pub socket: ControlSocket,
     /// Group that may use the socket besides the target's user; `None` for the target's own group.
     pub group: Option<String>,
-    /// True if requests that change the target are refused.
+    /// True if requests for changes are refused.
     pub read_only: bool,
-    /// Disks that requests may export; `None` permits every disk that the target can open.
+    /// Disks that requests may export; `None` permits all.
     pub exports: Option<Exports>,
 }
 
@@ -174,27 +174,27 @@ pub enum ControlSocket {
 pub enum Reactors {
     /// The target chooses the number and the cores.
     Auto,
-    /// Number of reactors on cores that the target chooses.
+    /// Number of reactors; the target chooses the cores.
     Count(usize),
-    /// One reactor on each of these cores.
+    /// One reactor on each listed core.
     Cores(Vec<usize>),
 }
 
-/// Logging.
+/// Log settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// Directives for tracing's `EnvFilter`.
+    /// Filter directives for tracing's `EnvFilter`.
     pub filter: String,
-    /// Format of a line.
+    /// Format of log lines.
     pub format: LogFormat,
 }
 
-/// Format of a log line.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// Human-readable text.
     Text,
-    /// One JSON object for each line.
+    /// One JSON object a line.
     Json,
 }
 
@@ -214,26 +214,25 @@ pub enum Provider {
 pub struct Listener {
     /// Address of this machine, or the wildcard of a family.
     pub address: Traddr,
-    /// Port of the listener.
+    /// Port (TRSVCID).
     pub port: u16,
-    /// RDMA provider of the listener.
+    /// RDMA provider.
     pub provider: Provider,
     /// RoCE version of the soft provider; `None` for the target's default.
     pub roce: Option<Roce>,
-    /// Traffic class of sent packets; with `None`, packets to a host copy the traffic class of its
-    /// packets.
+    /// Traffic class of sent packets; `None` copies the traffic class of packets from the host.
     pub traffic_class: Option<u8>,
     /// Hop limit of sent packets; `None` for the provider's default.
     pub hop_limit: Option<u8>,
-    /// Partition key; hosts of other partitions cannot connect.
+    /// Partition key; only hosts of the partition can connect.
     pub pkey: PKey,
     /// Source addresses that may connect; `None` permits all.
     pub allowed_addresses: Option<Vec<Prefix>>,
-    /// Maximum number of unanswered connection requests.
+    /// Maximum unanswered connection requests.
     pub backlog: u32,
-    /// PORTID of the NVM subsystem port, unique among the listeners.
+    /// PORTID, unique among the listeners.
     pub port_id: u16,
-    /// ANA state of each group at this listener.
+    /// ANA state of each group.
     pub ana: AnaStates,
 }
 
@@ -251,7 +250,7 @@ pub struct Referral {
 pub struct HostGroup {
     /// Name without [`GROUP_PREFIX`].
     pub name: Arc<str>,
-    /// Hosts in the group.
+    /// Members.
     pub hosts: Arc<BTreeSet<Nqn>>,
 }
 
@@ -264,28 +263,27 @@ pub struct Subsystem {
     pub serial: String,
     /// Model number (MN), 1 to 40 printable ASCII characters.
     pub model: String,
-    /// CNTLIDs of the subsystem's controllers.
+    /// CNTLIDs of the controllers.
     pub controller_ids: RangeInclusive<u16>,
     /// True if every host may connect.
     pub allow_any_host: bool,
-    /// Hosts that may connect if `allow_any_host` is false. Keys exist only for hosts in this list.
+    /// Hosts that may connect if `allow_any_host` is false; only they can have keys.
     pub allowed_hosts: HostList,
-    /// Addresses of the listeners that lead to the subsystem; `None` for all listeners.
+    /// Addresses of the listeners that lead to the subsystem; `None` for all.
     pub listeners: Option<Vec<Trid>>,
     /// Overrides of the listeners' ANA states, by listener address.
     pub ana: BTreeMap<Trid, AnaOverride>,
     /// Authentication of hosts.
     pub authentication: Authentication,
-    /// Limits of all hosts together, over all namespaces of the subsystem.
+    /// Limits of all hosts together, over all namespaces.
     pub limits: Limits,
-    /// Limits of each host by itself, over all namespaces of the subsystem.
+    /// Limits of each host, over all namespaces.
     pub limits_per_host: Limits,
     /// Limits of single hosts, which replace `limits_per_host`.
     pub limits_of_hosts: BTreeMap<Nqn, Limits>,
     /// Namespaces with distinct NSIDs in ascending order.
     pub namespaces: Vec<Namespace>,
-    /// Directories whose files are namespaces. A later scan adds these namespaces; `namespaces`
-    /// lacks them here.
+    /// Directories whose files are namespaces. A later scan adds these files to `namespaces`.
     pub pools: Vec<Pool>,
 }
 
@@ -310,10 +308,9 @@ pub struct HostList {
 /// DH-HMAC-CHAP settings of a subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authentication {
-    /// Keys of hosts that are not in `hosts`; with `None`, those hosts connect without
-    /// authentication.
+    /// Keys of hosts not in `hosts`; with `None`, these hosts connect without authentication.
     pub others: Option<Keys>,
-    /// Keys of single hosts, at most one entry per host. Each of these hosts may connect.
+    /// Keys of single hosts, at most one entry per host. All of them may connect.
     pub hosts: Vec<(Nqn, Keys)>,
     /// True if hosts without a key are refused.
     pub is_required: bool,
@@ -333,9 +330,9 @@ impl Authentication {
 /// Keys of a host and of its controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
-    /// Key with which the host authenticates.
+    /// Key that authenticates the host.
     pub host: KeySource,
-    /// Key with which the controller authenticates if the host requests it.
+    /// Key that authenticates the controller, if the host requests it.
     pub controller: Option<KeySource>,
 }
 
@@ -346,20 +343,20 @@ pub enum KeySource {
     File(PathBuf),
     /// Name of a systemd credential.
     Credential(String),
-    /// Key in the configuration itself, readable with the file.
+    /// Key in the configuration itself.
     Inline(InlineKey),
-    /// Entry of the keyring.
+    /// Keyring entry.
     Named(NamedKey),
 }
 
-/// Keyring entry, which hosts refer to as "key:NAME".
+/// Keyring entry, referred to as "key:NAME".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedKey {
     /// Name of the key.
     pub name: String,
     /// File with the key.
     pub path: PathBuf,
-    /// True if the key was removed while in use, so that its hosts cannot authenticate.
+    /// True if the key was removed while in use: its hosts cannot authenticate.
     pub is_removed: bool,
 }
 
@@ -368,15 +365,15 @@ pub struct NamedKey {
 pub struct Namespace {
     /// NSID, 1 to [`NSID_MAX`].
     pub nsid: u32,
-    /// Bdev name at the control socket, if set.
+    /// Bdev name at the control socket.
     pub name: Option<String>,
     /// Storage behind the namespace.
     pub backing: Backing,
-    /// Configured UUID; with `None`, the namespace has the UUID of its disk.
+    /// Configured UUID; `None` for the UUID of the disk.
     pub uuid: Option<Uuid>,
-    /// Configured NGUID; with `None`, the namespace has the NGUID of its NVMe drive, if any.
+    /// Configured NGUID; `None` for the NGUID of the NVMe drive, if any.
     pub nguid: Option<Nguid>,
-    /// Logical block size; with `None`, the block size of the backing.
+    /// Logical block size; `None` for the block size of the backing.
     pub block_size: Option<BlockSize>,
     /// True if writes are refused.
     pub read_only: bool,
@@ -388,9 +385,9 @@ pub struct Namespace {
     pub shared: bool,
     /// ANA group (ANAGRPID).
     pub ana_group: u32,
-    /// Hosts to which the namespace is visible.
+    /// Hosts that see the namespace.
     pub hosts: Access,
-    /// Identity of the file, if the namespace is a file of a [`Pool`].
+    /// Identity of the file, in a [`Pool`].
     pub pooled: Option<PooledFile>,
     /// Limits of all hosts together on this namespace.
     pub limits: Limits,
@@ -403,14 +400,14 @@ pub enum Backing {
     Disk(PathBuf),
     /// Image of a Ceph cluster.
     Rbd(ImageSpec),
-    /// Memory of the process, lost when the process ends.
+    /// Memory of the process.
     Memory {
-        /// Size in bytes, a nonzero multiple of the block size.
+        /// Bytes, a nonzero multiple of the block size.
         bytes: u64,
     },
-    /// No storage: writes are discarded and reads return zeroes.
+    /// No storage: writes are discarded, and reads return zeroes.
     Null {
-        /// Size in bytes, a nonzero multiple of the block size.
+        /// Bytes, a nonzero multiple of the block size.
         bytes: u64,
     },
 }
@@ -425,8 +422,7 @@ pub enum BlockSize {
 }
 
 impl Config {
-    /// Replaces each host set that equals one of `former`, so that both configurations share its
-    /// memory.
+    /// Replaces each host set equal to one of `former` by that one, so that they share memory.
     pub fn share_hosts(&mut self, former: &Self) {
         let mut seen = HashSet::new();
         let sets = former.host_sets();
@@ -492,8 +488,8 @@ impl HostList {
 }
 
 impl Target {
-    /// Returns MDTS of Identify Controller: binary logarithm of the maximum transfer in pages of 4
-    /// KiB (NVMe Base 2.0, figure 275).
+    /// Returns MDTS: binary logarithm of the maximum transfer in 4 KiB pages (NVMe Base 2.0, figure
+    /// 275).
     #[must_use]
     pub fn mdts(&self) -> u8 {
         (self.max_transfer_bytes / PAGE_BYTES).ilog2() as u8
@@ -515,7 +511,7 @@ impl Listener {
         allowed.is_none_or(|allowed| allowed.iter().any(|prefix| prefix.includes(host)))
     }
 
-    /// Returns the packet marking for hosts without a matching rule.
+    /// Returns the marking of packets to hosts without a matching rule.
     #[must_use]
     pub fn marking(&self) -> Marking {
         Marking {
@@ -526,7 +522,7 @@ impl Listener {
 }
 
 impl Access {
-    /// Returns the hosts to which the namespace is visible, or `None` if it is visible to all.
+    /// Returns the hosts that see the namespace, or `None` for every host.
     #[must_use]
     pub fn list(&self) -> Option<&HostList> {
         match self {
@@ -550,7 +546,7 @@ impl Subsystem {
         own.is_none_or(|own| own.contains(&listener.trid()))
     }
 
-    /// Returns the ANA states of this subsystem at a listener, with overrides applied.
+    /// Returns the ANA states of this subsystem at a listener, overrides included.
     #[must_use]
     pub fn ana_at(&self, listener: &Listener) -> AnaStates {
         let own = self.ana.get(&listener.trid());
@@ -565,8 +561,7 @@ impl BlockSize {
         1 << self.shift()
     }
 
-    /// Returns the binary logarithm of the block size: LBADS of the LBA format (NVM 1.0, figure
-    /// 98).
+    /// Returns LBADS, the binary logarithm of the block size (NVM 1.0, figure 98).
     #[must_use]
     pub fn shift(self) -> u8 {
         match self {

@@ -18,8 +18,8 @@ pub(crate) struct Document<'t> {
 }
 
 impl<'t> Document<'t> {
-    /// Parses `text`; `name` appears in errors. After syntax errors, the returned document has the
-    /// valid parts.
+    /// Parses `text`, with `name` for errors. After syntax errors, the document has the valid
+    /// parts.
     pub(crate) fn parse(name: &'t str, text: &'t str) -> (Self, Vec<Problem>) {
         let (root, errors) = DeTable::parse_recoverable(text);
         let shown = without_secrets(text);
@@ -39,7 +39,7 @@ impl<'t> Document<'t> {
         (document, problems)
     }
 
-    /// Returns an excerpt at `place`, or at the nearest enclosing value if the file lacks it.
+    /// Returns an excerpt at `place`, or at the nearest enclosing value in the file.
     pub(crate) fn locate(&self, place: &KeyPath) -> Excerpt {
         let mut place = place.clone();
         loop {
@@ -99,8 +99,7 @@ impl<'t> Document<'t> {
         let end = floor_char_boundary(self.text, span.end.max(start));
         let marked = self.text[start..end].lines().next().unwrap_or("");
         let index = self.text[..line_start].matches('\n').count();
-        // Secrets are masked in the whole text, because one line may not show that it continues a
-        // secret.
+        // Masked in the whole text: a line alone may not show that it continues a secret.
         let line = self.shown.split('\n').nth(index).unwrap_or("");
         Excerpt::of_line(
             self.name,

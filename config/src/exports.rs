@@ -1,6 +1,6 @@
 //! Patterns of the disks that requests at the control socket may export.
 //!
-//! Patterns are compared with path texts. The caller finds the disk to which a path leads.
+//! Patterns are compared with the text of a path; the caller resolves links.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -48,11 +48,11 @@ impl Exports {
         images.any(|pattern| matches(pattern, image, false))
     }
 
-    /// True if a pattern matches the text of `path`. Requests can name no other path, so each
-    /// path without a match comes from the configuration file.
+    /// True if a pattern matches the text of `path`. Requests cannot name other paths, only the
+    /// configuration file can.
     #[must_use]
     pub fn name_path(&self, path: &Path) -> bool {
-        // A link before ".." leads to another folder than the text says.
+        // The folder before ".." may be a link, and the text then shows another folder.
         if path.components().any(|part| part == Component::ParentDir) {
             return false;
         }
@@ -62,10 +62,10 @@ impl Exports {
             .is_some_and(|text| patterns.any(|pattern| matches(pattern, text, true)))
     }
 
-    /// True if a request may export the file, folder or device at `location` under the name `path`.
+    /// True if a request may export the file, folder or device at `location` by the name `path`.
     ///
-    /// Patterns must match `path` and `location`. For devices below /dev a match of `path` is enough, because the system
-    /// creates the links there, such as names of logical volumes.
+    /// Patterns must match both. Below /dev a match of `path` is enough: the system creates the
+    /// links there, such as names of logical volumes.
     #[must_use]
     pub fn allow_path(&self, path: &Path, location: &Path) -> bool {
         let are_devices = is_device_name(path) && is_device_name(location);
@@ -73,12 +73,12 @@ impl Exports {
     }
 }
 
-/// True if the path is below /dev in a folder to which only the system writes.
+/// True for a path below /dev in a folder that only the system writes to.
 fn is_device_name(path: &Path) -> bool {
     path.starts_with("/dev") && !WRITABLE.iter().any(|folder| path.starts_with(folder))
 }
 
-/// True if the pattern matches `text` or, if `below` is true, a parent folder of `text`.
+/// True if the pattern matches `text` or, with `below`, a parent folder of `text`.
 fn matches(pattern: &str, text: &str, below: bool) -> bool {
     let pattern = match pattern.trim_end_matches('/') {
         "" => "/",
@@ -92,10 +92,10 @@ fn matches(pattern: &str, text: &str, below: bool) -> bool {
     below && folders.any(|folder| is_match(pattern, folder))
 }
 
-/// True if the pattern matches the whole text; "*" matches any bytes except "/".
+/// True if the pattern matches the whole text; "*" matches bytes except "/".
 fn is_match(pattern: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (pattern.as_bytes(), text.as_bytes());
-    // Backtracking state: pattern after the last "*", and the text at the start of its match.
+    // State for backtracking: pattern after the last "*", and text at the start of its match.
     let mut star = None;
     loop {
         match (pattern.split_first(), text.split_first()) {
@@ -158,7 +158,7 @@ mod tests {
         assert!(allow("/srv/images/deep/a", "/srv/images/deep/a"));
         assert!(allow("/srv/images", "/srv/images"));
         assert!(allow("//srv/./images/link", "/srv/images/a"));
-        // Logical volume names are links to devices.
+        // Names of logical volumes are links to devices.
         assert!(allow("/dev/vg0/a", "/dev/dm-3"));
         for (path, resolved) in [
             ("/etc/shadow", "/etc/shadow"),

@@ -11,26 +11,25 @@ use crate::identity;
 use crate::key_path::KeyPath;
 use crate::problem::{Excerpt, Problem};
 
-/// Number of NSIDs reserved for each exported directory except the last.
+/// NSIDs reserved for each exported directory except the last.
 const DIRECTORY_NSIDS: i64 = 1000;
 
-/// Command-line options. Lists add to the file, and single values override it.
+/// Command-line options. Lists add to the file; single values override it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// Values of `--listen ADDR[:PORT]`, which each add a listener.
+    /// `--listen ADDR[:PORT]`: listeners to add.
     pub listen: Vec<String>,
-    /// Values of `--export PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE`, which each add a
-    /// namespace.
+    /// `--export PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE`: namespaces to add to `nqn`.
     ///
-    /// The namespaces belong to the subsystem `nqn` and have the next free NSIDs. Directories come
-    /// last; each except the last reserves 1000 NSIDs.
+    /// They get the next free NSIDs. Directories come last; each except the last reserves 1000
+    /// NSIDs.
     pub export: Vec<String>,
     /// `--nqn NQN`: subsystem of the exports, created if the file lacks it.
     ///
-    /// The default derives from the machine, the first listener and the first export, so that it is
-    /// equal at each start.
+    /// The default is equal at each start: it derives from machine, first listener and first
+    /// export.
     pub nqn: Option<String>,
-    /// `--provider auto|verbs|soft`: provider of every listener, including those of the file.
+    /// `--provider auto|verbs|soft`: provider of every listener, also of the file's listeners.
     pub provider: Option<String>,
     /// `--roce v1|v2`.
     pub roce: Option<String>,
@@ -44,7 +43,7 @@ pub struct Flags {
     pub metrics: Option<String>,
     /// `--control PATH|off`.
     pub control: Option<String>,
-    /// Values of `--mark RULE`, which each add a rule.
+    /// `--mark RULE`: marking rules to add.
     pub mark: Vec<String>,
     /// `--log FILTER`.
     pub log: Option<String>,
@@ -201,8 +200,7 @@ impl Flags {
             index
         });
         let namespaces = &mut file.subsystem[index].namespace;
-        // Directories come last, because they reserve many NSIDs and would shift those of other
-        // exports.
+        // Directories reserve many NSIDs, and must not shift those of other exports.
         let is_directory = |export: &&String| export.starts_with(DIRECTORY_PREFIX);
         let (directories, others): (Vec<_>, Vec<_>) = self.export.iter().partition(is_directory);
         for export in others.into_iter().chain(directories) {
@@ -220,8 +218,8 @@ impl Flags {
         }
     }
 
-    /// Returns an NQN derived from the machine and the first listener. It differs between targets,
-    /// so that hosts do not combine disks of two targets as paths to one.
+    /// Returns an NQN made from the machine and the first listener. It differs between targets, or
+    /// hosts would combine disks of two targets as paths to one.
     fn made_nqn(&self, file: &File) -> String {
         let listener = file
             .listener
@@ -234,8 +232,8 @@ impl Flags {
     }
 }
 
-/// Returns the NSID after the highest in use, or after the NSIDs reserved for a directory. The
-/// result may exceed the limit, which `check` then reports.
+/// Returns the NSID after the highest one in use or reserved for a directory. `check` reports a
+/// result beyond the limit.
 fn free_nsid(namespaces: &[NamespaceTable]) -> i64 {
     let numbered = namespaces.iter().filter_map(|one| one.nsid.zip(Some(one)));
     let Some((nsid, last)) = numbered.max_by_key(|(nsid, _)| *nsid) else {
@@ -264,7 +262,6 @@ fn absolute(export: &str) -> String {
         .unwrap_or_else(|| export.to_owned())
 }
 
-/// Returns the message about a text that is no address.
 pub(crate) fn address_error(text: &str, error: &TraddrError) -> String {
     match error {
         TraddrError::NotAnAddress => format!("\"{text}\" is not an IP address"),

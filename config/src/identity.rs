@@ -10,7 +10,7 @@ pub(crate) const CAIRN: Uuid = uuid!("6f0e2f4c-9a4b-4d2e-8c37-2f1d6b0a7e51");
 
 /// Returns the machine ID, or the host name on a machine without one (most containers).
 ///
-/// The ID must not leave the machine; publish only a hash.
+/// The ID must not leave the machine, only a hash of it.
 #[must_use]
 pub fn machine() -> String {
     ["/etc/machine-id", "/proc/sys/kernel/hostname"]

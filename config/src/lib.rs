@@ -1,8 +1,8 @@
 //! Cairn's configuration: parses text into a checked [`Config`].
 //!
-//! A configuration comes from a TOML file, the command line, or both, and all pass the same checks.
-//! The values of a `Config` are complete and valid: sizes are in bytes, names are [`Nqn`]s, and
-//! each missing value has its default or an identity that is equal at every start.
+//! A TOML file, the command line, or both form a configuration; all pass the same checks. A
+//! `Config` is complete: sizes are in bytes, names are [`Nqn`]s, and each missing value has its
+//! default or an identity that is equal at every start.
 //!
 //! ```
 //! use cairn_config::{Config, Flags};
@@ -24,8 +24,7 @@
 //! # Ok::<(), cairn_config::ConfigError>(())
 //! ```
 //!
-//! Each error names the problem, its position and the remedy. All errors of a file are reported at
-//! once:
+//! Each error names the problem, its position and the remedy; all errors of a file appear at once:
 //!
 //! ```text
 //! error: unknown key "adress" in [[listener]]
@@ -102,18 +101,16 @@ const FILE_MAX_BYTES: u64 = 16 << 20;
 impl Config {
     /// Reads the file at `path` and applies `flags`.
     ///
-    /// # Errors
-    /// The file cannot be read, or has problems; all problems of the file and the flags are
-    /// returned.
+    /// The file cannot be read; or all problems of the file and the flags.
     pub fn from_file(path: &Path, flags: &Flags) -> Result<Self, ConfigError> {
         let text = read_file(path)?;
         Self::parse(&path.display().to_string(), &text, flags)
     }
 
-    /// Parses `text` and applies `flags`; `name` stands for the file in errors.
+    /// Parses `text` and applies `flags`; `name` is the file name in errors.
     ///
     /// # Errors
-    /// All problems of the text and the flags; with syntax errors, only the syntax errors.
+    /// All problems of the text and the flags, or only the syntax errors if there are any.
     pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Self, ConfigError> {
         let (document, problems) = Document::parse(name, text);
         if !problems.is_empty() {
@@ -140,8 +137,8 @@ impl Config {
 
     /// Returns the configuration with the namespaces added by `draft`, and their NQNs and NSIDs.
     ///
-    /// The configuration equals that of a full check. Returns `None` if `draft` has other changes,
-    /// or if only a full check can decide.
+    /// The result equals that of a full check; `None` if `draft` has other changes or only a full
+    /// check can decide.
     #[must_use]
     pub fn grown(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let added = draft.added()?;
@@ -177,8 +174,8 @@ impl Config {
     /// Returns the configuration without the namespaces removed by `draft`, and their NQNs and
     /// NSIDs.
     ///
-    /// The configuration equals that of a full check. Returns `None` if `draft` has other changes,
-    /// or if only a full check can decide.
+    /// The result equals that of a full check; `None` if `draft` has other changes or only a full
+    /// check can decide.
     #[must_use]
     pub fn shrunk(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let removed = draft.removed()?;
@@ -199,7 +196,6 @@ impl Config {
         Some((shrunk, places))
     }
 
-    /// True if a namespace of `new` has the disk of a configured namespace.
     fn has_disk_of(&self, new: &[Namespace]) -> bool {
         let place = |one: &Namespace| match &one.backing {
             Backing::Disk(path) => Some(path.clone()),
@@ -214,9 +210,9 @@ impl Config {
         !new.is_empty() && all.any(is_known)
     }
 
-    /// Returns warnings about settings that work but are probably mistakes.
+    /// Returns warnings about valid settings that are probably mistakes.
     ///
-    /// Malformed NQNs cause a warning: other targets use such names, but some hosts refuse them.
+    /// Malformed NQNs are among them: some hosts refuse such names, which other targets use.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let odd = |what: &str, nqn: &Nqn| {
@@ -302,7 +298,7 @@ impl Config {
                      cairn-target host key set"
                 ));
             }
-            // The list protects nothing: a host can connect under an NQN that the list lacks.
+            // The list has no effect: a host can connect under any NQN.
             if !is_empty && subsystem.allow_any_host {
                 idle.push(format!(
                     "{nqn} lists hosts and lets every host connect, also one that it does not \
@@ -351,8 +347,7 @@ impl Config {
     }
 }
 
-/// Checks namespaces without the rest of the file. Returns `None` if a namespace is invalid or
-/// refers to other parts of the file.
+/// Checks namespaces alone. Returns `None` if one is invalid or refers to other parts of the file.
 fn check_apart(added: &[(String, toml_edit::Table)]) -> Option<Vec<Namespace>> {
     let mut text = String::from("control.socket = \"off\"\nlistener = [{ address = \"::1\" }]\n");
     for (index, (_, table)) in added.iter().enumerate() {

@@ -16,11 +16,11 @@ pub struct Limits {
     pub write: Option<u64>,
     /// Bytes read and written per second.
     pub total: Option<u64>,
-    /// Maximum outstanding commands of the disk; only for a namespace.
+    /// Maximum outstanding commands of the disk, for a namespace only.
     pub outstanding: Option<u32>,
-    /// Time over which unused rate accumulates in the token bucket; [`BURST_DEFAULT`] if `None`.
+    /// Time over which unused rate accumulates in the token bucket; `None` is [`BURST_DEFAULT`].
     pub burst: Option<Duration>,
-    /// Weight of a host in limits that several hosts share; 1 if `None`.
+    /// Weight of a host in limits that hosts share; `None` is 1.
     pub weight: Option<u32>,
 }
 

@@ -1,7 +1,7 @@
 //! Warnings about parts of a configuration that no host can reach.
 //!
-//! Such parts are accepted: other machines may use the same file, and a client of the control
-//! socket may add the missing part later.
+//! They are accepted: other machines may use the file, and the control socket may add the missing
+//! part.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -23,8 +23,7 @@ impl Config {
             .collect()
     }
 
-    /// Returns a warning for each referral to a listener of this target. It is only a warning,
-    /// because several targets may use one file.
+    /// Warns of each referral to a listener of this target, which is right if targets share a file.
     fn own_referrals(&self) -> impl Iterator<Item = String> {
         let is_own = |at: SocketAddr| {
             let mut listeners = self.listeners.iter();
@@ -39,9 +38,8 @@ impl Config {
         })
     }
 
-    /// Returns a warning about two listeners of which one cannot start if both use the soft
-    /// provider. Such pairs with an explicit soft provider are errors and do not reach this
-    /// function.
+    /// Warns of two listeners of which one cannot start if both use the soft provider. An explicit
+    /// soft provider makes such a pair an error before this check.
     fn rivals(&self) -> Option<String> {
         let may_bind_udp =
             |one: &&Listener| one.provider != Provider::Verbs && self.roce_at(one) == Roce::V2;
@@ -89,8 +87,8 @@ impl Config {
         of_subsystems.chain(of_groups).collect()
     }
 
-    /// Returns a warning about namespaces whose lists contain hosts that the subsystem refuses. One
-    /// warning counts all such namespaces, because there may be ten thousand.
+    /// Warns of namespaces whose lists contain hosts that the subsystem refuses. One warning counts
+    /// them, because there may be ten thousand.
     fn hidden_from_hosts(&self, subsystem: &Subsystem) -> Option<String> {
         if subsystem.allow_any_host {
             return None;
@@ -119,11 +117,11 @@ impl Config {
         ))
     }
 
-    /// Returns a host on a namespace's list that the subsystem refuses. The flag is true if the
-    /// subsystem refuses each host on the list.
+    /// Returns a host of a namespace's list that the subsystem refuses, and whether it refuses each
+    /// host on the list.
     ///
-    /// If the subsystem accepts a host on the list, members of groups are not returned, because
-    /// groups may serve several subsystems.
+    /// If it accepts one of them, members of groups are not returned: groups may serve several
+    /// subsystems.
     fn stranded_host<'a>(
         &self,
         subsystem: &Subsystem,

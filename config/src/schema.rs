@@ -1,4 +1,4 @@
-//! JSON schema of the configuration file, and the check of keys and value types against the schema.
+//! JSON schema of the configuration file, and the check of keys and types against it.
 
 use std::collections::HashSet;
 
@@ -114,8 +114,8 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// Returns false and adds a problem if `value` has another type than `schema`. From a table,
-    /// removes the members that do not fit, and returns true.
+    /// Returns false and adds a problem if `value` has another type than `schema`. Removes misfit
+    /// members of a table, and then returns true.
     fn value(&mut self, value: &mut DeValue<'_>, schema: &'a Value, place: &KeyPath) -> bool {
         let schema = self.resolve(schema);
         if !kinds(schema).contains(&kind(value)) {
@@ -146,7 +146,7 @@ impl<'a> Walk<'a, '_> {
         let mut problem = Problem::new(format!("unknown key \"{key}\" in {}", place.table_name()));
         problem.help(match suggest::nearest(key, known()) {
             Some(near) => {
-                // The key with the similar name is not reported as missing in addition.
+                // The similar key must not be reported as missing too.
                 self.dropped.insert(place.key(near));
                 format!("did you mean \"{near}\"?")
             }

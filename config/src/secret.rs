@@ -10,19 +10,19 @@ use toml::de::{DeTable, DeValue};
 /// Prefix of a secret (NVMe Base 2.0, 8.13.5.8).
 const START: &str = "DHHC-";
 
-/// Key written in the configuration itself. Its `Debug` output omits the secret.
+/// Key written in the configuration itself. `Debug` omits it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct InlineKey(String);
 
 impl InlineKey {
-    /// Returns the key in `value`, or `None` if `value` is a path.
+    /// Returns the key, or `None` if `value` is a path.
     #[must_use]
     pub fn of(value: &str) -> Option<Self> {
         let value = value.trim();
         value.starts_with(START).then(|| Self(value.to_owned()))
     }
 
-    /// Returns the secret in the form `DHHC-1:..`.
+    /// Returns the secret, `DHHC-1:..`.
     #[must_use]
     pub fn secret(&self) -> &str {
         &self.0
@@ -35,10 +35,10 @@ impl fmt::Debug for InlineKey {
     }
 }
 
-/// Replaces each character of a secret with a star, so that lines and columns stay.
+/// Replaces each character of a secret by a star; lines and columns stay.
 ///
-/// Accepts a configuration, a line or a message. The text is parsed as TOML, so that escapes and
-/// multi-line strings cannot hide a secret. Outside of strings, secrets are found by their prefix.
+/// Accepts a configuration, a line or a message. Strings are parsed as TOML, because escapes and
+/// line breaks could hide a secret; elsewhere secrets are found by their prefix.
 #[must_use]
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     if !text.contains(START) && !text.contains('\\') {
@@ -66,7 +66,7 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Collects byte ranges of strings that contain a secret written with escapes or line breaks.
+/// Collects the byte ranges of secrets written with escapes or line breaks.
 fn add_written_otherwise(value: &Spanned<DeValue<'_>>, text: &str, spans: &mut Vec<Range<usize>>) {
     match value.get_ref() {
         DeValue::String(string) => {
@@ -140,7 +140,7 @@ mod tests {
             "a = \"\"\"\nDHHC-1:00:\nc2VjcmV0:\"\"\"\nb = 1",
             "a = '''\nDHHC-1:00:\nc2VjcmV0:'''",
             "[[a.b]]\nc = { d = [\"x\", \"\\u0044HHC-1:00:c2VjcmV0:\"] }",
-            // A syntax error elsewhere in the file does not disable the masking.
+            // A syntax error does not disable the masking.
             "a = \"\\u0044HHC-1:00:c2VjcmV0:\"\nb = = 3",
         ] {
             let shown = without_secrets(text);

@@ -1,6 +1,6 @@
 //! Sizes in bytes with units: `64MiB`, `10G`, `4096`.
 
-/// Unit suffixes in lower case and their factors, as in coreutils: `K` and `KiB` are 1024, `KB` is
+/// Unit suffixes in lower case with their factors, as in coreutils: `K` and `KiB` are 1024, `KB` is
 /// 1000.
 const UNITS: [(&str, u64); 20] = [
     ("", 1),

@@ -1,4 +1,4 @@
-//! Suggestion of similar words ("did you mean").
+//! Suggestions of similar words ("did you mean").
 
 /// Minimum Jaro-Winkler similarity, from 0 to 1, of a suggested word.
 const LIKENESS_MIN: f64 = 0.8;

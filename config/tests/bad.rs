@@ -1,5 +1,4 @@
-//! Error messages of invalid configurations: each bad/NAME.toml must produce the text of
-//! bad/NAME.txt.
+//! Errors of invalid configurations: bad/NAME.toml must produce bad/NAME.txt.
 
 use std::path::{Path, PathBuf};
 

@@ -94,8 +94,7 @@ fn listeners_come_to_a_subsystem_and_leave_it() {
     let config = parse(&draft.text());
     assert_eq!(ways(&config, 0), [SECOND]);
     assert_eq!(ways(&config, 1), [FIRST, SECOND, THIRD]);
-    // Subsystem B gets a list without the removed listener. A listener that leads to no subsystem
-    // is deleted.
+    // Subsystem B gets a list without the removed listener. A listener of no subsystem disappears.
     draft.remove_listener_from(B, at(SECOND), &all).unwrap();
     assert_eq!(ways(&parse(&draft.text()), 1), [FIRST, THIRD]);
     draft.remove_listener_from(B, at(FIRST), &all).unwrap();
@@ -110,7 +109,7 @@ fn listeners_come_to_a_subsystem_and_leave_it() {
     assert!(draft.text().contains("# two ways"), "{}", draft.text());
 }
 
-/// One link-local address at two interfaces, which this machine need not have, is two listeners.
+/// Equal link-local addresses at two interfaces are two listeners.
 #[test]
 fn listeners_have_scopes() {
     const ETH0: &str = "[fe80::1%eth0]:4420";
@@ -265,8 +264,7 @@ fn states_in_one_line_can_be_changed() {
     );
 }
 
-/// A listener table with `roce` is complete; a table with only `vlan` inherits the target's
-/// version.
+/// A listener with `roce` is complete; one with only `vlan` has the target's version.
 #[test]
 fn a_listener_speaks_what_it_says_and_what_the_target_speaks_otherwise() {
     let spoken = |text: &str| -> Vec<Option<Roce>> {

@@ -80,8 +80,7 @@ pub(super) fn overrides(
         let Some(at) = overridden(check, &place, table, leading, known) else {
             continue;
         };
-        // An override with an invalid group is skipped: without its group it would apply to all
-        // groups.
+        // Without its invalid group, this override would apply to all groups.
         if group.is_none() && table.ana_group.is_some() {
             continue;
         }
@@ -133,7 +132,7 @@ fn overridden(
     Some(at)
 }
 
-/// Returns the port ID of each listener: the configured one, or else the lowest unused.
+/// Returns the port ID of each listener: configured, or the lowest unused.
 pub(super) fn port_ids(
     check: &mut Check<'_>,
     place: &KeyPath,

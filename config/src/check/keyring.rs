@@ -68,7 +68,7 @@ fn path(check: &mut Check<'_>, place: &KeyPath, text: Option<&str>) -> Option<Pa
     if Path::new(text).is_absolute() && !text.contains('\0') {
         return Some(PathBuf::from(text));
     }
-    // The problem has no location: its excerpt would print the line, which may contain a secret.
+    // An excerpt with the problem could print a secret, so the problem has no location.
     let mut problem = crate::problem::Problem::new("the path of the key is not absolute");
     problem.help(HELP);
     check.problems.push(problem);

@@ -77,8 +77,8 @@ pub(super) fn check(
     listeners.into_iter().flatten().collect()
 }
 
-/// Refuses RoCE v1 listeners with different VLAN tags at one address, because the socket of an
-/// address receives the frames of all tags.
+/// Refuses RoCE v1 listeners with different VLAN tags at one address: its socket receives frames of
+/// all tags.
 fn one_tag_an_address(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -117,8 +117,7 @@ fn one_tag_an_address(
 #[derive(Clone, Copy)]
 enum Clash {
     Port,
-    /// UDP port 4791 of RoCE v2: each listener of the soft provider binds it, independent of the
-    /// listener's port.
+    /// UDP port 4791 of RoCE v2, which each soft listener binds whatever its port.
     RocePort,
 }
 
@@ -176,8 +175,8 @@ fn listener(
     })
 }
 
-/// Returns the RoCE version set by a listener, or `None` if the target's applies. RDMA devices
-/// cannot have this setting: the GID of their address determines the version.
+/// Returns the RoCE version of a listener, `None` for the target's. RDMA devices refuse the
+/// setting: the GID of their address determines it.
 fn roce(
     check: &mut Check<'_>,
     place: &KeyPath,

@@ -1,7 +1,6 @@
 //! Conversion of a configuration file to a [`Config`], with all checks.
 //!
-//! A problem is recorded and the check continues with the default, so that one run reports all
-//! problems.
+//! After a problem the check continues with the default, so that one run reports all problems.
 
 mod ana;
 mod audit;
@@ -40,8 +39,7 @@ use hosts::Groups;
 pub(crate) struct Check<'a> {
     pub(crate) document: Option<&'a Document<'a>>,
     pub(crate) origins: &'a Origins,
-    /// Places of values that are present in the file but unusable. Such keys are not reported as
-    /// missing.
+    /// Places of unusable values in the file, which are not reported as missing.
     pub(crate) dropped: &'a HashSet<KeyPath>,
     pub(crate) problems: Vec<Problem>,
 }
@@ -53,7 +51,7 @@ struct Named<'a> {
     dhchap: &'a DhchapPolicy,
 }
 
-/// Builds the configuration. The result is usable only if `check.problems` is empty afterwards.
+/// Builds the configuration, usable only if `check.problems` is empty afterwards.
 pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let root = KeyPath::root();
     let target = target::check(check, &root.key("target"), &file.target);
@@ -62,7 +60,7 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let marking = marking::check(check, &root.key("marking"), &file.marking);
     let metrics = metrics::check(check, &root.key("metrics"), &file.metrics);
     let audit = audit::check(check, &root.key("audit"), &file.audit);
-    // A configuration without listeners is valid if the control socket can add them.
+    // The control socket can add listeners to a configuration without any.
     let may_be_none = control.socket != ControlSocket::Off && file.control.socket.is_some();
     let place = root.key("listener");
     let defaults = listener::Defaults {
@@ -100,7 +98,7 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
 }
 
 impl Check<'_> {
-    /// Records a problem at `place`. The caller may add a help text to the returned problem.
+    /// Records a problem at `place`, to which the caller may add a help text.
     fn wrong(&mut self, place: &KeyPath, message: impl Into<String>) -> &mut Problem {
         let problem = Problem::new(message).located(self.excerpt(place));
         self.problems.push(problem);

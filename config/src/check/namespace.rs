@@ -21,7 +21,7 @@ const FORMS: &str = "write the absolute path of a block device or file, \"dir:DI
 /// Maximum size in bytes: byte offsets and block addresses fit in signed 64-bit numbers.
 const BYTES_MAX: u64 = 1 << 62;
 
-/// Returns the namespaces of one subsystem sorted by NSID; the flag is true for a pool directory.
+/// Returns a subsystem's namespaces sorted by NSID; the flag is true for a pool directory.
 pub(super) fn check(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -47,8 +47,7 @@ pub(super) fn check(
     namespaces
 }
 
-/// Checks the numbers of namespaces that hosts and devices support. `nsid_max` depends on the
-/// transfer size.
+/// Checks the number of namespaces; `nsid_max` depends on the transfer size.
 pub(super) fn check_limits(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -89,7 +88,7 @@ pub(super) fn check_limits(
     }
 }
 
-/// Refuses a disk with two writable namespaces, which would overwrite each other's data.
+/// Refuses two writable namespaces on one disk: they would overwrite each other's data.
 pub(super) fn check_disks(check: &mut Check<'_>, place: &KeyPath, tables: &[SubsystemTable]) {
     let mut firsts: HashMap<PathBuf, (KeyPath, bool, bool)> = HashMap::new();
     for (index, subsystem) in tables.iter().enumerate() {
@@ -197,8 +196,7 @@ fn write_protection_file(
     Some(path.to_owned())
 }
 
-/// Returns the hosts to which a namespace is visible: all if the list is absent, none if it is
-/// empty.
+/// Returns the hosts that see a namespace: without a list all, with an empty list none.
 fn hosts(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -236,8 +234,7 @@ fn read_only(check: &mut Check<'_>, place: &KeyPath, table: &NamespaceTable) -> 
     table.read_only.unwrap_or(is_snapshot)
 }
 
-/// Returns the sharing setting. Memory namespaces refuse it: no other process can access their
-/// memory.
+/// Returns the sharing setting; no other process can access the memory of a memory namespace.
 fn shared(check: &mut Check<'_>, place: &KeyPath, table: &NamespaceTable) -> bool {
     let shared = table.shared.unwrap_or(false);
     let export = table.export.as_deref().unwrap_or_default();

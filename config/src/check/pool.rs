@@ -16,8 +16,7 @@ fn is_one_disks(nguid: Option<&str>) -> bool {
     nguid.is_some_and(|nguid| nguid != Nguid::FROM_UUID)
 }
 
-/// Returns the backing of a pool directory. Refuses settings that cannot apply to files in the
-/// pool.
+/// Returns the backing of a pool directory; refuses settings that cannot apply to several files.
 pub(super) fn directory(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -48,8 +47,8 @@ pub(super) fn directory(
     None
 }
 
-/// Separates pools from namespaces. `all` is sorted by NSID; a pool receives the NSIDs below the
-/// next configured NSID, or up to `last`.
+/// Separates pools from namespaces. `all` is sorted by NSID; a pool gets the NSIDs up to the next
+/// configured one, or to `last`.
 pub(super) fn split(all: Vec<(Namespace, bool)>, last: u32) -> (Vec<Namespace>, Vec<Pool>) {
     let firsts: Vec<u32> = all.iter().map(|(one, _)| one.nsid).collect();
     let (mut namespaces, mut pools) = (Vec::new(), Vec::new());

@@ -112,8 +112,7 @@ fn subsystem(
 
 const WEIGHT_MAX: i64 = 100;
 
-/// Returns the limits of single hosts. A listed host need not be in `allowed_hosts`, because a
-/// reload may add it.
+/// Returns the limits of single hosts, also of hosts not in `allowed_hosts`: a reload may add them.
 fn limited_hosts(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -227,8 +226,8 @@ pub(super) fn parse_nqn(check: &mut Check<'_>, place: &KeyPath, name: &str) -> O
 
 /// Returns the hosts that may connect.
 ///
-/// A missing list is an error, so that a forgotten list does not open a disk to all hosts. With
-/// `allow_any_host = true` the list is kept, because its hosts may have keys.
+/// A missing list is an error, and does not open a disk to all hosts. With `allow_any_host` the
+/// list is kept, because its hosts may have keys.
 fn allowed_hosts(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -247,7 +246,7 @@ fn allowed_hosts(
         }
         return HostList::default();
     };
-    // An empty list with an explicit `allow_any_host = false` is valid: no host may connect.
+    // With an explicit `allow_any_host = false`, an empty list is valid: no host may connect.
     if names.is_empty() && table.allow_any_host.is_none() {
         check.wrong(&at, "an empty list allows no host").help(
             "list at least one host, or write allow_any_host = true instead; if no host may \

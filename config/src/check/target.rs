@@ -31,14 +31,13 @@ const QUEUE_DEPTH: RangeInclusive<i64> = 16..=IO_QUEUE_ENTRIES_MAX as i64;
 const IO_QUEUES: RangeInclusive<i64> = 1..=IO_QUEUES_MAX as i64;
 const IN_CAPSULE_DATA_DEFAULT_BYTES: u64 = 4 << 10;
 const IN_CAPSULE_DATA_MAX_BYTES: u64 = 16 << 10;
-/// In-capsule data is written to disk from the receive buffer, so its size must be whole logical
-/// blocks.
+/// In-capsule data goes to disk from the receive buffer, hence whole logical blocks.
 const IN_CAPSULE_DATA_UNIT_BYTES: u64 = 512;
-/// Two pages of 4 KiB: MDTS is the binary logarithm of the pages, and 0 means no limit.
+/// Two pages of 4 KiB: MDTS is the binary logarithm of the pages, and 0 is no limit.
 const MDTS_MIN_BYTES: u64 = 8 << 10;
 const MDTS_MAX_BYTES: u64 = 4 << 20;
 const MDTS_DEFAULT_BYTES: u64 = 1 << 20;
-/// Compare needs two buffers of the maximum transfer at a time: host data and disk data.
+/// Compare needs two buffers of the maximum transfer: host data and disk data.
 const TRANSFERS_MIN: u64 = 2;
 const DATA_BUFFERS_MIN_BYTES: u64 = 1 << 20;
 const DATA_BUFFERS_MAX_BYTES: u64 = 64 << 30;
@@ -123,8 +122,8 @@ pub(super) fn check_discovery_nqn(
     }
 }
 
-/// Returns the RoCE version of the soft provider. A table with `vlan` and without `roce` inherits
-/// the version of `otherwise`.
+/// Returns the RoCE version of the soft provider; a table with `vlan` only has the version of
+/// `otherwise`.
 pub(super) fn roce(
     check: &mut Check<'_>,
     place: &KeyPath,
@@ -142,7 +141,7 @@ pub(super) fn roce(
         let vlan = vlan.map(|vid| vid as u16);
         return Roce::V1 { vlan };
     }
-    // If `roce` is invalid, the version is unknown and the error is already recorded.
+    // An invalid `roce` is already reported, and the version is unknown.
     if vlan.is_some() && is_v1.is_some() {
         check
             .wrong(&place.key("vlan"), "RoCE v2 writes no VLAN tags")
@@ -198,7 +197,7 @@ fn reactors(check: &mut Check<'_>, place: &KeyPath, table: &TargetTable) -> Reac
 }
 
 fn pinned(check: &mut Check<'_>, place: &KeyPath, cores: &[i64]) -> Vec<usize> {
-    /// Maximum core number: `cpu_set_t` of sched_setaffinity(2) has 1024 bits.
+    /// Maximum core: `cpu_set_t` of sched_setaffinity(2) has 1024 bits.
     const CORE_MAX: i64 = 1023;
     check.count(place, cores.len(), REACTORS_MAX);
     if cores.is_empty() {

@@ -1,4 +1,4 @@
-//! Overrides of a listener's ANA states by a subsystem.
+//! A subsystem's overrides of ANA states.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,17 @@ use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
 
-/// ANA states of a subsystem that replace those of one listener.
+/// ANA states of a subsystem at one listener, instead of the listener's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnaOverride {
-    /// State of all groups that are not in `groups`; with `None`, the listener's states apply to
-    /// them.
+    /// State of all groups not in `groups`; `None` for the listener's states.
     pub all: Option<AnaState>,
     /// States of single groups.
     pub groups: BTreeMap<u32, AnaState>,
 }
 
 impl AnaOverride {
-    /// Returns the listener's states with this override applied.
+    /// Returns the listener's states with this override.
     #[must_use]
     pub fn over(&self, listener: &AnaStates) -> AnaStates {
         let mut states = self.all.map_or(*listener, AnaStates::all);
@@ -27,7 +26,7 @@ impl AnaOverride {
         states
     }
 
-    /// Returns the states by group. `None` as group number stands for all groups, and comes first.
+    /// Returns the states by group; group `None`, all groups, comes first.
     pub fn entries(&self) -> impl Iterator<Item = (Option<u32>, AnaState)> {
         let groups = self.groups.iter();
         let of_groups = groups.map(|(group, state)| (Some(*group), *state));
@@ -38,20 +37,20 @@ impl AnaOverride {
     }
 }
 
-/// Returns the most frequent state, and the groups that have another state.
+/// Returns the most frequent state, and the groups with other states.
 #[must_use]
 pub fn summary(states: &AnaStates) -> (AnaState, Vec<(u32, AnaState)>) {
     let all = || (1..=ANA_GROUPS_MAX).map(|group| (group, states.get(group)));
     let count = |state: AnaState| all().filter(|(_, other)| *other == state).count();
     let most = ANA_STATES.map(|(_, state)| state).into_iter();
-    // Reversed: on equal counts `max_by_key` returns the last state, and the best state must win.
+    // Reversed: `max_by_key` returns the last of equal counts, and the best state must win.
     let most = most.rev().max_by_key(|state| count(*state));
     let most = most.unwrap_or(AnaState::OPTIMIZED);
     let others = all().filter(|(_, state)| *state != most);
     (most, others.collect())
 }
 
-/// Configuration words for ANA states, best state first.
+/// Words for ANA states in the configuration, best state first.
 pub const ANA_STATES: [(&str, AnaState); 5] = [
     ("optimized", AnaState::OPTIMIZED),
     ("non-optimized", AnaState::NON_OPTIMIZED),
@@ -60,7 +59,7 @@ pub const ANA_STATES: [(&str, AnaState); 5] = [
     ("change", AnaState::CHANGE),
 ];
 
-/// Returns the configuration word for a state, or "inaccessible" for an undefined state.
+/// Returns the configuration's word for a state; "inaccessible" for undefined states.
 #[must_use]
 pub fn ana_word(state: AnaState) -> &'static str {
     let mut words = ANA_STATES.iter();

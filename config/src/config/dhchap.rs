@@ -1,8 +1,8 @@
-//! Parameters of DH-HMAC-CHAP.
+//! DH-HMAC-CHAP parameters.
 
-/// Hash functions of DH-HMAC-CHAP, best first.
+/// Hash functions, best first.
 pub const DHCHAP_HASHES: [&str; 3] = ["sha512", "sha384", "sha256"];
-/// Diffie-Hellman groups of DH-HMAC-CHAP, best first.
+/// Diffie-Hellman groups, best first.
 pub const DHCHAP_GROUPS: [&str; 6] = [
     "ffdhe8192",
     "ffdhe6144",
@@ -12,12 +12,12 @@ pub const DHCHAP_GROUPS: [&str; 6] = [
     "null",
 ];
 
-/// DH-HMAC-CHAP parameters accepted by a target.
+/// DH-HMAC-CHAP parameters that a target accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DhchapPolicy {
-    /// Distinct hash functions of [`DHCHAP_HASHES`], best first.
+    /// Distinct members of [`DHCHAP_HASHES`], best first.
     pub hashes: Vec<&'static str>,
-    /// Distinct Diffie-Hellman groups of [`DHCHAP_GROUPS`], best first.
+    /// Distinct members of [`DHCHAP_GROUPS`], best first.
     pub groups: Vec<&'static str>,
 }
 

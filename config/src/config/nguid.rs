@@ -27,8 +27,7 @@ impl Nguid {
 }
 
 impl Namespace {
-    /// Returns the configured NGUID, or `None` if it derives from a UUID that the configuration
-    /// lacks.
+    /// Returns the configured NGUID; `None` if it derives from a UUID that is not configured.
     #[must_use]
     pub fn known_nguid(&self) -> Option<[u8; 16]> {
         match (self.nguid?, self.uuid) {

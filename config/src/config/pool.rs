@@ -12,26 +12,26 @@ pub(crate) const DIRECTORY_PREFIX: &str = "dir:";
 pub struct Pool {
     /// Absolute path, unique among pools.
     pub folder: PathBuf,
-    /// NSIDs reserved for files of the directory.
+    /// NSIDs reserved for the files.
     pub nsids: RangeInclusive<u32>,
-    /// Settings of each namespace; its NSID and backing are placeholders.
+    /// Settings of each namespace; NSID and backing are placeholders.
     pub like: Namespace,
-    /// Problem found by the last scan of the directory; `None` before a scan.
+    /// Problem found by the last scan; `None` before a scan.
     pub problem: Option<String>,
-    /// Files not exported by the last scan; empty before a scan.
+    /// Files left out by the last scan; empty before a scan.
     pub left_out: Vec<LeftOut>,
 }
 
 /// File of a [`Pool`] that is not exported.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeftOut {
-    /// File name, with unprintable characters escaped.
+    /// File name with unprintable characters escaped.
     pub name: String,
-    /// Reason why the file is not exported, and the remedy.
+    /// Reason and remedy.
     pub reason: String,
 }
 
-/// Identity of a file on this machine, which renaming preserves.
+/// Identity of a file on this machine, kept by renaming.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileId {
     /// Device number of the file system.
@@ -43,7 +43,7 @@ pub struct FileId {
 /// File of a [`Pool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PooledFile {
-    /// Identity that the file must have when it is opened.
+    /// Identity that the opened file must have.
     pub id: FileId,
     /// Size in bytes at the last scan.
     pub bytes: u64,

@@ -1,4 +1,4 @@
-//! Edits of ANA states: of listeners, and of subsystems at a listener.
+//! Edits of ANA states of listeners, and of subsystems at a listener.
 
 use cairn_rdma::{Traddr, Trid};
 
@@ -10,8 +10,7 @@ use super::{Draft, EditError, make_tables, push, remove, tables, text_of};
 const KEY: &str = "ana";
 
 impl Draft {
-    /// Sets the ANA state of `group` at a listener. `None` sets the state of all groups without an
-    /// entry of their own.
+    /// Sets the ANA state of `group` at a listener; `None` is all groups without an own entry.
     ///
     /// # Errors
     /// The listener is not in the file.
@@ -40,8 +39,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets the ANA state of a subsystem's `group` at a listener. `None` sets the state of all
-    /// groups.
+    /// Sets the ANA state of a subsystem's `group` at a listener; `None` is all groups.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -69,8 +67,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes a subsystem's ANA state of `group` at a listener, so that the listener's state
-    /// applies. `None` removes the states of all groups.
+    /// Removes a subsystem's ANA state of `group` at a listener, whose state then applies; `None`
+    /// is all groups.
     ///
     /// # Errors
     /// The subsystem is not in the file, or has no override there.

@@ -11,8 +11,7 @@ use super::{Draft, EditError, push, remove, tables, text_of};
 const KEY: &str = "host_group";
 
 impl Draft {
-    /// Adds hosts to a group, and creates the group if it is missing. Returns the number of added
-    /// hosts.
+    /// Adds hosts to a group, creating it if missing. Returns the number of added hosts.
     ///
     /// # Errors
     /// The group's `hosts` value is no list.
@@ -87,7 +86,7 @@ impl Draft {
         groups.collect()
     }
 
-    /// Removes a host group. If a list still names the group, the check of the edited text fails.
+    /// Removes a host group. The check of the edited text fails if a list names it.
     ///
     /// # Errors
     /// The group is not in the file.

@@ -9,7 +9,7 @@ use crate::config::GROUP_PREFIX;
 use super::{Draft, EditError, allows_any, groups, remove, set_access, tables, text_of};
 
 impl Draft {
-    /// Adds a host to `allowed_hosts`. Returns false if it is listed already.
+    /// Adds a host to `allowed_hosts`; false if it is listed.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -61,8 +61,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets `allow_any_host`. The host list and its keys stay, and apply again when the setting is
-    /// false.
+    /// Sets `allow_any_host`. The host list and its keys stay for the time when it is false.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -80,8 +79,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes keys of hosts that `allowed_hosts` no longer contains, because a configuration with
-    /// such keys is invalid.
+    /// Removes keys of hosts not in `allowed_hosts`, which would make the configuration invalid.
     pub(super) fn drop_keys_of_unlisted(&mut self) {
         let groups = self.host_groups();
         let mut apart = String::new();

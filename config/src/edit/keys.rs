@@ -35,8 +35,8 @@ impl Draft {
 
     /// Removes a key from the keyring.
     ///
-    /// A key in use stays in the file, marked as removed, so that its hosts are refused instead of
-    /// connecting without authentication.
+    /// A key in use stays, marked as removed: its hosts are refused instead of connecting without
+    /// authentication.
     ///
     /// # Errors
     /// The keyring has no such key.
@@ -55,9 +55,9 @@ impl Draft {
         Ok(())
     }
 
-    /// Replaces the keys of a host, or removes them for `None`. Returns whether the host had keys.
+    /// Replaces the keys of a host, or removes them for `None`. Returns whether it had keys.
     ///
-    /// `keys` has the values of `dhchap_key` and `dhchap_ctrl_key`.
+    /// `keys` are the values of `dhchap_key` and `dhchap_ctrl_key`.
     ///
     /// # Errors
     /// The subsystem is not in the file, or does not list the host.
@@ -112,7 +112,7 @@ impl Draft {
         Ok(had)
     }
 
-    /// True if the keyring has this key and it is not marked as removed.
+    /// True if the keyring has this key, not marked as removed.
     pub fn has_key(&mut self, name: &str) -> bool {
         let mut keys = tables(self.document.as_table_mut(), KEY);
         keys.any(|table| is_it(table, name) && !is_removed(table))

@@ -9,28 +9,28 @@ const LIMITED_HOST: &str = "limited_host";
 /// Scope of limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitsOf {
-    /// All hosts together on the namespace with this NSID.
+    /// All hosts together, on the namespace with this NSID.
     Namespace(u32),
-    /// All hosts together on all namespaces of the subsystem.
+    /// All hosts together, on all namespaces of the subsystem.
     Subsystem,
-    /// Each host of the subsystem by itself.
+    /// Each host of the subsystem.
     EachHost,
-    /// The host with this NQN, in place of `EachHost`.
+    /// Host with this NQN, instead of `EachHost`.
     Host(String),
 }
 
-/// New limits: `None` keeps a limit, and 0 removes it.
+/// Changes of limits: `None` keeps a limit, 0 removes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewLimits {
     /// I/O commands per second.
     pub iops: Option<u64>,
     /// Bytes read per second, such as "100MiB".
     pub read: Option<String>,
-    /// Bytes written per second, such as "100MiB".
+    /// Bytes written per second.
     pub write: Option<String>,
-    /// Bytes read and written per second, such as "100MiB".
+    /// Bytes read and written per second.
     pub total: Option<String>,
-    /// Maximum outstanding commands of the disk; only for a namespace.
+    /// Maximum outstanding commands of the disk, for a namespace only.
     pub outstanding: Option<u64>,
     /// Burst of the token bucket in milliseconds; 0 restores the default.
     pub burst_ms: Option<u64>,
@@ -40,7 +40,7 @@ impl Draft {
     /// Sets the limits of a scope.
     ///
     /// # Errors
-    /// The subsystem, namespace or host of the scope is not in the file.
+    /// The subsystem, namespace or host is not in the file.
     pub fn set_limits(
         &mut self,
         nqn: &str,
@@ -62,7 +62,7 @@ impl Draft {
     /// Removes the limits of a scope.
     ///
     /// # Errors
-    /// The scope has no limits, or its subsystem, namespace or host is not in the file.
+    /// The scope has no limits, or is not in the file.
     pub fn remove_limits(&mut self, nqn: &str, of: &LimitsOf) -> Result<(), EditError> {
         if let LimitsOf::Host(host) = of {
             self.limited(nqn, of)?;
@@ -118,7 +118,7 @@ impl NewLimits {
         let item = owner
             .entry(of.key())
             .or_insert_with(|| value(InlineTable::new()));
-        // A value of another type stays; the check of the edited text reports it.
+        // The check of the edited text reports a value of another type.
         let Some(table) = item.as_table_like_mut() else {
             return;
         };
@@ -130,8 +130,8 @@ impl NewLimits {
         set(table, "outstanding", self.outstanding.map(number));
         let rates = ["iops", "read", "write", "total"];
         let no_rate = rates.iter().all(|key| !table.contains_key(key));
-        // A burst without a rate is invalid, so it is removed with the last rate. A burst that this
-        // edit requests stays, and the check of the edited text reports it.
+        // A burst without a rate is invalid and is removed with the last rate. A burst requested by
+        // this edit stays, and the check of the edited text reports it.
         if no_rate && self.burst_ms.is_none_or(|burst_ms| burst_ms == 0) {
             table.remove("burst_ms");
         }
@@ -154,8 +154,7 @@ fn set(table: &mut dyn TableLike, key: &str, new: Option<Option<Item>>) {
 }
 
 fn number(number: u64) -> Option<Item> {
-    // A number above the range of TOML becomes the maximum, which the check of the edited text
-    // refuses.
+    // Numbers beyond TOML's range become the maximum, which the check of the edited text refuses.
     (number != 0).then(|| value(i64::try_from(number).unwrap_or(i64::MAX)))
 }
 

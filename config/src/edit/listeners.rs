@@ -1,4 +1,4 @@
-//! Edits of listeners, and of the lists of listeners in subsystems.
+//! Edits of listeners, and of the listener lists of subsystems.
 
 use cairn_rdma::{Traddr, Trid};
 
@@ -12,9 +12,9 @@ const KEY: &str = "listeners";
 /// Listener to add.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewListener {
-    /// IP address of the listener.
+    /// IP address.
     pub address: Traddr,
-    /// Port of the listener.
+    /// Port (TRSVCID).
     pub port: u16,
     /// Value of `provider`.
     pub provider: Option<String>,
@@ -85,7 +85,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes a listener from the file and from the lists of subsystems.
+    /// Removes a listener from the file and from the subsystems' lists.
     ///
     /// # Errors
     /// The listener is not in the file.
@@ -108,8 +108,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Adds a listener to the list of a subsystem. Returns false if the listener leads to it
-    /// already.
+    /// Adds a listener to the list of a subsystem; false if it leads there already.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -126,10 +125,10 @@ impl Draft {
 
     /// Removes a listener from a subsystem, and from the file if no other subsystem uses it.
     ///
-    /// `all` are the listeners of the file: a subsystem without a list gets the others as its list.
+    /// `all` are the file's listeners: a subsystem without a list gets the others as its list.
     ///
     /// # Errors
-    /// The subsystem is not in the file, or the listener does not lead to it.
+    /// The subsystem is not in the file, or is not behind the listener.
     pub fn remove_listener_from(
         &mut self,
         nqn: &str,

@@ -30,16 +30,16 @@ pub use settings::{NamespaceSettings, Only, SubsystemSettings};
 /// Reason why an edit failed. The draft is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// Object of the edit that the file lacks.
+    /// The file lacks the object to edit.
     #[error("{0}")]
     Missing(String),
-    /// Object to add that exists already.
+    /// The file has the object to add.
     #[error("{0}")]
     Exists(String),
     /// No NSID is free.
     #[error("{0}")]
     Full(String),
-    /// Text is not valid TOML.
+    /// The text is not TOML.
     #[error("{0}")]
     Unreadable(String),
 }
@@ -57,9 +57,9 @@ pub struct NewSubsystem {
     pub controller_ids: Option<String>,
     /// True if every host may connect.
     pub allow_any_host: bool,
-    /// Values of `allowed_hosts`.
+    /// Entries of `allowed_hosts`.
     pub hosts: Vec<String>,
-    /// Addresses of the listeners that lead to the subsystem; `None` for all listeners.
+    /// Addresses of the listeners that lead to the subsystem; `None` for all.
     pub listeners: Option<Vec<Trid>>,
 }
 
@@ -86,24 +86,24 @@ pub struct NewNamespace {
     pub shared: bool,
     /// ANA group (ANAGRPID).
     pub ana_group: Option<u32>,
-    /// Hosts to which the namespace is visible; `None` for every host.
+    /// Hosts that see the namespace; `None` for every host.
     pub hosts: Option<Vec<String>>,
     /// Limits of the namespace.
     pub limits: NewLimits,
-    /// Client settings for a Ceph image.
+    /// Ceph client settings.
     pub ceph: NewCeph,
 }
 
-/// Client settings for a Ceph image. Absent settings have Ceph's defaults.
+/// Ceph client settings; Ceph's defaults apply to absent ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewCeph {
     /// Absolute path of the cluster configuration.
     pub conf: Option<String>,
-    /// User name without "client.".
+    /// User, without "client.".
     pub id: Option<String>,
     /// Absolute path of the file with the user's key.
     pub keyring: Option<String>,
-    /// Options of the Ceph client.
+    /// Options of the client.
     pub options: BTreeMap<String, String>,
 }
 
@@ -135,13 +135,13 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Creates a draft from `text`.
+    /// Parses `text`.
     ///
     /// # Errors
     /// The text is not TOML.
     pub fn new(text: &str) -> Result<Self, EditError> {
         let mut document: DocumentMut = text.parse().map_err(|error: TomlError| {
-            // The display of `error` would print its line, which may contain a secret.
+            // Printing `error` would print its line, which may contain a secret.
             let at = error.span().map_or(0, |span| span.start).min(text.len());
             let line = text.as_bytes()[..at]
                 .iter()
@@ -271,8 +271,7 @@ impl Draft {
     /// Makes a namespace visible to a host, or hides it.
     ///
     /// # Errors
-    /// The namespace is not in the file, is visible to every host, or is visible to this host
-    /// through a group.
+    /// The namespace is not in the file, or is visible to every host or to a group with this host.
     pub fn show_namespace(
         &mut self,
         nqn: &str,
@@ -324,7 +323,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Adds a referral. Returns false if the file has it.
+    /// Adds a referral; false if the file has it.
     pub fn add_referral(&mut self, address: SocketAddr, nqn: Option<&str>) -> bool {
         let root = self.document.as_table_mut();
         if tables(root, "referral").any(|table| is_referral(table, address, nqn)) {
@@ -360,7 +359,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Returns the subsystem NQN and the NSID of all namespaces with this name.
+    /// Returns subsystem NQN and NSID of each namespace with this name.
     #[must_use]
     pub fn named(&self, name: &str) -> Vec<(String, u32)> {
         let subsystems = self
@@ -431,7 +430,7 @@ fn make_tables(table: &mut Table, key: &str) {
                 key.leaf_decor_mut().clear();
             }
         }
-        // A value of another type stays; the check of the edited text reports it.
+        // The check of the edited text reports a value of another type.
         Err(other) => *item = other,
     }
 }
@@ -445,16 +444,16 @@ fn push(table: &mut Table, key: &str, new: Table) {
     let tables = table
         .entry(key)
         .or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
-    // A value that is no array of tables stays; the check of the edited text reports it.
+    // The check of the edited text reports a value of another type.
     if let Some(tables) = tables.as_array_of_tables_mut() {
         tables.push(new);
     }
 }
 
-/// Removes the first table that `is_it` matches. Returns `None` if no table matches.
+/// Removes the first table that `is_it` matches, or returns `None`.
 ///
-/// Comments separated from the table by a blank line move to the next table. If no table follows,
-/// they are returned.
+/// Comments that a blank line separates from the table move to the next table, or are returned if
+/// no table follows.
 fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Option<String> {
     let tables = table.get_mut(key)?.as_array_of_tables_mut()?;
     let at = tables.iter().position(is_it)?;
@@ -464,8 +463,7 @@ fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Optio
         && let Some(next) = tables.get_mut(at)
     {
         let own = next.decor().prefix().and_then(|own| own.as_str());
-        // `toml_edit` writes a newline before tables without decoration, such as tables added to
-        // this draft.
+        // `toml_edit` writes a newline before tables without decoration, such as new tables.
         let own = own.unwrap_or("\n");
         let both = format!("{apart}{own}");
         next.decor_mut().set_prefix(both);
@@ -477,7 +475,7 @@ fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Optio
     Some(apart)
 }
 
-/// Returns the comments before a table that a blank line separates from it.
+/// Returns the comments that a blank line separates from the table below them.
 fn comments_apart(table: &Table) -> &str {
     let before = table.decor().prefix();
     let before = before.and_then(|before| before.as_str()).unwrap_or("");

@@ -6,7 +6,7 @@ use toml_edit::{Array, Item, Table, value};
 
 use super::{Draft, EditError, ana, has_nsid, listeners, tables};
 
-/// All objects or some of them.
+/// Every object, or listed ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Only<T> {
     /// Every object.
@@ -43,12 +43,12 @@ pub struct NamespaceSettings {
     pub write_protection: Option<bool>,
     /// ANA group (ANAGRPID).
     pub ana_group: Option<u32>,
-    /// Hosts to which the namespace is visible.
+    /// Hosts that see the namespace.
     pub hosts: Option<Only<String>>,
 }
 
 impl Draft {
-    /// Changes a subsystem. ANA overrides at listeners that no longer lead to it are removed.
+    /// Changes a subsystem. ANA overrides at listeners that no longer lead to it disappear.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -78,7 +78,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets the target's DH-HMAC-CHAP hash functions and groups; `None` keeps a list.
+    /// Sets the target's DH-HMAC-CHAP hash functions and groups; `None` keeps them.
     pub fn set_dhchap(&mut self, hashes: Option<&[&str]>, groups: Option<&[&str]>) {
         for (key, words) in [("dhchap_hashes", hashes), ("dhchap_groups", groups)] {
             if let Some(words) = words {

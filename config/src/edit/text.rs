@@ -1,8 +1,7 @@
-//! Cached text of a document, updated as namespaces are added and removed.
+//! Cached text of a document, updated with each added and removed namespace.
 //!
-//! Rendering by `toml_edit` dominates the cost of an edit in a file with ten thousand namespaces.
-//! The cached text equals the rendered text; where this is uncertain, the document is rendered
-//! again.
+//! Rendering by `toml_edit` dominates the cost of an edit with ten thousand namespaces. The cached
+//! text equals the rendered text; in doubt the document is rendered again.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,22 +10,20 @@ use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
 
 use super::{comments_apart, has_nsid};
 
-/// Placeholder for the start of a namespace. TOML forbids this character, so no document contains
-/// it.
+/// Placeholder for the start of a namespace; TOML forbids this character.
 const MARK: char = '\0';
 
 #[derive(Debug, Clone)]
 pub(super) struct Text {
     whole: String,
-    /// Byte offset in `whole` of the end of the last namespace, by NQN of the subsystem.
+    /// End of the last namespace in `whole`, in bytes, by subsystem NQN.
     ends: HashMap<String, usize>,
-    /// True if a string spans several lines: one of them may look like a namespace.
+    /// True if a string spans several lines, of which one may look like a namespace.
     has_long_strings: bool,
 }
 
 impl Text {
-    /// Returns the text after a namespace was added to subsystem number `at`. `kept` is the text
-    /// before the addition.
+    /// Returns the text after an addition to subsystem number `at`; `kept` is the former text.
     pub(super) fn after_addition(
         kept: Option<Self>,
         document: &mut DocumentMut,
@@ -47,8 +44,7 @@ impl Text {
         &self.whole
     }
 
-    /// Returns the byte range of a namespace, or `None` if its removal changes text outside the
-    /// range.
+    /// Returns the bytes of a namespace, or `None` if its removal changes other text.
     pub(super) fn find(
         &self,
         document: &DocumentMut,
@@ -59,7 +55,7 @@ impl Text {
         let tables = namespaces(document, at)?;
         let index = tables.iter().position(|table| has_nsid(table, nsid))?;
         let (table, next) = (tables.get(index)?, tables.get(index + 1));
-        // `toml_edit` writes tables without a position after the last table that has one.
+        // `toml_edit` writes tables without a position after the last one that has a position.
         let leads = table.position().is_some() && next.is_none_or(|one| one.position().is_none());
         if leads || tables.len() == 1 || !comments_apart(table).is_empty() || self.has_long_strings
         {
@@ -67,8 +63,8 @@ impl Text {
         }
         let gone = rendered(document, at, table)?;
         let before_end = self.whole.get(..*self.ends.get(nqn)?)?;
-        // The last match is the namespace: NSIDs are unique in a subsystem, and the search ends at
-        // the end of the subsystem's last namespace.
+        // The last match is the namespace: NSIDs are unique in a subsystem, whose last namespace
+        // ends the search.
         let start = before_end.rfind(&gone)?;
         let place = start..start + gone.len();
         if next.is_none() {
@@ -242,7 +238,7 @@ export = "null:1MiB"
         fn the_text_is_the_documents(text in prop::sample::select(&TEXTS[..]), changes in changes()) {
             let mut draft = Draft::new(text).unwrap();
             for (place, nsid, has_long_name) in changes {
-                // The edit may fail, and must then leave the draft unchanged.
+                // A failed edit must leave the draft unchanged.
                 let _ = match nsid {
                     Some(nsid) => draft.remove_namespace(NQNS[place], nsid),
                     None => {

@@ -1,4 +1,4 @@
-//! Document that records whether its edits only added or only removed namespaces.
+//! Document that records whether edits only added or only removed namespaces.
 
 use std::collections::HashMap;
 
@@ -8,15 +8,15 @@ use super::nsids::Taken;
 use super::text::Text;
 use super::{Draft, has_nsid, push, remove, text_of};
 
-/// Document of a [`Draft`]. Additions and removals of namespaces are recorded;
-/// [`Self::as_table_mut`] counts as a general change.
+/// Document of a [`Draft`]. Changes through [`Self::as_table_mut`] count as general, not as
+/// additions or removals of namespaces.
 #[derive(Debug, Clone)]
 pub(super) struct Tracked {
     document: DocumentMut,
     added: Vec<(String, Table)>,
     removed: Vec<(String, u32)>,
     is_otherwise_changed: bool,
-    /// Cache of used NSIDs by NQN: a scan of thousands of tables costs as much as many edits.
+    /// Used NSIDs by NQN. A scan of thousands of tables costs as much as many edits.
     taken: HashMap<String, Taken>,
     text: Option<Text>,
 }
@@ -125,7 +125,7 @@ impl Tracked {
 }
 
 impl Draft {
-    /// Resets the record of changes. The text keeps the changes.
+    /// Resets the record of changes; the text stays.
     pub fn settle(&mut self) {
         self.document.settle();
     }
