@@ -1,7 +1,11 @@
-//! Memory of an I/O thread: `[head | data buffers | spare buffers]`.
+//! Memory of an I/O thread: `[head
 //!
-//! The arena is one mapping, registered once with the ring and each RDMA device. The head belongs to the caller; the
-//! target stores responses there.
+//! data buffers
+//!
+//! spare buffers]`.
+//!
+//! The arena is one mapping, registered once with the ring and each RDMA device. The head belongs
+//! to the caller.
 
 use std::io;
 use std::sync::Arc;
@@ -11,10 +15,10 @@ use cairn_rdma::Mapping;
 use crate::pool::{Buffer, Pool, UNIT};
 use crate::ring::Span;
 
-/// Number of spare buffers of one page each ([`Arena::take_spare`]).
+/// Number of spare buffers, each one page ([`Arena::take_spare`]).
 const SPARES: usize = 32;
 
-/// Memory of an I/O thread: a head, a pool of data buffers, and spare buffers.
+/// Memory of an I/O thread: head, pool of data buffers, and spare buffers.
 #[derive(Debug)]
 pub struct Arena {
     mapping: Arc<Mapping>,
@@ -22,15 +26,14 @@ pub struct Arena {
     data: usize,
     spare: Vec<Buffer>,
     data_offset: usize,
-    /// Index among the ring's fixed buffers.
     slot: u16,
 }
 
 impl Arena {
-    /// Allocates `head` bytes, and `data` bytes for buffers of up to `largest` bytes, rounded up.
+    /// Allocates `head` bytes, and `data` bytes for buffers of up to `largest` bytes. Rounds up.
     ///
     /// # Errors
-    /// The system has not enough memory.
+    /// Memory is exhausted.
     ///
     /// # Panics
     /// If `largest` is not a power of two of at least [`UNIT`].
@@ -50,15 +53,13 @@ impl Arena {
         })
     }
 
-    /// Returns the mapping, for registration with RDMA devices.
+    /// Returns the mapping, to register with RDMA devices.
     #[inline]
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 
-    /// Sets the index of the fixed buffer ([`Ring::add_buffer`]).
-    ///
-    /// [`Ring::add_buffer`]: crate::Ring::add_buffer
+    /// Sets the index of the fixed buffer ([`Ring::add_buffer`](crate::Ring::add_buffer)).
     pub fn set_slot(&mut self, slot: u16) {
         self.slot = slot;
     }
@@ -69,13 +70,13 @@ impl Arena {
         self.data
     }
 
-    /// Returns the size of all allocated buffers in bytes, including spare ones.
+    /// Returns the size of all allocated buffers in bytes, spare ones included.
     #[inline]
     pub fn taken_bytes(&self) -> usize {
         self.pool.taken_bytes() + (SPARES - self.spare.len()) * UNIT
     }
 
-    /// Takes a spare page, if any is free, for work that must not wait for the pool.
+    /// Takes a free spare page, for work that must not wait for the pool.
     #[inline]
     pub fn take_spare(&mut self) -> Option<Buffer> {
         self.spare.pop()

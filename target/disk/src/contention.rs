@@ -5,20 +5,20 @@
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-/// Gap between polls above which another thread may have used the core.
+/// Gap between polls after which another thread may have used the core.
 const TAKEN: Duration = Duration::from_micros(500);
 
-/// Time lost to other threads from which the core counts as shared.
+/// Time lost to other threads for which the core counts as shared.
 const LOST_MAX: Duration = Duration::from_millis(10);
 /// Fraction of all time that may be lost: 1 / `LOST_PART`.
 const LOST_PART: u32 = 4;
 
-/// Measurement of how much other threads use the core of a polling thread.
+/// Measures how much other threads use the core of a polling thread.
 #[derive(Debug, Default)]
 pub struct Contention {
     /// Start of the last round without work, unless it ended in sleep.
     polled: Option<Instant>,
-    /// Time lost beyond the tolerated fraction, and the time of its last update.
+    /// Time lost beyond the tolerated fraction, and time of the last update.
     lost: Option<(Duration, Instant)>,
     switches: i64,
 }
@@ -30,7 +30,8 @@ impl Contention {
         self.polled = Some(now);
     }
 
-    /// Returns true if other threads use so much of the core that this thread would get more time by sleeping.
+    /// Returns true if this thread would get more time by sleeping, because other threads use the
+    /// core.
     #[inline]
     pub fn core_is_shared(&mut self, now: Instant) -> bool {
         let polled = self.polled.take();
@@ -51,8 +52,8 @@ impl Contention {
         too_much
     }
 
-    /// Returns true if the kernel preempted the thread since the last call. Otherwise the long round was slow itself,
-    /// or the machine was stopped.
+    /// Returns true if the kernel preempted the thread since the last call. Otherwise the long
+    /// round was slow itself, or the machine was stopped.
     #[cold]
     fn was_switched(&mut self) -> bool {
         let switches = involuntary_switches();
@@ -81,7 +82,7 @@ mod tests {
             now += kept;
             core.polls_on(now);
             now += taken;
-            // Impossible, so that the next count differs.
+            // Impossible value: the next count differs.
             core.switches = -1;
             core.core_is_shared(now)
         })

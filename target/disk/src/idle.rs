@@ -1,13 +1,12 @@
 //! Decides how long a reactor polls without work before it sleeps.
 //!
-//! The polling window is twice the last gap between work, if the last two gaps were shorter than `poll_idle`,
-//! otherwise zero. A single short gap does not suffice: the acknowledgement of a keep alive response arrives soon and
-//! is followed by silence. `poll_idle` must exceed the wake-up time of both peers (about 100 us on a dedicated
-//! processor), or two waiting peers keep each other asleep.
+//! The polling window is twice the last gap between work if the last two gaps were shorter than
+//! `poll_idle`, otherwise zero. One short gap does not suffice: a keep alive response is soon
+//! acknowledged, and silence follows. `poll_idle` must exceed the wake-up time of both peers (about
+//! 100 us on a dedicated processor), or two waiting peers keep each other asleep.
 //!
-//! With more threads than cores, the next work may come from a thread that waits for the reactor's core. After
-//! [`CORE_KEPT`] without work, each poll therefore yields the core first. A reactor that loses much of its core tries
-//! sleeping, too ([`Trial`]).
+//! After [`CORE_KEPT`] without work, each poll yields the core, for which threads that produce work
+//! may wait. On a busy core, the reactor also tries sleeping ([`SleepTrial`]).
 
 use std::time::{Duration, Instant};
 
@@ -30,20 +29,19 @@ pub enum Pause {
     Sleep,
 }
 
-/// Polling state of a reactor.
 #[derive(Debug)]
 pub struct Idle {
     largest: Duration,
     window: Duration,
     since: Option<Instant>,
-    /// True if the last sleep ended within `largest` of the last work.
+    /// Whether the last sleep ended within `largest` of the last work.
     was_short: bool,
     served: u64,
     shared: SleepTrial,
 }
 
 impl Idle {
-    /// Limits the window to `largest`; with 0 the reactor always sleeps at once.
+    /// Limits the window to `largest`; with 0 the reactor sleeps at once.
     pub fn new(largest: Duration) -> Self {
         Self {
             largest,
@@ -87,8 +85,9 @@ impl Idle {
         }
     }
 
-    /// Returns the action of [`Self::pause`], but [`Pause::Sleep`] instead of [`Pause::Yield`] if `threads` is true:
-    /// threads that may need this core then have all pending work ([`crate::Ring::waits_for_threads`]).
+    /// Returns the action of [`Self::pause`], but replaces [`Pause::Yield`] by [`Pause::Sleep`] if
+    /// `threads` is true: threads that may need this core have all pending work
+    /// ([`crate::Ring::waits_for_threads`]).
     #[inline]
     pub fn pause_for(&mut self, now: Instant, threads: bool) -> Pause {
         match self.pause(now) {
@@ -97,7 +96,7 @@ impl Idle {
         }
     }
 
-    /// Records that the reactor slept until `now`, and sets the next window.
+    /// Records a sleep until `now`, and sets the next window.
     #[inline]
     pub fn slept(&mut self, now: Instant) {
         let gap = self.since.take().map(|since| now.duration_since(since));

@@ -1,4 +1,4 @@
-//! Limit on locked memory, which can prevent the kernel from pinning buffers.
+//! Limit on locked memory, beyond which the kernel does not pin buffers.
 
 use std::io;
 use std::sync::Once;
@@ -9,7 +9,7 @@ pub(crate) fn is_limit(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EPERM))
 }
 
-/// Logs, once, that buffers are not pinned: the kernel then looks up their pages for each I/O.
+/// Logs once that buffers are not pinned: each I/O then looks up their pages.
 pub(crate) fn report(needed: usize) {
     static REPORTED: Once = Once::new();
     REPORTED.call_once(|| {

@@ -13,7 +13,7 @@ pub(crate) const COMMAND_BYTES: usize = 72;
 
 pub(crate) const RANGE_BYTES: usize = 16;
 
-/// Maximum blocks of a command: NLB has 16 bits and is 0-based.
+/// Maximum blocks of a command (NLB has 16 bits, 0-based).
 pub(crate) const BLOCKS_MAX: u32 = 1 << 16;
 
 /// Offset of NVMe statuses in error numbers, above all errnos.
@@ -45,19 +45,19 @@ const DEALLOCATE: u32 = 1 << 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Blocks {
     pub(crate) first: u64,
-    /// Number of blocks: 1 to [`BLOCKS_MAX`] in a command, possibly more in a range.
+    /// 1 to [`BLOCKS_MAX`] in a command, possibly more in a range.
     pub(crate) count: u32,
 }
 
-/// Optional hints of a host about a command, used only by NVMe drives.
+/// Optional hints of a host about a command, used by NVMe drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hints {
-    /// FUA of a command that does not write: returned data must be on the medium.
+    /// FUA of a command that does not write: returns data on the medium.
     pub fua: bool,
     /// LR: the drive should limit its retries.
     pub limited_retry: bool,
-    /// DSM of a Read or Write (NVM, figure 43): access frequency and latency, in bits 7:0. For
-    /// Dataset Management (NVM, 3.2.3): IDR and IDW, in bits 1:0.
+    /// Bits 7:0 are DSM of a Read or Write (NVM, figure 43). Bits 1:0 are IDR and IDW of Dataset
+    /// Management (NVM, 3.2.3).
     pub attributes: u8,
 }
 
@@ -118,7 +118,7 @@ impl Command {
         }
     }
 
-    /// Returns a Dataset Management command with hints only, for `bytes` of the host's ranges.
+    /// Returns a Dataset Management command with hints only, for `bytes` of ranges.
     pub(crate) fn advise(nsid: u32, bytes: u32, hints: Hints) -> Self {
         let ranges = bytes / RANGE_BYTES as u32;
         Self {

@@ -1,12 +1,10 @@
 //! Data buffers: a buddy allocator over the arena's data area.
 //!
-//! Each buffer is contiguous, as RDMA work requests and block I/O require. Sizes are powers of two from a page to the
-//! largest transfer.
-//!
-//! Up to [`LOOSE_MAX`] freed pages stay unmerged, so that small commands do not split and merge repeatedly. They are
-//! merged before an allocation fails.
+//! Each buffer is contiguous, as RDMA work requests and block I/O require, and a power of two from
+//! a page to the largest transfer. Up to [`LOOSE_MAX`] freed pages stay unmerged until an
+//! allocation would fail, so that small commands do not split and merge repeatedly.
 
-/// Size of the smallest buffer in bytes: one page, the direct I/O alignment of any disk.
+/// Smallest buffer in bytes: one page, the direct I/O alignment of any disk.
 pub const UNIT: usize = 4096;
 
 const LOOSE_MAX: usize = 32;
@@ -69,8 +67,8 @@ impl Pool {
     /// Returns a pool of `length` bytes with buffers of up to `largest` bytes.
     ///
     /// # Panics
-    /// If `largest` is not a power of two of at least [`UNIT`], or `length` not a positive multiple
-    /// of `largest`.
+    /// If `largest` is not a power of two from [`UNIT`], or `length` no positive multiple of
+    /// `largest`.
     pub fn new(length: usize, largest: usize) -> Self {
         assert!(
             largest.is_power_of_two() && largest >= UNIT,
@@ -116,7 +114,7 @@ impl Pool {
         self.free_units * UNIT
     }
 
-    /// Allocates at least `length` bytes. Returns `None` if no buffer is free.
+    /// Allocates at least `length` bytes, if a buffer is free.
     ///
     /// # Panics
     /// If `length` exceeds [`Self::largest`].
@@ -219,7 +217,7 @@ impl Pool {
     }
 }
 
-/// Returns the size in bytes of a buffer allocated for `length` bytes.
+/// Returns the size in bytes of a buffer for `length` bytes.
 #[inline]
 pub fn rounded(length: usize) -> usize {
     UNIT << order_of(length)

@@ -1,22 +1,22 @@
 //! Determines whether a reactor on a shared core serves more commands by sleeping or by polling.
 //!
-//! A computing program keeps a yielded core for milliseconds, whereas a sleeping thread regains the core when its
-//! work arrives. Threads that produce the reactor's work return the core soon, and sleeping then only costs time. No
-//! clock or counter distinguishes the two cases, so both methods are tried.
+//! A computing program keeps a yielded core for milliseconds, whereas a sleeping thread regains it
+//! when work arrives. Threads that produce the reactor's work return the core soon, and sleeping
+//! only costs time. No clock or counter distinguishes the cases, so both methods are tried.
 
 use std::time::{Duration, Instant};
 
 /// Duration of each trial.
 const TRIED: Duration = Duration::from_millis(100);
 
-/// Minimum ratio of command rates, sleeping to polling, for which sleeping is chosen: a smaller one may be chance.
+/// Minimum ratio of command rates, sleeping to polling, for sleeping: less may be chance.
 const WORTH: f64 = 1.1;
 
 /// Initial and maximum time for which a trial's result applies.
 const KEPT_MIN: Duration = Duration::from_millis(100);
 const KEPT_MAX: Duration = Duration::from_secs(4);
 
-/// Maximum time from the end of a result to an equal one that applies for twice as long.
+/// Maximum time between two equal results for which the second applies twice as long.
 const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ enum Phase {
     #[default]
     Alone,
     Polls(Stretch),
-    /// Trial of sleeping, with the command rate of polling, per second.
+    /// Trial of sleeping, with polling's command rate per second.
     Sleeps(Stretch, f64),
     Known(Finding),
 }
@@ -113,8 +113,8 @@ impl SleepTrial {
 mod tests {
     use super::*;
 
-    /// Returns the fraction of 20 s asleep, if the core is taken whenever the thread polls. `polling` and `sleeping`
-    /// are the rates of both methods, in commands per millisecond.
+    /// Returns the fraction of 20 s asleep if the core is taken whenever the thread polls, for the
+    /// commands per millisecond of both methods.
     fn part_asleep(polling: u64, sleeping: u64) -> f64 {
         let (mut trial, mut now) = (SleepTrial::default(), Instant::now());
         let (mut served, mut asleep) = (0, 0);

@@ -1,10 +1,10 @@
 //! Determines which operations on a file may block at submission.
 //!
-//! io_uring tries each operation without blocking, then passes it to a kernel thread. Some file systems ignore the
-//! non-blocking flag and would block the reactor: FUSE, and before Linux 6.12 every file system with frozen writes.
-//! Reads on them are passed to a kernel thread at once (IOSQE_ASYNC), and writes to workers, which check the leases
-//! first. Operations on slow disks are handled alike, because a hanging commit of ext4's journal blocks the next
-//! write.
+//! io_uring tries each operation without blocking, then passes it to a kernel thread. FUSE, and
+//! before Linux 6.12 any file system with frozen writes, ignore the non-blocking flag and would
+//! block the reactor. Reads on them go to a kernel thread at once (IOSQE_ASYNC), and writes to
+//! workers, which check leases first. Slow disks are handled alike: a hanging commit of ext4's
+//! journal blocks the next write.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -12,10 +12,10 @@ use std::sync::LazyLock;
 
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// Offset beyond the end of any disk: a read there accesses no medium.
+/// Offset beyond the end of any disk, where a read accesses no medium.
 const NOWHERE: u64 = 1 << 62;
 
-/// First Linux version that tries a write to a frozen file system without waiting (io_uring/rw.c,
+/// First Linux version that does not wait to write to a frozen file system (io_uring/rw.c,
 /// `io_kiocb_start_write`). Backports are not detected.
 const FREEZE_AWARE: (u32, u32) = (6, 12);
 
@@ -31,7 +31,7 @@ impl Handover {
         writes: true,
     };
 
-    /// Determines the behaviour of a file. `direct` means that data bypasses the page cache.
+    /// Determines the behaviour of a file. `direct` bypasses the page cache.
     pub(crate) fn of(file: &File, direct: bool, is_device: bool) -> Self {
         static KERNEL: LazyLock<Option<(u32, u32)>> =
             LazyLock::new(|| version(&std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?));
@@ -47,13 +47,14 @@ impl Handover {
         let thaws = is_device || kernel.is_some_and(|kernel| kernel >= FREEZE_AWARE);
         Self {
             reads: !supports_nowait,
-            // A write to the page cache may wait for memory and for other writes.
+            // A write to the page cache may wait for memory and other writes.
             writes: !(supports_nowait && direct && thaws),
         }
     }
 }
 
-/// Returns whether the file system supports `RWF_NOWAIT`; otherwise it rejects the flag without effect.
+/// Returns whether the file system supports `RWF_NOWAIT`; if not, it rejects the flag without
+/// effect.
 fn supports_nowait(file: &File) -> bool {
     let mut buffer = [0; 512];
     let mut slices = [IoSliceMut::new(&mut buffer)];

@@ -1,15 +1,16 @@
-//! System calls that are made shortly after the clock was read, or not at all.
+//! System calls made shortly after the clock was read, or not at all.
 //!
-//! A thread stopped between reading the clock and calling the kernel would act on a stale decision. Two mechanisms
-//! prevent this:
+//! A thread stopped between reading the clock and the call would act on a stale decision. Two
+//! mechanisms prevent this:
 //!
-//! - The time stamp counter is read before the clock and again directly before the call, which is not made after more
-//!   than `TICKS_MAX` ticks.
-//! - From the second reading to the `syscall` instruction, the thread is in a restartable sequence (rseq(2), Linux
-//!   4.18, glibc 2.35): if interrupted there, it resumes at the abort handler without the call. Without rseq, a
-//!   window of about ten nanoseconds remains.
+//! - The time stamp counter is read before the clock and directly before the call, which is not
+//!   made after more than `TICKS_MAX` ticks.
+//! - From the second reading to the `syscall` instruction, the thread is in a restartable sequence
+//!   (rseq(2), Linux 4.18, glibc 2.35): if interrupted, it continues at the abort handler without
+//!   the call. Without rseq, a window of about ten nanoseconds remains.
 //!
-//! A hypervisor's pause within that window is not detected. On processors other than x86-64 the call is always made.
+//! A hypervisor's pause within that window is not detected. On processors other than x86-64 the
+//! call is always made.
 //!
 //! Why `unsafe` here: the sequence is assembly, and the caller chooses the system call.
 
@@ -17,7 +18,7 @@ use std::io;
 
 pub(crate) type Call = [usize; 7];
 
-/// Maximum number of time stamp counter ticks between a reading of the clock and the call: 1 to 4 ms.
+/// Maximum ticks between a reading of the clock and the call: 1 to 4 ms.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const TICKS_MAX: u64 = 1 << 22;
 
@@ -28,7 +29,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Begins a reading of the clock. Must be called before the clock is read.
+    /// Begins a reading of the clock; precedes the reading itself.
     #[inline(always)]
     pub(crate) fn begin() -> Self {
         Self {
@@ -44,8 +45,8 @@ impl Look {
     }
 }
 
-/// Makes the call if `look` is recent and the thread was not interrupted. Returns `None` if the call was not made:
-/// the caller must read the clock again.
+/// Makes the call if `look` is recent and the thread was not interrupted. Returns `None` without a
+/// call: the caller must read the clock again.
 ///
 /// # Safety
 /// The requirements of the system call must be met.
@@ -68,15 +69,14 @@ mod imp {
 
     use super::{Call, Look, TICKS_MAX};
 
-    /// Result of `call` if the system call was not made; system calls never return this value.
+    /// Result without a system call, which never returns this value.
     const NOT_MADE: isize = isize::MIN;
 
     /// Offset of `rseq_cs` in `struct rseq` (`linux/rseq.h`).
     const SEQUENCE_AT: usize = 8;
 
-    // The descriptor is a `struct rseq_cs`. The sequence extends from label 2 to label 3; if it is
-    // interrupted, the kernel continues at label 4, which the signature registered by glibc must
-    // precede.
+    // The descriptor is a `struct rseq_cs`. The sequence extends from label 2 to label 3; if
+    // interrupted, it continues at label 4, after the signature registered by glibc.
     global_asm!(
         ".pushsection .data.rel.ro.cairn_timely, \"aw\", @progbits",
         ".balign 32",

@@ -1,7 +1,7 @@
 //! Worker threads for jobs that io_uring cannot execute. A completion wakes the ring.
 //!
-//! Each job gets an idle worker or a new one at once, so a hanging worker delays no other job. The ring limits the
-//! jobs per disk, and thereby the number of workers.
+//! Each job gets an idle worker or a new one at once, so a hanging worker delays no other job. The
+//! ring limits the jobs per disk, and so the workers.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -13,7 +13,7 @@ use cairn_rdma::wake::Wake;
 
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Errno of a job that panicked, with unknown effect on the disk. No system call of a job returns this errno.
+/// Errno of a panicked job, with unknown effect on the disk. No system call of a job returns it.
 pub(crate) const FATE_UNKNOWN: i32 = libc::ENOTRECOVERABLE;
 
 pub(crate) type Ended = Result<u32, i32>;
@@ -22,12 +22,12 @@ pub(crate) type Ended = Result<u32, i32>;
 pub(crate) enum Outcome<J> {
     Ended(Ended),
     Begun,
-    /// The job was not started; the owner must decide again.
+    /// Not started; the owner must decide again.
     Undone(J),
 }
 
 pub(crate) trait Job: Send + Sized + 'static {
-    /// Executes the job on the worker's thread. May block.
+    /// Executes the job. May block.
     fn run(self) -> Outcome<Self>;
 
     fn lose_cancellation(&self);
@@ -49,7 +49,7 @@ struct JobQueue<J> {
     unreported: VecDeque<(u64, Outcome<J>)>,
     ended: VecDeque<(u64, Outcome<J>)>,
     idle: usize,
-    /// Number of jobs whose outcome was not popped.
+    /// Jobs whose outcome was not popped.
     out: u32,
     closed: bool,
 }
@@ -61,8 +61,8 @@ impl<J> std::fmt::Debug for JobQueue<J> {
 }
 
 impl<J: Job> Workers<J> {
-    /// Creates a set without workers. With `stepped`, no thread is started, and [`Self::step`] executes the jobs.
-    /// Returns `None` if no eventfd can be created.
+    /// Creates a set without workers. With `stepped`, [`Self::step`] executes the jobs instead of
+    /// threads. Returns `None` if no eventfd can be created.
     pub(crate) fn new(stepped: bool) -> Option<Self> {
         let wake = Wake::new().ok()?;
         Some(Self(Arc::new(Shared {
@@ -80,7 +80,7 @@ impl<J: Job> Workers<J> {
         })))
     }
 
-    /// Queues a job. The job completes with `EAGAIN` if no thread can be started.
+    /// Queues a job. It completes with `EAGAIN` if no thread can be started.
     pub(crate) fn begin(&self, tag: u64, job: J) {
         let mut state = self.0.state();
         state.jobs.push_back((tag, job));
@@ -106,8 +106,8 @@ impl<J: Job> Workers<J> {
     }
 
     /// Moves each worker of a simulation to its next scheduling point: it executes its job, or
-    /// reports the outcome of an executed one. Returns true if a worker moved. With `loses`, jobs
-    /// that were not started lose their cancellations before they are reported: an injected bug.
+    /// reports an outcome. Returns whether one moved. With `loses`, jobs that were not started lose
+    /// their cancellations: an injected bug.
     pub(crate) fn step(&self, loses: bool) -> bool {
         let mut state = self.0.state();
         let jobs = std::mem::take(&mut state.jobs);

@@ -33,10 +33,7 @@ struct UnderWay {
 }
 
 impl BareDisk {
-    /// Creates a disk with its ring and buffers.
-    ///
-    /// # Errors
-    /// The ring or its memory cannot be allocated.
+    /// Creates a disk with its ring and buffers. Fails if these cannot be allocated.
     pub(crate) fn new(
         backend: Backend,
         depth: u32,
@@ -73,11 +70,8 @@ impl BareDisk {
         geometry.blocks * u64::from(geometry.block_bytes) / u64::from(self.io_bytes)
     }
 
-    /// Reads or writes at the places returned by `next`, at full depth, until `next` returns `None` and all
-    /// operations have completed. Passes latencies to `done`.
-    ///
-    /// # Errors
-    /// The first failed operation.
+    /// Reads or writes at the places returned by `next`, at full depth, until `next` returns `None`
+    /// and all operations have completed. Passes latencies to `done`. Returns the first error.
     pub(crate) fn run(
         &mut self,
         write: bool,

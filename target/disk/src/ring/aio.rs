@@ -1,7 +1,6 @@
-//! Asynchronous writes by Linux AIO (io_submit(2)).
-//!
-//! For file systems without non-blocking writes (FUSE, NFS): the file's lock is held only while the
-//! write is passed. io_uring keeps such a write in a kernel thread.
+//! Asynchronous writes by Linux AIO (io_submit(2)), for file systems without non-blocking writes
+//! (FUSE, NFS): their file's lock is held only during submission. io_uring would keep such a write
+//! in a kernel thread.
 //!
 //! Why `unsafe` here: the AIO system calls have no safe wrapper, and take raw memory.
 
@@ -14,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::apart::Write;
 use crate::timely::{self, Look};
 
-/// Maximum number of pending writes; further ones fail with EAGAIN.
+/// Maximum pending writes; more fail with EAGAIN.
 const UNDER_WAY_MAX: usize = 1024;
 
 const BATCH: usize = 32;
@@ -81,9 +80,9 @@ impl Aio {
         block.aio_resfd = self.wake as u32;
         let blocks = [&raw mut block];
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the kernel copies the block. The bytes lie in the mapping, as the ring has
-        // checked, which `memory` keeps during the call; from then on the kernel holds their pages
-        // until the write has ended.
+        // SAFETY: the kernel copies the block. The ring has checked that the bytes lie in the
+        // mapping, which `memory` keeps during the call; then the kernel holds their pages until
+        // the write has ended.
         let taken = unsafe {
             let number = libc::SYS_io_submit as usize;
             let list = blocks.as_ptr() as usize;
@@ -99,7 +98,7 @@ impl Aio {
         refused
     }
 
-    /// Passes each completion to `each`: its tag, and bytes or an errno.
+    /// Passes the tag, and bytes or errno, of each completion to `each`.
     pub(super) fn ended(&self, mut each: impl FnMut(u64, Result<u32, i32>)) {
         // SAFETY: zeroes are a valid value of these structures of numbers.
         let mut events: [Event; BATCH] = unsafe { zeroed() };
@@ -126,7 +125,8 @@ impl Aio {
 
 impl Drop for Aio {
     fn drop(&mut self) {
-        // `io_destroy` would block while a write is pending; the process's end then destroys the context.
+        // `io_destroy` would block while a write is pending; the end of the process destroys the
+        // context.
         if self.under_way.load(Ordering::Relaxed) == 0 {
             // SAFETY: the only argument is a number.
             unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };

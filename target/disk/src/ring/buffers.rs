@@ -3,10 +3,11 @@
 use super::*;
 
 impl Ring {
-    /// Registers `mapping` as a fixed buffer until [`Self::remove_buffer`] or the end of the ring. Returns the slot.
+    /// Registers `mapping` as a fixed buffer until [`Self::remove_buffer`]. Returns the slot.
     ///
     /// # Errors
-    /// All slots are taken, or the kernel rejects the mapping for another reason than the limit on locked memory.
+    /// All slots are taken, or the kernel rejects the mapping, but not for the limit on locked
+    /// memory.
     pub fn add_buffer(&mut self, mapping: &Arc<Mapping>) -> io::Result<u16> {
         let slot = self
             .buffers
@@ -59,7 +60,7 @@ impl Ring {
             return Ok(());
         }
         if self.drives_out() > 0 {
-            // Commands of drives may use addresses in this memory without pinning it, so the mapping is kept.
+            // Drives may use addresses in this unpinned memory.
             self.retired.extend(self.buffers[index].clone());
         }
         let empty = libc::iovec {
@@ -111,7 +112,7 @@ impl Ring {
         source.copy_to(at, target, target_at, from.length as usize);
     }
 
-    /// Compares two spans of the same length. Copies a piece of each at a time, because no reference may exist to
+    /// Compares two spans of the same length. Copies pieces, because no reference may exist to
     /// memory that devices write.
     ///
     /// # Panics

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Ring {
-    /// Registers `open` as a fixed file; operations in `handover` are passed to other threads.
+    /// Registers `open` as a fixed file; `handover` selects operations for other threads.
     pub(crate) fn add_file(&mut self, open: Open, handover: Handover) -> io::Result<FileSlot> {
         let fd = open.as_raw_fd();
         if let Some(disk) = SimulatedDisk::find(fd) {
@@ -31,8 +31,8 @@ impl Ring {
         })
     }
 
-    /// Unregisters the fixed files. Operations not yet submitted fail with `EBADF` or `ECANCELED`; pending ones
-    /// complete, including those of simulated disks.
+    /// Unregisters the fixed files. Operations not yet submitted fail with `EBADF` or `ECANCELED`;
+    /// pending ones complete.
     pub fn remove_all_files(&mut self) -> io::Result<()> {
         let settled = &mut self.settled;
         self.apart.close(|tag| settled.push_back(cancelled(tag)));
@@ -47,7 +47,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Unregisters a fixed file, which must have no pending operations.
+    /// Unregisters a fixed file without pending operations.
     pub fn remove_file(&mut self, slot: FileSlot) -> io::Result<()> {
         if let (Some(place), Some(attachment)) = (slot.simulated(), &mut self.simulated) {
             attachment.remove(place);

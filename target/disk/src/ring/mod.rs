@@ -1,9 +1,8 @@
-//! io_uring of a reactor, for block I/O, and the only place where the reactor sleeps.
+//! io_uring of a reactor, for block I/O and for all sleeping.
 //!
-//! Why `unsafe` here: the kernel accesses the buffers of a submitted entry asynchronously. The
-//! interface is sound: the ring accepts only spans of its fixed buffers, no reference to their
-//! bytes exists ([`Mapping`]'s contract), and the kernel holds their pages until the last operation
-//! has ended.
+//! Why `unsafe` here: the kernel accesses the buffers of a submitted entry asynchronously. This is
+//! sound: the ring accepts only spans of its fixed buffers, no reference to their bytes exists
+//! ([`Mapping`]'s contract), and the kernel holds their pages until the last operation has ended.
 
 mod aio;
 mod apart;
@@ -46,22 +45,21 @@ use images::{IMAGES, Images};
 use outgoing::Outgoing;
 use setup::{build, make_room};
 
-/// Fixed buffers: the zeroes, the arena, and one set of receive slots per device.
+/// Fixed buffers: the zeroes, the arena, and receive slots for each device.
 pub const BUFFERS_MAX: usize = 10;
 
-/// Limits a batch, but not the pending operations: a full queue is submitted early.
+/// Queue entries; a full queue is submitted early.
 const SUBMISSIONS: u32 = 256;
 
-/// Operations gathered before submission: fewer cost more system calls, more leave the disk idle
-/// meanwhile.
+/// Operations gathered before submission: fewer cost more system calls, more leave the disk idle.
 const BATCH: usize = 8;
 
-/// Bytes of zeroes, for disks that cannot zero a range.
+/// Zeroes in bytes, for disks that cannot zero a range.
 pub(crate) const ZEROES: u32 = 64 * 1024;
 
 const ZEROES_SLOT: u16 = 0;
 
-/// Index among the ring's fixed files, with the file's handover.
+/// Index of a fixed file, with the file's handover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSlot {
     index: u32,
@@ -92,7 +90,7 @@ impl FileSlot {
     }
 }
 
-/// Range of one of the ring's fixed buffers.
+/// Range of a fixed buffer of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// Index of the fixed buffer.
@@ -129,10 +127,10 @@ const POLL: u64 = 1 << 63;
 
 const IGNORED: u64 = 1 << 62;
 
-/// Tag bit, with [`POLL`], of the poll of the simulated disks' descriptor.
+/// Tag bit, with [`POLL`], of the simulated disks' descriptor.
 const SIMULATED: u64 = 1 << 61;
 
-/// Tag bit, with [`POLL`], of the poll of the workers' eventfd.
+/// Tag bit, with [`POLL`], of the workers' eventfd.
 const WORKERS: u64 = 1 << 60;
 
 /// Completion returned by the ring.
@@ -140,9 +138,9 @@ const WORKERS: u64 = 1 << 60;
 pub enum Finished {
     /// Operation on a disk.
     Operation {
-        /// Tag given on submission.
+        /// Tag of the submission.
         tag: u64,
-        /// Number of bytes, or an errno.
+        /// Number of bytes, or errno.
         result: Result<u32, i32>,
     },
     /// Readable descriptor.
@@ -152,30 +150,30 @@ pub enum Finished {
     },
 }
 
-/// io_uring of a thread, with workers, images and drives attached.
+/// io_uring of a thread, with its workers, images and drives.
 pub struct Ring {
     uring: IoUring,
-    /// Number of entries pushed so far, modulo 2^32.
+    /// Number of pushed entries, modulo 2^32.
     pushed: u32,
     buffers: [Option<Arc<Mapping>>; BUFFERS_MAX],
-    /// Whether the kernel has pinned each buffer, within the limit on locked memory.
+    /// Whether the kernel has pinned each buffer, within the locked memory limit.
     pinned: [bool; BUFFERS_MAX],
-    /// Removed unpinned buffers that pending operations may still use.
+    /// Removed unpinned buffers that pending operations may use.
     retired: Vec<Arc<Mapping>>,
-    /// Open files by slot. Not dropped while operations are pending, because that would release their locks.
+    /// Not dropped while operations are pending, because that would release the files' locks.
     files: Vec<Option<Open>>,
     files_max: usize,
     files_from: usize,
     files_removed: Vec<Open>,
-    /// Number of operations in the kernel, without polls.
+    /// Operations in the kernel, without polls.
     in_flight: u32,
     outgoing: Outgoing,
-    /// Completions collected by [`Self::settle`], and cancelled operations.
+    /// Completions of [`Self::settle`], and cancelled operations.
     settled: VecDeque<Finished>,
-    /// Whether [`Self::pop`] returns only settled completions, for simulations.
+    /// Whether [`Self::pop`] returns only settled completions.
     settles: bool,
     simulated: Option<Box<Attachment>>,
-    /// Changes that may block or that io_uring does not support.
+    /// Changes that may block or that io_uring lacks.
     apart: Apart,
     images: Option<Box<Images>>,
     drives: Option<Box<DriveRings>>,
@@ -183,7 +181,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Creates a ring for the calling thread, for `operations` pending operations.
+    /// Creates a ring for the calling thread and `operations` pending operations.
     ///
     /// # Errors
     /// The kernel rejects the ring; the error gives the remedy.
@@ -197,8 +195,8 @@ impl Ring {
         unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
         let files = setup::files_max();
         make_room(&uring, files)?;
-        // One kernel thread per operation, because a blocked one must not delay other disks. Before Linux 5.15 this
-        // limit cannot be set.
+        // One kernel thread per operation, because a blocked one must not delay other disks. Linux
+        // before 5.15 cannot set this limit.
         let _ = uring
             .submitter()
             .register_iowq_max_workers(&mut [operations, 0]);
@@ -228,34 +226,33 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Sets the clock for leases. Lease times count from `started`.
+    /// Sets the clock for leases, whose times count from `started`.
     pub fn set_clock(&mut self, clock: Clock, started: Instant) {
         self.outgoing.set_clock(clock, started);
     }
 
-    /// Sets the lease of subsequent changes: they may begin until `until_ns`, in nanoseconds since the start. After
-    /// that they fail with `ECANCELED`, without effect.
+    /// Sets the lease of subsequent changes: unless begun by `until_ns` (nanoseconds since the
+    /// start), they fail with `ECANCELED`, without effect.
     #[inline(always)]
     pub fn set_lease(&mut self, until_ns: u64) {
         self.outgoing.set_lease(until_ns);
     }
 
-    /// Polls `fd` once. Completes when the descriptor is readable, at once if it already is.
+    /// Polls `fd` once; completes when the descriptor is readable, at once if it already is.
     ///
-    /// Multishot polls report only later changes, but a thread about to sleep must not miss an earlier one.
+    /// A multishot poll would not report an earlier change to a thread about to sleep.
     pub fn poll_readable(&mut self, token: u32, fd: RawFd) {
         let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
         self.push(&entry.user_data(POLL | u64::from(token)));
     }
 
-    /// Cancels a [`Self::poll_readable`], which then never completes.
+    /// Cancels a [`Self::poll_readable`], which never completes.
     pub fn cancel_poll(&mut self, token: u32) {
         let entry = opcode::PollRemove::new(POLL | u64::from(token)).build();
         self.push(&entry.user_data(IGNORED));
     }
 
-    /// Returns the number of pending operations, including queued ones and those of workers, drives, images and
-    /// simulated disks.
+    /// Returns the number of pending operations of all kinds, including queued ones.
     #[inline]
     pub fn in_flight(&self) -> u32 {
         let simulated = self.simulated.as_ref().map_or(0, |disks| disks.out());
@@ -272,8 +269,8 @@ impl Ring {
         self.apart.begun()
     }
 
-    /// Submits queued entries and processes available completions, without waiting. Makes no system call if there is
-    /// no work.
+    /// Submits queued entries and processes available completions without waiting. Makes no system
+    /// call without work.
     #[inline]
     pub fn submit(&mut self) -> io::Result<()> {
         self.release_changes();
@@ -286,7 +283,7 @@ impl Ring {
         self.enter()
     }
 
-    /// Submits like [`Self::submit`], then sleeps until a completion or the timeout.
+    /// Submits like [`Self::submit`], and sleeps until a completion or the timeout.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.release_changes();
         if self.outgoing.must_enter() {
@@ -306,9 +303,9 @@ impl Ring {
         retry(self.uring.submitter().submit_with_args(1, &args))
     }
 
-    /// Waits for all pending operations; [`Self::pop`] then returns them in the order of their tags, so that
-    /// simulations do not depend on the kernel's order. Completions after this call are kept for the next one. Changes
-    /// returned by workers because of a gap ([`ROUND_GAP`]) wait for the next round; workers would return them again.
+    /// Waits for all pending operations; [`Self::pop`] then returns them in the order of their
+    /// tags, as simulations require. Later completions are kept for the next call, and changes
+    /// returned by workers because of a gap ([`ROUND_GAP`]) for the next round.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();
@@ -328,7 +325,8 @@ impl Ring {
             }
             retry(self.uring.submit_and_wait(1))?;
         }
-        // Collects all readable descriptors: the loop collects a number that depends on the speed of the workers.
+        // Collects all readable descriptors: the loop collects a number that depends on the
+        // workers' speed.
         self.enter()?;
         while let Some(finished) = self.take() {
             self.settled.push_back(finished);
@@ -343,14 +341,15 @@ impl Ring {
         Ok(())
     }
 
-    /// Returns true if a completion is available in memory. No descriptor reports it, so the caller must not sleep.
+    /// Returns true if a completion is available that no descriptor reports: the caller must not
+    /// sleep.
     #[inline]
     pub fn has_ended(&self) -> bool {
         !self.settled.is_empty()
     }
 
-    /// Returns true if changes were kept because of a gap ([`ROUND_GAP`]). A later round submits them; they do not end
-    /// a wait.
+    /// Returns true if a gap ([`ROUND_GAP`]) delays changes to a later round. They do not end a
+    /// wait.
     pub fn keeps_changes(&self) -> bool {
         let simulated = self.simulated.as_ref();
         self.outgoing.len() > 0
@@ -432,8 +431,8 @@ impl Ring {
         }
     }
 
-    /// Moves changes with valid leases into the submission queue, directly before the system call, and cancels the
-    /// others. After a gap, or without room in the queue, changes are kept.
+    /// Moves leased changes into the submission queue, directly before the system call, and cancels
+    /// expired ones. After a gap or without room, changes are kept.
     #[inline]
     fn release_changes(&mut self) {
         let (known_until_ns, settled) = (self.outgoing.known_until_ns(), &mut self.settled);
@@ -466,7 +465,8 @@ impl Ring {
         );
     }
 
-    /// Pushes an entry that needs no lease. A full queue is submitted first, with a check of its leases.
+    /// Pushes an entry without a lease. A full queue is submitted first, with a check of its
+    /// leases.
     #[inline]
     fn push(&mut self, entry: &squeue::Entry) {
         while push(&mut self.uring, &mut self.pushed, entry).is_err() {
@@ -475,7 +475,7 @@ impl Ring {
     }
 }
 
-/// Pushes an entry and returns the number of entries pushed before it, modulo 2^32.
+/// Pushes an entry. Returns the number of earlier entries, modulo 2^32.
 #[inline]
 fn push(
     uring: &mut IoUring,
@@ -507,21 +507,21 @@ fn async_flag(handed_over: bool) -> squeue::Flags {
 impl Drop for Ring {
     fn drop(&mut self) {
         if self.in_flight() > 0 {
-            // The kernel keeps pending operations, and with them the locks of their files. These files are leaked, so
-            // that the process does not close them earlier.
+            // The kernel keeps pending operations, and with them the locks of their files. These
+            // are leaked, so that the process does not close them earlier.
             let files = self.files.drain(..).flatten();
             return files
                 .chain(self.files_removed.drain(..))
                 .for_each(std::mem::forget);
         }
-        // The kernel tears down a closed ring asynchronously; until then no block device can be claimed again, and
-        // the memory counts as locked. Therefore files and buffers are unregistered now.
+        // The kernel tears down a closed ring asynchronously; until then its block devices stay
+        // claimed and its memory counts as locked.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }
 }
 
-/// Ignores a signal, a timeout and a full completion queue, because the caller polls again.
+/// Ignores a signal, a timeout and a full completion queue: the caller polls again.
 fn retry(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),

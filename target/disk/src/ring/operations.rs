@@ -23,8 +23,8 @@ impl Ring {
         self.push_operation(tag, entry.flags(async_flag(file.handover.reads)));
     }
 
-    /// Writes `span`. `durable` completes only on stable storage. `at_once` fails with EAGAIN instead of blocking,
-    /// for example for space.
+    /// Writes `span`; if `durable`, completes only on stable storage. With `at_once`, fails with
+    /// EAGAIN instead of blocking, for example for space.
     pub(crate) fn write(
         &mut self,
         tag: u64,
@@ -109,8 +109,8 @@ impl Ring {
         self.change_apart(tag, open, change, false);
     }
 
-    /// Discards a range of a block device by a worker; the range may then read as any data. io_uring would pass many
-    /// discards to kernel threads, which ignore leases.
+    /// Discards a range of a block device, whose data is then undefined. Uses a worker, because
+    /// io_uring would pass many discards to kernel threads, which ignore leases.
     pub(crate) fn discard(&mut self, tag: u64, device: Open, offset: u64, length: u32) {
         let change = Change::Discard { offset, length };
         self.change_apart(tag, device, change, false);
@@ -125,7 +125,7 @@ impl Ring {
         match self.apart.start() {
             Ok(Some(_)) => self.watch_workers(),
             Ok(None) => {}
-            // No descriptor is left: the caller retries later.
+            // No descriptor is available: the caller retries.
             Err(()) => {
                 let result = Err(libc::EAGAIN);
                 let refused = Finished::Operation { tag, result };
@@ -136,8 +136,8 @@ impl Ring {
         self.apart.add(tag, (file, change), lease, submits);
     }
 
-    /// Begins a round that has processed all connections closed by `now_ns` (nanoseconds since the start). Changes
-    /// may begin for [`ROUND_GAP`] from then on.
+    /// Begins a round that has processed all connections closed by `now_ns` (nanoseconds since the
+    /// start). Changes may then begin for [`ROUND_GAP`].
     #[inline]
     pub fn begin_round(&mut self, now_ns: u64) {
         self.outgoing.begin_round(now_ns);
@@ -158,8 +158,8 @@ impl Ring {
         });
     }
 
-    /// Cancels operations of this tag that have not begun, with `ECANCELED`. They end at once; an operation at a
-    /// worker ends when the worker checks or returns it.
+    /// Cancels operations of this tag that have not begun, with `ECANCELED`. They end at once, or
+    /// when a worker checks or returns them.
     pub fn take_back(&mut self, tag: u64) {
         self.take_back_from_drives(tag);
         self.take_back_simulated(tag);
@@ -176,8 +176,8 @@ impl Ring {
         }
     }
 
-    /// Requests cancellation of this tag's operations. They still complete, with `ECANCELED` if the cancellation
-    /// succeeded.
+    /// Requests cancellation of this tag's operations. They still complete, if cancelled with
+    /// `ECANCELED`.
     pub fn cancel(&mut self, tag: u64) {
         if let Some(attachment) = &self.simulated {
             attachment.cancel(tag);

@@ -1,4 +1,4 @@
-//! Cancels entries of a submission queue; the io-uring crate does not offer this.
+//! Cancels entries of a submission queue, which the io-uring crate cannot.
 //!
 //! Why `unsafe` here: the entries are memory shared with the kernel.
 

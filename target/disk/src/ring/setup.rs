@@ -7,13 +7,13 @@ use rustix::process::{Resource, getrlimit};
 
 use super::SUBMISSIONS;
 
-/// Number of fixed files of a ring: one per disk of the process.
+/// Fixed files of a ring: one per disk.
 const FILES_MAX: usize = 16 << 10;
 
-/// Number of descriptors reserved for sockets, rings, devices and logs.
+/// Descriptors reserved for sockets, rings, devices and logs.
 const FILES_RESERVED: usize = 256;
 
-/// Number of open files per file-backed disk: one for I/O, and one that holds the lock.
+/// Open files per file-backed disk: one for I/O, one for the lock.
 const FILES_EACH: usize = 2;
 
 /// Returns the maximum number of file-backed disks, limited by rings and open files.
@@ -30,7 +30,7 @@ fn open_files_max() -> usize {
     limit.map_or(usize::MAX, |limit| limit as usize)
 }
 
-/// Registers an empty file table of `files` slots. Linux before 5.19 requires a list of empty slots.
+/// Registers a table of `files` empty slots, which Linux before 5.19 requires as a list.
 pub(super) fn make_room<S, C>(uring: &IoUring<S, C>, files: usize) -> io::Result<()>
 where
     S: squeue::EntryMarker,
@@ -45,8 +45,8 @@ where
     }
 }
 
-/// Builds a ring with the best supported options: Linux 6.1 defers completion work to the thread's own calls, older
-/// kernels interrupt the thread. With `polled`, completions must be polled for.
+/// Builds a ring with the best supported options: Linux 6.1 defers completion work to the thread's
+/// own calls, older kernels interrupt the thread. With `polled`, completions must be polled.
 pub(super) fn build<S, C>(operations: u32, polled: bool) -> io::Result<IoUring<S, C>>
 where
     S: squeue::EntryMarker,

@@ -3,8 +3,8 @@
 use super::*;
 
 impl Ring {
-    /// Completes due operations of simulated disks. Returns the time until the next one, or zero if a completion is
-    /// available.
+    /// Completes due operations of simulated disks. Returns the time until the next one; zero if a
+    /// completion is available.
     #[inline]
     pub fn step_simulated(&mut self) -> Option<Duration> {
         let next = self.simulated.as_ref()?.step();
@@ -21,9 +21,9 @@ impl Ring {
         self.apart.replace_threads();
     }
 
-    /// Moves each worker to its next scheduling point: before its job, between the job and its
-    /// report, after the report. Returns whether a worker moved. `loses` injects a bug, for a test of the
-    /// simulation: returned changes lose their cancellations.
+    /// Moves each worker to its next scheduling point: before its job, between job and report,
+    /// after the report. Returns whether one moved. With `loses`, returned changes lose their
+    /// cancellations: a bug injected to test the simulation.
     pub fn step_workers(&mut self, loses: bool) -> bool {
         self.apart.step(loses)
     }

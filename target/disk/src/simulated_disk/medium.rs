@@ -1,7 +1,7 @@
 //! Contents of a simulated disk: current data, and data that survives a power failure.
 //!
-//! Until the next flush, the medium may hold any version of a block since the last flush, because caches write back
-//! at any time and in any order.
+//! Until the next flush, the medium may hold any version of a block since the last one: caches
+//! write back in any order.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub enum CacheFate {
 struct Version {
     number: u64,
     bytes: Box<[u8]>,
-    /// Whether a failed flush has dropped the write, so that no later flush covers it.
+    /// Whether a failed flush dropped the write, which later flushes do not cover.
     dropped: bool,
 }
 
@@ -98,8 +98,8 @@ impl Medium {
         });
     }
 
-    /// Marks unflushed versions as lost, as Linux's page cache does after a failed write-back: reads still return the
-    /// data, and later flushes succeed.
+    /// Marks unflushed versions as lost, like Linux's page cache after a failed write-back: reads
+    /// still return the data, and later flushes succeed.
     pub(super) fn drop_unflushed(&mut self, upto: u64) {
         let versions = self.unflushed.values_mut().flatten();
         for version in versions.filter(|version| version.number <= upto) {

@@ -1,9 +1,9 @@
 //! Simulated disks for tests, which delay, fail, reorder and lose operations.
 //!
 //! A test registers a file and exports it like any other. All rings of the process redirect its
-//! operations to the simulated disk; all layers from [`BlockFile`](crate::backend) up are those of
-//! production. Targets that export the file (`shared = true`) share the disk, and a restarted
-//! target finds the previous data.
+//! operations to the simulated disk; the layers from [`BlockFile`](crate::backend) up are those of
+//! production. Targets share the disk with `shared = true`; a restarted target finds the previous
+//! data.
 //!
 //! ```text
 //! let file = Scratch::in_memory("held", 1 << 20);
@@ -21,10 +21,10 @@
 //! ```
 //!
 //! In a simulation (`SteppedTarget`), the simulated clock completes operations; otherwise a thread
-//! waits for each delay. Data is transferred on completion, which reveals buffers reused too early.
+//! waits for each delay. Data moves on completion, which reveals buffers reused too early.
 //!
-//! Without registered disks, the cost is one load per file added to a ring, and one bit test per
-//! operation.
+//! Without registered disks, each file added to a ring costs one load, and each operation one bit
+//! test.
 
 mod attachment;
 mod medium;
@@ -52,7 +52,7 @@ use operations::{Chance, Pending, SimulatedState};
 /// Block size of torn writes, in bytes.
 const BLOCK_BYTES: usize = 512;
 
-/// Kind of operation that a test can hold or fail.
+/// Kind of operation to hold or fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Read.
@@ -65,36 +65,36 @@ pub enum Operation {
     Zero,
 }
 
-/// Random behaviour of a disk. Values without a unit are frequencies per thousand operations.
+/// Random behaviour. Values without a unit are frequencies per thousand operations.
 #[derive(Debug, Clone, Default)]
 pub struct Habits {
-    /// Duration of an operation. A short operation overtakes a longer one.
+    /// Duration of an operation. Short ones overtake longer ones.
     pub delay: Range<Duration>,
-    /// Frequency of operations that hang until [`SimulatedDisk::release_all`] is called.
+    /// Operations that hang until [`SimulatedDisk::release_all`].
     pub hang: u64,
-    /// Frequency of failures with EIO. A failing write may be executed in part.
+    /// Failures with EIO. A failing write may be executed in part.
     pub error: u64,
-    /// Frequency of writes and zeroing operations that fail with ENOSPC.
+    /// Writes and zeroing operations that fail with ENOSPC.
     pub no_space: u64,
-    /// Frequency of reads and writes that transfer fewer bytes than requested.
+    /// Reads and writes shorter than requested.
     pub short: u64,
-    /// Frequency of operations that start a series of EAGAIN.
+    /// Operations that start a series of EAGAIN.
     pub again: u64,
-    /// Frequency of flushes that fail with EIO. Randomly, all data or none has become durable, and the writes are
-    /// dropped from the cache or kept.
+    /// Flushes that fail with EIO. Randomly, all data or none is durable, and the cache drops or
+    /// keeps the writes.
     pub flush_error: u64,
-    /// Injected bug and its frequency, for tests of the checkers.
+    /// Injected bug and its frequency, to test checkers.
     pub lie: Option<(Lie, u64)>,
 }
 
-/// Wrong behaviour that is reported as success.
+/// Wrong behaviour reported as success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lie {
     /// A write is not executed.
     LostWrite,
     /// Only the first half of a write is executed.
     TornWrite,
-    /// A write is repeated some time later.
+    /// A write is repeated later.
     LateWrite,
     /// A write goes to a wrong offset.
     MisplacedWrite,
@@ -102,11 +102,12 @@ pub enum Lie {
     EmptyFlush,
     /// A read returns the data of the last flush.
     OldRead,
-    /// The second half of a read is the data of the last flush.
+    /// The second half of a read is from the last flush.
     TornRead,
 }
 
-/// Simulated disk. Clones share the state. The file becomes ordinary again once no clone and no ring uses the disk.
+/// Simulated disk. Clones share the state. The file is ordinary again once no clone and no ring
+/// uses the disk.
 #[derive(Debug, Clone)]
 pub struct SimulatedDisk(Arc<Shared>);
 
@@ -165,7 +166,7 @@ impl SimulatedDisk {
     /// Registers a zeroed simulated disk in place of a file, with its size.
     ///
     /// # Errors
-    /// The file does not exist or cannot be examined.
+    /// The file cannot be examined.
     pub fn register(path: &Path, clock: &Clock, seed: u64) -> io::Result<Self> {
         let file = std::fs::metadata(path)?;
         let bytes = file.len() as usize / BLOCK_BYTES * BLOCK_BYTES;
@@ -212,7 +213,7 @@ impl SimulatedDisk {
         self.state().habits = habits;
     }
 
-    /// Holds operations of this kind that are submitted from now on.
+    /// Holds subsequently submitted operations of this kind.
     pub fn hold(&self, operation: Operation) {
         self.state().held[operation as usize] = true;
     }
@@ -222,7 +223,7 @@ impl SimulatedDisk {
         self.state().held[operation as usize] = false;
     }
 
-    /// Stops holding operations of this kind, and completes the held ones.
+    /// Stops holding operations of this kind and completes held ones.
     pub fn release(&self, operation: Operation) {
         let now = self.0.clock.glance();
         let mut state = self.state();
@@ -235,7 +236,7 @@ impl SimulatedDisk {
         state.run(now);
     }
 
-    /// Completes all held operations, including randomly hanging ones.
+    /// Completes all held or hanging operations.
     pub fn release_all(&self) {
         for operation in [
             Operation::Read,
@@ -247,7 +248,7 @@ impl SimulatedDisk {
         }
     }
 
-    /// Completes the oldest held operation of this kind. Returns false if none is held.
+    /// Completes the oldest held operation of this kind. Returns false without one.
     pub fn release_oldest(&self, operation: Operation) -> bool {
         let now = self.0.clock.glance();
         let mut state = self.state();
@@ -286,7 +287,7 @@ impl SimulatedDisk {
         self.waiting_since(operation).len()
     }
 
-    /// Returns the submission times of held or hanging operations of this kind.
+    /// Returns when held or hanging operations of this kind were submitted.
     #[must_use]
     pub fn waiting_since(&self, operation: Operation) -> Vec<Instant> {
         let waits =
@@ -327,13 +328,13 @@ impl SimulatedDisk {
         self.state().medium.read(offset, length).to_vec()
     }
 
-    /// Returns the bytes that survive a crash with the maximum loss.
+    /// Returns the bytes that survive any crash.
     #[must_use]
     pub fn durable(&self, offset: usize, length: usize) -> Vec<u8> {
         self.state().medium.stable(offset, length).to_vec()
     }
 
-    /// Flushes. Blocks while flushes are held; in a simulation, fails with `TimedOut` instead.
+    /// Flushes. Blocks while flushes are held; in a simulation, fails with `TimedOut`.
     pub(crate) fn flush(&self) -> io::Result<()> {
         while self.state().held[Operation::Flush as usize] {
             if self.0.stepped.load(Ordering::Relaxed) {

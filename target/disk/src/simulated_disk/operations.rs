@@ -1,4 +1,4 @@
-//! Operations of a simulated disk, with their effects on completion.
+//! Operations of a simulated disk. Their effects occur on completion.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ pub(super) struct SimulatedState {
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) work: Work,
-    /// Receiver and tag; `None` for the repetition of a [`Lie::LateWrite`].
+    /// Receiver and tag; `None` for a repeated [`Lie::LateWrite`].
     pub(super) waiter: Option<(Arc<Completions>, u64)>,
     pub(super) since: Instant,
-    /// Time of completion; `None` while held.
+    /// `None` while held.
     pub(super) due: Option<Instant>,
     pub(super) number: u64,
     pub(super) writes_before: u64,

@@ -19,8 +19,8 @@ pub(super) struct Queued {
 }
 
 impl Drives {
-    /// Moves commands with free tags into the submission queue, and cancels those with expired leases. No command
-    /// overtakes a change that was kept because of a gap ([`crate::ROUND_GAP`]).
+    /// Moves commands with free tags into the submission queue, and cancels those with expired
+    /// leases. No command overtakes a change kept because of a gap ([`crate::ROUND_GAP`]).
     pub(super) fn release(
         &mut self,
         known_until_ns: u64,
@@ -41,8 +41,8 @@ impl Drives {
                 if let Some(lease_end_ns) = next.until_ns {
                     let now = *now.get_or_insert_with(|| {
                         let (look, now) = (Look::begin(), now_ns());
-                        // Entries in `queued` are submitted with this command. If a lease of one has ended,
-                        // `look_again` must precede the submission.
+                        // Entries in `queued` are submitted with this command. If a lease has
+                        // ended, `look_again` must come first.
                         let all_hold = self.queued.iter().all(|queued| queued.until_ns > now);
                         self.look = all_hold.then_some(look);
                         now
@@ -78,7 +78,7 @@ impl Drives {
         self.out -= late;
     }
 
-    /// Submits the queue. Changes are submitted only within a bounded time after reading the clock.
+    /// Submits the queue, with changes only within a bounded time after a reading of the clock.
     pub(super) fn enter(
         &mut self,
         now_ns: impl Fn() -> u64,
@@ -115,8 +115,8 @@ impl Drives {
         retry(entered)
     }
 
-    /// Reads the clock again, since the process may have been stopped, and cancels queued changes with expired
-    /// leases.
+    /// Reads the clock again after a possible stop of the process, and cancels queued changes with
+    /// expired leases.
     #[cold]
     fn look_again(
         &mut self,

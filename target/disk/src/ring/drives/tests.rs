@@ -1,4 +1,4 @@
-//! Tests with a regular file as drive: the kernel rejects each submitted command.
+//! Tests with a regular file as drive: the kernel rejects each command.
 
 use super::*;
 use crate::nvme::COMMAND_BYTES;
@@ -224,7 +224,7 @@ fn the_claim_of_a_drive_ends_no_earlier_than_the_ring_lets_go_of_it() {
     let is_free = || rustix::fs::flock(open(), NonBlockingLockExclusive).is_ok();
     assert!(!is_free());
     rig.ring.remove_file(slot).unwrap();
-    // Older kernels release the file somewhat later.
+    // Older kernels release the file later.
     let deadline = Instant::now() + Duration::from_secs(30);
     while !is_free() {
         assert!(Instant::now() < deadline, "the claim stays");
