@@ -1,16 +1,16 @@
 //! Changes of disks that may block, executed by worker threads.
 //!
-//! A kernel thread of io_uring would execute a blocked write however late. Such changes are therefore queued here,
-//! and at most [`WITH_WORKERS_MAX`] per file are with workers. A worker reads the clock directly before the system
-//! call, which is then made soon or not at all ([`timely`]). Changes with expired leases are cancelled. A change
-//! passed to a worker before a gap ([`ROUND_GAP`]) returns to its queue until the reactor has processed closed
-//! connections.
+//! A kernel thread of io_uring would execute a blocked write however late. Here changes are queued,
+//! with at most [`WITH_WORKERS_MAX`] per file at workers. A worker reads the clock directly before
+//! the system call, which is made soon or not at all ([`timely`]). Changes with expired leases are
+//! cancelled. After a gap ([`ROUND_GAP`]), a change not yet begun returns to its queue until the
+//! reactor has processed closed connections.
 //!
-//! On file systems without non-blocking writes (FUSE, NFS), the worker submits the write by AIO ([`Aio`]), because it
-//! may keep the file locked while it waits.
+//! On file systems without non-blocking writes (FUSE, NFS), workers submit by AIO ([`Aio`]):
+//! waiting may keep the file locked.
 //!
-//! Why `unsafe` here: these system calls take raw memory and have no safe wrapper. Devices may write to that memory,
-//! so no reference to it may exist.
+//! Why `unsafe` here: these system calls take raw memory and have no safe wrapper. Devices may
+//! write to it, so no reference to it may exist.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
@@ -27,15 +27,15 @@ use crate::workers::{self, Ended, Outcome, Workers};
 
 pub(super) const WITH_WORKERS_MAX: usize = 8;
 
-/// Number of empty queues kept, so that a write does not allocate.
+/// Empty queues kept, so that a write does not allocate.
 const SPARE_MAX: usize = 16;
 
-/// Number of unused [`Fate`]s kept, so that a write does not allocate.
+/// Unused [`Fate`]s kept, so that a write does not allocate.
 const FATES_MAX: usize = 256;
 
 const WAITING_ROOM: usize = 64;
 
-/// Minimum length of a gap: a pause between two rounds in which hosts may have disconnected.
+/// Minimum pause between two rounds after which hosts may have disconnected.
 pub const ROUND_GAP: Duration = Duration::from_millis(50);
 
 pub(crate) type Open = Arc<dyn AsRawFd + Send + Sync>;
@@ -59,7 +59,7 @@ pub(super) enum Change {
         length: u64,
         mode: i32,
     },
-    /// Discards the range, which may then read as any data.
+    /// Discards the range, whose data is then undefined.
     Discard {
         offset: u64,
         length: u32,
@@ -68,7 +68,7 @@ pub(super) enum Change {
     Call(Call),
 }
 
-/// Cancellation flag, set by the ring and read by a worker before the system call.
+/// Cancellation flag, read by a worker before the system call.
 #[derive(Clone, Default)]
 struct Fate(Arc<AtomicBool>);
 
@@ -85,7 +85,7 @@ impl Fate {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Keeps the allocation for reuse, unless a worker still refers to it.
+    /// Keeps the allocation, unless a worker refers to it.
     fn give_back(mut self, spare: &mut Vec<Self>) {
         if spare.len() < FATES_MAX
             && let Some(cancelled) = Arc::get_mut(&mut self.0)
@@ -101,7 +101,7 @@ pub(super) struct Job {
     change: Change,
     lease: Lease,
     aio: Option<(Arc<Aio>, u64)>,
-    /// Time until which the reactor's knowledge of connections is recent enough, in nanoseconds.
+    /// Time in nanoseconds until which the reactor's view of connections counts as recent.
     known_until_ns: u64,
     fate: Fate,
 }
@@ -157,7 +157,8 @@ impl Change {
                 };
                 let at = &raw const slice as usize;
                 let flags = if durable { libc::RWF_DSYNC } else { 0 };
-                // The kernel takes the offset in two halves, but 64-bit machines ignore the upper one.
+                // The kernel takes two halves of the offset, but 64-bit machines ignore the upper
+                // one.
                 let (number, flags) = (libc::SYS_pwritev2, flags as usize);
                 (
                     [
@@ -189,7 +190,7 @@ impl Change {
             #[cfg(test)]
             Self::Call(_) => unreachable!("a test makes it"),
         };
-        // SAFETY: the bytes of a write lie in the mapping, as the ring has checked, which `memory`
+        // SAFETY: the ring has checked that the bytes of a write lie in the mapping, which `memory`
         // keeps until the call returns; the kernel only reads them. The slice and the range live as
         // long. The remaining arguments are numbers.
         let result = unsafe { timely::call(look, &call) }?;
@@ -232,7 +233,7 @@ impl Queue {
 #[derive(Default)]
 pub(super) struct Apart {
     workers: Option<Workers<Job>>,
-    /// AIO context; the inner `None` means that the system rejects AIO.
+    /// The inner `None` means that the system rejects AIO.
     aio: OnceCell<Option<Arc<Aio>>>,
     under_way: Vec<u64>,
     early: Vec<(u64, Ended)>,
@@ -265,13 +266,12 @@ impl Apart {
         self.workers.as_ref().is_some_and(|it| it.step(loses))
     }
 
-    /// Returns true if worker threads or the kernel execute changes, so that waiting ends.
     pub(super) fn will_wake(&self) -> bool {
         !self.stepped && self.begun() > 0
     }
 
-    /// Returns the AIO context; `None` if the system rejects AIO (limit `fs.aio-max-nr`, rules of a container).
-    /// Workers then wait for completion.
+    /// Returns the AIO context. Without one, because of `fs.aio-max-nr` or a container's rules,
+    /// workers wait for completion.
     fn aio(&self) -> Option<Arc<Aio>> {
         let wake = self.workers.as_ref()?.wake_fd();
         self.aio
@@ -279,7 +279,7 @@ impl Apart {
             .clone()
     }
 
-    /// Queues a change. If `submits`, a worker only submits it and does not wait for its completion.
+    /// Queues a change. If `submits`, a worker does not wait for its completion.
     pub(super) fn add(
         &mut self,
         tag: u64,
@@ -321,8 +321,8 @@ impl Apart {
         self.dirty |= std::mem::take(&mut self.came_back);
     }
 
-    /// Passes queued changes to workers, which may begin them until `known_until_ns`. Calls `refuse` for changes with
-    /// expired leases.
+    /// Passes queued changes to workers, which may begin them until `known_until_ns`. Passes
+    /// changes with expired leases to `refuse`.
     #[inline]
     pub(super) fn release(&mut self, known_until_ns: u64, refuse: impl FnMut(u64)) {
         if self.dirty {
@@ -393,7 +393,7 @@ impl Apart {
         );
     }
 
-    /// Prepares for the next wake-up. Must be called before the last completions are collected.
+    /// Prepares the next wake-up. Completions must be collected after this call.
     pub(super) fn rearm(&self) -> Option<RawFd> {
         let workers = self.workers.as_ref()?;
         workers.clear();

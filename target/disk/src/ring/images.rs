@@ -1,5 +1,5 @@
-//! Operations on Ceph images, executed by threads of librbd. Their completions wake the ring by an eventfd, only
-//! while the ring sleeps.
+//! Operations on Ceph images, executed by threads of librbd. An eventfd wakes the ring only while
+//! it sleeps.
 
 use cairn_rbd::{Image, Memory, Queue, Work};
 
@@ -14,7 +14,7 @@ pub(super) struct Images {
 }
 
 impl Ring {
-    /// Starts an operation on an image. `changes` means that it modifies the image and requires a valid lease.
+    /// Starts an operation on an image. With `changes`, it modifies the image and requires a lease.
     pub(crate) fn work_on_image(&mut self, tag: u64, image: &Image, work: &Work, changes: bool) {
         if self.images.is_none() {
             let queue = Queue::new();
@@ -29,7 +29,7 @@ impl Ring {
         match &mut self.images {
             Some(images) if !late => images.queue.submit(image, tag, work),
             images => {
-                // `None`: no descriptor is left for a queue, and the caller retries later.
+                // `None`: no descriptor is available for a queue, and the caller retries.
                 let errno = match images {
                     Some(_) => libc::ECANCELED,
                     None => libc::EAGAIN,
@@ -80,7 +80,7 @@ impl Ring {
         Some(Finished::Operation { tag, result })
     }
 
-    /// Returns true if all pending operations are with librbd, whose threads then need a core.
+    /// Returns true if librbd, whose threads need a core, has all pending operations.
     #[inline]
     pub fn waits_for_threads(&self) -> bool {
         let images = self.images_out();

@@ -1,11 +1,11 @@
 //! Changes of disks that wait for submission to the kernel.
 //!
-//! An association is a lease: after its end, the host may write the same blocks through another path. Changes are
-//! therefore collected here, and the clock is read directly before submission. If the process was stopped after that,
-//! the clock is read once more, and expired changes are removed from the submission queue.
+//! An association is a lease: after its end, the host may write the same blocks through another
+//! path. The clock is therefore read directly before submission. If the process was stopped since,
+//! it is read again, and expired changes leave the submission queue.
 //!
-//! A host may also disconnect during a stop shorter than its lease. After a gap ([`ROUND_GAP`]), changes therefore wait
-//! until the reactor has processed closed connections.
+//! A host may also disconnect during a stop shorter than its lease: after a gap ([`ROUND_GAP`]),
+//! changes wait until the reactor has processed closed connections.
 
 use std::time::Instant;
 
@@ -18,15 +18,15 @@ use crate::timely::Look;
 struct Change {
     tag: u64,
     entry: squeue::Entry,
-    /// End of the lease, in nanoseconds since the target started.
+    /// Nanoseconds since the target's start.
     until_ns: u64,
 }
 
 pub(super) struct Queued {
     pub(super) tag: u64,
-    /// End of the lease, or of the reactor's knowledge of connections, in nanoseconds.
+    /// End of the lease, or of the reactor's recent view of connections, in nanoseconds.
     pub(super) until_ns: u64,
-    /// Number of entries pushed before this one, modulo 2^32.
+    /// Number of earlier entries, modulo 2^32.
     pub(super) place: u32,
 }
 
@@ -34,12 +34,12 @@ pub(super) struct Outgoing {
     changes: Vec<Change>,
     queued: Vec<Queued>,
     look: Option<Look>,
-    /// Clock and time origin. Without a clock leases do not end.
+    /// Clock and time origin. Without a clock, leases do not end.
     clock: Option<(Clock, Instant)>,
     until_ns: u64,
-    /// Time until which the reactor's knowledge of connections is recent enough, in nanoseconds.
+    /// End of the reactor's recent view of connections, in nanoseconds.
     known_until_ns: u64,
-    /// True if changes remained in the list because the submission queue was full.
+    /// Whether a full submission queue left changes in the list.
     lacks_room: bool,
 }
 
@@ -61,8 +61,8 @@ impl Outgoing {
         self.known_until_ns = now_ns + ROUND_GAP.as_nanos() as u64;
     }
 
-    /// Returns the end of the reactor's knowledge of connections, in nanoseconds since the target started; `u64::MAX`
-    /// without rounds.
+    /// Returns the end of the reactor's recent view of connections, in nanoseconds since the
+    /// target's start; `u64::MAX` without rounds.
     pub(super) fn known_until_ns(&self) -> u64 {
         self.known_until_ns
     }
@@ -91,8 +91,7 @@ impl Outgoing {
         }
     }
 
-    /// Returns true if a change may be submitted now: the current lease is valid, and the round began less than
-    /// [`ROUND_GAP`] ago.
+    /// Returns true if the current lease is valid and the round began less than [`ROUND_GAP`] ago.
     pub(super) fn may_begin(&self) -> bool {
         let until_ns = self.until_ns.min(self.known_until_ns);
         until_ns == u64::MAX || self.now_ns() < until_ns
@@ -118,7 +117,7 @@ impl Outgoing {
             .count()
     }
 
-    /// Removes the first `room` changes from the list, or none if the round began [`ROUND_GAP`] ago or earlier. Passes
+    /// Removes the first `room` changes, or none [`ROUND_GAP`] after the start of the round. Passes
     /// valid changes to `carry_out`, which returns their position, and expired ones to `refuse`.
     #[inline]
     pub(super) fn release(
@@ -141,8 +140,8 @@ impl Outgoing {
             self.lacks_room = false;
             return;
         }
-        // Entries in `queued` are submitted with these changes. If a lease of one has ended, `look_again` must precede
-        // the submission, so that the entry is removed.
+        // Entries in `queued` are submitted with these changes. If a lease of one has ended,
+        // `look_again` must remove it first.
         if self.first_end() <= now_ns {
             self.look = None;
         }
@@ -174,7 +173,6 @@ impl Outgoing {
         self.lacks_room && !self.changes.is_empty()
     }
 
-    /// Returns whether a wait must submit first.
     #[inline]
     pub(super) fn must_enter(&self) -> bool {
         self.has_queued() || self.lacks_room()
@@ -190,7 +188,7 @@ impl Outgoing {
         self.look.take()
     }
 
-    /// Reads the clock; returns the reading and the time in nanoseconds since the target started.
+    /// Reads the clock. Returns the reading, and nanoseconds since the target's start.
     pub(super) fn look_again(&self) -> (Look, u64) {
         let look = Look::begin();
         (look, self.now_ns())
@@ -210,7 +208,7 @@ impl Outgoing {
         self.queued.extract_if(.., goes).for_each(take_back);
     }
 
-    /// Records a submission: of the `pushed` entries, the kernel has taken all but the last `left`.
+    /// Records a submission: of `pushed` entries, the kernel has not taken the last `left`.
     #[inline]
     pub(super) fn taken(&mut self, pushed: u32, left: u32) {
         if left == 0 {

@@ -19,10 +19,10 @@ use crate::ring::setup::{build, make_room};
 use crate::ring::{BUFFERS_MAX, Finished, Open, SUBMISSIONS, Span};
 use crate::timely::Look;
 
-/// Maximum number of drives: the drive's number is in the upper 8 bits of an entry's user data.
+/// Maximum number of drives, of which the upper 8 bits of user data have the number.
 const DRIVES_MAX: usize = 255;
 
-/// Fixed file of the first claim; the files of the drives precede it.
+/// Fixed file of the first claim, after those of the drives.
 const CLAIMS_AT: u32 = DRIVES_MAX as u32;
 
 /// Position of the drive's number in user data.
@@ -57,7 +57,8 @@ impl Tags {
         self.can_poll
     }
 
-    /// Returns the share of a ring in the drive's tags, at least one, so that no ring depends on the tags of another.
+    /// Returns a ring's share of the drive's tags, at least one, so that no ring depends on
+    /// another's tags.
     pub(super) fn of_a_ring(&self) -> u32 {
         (self.count / self.rings.load(Ordering::Relaxed).max(1)).max(1)
     }
@@ -66,7 +67,7 @@ impl Tags {
 pub(super) struct QueuedCommand {
     pub(super) tag: u64,
     pub(super) entry: squeue::Entry128,
-    /// End of the lease, in nanoseconds since the target started; `None` if the command modifies nothing.
+    /// End of the lease, in nanoseconds since the target's start; `None` without changes.
     pub(super) until_ns: Option<u64>,
 }
 
@@ -86,13 +87,13 @@ pub(in crate::ring) struct Drives {
     pub(super) watched: bool,
     pub(super) places: Vec<Option<DriveSlot>>,
     pub(super) pinned: [bool; BUFFERS_MAX],
-    /// Whether fixed buffers are supported: Linux 6.1.
+    /// Whether fixed buffers are supported (Linux 6.1).
     pub(super) can_pin: bool,
     /// Number of entries pushed so far, modulo 2^32.
     pub(super) pushed: u32,
     pub(super) queued: Vec<Queued>,
     pub(super) look: Option<Look>,
-    /// Number of commands whose completion was not popped, and of waiting commands.
+    /// Commands whose completion was not popped, and waiting commands.
     pub(super) out: u32,
     pub(super) waiting: u32,
     ranges: Arc<Mapping>,
@@ -100,8 +101,8 @@ pub(in crate::ring) struct Drives {
     ranges_out: u32,
 }
 
-/// Returns whether commands support fixed buffers (`IORING_URING_CMD_FIXED`), which Linux 6.1 added together with the
-/// probed operation.
+/// Returns whether commands support fixed buffers (`IORING_URING_CMD_FIXED`), added in Linux 6.1
+/// like the probed operation.
 fn has_fixed_commands(uring: &IoUring<squeue::Entry128, cqueue::Entry32>) -> bool {
     let mut probe = Probe::new();
     let asked = uring.submitter().register_probe(&mut probe);
@@ -112,7 +113,7 @@ pub(crate) fn check_drives() -> io::Result<()> {
     build_for_drives(1, false).map(drop)
 }
 
-/// Returns whether drives can be polled, which requires Linux 6.1, like fixed buffers.
+/// Returns whether drives can be polled, which Linux 6.1 added like fixed buffers.
 pub(crate) fn can_poll_drives() -> bool {
     build_for_drives(1, true).is_ok_and(|uring| has_fixed_commands(&uring))
 }
@@ -190,7 +191,7 @@ impl Drives {
         Ok(index as u32)
     }
 
-    /// Removes a drive. Passes the tags of its waiting commands to `refuse`.
+    /// Removes a drive. Passes the tags of waiting commands to `refuse`.
     pub(super) fn remove(&mut self, index: u32, refuse: impl FnMut(u64)) -> io::Result<()> {
         let slot = &mut self.places[index as usize];
         let place = slot.as_mut().expect("the drive was added");
@@ -219,7 +220,7 @@ impl Drives {
         Ok(())
     }
 
-    /// Registers a buffer of the reactor's ring. If that fails, commands use addresses.
+    /// Registers a buffer of the reactor's ring. On failure, commands use addresses.
     pub(super) fn pin(&mut self, slot: usize, mapping: &Mapping) {
         if self.can_pin {
             let iovec = libc::iovec {
@@ -292,7 +293,7 @@ impl Drives {
             .completion()
             .find(|entry| entry.user_data() != TAKEN_BACK)?;
         let tag = self.end(entry.user_data());
-        // Positive results are statuses of the drive, negative ones errnos.
+        // Positive results are drive statuses, negative ones errnos.
         let result = match entry.result() {
             0 => Ok(0),
             status @ 1.. => Err(STATUS + status),
@@ -329,7 +330,7 @@ impl Drives {
         count
     }
 
-    /// Stores a range until the tag's command ends. Returns its address, if a slot is free.
+    /// Stores a range until the tag's command ends. Returns its address if a slot is free.
     pub(super) fn take_range(&mut self, tag: u64, bytes: &[u8]) -> Option<u64> {
         let index = self.ranges_taken.iter().position(Option::is_none)?;
         self.ranges_taken[index] = Some(tag);
@@ -354,11 +355,11 @@ impl Drives {
 impl Drop for Drives {
     fn drop(&mut self) {
         if self.out > self.waiting {
-            // Files with pending commands are leaked, so that they stay open, as in the reactor's ring.
+            // Leaked, so that files with pending commands stay open.
             let places = self.places.drain(..).flatten();
             return places.for_each(|place| std::mem::forget(place.open));
         }
-        // Unregistered now, so that the files close and the memory no longer counts as locked.
+        // Unregistered now, so that files close and memory no longer counts as locked.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }

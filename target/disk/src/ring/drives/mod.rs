@@ -1,15 +1,15 @@
-//! NVMe drives by passthrough, in separate rings with larger entries (`IORING_OP_URING_CMD`). Completions wake the
-//! reactor's ring by an eventfd, polled only while the reactor sleeps.
+//! NVMe drives by passthrough, in separate rings with larger entries (`IORING_OP_URING_CMD`).
 //!
-//! If a drive has no free tag, the kernel passes a command to a kernel thread, which may execute it arbitrarily late.
-//! The rings of a drive therefore divide its tags, and further commands wait here. Their leases are checked directly
-//! before submission ([`crate::timely`]).
+//! Completions wake the reactor's ring by an eventfd, polled only while the reactor sleeps. Polled
+//! drives have a second ring (`IORING_SETUP_IOPOLL`) whose completions wake no thread: the reactor
+//! must not sleep while one of their commands is pending.
 //!
-//! A drive's claim (its block device, opened with `O_EXCL`) is a fixed file of the ring: the kernel keeps it open
-//! until the last command has ended, even if the process is killed.
+//! Without a free tag, the kernel would pass a command to a kernel thread, which may execute it
+//! arbitrarily late. The rings of a drive therefore divide its tags, and further commands wait
+//! here. Their leases are checked directly before submission ([`crate::timely`]).
 //!
-//! A second ring is for polled drives (`IORING_SETUP_IOPOLL`), whose completions wake no thread: the reactor does not
-//! sleep while a command is pending.
+//! A drive's claim (its block device, opened with `O_EXCL`) is a fixed file: the kernel keeps it
+//! open until the last command has ended, even of a killed process.
 
 mod commands;
 mod entering;
@@ -27,15 +27,15 @@ use commands::{DriveSlot, Drives};
 
 pub(super) const DRIVES: u64 = 1 << 58;
 
-/// Flag of a drive in a slot's index.
+/// Flag in a slot's index: drive.
 const DRIVE_SLOT: u32 = 1 << 30;
 
-/// Flag of a polled drive in a slot's index, with [`DRIVE_SLOT`].
+/// Flag in a slot's index, with [`DRIVE_SLOT`]: polled drive.
 const POLLED_SLOT: u32 = 1 << 29;
 
 const UNPINNED: u16 = u16::MAX;
 
-/// Rings of the drives, at the indices [`BY_INTERRUPTS`] and [`POLLED`].
+/// Rings at the indices [`BY_INTERRUPTS`] and [`POLLED`].
 pub(super) type DriveRings = [Option<Drives>; 2];
 
 const BY_INTERRUPTS: usize = 0;
@@ -61,7 +61,7 @@ impl FileSlot {
 }
 
 impl Ring {
-    /// Enables polling of drives added from now on, if they have poll queues.
+    /// Polls drives added from now on, if they have poll queues.
     pub fn poll_drives(&mut self) {
         self.polls_drives = true;
     }
@@ -137,7 +137,7 @@ impl Ring {
             .try_for_each(|place| self.remove_drive(place))
     }
 
-    /// Starts a command. `changes` means that it modifies the drive and requires a valid lease.
+    /// Starts a command. With `changes`, it modifies the drive and requires a lease.
     pub(crate) fn command(
         &mut self,
         tag: u64,
@@ -234,14 +234,14 @@ impl Ring {
         polled.is_some_and(|drives| drives.out > drives.waiting)
     }
 
-    /// Arms the wake-up by drives. Returns `false` if a completion is available or must be polled for.
+    /// Arms the wake-up by drives. Returns `false` if a completion is available or must be polled.
     #[inline]
     pub(super) fn watch_drives(&mut self) -> io::Result<bool> {
         if self.drives_out() == 0 {
             return Ok(true);
         }
         if let Some(drives) = self.drives_by_interrupts().filter(|it| !it.watched) {
-            // Cleared before the check for completions; a later completion makes the eventfd readable again.
+            // Cleared before the check; a later completion makes the eventfd readable again.
             drives.wake.clear();
         }
         self.submit_drives()?;
@@ -265,7 +265,7 @@ impl Ring {
             drives.watched = false;
             drives.wake.clear();
         }
-        // Also processes work deferred to this thread.
+        // Also executes work deferred to this thread.
         self.submit_drives()
             .expect("io_uring takes what it has room for");
     }
