@@ -1,31 +1,30 @@
-//! NVMe and NVMe over Fabrics protocol logic without I/O.
+//! NVMe and NVMe over Fabrics protocol logic without I/O, for targets and hosts.
 //!
-//! An NVMe over Fabrics target or host consists of a transport that moves bytes and of protocol rules: which Connect is
-//! valid, which property may change when, which completion follows a command, when an association has ended. This crate
-//! implements the rules for both sides as state machines, so that they can be tested without a network and used with
-//! any transport, thread model and disk. It also defines the wire structures, which both sides share.
+//! The crate implements the protocol rules of both sides as state machines, usable with any transport, thread model and
+//! disk: which Connect is valid, which property may change when, which completion follows a command, when an
+//! association has ended. It also defines the wire structures.
 //!
 //! The target side is a [`Subsystem`](subsystem::Subsystem). The target splits each received capsule into SQE and
 //! in-capsule data ([`Sqe::split_capsule`](wire::Sqe::split_capsule)). It passes the first command of a queue to
-//! [`Subsystem::connect`](subsystem::Subsystem::connect), and commands of the admin queue to
-//! [`Subsystem::execute`](subsystem::Subsystem::execute). It parses I/O commands itself with
-//! [`IoCommand::parse`](io::IoCommand::parse) and executes them on its disk. Each call returns a completion for the
-//! target to send, or appends [`Action`](controller::Action)s for the target to carry out. The host side is an
-//! [`Association`](host::Association). Its driver carries out the actions of
-//! [`next_action`](host::Association::next_action): it connects queues and sends commands, and passes responses to
-//! [`completed`](host::Association::completed). Neither side reads a clock. Calls receive the time since a fixed origin
-//! as `now`, and the caller calls [`tick`](host::Association::tick) or [`poll`](subsystem::Subsystem::poll) when the
-//! time in [`deadline`](host::Association::deadline) or [`next_deadline`](subsystem::Subsystem::next_deadline) is
-//! reached.
+//! [`Subsystem::connect`](subsystem::Subsystem::connect), and admin commands to
+//! [`Subsystem::execute`](subsystem::Subsystem::execute). It parses I/O commands with
+//! [`IoCommand::parse`](io::IoCommand::parse) and executes them on its disk. Calls return completions to send, or
+//! append [`Action`](controller::Action)s to carry out.
 //!
-//! The crate opens no sockets, files or threads, and never waits. It does not move data: it locates the data of a
-//! command ([`DataTransfer`](transfer::DataTransfer)), and the caller transfers it, for example by RDMA. It does not
-//! schedule or store blocks, and it does not compute authentication messages, but states when they are due. It
-//! implements neither PCIe controllers nor the TCP transport binding. The crate is `no_std` with `alloc`. Parsers of
-//! peer input never panic.
+//! The host side is an [`Association`](host::Association). Its driver connects queues and sends commands as requested
+//! by [`next_action`](host::Association::next_action), and passes responses to
+//! [`completed`](host::Association::completed).
 //!
-//! The examples `target` and `host` of this crate are complete programs: a target whose disk is memory, and a host that
-//! connects to it. Their transport is a function call.
+//! Neither side reads a clock: `now` in calls is the time since a fixed origin. The caller calls
+//! [`tick`](host::Association::tick) or [`poll`](subsystem::Subsystem::poll) at the time given by
+//! [`deadline`](host::Association::deadline) or [`next_deadline`](subsystem::Subsystem::next_deadline).
+//!
+//! The crate is `no_std` with `alloc`. It opens no sockets, files or threads, and never waits. It locates the data of a
+//! command ([`DataTransfer`](transfer::DataTransfer)); the caller transfers and stores it. It states when
+//! authentication messages are due, but does not compute them. PCIe controllers and the TCP binding are not
+//! implemented. Parsers of peer input never panic.
+//!
+//! The examples `target` and `host` are complete programs, with memory as disk and a function call as transport.
 //!
 //! # Map of the types
 //!
@@ -45,13 +44,13 @@
 //!
 //! # Growth of the specification
 //!
-//! Opcodes, status codes, log pages and features are integers with named constants, so that values unknown to this
-//! crate are preserved. Enums of errors, events and parsed admin commands are `#[non_exhaustive]`. An enum that the
-//! caller must handle completely, such as [`controller::Action`] or [`io::Operation`], is exhaustive: the compiler
-//! reports each place that does not handle a new variant.
+//! Opcodes, status codes, log pages and features are integers with named constants, which preserves unknown values.
+//! Enums of errors, events and parsed admin commands are `#[non_exhaustive]`. Enums that the caller must handle
+//! completely, such as [`controller::Action`] or [`io::Operation`], are exhaustive: the compiler finds each place
+//! without a new variant.
 //!
-//! Section and figure numbers refer to the NVM Express Base Specification 2.0 ("Base"), the NVM Command Set
-//! Specification 1.0 ("NVM"), and the NVMe over Fabrics RDMA Transport Specification 1.0 ("RDMA").
+//! Sections and figures are those of the NVM Express Base Specification 2.0 ("Base"), the NVM Command Set Specification
+//! 1.0 ("NVM"), and the NVMe over Fabrics RDMA Transport Specification 1.0 ("RDMA").
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,7 +1,6 @@
 //! Limits of controllers and subsystems.
 //!
-//! Each limit is reported by CAP, Identify Controller or a feature. A host that exceeds a limit receives the specified
-//! status.
+//! CAP, Identify Controller or a feature reports each limit; exceeding it fails with the specified status.
 
 use crate::wire::fabrics::CNTLID_MAX;
 use crate::wire::log::{AnaGroup, AnaLogHeader};
@@ -9,17 +8,15 @@ use crate::wire::log::{AnaGroup, AnaLogHeader};
 /// Unit of MDTS in bytes; CAP.MPSMIN is 0.
 pub const PAGE_BYTES: u32 = 4096;
 
-/// Maximum of MDTS: 2^11 pages of 4 KiB, which is 8 MiB.
+/// Maximum of MDTS: 2^11 pages of 4 KiB, 8 MiB.
 ///
-/// The next power of two would exceed a keyed SGL descriptor, which describes at most 16 MiB minus one byte.
+/// A keyed SGL descriptor describes at most 16 MiB minus one byte.
 pub const MDTS_MAX: u8 = 11;
 
 /// Size of an SQE in bytes.
 pub const CAPSULE_HEADER_BYTES: u32 = 64;
 
-/// Maximum number of entries of an admin submission queue.
-///
-/// The minimum is 32 (Base, 5.16.1.23).
+/// Entries of an admin submission queue, at least 32 (Base, 5.16.1.23).
 pub const ADMIN_QUEUE_ENTRIES: u16 = 128;
 
 /// Maximum of [`Limits::io_queue_entries`].
@@ -28,13 +25,13 @@ pub const IO_QUEUE_ENTRIES_MAX: u16 = 1024;
 /// Maximum of [`Limits::io_queues`].
 pub const IO_QUEUES_MAX: u16 = 1024;
 
-/// Maximum NSID. With a small transfer size, the maximum is lower ([`namespaces_within`]).
+/// Maximum NSID; lower for small transfers ([`namespaces_within`]).
 pub const NAMESPACES_MAX: u32 = 10_240;
 
-/// Maximum NSID with the smallest transfer size.
+/// Maximum NSID with the smallest transfers.
 pub const NAMESPACES_ALWAYS: u32 = 1024;
 
-/// Maximum number of NSIDs in log page 04h (Base, 5.16.1.5).
+/// Maximum NSIDs in log page 04h (Base, 5.16.1.5).
 pub const CHANGED_NAMESPACES_MAX: usize = 1024;
 
 /// Maximum ANA group identifier (ANAGRPMAX, NANAGRPID).
@@ -42,7 +39,7 @@ pub const ANA_GROUPS_MAX: u32 = 128;
 
 /// Returns NN for a controller with this maximum transfer.
 ///
-/// Linux reads the ANA log by one command, and disables ANA if the log of NANAGRPID groups and MNAN namespaces exceeds
+/// Linux reads the ANA log by one command, and disables ANA if the log for NANAGRPID groups and MNAN namespaces exceeds
 /// MDTS.
 #[must_use]
 pub fn namespaces_within(transfer_bytes: u32) -> u32 {
@@ -50,47 +47,45 @@ pub fn namespaces_within(transfer_bytes: u32) -> u32 {
     (rest / size_of::<u32>() as u32).clamp(NAMESPACES_ALWAYS, NAMESPACES_MAX)
 }
 
-/// Maximum length of the ANA log in bytes, for MNAN = `namespaces`.
-///
-/// Hosts compute the same length from NANAGRPID and MNAN (Base, 5.16.1.13).
+/// Maximum ANA log in bytes for MNAN = `namespaces`, which hosts compute too (Base, 5.16.1.13).
 #[must_use]
 pub const fn ana_log_bytes(namespaces: u32) -> u64 {
     let groups = size_of::<AnaLogHeader>() + ANA_GROUPS_MAX as usize * size_of::<AnaGroup>();
     groups as u64 + namespaces as u64 * size_of::<u32>() as u64
 }
 
-/// Maximum length of the discovery log in bytes: 65,536 entries.
+/// Maximum discovery log in bytes: 65,536 entries.
 ///
-/// Reads beyond the current end of the log return zeroes up to this length, because the log may shrink while a host
-/// reads it in parts.
+/// Reads beyond the log's end return zeroes up to this length, because the log may shrink while a host reads it in
+/// parts.
 pub const DISCOVERY_LOG_BYTES: u64 = 1024 * (1 + 65_536);
 
-/// Maximum number of Asynchronous Event Requests in flight (AERL is 0-based).
+/// Maximum Asynchronous Event Requests in flight (AERL is 0-based).
 pub const ASYNC_EVENT_REQUESTS: usize = 4;
 
-/// Maximum number of Aborts in flight (ACL is 0-based).
+/// Maximum Aborts in flight (ACL is 0-based).
 pub const ABORTS: usize = 4;
 
-/// Number of entries of the Error Information log (ELPE is 0-based).
+/// Error Information log entries (ELPE is 0-based).
 pub const ERROR_LOG_ENTRIES: usize = 64;
 
 /// KAS: granularity of the keep alive timer, in units of 100 ms.
 pub const KAS: u16 = 1;
 
-/// CQT: time in milliseconds for disks to finish commands after the keep alive timer has expired.
+/// CQT: milliseconds in which disks finish commands after the keep alive timer expires.
 ///
-/// After the expiry, no further command is submitted to a disk.
+/// No command is submitted to a disk after the expiry.
 pub const COMMAND_QUIESCE_MS: u16 = 1000;
 
-/// Time in milliseconds after which an association ends without a command if its keep alive timer does not run.
+/// Milliseconds without a command after which an association without a running keep alive timer ends.
 ///
-/// The limit applies to discovery controllers without KATO (Base, 3.1.2.3.3.1: two minutes), and to controllers that
-/// are not ready.
+/// Applies to discovery controllers without KATO (Base, 3.1.2.3.3.1: two minutes), and to controllers that are not
+/// ready.
 pub const IDLE_ASSOCIATION_MS: u32 = 120_000;
 
-/// CAP.TO: maximum time between setting CC.EN and CSTS.RDY, in units of 500 ms.
+/// CAP.TO: maximum time from CC.EN to CSTS.RDY, in units of 500 ms.
 ///
-/// CSTS.RDY changes at once, except if a reset must wait for I/O in progress.
+/// CSTS.RDY changes at once, unless a reset must wait for I/O in progress.
 pub const READY_TIMEOUT: u8 = 30;
 
 /// Limits configured for a subsystem.
@@ -98,19 +93,19 @@ pub const READY_TIMEOUT: u8 = 30;
 pub struct Limits {
     /// MDTS: maximum transfer of 2^MDTS pages of [`PAGE_BYTES`].
     pub mdts: u8,
-    /// Entries of an I/O submission queue (CAP.MQES and MAXCMD); not 0-based.
+    /// Entries of an I/O submission queue (CAP.MQES, MAXCMD), not 0-based.
     pub io_queue_entries: u16,
-    /// Maximum number of I/O queues of a controller.
+    /// Maximum I/O queues of a controller.
     pub io_queues: u16,
     /// Maximum in-capsule data of an I/O command in bytes (IOCCSZ).
     pub in_capsule_bytes: u32,
     /// NN: maximum NSID.
     pub namespaces: u32,
-    /// Maximum number of controllers of a subsystem.
+    /// Maximum controllers of a subsystem.
     pub controllers: u16,
-    /// Maximum number of controllers per host NQN at one address range.
+    /// Maximum controllers of a host NQN at one address range.
     pub controllers_per_host: u16,
-    /// Maximum number of controllers per address range.
+    /// Maximum controllers of an address range.
     pub controllers_per_address: u16,
 }
 
@@ -136,7 +131,7 @@ impl Limits {
         PAGE_BYTES << self.mdts
     }
 
-    /// Maximum number of entries of submission queue `qid`.
+    /// Maximum entries of submission queue `qid`.
     #[must_use]
     pub const fn queue_entries(&self, qid: u16) -> u16 {
         if qid == 0 {
@@ -146,7 +141,7 @@ impl Limits {
         }
     }
 
-    /// Panics if a limit is outside the range allowed by the protocol.
+    /// Panics if a limit is outside the protocol's range.
     pub(crate) fn assert_sane(&self) {
         assert!((1..=MDTS_MAX).contains(&self.mdts), "MDTS of {}", self.mdts);
         assert!((2..=IO_QUEUE_ENTRIES_MAX).contains(&self.io_queue_entries));

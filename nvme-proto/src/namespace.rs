@@ -10,24 +10,24 @@ use crate::limits::{ANA_GROUPS_MAX, NAMESPACES_MAX};
 use crate::wire::feature::WriteProtectionState;
 use crate::wire::{NSID_ALL, Nqn, Status};
 
-/// Namespace with the properties visible to hosts.
+/// Namespace, as visible to hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
-    /// NSID, from 1 to NN.
+    /// NSID, 1 to NN.
     pub nsid: u32,
-    /// UUID, big-endian; the same after a restart and at all controllers.
+    /// UUID, big-endian; equal after a restart and at all controllers.
     pub uuid: [u8; 16],
-    /// NGUID, big-endian; zeroes if missing.
+    /// NGUID, big-endian; zeroes for none.
     pub nguid: [u8; 16],
-    /// EUI64, big-endian; zeroes if missing.
+    /// EUI64, big-endian; zeroes for none.
     pub eui64: [u8; 8],
-    /// ANAGRPID: ANA group, from 1 to [`ANA_GROUPS_MAX`].
+    /// ANA group (ANAGRPID), 1 to [`ANA_GROUPS_MAX`].
     pub anagrpid: u32,
     /// Size in logical blocks.
     pub blocks: u64,
-    /// Base-2 logarithm of the logical block size in bytes: 9 or 12.
+    /// Base-2 logarithm of the block size in bytes: 9 or 12.
     pub block_shift: u8,
-    /// True if the namespace never accepts writes.
+    /// True if writes never succeed.
     pub read_only: bool,
     /// True if hosts may change `protection`.
     pub protectable: bool,
@@ -35,13 +35,13 @@ pub struct Namespace {
     pub keeps_protection: bool,
     /// Write protection set by hosts.
     pub protection: WriteProtectionState,
-    /// True if deallocated blocks free space and then read as zeroes.
+    /// True if deallocation frees space, and deallocated blocks read as zeroes.
     pub deallocates: bool,
     /// True if Write Uncorrectable is supported.
     pub write_uncorrectable: bool,
     /// Preferred I/O sizes, if known.
     pub preferred: Option<Preferred>,
-    /// Guarantees about atomic writes.
+    /// Atomicity of writes.
     pub atomic: Atomic,
     /// NOIOB: optimal I/O boundary in logical blocks; 0 if none.
     pub boundary: u16,
@@ -62,23 +62,23 @@ pub struct Preferred {
     pub deallocate_alignment: u32,
 }
 
-/// Guarantees about atomic writes, in logical blocks (NVM, 2.1.4).
+/// Atomicity of writes, in logical blocks (NVM, 2.1.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Atomic {
-    /// NAWUN: maximum size of an atomic write.
+    /// NAWUN: maximum atomic write.
     pub normal: u32,
-    /// NAWUPF: maximum size of a write that is atomic even if power fails.
+    /// NAWUPF: maximum write that is atomic if power fails.
     pub power_fail: u32,
-    /// NABSN: a write that crosses a multiple of this size is not atomic; 0 if none.
+    /// NABSN: a write across a multiple of this is not atomic; 0 for none.
     pub boundary: u32,
     /// NABO: offset of the first boundary.
     pub boundary_offset: u16,
-    /// NABSPF: boundary for atomicity if power fails; 0 if none.
+    /// NABSPF: `boundary` if power fails; 0 for none.
     pub boundary_power_fail: u32,
 }
 
 impl Atomic {
-    /// Atomicity of a disk that guarantees it only for writes of a single block.
+    /// Only writes of a single block are atomic.
     pub const BLOCK: Self = Self {
         normal: 1,
         power_fail: 1,
@@ -89,9 +89,9 @@ impl Atomic {
 }
 
 impl Namespace {
-    /// Creates a writable namespace of `blocks` logical blocks with 2^`block_shift` bytes each.
+    /// Creates a writable namespace of `blocks` logical blocks of 2^`block_shift` bytes.
     ///
-    /// It is in ANA group 1, writes of a single block are atomic, and it has no optional properties.
+    /// It is in ANA group 1, with atomic writes of a single block, and without optional properties.
     #[must_use]
     pub fn new(nsid: u32, uuid: [u8; 16], blocks: u64, block_shift: u8) -> Self {
         Self {
@@ -120,7 +120,7 @@ impl Namespace {
         self.read_only || self.protection != WriteProtectionState::NONE
     }
 
-    /// Returns the properties used by the parser of I/O commands.
+    /// Returns the properties for the parser of I/O commands.
     #[must_use]
     pub fn view(&self) -> NamespaceView {
         NamespaceView {
@@ -164,7 +164,7 @@ impl core::fmt::Display for NamespaceError {
 
 impl core::error::Error for NamespaceError {}
 
-/// Number of 64-bit words of an [`NsidSet`].
+/// 64-bit words of an [`NsidSet`].
 pub const NSID_WORDS: usize = NAMESPACES_MAX as usize / 64;
 
 /// Set of NSIDs.
@@ -178,7 +178,7 @@ impl Default for NsidSet {
 }
 
 impl NsidSet {
-    /// Returns word index and bit mask of an NSID; `None` if the NSID is out of range.
+    /// Returns word index and bit mask; `None` if the NSID is out of range.
     #[inline]
     #[must_use]
     pub const fn place(nsid: u32) -> Option<(usize, u64)> {
@@ -196,7 +196,7 @@ impl NsidSet {
         Self::place(nsid).is_some_and(|(word, bit)| self.0[word] & bit != 0)
     }
 
-    /// Words of the set; NSID `n` is bit `n - 1`, counted from the least significant bit of the first word.
+    /// Words; NSID `n` is bit `n - 1`, from the least significant bit of the first word.
     #[must_use]
     pub fn words(&self) -> &[u64; NSID_WORDS] {
         &self.0
@@ -321,7 +321,7 @@ impl Namespaces {
         self.by_nsid.range(after).map(|(&nsid, _)| nsid)
     }
 
-    /// Returns the visible NSIDs of each ANA group, in ascending order. Groups without any are omitted.
+    /// Returns the visible NSIDs of each ANA group that has any, ascending.
     pub(crate) fn by_ana_group(&self, seen: impl Fn(u32) -> bool) -> BTreeMap<u32, Vec<u32>> {
         let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for namespace in self.iter().filter(|namespace| seen(namespace.nsid)) {
@@ -362,8 +362,8 @@ impl Namespaces {
 
     /// Sets the write protection of a visible namespace.
     ///
-    /// Returns the number of a change that the target must carry out; [`Self::end_change`] then ends it. Returns `None`
-    /// if nothing changes.
+    /// Returns the number of the change that the target must carry out until [`Self::end_change`], or `None` for no
+    /// change.
     pub(crate) fn protect(
         &mut self,
         nsid: u32,
@@ -373,7 +373,7 @@ impl Namespaces {
         let attached = self.by_nsid.get_mut(&nsid);
         let attached = attached.filter(|_| seen.contains(nsid));
         let attached = attached.ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
-        // Limits flushes in progress to one per namespace, even if a disk hangs and hosts repeat the command.
+        // Limits flushes to one per namespace, even if a disk hangs and hosts repeat the command.
         if attached.change.is_some() {
             return Err(Status::COMMAND_INTERRUPTED);
         }
@@ -399,9 +399,7 @@ impl Namespaces {
         Ok(Some(number))
     }
 
-    /// Ends change `number` of a namespace. If `is_done` is false, restores the former state.
-    ///
-    /// Returns false if no such change is in progress.
+    /// Ends change `number`, restoring the former state unless `is_done`. Returns false if it is not in progress.
     pub(crate) fn end_change(&mut self, nsid: u32, number: u64, is_done: bool) -> bool {
         let Some(attached) = self.by_nsid.get_mut(&nsid) else {
             return false;
@@ -415,10 +413,9 @@ impl Namespaces {
         true
     }
 
-    /// Sets whether hosts may protect the namespace. Returns true if the namespace was protected by hosts and no longer
-    /// is.
+    /// Sets whether hosts may protect the namespace. Returns true if that ends a host's protection.
     ///
-    /// Without permission, protection by hosts is removed, and a change in progress is discarded.
+    /// Without permission, hosts' protection is removed and a change in progress discarded.
     pub(crate) fn set_protectable(
         &mut self,
         nsid: u32,
@@ -435,7 +432,7 @@ impl Namespaces {
         Ok(before != none)
     }
 
-    /// TLER of a visible namespace, in units of 100 ms.
+    /// TLER, in units of 100 ms.
     pub(crate) fn tler(&self, nsid: u32, seen: &NsidSet) -> Result<u16, Status> {
         let attached = self.by_nsid.get(&nsid).filter(|_| seen.contains(nsid));
         attached
@@ -443,7 +440,7 @@ impl Namespaces {
             .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)
     }
 
-    /// Sets TLER of a visible namespace, or of all visible namespaces for FFFFFFFFh.
+    /// Sets TLER of a visible namespace; FFFFFFFFh is all of them.
     pub(crate) fn set_tler(&mut self, nsid: u32, seen: &NsidSet, tler: u16) -> Result<(), Status> {
         if nsid == NSID_ALL {
             let all = self.by_nsid.iter_mut();

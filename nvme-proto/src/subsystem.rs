@@ -1,10 +1,9 @@
 //! NVM subsystem with its namespaces and controllers.
 //!
-//! The control plane calls these methods under a lock. No method blocks, and the I/O path calls none. A queue on
-//! another core takes the lock once, for its Connect.
+//! The control plane calls these methods under a lock, and the I/O path calls none; a queue on another core locks once,
+//! for its Connect. No method blocks.
 //!
-//! A discovery subsystem ([`Subsystem::discovery`]) has no namespaces and no I/O queues. Its controllers report log
-//! page 70h.
+//! A discovery subsystem ([`Subsystem::discovery`]) has no namespaces or I/O queues; it serves log page 70h.
 
 mod changes;
 
@@ -28,9 +27,9 @@ use crate::namespace::{Namespace, Namespaces};
 use crate::wire::fabrics::{CNTLID_DYNAMIC, CNTLID_MAX, ConnectInvalidParameter as Parameter};
 use crate::wire::{Nqn, Status};
 
-/// Connect that was validated, but whose queue is not authenticated yet.
+/// Valid Connect of a queue that is not authenticated yet.
 ///
-/// The subsystem does not record it. [`Subsystem::join`] creates the queue.
+/// Not recorded in the subsystem; [`Subsystem::join`] creates the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     request: ConnectRequest,
@@ -46,7 +45,7 @@ impl Claim {
 
     /// CNTLID for the response.
     ///
-    /// The CNTLID of an admin queue is free, but not reserved until [`Subsystem::join`].
+    /// For an admin queue, it is free, but reserved only by [`Subsystem::join`].
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.cntlid
@@ -60,9 +59,9 @@ pub struct Connected {
     pub cntlid: u16,
     /// QID.
     pub qid: u16,
-    /// Number of entries of the submission queue; SQHD is counted modulo this number.
+    /// Entries of the submission queue, modulo which SQHD counts.
     pub sq_entries: u16,
-    /// True if responses contain SQHD, false if FFFFh.
+    /// True if responses contain SQHD, not FFFFh.
     pub flow_control: bool,
     /// Response to the Connect.
     pub completion: Completion,
@@ -101,9 +100,7 @@ pub struct Connected {
 pub struct Subsystem {
     common: Common,
     controllers: BTreeMap<u16, Controller>,
-    /// QIDs of I/O queues whose admin queue is closed already, by CNTLID.
-    ///
-    /// A CNTLID in this map is not assigned to a new controller.
+    /// QIDs of I/O queues whose admin queue is closed, by CNTLID; these CNTLIDs are in use.
     closing: BTreeMap<u16, BTreeSet<u16>>,
     last_cntlid: u16,
 }
@@ -112,7 +109,7 @@ impl Subsystem {
     /// Creates an NVM subsystem without namespaces.
     ///
     /// # Panics
-    /// If a setting is outside the range allowed by the protocol.
+    /// If a setting is outside the protocol's range.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         assert!(
@@ -122,16 +119,16 @@ impl Subsystem {
         Self::of_kind(Kind::Nvm, settings)
     }
 
-    /// Creates a discovery subsystem with the well-known NQN; `settings.nqn` is ignored.
+    /// Creates a discovery subsystem with the well-known NQN, not `settings.nqn`.
     #[must_use]
     pub fn discovery(settings: Settings) -> Self {
         let nqn = Nqn::discovery();
         Self::discovery_named(Settings { nqn, ..settings })
     }
 
-    /// Creates a discovery subsystem with a unique NQN, `settings.nqn`.
+    /// Creates a discovery subsystem with the unique NQN `settings.nqn`.
     ///
-    /// Hosts may also connect to it by the well-known NQN (Base, 3.1.3.3).
+    /// Hosts may also use the well-known NQN (Base, 3.1.3.3).
     #[must_use]
     pub fn discovery_named(settings: Settings) -> Self {
         Self::of_kind(
@@ -179,34 +176,34 @@ impl Subsystem {
         self.common.kind
     }
 
-    /// Controllers in ascending order of CNTLID.
+    /// Controllers by CNTLID, ascending.
     pub fn controllers(&self) -> impl Iterator<Item = &Controller> {
         self.controllers.values()
     }
 
-    /// Controller with CNTLID `cntlid`.
+    /// Controller with this CNTLID.
     #[must_use]
     pub fn controller(&self, cntlid: u16) -> Option<&Controller> {
         self.controllers.get(&cntlid)
     }
 
-    /// Limits of I/O commands, as reported by Identify.
+    /// Limits of I/O commands, as in Identify.
     #[must_use]
     pub fn io_limits(&self) -> IoLimits {
         identify::io_limits(&self.common)
     }
 
-    /// Namespaces in ascending order of NSID.
+    /// Namespaces by NSID, ascending.
     pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
         self.common.namespaces.iter()
     }
 }
 
 impl Subsystem {
-    /// Connects a queue that need not be authenticated (Base, 6.3). QID 0 creates a controller.
+    /// Connects a queue without authentication (Base, 6.3). QID 0 creates a controller.
     ///
     /// # Errors
-    /// The error to send as response before the connection is closed.
+    /// Response to send before closing the connection.
     pub fn connect(
         &mut self,
         request: &ConnectRequest,
@@ -216,12 +213,12 @@ impl Subsystem {
         self.join(&claim, arrival)
     }
 
-    /// Validates a Connect before authentication. Changes nothing.
+    /// Validates a Connect before authentication, without changes.
     ///
-    /// A new controller gets the first free CNTLID not below `first_cntlid`, with wraparound.
+    /// A new controller gets the first free CNTLID from `first_cntlid`, with wraparound.
     ///
     /// # Errors
-    /// The error to send as response before the connection is closed.
+    /// Response to send before closing the connection.
     pub fn claim(
         &self,
         request: &ConnectRequest,
@@ -239,12 +236,12 @@ impl Subsystem {
         })
     }
 
-    /// Creates the queue of a claim, after authentication if required.
+    /// Creates the queue of a claim, after any authentication.
     ///
-    /// Every check is repeated. If several claims have the same CNTLID or QID, the first to join succeeds.
+    /// Repeats every check: of several claims with one CNTLID or QID, the first to join succeeds.
     ///
     /// # Errors
-    /// The error to send as response before the connection is closed.
+    /// Response to send before closing the connection.
     pub fn join(&mut self, claim: &Claim, arrival: &Arrival<'_>) -> Result<Connected, Refusal> {
         let Claim { request, cntlid } = claim;
         let cntlid = *cntlid;
@@ -266,7 +263,7 @@ impl Subsystem {
             qid: request.qid,
             sq_entries: request.sqsize + 1,
             flow_control: request.flow_control,
-            // AUTHREQ in the result is 0: no authentication follows.
+            // AUTHREQ is 0: no authentication follows.
             completion: Completion::success(request.cid, u64::from(cntlid)),
         })
     }
@@ -297,12 +294,12 @@ impl Subsystem {
     }
 
     fn check_admin(&self, request: &ConnectRequest, arrival: &Arrival<'_>) -> Result<(), Refusal> {
-        // Only the dynamic controller model is supported.
+        // Only dynamic controllers are supported.
         if request.cntlid != CNTLID_DYNAMIC {
             return Err(Refusal::connect(Parameter::CNTLID));
         }
         let limits = self.common.limits();
-        // Limits are counted by address, because a host can use the NQN of another.
+        // Limits count by address, because a host can use another host's NQN.
         let counts = |controller: &&Controller| match (arrival.peer, controller.peer()) {
             (Some(peer), Some(address)) => peer.counts(address),
             (peer, address) => peer.is_none() && address.is_none(),
@@ -350,10 +347,10 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Returns the first free CNTLID not below `from`, with wraparound. At least one must be free.
+    /// Returns the first free CNTLID from `from`, with wraparound. At least one must be free.
     ///
-    /// Callers pass the last assigned CNTLID plus one. Late reuse avoids that a late message of an old association
-    /// reaches a new one.
+    /// Callers pass the last assigned CNTLID plus one: late reuse keeps late messages of old associations from new
+    /// ones.
     fn free_cntlid(&self, from: u32) -> u16 {
         let (first, last) = self.common.settings.cntlids.clone().into_inner();
         let count = u32::from(last - first) + 1;
@@ -369,8 +366,7 @@ impl Subsystem {
 
     /// Handles a closed queue.
     ///
-    /// Only the close of the admin queue ends the association, because a host may close its I/O queues before a
-    /// shutdown.
+    /// Only the admin queue ends the association: a host may close I/O queues before a shutdown.
     pub fn queue_disconnected(
         &mut self,
         cntlid: u16,
@@ -398,12 +394,10 @@ impl Subsystem {
 }
 
 impl Subsystem {
-    /// Executes a command of the admin queue of controller `cntlid`.
-    ///
-    /// If the controller does not exist, the command fails with Command Sequence Error.
+    /// Executes an admin command of controller `cntlid`; without one, it fails with Command Sequence Error.
     ///
     /// # Panics
-    /// If a buffer's length differs from [`AdminCommand::transfer`].
+    /// If a buffer is not as long as [`AdminCommand::transfer`] says.
     pub fn execute(
         &mut self,
         cntlid: u16,
@@ -426,7 +420,7 @@ impl Subsystem {
         }
     }
 
-    /// Returns the completion of a failed admin command. Logs the error if the controller exists.
+    /// Returns the completion of a failed admin command, logging the error if the controller exists.
     pub fn refuse(&mut self, cntlid: u16, cid: u16, refusal: Refusal) -> Completion {
         match self.controllers.get_mut(&cntlid) {
             Some(controller) => controller.refuse(cid, refusal),
@@ -436,8 +430,8 @@ impl Subsystem {
 
     /// Adds failed I/O commands to the error log, oldest first.
     ///
-    /// `left_out` is the number of earlier failures that are only counted. The I/O path collects failures, and the
-    /// control plane calls this method.
+    /// `left_out` earlier failures are only counted. The control plane calls this with failures that the I/O path
+    /// collected.
     pub fn record_failures(
         &mut self,
         cntlid: u16,
@@ -462,7 +456,7 @@ impl Subsystem {
         }
     }
 
-    /// Handles the result of [`Action::FlushAll`]. `intact` is false if data was lost.
+    /// Handles the result of [`Action::FlushAll`]; `intact` is false after data loss.
     pub fn flushed(&mut self, cntlid: u16, intact: bool, now: Duration, actions: &mut Vec<Action>) {
         if let Some(controller) = self.controllers.get_mut(&cntlid) {
             controller.flushed(&self.common, intact, now, actions);
@@ -477,9 +471,7 @@ impl Subsystem {
         self.controllers().filter_map(Controller::deadline).min()
     }
 
-    /// Checks the keep alive timers of all controllers.
-    ///
-    /// `last` returns the time of the last command on any queue of a controller.
+    /// Checks the keep alive timers of all controllers; `last` is the time of a controller's last command on any queue.
     pub fn poll(
         &mut self,
         now: Duration,
@@ -493,7 +485,7 @@ impl Subsystem {
 
     /// Checks the keep alive timer of one controller.
     ///
-    /// Call this before restarting the timer at `now`, so that an expired association ends.
+    /// Call this before restarting the timer at `now`, or an expired association does not end.
     pub fn poll_one(
         &mut self,
         cntlid: u16,

@@ -1,18 +1,18 @@
 //! Target side of an association, without I/O.
 //!
-//! A controller is a state machine that receives commands ([`AdminCommand`]), events and the time, and returns an
-//! [`Outcome`] and [`Action`]s for the target. The target calls only the controller's [`crate::subsystem::Subsystem`].
+//! A controller is a state machine. It receives commands ([`AdminCommand`]), events and the time, and returns an
+//! [`Outcome`] and [`Action`]s. The target calls only its [`crate::subsystem::Subsystem`].
 //!
-//! The target processes an admin command as follows:
+//! The target processes an admin command in these steps:
 //!
-//! 1. [`AdminCommand::parse`] checks the SQE. For an error, [`crate::subsystem::Subsystem::refuse`] returns the
-//!    completion.
-//! 2. [`AdminCommand::transfer`] and [`AdminCommand::locate`] describe the data. The target fetches it from the host,
-//!    or allocates a buffer for data to the host.
-//! 3. [`crate::subsystem::Subsystem::execute`] executes the command. For [`Outcome::Complete`] with success, the target
-//!    sends the buffer, then the completion. For [`Outcome::Parked`], [`Action::Complete`] follows later.
+//! 1. [`AdminCommand::parse`] checks the SQE. [`crate::subsystem::Subsystem::refuse`] returns the completion of an
+//!    error.
+//! 2. [`AdminCommand::transfer`] and [`AdminCommand::locate`] describe the data, which the target fetches, or allocates
+//!    a buffer for.
+//! 3. [`crate::subsystem::Subsystem::execute`] executes the command. After [`Outcome::Complete`] with success, the
+//!    target sends the buffer, then the completion. After [`Outcome::Parked`], [`Action::Complete`] follows later.
 //!
-//! Actions must be carried out in order, before the outcome is sent.
+//! Actions are carried out in order, before the outcome is sent.
 
 pub mod abort;
 mod arrival;
@@ -63,19 +63,19 @@ pub use connect::ConnectRequest;
 pub use log_page::SmartCounters;
 pub use refusal::Refusal;
 
-/// Completion of a command; SQHD is added by the target.
+/// Completion of a command, to which the target adds SQHD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// CID of the command.
+    /// CID.
     pub cid: u16,
-    /// Status of the command.
+    /// Status.
     pub status: Status,
-    /// Result in DW0 and DW1.
+    /// Result (DW0 and DW1).
     pub result: u64,
 }
 
 impl Completion {
-    /// Creates a completion with status success.
+    /// Creates a successful completion.
     #[must_use]
     pub const fn success(cid: u16, result: u64) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl Completion {
         }
     }
 
-    /// Returns the completion queue entry. `sqhd` is the head of the submission queue.
+    /// Returns the completion queue entry; `sqhd` is the submission queue head.
     #[must_use]
     pub fn cqe(&self, sqhd: u16) -> Cqe {
         Cqe::new(self.cid, sqhd, self.status, self.result)
@@ -95,13 +95,13 @@ impl Completion {
 /// Outcome of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The command is complete. If successful, send the data buffer before the completion.
+    /// The command is complete. After success, send the data buffer before the completion.
     Complete(Completion),
     /// The command stays in flight until [`Action::Complete`] or a reset.
     Parked,
 }
 
-/// Request of a controller to the target.
+/// Request to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Sends a completion on the admin queue.
@@ -113,29 +113,26 @@ pub enum Action {
     },
     /// Stops I/O and disconnects all I/O queues.
     ///
-    /// For each closed queue, call [`crate::subsystem::Subsystem::queue_disconnected`].
+    /// Call [`crate::subsystem::Subsystem::queue_disconnected`] for each closed queue.
     DisconnectIoQueues {
         /// CNTLID.
         cntlid: u16,
     },
-    /// Disconnects all queues, the admin queue last. For each closed queue, call
-    /// [`crate::subsystem::Subsystem::queue_disconnected`].
+    /// Disconnects all queues, the admin queue last.
+    ///
+    /// Call [`crate::subsystem::Subsystem::queue_disconnected`] for each closed queue.
     Terminate {
         /// CNTLID.
         cntlid: u16,
-        /// Reason, for the target's log.
+        /// Reason, for logs.
         reason: Termination,
     },
-    /// Flushes the volatile caches of all namespaces.
-    ///
-    /// After the flush, call [`crate::subsystem::Subsystem::flushed`].
+    /// Flushes the volatile caches of all namespaces, before [`crate::subsystem::Subsystem::flushed`].
     FlushAll {
         /// CNTLID of the controller that shuts down.
         cntlid: u16,
     },
-    /// Aborts a command of an I/O queue, if possible.
-    ///
-    /// After the attempt, call [`crate::subsystem::Subsystem::abort_done`].
+    /// Aborts a command of an I/O queue if possible, before [`crate::subsystem::Subsystem::abort_done`].
     Abort {
         /// CNTLID.
         cntlid: u16,
@@ -148,26 +145,26 @@ pub enum Action {
     },
     /// Enables or disables the volatile write cache for this controller.
     ///
-    /// While disabled, writes of the controller complete only when they are durable.
+    /// While it is disabled, writes of the controller complete only when durable.
     SetWriteCache {
         /// CNTLID.
         cntlid: u16,
         /// True if writes may complete from the cache.
         enabled: bool,
     },
-    /// Changes the write protection of a namespace.
+    /// Changes the write protection of a namespace, before [`crate::subsystem::Subsystem::protection_done`].
     ///
-    /// To protect the namespace, the target rejects new writes and makes completed writes durable. The target saves the
-    /// state if [`Namespace::keeps_protection`](crate::namespace::Namespace::keeps_protection) is true. If a step
-    /// fails, the former state stays in effect. Afterwards call [`crate::subsystem::Subsystem::protection_done`].
+    /// To protect, the target rejects new writes, makes completed writes durable, and saves the state if
+    /// [`Namespace::keeps_protection`](crate::namespace::Namespace::keeps_protection) is true. After a failure, the
+    /// former state stays.
     SetProtection {
-        /// CNTLID of the controller whose host requested the change.
+        /// CNTLID of the controller whose host requested this.
         cntlid: u16,
         /// NSID of the namespace.
         nsid: u32,
-        /// New state. All states except `NONE` reject writes.
+        /// New state; all except `NONE` reject writes.
         state: WriteProtectionState,
-        /// Number of the change, for `protection_done`.
+        /// Number for `protection_done`.
         change: u64,
     },
     /// Restricts I/O of this controller to the namespaces in [`Controller::seen`].
@@ -182,17 +179,17 @@ pub enum Action {
 pub enum Termination {
     /// No command arrived within KATO.
     KeepAliveExpired,
-    /// The host lost access to the subsystem.
+    /// The host may no longer connect.
     HostNotAllowed,
-    /// The subsystem was removed from the target.
+    /// The subsystem was removed.
     SubsystemRemoved,
-    /// The port of the connection was removed from the target.
+    /// The port of the connection was removed.
     PortRemoved,
-    /// The subsystem is no longer exported at the port.
+    /// The port no longer exports the subsystem.
     PortNotAllowed,
     /// An administrator disconnected the host, which may reconnect.
     Disconnected,
-    /// An internal fault of the target lost state of the association.
+    /// A fault of the target lost state of the association.
     TargetFault,
 }
 
@@ -201,15 +198,15 @@ pub enum Termination {
 pub struct Exchange<'a> {
     /// Time since a fixed origin.
     pub now: Duration,
-    /// Counters of the subsystem, for log page 02h.
+    /// Subsystem counters for log page 02h.
     pub smart: &'a SmartCounters,
-    /// Data from the host, with the length given by [`AdminCommand::transfer`].
+    /// Data from the host, as long as [`AdminCommand::transfer`] says.
     pub data_in: &'a [u8],
-    /// Buffer for data to the host, with the length given by [`AdminCommand::transfer`].
+    /// Buffer for the host's data, as long as [`AdminCommand::transfer`] says.
     pub data_out: &'a mut [u8],
 }
 
-/// Controller. Created by the Connect of the admin queue, removed when that queue is closed.
+/// Controller, from Connect of the admin queue until that queue is closed.
 #[derive(Debug)]
 pub struct Controller {
     cntlid: u16,
@@ -218,14 +215,14 @@ pub struct Controller {
     peer: Option<IpAddr>,
     port: u64,
     seen: NsidSet,
-    /// Replaced namespaces that stay hidden until the host has noticed the replacement.
+    /// Replaced namespaces, hidden until the host notices the replacement.
     withheld: Vec<Withheld>,
     ana: AnaView,
     properties: Properties,
     /// True once `Action::Terminate` was issued.
     condemned: bool,
     keep_alive: KeepAlive,
-    /// Number of I/O queues that the host may connect.
+    /// I/O queues that the host may connect.
     queues_granted: u16,
     queues: BTreeSet<u16>,
     features: Features,
@@ -291,7 +288,7 @@ impl Controller {
         self.queues.iter().copied()
     }
 
-    /// True if the controller accepts commands: it is enabled, not shut down, not failed and not ending.
+    /// True if commands are accepted: enabled, not shut down, not failed, not ending.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.properties.is_ready() && !self.condemned
@@ -309,7 +306,7 @@ impl Controller {
         self.features.write_cache
     }
 
-    /// Number of failed commands since the association began.
+    /// Failed commands of the association.
     #[must_use]
     pub fn error_count(&self) -> u64 {
         self.errors.count()
@@ -317,8 +314,7 @@ impl Controller {
 
     /// Time at which the association ends without another admin command.
     ///
-    /// `None` without a limit, or if the association is already ending. Commands on I/O queues extend the time, but are
-    /// not known here.
+    /// `None` without a limit or if it is ending. Commands on I/O queues also extend the time, but are not known here.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         if self.condemned {
@@ -328,16 +324,15 @@ impl Controller {
         }
     }
 
-    /// Time of the last known command, and the time after it at which the association ends, if limited.
+    /// Time of the last known command, and the time after it that the association lasts, if limited.
     ///
-    /// Returns `None` if the association is already ending.
+    /// `None` if the association is ending.
     #[must_use]
     pub fn lease(&self) -> Option<(Duration, Option<Duration>)> {
         (!self.condemned).then(|| (self.keep_alive.last_command(), self.keep_alive.limit()))
     }
 
-    /// Ends the association if its keep alive timer has expired. `last` returns the time of the last command on any
-    /// queue.
+    /// Ends the association if its keep alive timer has expired; `last` is the time of the last command on any queue.
     pub(crate) fn end_if_over(
         &mut self,
         now: Duration,
@@ -430,7 +425,7 @@ impl Controller {
         self.queues.contains(&qid)
     }
 
-    /// Removes a closed I/O queue. After the last one, a pending reset or shutdown continues.
+    /// Removes a closed I/O queue; after the last one, a pending reset or shutdown continues.
     pub(crate) fn remove_io_queue(
         &mut self,
         common: &Common,
@@ -441,7 +436,7 @@ impl Controller {
         if !self.queues.remove(&qid) {
             return;
         }
-        // During a reset, pending Aborts are discarded without completion.
+        // A reset discards pending Aborts without completion.
         if !self.properties.is_resetting() {
             let cntlid = self.cntlid;
             let ended = self.aborts.end_of_queue(qid);
@@ -472,7 +467,7 @@ impl Controller {
         exchange: &mut Exchange<'_>,
         actions: &mut Vec<Action>,
     ) -> Result<Outcome, Refusal> {
-        // Before CSTS.RDY and after a shutdown, only Fabrics commands are allowed (Base, 3.5.2).
+        // Before CSTS.RDY and after shutdown, only Fabrics commands are allowed (Base, 3.5.2).
         if !command.is_fabrics() && !self.is_ready() {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(refusal::byte::OPC));
         }
@@ -496,7 +491,7 @@ impl Controller {
                 }
                 self.set_features(common, set, exchange, actions)?.into()
             }
-            // The timer was restarted before, as for every command.
+            // The timer was restarted already, as for every command.
             AdminCommand::KeepAlive => 0,
             AdminCommand::PropertyGet { ofst, size } => self.properties.get(*ofst, *size)?,
             AdminCommand::PropertySet { ofst, size, value } => {
@@ -547,9 +542,8 @@ impl Controller {
         }
     }
 
-    /// Resets features, number of queues, events and changed namespaces (Base, 3.7.2).
-    ///
-    /// Commands in flight on the admin queue are discarded.
+    /// Resets features, number of queues, events and changed namespaces (Base, 3.7.2); discards commands in flight on
+    /// the admin queue.
     fn reset(&mut self, common: &Common, now: Duration, actions: &mut Vec<Action>) {
         self.keep_alive.set_running(false, now);
         self.features = Features::new(common.has_write_cache(), now);

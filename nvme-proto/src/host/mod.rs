@@ -1,13 +1,13 @@
 //! Host side of an association with one controller, without I/O.
 //!
-//! [`Association`] is a state machine: the driver passes events (connections, responses, time) to it and carries out
-//! its [`Action`]s. An association brings its controller up in the order of Linux, sends Keep Alives, and reconnects
-//! after a loss as configured by [`Recovery`].
+//! [`Association`] is a state machine. Its driver reports events (connections, responses, time) and carries out its
+//! [`Action`]s. It brings the controller up in the order of Linux, sends Keep Alives, and reconnects after a loss as
+//! configured by [`Recovery`].
 //!
-//! User commands are sent by the driver itself. The driver asks [`Association::state`] whether they may be sent,
-//! reports overdue ones by [`Association::command_timed_out`], and repeats those allowed by [`requeue::is_safe`].
+//! The driver sends user commands itself: [`Association::state`] returns whether it may. It reports overdue ones by
+//! [`Association::command_timed_out`], and repeats those allowed by [`requeue::is_safe`].
 //!
-//! Invalid responses never panic; they end the association with a [`Cause`].
+//! Invalid responses end the association with a [`Cause`], and never cause a panic.
 
 mod authentication;
 mod bring_up;
@@ -42,37 +42,32 @@ pub use cause::Cause;
 pub use notice::{Notice, all_notices};
 pub use settings::{Recovery, Settings};
 
-/// Maximum number of the association's own commands in flight on the admin queue.
+/// Maximum of the association's own commands in flight on the admin queue.
 ///
-/// The sum of one step, one Keep Alive, one Asynchronous Event Request and the maximum number of Aborts. On an I/O
-/// queue, one own command (Connect or authentication) may be in flight in addition to [`QueueSpec::depth`].
+/// One step, one Keep Alive, one Asynchronous Event Request and the Aborts. On an I/O queue, one Connect or
+/// authentication command may be in flight in addition to [`QueueSpec::depth`].
 pub const OWN_COMMANDS: u16 = 3 + duties::ABORTS_MAX as u16;
 
-/// Request to the driver. Carry actions out in order.
+/// Request to the driver, which carries requests out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Connects a queue. Then call [`Association::queue_connected`] or [`Association::queue_lost`].
     Connect(QueueSpec),
-    /// Sends a command. The driver fills in CID, PSDT and data pointer.
-    ///
-    /// On the response, call [`Association::completed`].
+    /// Sends a command. The driver fills in CID, PSDT and data pointer, and calls [`Association::completed`] on the
+    /// response.
     Send(OwnCommand),
     /// Closes the connection of a queue.
     ///
-    /// Call [`Association::queue_closed`] once the controller can no longer access memory of the queue's commands.
+    /// Call [`Association::queue_closed`] when the controller can no longer access the memory of its commands.
     Disconnect {
         /// QID.
         qid: u16,
     },
-    /// Requests the next authentication message of a queue.
-    ///
-    /// Call [`Association::authenticate`] with the message.
+    /// Requests the queue's next authentication message, for [`Association::authenticate`].
     Authenticate {
         /// QID.
         qid: u16,
-        /// Data received for the last [`AuthenticationStep::Receive`].
-        ///
-        /// `None` starts a new authentication.
+        /// Data of the last [`AuthenticationStep::Receive`]; `None` starts an authentication.
         answer: Option<Box<[u8]>>,
     },
     /// Reports an event to the user.
@@ -84,11 +79,11 @@ pub enum Action {
 pub struct QueueSpec {
     /// QID.
     pub qid: u16,
-    /// Maximum number of user commands in flight.
+    /// Maximum user commands in flight.
     ///
-    /// Equals SQSIZE, because one entry is never used (Base, 3.3.1.5). With [`Settings::spare_entry`], it is one less.
+    /// Equals SQSIZE, because one entry is never used (Base, 3.3.1.5); one less with [`Settings::spare_entry`].
     pub depth: u16,
-    /// Maximum size of a command capsule in bytes.
+    /// Maximum command capsule in bytes.
     pub capsule_bytes: usize,
     /// Private data of the connection request.
     pub request: RequestData,
@@ -99,7 +94,7 @@ pub struct QueueSpec {
 pub struct OwnCommand {
     /// QID.
     pub qid: u16,
-    /// Purpose of the command, to pass to [`Association::completed`].
+    /// Purpose, for [`Association::completed`].
     pub duty: Duty,
     /// Submission queue entry.
     pub sqe: Sqe,
@@ -112,7 +107,7 @@ pub struct OwnCommand {
 pub enum Payload {
     /// No data.
     None,
-    /// Data from the controller; the length in bytes.
+    /// Bytes from the controller.
     ToHost(u32),
     /// Data to the controller.
     FromHost(Box<[u8]>),
@@ -131,32 +126,32 @@ pub enum Duty {
     Abort,
 }
 
-/// Event of an association for its user.
+/// Event for the user of an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
     /// The controller accepts commands.
     Live {
-        /// Attempts to reconnect; 0 after the first connection and after a reset.
+        /// Attempts to reconnect; 0 for the first connection and after a reset.
         tries: u32,
     },
-    /// The controller is lost. If [`Recovery`] allows, reconnection follows, else [`Report::Gone`].
+    /// The controller is lost. [`Recovery`] decides whether reconnection or [`Report::Gone`] follows.
     Lost(Cause),
     /// An attempt to reconnect failed.
     TryFailed {
-        /// Number of attempts so far.
+        /// Attempts so far.
         tries: u32,
         /// Reason of the failure.
         cause: Cause,
     },
-    /// `fast_io_fail_tmo` expired: commands must fail instead of waiting for the controller.
+    /// `fast_io_fail_tmo` expired: commands must fail and not wait for the controller.
     FailFast,
-    /// The association has ended; `None` if requested by the user.
+    /// The association has ended; `None` at the user's request.
     Gone(Option<Cause>),
     /// The controller reported an asynchronous event.
     Notice(Notice),
-    /// Reauthentication of every queue has succeeded.
+    /// Every queue is reauthenticated.
     Reauthenticated,
-    /// Reauthentication is not possible; the association continues.
+    /// Reauthentication is impossible; the association continues.
     NotReauthenticated(Cause),
 }
 
@@ -167,11 +162,11 @@ pub enum AssociationState {
     Connecting,
     /// The controller accepts commands.
     Live,
-    /// A requested reset is in progress, including the following bring-up.
+    /// A requested reset, with the bring-up after it, is in progress.
     Resetting,
-    /// The controller is lost; the host waits for the next attempt to reconnect, or attempts it.
+    /// The controller is lost; the host waits for an attempt to reconnect, or makes it.
     Reconnecting {
-        /// Number of attempts, including the current attempt.
+        /// Attempts, including the current one.
         tries: u32,
     },
     /// A shutdown is in progress.
@@ -182,7 +177,7 @@ pub enum AssociationState {
 
 /// Association of a host with one controller ([module](self)).
 ///
-/// All methods expect `now` as time since the same fixed origin.
+/// `now` of all methods is the time since one fixed origin.
 ///
 /// The first action connects the admin queue, the second sends Connect:
 ///
@@ -207,7 +202,7 @@ pub enum AssociationState {
 /// };
 /// assert_eq!(command.sqe.fctype(), FabricsType::CONNECT);
 ///
-/// // Without a response within the time limit of a step, the host gives up.
+/// Without a response in time, the host gives up.
 /// association.tick(association.deadline().unwrap());
 /// assert_eq!(association.next_action(), Some(Action::Disconnect { qid: 0 }));
 /// # Ok::<(), nvme_proto::wire::nqn::NqnError>(())
@@ -217,9 +212,9 @@ pub struct Association {
     settings: Settings,
     phase: Phase,
     going_up: AssociationState,
-    /// QIDs of connections requested and not yet closed.
+    /// QIDs of requested connections that are not closed yet.
     open: BTreeSet<u16>,
-    /// QIDs in `open` that were released by [`Self::release_queue`].
+    /// QIDs in `open` whose connection [`Self::release_queue`] closes.
     released: BTreeSet<u16>,
     /// Serial number of the last step, and time limit of its response.
     serial: u32,
@@ -236,7 +231,7 @@ pub struct Association {
     io_queues: IoQueues,
     keep_alive: KeepAlive,
     aborts: Aborts,
-    /// True if the controller required authentication of the admin queue.
+    /// True if the admin queue required authentication.
     authenticated: bool,
     renewal: Renewal,
     loss: Option<Loss>,
@@ -265,7 +260,7 @@ enum Next {
 }
 
 impl Association {
-    /// Creates an association, which [`begin`](Self::begin) starts.
+    /// Creates an association; [`begin`](Self::begin) starts it.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -294,7 +289,7 @@ impl Association {
         }
     }
 
-    /// Starts to connect. Further calls have no effect.
+    /// Starts to connect; further calls have no effect.
     pub fn begin(&mut self, now: Duration) {
         if self.phase == Phase::New {
             self.start_bring_up(now);
@@ -326,7 +321,7 @@ impl Association {
         .min()
     }
 
-    /// Performs all work due at `now`.
+    /// Performs the work due at `now`.
     pub fn tick(&mut self, now: Duration) {
         self.check_fail_fast(now);
         self.check_loss(now);
@@ -344,18 +339,18 @@ impl Association {
         }
     }
 
-    /// Continues after the connection of a queue was established.
+    /// Continues after a queue was connected.
     ///
-    /// CRQSIZE in the target's reply is not needed: the target must have a receive for each command within SQSIZE.
+    /// CRQSIZE of the reply is not needed: the target must have a receive for each command within SQSIZE.
     pub fn queue_connected(&mut self, qid: u16, now: Duration) {
         if self.phase == Phase::BringUp(Step::Link(qid)) {
             self.step(Step::Connect(qid), now);
         }
     }
 
-    /// Handles a connection that could not be established or has ended.
+    /// Handles a connection that failed or ended.
     ///
-    /// After the following [`Action::Disconnect`], call [`Self::queue_closed`].
+    /// Call [`Self::queue_closed`] after the [`Action::Disconnect`] that follows.
     pub fn queue_lost(&mut self, qid: u16, now: Duration) {
         if self.open.contains(&qid) && !self.released.contains(&qid) {
             self.lost(qid, now);
@@ -372,13 +367,13 @@ impl Association {
             _ => Cause::QueueLost { qid },
         };
         match self.phase {
-            // During a reset or shutdown, a controller may close its I/O queues first.
+            // In a reset or shutdown, a controller may close its I/O queues first.
             Phase::TearingDown(_) if qid != 0 => {}
             _ => self.fail(cause, now),
         }
     }
 
-    /// Handles a closed connection: the controller can no longer access memory of its commands.
+    /// Handles a closed connection, through which the controller can no longer access memory.
     pub fn queue_closed(&mut self, qid: u16, now: Duration) {
         if !self.open.remove(&qid) {
             return;
@@ -392,16 +387,14 @@ impl Association {
         }
     }
 
-    /// Handles the response to an own command.
-    ///
-    /// `data` has the length in [`Payload::ToHost`].
+    /// Handles the response to an own command; `data` is as long as [`Payload::ToHost`].
     pub fn completed(&mut self, duty: Duty, cqe: &Cqe, data: &[u8], now: Duration) {
         match duty {
             Duty::Step(serial) if serial == self.serial && self.step_due.is_some() => {
                 self.step_due = None;
                 self.step_answered(cqe, data, now);
             }
-            // The step was abandoned before its response.
+            // The step was abandoned.
             Duty::Step(_) => {}
             Duty::KeepAlive => self.kept_alive(cqe, now),
             Duty::EventRequest => self.event_came(cqe),
@@ -424,7 +417,7 @@ impl Association {
         }
     }
 
-    /// Ends the association after the removal of the RDMA device, which ended all connections.
+    /// Ends the association after the removal of the RDMA device ended all connections.
     pub fn device_removed(&mut self, now: Duration) {
         let qid = self.open.first().copied().unwrap_or(0);
         self.open.clear();
@@ -446,7 +439,7 @@ impl Association {
         }
     }
 
-    /// CNTLID, meaningless before the controller is connected.
+    /// CNTLID, valid once the controller is connected.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.cntlid
@@ -464,19 +457,19 @@ impl Association {
         self.vs
     }
 
-    /// Identify Controller data from the last time the controller was enabled.
+    /// Identify Controller data, read when the controller was last enabled.
     #[must_use]
     pub fn identity(&self) -> Option<&IdentifyController> {
         self.identity.as_deref()
     }
 
-    /// Number of I/O queues granted by the controller; QIDs start at 1.
+    /// I/O queues granted by the controller; QIDs start at 1.
     #[must_use]
     pub fn io_queues(&self) -> u16 {
         self.io_queues.count
     }
 
-    /// Closes all connections after a failure. Then reconnects as [`Recovery`] allows.
+    /// Closes all connections after a failure, and then reconnects if [`Recovery`] allows.
     pub(crate) fn fail(&mut self, cause: Cause, now: Duration) {
         match self.phase {
             Phase::BringUp(_) | Phase::Live => self.close(Next::Recover(cause), now),
@@ -495,7 +488,7 @@ impl Association {
         self.keep_alive = KeepAlive::default();
         self.aborts = Aborts::default();
         self.renewal = Renewal::default();
-        // The loss is reported before connections close, because the driver ends commands with this cause.
+        // Reported before connections close: the driver ends commands with this cause.
         if let Next::Recover(cause) = next {
             self.note_loss(cause, now);
         }

@@ -1,22 +1,19 @@
 //! Parser of I/O commands of the NVM command set.
 //!
-//! [`IoCommand::parse`] validates an SQE: opcode, block range, data length and location, reserved fields. Only the disk
-//! can fail a valid command. Ranges of Dataset Management are validated separately ([`DatasetRanges`]), because they
-//! are data.
+//! [`IoCommand::parse`] checks opcode, block range, data length and location, and reserved fields of an SQE; only the
+//! disk can fail a valid command. [`DatasetRanges`] checks the ranges of Dataset Management, which are data.
 //!
-//! A target processes an I/O command as follows:
+//! A target processes an I/O command in these steps:
 //!
-//! 1. If it is a Fabrics command ([`Sqe::is_fabrics`]), pass it to the controller.
+//! 1. Pass a Fabrics command ([`Sqe::is_fabrics`]) to the controller.
 //! 2. Create the [`NamespaceView`] of `sqe.nsid` and parse the SQE. An error is the status of the response.
 //! 3. Fetch [`DataTransfer::FromHost`] by RDMA READ, or use [`DataTransfer::InCapsule`] in place.
 //! 4. Execute [`IoCommand::operation`].
-//! 5. If successful, send [`DataTransfer::ToHost`] by RDMA WRITE.
-//! 6. Send the response. If `sqe.dptr.invalidate_rkey()` returns a key, the response invalidates it.
+//! 5. After success, send [`DataTransfer::ToHost`] by RDMA WRITE.
+//! 6. Send the response, which invalidates the key of `sqe.dptr.invalidate_rkey()`, if any.
 //!
-//! All types are `Copy`, and the parser does not allocate.
-//!
-//! Protection information fields (CDW2, CDW3, CDW14, CDW15) and access hints (CDW13) are ignored, as specified. An NSID
-//! without a namespace fails with Invalid Namespace or Format, also if its namespace was removed.
+//! The parser does not allocate. As specified, it ignores protection information (CDW2, CDW3, CDW14, CDW15) and access
+//! hints (CDW13). An NSID without a namespace, also a removed one, fails with Invalid Namespace or Format.
 
 mod dataset;
 
@@ -26,7 +23,7 @@ use crate::transfer::{DataTransfer, RemoteBuffer};
 use crate::wire::identify::{Oncs, Vwc};
 use crate::wire::{NSID_ALL, NvmOpcode, Sqe, Status};
 
-/// Parsed and valid I/O command.
+/// Valid I/O command.
 ///
 /// ```
 /// use nvme_proto::io::{IoCommand, NamespaceView, Operation};
@@ -61,7 +58,7 @@ pub struct IoCommand {
     pub cid: u16,
     /// NSID; FFFFFFFFh only for Flush.
     pub nsid: u32,
-    /// Operation and parameters of the command.
+    /// Operation with its parameters.
     pub operation: Operation,
     /// Location and length of the data.
     pub transfer: DataTransfer,
@@ -82,7 +79,7 @@ pub enum Operation {
     WriteZeroes {
         /// Blocks and access flags.
         access: BlockAccess,
-        /// DEAC: the blocks may be deallocated if they then read as zeroes.
+        /// DEAC: the blocks may be deallocated if they read as zeroes.
         deallocate: bool,
     },
     /// Makes blocks unreadable until they are written (NVM, 3.2.7).
@@ -91,9 +88,9 @@ pub enum Operation {
     Flush(FlushScope),
     /// Deallocates ranges, or gives hints (NVM, 3.2.3).
     DatasetManagement {
-        /// NR: number of ranges, 1 to [`DATASET_RANGES_MAX`].
+        /// NR: ranges, 1 to [`DATASET_RANGES_MAX`].
         ranges: u16,
-        /// AD: deallocates the ranges; otherwise they are only hints.
+        /// AD: deallocates the ranges, else they are hints.
         deallocate: bool,
     },
 }
@@ -169,9 +166,9 @@ pub enum FlushScope {
 pub struct BlockAccess {
     /// Range within the namespace.
     pub range: BlockRange,
-    /// FUA: accesses the non-volatile medium instead of a cache.
+    /// FUA: accesses the medium, not a cache.
     pub fua: bool,
-    /// LR: the disk should limit its retries.
+    /// LR: limits the disk's retries.
     pub limited_retry: bool,
 }
 
@@ -180,16 +177,16 @@ pub struct BlockAccess {
 pub struct BlockRange {
     /// SLBA: first logical block.
     pub slba: u64,
-    /// Number of blocks; not 0-based, unlike NLB.
+    /// Blocks, not 0-based (unlike NLB).
     pub blocks: u32,
 }
 
-/// Properties of a namespace used by the parser.
+/// Namespace properties for the parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceView {
-    /// NSZE: size in logical blocks.
+    /// NSZE: logical blocks.
     pub nsze: u64,
-    /// LBADS: base-2 logarithm of the logical block size in bytes.
+    /// LBADS: base-2 logarithm of the block size in bytes.
     pub lbads: u8,
     /// True if commands that change data fail.
     pub write_protected: bool,
@@ -197,20 +194,20 @@ pub struct NamespaceView {
     pub write_uncorrectable: bool,
 }
 
-/// Limits of a controller used by the parser, as reported by Identify.
+/// Controller limits for the parser, as in Identify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoLimits {
     /// MDTS: maximum data length in bytes.
     pub mdts_bytes: u32,
-    /// WZSL: maximum range of Write Zeroes in bytes; `None` for no limit.
+    /// WZSL: maximum Write Zeroes in bytes; `None` for no limit.
     pub wzsl_bytes: Option<u32>,
-    /// VSL: maximum range of Verify in bytes; `None` for no limit.
+    /// VSL: maximum Verify in bytes; `None` for no limit.
     pub vsl_bytes: Option<u32>,
-    /// WUSL: maximum range of Write Uncorrectable in bytes; `None` for no limit.
+    /// WUSL: maximum Write Uncorrectable in bytes; `None` for no limit.
     pub wusl_bytes: Option<u32>,
-    /// ONCS: supported optional commands.
+    /// ONCS: optional commands.
     pub oncs: Oncs,
-    /// VWC: determines whether Flush may have NSID FFFFFFFFh.
+    /// VWC: whether Flush may have NSID FFFFFFFFh.
     pub vwc: Vwc,
 }
 
@@ -224,11 +221,10 @@ const WRITE_PROTECTED: Status = Status::NAMESPACE_WRITE_PROTECTED.with_dnr();
 impl IoCommand {
     /// Parses and validates an SQE.
     ///
-    /// `in_capsule_bytes` is the length of the in-capsule data. `namespace` is the namespace of the SQE's NSID, if it
-    /// exists.
+    /// `in_capsule_bytes` is the length of in-capsule data; `namespace` is the one of the SQE's NSID, if it exists.
     ///
     /// # Errors
-    /// The status with which the command fails.
+    /// Status of the command.
     // Inlining keeps the parts of a Read command in registers.
     #[inline(always)]
     pub fn parse(
@@ -255,7 +251,7 @@ impl IoCommand {
             NvmOpcode::DATASET_MANAGEMENT if oncs.dataset_management() => {
                 parser.dataset_management()?
             }
-            // ONCS cannot report this command unless all namespaces support it, so the namespace decides.
+            // ONCS reports this command only if all namespaces support it, so the namespace decides.
             NvmOpcode::WRITE_UNCORRECTABLE
                 if namespace.is_some_and(|namespace| namespace.write_uncorrectable) =>
             {
@@ -283,10 +279,10 @@ fn check_header(sqe: &Sqe) -> Result<(), Status> {
 }
 
 impl NamespaceView {
-    /// Returns the range if it lies within the namespace.
+    /// Returns the range if it is within the namespace.
     ///
     /// # Errors
-    /// LBA Out of Range, if the range exceeds the namespace.
+    /// LBA Out of Range.
     #[inline]
     pub fn check_range(&self, slba: u64, blocks: u32) -> Result<BlockRange, Status> {
         match slba.checked_add(u64::from(blocks)) {
@@ -295,7 +291,7 @@ impl NamespaceView {
         }
     }
 
-    /// Converts a number of blocks to bytes.
+    /// Converts blocks to bytes.
     ///
     /// # Panics
     /// If LBADS exceeds 31.
@@ -322,7 +318,7 @@ mod cdw12 {
 /// CDW13 bits 15:8, which are reserved in block commands.
 const CDW13_RESERVED: u32 = 0x0000_ff00;
 
-/// Inputs of the parser; passed by value, so that they stay in registers.
+/// Inputs of the parser, passed by value to stay in registers.
 #[derive(Clone, Copy)]
 struct Parser<'a> {
     sqe: &'a Sqe,
@@ -334,7 +330,7 @@ struct Parser<'a> {
 type Parsed = Result<(Operation, DataTransfer), Status>;
 
 impl<'a> Parser<'a> {
-    // Inlining keeps the result in registers; without the attribute, the compiler does not inline this function.
+    // Inlining keeps the result in registers; the compiler needs the attribute.
     #[inline(always)]
     fn read(self) -> Parsed {
         check_header(self.sqe)?;
@@ -434,9 +430,9 @@ impl<'a> Parser<'a> {
         ))
     }
 
-    /// Parses CDW10 to CDW12; returns the block range with flags, and its length in bytes.
+    /// Parses CDW10 to CDW12; returns the blocks with flags, and their length in bytes.
     ///
-    /// `defined` contains bits of CDW12 that are reserved in other commands but defined for this one.
+    /// `defined` are bits of CDW12 that are reserved except in this command.
     #[inline(always)]
     fn block_access(self, defined: u32) -> Result<(BlockAccess, u64), Status> {
         let namespace = self.namespace()?;
@@ -461,7 +457,7 @@ impl<'a> Parser<'a> {
         DataTransfer::from_host(self.sqe, self.within_mdts(bytes)?, self.in_capsule_bytes)
     }
 
-    /// Checks that a data length is within MDTS (Base, figure 275).
+    /// Checks a data length against MDTS (Base, figure 275).
     #[inline]
     fn within_mdts(self, bytes: u64) -> Result<u32, Status> {
         match u32::try_from(bytes) {
@@ -496,7 +492,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Checks that the length of a range is within WZSL, VSL or WUSL (NVM, figure 102).
+/// Checks a length against WZSL, VSL or WUSL (NVM, figure 102).
 fn check_limit(bytes: u64, limit: Option<u32>) -> Result<(), Status> {
     match limit {
         Some(limit) if bytes > u64::from(limit) => Err(INVALID_FIELD),

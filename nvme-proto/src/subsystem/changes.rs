@@ -1,4 +1,4 @@
-//! Changes of a subsystem's configuration and state, with the events that they raise.
+//! Changes of a subsystem, and the events that they raise.
 
 use alloc::vec::Vec;
 
@@ -40,9 +40,9 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Adds a namespace that replaces the removed namespace `former` at the same NSID.
+    /// Adds a namespace in place of the removed namespace `former`, at its NSID.
     ///
-    /// If the UUIDs differ, the NSID stays inactive for each connected host until that host has read it as inactive.
+    /// If the UUIDs differ, the NSID stays inactive for each connected host until the host has read it as inactive.
     ///
     /// # Errors
     /// The NSID, ANA group or geometry is invalid, or the NSID is in use.
@@ -66,9 +66,7 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Sets the hosts that may access a namespace.
-    ///
-    /// Hosts that gain or lose access receive an event.
+    /// Sets the hosts that may access a namespace. Hosts with changed access receive an event.
     ///
     /// # Errors
     /// The NSID is unknown.
@@ -98,7 +96,7 @@ impl Subsystem {
         Ok(removed)
     }
 
-    /// Changes the size of a namespace to `blocks` logical blocks.
+    /// Changes the size to `blocks` logical blocks.
     ///
     /// # Errors
     /// The NSID is unknown, or the size is 0.
@@ -114,9 +112,7 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Handles the result of [`Action::SetProtection`].
-    ///
-    /// `intact` is true if all completed writes are durable.
+    /// Handles the result of [`Action::SetProtection`]; `intact` is true if all completed writes are durable.
     pub fn protection_done(
         &mut self,
         nsid: u32,
@@ -140,7 +136,7 @@ impl Subsystem {
 
     /// Sets whether hosts may write-protect a namespace.
     ///
-    /// Without permission, protection by hosts is removed. The target must accept writes before this call.
+    /// Without permission, hosts' protection is removed; the target must accept writes before this call.
     ///
     /// # Errors
     /// The NSID is unknown.
@@ -186,9 +182,7 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Sets the ANA states of a port.
-    ///
-    /// Hosts connected through the port receive an event if visible namespaces are affected.
+    /// Sets the ANA states of a port. Its hosts receive an event if visible namespaces are affected.
     pub fn set_ana_states(&mut self, port: u64, states: &AnaStates, actions: &mut Vec<Action>) {
         let groups = self.common.namespaces.by_ana_group(|_| true);
         for controller in self.controllers.values_mut() {
@@ -204,7 +198,7 @@ impl Subsystem {
         &self.common.health
     }
 
-    /// Sets the health of the media. New warnings raise SMART events.
+    /// Sets the health of the media; new warnings raise SMART events.
     pub fn set_health(&mut self, health: Health, actions: &mut Vec<Action>) {
         let old = core::mem::replace(&mut self.common.health, health);
         for controller in self.controllers.values_mut() {
@@ -212,7 +206,7 @@ impl Subsystem {
         }
     }
 
-    /// Raises an error event: persistent or transient internal error.
+    /// Raises an internal error event, persistent or transient.
     pub fn internal_error(&mut self, persistent: bool, actions: &mut Vec<Action>) {
         let event = match persistent {
             true => AsyncEvent::ERROR_PERSISTENT_INTERNAL,
@@ -228,35 +222,33 @@ impl Subsystem {
         self.common.settings.hosts = hosts;
     }
 
-    /// Ends all associations, because the subsystem is being removed. The target must reject new ones.
+    /// Ends all associations before the subsystem's removal. The target must reject new ones.
     pub fn terminate_all(&mut self, actions: &mut Vec<Action>) {
         self.terminate(|_| true, Termination::SubsystemRemoved, actions);
     }
 
-    /// Ends the associations of a port.
+    /// Ends the associations of a port that was removed, or no longer exports the subsystem.
     ///
-    /// The port was removed from the target, or no longer exports the subsystem. The target must reject new
-    /// associations.
+    /// The target must reject new associations.
     pub fn terminate_port(&mut self, port: u64, reason: Termination, actions: &mut Vec<Action>) {
         let of_port = |controller: &Controller| controller.port() == port;
         self.terminate(of_port, reason, actions);
     }
 
-    /// Ends an association. The host may reconnect.
+    /// Ends an association; the host may reconnect.
     pub fn disconnect(&mut self, cntlid: u16, actions: &mut Vec<Action>) {
         let of_it = |controller: &Controller| controller.cntlid() == cntlid;
         self.terminate(of_it, Termination::Disconnected, actions);
     }
 
-    /// Ends an association after a fault of the target lost part of its state.
+    /// Ends an association after a fault of the target lost its state.
     pub fn terminate_faulty(&mut self, cntlid: u16, actions: &mut Vec<Action>) {
         let faulty = |controller: &Controller| controller.cntlid() == cntlid;
         self.terminate(faulty, Termination::TargetFault, actions);
     }
 
-    /// Sets listeners and subsystems of the discovery log.
-    ///
-    /// If the log changed, hosts with a persistent connection receive an event.
+    /// Sets listeners and subsystems of the discovery log. If it changed, hosts with a persistent connection receive an
+    /// event.
     pub fn set_discovery(
         &mut self,
         listeners: Vec<Listener>,
@@ -273,8 +265,7 @@ impl Subsystem {
         }
     }
 
-    /// Sets the referrals of the discovery log. If the log changed, hosts with a persistent connection receive an
-    /// event.
+    /// Sets the referrals of the discovery log. If it changed, hosts with a persistent connection receive an event.
     pub fn set_referrals(&mut self, referrals: Vec<Referral>, actions: &mut Vec<Action>) {
         assert_eq!(
             self.common.kind,

@@ -28,7 +28,7 @@ bitfields! {
         lid with_lid: u8 = 0..=7;
         /// LSP: log specific field.
         lsp with_lsp: u8 = 8..=14;
-        /// NUMDL: lower half of the number of dwords, which is 0-based.
+        /// NUMDL: lower half of the number of dwords (0-based).
         numdl with_numdl: u16 = 16..=31;
     }
     flags {
@@ -58,12 +58,12 @@ bitfields! {
         csi with_csi: u8 = 24..=31;
     }
     flags {
-        /// OT: the offset is the index of an entry instead of bytes.
+        /// OT: the offset is an entry index, not bytes.
         ot with_ot = 23;
     }
 }
 
-/// Number of bytes requested by Get Log Page, at most 16 GiB.
+/// Bytes requested by Get Log Page, at most 16 GiB.
 #[must_use]
 pub const fn get_log_bytes(cdw10: GetLogCdw10, cdw11: GetLogCdw11) -> u64 {
     let numd = (cdw11.numdu() as u64) << 16 | cdw10.numdl() as u64;
@@ -85,7 +85,7 @@ bitfields! {
     /// Entry of the Supported Log Pages log.
     pub struct SupportedLogPage(u32);
     fields {
-        /// Parameter whose meaning depends on the log page.
+        /// Parameter, specific to the log page.
         parameter with_parameter: u16 = 16..=31;
     }
     flags {
@@ -96,27 +96,27 @@ bitfields! {
     }
 }
 
-/// Entry of the Error Information log, newest first (LID 01h; Base, figure 205).
+/// Error Information log entry, newest first (LID 01h; Base, figure 205).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct ErrorEntry {
-    /// Error count, unique for the lifetime of the controller; 0 in an unused entry.
+    /// Error count, unique in the controller's lifetime; 0 in an unused entry.
     pub error_count: U64,
-    /// SQID of the failed command; FFFFh if no command failed.
+    /// SQID of the failed command; FFFFh if none failed.
     pub sqid: U16,
-    /// CID of the failed command; FFFFh if no command failed.
+    /// CID of the failed command; FFFFh if none failed.
     pub cid: U16,
-    /// Status field of the completion with phase tag in bit 0.
+    /// Status field of the completion, phase tag in bit 0.
     pub status: U16,
-    /// Location of the invalid SQE field: byte in bits 7:0, bit in bits 10:8; FFFFh if none.
+    /// Invalid SQE field: byte in bits 7:0, bit in bits 10:8; FFFFh if none.
     pub parameter_error_location: U16,
-    /// First LBA with an error, if applicable.
+    /// First LBA with an error, if any.
     pub lba: U64,
-    /// NSID of the command, if applicable.
+    /// NSID of the command, if any.
     pub nsid: U32,
-    /// Vendor specific log page with details, or 0.
+    /// Vendor specific log page with details; 0 if none.
     pub vendor_log_page: u8,
     /// Transport type.
     pub trtype: u8,
@@ -132,7 +132,7 @@ pub struct ErrorEntry {
 assert_size!(ErrorEntry = 64);
 
 impl ErrorEntry {
-    /// SQID, CID and parameter location of an error that no command caused.
+    /// SQID, CID and parameter location of an error without a command.
     pub const NOT_OF_A_COMMAND: u16 = 0xffff;
 }
 
@@ -150,7 +150,7 @@ pub struct SmartLog {
     pub avsp: u8,
     /// Available spare threshold, in percent.
     pub avspt: u8,
-    /// Percentage of the endurance used; may exceed 100.
+    /// Endurance used, in percent; may exceed 100.
     pub pused: u8,
     /// Endurance group critical warnings.
     pub endurance_group_warning: u8,
@@ -160,31 +160,31 @@ pub struct SmartLog {
     pub data_units_read: U128,
     /// Data units written, in units of 512,000 bytes, rounded up.
     pub data_units_written: U128,
-    /// Number of completed Read and Compare commands.
+    /// Completed Read and Compare commands.
     pub host_read_commands: U128,
-    /// Number of completed Write commands.
+    /// Completed Write commands.
     pub host_write_commands: U128,
     /// Time with I/O commands in flight, in minutes.
     pub controller_busy_time: U128,
-    /// Number of power cycles.
+    /// Power cycles.
     pub power_cycles: U128,
     /// Power-on time, in hours.
     pub power_on_hours: U128,
-    /// Number of power losses without shutdown.
+    /// Power losses without shutdown.
     pub unsafe_shutdowns: U128,
-    /// Number of media and data integrity errors.
+    /// Media and data integrity errors.
     pub media_errors: U128,
-    /// Number of Error Information log entries over the lifetime of the controller.
+    /// Error Information log entries in the controller's lifetime.
     pub error_log_entries: U128,
     /// Time above the warning temperature, in minutes.
     pub warning_temperature_time: U32,
     /// Time above the critical temperature, in minutes.
     pub critical_temperature_time: U32,
-    /// Temperatures of the sensors, in kelvin; 0 if not implemented.
+    /// Sensor temperatures, in kelvin; 0 if not implemented.
     pub temperature_sensors: [U16; 8],
-    /// Number of transitions to thermal management temperature 1.
+    /// Transitions to thermal management temperature 1.
     pub thermal1_transitions: U32,
-    /// Number of transitions to thermal management temperature 2.
+    /// Transitions to thermal management temperature 2.
     pub thermal2_transitions: U32,
     /// Time at thermal management temperature 1, in seconds.
     pub thermal1_time: U32,
@@ -201,7 +201,7 @@ assert_size!(SmartLog = 512);
 )]
 #[repr(C)]
 pub struct FirmwareSlotLog {
-    /// Active slot in bits 2:0; slot to activate at the next reset in bits 6:4.
+    /// Active slot in bits 2:0; slot of the next reset in bits 6:4.
     pub afi: u8,
     /// Reserved.
     pub reserved1: [u8; 7],
@@ -231,19 +231,19 @@ bitfields! {
     /// Effects of a command (Base, figure 211).
     pub struct CommandEffects(u32);
     fields {
-        /// CSE: 000b no restriction, 001b one command at a time per namespace, 010b one at a time in total.
+        /// CSE: 000b no restriction, 001b one command at a time per namespace, 010b one in total.
         cse with_cse: u8 = 16..=18;
     }
     flags {
         /// The command is supported.
         csupp with_csupp = 0;
-        /// The content of logical blocks may change.
+        /// Logical blocks may change.
         lbcc with_lbcc = 1;
-        /// The capabilities of a namespace may change.
+        /// Capabilities of a namespace may change.
         ncc with_ncc = 2;
         /// The set of namespaces may change.
         nic with_nic = 3;
-        /// The capabilities of the controller may change.
+        /// Capabilities of the controller may change.
         ccc with_ccc = 4;
         /// UUID selection is supported.
         uuid_selection with_uuid_selection = 19;
@@ -273,9 +273,9 @@ bitfields! {
 )]
 #[repr(C)]
 pub struct AnaLogHeader {
-    /// Change count; wraps around.
+    /// Change count, wrapping.
     pub chgcnt: U64,
-    /// Number of group descriptors.
+    /// Group descriptors.
     pub ngrps: U16,
     /// Reserved.
     pub reserved10: [u8; 6],
@@ -286,7 +286,7 @@ bitfields! {
     /// LSP of Get Log Page for the ANA log.
     pub struct AnaLsp(u8);
     flags {
-        /// RGO: returns groups without their NSIDs.
+        /// RGO: groups without their NSIDs.
         rgo with_rgo = 0;
     }
 }
@@ -299,11 +299,11 @@ bitfields! {
 pub struct AnaGroup {
     /// ANA group identifier.
     pub agid: U32,
-    /// Number of NSIDs that follow the descriptor.
+    /// NSIDs after the descriptor.
     pub nnsids: U32,
     /// Change count of the group.
     pub chgcnt: U64,
-    /// An [`AnaState`] in bits 3:0.
+    /// [`AnaState`] in bits 3:0.
     pub anas: u8,
     /// Reserved.
     pub reserved17: [u8; 15],
@@ -326,9 +326,9 @@ codes! {
 )]
 #[repr(C)]
 pub struct DiscoveryLogHeader {
-    /// Generation counter, incremented with each change of the log.
+    /// Generation counter, incremented with each change.
     pub genctr: U64,
-    /// Number of entries.
+    /// Entries.
     pub numrec: U64,
     /// RECFMT; 0.
     pub recfmt: U16,
@@ -349,26 +349,25 @@ pub struct DiscoveryEntry {
     pub adrfam: u8,
     /// SUBTYPE: a [`SubsystemType`].
     pub subtype: u8,
-    /// TREQ: secure channel in bits 1:0 (01b required, 10b not required); support for disabling SQ flow control in bit
-    /// 2.
+    /// TREQ: secure channel in bits 1:0 (01b required, 10b not required); bit 2: SQ flow control can be disabled.
     pub treq: u8,
     /// PORTID: identifier of the subsystem port.
     pub portid: U16,
     /// CNTLID; FFFFh for the dynamic controller model.
     pub cntlid: U16,
-    /// Maximum number of entries of an admin submission queue, at least 32.
+    /// Maximum entries of an admin submission queue, at least 32.
     pub asqsz: U16,
     /// EFLAGS: an [`Eflags`].
     pub eflags: U16,
     /// Reserved.
     pub reserved12: [u8; 20],
-    /// TRSVCID: transport service, ASCII padded with spaces; a port number for RDMA.
+    /// TRSVCID, ASCII padded with spaces: the port for RDMA.
     pub trsvcid: [u8; 32],
     /// Reserved.
     pub reserved64: [u8; 192],
-    /// SUBNQN of the subsystem.
+    /// SUBNQN.
     pub subnqn: [u8; NQN_FIELD_BYTES],
-    /// TRADDR: transport address, ASCII padded with spaces.
+    /// TRADDR, ASCII padded with spaces.
     pub traddr: [u8; 256],
     /// TSAS: for RDMA, an [`RdmaTsas`].
     pub tsas: [u8; 256],
@@ -403,7 +402,7 @@ codes! {
 }
 
 bitfields! {
-    /// EFLAGS: flags of a discovery log entry.
+    /// EFLAGS: flags of an entry.
     pub struct Eflags(u16);
     flags {
         /// All ports of the discovery subsystem return the same log.
@@ -413,7 +412,7 @@ bitfields! {
     }
 }
 
-/// TSAS of an RDMA entry: transport specific address subtype (RDMA, figure 9).
+/// TSAS of RDMA entries (RDMA, figure 9).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -427,7 +426,7 @@ pub struct RdmaTsas {
     pub cms: u8,
     /// Reserved.
     pub reserved3: [u8; 5],
-    /// RDMA_PKEY: P_Key; 0 if not applicable.
+    /// RDMA_PKEY; 0 if not applicable.
     pub pkey: U16,
     /// Reserved.
     pub reserved10: [u8; 246],

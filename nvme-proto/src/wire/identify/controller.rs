@@ -8,7 +8,7 @@ use crate::wire::nqn::NQN_FIELD_BYTES;
 
 /// Identify Controller (CNS 01h; Base, figure 275).
 ///
-/// Reserved bytes are kept unchanged, because later revisions use them.
+/// Reserved bytes are kept, because later revisions use them.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -24,13 +24,13 @@ pub struct IdentifyController {
     pub mn: [u8; 40],
     /// Firmware revision, ASCII padded with spaces.
     pub fr: [u8; 8],
-    /// Recommended arbitration burst of 2^RAB commands.
+    /// Recommended arbitration burst, 2^RAB commands.
     pub rab: u8,
     /// OUI.
     pub ieee: [u8; 3],
     /// Multi-path and namespace sharing, a [`Cmic`].
     pub cmic: u8,
-    /// Maximum transfer of 2^MDTS pages of CAP.MPSMIN; 0 means no limit.
+    /// Maximum transfer, 2^MDTS pages of CAP.MPSMIN; 0 means no limit.
     pub mdts: u8,
     /// Controller identifier.
     pub cntlid: U16,
@@ -40,7 +40,7 @@ pub struct IdentifyController {
     pub rtd3r: U32,
     /// RTD3 entry latency, in microseconds.
     pub rtd3e: U32,
-    /// Optional asynchronous events, with the bits of [`crate::wire::feature::AsyncEventConfig`].
+    /// Optional asynchronous events, as in [`crate::wire::feature::AsyncEventConfig`].
     pub oaes: U32,
     /// Controller attributes, a [`Ctratt`].
     pub ctratt: U32,
@@ -52,11 +52,11 @@ pub struct IdentifyController {
     pub cntrltype: u8,
     /// FRU globally unique identifier.
     pub fguid: [u8; 16],
-    /// Retry delay for CRD 1, in units of 100 ms.
+    /// Retry delay of CRD 1, in units of 100 ms.
     pub crdt1: U16,
-    /// Retry delay for CRD 2, in units of 100 ms.
+    /// Retry delay of CRD 2, in units of 100 ms.
     pub crdt2: U16,
-    /// Retry delay for CRD 3, in units of 100 ms.
+    /// Retry delay of CRD 3, in units of 100 ms.
     pub crdt3: U16,
     /// Reserved.
     pub reserved134: [u8; 119],
@@ -68,31 +68,31 @@ pub struct IdentifyController {
     pub mec: u8,
     /// Optional admin commands.
     pub oacs: U16,
-    /// Maximum number of Aborts in flight, 0-based.
+    /// Maximum Aborts in flight, 0-based.
     pub acl: u8,
-    /// Maximum number of Asynchronous Event Requests in flight, 0-based.
+    /// Maximum Asynchronous Event Requests in flight, 0-based.
     pub aerl: u8,
-    /// Number of firmware slots in bits 3:1; slot 1 is read-only if bit 0 is set.
+    /// Firmware slots in bits 3:1; bit 0: slot 1 is read-only.
     pub frmw: u8,
     /// Log page attributes, an [`Lpa`].
     pub lpa: u8,
-    /// Number of entries of the Error Information log, 0-based.
+    /// Error Information log entries, 0-based.
     pub elpe: u8,
-    /// Number of power states, 0-based.
+    /// Power states, 0-based.
     pub npss: u8,
-    /// Admin vendor specific command configuration.
+    /// Vendor specific admin command configuration.
     pub avscc: u8,
     /// Autonomous power state transition attributes.
     pub apsta: u8,
-    /// Warning threshold of the composite temperature, in kelvin.
+    /// Warning composite temperature, in kelvin.
     pub wctemp: U16,
-    /// Critical threshold of the composite temperature, in kelvin.
+    /// Critical composite temperature, in kelvin.
     pub cctemp: U16,
-    /// Maximum time of firmware activation, in units of 100 ms.
+    /// Maximum firmware activation time, in units of 100 ms.
     pub mtfa: U16,
-    /// Preferred size of the host memory buffer, in units of 4 KiB.
+    /// Preferred host memory buffer size, in units of 4 KiB.
     pub hmpre: U32,
-    /// Minimum size of the host memory buffer, in units of 4 KiB.
+    /// Minimum host memory buffer size, in units of 4 KiB.
     pub hmmin: U32,
     /// Total NVM capacity, in bytes.
     pub tnvmcap: U128,
@@ -100,13 +100,13 @@ pub struct IdentifyController {
     pub unvmcap: U128,
     /// Replay protected memory block support.
     pub rpmbs: U32,
-    /// Duration of the extended device self-test, in minutes.
+    /// Extended device self-test time, in minutes.
     pub edstt: U16,
     /// Device self-test options.
     pub dsto: u8,
     /// Firmware update granularity, in units of 4 KiB.
     pub fwug: u8,
-    /// Granularity of the keep alive timer, in units of 100 ms; 0 if not supported.
+    /// Keep alive granularity, in units of 100 ms; 0 if not supported.
     pub kas: U16,
     /// Host controlled thermal management attributes.
     pub hctma: U16,
@@ -116,9 +116,9 @@ pub struct IdentifyController {
     pub mxtmt: U16,
     /// Sanitize capabilities.
     pub sanicap: U32,
-    /// Minimum size of a host memory buffer descriptor entry, in units of 4 KiB.
+    /// Minimum host memory buffer descriptor size, in units of 4 KiB.
     pub hmminds: U32,
-    /// Maximum number of host memory buffer descriptor entries.
+    /// Maximum host memory buffer descriptors.
     pub hmmaxd: U16,
     /// Largest NVM set identifier.
     pub nsetidmax: U16,
@@ -132,7 +132,7 @@ pub struct IdentifyController {
     pub anagrpmax: U32,
     /// Number of ANA group identifiers.
     pub nanagrpid: U32,
-    /// Size of the persistent event log, in units of 64 KiB.
+    /// Persistent event log size, in units of 64 KiB.
     pub pels: U32,
     /// Domain identifier.
     pub domainid: U16,
@@ -144,7 +144,7 @@ pub struct IdentifyController {
     pub reserved384: [u8; 2],
     /// Command quiesce time in milliseconds (Base 2.1); 0 if not reported.
     ///
-    /// The controller may execute commands for this time after the keep alive timer has expired.
+    /// The controller may execute commands for this time after the keep alive timer expires.
     pub cqt: U16,
     /// Reserved.
     pub reserved388: [u8; 124],
@@ -152,7 +152,7 @@ pub struct IdentifyController {
     pub sqes: u8,
     /// CQ entry sizes, 2^n bytes: required in bits 3:0, maximum in 7:4.
     pub cqes: u8,
-    /// Recommended maximum number of commands in flight on a queue.
+    /// Recommended maximum of commands in flight on a queue.
     pub maxcmd: U16,
     /// Largest NSID.
     pub nn: U32,
@@ -168,7 +168,7 @@ pub struct IdentifyController {
     pub awun: U16,
     /// Atomic write unit power fail, in logical blocks, 0-based.
     pub awupf: U16,
-    /// I/O vendor specific command configuration.
+    /// Vendor specific I/O command configuration.
     pub icsvscc: u8,
     /// Namespace write protection capabilities.
     pub nwpc: u8,
@@ -178,7 +178,7 @@ pub struct IdentifyController {
     pub cdfs: U16,
     /// SGL support, an [`Sgls`].
     pub sgls: U32,
-    /// Maximum number of namespaces; 0 means NN.
+    /// Maximum namespaces; 0 means NN.
     pub mnan: U32,
     /// Maximum namespace attachments of a domain.
     pub maxdna: U128,
@@ -190,15 +190,15 @@ pub struct IdentifyController {
     pub subnqn: [u8; NQN_FIELD_BYTES],
     /// Reserved.
     pub reserved1024: [u8; 768],
-    /// Largest I/O command capsule, in units of 16 bytes. The fields from here to DCTYPE are defined for Fabrics only.
+    /// Largest I/O command capsule, in units of 16 bytes. Fields from here to DCTYPE are for Fabrics only.
     pub ioccsz: U32,
     /// Largest I/O response capsule, in units of 16 bytes.
     pub iorcsz: U32,
-    /// Offset of in-capsule data after the SQE, in units of 16 bytes.
+    /// In-capsule data offset after the SQE, in units of 16 bytes.
     pub icdoff: U16,
     /// Bit 0: 0 for the dynamic, 1 for the static controller model.
     pub fcatt: u8,
-    /// Maximum number of SGL data block descriptors of a command; 0 means no limit.
+    /// Maximum SGL data block descriptors of a command; 0 means no limit.
     pub msdbd: u8,
     /// Optional Fabrics commands; bit 0: Disconnect.
     pub ofcs: U16,
@@ -220,11 +220,11 @@ impl IdentifyController {
     pub const CNTRLTYPE_DISCOVERY: u8 = 2;
     /// CNTRLTYPE of an administrative controller.
     pub const CNTRLTYPE_ADMIN: u8 = 3;
-    /// SQES for entries of 64 bytes, both required and maximum.
+    /// SQES for 64-byte entries, required and maximum.
     pub const SQES_64: u8 = 0x66;
-    /// CQES for entries of 16 bytes, both required and maximum.
+    /// CQES for 16-byte entries, required and maximum.
     pub const CQES_16: u8 = 0x44;
-    /// OFCS bit 0: Disconnect is supported.
+    /// OFCS bit 0: Disconnect.
     pub const OFCS_DISCONNECT: u16 = 1 << 0;
 }
 
@@ -234,11 +234,11 @@ impl IdentifyController {
 )]
 #[repr(C)]
 pub struct PowerState {
-    /// Maximum power, in units of 10 mW, or 0.1 mW if MXPS is set.
+    /// Maximum power, in units of 10 mW, or of 0.1 mW with MXPS.
     pub mp: U16,
     /// Reserved.
     pub reserved2: u8,
-    /// Bit 0 (MXPS): unit of MP. Bit 1 (NOPS): the controller processes no I/O in this state.
+    /// Bit 0: MXPS. Bit 1: NOPS, no I/O is processed in this state.
     pub flags: u8,
     /// Entry latency, in microseconds.
     pub enlat: U32,
@@ -255,13 +255,13 @@ bitfields! {
     /// CMIC: sharing of the NVM subsystem.
     pub struct Cmic(u8);
     flags {
-        /// The subsystem may have several ports.
+        /// Several ports are possible.
         multi_port with_multi_port = 0;
-        /// The subsystem may have several controllers.
+        /// Several controllers are possible.
         multi_controller with_multi_controller = 1;
         /// The controller is an SR-IOV virtual function.
         sriov with_sriov = 2;
-        /// The subsystem supports ANA reporting.
+        /// ANA reporting is supported.
         ana with_ana = 3;
     }
 }
@@ -287,11 +287,11 @@ bitfields! {
     /// LPA: supported log pages.
     pub struct Lpa(u8);
     flags {
-        /// The SMART log is available per namespace.
+        /// The SMART log exists per namespace.
         smart_per_namespace with_smart_per_namespace = 0;
         /// The Commands Supported and Effects log is supported.
         command_effects with_command_effects = 1;
-        /// Get Log Page supports NUMD and offset of 32 bits.
+        /// NUMD and offset of Get Log Page have 32 bits.
         extended_data with_extended_data = 2;
         /// Telemetry logs are supported.
         telemetry with_telemetry = 3;
@@ -335,7 +335,7 @@ bitfields! {
         dataset_management with_dataset_management = 2;
         /// Write Zeroes.
         write_zeroes with_write_zeroes = 3;
-        /// The fields Save (Set Features) and Select (Get Features) are supported.
+        /// The fields Save and Select are supported.
         save_select with_save_select = 4;
         /// Reservations.
         reservations with_reservations = 5;
@@ -393,13 +393,13 @@ bitfields! {
 )]
 #[repr(C)]
 pub struct IdentifyControllerNvm {
-    /// Maximum size of Verify, 2^VSL pages of CAP.MPSMIN; 0 means no limit.
+    /// Maximum Verify, 2^VSL pages of CAP.MPSMIN; 0 means no limit.
     pub vsl: u8,
-    /// Maximum size of Write Zeroes, 2^WZSL pages of CAP.MPSMIN; 0 means no limit.
+    /// Maximum Write Zeroes, 2^WZSL pages of CAP.MPSMIN; 0 means no limit.
     pub wzsl: u8,
-    /// Maximum size of Write Uncorrectable, 2^WUSL pages of CAP.MPSMIN; 0 means no limit.
+    /// Maximum Write Uncorrectable, 2^WUSL pages of CAP.MPSMIN; 0 means no limit.
     pub wusl: u8,
-    /// Maximum number of ranges of Dataset Management; 0 means no limit.
+    /// Maximum Dataset Management ranges; 0 means no limit.
     pub dmrl: u8,
     /// Maximum number of logical blocks of a range; 0 means no limit.
     pub dmrsl: U32,
@@ -410,7 +410,7 @@ pub struct IdentifyControllerNvm {
 }
 assert_size!(IdentifyControllerNvm = IDENTIFY_BYTES);
 
-/// Encodes text as an ASCII field padded with spaces (SN, MN, FR). Truncates text that is too long.
+/// Encodes text as an ASCII field padded with spaces (SN, MN, FR), truncated if too long.
 ///
 /// Characters outside 20h to 7Eh become `?` (Base, 1.5).
 #[must_use]
