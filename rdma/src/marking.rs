@@ -1,7 +1,7 @@
 //! Rules for the traffic class (ToS, DSCP) and hop limit of a queue pair's packets.
 //!
-//! A rule has the syntax of the drivers' force-DSCP files
-//! (`/sys/class/infiniband/DEV/tc/PORT/traffic_class`), with `host_nqn` and `hop_limit`:
+//! A rule has the syntax of the drivers' force-DSCP files (`/sys/class/infiniband/DEV/tc/PORT/traffic_class`), extended
+//! by `host_nqn` and `hop_limit`:
 //!
 //! ```
 //! use std::net::IpAddr;
@@ -33,14 +33,14 @@ use core::net::IpAddr;
 /// Requested traffic class and hop limit of a queue pair's packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Marking {
-    /// Traffic class (ToS); with `None`, that of the peer's connection request, or 0.
+    /// Traffic class (ToS); `None`: the class of the peer's connection request, or 0.
     pub traffic_class: Option<u8>,
-    /// Hop limit; with `None`, the provider's default.
+    /// Hop limit; `None`: the provider's default.
     pub hop_limit: Option<u8>,
 }
 
 impl Marking {
-    /// Returns this marking with missing fields taken from `fallback`.
+    /// Returns this marking, with missing fields from `fallback`.
     #[must_use]
     pub fn or(self, fallback: Self) -> Self {
         Self {
@@ -50,10 +50,10 @@ impl Marking {
     }
 }
 
-/// Traffic class and hop limit that a queue pair's packets have.
+/// Traffic class and hop limit in a queue pair's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marked {
-    /// Traffic class (ToS). The provider controls its two ECN bits.
+    /// Traffic class (ToS); the provider controls its two ECN bits.
     pub traffic_class: u8,
     /// Hop limit.
     pub hop_limit: u8,
@@ -68,7 +68,7 @@ pub struct Prefix {
     pub bits: u8,
 }
 
-/// Queue pairs to which a rule applies. All conditions that are set must hold.
+/// Queue pairs to which a rule applies; all conditions that are set must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Prefix of the local address.
@@ -79,22 +79,22 @@ pub struct Scope {
     pub host_nqn: Option<Box<str>>,
 }
 
-/// Rule: a marking for the queue pairs in a scope.
+/// Marking for the queue pairs in a scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// Queue pairs to which the rule applies.
     pub scope: Scope,
-    /// Marking of these queue pairs; at least one field is set.
+    /// Marking; at least one field is set.
     pub marking: Marking,
 }
 
-/// Rules in the order of precedence, the most specific first.
+/// Rules, the most specific first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
     rules: Vec<Rule>,
 }
 
-/// Reason why a rule is invalid, and the remedy.
+/// Error in a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}: {remedy}")]
 pub struct RuleError {
@@ -145,9 +145,8 @@ impl Rules {
 
     /// Returns the marking of a queue pair.
     ///
-    /// Each field comes from the most specific matching rule that sets it. Rules with a host NQN
-    /// come first, then rules with the longer destination prefix, then with the longer source
-    /// prefix.
+    /// Each field comes from the most specific matching rule that sets it. Rules with a host NQN come first, then those
+    /// with the longer destination prefix, then those with the longer source prefix.
     #[must_use]
     pub fn choose(&self, source: IpAddr, destination: IpAddr, host_nqn: Option<&str>) -> Marking {
         let (source, destination) = (source.to_canonical(), destination.to_canonical());

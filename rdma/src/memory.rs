@@ -1,11 +1,9 @@
 //! Memory accessed by devices.
 //!
-//! Why `unsafe` here: adapters and the kernel's block layer write the bytes of a [`Mapping`], so no
-//! Rust reference to the bytes may exist meanwhile. A mapping offers addresses and copies; a caller
-//! that takes a slice guarantees exclusive access.
-//!
-//! Each byte is copied as if by a relaxed atomic operation: a race yields a mixture of old and new
-//! bytes, never undefined behaviour (`bytewise`).
+//! Why `unsafe` here: adapters and the kernel's block layer write the bytes of a [`Mapping`], so no Rust reference to
+//! the bytes may exist meanwhile. A mapping offers addresses and copies; a caller that takes a slice guarantees
+//! exclusive access. Copies act like relaxed atomic operations on each byte (`bytewise`): a race yields a mixture of
+//! old and new bytes, never undefined behaviour.
 
 mod bytewise;
 
@@ -18,7 +16,7 @@ use memmap2::{MmapOptions, MmapRaw};
 
 /// Size in bytes from which a mapping fits in no cache.
 const LARGE: usize = 32 << 20;
-/// Length in bytes from which a write that bypasses the caches is faster.
+/// Length in bytes from which a write is faster if it bypasses the caches.
 const LONG: usize = 1 << 10;
 
 /// Memory at a fixed address: page-aligned and owned, or borrowed.
@@ -42,12 +40,10 @@ impl fmt::Debug for Mapping {
 }
 
 impl Mapping {
-    /// Maps at least `length` zeroed bytes, rounded up to whole pages.
-    ///
-    /// Requests transparent huge pages, and works without them.
+    /// Maps at least `length` zeroed bytes, rounded up to whole pages, in transparent huge pages if possible.
     ///
     /// # Errors
-    /// The system has not enough memory.
+    /// The system lacks memory.
     ///
     /// # Panics
     /// `length` is 0.
@@ -124,8 +120,7 @@ impl Mapping {
 
     /// Copies `bytes` like [`Self::write`]. Long writes to large mappings bypass the caches.
     ///
-    /// No cache line is fetched only to be overwritten, and none is evicted. Call [`Self::fence`]
-    /// before another thread is notified of the bytes.
+    /// Call [`Self::fence`] before another thread is notified of the bytes.
     ///
     /// # Panics
     /// The range is not inside the mapping.
@@ -139,8 +134,7 @@ impl Mapping {
         unsafe { bytewise::stream(bytes, self.base.add(offset)) };
     }
 
-    /// Orders earlier [`Self::write_around`] calls of this thread before its later writes, as other
-    /// threads observe them.
+    /// Orders earlier [`Self::write_around`] calls of this thread before its later writes.
     pub fn fence() {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: the instruction takes no arguments and exists on every x86-64.
@@ -163,7 +157,7 @@ impl Mapping {
 
     /// Prefetches up to `length` bytes at `offset` into the caches.
     ///
-    /// Needed across pages, because hardware prefetchers stop at the end of a page.
+    /// Hardware prefetchers stop at the end of a page.
     pub fn prefetch(&self, offset: usize, length: usize) {
         let length = length.min(self.length.saturating_sub(offset));
         #[cfg(target_arch = "x86_64")]
@@ -244,13 +238,11 @@ impl Mapping {
     }
 }
 
-/// Mapping registered with a device.
-///
-/// Dropping the region invalidates its keys, and then releases the mapping.
+/// Mapping registered with a device. Dropping it invalidates its keys, then releases the mapping.
 pub struct Region {
     lkey: u32,
     rkey: Option<u32>,
-    // Declared before `mapping`, so that the memory is deregistered before it is freed.
+    // Declared before `mapping`: the memory is deregistered before it is freed.
     _registration: Box<dyn Any + Send + Sync>,
     mapping: Arc<Mapping>,
 }
@@ -307,8 +299,7 @@ impl Region {
 mod tests {
     use super::*;
 
-    /// Each byte read during concurrent writes must be one of the written values. Run by `cargo
-    /// xtask miri`.
+    /// Run by `cargo xtask miri`.
     #[test]
     fn threads_share_bytes() {
         const LENGTH: usize = 100;

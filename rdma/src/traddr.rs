@@ -1,7 +1,6 @@
-//! Text of transport addresses: an IP address, with the name of an interface if it is link-local.
+//! Text of transport addresses: an IP address, and the interface name if it is link-local.
 //!
-//! The name is kept as written, because the interface may appear later; [`Traddr::resolve`] looks it
-//! up.
+//! The name is kept as written, because the interface may appear later; [`Traddr::resolve`] looks it up.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -16,11 +15,11 @@ pub struct Traddr {
     scope: Option<Scope>,
 }
 
-/// Name or index of an interface, filled with zeroes.
+/// Name or index of an interface, padded with zeroes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Scope([u8; SCOPE_MAX]);
 
-/// Longest name of an interface, in bytes (IFNAMSIZ less the terminating zero).
+/// Maximum length of an interface name in bytes (IFNAMSIZ without the terminating zero).
 const SCOPE_MAX: usize = libc::IFNAMSIZ - 1;
 
 /// Transport address and service (TRADDR and TRSVCID): `192.0.2.1:4420` or `[fe80::1%eth0]:4420`.
@@ -32,30 +31,30 @@ pub struct Trid {
     pub port: u16,
 }
 
-/// Reason why an address cannot be read or used.
+/// Error in reading or using an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TraddrError {
-    /// The text has no form of an address.
+    /// Text that is not an address.
     #[error("it is not an IP address")]
     NotAnAddress,
-    /// Scope of an address that is not link-local.
+    /// Scope on an address that is not link-local.
     #[error("{0} has no scope, only link-local addresses have one: leave out what follows it")]
     NotLinkLocal(IpAddr),
-    /// Text after `%` that names no interface.
+    /// Text after `%` that is no interface name.
     #[error("{0:?} is not the name of a network interface")]
     NotAnInterface(String),
-    /// The machine has no interface of that name or index.
+    /// Missing interface of that name or index.
     #[error(
         "there is no network interface \"{0}\" now; `ip -brief link` shows those of this machine"
     )]
     NoInterface(String),
-    /// Link-local address that may belong to any interface.
+    /// Link-local address without its interface.
     #[error(
         "{0} is link-local and may belong to any interface: write the interface of this machine, \
          too, such as {0}%eth0; `ip -6 -brief address` shows interfaces and addresses"
     )]
     NoScope(IpAddr),
-    /// Two ends of a connection with different scopes.
+    /// Different scopes at the two ends of a connection.
     #[error(
         "{0} and {1} are at different interfaces, and link-local addresses reach only their own"
     )]
@@ -217,7 +216,7 @@ fn split_port(text: &str) -> Result<(Traddr, Option<u16>), TraddrError> {
 }
 
 impl From<SocketAddr> for Trid {
-    /// Looks up the name of the interface in this network namespace; keeps the index without one.
+    /// Looks up the interface's name in this network namespace; keeps the index without one.
     fn from(address: SocketAddr) -> Self {
         let scoped = ScopedAddr::from(address);
         let scope = match scoped.scope_id() {
@@ -248,8 +247,8 @@ impl fmt::Debug for Trid {
     }
 }
 
-/// Returns both ends of a connection to be made: both are at one link, so a link-local remote
-/// address without a scope takes that of the local address.
+/// Returns both ends of a new connection. A link-local remote address without a scope takes the scope of the local
+/// address, because both are on one link.
 ///
 /// # Errors
 /// [`TraddrError::NoScope`] or [`TraddrError::DifferentLinks`].
@@ -320,7 +319,7 @@ mod tests {
         assert_eq!(by_index.resolve(), Ok(resolved));
         assert_eq!(Trid::from(resolved.at(9)), Trid::new(parsed, 9));
         assert!(!parsed.lacks_scope() && traddr("fe80::1").unwrap().lacks_scope());
-        // An interface may appear later.
+        // The interface may appear later.
         let missing = traddr("fe80::1%no-such-dev").unwrap();
         let error = missing.resolve().unwrap_err();
         assert!(error.to_string().contains("\"no-such-dev\""), "{error}");

@@ -1,7 +1,6 @@
 //! Attackers, which must not affect other hosts.
 //!
-//! [`Attacker::turn`] takes short steps without blocking, so that its thread can also run the
-//! target.
+//! [`Attacker::turn`] never blocks, so its thread can also run the target.
 
 use std::fs::Permissions;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -24,10 +23,10 @@ use nvme_proto::wire::{IntoBytes, Sqe};
 
 use crate::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
 
-/// Number of connection requests kept open by [`Attack::Silent`].
+/// Connection requests kept open by [`Attack::Silent`].
 const SILENT: u16 = 600;
 const CONTROLLERS: usize = 4;
-/// Number of connection requests, and of datagrams, for each turn.
+/// Connection requests, or datagrams, for each turn.
 const REQUESTS: usize = 4;
 const DATAGRAMS: usize = 4;
 /// SEND opcode, and range of queue pair numbers of the first reactor over user-space RoCE.
@@ -38,9 +37,9 @@ const FIRST_REACTOR: u32 = 1 << NUMBER_BITS;
 const NUMBER_BITS: u32 = 18;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const IO_DEPTH: u16 = 512;
-/// Length of each read of [`Attack::Io`] in bytes.
+/// Bytes of each read of [`Attack::Io`].
 const IO_BYTES: u32 = 64 << 10;
-/// Sleep in each turn in which the target's authentication thread runs.
+/// Sleep in each turn, in which the target's authentication thread runs.
 const COMPUTED: Duration = Duration::from_micros(100);
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -79,8 +78,7 @@ pub fn key_file() -> Scratch {
     file
 }
 
-/// Returns TOML that limits the attacking host in the preceding subsystem, and defines a subsystem
-/// with a key.
+/// Returns TOML that limits the attacking host in the preceding subsystem, and a subsystem with a key.
 #[must_use]
 pub fn tables(key: &Scratch, limits: &str) -> String {
     let (glutton, key) = (host_nqn("glutton"), key.path().display());
@@ -101,9 +99,9 @@ pub struct Attacker {
     silent: Option<Box<dyn Endpoint>>,
     datagrams: Option<UdpSocket>,
     events: Vec<Event>,
-    /// Number of connections, commands or datagrams started so far.
+    /// Connections, commands or datagrams started so far.
     pub begun: u64,
-    /// Number of operations answered, rejected or ended so far.
+    /// Operations answered, rejected or ended so far.
     pub ended: u64,
 }
 
@@ -147,9 +145,8 @@ impl Attacker {
         }
     }
 
-    /// Returns true once the attack has begun.
-    ///
-    /// Attacks without responses must have started an operation, others must have ended one.
+    /// Returns true once the attack has begun: with its first operation for attacks without responses, else with its
+    /// first response.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         match self.attack {
@@ -158,7 +155,7 @@ impl Attacker {
         }
     }
 
-    /// Takes a step without blocking.
+    /// Takes a step; never blocks.
     pub fn turn(&mut self, now: Instant) {
         match self.attack {
             Attack::Silent => self.open_connections(),

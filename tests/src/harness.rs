@@ -18,16 +18,16 @@ use nvme_proto::wire::Nqn;
 
 use crate::exposition::Exposition;
 
-/// Environment variable. The value "soft" selects user-space RoCE instead of the loopback provider.
+/// Environment variable: "soft" selects user-space RoCE instead of the loopback provider.
 pub const PROVIDER_VARIABLE: &str = "CAIRN_TEST_PROVIDER";
 
-/// Address of the hosts' loopback device. The target uses another device.
+/// Loopback device of the hosts; the target uses another.
 const HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
 /// NQN of the subsystem of [`TestTarget::with_namespaces`].
 pub const NQN: &str = "nqn.2026-01.org.example:disks";
 
-/// Configuration of a metrics server, required by [`TestTarget::scrape`].
+/// Configuration of a metrics server, for [`TestTarget::scrape`].
 pub const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
 /// Running target with a listener.
@@ -131,8 +131,7 @@ impl TestTarget {
         }
     }
 
-    /// Starts a target with the subsystem [`NQN`], open to all hosts. The namespaces have NSIDs 1,
-    /// 2, ...
+    /// Starts a target with the subsystem [`NQN`], open to all hosts, and namespaces 1, 2, ...
     #[must_use]
     pub fn with_namespaces(exports: &[&str]) -> Self {
         Self::start(&subsystem(NQN, exports))
@@ -221,9 +220,7 @@ impl TestTarget {
         Exposition::scrape(self.metrics_address())
     }
 
-    /// Returns options for the host `name` to connect to [`NQN`].
-    ///
-    /// The host does not reconnect, so that tests detect lost connections.
+    /// Returns options for the host `name` to connect to [`NQN`], without reconnects: tests detect lost connections.
     #[must_use]
     pub fn options(&self, name: &str) -> HostOptions {
         let patience = Duration::from_secs(20);
@@ -278,7 +275,7 @@ impl TestTarget {
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Creates the file in the temporary folder. Names must be unique within a process.
+    /// Creates the file in the temporary folder; `name` is unique within the process.
     ///
     /// # Panics
     /// If the file cannot be created.
@@ -287,7 +284,7 @@ impl Scratch {
         Self::in_folder(&std::env::temp_dir(), name, length)
     }
 
-    /// Creates the file in /dev/shm if it exists, or else in the temporary folder.
+    /// Creates the file in /dev/shm if present, else in the temporary folder.
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -356,7 +353,7 @@ pub fn subsystem(nqn: &str, exports: &[&str]) -> String {
 
 /// Returns the TOML of a namespace for the preceding subsystem.
 ///
-/// `export` may contain further keys, as in `"mem:1MiB block_size = 4096"`.
+/// `export` may contain further keys: `"mem:1MiB block_size = 4096"`.
 #[must_use]
 pub fn namespace(nsid: u32, export: &str) -> String {
     let (export, more) = export.split_once(' ').unwrap_or((export, ""));

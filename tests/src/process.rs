@@ -40,7 +40,7 @@ pub fn signal(child: &Child, signal: Signal) {
     kill_process(pid, signal).expect("the process is there until it is waited for");
 }
 
-/// cairn-target over user-space RoCE in a child process.
+/// Child process with cairn-target over user-space RoCE.
 #[derive(Debug)]
 pub struct TargetProcess {
     address: Ipv4Addr,
@@ -52,10 +52,9 @@ pub struct TargetProcess {
 }
 
 impl TargetProcess {
-    /// Starts one of several targets of the subsystem [`NQN`].
+    /// Starts one of several targets of the subsystem [`NQN`]; each port ID has its own CNTLIDs.
     ///
-    /// `namespaces` are lines of [`namespace`](crate::harness::namespace). Each port ID has its own
-    /// CNTLIDs.
+    /// `namespaces` are lines of [`namespace`](crate::harness::namespace).
     ///
     /// # Panics
     /// If the target does not start.
@@ -151,7 +150,7 @@ impl TargetProcess {
         self.reload_unchanged();
     }
 
-    /// Sends SIGHUP, which reloads the configuration.
+    /// Sends SIGHUP: the configuration is reloaded.
     ///
     /// # Panics
     /// If the target is not running.
@@ -204,7 +203,7 @@ impl TargetProcess {
         signal(self.child(), Signal::CONT);
     }
 
-    /// Sends SIGTERM. Returns the exit status, or `None` if the target runs longer than `patience`.
+    /// Sends SIGTERM. Returns the exit status, or `None` after `patience`.
     ///
     /// # Panics
     /// If the target is not running.
@@ -222,7 +221,7 @@ impl TargetProcess {
         None
     }
 
-    /// Returns true if the process has not ended.
+    /// Returns true while the process runs.
     ///
     /// # Panics
     /// If the target was killed or terminated here.
@@ -253,7 +252,7 @@ impl TargetProcess {
         Exposition::scrape(SocketAddr::from((self.address, 9464)))
     }
 
-    /// Returns options for the host `name`, with a short KATO and with reconnection.
+    /// Returns options for the host `name`, with a short KATO and reconnection.
     #[must_use]
     pub fn options(&self, name: &str) -> HostOptions {
         let remote = SocketAddr::from((self.address, 4420));

@@ -19,7 +19,7 @@ use nvme_proto::wire::cm::RequestData;
 const PATIENCE: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(100);
 
-/// `IP_MTU_DISCOVER` mode without fragments and with identification 0 (ip(7)).
+/// Mode without fragments and with identification 0 (ip(7)).
 const PROBE: i32 = libc::IP_PMTUDISC_DO;
 
 /// Fields of a received packet.
@@ -50,7 +50,7 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    /// Opens a socket at a loopback address. Port 0 selects any free port.
+    /// Opens a socket at a loopback address; port 0 selects a free port.
     ///
     /// # Panics
     /// If the address or port cannot be used.
@@ -76,7 +76,7 @@ impl Stranger {
         }
     }
 
-    /// Changes the source port. The receiving port stays.
+    /// Changes the source port, but not the receiving port.
     ///
     /// # Panics
     /// If the port cannot be used.
@@ -103,7 +103,7 @@ impl Stranger {
         }
     }
 
-    /// Sends packets of equal length in one buffer, as receive offload (GRO) delivers them.
+    /// Sends packets of equal length in one buffer, as delivered by receive offload (GRO).
     ///
     /// # Panics
     /// If the system rejects them.
@@ -220,7 +220,7 @@ impl Stranger {
         while self.manager.poll_transmit().is_some() {}
     }
 
-    /// Sends a management datagram to QP1. `change` modifies the packet first.
+    /// Sends a management datagram to QP1; `change` modifies the packet first.
     pub fn send_mad(&mut self, mad: &[u8], change: impl Fn(&mut Packet<'_>)) {
         self.psn += 1;
         let mut packet = Packet::new(Opcode::UdSendOnly, GSI_QPN, self.psn);
@@ -259,8 +259,7 @@ impl Stranger {
 
     /// Waits for a response.
     ///
-    /// The reaction required by the protocol is prepared: [`Self::say`] sends it,
-    /// [`Self::say_nothing`] drops it.
+    /// Prepares the reaction required by the protocol: [`Self::say`] sends it, [`Self::say_nothing`] drops it.
     ///
     /// # Panics
     /// If no response arrives, or it is invalid or from another address.

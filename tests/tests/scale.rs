@@ -1,7 +1,7 @@
 //! Cost by number of queue pairs, hosts and controllers, and activity of an idle target.
 //!
-//! This is a separate executable, because it counts allocations of the process. The bounds hold on
-//! a busy machine; `cargo xtask bench scale` measures precisely.
+//! This is a separate executable, because it counts allocations of the process. The bounds hold on a busy machine;
+//! `cargo xtask bench scale` measures precisely.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -60,7 +60,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Maximum memory in bytes of an idle queue pair, and of a controller with its admin queue.
+/// Maximum bytes of an idle queue pair, and of a controller with its admin queue.
 const BYTES_MAX: i64 = 64 << 10;
 const SETTLE: Duration = Duration::from_millis(200);
 
@@ -116,8 +116,7 @@ fn an_idle_queue_pair_and_a_controller_take_little_memory() {
     let _alone = alone();
     let soft = Soft::default();
     let target = target(&soft, "");
-    // The first connection allocates fixed memory (receives, buffers, completions), so it comes
-    // before the measurement.
+    // The first connection allocates fixed memory (receives, buffers, completions), so it comes before the measurement.
     let mut hosts = connect(&target, 0..1, 1);
     let mut grown_by = |names, io_queues| {
         let before = BYTES.load(Ordering::Relaxed);
@@ -155,8 +154,8 @@ fn a_thousand_queue_pairs_connect() {
         host.run(OF_EACH - 1, command::flush(1), Data::None)
             .expect("its last queue works");
     }
-    // If the time grew with the number of queue pairs, the sixth host would take six times as long
-    // as the first. The fastest of several connects is delayed least by other load.
+    // If the time grew with the number of queue pairs, the sixth host would take six times as long as the first. Other
+    // load delays the fastest of several connects least.
     let fastest = |of: &[Duration]| *of.iter().min().expect("there are hosts");
     let (early, late) = took.split_at(took.len() / 2);
     assert!(fastest(late) < fastest(early) * 3, "{took:?}");
@@ -196,8 +195,7 @@ fn hosts_that_do_nothing_wake_the_target_for_keep_alives_alone() {
     rest(&mut hosts, LENGTH);
     let sleeps = sleeps() - before;
     println!("{HOSTS} hosts at rest: {sleeps} wake-ups in {LENGTH:?}");
-    // Each host sends one or two Keep Alives. A timer for each queue pair or host would cause many
-    // more wake-ups.
+    // Each host sends one or two Keep Alives; a timer for each queue pair or host would cause many more wake-ups.
     assert!(sleeps > 0, "no host stayed alive");
     assert!(sleeps < 16 * u64::from(HOSTS), "{sleeps}");
     disconnect(hosts);
@@ -226,7 +224,7 @@ fn the_first_command_after_a_quiet_spell_waits_for_no_timer() {
     let busy = quickest_after(&mut host, &mut buffer, Duration::ZERO);
     let first = quickest_after(&mut host, &mut buffer, Duration::from_millis(150));
     println!("a read takes {busy:?} among others, {first:?} after a quiet spell");
-    // Waking both ends must take less than a millisecond timer.
+    // Waking both ends takes less than a millisecond timer.
     assert!(first < busy * 20, "{first:?} after {busy:?}");
     host.disconnect().expect("an orderly end");
     target.stop();
@@ -291,6 +289,6 @@ fn spreading_commands_over_queue_pairs_costs_few_trips_through_the_network_stack
     println!("a read over 1 queue pair: {one:?}; over 64: {many:?}");
     assert!(one.packets > 2.9, "not all is counted: {one:?}");
     assert!(many.packets < 2.0 * one.packets);
-    // Packets of several queue pairs share a system call. A single command needs four calls.
+    // Packets of several queue pairs share a system call; a single command needs four calls.
     assert!(many.datagrams < 2.0, "{many:?}");
 }

@@ -1,7 +1,4 @@
-//! Command line of `fabric` and `doctor`.
-//!
-//! Target and host include [`FabricArgs`] and [`DoctorArgs`] in their subcommands, and call
-//! [`fabric`] and [`doctor`].
+//! Command line of `fabric` and `doctor`, for the subcommands of target and host.
 
 mod doctor;
 mod explain;

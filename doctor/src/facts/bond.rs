@@ -14,7 +14,7 @@ pub struct Bond {
     pub mode_number: u32,
     /// Names of the netdevs in the bond.
     pub slaves: Vec<String>,
-    /// Netdev that carries the traffic in active-backup mode.
+    /// Netdev with the traffic in active-backup mode.
     pub active: Option<String>,
 }
 
@@ -23,14 +23,14 @@ pub struct Bond {
 pub struct Lag {
     /// RDMA device that spans the bond, if any.
     pub device: Option<String>,
-    /// Conditions for RoCE LAG that are not met.
+    /// Unmet conditions for RoCE LAG.
     pub obstacles: Vec<Obstacle>,
 }
 
-/// Condition for RoCE LAG that is not met.
+/// Unmet condition for RoCE LAG.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Obstacle {
-    /// Condition, in words.
+    /// Condition in words.
     pub what: String,
     /// File and value that show the condition.
     pub evidence: (String, String),
@@ -40,12 +40,11 @@ pub struct Obstacle {
 
 /// Bonding modes that RoCE LAG supports: active-backup, balance-xor, 802.3ad.
 const LAG_MODES: [u32; 3] = [1, 2, 4];
-/// With this many virtual functions or more, a ConnectX-3 does not support RoCE LAG.
+/// Number of virtual functions from which a ConnectX-3 does not support RoCE LAG.
 const CONNECTX3_MAX_VFS: u32 = 64;
 
 impl Bond {
-    /// Reads the bonding configuration of a netdev from sysfs. Returns `None` if the netdev is no
-    /// bond.
+    /// Reads the bonding configuration from sysfs, or returns `None` if the netdev is no bond.
     pub(crate) fn read(source: &dyn Source, netdev: &str) -> Result<Option<Self>, Unknown> {
         let directory = format!("{NET}/{netdev}/bonding");
         let Some(mode) = unless_absent(source.text(&format!("{directory}/mode")))? else {
@@ -65,8 +64,7 @@ impl Bond {
 }
 
 impl Fabric {
-    /// Returns the state of RoCE LAG on a bond. Returns `None` if the netdev is no bond, or no RDMA
-    /// device uses it.
+    /// Returns the state of RoCE LAG on a bond, or `None` if the netdev is no bond or no RDMA device uses it.
     #[must_use]
     pub fn lag(&self, netdev: &Netdev) -> Option<Lag> {
         let bond = netdev.bond.get()?.as_ref()?;
@@ -76,8 +74,7 @@ impl Fabric {
             .filter(|device| device.netdevs.each().any(|own| bond.slaves.contains(own)))
             .collect();
         let spanning = self.devices.each().find(|device| {
-            // mlx5 renames the device. mlx4 has one device for both ports, whose GIDs have the bond
-            // as netdev.
+            // mlx5 renames the device. mlx4 has one device for both ports, whose GIDs have the bond as netdev.
             device.name.contains("_bond_") && devices.iter().any(|one| one.name == device.name)
                 || device.ports.each().any(|port| {
                     port.gids
@@ -94,11 +91,10 @@ impl Fabric {
         })
     }
 
-    /// Returns the netdev, PCI function or RDMA device with which a netdev shares RoCE traffic in
-    /// ECMP mode, without a bond.
+    /// Returns the netdev, PCI function or RDMA device with which a netdev shares RoCE traffic in ECMP mode, without a
+    /// bond.
     ///
-    /// The value that means "off" is undocumented, so a value counts only if it names another
-    /// existing port.
+    /// The value for "off" is undocumented, so a value counts only if it names another existing port.
     #[must_use]
     pub fn ecmp_partner<'a>(&self, netdev: &'a Netdev) -> Option<&'a str> {
         let partner = netdev.roce_lag_ecmp_dev.get()?.as_deref()?;

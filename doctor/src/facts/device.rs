@@ -14,7 +14,7 @@ pub struct Device {
     pub name: String,
     /// Directory in sysfs.
     pub path: String,
-    /// Driver. For rdma_rxe and siw, which have no hardware, the module.
+    /// Driver, or the module for rdma_rxe and siw, which have no hardware.
     pub driver: Known<String>,
     /// Firmware version.
     pub firmware: Known<Option<String>>,
@@ -22,7 +22,7 @@ pub struct Device {
     pub board: Known<Option<String>>,
     /// GUID of the device.
     pub node_guid: Known<String>,
-    /// GUID common to the devices of one card or system.
+    /// GUID shared by the devices of one card or system.
     pub sys_image_guid: Known<String>,
     /// PCI function; `None` for a software device.
     pub pci: Known<Option<String>>,
@@ -32,11 +32,11 @@ pub struct Device {
     pub numa_node: Known<Option<u32>>,
     /// Numbers of the device's interrupts.
     pub irqs: Vec<u32>,
-    /// Netdevs of the PCI function, or the netdev on which a software device was created.
+    /// Netdevs of the PCI function, or the netdev below a software device.
     pub netdevs: Known<Vec<String>>,
     /// Netdev of each port, if the driver numbers its netdevs.
     pub port_netdevs: BTreeMap<u32, String>,
-    /// Name of the device node that programs open.
+    /// Name of the device node for programs.
     pub uverbs: Known<Option<String>>,
     /// Queue pairs of all programs, counted by port, type and state.
     pub queue_pairs: Known<Vec<QueuePairs>>,
@@ -59,7 +59,7 @@ pub enum Function {
     Software,
 }
 
-/// Module of the kernel's RoCE in software, whose devices have no PCI function in sysfs.
+/// Kernel module for RoCE in software; its devices have no PCI function in sysfs.
 const SOFT_ROCE: &str = "rdma_rxe";
 
 impl Device {
@@ -109,7 +109,7 @@ impl Device {
         driver(source, &path, name, parent)
     }
 
-    /// True for a device of rdma_rxe, the kernel's RoCE in software.
+    /// True for a device of rdma_rxe.
     #[must_use]
     pub fn is_soft_roce(&self) -> bool {
         self.driver.get().is_some_and(|driver| driver == SOFT_ROCE)
@@ -122,7 +122,7 @@ impl Device {
         driver.is_some_and(|driver| driver.starts_with("mlx4"))
     }
 
-    /// Returns the PCI address without the function number, which the ports of a card share.
+    /// Returns the PCI address without the function number, shared by the ports of a card.
     #[must_use]
     pub fn card(&self) -> Option<&str> {
         let pci = self.pci.get()?.as_deref()?;
@@ -165,7 +165,7 @@ fn function(source: &dyn Source, device: &str, is_software: bool) -> Function {
 
 fn numa_node(source: &dyn Source, device: &str) -> Result<Option<u32>, Unknown> {
     let node: Result<i32, Unknown> = source.number(&format!("{device}/device/numa_node"));
-    // The value -1 means that the kernel does not know the node.
+    // -1: the kernel does not know the node.
     Ok(unless_absent(node)?.and_then(|node| u32::try_from(node).ok()))
 }
 
@@ -180,8 +180,8 @@ fn netdevs(
     Ok(unless_absent(source.list(&format!("{device}/device/net")))?.unwrap_or_default())
 }
 
-/// Returns the netdevs by port number if the ports of the device share one PCI function, as in a
-/// ConnectX-3. Empty for a device with one port.
+/// Returns the netdevs by port number if the device's ports share one PCI function, as in a ConnectX-3; else an empty
+/// map.
 fn port_netdevs(source: &dyn Source, device: &str, netdevs: &[String]) -> BTreeMap<u32, String> {
     let ports = numbers(source, &format!("{device}/ports")).unwrap_or_default();
     if ports.len() < 2 {

@@ -27,7 +27,7 @@ const MODULES: [&str; 18] = [
     "vlan_8021q",
     "8021q",
 ];
-/// Capability that exempts from the limit on locked memory (linux/capability.h).
+/// Capability that lifts the limit on locked memory (linux/capability.h).
 const CAP_IPC_LOCK: u32 = 14;
 
 /// State of the machine apart from its adapters.
@@ -35,13 +35,13 @@ const CAP_IPC_LOCK: u32 = 14;
 pub struct Host {
     /// Kernel release.
     pub kernel: Known<String>,
-    /// Loaded modules, of those in `MODULES`.
+    /// Loaded modules among `MODULES`.
     pub modules: Known<Vec<String>>,
     /// Limit on locked memory.
     pub memlock: Known<Memlock>,
     /// User ID and groups of this process.
     pub user: Known<User>,
-    /// Device nodes that programs open, by name.
+    /// Device nodes for programs, by name.
     pub nodes: BTreeMap<String, Known<DeviceNode>>,
     /// True if /dev/infiniband exists.
     pub has_device_nodes: bool,
@@ -58,9 +58,9 @@ pub struct Host {
 pub struct Memlock {
     /// Soft limit in bytes; `None` if unlimited.
     pub soft_bytes: Option<u64>,
-    /// Hard limit in bytes, to which a user can raise the soft limit; `None` if unlimited.
+    /// Hard limit in bytes, up to which a user can raise the soft limit; `None` if unlimited.
     pub hard_bytes: Option<u64>,
-    /// True if this process has CAP_IPC_LOCK, which exempts it from the limit on locked memory.
+    /// True if this process has CAP_IPC_LOCK, which lifts the limit.
     pub has_cap_ipc_lock: bool,
     /// Line of this limit in /proc/self/limits.
     pub line: String,
@@ -109,7 +109,7 @@ impl Host {
         }
     }
 
-    /// Returns whether a module is loaded, or `None` if it is unknown.
+    /// Returns whether a module is loaded, if known.
     #[must_use]
     pub fn has_module(&self, name: &str) -> Option<bool> {
         Some(self.modules.get()?.iter().any(|module| module == name))

@@ -15,7 +15,7 @@ use crate::tos::Tos;
 pub struct Netdev {
     /// Name, such as eth2, bond0 or eth2.100.
     pub name: String,
-    /// MTU in bytes, IP header included.
+    /// MTU in bytes, including the IP header.
     pub mtu: Known<u32>,
     /// Operational state, such as up or down.
     pub state: Known<String>,
@@ -25,16 +25,16 @@ pub struct Netdev {
     pub driver: Known<Driver>,
     /// PCI function; `None` for a virtual interface.
     pub pci: Known<Option<String>>,
-    /// Bond or bridge that contains the interface.
+    /// Bond or bridge above the interface.
     pub master: Known<Option<String>>,
-    /// VLAN configuration, if the interface is a VLAN.
+    /// VLAN configuration; `None` if not a VLAN.
     pub vlan: Known<Option<Vlan>>,
-    /// Bonding configuration, if the interface is a bond.
+    /// Bonding configuration; `None` if not a bond.
     pub bond: Known<Option<Bond>>,
-    /// Setting of the driver that enables RoCE over a bond; `None` if the driver lacks it.
+    /// Driver setting that enables RoCE over a bond; `None` if the driver lacks it.
     pub roce_lag_enable: Known<Option<String>>,
-    /// Setting of the driver that names the partner port in the ECMP mode of RoCE LAG, which needs
-    /// no bond; `None` if the driver lacks it.
+    /// Driver setting that names the partner port in the ECMP mode of RoCE LAG, which needs no bond; `None` if the
+    /// driver lacks it.
     pub roce_lag_ecmp_dev: Known<Option<String>>,
     /// IP addresses.
     pub addresses: Vec<Address>,
@@ -44,7 +44,7 @@ pub struct Netdev {
     pub dcb: Known<Dcb>,
     /// Ring sizes.
     pub rings: Known<Rings>,
-    /// Counters of ethtool per priority, such as rx_prio3_pause.
+    /// ethtool's counters per priority, such as rx_prio3_pause.
     pub priority_counters: Known<Counters>,
     /// ECN settings; `None` if the driver shows none.
     pub ecn: Known<Option<CnpState>>,
@@ -53,7 +53,7 @@ pub struct Netdev {
 impl Netdev {
     pub(super) fn read_all(source: &dyn Source) -> Known<Vec<Self>> {
         let names = source.list(NET).map(|mut names| {
-            // bonding_masters is a file and not a netdev.
+            // bonding_masters is a file, not a netdev.
             names.retain(|name| name != "lo" && name != "bonding_masters");
             names
         });
@@ -90,7 +90,7 @@ impl Netdev {
         }
     }
 
-    /// Returns the PCI address without the function number, which the ports of a card share.
+    /// Returns the PCI address without the function number, shared by the ports of a card.
     #[must_use]
     pub fn card(&self) -> Option<String> {
         let pci = self.pci.get()?.as_deref()?;

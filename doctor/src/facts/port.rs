@@ -21,9 +21,9 @@ pub struct Port {
     pub physical_state: Known<String>,
     /// Link layer: Ethernet or InfiniBand.
     pub link_layer: Known<String>,
-    /// Rate as in sysfs: "100 Gb/sec (4X EDR)".
+    /// Rate, such as "100 Gb/sec (4X EDR)".
     pub rate: Known<String>,
-    /// LID, the local address in InfiniBand; 0 on Ethernet.
+    /// LID, the local address on InfiniBand; 0 on Ethernet.
     pub lid: Known<String>,
     /// Partition keys.
     pub pkeys: Known<Vec<String>>,
@@ -35,15 +35,13 @@ pub struct Port {
     pub gid_table_size: usize,
     /// Default RoCE mode and ToS of connections.
     pub defaults: Known<Defaults>,
-    /// Traffic classes that the driver forces on queue pairs; `None` if the driver cannot force
-    /// any.
+    /// Traffic classes forced on queue pairs by the driver; `None` if it cannot.
     pub forced_class: Known<Option<ForcedClass>>,
-    /// Hop limit that the driver forces on queue pairs, or -1 for none; `None` if the driver cannot
-    /// force one.
+    /// Hop limit forced on queue pairs by the driver, or -1; `None` if it cannot.
     pub forced_ttl: Known<Option<String>>,
-    /// Counters of packets, bytes and errors.
+    /// Packet, byte and error counters.
     pub counters: Known<Counters>,
-    /// Counters of RoCE, such as retransmissions and congestion.
+    /// RoCE counters, such as retransmissions and congestion.
     pub hw_counters: Known<Counters>,
 }
 
@@ -122,8 +120,8 @@ impl Port {
         self.state.get().is_some_and(|state| state == "ACTIVE")
     }
 
-    /// Returns the default RoCE version of connections. Without a setting in configfs, the kernel
-    /// chooses v2 if the port supports it.
+    /// Returns the default RoCE version of connections. Without a setting in configfs, the kernel chooses v2 if the
+    /// port supports it.
     #[must_use]
     pub fn default_version(&self) -> Option<RoceVersion> {
         let said = self.defaults.get();
@@ -144,8 +142,7 @@ impl Port {
         versions
     }
 
-    /// Returns the netdevs of the port's GIDs. Without GIDs, returns those of the device if it has
-    /// a single port.
+    /// Returns the netdevs of the port's GIDs; without GIDs, the netdevs of the device if it has a single port.
     pub fn netdevs<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = &'a String> {
         let own = self.gids.each().filter_map(|gid| gid.netdev.get());
         let is_alone = device.ports.get().is_some_and(|ports| ports.len() == 1);

@@ -1,7 +1,7 @@
-//! Rules for the RoCE set-up, which find problems and their consequences, evidence and fixes.
+//! Rules for the RoCE set-up: they find problems with consequences, evidence and fixes.
 //!
-//! A rule is a module with a `check` function, which adds findings about an [`Examination`] and
-//! reads nothing from the machine. `docs/roce/rules.md` lists rules and tests.
+//! A rule is a module with a `check` function, which adds findings about an [`Examination`] and reads nothing from the
+//! machine. `docs/roce/rules.md` lists rules and tests.
 
 mod classes;
 mod counters;
@@ -44,15 +44,15 @@ use crate::tos::Tos;
 pub struct Intent {
     /// Calling program.
     pub caller: Caller,
-    /// Local addresses that the program uses; empty for each address of an RDMA netdev.
+    /// Local addresses of the program; empty: each address of an RDMA netdev.
     pub addresses: Vec<IpAddr>,
-    /// ToS values that the program sets; empty for the connection manager's default.
+    /// ToS values set by the program; empty: the connection manager's default.
     pub tos: Vec<Choice>,
     /// Partitions of the program's listeners.
     pub partitions: Vec<Membership>,
     /// Locked memory of the program: purposes and bytes.
     pub memory: Vec<(String, u64)>,
-    /// True if RoCE in user space is used even if there are RDMA devices.
+    /// True if RoCE in user space is used even with RDMA devices.
     pub is_soft: bool,
 }
 
@@ -77,12 +77,12 @@ impl Intent {
     }
 }
 
-/// Facts and plans that the rules examine.
+/// Facts and plans examined by the rules.
 #[derive(Clone, Debug)]
 pub struct Examination {
     /// State of the machine.
     pub fabric: Fabric,
-    /// State of the machine after `interval`, which shows counters that increase.
+    /// State of the machine after `interval`, which shows increasing counters.
     pub later: Option<Fabric>,
     /// Time between the two readings.
     pub interval: Duration,
@@ -101,7 +101,7 @@ pub struct Rule {
     check: fn(&Examination, &mut Vec<Finding>),
 }
 
-/// Rules in the order of their checks; rules about total failure come first.
+/// Rules in the order of checks; rules about total failure come first.
 pub const RULES: [Rule; 20] = [
     Rule::new(
         modules::NAME,
@@ -188,7 +188,7 @@ impl Rule {
 }
 
 impl Examination {
-    /// Reads the machine, twice if counters are to be compared, and the path to the peer.
+    /// Reads the machine, twice to compare counters, and the path to the peer.
     #[must_use]
     pub fn of(
         source: &dyn Source,

@@ -1,4 +1,4 @@
-//! Answers of the kernel, in the form that recordings contain.
+//! Answers of the kernel, as stored in recordings.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,12 +16,12 @@ pub struct Pause {
     pub autonegotiated: bool,
 }
 
-/// Settings of IEEE 802.1Qaz that concern RoCE.
+/// IEEE 802.1Qaz settings that affect RoCE.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dcb {
     /// Priorities with flow control (PFC, IEEE 802.1Qbb).
     pub pfc: Vec<u8>,
-    /// Map from DSCP to priority. If the map is empty, the adapter uses the PCP.
+    /// Map from DSCP to priority; if empty, the adapter uses the PCP.
     pub dscp: BTreeMap<u8, u8>,
 }
 
@@ -43,7 +43,7 @@ pub struct Rings {
 pub struct Driver {
     /// Driver name.
     pub driver: String,
-    /// Firmware version; empty for a device without firmware.
+    /// Firmware version; empty without firmware.
     pub firmware: String,
 }
 
@@ -70,7 +70,7 @@ pub struct PortMtu {
 /// Number of queue pairs with the same port, type and state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePairs {
-    /// Port number from 1; `None` if no port is assigned yet.
+    /// Port number from 1; `None` if not yet assigned.
     pub port: Option<u32>,
     /// Type as in `rdma resource`: GSI, RC, UD, ...
     #[serde(rename = "type")]
@@ -82,15 +82,14 @@ pub struct QueuePairs {
 }
 
 impl QueuePairs {
-    /// True for the connection manager's queue pair (GSI) in the state ERR, from which the kernel
-    /// does not recover it.
+    /// True for the connection manager's queue pair (GSI) in state ERR; the kernel does not recover it.
     #[must_use]
     pub fn is_broken_gsi(&self) -> bool {
         self.kind == "GSI" && self.state == "ERR"
     }
 }
 
-/// Defaults of the connection manager for connections that set no RoCE mode or ToS.
+/// Connection manager defaults for connections that set no RoCE mode or ToS.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Defaults {
     /// RoCE mode: "IB/RoCE v1" or "RoCE v2".
@@ -106,9 +105,9 @@ pub struct Route {
     pub netdev: String,
     /// Source address of packets to the peer, if known.
     pub source: Option<IpAddr>,
-    /// Address of the router; `None` if the peer is on the link.
+    /// Router address; `None` if the peer is on the link.
     pub gateway: Option<IpAddr>,
-    /// Path MTU in bytes that the kernel has learnt, if any.
+    /// Path MTU learnt by the kernel, in bytes.
     pub mtu: Option<u32>,
 }
 

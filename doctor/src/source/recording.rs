@@ -18,12 +18,11 @@
 //! port_xmit_discards = 17
 //! ```
 //!
-//! A path in brackets is the prefix of the names below it. The signs are: `=` for a file with its
-//! content, `->` for a link, `@` for a device node with mode, owner and group, and `!` for an
-//! unreadable path with the reason. A name ending in `/` is an empty directory. `[?]` is followed
-//! by the kernel's answers. Lines after `[later]` replace earlier ones once time has passed.
-//! `< FILE` includes another recording at the start, and `- PATH` removes a path with everything
-//! below it, or an answer. In a content, `\n` and `\t` are a new line and a tab.
+//! A path in brackets is the prefix of the names below it. The signs are: `=` for a file with its content, `->` for a
+//! link, `@` for a device node with mode, owner and group, and `!` for an unreadable path with the reason. A name
+//! ending in `/` is an empty directory. `[?]` precedes the kernel's answers. Lines after `[later]` replace earlier ones
+//! once time has passed. `< FILE` includes another recording at the start, and `- PATH` removes an answer, or a path
+//! with everything below it. In a content, `\n` and `\t` are a new line and a tab.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +76,7 @@ impl fmt::Display for RecordingError {
 impl std::error::Error for RecordingError {}
 
 impl Recording {
-    /// Opens a recording and the recordings that it includes.
+    /// Opens a recording and its includes.
     pub fn open(file: &Path) -> Result<Self, String> {
         Self::open_within(file, DEPTH_MAX)
     }
@@ -149,7 +148,7 @@ impl Recording {
         later.into_iter().chain([&self.first])
     }
 
-    /// Returns the entry of a path. Below an unreadable directory all paths are unreadable.
+    /// Returns the entry of a path; all paths below an unreadable directory are unreadable.
     fn entry(&self, path: &str) -> Result<Option<&Entry>, Unknown> {
         let above = path.match_indices('/').map(|(at, _)| &path[..at]);
         for directory in above.chain([path]) {

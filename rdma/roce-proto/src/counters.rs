@@ -1,7 +1,5 @@
-//! Counters of an endpoint.
-//!
-//! Names are those of RDMA drivers in `/sys/class/infiniband/*/ports/*/hw_counters`, where a driver
-//! has the counter.
+//! Counters of an endpoint, named as by RDMA drivers in `/sys/class/infiniband/*/ports/*/hw_counters`, if a driver has
+//! them.
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -26,21 +24,21 @@ macro_rules! counters {
 counters! {
     /// Packets sent.
     sent_pkts,
-    /// Datagrams sent. A datagram contains one or several packets.
+    /// Datagrams sent, each with one or several packets.
     sent_datagrams,
     /// Packets received and accepted.
     rcvd_pkts,
-    /// Bytes sent, transport headers included.
+    /// Bytes sent, including transport headers.
     sent_bytes,
-    /// Bytes received, transport headers included.
+    /// Bytes received, including transport headers.
     rcvd_bytes,
     /// Datagrams received.
     rcvd_datagrams,
-    /// System calls for sending.
+    /// Send system calls.
     send_calls,
-    /// System calls for receiving.
+    /// Receive system calls.
     rcv_calls,
-    /// System calls for receiving that returned no data.
+    /// Receive system calls without data.
     rcv_calls_in_vain,
     /// RDMA READ requests received.
     rx_read_requests,
@@ -48,15 +46,15 @@ counters! {
     rx_write_requests,
     /// Atomic requests received.
     rx_atomic_requests,
-    /// Repeated requests that were executed before.
+    /// Repeated requests that were already executed.
     duplicate_request,
-    /// Requests out of sequence, which show that a packet was lost.
+    /// Requests out of sequence: a packet was lost.
     out_of_sequence,
     /// SENDs received while no receive was posted.
     out_of_buffer,
-    /// NAKs received for packets that were lost on the way to the peer.
+    /// NAKs received for packets lost on the way to the peer.
     packet_seq_err,
-    /// Losses of READ responses, detected by a later response.
+    /// READ responses lost, as detected by a later response.
     implied_nak_seq_err,
     /// Expirations of the acknowledgement timer.
     local_ack_timeout_err,
@@ -66,48 +64,47 @@ counters! {
     retry_exceeded_err,
     /// Queue pairs broken because the peer had no receive posted.
     retry_rnr_exceeded_err,
-    /// Requests that the peer refused because of a key, range or access right.
+    /// Requests refused by the peer because of a key, range or access right.
     req_remote_access_errors,
-    /// Requests that the peer refused as invalid.
+    /// Requests refused by the peer as invalid.
     req_remote_invalid_request,
-    /// Requests of the peer that were refused because of a key, range or access right.
+    /// Requests of the peer refused because of a key, range or access right.
     resp_remote_access_errors,
-    /// Requests of the peer that were refused as invalid.
+    /// Requests of the peer refused as invalid.
     resp_remote_invalid_request,
-    /// Messages of the peer that were longer than the receive.
+    /// Messages of the peer longer than the receive.
     resp_local_length_error,
     /// Responses without a matching request.
     bad_resp_err,
     /// Fatal NAKs that a later acknowledgement contradicted.
     refuted_naks,
-    /// Packets dropped because of a wrong ICRC.
+    /// Packets dropped with a wrong ICRC.
     rx_icrc_encapsulated,
-    /// Packets dropped because they were malformed.
+    /// Malformed packets dropped.
     rx_malformed,
-    /// Packets dropped because their queue pair, addresses or partition match no connection.
+    /// Packets dropped whose queue pair, addresses or partition match no connection.
     rx_not_ours,
-    /// Packets that the kernel (GRO) delivered to the socket of another endpoint, and that were
-    /// handed over.
+    /// Packets that the kernel (GRO) delivered to the socket of another endpoint, which handed them over.
     rx_handed_over,
-    /// Packets not handed over to their endpoint, because its queue was full.
+    /// Packets not handed over because the receiving endpoint's queue was full.
     rx_handover_dropped,
-    /// Connection requests dropped without an answer: too many were waiting, a listener ignored
-    /// them, or more than 500 requests per second of unproven addresses were refused.
+    /// Connection requests dropped without an answer: too many were waiting, a listener ignored them, or more than 500
+    /// requests per second from unproven addresses were refused.
     cm_dropped_requests,
     /// Connection requests ignored because their address had sent wrong memory keys.
     cm_held_requests,
-    /// Packets dropped because the socket did not accept them.
+    /// Packets dropped because the socket refused them.
     send_err,
-    /// Number of times that super-packets to a peer were disabled for a minute, because the system
-    /// refused them or the peer did not receive them.
+    /// Times that super-packets to a peer were disabled for a minute: the system refused them, or the peer did not
+    /// receive them.
     send_offload_err,
     /// Packets received with the congestion mark (ECN CE).
     np_ecn_marked_roce_packets,
     /// Congestion notifications (CNP) sent.
     np_cnp_sent,
-    /// Congestion notifications (CNP) that reduced the rate of a queue pair.
+    /// Congestion notifications (CNP) that reduced a queue pair's rate.
     rp_cnp_handled,
-    /// Congestion notifications (CNP) ignored: more than one per round trip, no data under way, or
-    /// congestion control disabled.
+    /// Congestion notifications (CNP) ignored: more than one per round trip, no unacknowledged data, or congestion
+    /// control disabled.
     rp_cnp_ignored,
 }

@@ -1,9 +1,8 @@
 //! Registered memory of one protection domain, accessed by key.
 //!
-//! Each region has a local key, for work requests of this end, and a random remote key if peers
-//! have access. A local key contains the index of the region and is never sent, so packets cannot
-//! access memory registered only for this end. Keys are valid only for queue pairs whose [`View`]
-//! belongs to the domain ([`Regions`]).
+//! Each region has a local key for this end's work requests, and a random remote key if peers have access. A local key
+//! contains the region's index and is never sent, so packets cannot access memory registered only for this end. Keys
+//! are valid only for queue pairs whose [`View`] belongs to the domain ([`Regions`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,8 +15,7 @@ use cairn_rdma::entropy::Entropy;
 /// Maximum regions of a protection domain.
 pub const MAX_REGIONS: usize = 8 << 10;
 
-/// Bits of a local key that are the index. The other bits count registrations, so that a key is not
-/// reused soon.
+/// Bits of a local key for the index; the other bits count registrations, so that a key is not reused soon.
 const INDEX_BITS: u32 = MAX_REGIONS.trailing_zeros();
 
 const FIRST_ENTRIES: usize = 16;
@@ -36,7 +34,7 @@ struct Region {
 /// Keys of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keys {
-    /// Local key, for work requests of this end.
+    /// Local key, for this end's work requests.
     pub lkey: u32,
     /// Remote key, if peers have access.
     pub rkey: Option<u32>,
@@ -47,8 +45,8 @@ struct Table {
     local: Vec<Option<Arc<Region>>>,
     /// Regions by the low bits of their remote keys.
     ///
-    /// The length is a power of two, and at most half of the entries are used, so that few random
-    /// keys are drawn until one has a free entry.
+    /// The length is a power of two, and at most half of the entries are used: drawing random keys soon finds a free
+    /// entry.
     remote: Vec<Option<Arc<Region>>>,
     remotes: usize,
     registered: u32,
@@ -65,7 +63,7 @@ pub struct Regions {
 
 /// Copy of a domain's regions for one endpoint.
 ///
-/// An invalidated key is refused at once. A new key is found after [`View::refresh`].
+/// An invalidated key is refused at once; a new key is found after [`View::refresh`].
 #[derive(Debug)]
 pub struct View {
     regions: Arc<Regions>,
@@ -80,7 +78,7 @@ impl Default for Regions {
 }
 
 impl Regions {
-    /// Creates a domain without regions. `entropy` generates the remote keys.
+    /// Creates a domain without regions; `entropy` generates remote keys.
     #[must_use]
     pub fn new(entropy: Entropy) -> Self {
         let table = Table {
@@ -96,7 +94,7 @@ impl Regions {
 }
 
 impl Regions {
-    /// A poisoned lock is harmless: a change replaces the table in one step.
+    /// Locks the table; a poisoned lock is harmless, because a change replaces the table in one step.
     fn table(&self) -> MutexGuard<'_, Arc<Table>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -215,7 +213,7 @@ impl Region {
 }
 
 impl View {
-    /// Copies the regions again if they have changed, which costs one atomic load to check.
+    /// Copies the regions if they have changed; the check is one atomic load.
     pub fn refresh(&mut self) {
         if self.regions.version.load(Ordering::Acquire) != self.version {
             *self = self.regions.reader();
@@ -239,8 +237,7 @@ impl View {
     }
 }
 
-// `write` and `scatter` may bypass the caches: call [`Mapping::fence`] before other threads read
-// the data.
+// `write` and `scatter` may bypass the caches: call [`Mapping::fence`] before other threads read the data.
 impl Memory for View {
     fn knows(&self, rkey: u32) -> bool {
         self.remote(rkey).is_ok()

@@ -1,9 +1,8 @@
 //! RDMA provider inside one process, for tests without a network.
 //!
-//! Enforces the contract of [`Endpoint`]: each key, range and access right is checked, an overrun
-//! completion queue panics, and private data is padded as by the IB connection manager. Each IP
-//! address is a separate device. [`Loopback::unplug`] removes a device, and [`Loopback::plug`] adds
-//! a new one.
+//! It enforces the contract of [`Endpoint`]: each key, range and access right is checked, an overrun completion queue
+//! panics, and private data is padded as by the IB connection manager. Each IP address is a separate device.
+//! [`Loopback::unplug`] removes a device, and [`Loopback::plug`] adds a new one.
 
 mod endpoint;
 #[cfg(all(test, cairn_loom))]
@@ -43,7 +42,7 @@ const REJ_PRIVATE_DATA: usize = 148;
 
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
 
-/// Loopback provider. Clones share the network.
+/// Loopback provider; clones share the network.
 #[derive(Debug, Clone, Default)]
 pub struct Loopback {
     shared: Arc<Shared>,
@@ -52,8 +51,7 @@ pub struct Loopback {
 #[derive(Default)]
 struct Shared {
     network: Mutex<Network>,
-    // Separate from `network`: a listener's sink runs under this lock and may call into the
-    // network.
+    // Separate from `network`: a listener's sink runs under this lock and may call into the network.
     listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
     // Stores numbers, because stored devices would form a reference cycle with this structure.
     devices: Mutex<HashMap<IpAddr, Numbers>>,
@@ -142,7 +140,7 @@ impl Loopback {
         });
     }
 
-    /// Adds a new device with `address`. Registrations of an earlier device are not valid on it.
+    /// Adds a new device with `address`, on which registrations of an earlier device are invalid.
     pub fn plug(&self, address: IpAddr) {
         self.shared.device_at(address);
         self.notify_listeners(address, || ListenerEvent::Up);
@@ -155,7 +153,7 @@ impl Loopback {
         self.shared.network().posted(device)
     }
 
-    /// Delays peers' work of one kind at the device with `address`, from now on.
+    /// Delays further work of one kind from peers at the device with `address`.
     pub fn withhold(&self, address: IpAddr, withheld: Withheld) {
         let device = self.shared.device_at(address).id;
         self.shared.network().withhold(device, withheld);
@@ -163,7 +161,7 @@ impl Loopback {
 
     /// Answers the oldest delayed work of one queue pair. Returns false if none is delayed.
     ///
-    /// `number` selects among the queue pairs with delayed work, modulo their count.
+    /// `number`, modulo their count, selects among the queue pairs with delayed work.
     pub fn release_one(&self, address: IpAddr, number: usize) -> bool {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_one(device, number)

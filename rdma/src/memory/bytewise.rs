@@ -1,11 +1,9 @@
 //! Copies from and to memory that other threads or adapters may write concurrently.
 //!
-//! Why `unsafe` here: in Rust, a copy that races with a write is undefined behaviour unless each
-//! byte is accessed atomically, which compiles to slow code. The machine code of the C library's
-//! copies accesses each byte at least like a relaxed atomic. Assembly calls these functions,
-//! because the compiler makes no assumption about memory accessed by assembly.
-//!
-//! Miri cannot run assembly, so Miri builds copy with byte-wise atomics.
+//! Why `unsafe` here: in Rust, a copy that races with a write is undefined behaviour unless each byte is accessed
+//! atomically, which compiles to slow code. The C library's copies access each byte at least like a relaxed atomic.
+//! Assembly calls them, because the compiler assumes nothing about memory accessed by assembly. Miri cannot run
+//! assembly, so its builds copy with byte-wise atomics.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(super) use fast::{fill, load, shift, store, stream};
@@ -30,8 +28,7 @@ mod fast {
         };
     }
 
-    /// Copies 16 or 64 bytes inline, the sizes of queue entries, for which a call costs more than
-    /// the copy.
+    /// Copies 16 or 64 bytes, the sizes of queue entries, inline: a call costs more than the copy.
     macro_rules! moves {
         ($from:expr, $to:expr, 16) => {
             asm!(
@@ -80,8 +77,6 @@ mod fast {
         }
     }
 
-    /// Copies `from` to `to`.
-    ///
     /// # Safety
     /// `to` is valid for `from.len()` bytes and does not overlap `from`.
     #[inline]
@@ -90,8 +85,6 @@ mod fast {
         unsafe { copy(from.as_ptr(), to, from.len()) };
     }
 
-    /// Copies bytes at `from` to `to`.
-    ///
     /// # Safety
     /// `from` is valid for `to.len()` bytes and does not overlap `to`.
     #[inline]
@@ -100,7 +93,7 @@ mod fast {
         unsafe { copy(from, to.as_mut_ptr(), to.len()) };
     }
 
-    /// Copies `length` bytes between ranges that may overlap.
+    /// Ranges may overlap.
     ///
     /// # Safety
     /// Both ranges are valid.
@@ -109,8 +102,6 @@ mod fast {
         unsafe { call!(libc::memmove, to, from, length) };
     }
 
-    /// Sets `length` bytes to `value`.
-    ///
     /// # Safety
     /// `to` is valid for `length` bytes.
     pub(in crate::memory) unsafe fn fill(to: *mut u8, value: u8, length: usize) {
@@ -170,8 +161,6 @@ mod plain {
         unsafe { AtomicU8::from_ptr(base.add(at).cast_mut()) }
     }
 
-    /// Copies `from` to `to`.
-    ///
     /// # Safety
     /// `to` is valid for `from.len()` bytes and does not overlap `from`.
     pub(in crate::memory) unsafe fn store(from: &[u8], to: *mut u8) {
@@ -181,8 +170,6 @@ mod plain {
         }
     }
 
-    /// Copies `from` to `to`.
-    ///
     /// # Safety
     /// As for [`store`].
     pub(in crate::memory) unsafe fn stream(from: &[u8], to: *mut u8) {
@@ -190,8 +177,6 @@ mod plain {
         unsafe { store(from, to) };
     }
 
-    /// Copies bytes at `from` to `to`.
-    ///
     /// # Safety
     /// `from` is valid for `to.len()` bytes and does not overlap `to`.
     pub(in crate::memory) unsafe fn load(from: *const u8, to: &mut [u8]) {
@@ -201,7 +186,7 @@ mod plain {
         }
     }
 
-    /// Copies `length` bytes between ranges that may overlap.
+    /// Ranges may overlap.
     ///
     /// # Safety
     /// Both ranges are valid.
@@ -215,8 +200,6 @@ mod plain {
         }
     }
 
-    /// Sets `length` bytes to `value`.
-    ///
     /// # Safety
     /// `to` is valid for `length` bytes.
     pub(in crate::memory) unsafe fn fill(to: *mut u8, value: u8, length: usize) {

@@ -1,7 +1,7 @@
 //! Explanations of RDMA errors: completion statuses, reject reasons and connection ends.
 //!
-//! Each entry has the meaning, the usual causes and the next command. Target, host and doctor share
-//! these tables. A program looks up an error by its number and logs [`Trouble::line`].
+//! Each entry has the meaning, the usual causes and the next command. Target, host and doctor share these tables. A
+//! program looks up an error by its number and logs [`Trouble::line`].
 
 mod caller;
 mod completion;
@@ -24,9 +24,9 @@ pub use caller::{Caller, End};
 /// Explained RDMA error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trouble {
-    /// Number in the table of the error.
+    /// Number in the error's table.
     pub code: u16,
-    /// Name, as in the specification and other programs.
+    /// Name in the specification and other programs.
     pub name: &'static str,
     /// Meaning of the error.
     pub what: &'static str,
@@ -51,8 +51,7 @@ pub enum Next {
     OtherLog,
     /// Collect data for a bug report.
     Report,
-    /// Command for each end. PROGRAM stands for the calling program, TARGET for the target's
-    /// program.
+    /// Command for each end, in which PROGRAM stands for the calling program, TARGET for the target's program.
     Own {
         /// Command at the host.
         host: &'static str,
@@ -87,7 +86,7 @@ impl Next {
 }
 
 impl Trouble {
-    /// Returns one line for the log: meaning, causes and next command.
+    /// Returns one log line: meaning, causes and next command.
     #[must_use]
     pub fn line(&self, caller: Caller, peer: IpAddr) -> String {
         format!(
@@ -116,7 +115,7 @@ impl fmt::Display for Causes {
     }
 }
 
-/// Explains a completion status by its number in `ibv_wc_status`, also for user-space RoCE.
+/// Explains a completion status (`ibv_wc_status`), also for user-space RoCE.
 #[must_use]
 pub fn of_completion(status: u32) -> &'static Trouble {
     of(&COMPLETIONS, status).unwrap_or(&completion::UNKNOWN)
@@ -128,8 +127,7 @@ pub fn of_reject(reason: u16) -> &'static Trouble {
     of(&CM_REJECTS, reason.into()).unwrap_or(&reject::UNKNOWN)
 }
 
-/// Explains the status (STS) in the private data of a target's REJ (NVMe RDMA transport 1.0, figure
-/// 8).
+/// Explains the status (STS) in the private data of a target's REJ (NVMe RDMA transport 1.0, figure 8).
 #[must_use]
 pub fn of_nvme_reject(status: u16) -> &'static Trouble {
     of(&NVME_REJECTS, status.into()).unwrap_or(&nvme::UNKNOWN)
@@ -150,8 +148,7 @@ pub fn tables() -> [(&'static str, &'static [Trouble]); 4] {
     ]
 }
 
-/// Returns entries with this number, or with this text in the name or meaning; and their table's
-/// title.
+/// Returns entries with this number, or with this text in the name or meaning, and their table's title.
 #[must_use]
 pub fn search(word: &str) -> Vec<(&'static str, &'static Trouble)> {
     let matches = |trouble: &Trouble| match word.parse::<u16>() {

@@ -1,8 +1,8 @@
 //! Wrappers of librdmacm: connection identifiers, and channels for their events.
 //!
-//! Why `unsafe` here: librdmacm uses pointers. An [`Id`] owns its `rdma_cm_id` and keeps its
-//! channel alive. An event is copied and acknowledged before it is returned, so that no pointer
-//! outlives a call and the destruction of an identifier does not wait for acknowledgements.
+//! Why `unsafe` here: librdmacm uses pointers. An [`Id`] owns its `rdma_cm_id` and keeps its channel alive. An event is
+//! copied and acknowledged before it is returned: no pointer outlives a call, and destroying an identifier never waits
+//! for acknowledgements.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
@@ -109,17 +109,15 @@ pub(crate) const LISTENING: u64 = u64::MAX - 1;
 #[derive(Debug)]
 pub(crate) struct CmEvent {
     pub(crate) kind: sys::rdma_cm_event_type,
-    /// Status of the event: 0, a negative errno, or the reason of a REJ.
+    /// 0, a negative errno, or the reason of a REJ.
     pub(crate) status: c_int,
     /// Tag set by [`Id::set_tag`]; in a connection request, the tag of the listener.
     pub(crate) tag: u64,
     pub(crate) request: Option<Id>,
     pub(crate) private_data: PrivateData,
-    /// Maximum outstanding READs that the peer sends.
-    ///
-    /// The kernel has swapped this field and `initiator_depth` of the message.
+    /// Maximum outstanding READs of the peer; the kernel has swapped this field of the message with `initiator_depth`.
     pub(crate) responder_resources: u8,
-    /// Maximum outstanding READs that the peer answers.
+    /// Maximum outstanding READs to the peer.
     pub(crate) initiator_depth: u8,
 }
 
@@ -164,7 +162,7 @@ impl Id {
 
     pub(crate) fn bind(&mut self, address: SocketAddr) -> Result<(), FabricError> {
         if address.is_ipv6() {
-            // Without this option, a listener on [::] would also take the port of IPv4.
+            // Otherwise, a listener on [::] would also occupy the IPv4 port.
             self.set_option(sys::RDMA_OPTION_ID_AFONLY, &mut 1i32)?;
         }
         let mut raw = RawAddress::new(address);
@@ -282,10 +280,10 @@ impl Id {
         Ok((attributes, mask as sys::ibv_qp_attr_mask))
     }
 
-    /// Replaces librdmacm's descriptors of a device that is being removed by /dev/null.
+    /// Replaces librdmacm's descriptors of a device under removal with /dev/null.
     ///
-    /// librdmacm closes the descriptors only when it next lists devices. Drivers such as rdma_rxe
-    /// wait for the close, so `rdma link delete` would hang.
+    /// librdmacm closes them only when it next lists devices. Drivers such as rdma_rxe wait for the close, so `rdma
+    /// link delete` would hang.
     pub(crate) fn release_removed_device(&self) {
         // SAFETY: the identifier and its context are live. librdmacm still owns the descriptors,
         // and may use them (and fail) or close them.
@@ -304,7 +302,7 @@ impl Id {
                 }
             }
             Err(error) => {
-                // Cause: the removal of a device; needs no rate limit.
+                // The cause is the removal of a device, so the message needs no rate limit.
                 tracing::warn!(%error, "cannot open /dev/null: the removal of the device waits; \
                                         raise the limit on open files");
             }
@@ -362,19 +360,18 @@ pub(crate) struct Terms {
     pub(crate) retry_count: u8,
 }
 
-/// RNR retries that the peer should make: unlimited, because a shared receive queue may be empty
-/// for a moment.
+/// RNR retries requested from the peer: unlimited, because the shared receive queue may be empty briefly.
 const PEER_RNR_RETRY_COUNT: u8 = 7;
 
 impl Terms {
-    /// Returns connection parameters that point to `private_data`, which must outlive them.
+    /// Returns connection parameters that contain a pointer to `private_data`, which must outlive them.
     fn conn_param(&self, private_data: &[u8]) -> sys::rdma_conn_param {
         sys::rdma_conn_param {
             private_data: private_data.as_ptr().cast(),
             private_data_len: private_data.len().min(u8::MAX.into()) as u8,
             responder_resources: self.responder_resources,
             initiator_depth: self.initiator_depth,
-            // Off: end-to-end credits do not exist with a shared receive queue.
+            // A shared receive queue excludes end-to-end credits.
             flow_control: 0,
             retry_count: self.retry_count,
             rnr_retry_count: PEER_RNR_RETRY_COUNT,
@@ -384,7 +381,7 @@ impl Terms {
     }
 }
 
-/// Returns the context field of an identifier, which holds its tag.
+/// Returns the context field of an identifier; the field holds its tag.
 ///
 /// # Safety
 /// `raw` is live.

@@ -1,9 +1,8 @@
 //! Objects of libibverbs, each owned by one Rust value.
 //!
-//! Why `unsafe` here: libibverbs uses pointers, and an object may be destroyed only after all
-//! objects that depend on it. Each value therefore holds its parents by reference count. Raw
-//! pointers leave this module only for comparison. Any thread may use a [`Context`] or
-//! [`ProtectionDomain`]; queues belong to one thread, so they are not `Send`.
+//! Why `unsafe` here: libibverbs uses pointers, and an object must outlive the objects that depend on it. Each value
+//! therefore holds reference counts of its parents. Raw pointers leave this module only for comparison. Any thread may
+//! use a [`Context`] or [`ProtectionDomain`]; queues are not `Send`.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -76,7 +75,7 @@ impl Context {
             // SAFETY: the context is live, and `key` holds the result.
             let code =
                 unsafe { symbols.ibv_query_pkey(self.raw, port, index.into(), &raw mut key) };
-            // The first error ends the list: the device's limit may exceed the table of this port.
+            // The first error ends the list, because the device's limit may exceed the table of this port.
             (code == 0).then_some(u16::from_be(key))
         };
         (0..length).map_while(at).collect()
@@ -243,8 +242,7 @@ pub(crate) struct CompletionQueue {
     raw: *mut sys::ibv_cq,
     channel: *mut sys::ibv_comp_channel,
     domain: Arc<ProtectionDomain>,
-    /// Number of unacknowledged channel events. They are acknowledged in batches, because each call
-    /// takes a lock.
+    /// Number of unacknowledged channel events, acknowledged in batches because each call takes a lock.
     unacknowledged: Cell<u32>,
 }
 
@@ -387,7 +385,7 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
-    /// Creates a queue pair. If the device refuses `inline` bytes of inline data, it has none.
+    /// Creates a queue pair, without inline data if the device refuses `inline` bytes.
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         completions: &Rc<CompletionQueue>,
@@ -479,7 +477,7 @@ impl QueuePair {
         self.modify(&mut attributes, sys::IBV_QP_STATE)
     }
 
-    /// Posts a chain. On failure, returns the number of accepted requests, and the error.
+    /// Posts a chain. On failure, returns the error and the number of accepted requests.
     ///
     /// # Safety
     /// The bytes of inline work are readable.

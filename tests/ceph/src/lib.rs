@@ -1,7 +1,7 @@
 //! Ceph cluster on loopback: one monitor and one OSD in a folder.
 //!
-//! It requires Debian's `ceph-mon`, `ceph-osd` and `ceph-common`, but neither systemd nor root. All
-//! processes end when the [`Cluster`] is dropped; the caller deletes the folder.
+//! It requires Debian's `ceph-mon`, `ceph-osd` and `ceph-common`, but neither systemd nor root. Dropping the
+//! [`Cluster`] ends all processes; the caller deletes the folder.
 
 mod daemon;
 mod settings;
@@ -32,7 +32,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Name of the pool for images.
+/// Pool of the images.
 pub const POOL: &str = "rbd";
 
 /// Running cluster.
@@ -48,7 +48,7 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// Returns an error message for the first missing program, if any.
+/// Returns an error message for the first missing program.
 #[must_use]
 pub fn missing() -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -68,7 +68,7 @@ impl Cluster {
             return Err(io::Error::other(missing));
         }
         let folder = folder.canonicalize()?;
-        // Paths of Unix sockets in this folder are limited to 107 bytes.
+        // Unix socket paths in this folder are limited to 107 bytes.
         if folder.as_os_str().len() > 80 {
             let shown = folder.display();
             return Err(io::Error::other(format!("{shown} is too long a path")));
@@ -88,13 +88,13 @@ impl Cluster {
         Ok(this)
     }
 
-    /// Returns the path of a configuration file that suffices for clients.
+    /// Returns the path of a configuration file for clients.
     #[must_use]
     pub fn conf(&self) -> PathBuf {
         self.folder.join("ceph.conf")
     }
 
-    /// Creates an image. `size` has the format of `rbd --size`, such as 64M.
+    /// Creates an image; `size` is an argument of `rbd --size`, such as 64M.
     ///
     /// # Errors
     /// The command fails or times out.
@@ -192,7 +192,7 @@ impl Cluster {
     }
 
     fn command(&self, program: &str) -> Command {
-        // Ceph clients wait for an OSD without limit, so `timeout` ends them.
+        // Ceph clients wait for an OSD without limit; `timeout` ends them.
         let mut command = Command::new("timeout");
         command.arg(TIMEOUT.as_secs().to_string()).arg(program);
         command.env("CEPH_CONF", self.conf()).env("CEPH_ARGS", "");

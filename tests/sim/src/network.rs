@@ -14,7 +14,7 @@ pub struct Weather {
     pub loss: u64,
     /// Packets delivered twice per thousand.
     pub duplication: u64,
-    /// Packets with a flipped bit per thousand. Checksums may turn them into losses.
+    /// Packets with a flipped bit per thousand; checksums may turn them into losses.
     pub corruption: u64,
     /// Packets delayed beyond later ones, per thousand.
     pub reordering: u64,
@@ -55,8 +55,7 @@ impl Weather {
         }
     }
 
-    /// True if a connection may exhaust its retries in rare runs, because eight consecutive packets
-    /// are lost.
+    /// True if connections may rarely exhaust their retries by eight consecutive losses.
     #[must_use]
     pub fn may_break_connections(&self) -> bool {
         self.loss + self.corruption > 30
@@ -72,11 +71,11 @@ pub enum Fate {
     Late,
     /// Delivered twice.
     Twice,
-    /// Delivered with a flipped bit, or lost because a checksum detects the flip.
+    /// Delivered with a flipped bit, or lost because a checksum detects it.
     Damaged,
     /// Not delivered.
     Lost,
-    /// Not delivered, because an end is disconnected.
+    /// Not delivered: an end is disconnected.
     Cut,
 }
 
@@ -91,17 +90,17 @@ pub trait Packet: Clone {
     /// Returns the length in bytes.
     fn length(&self) -> usize;
 
-    /// Flips a bit. Returns false if a checksum detects the change, which loses the packet.
+    /// Flips a bit. Returns false if a checksum detects the change: the packet is lost.
     fn flip(&mut self, bit: usize) -> bool;
 
-    /// Sets the congestion mark, if the packet type has one.
+    /// Sets the congestion mark, if supported.
     fn mark_congested(&mut self) {}
 }
 
 /// Network and its packets in transit, with clock type `T`.
 #[derive(Debug)]
 pub struct Network<T, P: Packet> {
-    /// Fault rates, which may change at any time.
+    /// Fault rates, changeable at any time.
     pub weather: Weather,
     /// Ends without a path to any other end.
     pub cut_off: Vec<P::End>,

@@ -1,12 +1,10 @@
 //! Records of skipped tests.
 //!
-//! Rust's test harness cannot skip a test at run time. A test that cannot run prints the reason and
-//! appends it to the file in [`FILE_VARIABLE`]. `cargo xtask test` fails for skips that are not
-//! allowed.
+//! Rust's test harness cannot skip a test at run time. A test that cannot run prints the reason and appends it to the
+//! file in [`FILE_VARIABLE`]; `cargo xtask test` fails for skips that are not allowed.
 //!
-//! A skip is decided by a probe of the requirement that the reason names, and the reason has the
-//! error of the probe. The code under test takes no part in a probe, since its failure must not
-//! become a skip.
+//! A probe of a requirement decides about a skip, and the reason has the requirement and the probe's error. The code
+//! under test takes no part in a probe, because its failure must not become a skip.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};
@@ -61,7 +59,7 @@ pub fn probe(command: &mut Command) -> Result<String, String> {
     })
 }
 
-/// Returns the text in one line, from the first line that the program marked as an error.
+/// Joins the text to one line, from the first line marked as an error.
 fn message_of(stderr: &str) -> String {
     let lines = || {
         stderr
@@ -79,7 +77,7 @@ fn message_of(stderr: &str) -> String {
     lines().skip(first).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns whether a [`probe`] succeeds, and otherwise records a skip with the error.
+/// Returns true if a [`probe`] succeeds; otherwise records a skip with the error.
 #[track_caller]
 pub fn can(command: &mut Command) -> bool {
     match probe(command) {
@@ -94,7 +92,7 @@ pub fn can(command: &mut Command) -> bool {
 /// Returns the output of a program's `--version`.
 ///
 /// # Errors
-/// The program is not installed; the text names the Debian package that contains it.
+/// The program is not installed; the text names its Debian package.
 ///
 /// # Panics
 /// If the program is installed and fails.

@@ -88,7 +88,7 @@ impl Renewing {
         self.peer.cntlid
     }
 
-    /// Connects and authenticates another I/O queue, and uses it as queue 1 from then on.
+    /// Connects and authenticates another I/O queue in place of queue 1.
     ///
     /// # Errors
     /// The target rejects the queue.
@@ -100,9 +100,7 @@ impl Renewing {
         self.check()
     }
 
-    /// Authenticates a queue.
-    ///
-    /// Live queues also execute a command before the reply.
+    /// Authenticates a queue; a live queue also executes a command before the reply.
     ///
     /// # Errors
     /// The authentication fails.
@@ -112,9 +110,7 @@ impl Renewing {
         Ok(())
     }
 
-    /// Authenticates with a wrong secret.
-    ///
-    /// The target must end an I/O queue, or both queues if the admin queue fails.
+    /// Authenticates with a wrong secret, which must end the I/O queue, or both queues if `qid` is 0.
     ///
     /// # Errors
     /// The queue does not end.
@@ -123,7 +119,7 @@ impl Renewing {
         self.expect_end(qid, &answer)
     }
 
-    /// Violates the message order. The target must give a reason and end the queue.
+    /// Violates the message order; the target must give a reason and end the queue.
     ///
     /// # Errors
     /// The queue continues, or the target gives no reason.
@@ -161,8 +157,7 @@ impl Renewing {
         self.replied(qid, &some_secret()).map(drop)
     }
 
-    /// Starts an authentication, which the target must reject as unsupported without ending a
-    /// queue.
+    /// Starts an authentication; the target must reject it as unsupported without ending a queue.
     ///
     /// # Errors
     /// The target behaves differently.

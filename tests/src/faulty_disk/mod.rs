@@ -15,12 +15,11 @@
 //! # drop(target);
 //! ```
 //!
-//! The disk is a FUSE file system with one file in memory, served by two threads of this process.
-//! Direct I/O forwards each call without caching. [`Nature`] selects whether held reads and writes
-//! block their callers. Mounting requires root.
+//! The disk is a FUSE file system with one file in memory, served by two threads of this process without caching.
+//! [`Nature`] selects whether held reads and writes block their callers. Mounting requires root.
 //!
-//! A target waits for its I/O: release or fail held operations before it stops, and declare the
-//! disk before the target, so that it is dropped later.
+//! A target waits for its I/O: release or fail held operations before it stops, and declare the disk before the target,
+//! so that the disk is dropped later.
 
 mod faults;
 mod mounting;
@@ -41,15 +40,14 @@ pub use faults::{Fault, Nature, Op, Rule};
 use mounting::{mount_on, unmount};
 use server::Server;
 
-/// Environment variable. The value "required" makes a failed mount panic.
+/// Environment variable: "required" makes a failed mount panic.
 pub const VARIABLE: &str = "CAIRN_FUSE";
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Script of the caretaker process, which unmounts the disk after 20 s without input.
 ///
-/// The kernel closes /dev/fuse of a killed process only after its held io_uring I/O, so another
-/// process must unmount.
+/// The kernel closes /dev/fuse of a killed process only after its held io_uring I/O, so another process must unmount.
 const CARETAKER: &str = "while read -r -t 20; do :; done; umount -c -i -f -l \"$0\"; rm -f \"$0\"";
 
 /// Mounted folder whose operations never complete. Waiting operations fail when it is dropped.
@@ -63,8 +61,7 @@ impl HangingFolder {
     /// Mounts the folder at `place`. Returns `None`, recorded as a skip, if mounting is impossible.
     ///
     /// # Panics
-    /// If it cannot be mounted and [`VARIABLE`] is "required", or for another reason than a missing
-    /// /dev/fuse or privilege.
+    /// If mounting fails and [`VARIABLE`] is "required", or if the cause is not a missing /dev/fuse or privilege.
     #[must_use]
     #[track_caller]
     pub fn mount(place: &Path) -> Option<Self> {
@@ -94,8 +91,7 @@ fn mount_or_skip(place: &Path, device: &File, mode: &str) -> bool {
     or_skip("mount(2)", mount_on(place, device, mode), &[libc::EPERM]).is_some()
 }
 
-/// Returns `None`, recorded as a skip, for the errors of a machine without FUSE and of a process
-/// that may not mount.
+/// Returns `None`, recorded as a skip, if the error is in `lacks`: no FUSE, or no privilege to mount.
 #[track_caller]
 fn or_skip<T>(what: &str, result: io::Result<T>, lacks: &[i32]) -> Option<T> {
     let error = match result {
@@ -124,8 +120,7 @@ pub struct FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// Mounts a disk of `length` zero bytes. Returns `None`, recorded as a skip, if mounting is
-    /// impossible.
+    /// Mounts a disk of `length` zero bytes. Returns `None`, recorded as a skip, if mounting is impossible.
     ///
     /// # Panics
     /// As [`HangingFolder::mount`].
@@ -164,7 +159,7 @@ impl FaultyDisk {
             thread("disk", &server, |server| server.serve())?,
             thread("disk's time", &server, move |server| server.keep_time(sign))?,
         ];
-        // The kernel assumes an empty file until the size has been requested once.
+        // The kernel assumes an empty file until the size is requested.
         std::fs::metadata(place.path())?;
         Ok(Self {
             place,
@@ -251,11 +246,11 @@ impl FaultyDisk {
 
 impl Drop for FaultyDisk {
     fn drop(&mut self) {
-        // Unmounting may wait for held operations, so they fail first.
+        // Unmounting may wait for held operations.
         self.end_faults();
         self.fail_waiting(libc::EIO);
         unmount(self.place.path());
-        // The caretaker ends first, because it could unmount the next disk at this path.
+        // A live caretaker could unmount the next disk at this path.
         let _ = self.caretaker.kill();
         let _ = self.caretaker.wait();
         self.server.close();

@@ -1,9 +1,8 @@
 //! Cost of reads and writes at the target, independent of the machine's load.
 //!
-//! callgrind runs a release build of `cairn-counted` (`src/bin/counted.rs`) and counts only the
-//! target's turns. Target logic excludes the provider ([`Endpoint`]) and uses a disk without
-//! latency. A change that reduces a cost lowers its limit in [`BOUNDS`]; a commit that raises a
-//! limit explains why.
+//! callgrind runs a release build of `cairn-counted` (`src/bin/counted.rs`) and counts only the target's turns. Target
+//! logic excludes the provider ([`Endpoint`]) and uses a disk without latency. A change that reduces a cost lowers its
+//! limit in [`BOUNDS`]; a commit that raises a limit explains why.
 //!
 //! [`Endpoint`]: cairn_rdma::Endpoint
 
@@ -27,7 +26,7 @@ struct Bounds {
     commands: u32,
     depth: u32,
     queues: u32,
-    /// Maximum instructions of target logic, 5 % above the measurement with Rust 1.95.
+    /// Maximum instructions of target logic: 5 % above the measurement with Rust 1.95.
     instructions: f64,
     locked: f64,
     system_calls: f64,
@@ -36,8 +35,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// Returns the maximum atomic operations of target logic. A write to memory takes a lock for
-    /// each 4 KiB.
+    /// Returns the maximum atomic operations of target logic; a write to memory takes a lock for each 4 KiB.
     fn logic_locked(&self) -> f64 {
         match self.disk {
             "mem" => LOGIC_LOCKED + f64::from(self.bytes / 4096),
@@ -62,12 +60,12 @@ const NO_ADAPTER: Adapter = Adapter {
 
 /// Maximum costs by workload.
 ///
-/// At depth 32, a reactor round serves up to 32 commands. With 64 queue pairs, each has one command
-/// and one acknowledgement.
+/// At depth 32, a reactor round serves up to 32 commands. With 64 queue pairs, each has one command and one
+/// acknowledgement.
 ///
-/// Over loopback, only periodic checks every millisecond make system calls. Over user-space RoCE, a
-/// single read needs one sent, one received and one empty receive call. Each call costs two atomic
-/// operations in the C library, and the check of the connection mailbox one.
+/// Over loopback, only periodic checks every millisecond make system calls. Over user-space RoCE, a single read needs
+/// one send call, one receive call, and one receive call without data. Each call costs two atomic operations in the C
+/// library, and the check of the connection mailbox one.
 const BOUNDS: [Bounds; 15] = [
     Bounds {
         fabric: "loopback",
@@ -301,10 +299,8 @@ const BOUNDS: [Bounds; 15] = [
     },
 ];
 
-/// Maximum atomic operations of target logic for each command.
-///
-/// The mailbox check every millisecond uses one. A lock or reference count for each command would
-/// cost at least 1.
+/// Maximum atomic operations of target logic for each command: the mailbox check every millisecond uses one; a lock or
+/// reference count for each command would add at least 1.
 const LOGIC_LOCKED: f64 = 0.05;
 
 const FORBIDDEN: [&str; 10] = [
@@ -431,8 +427,7 @@ impl Counted {
             .args(["--compress-strings=no", "--compress-pos=no"])
             .args(["--collect-bus=yes", "--collect-systime=yes"])
             .arg("--toggle-collect=*counted::target_turn*")
-            // callgrind writes a dump at each milestone; the second one covers the counted
-            // commands.
+            // callgrind writes a dump at each milestone; the second one covers the counted commands.
             .arg("--dump-before=*counted::milestone*")
             .arg(program)
             .args(["--fabric", bounds.fabric])
@@ -495,9 +490,7 @@ fn counted_program() -> PathBuf {
     release_folder().join("cairn-counted")
 }
 
-/// Builds both programs for release, and returns their folder.
-///
-/// A single cargo call shares dependencies and features.
+/// Builds both programs in one cargo call, which shares dependencies and features, and returns their folder.
 fn release_folder() -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
     build

@@ -2,7 +2,7 @@
 
 FABRIC_NETDEV=${FABRIC_NETDEV:-dummy0}
 FABRIC_ADDR=${FABRIC_ADDR:-192.168.77.1}
-# An MTU of 4200 bytes permits RoCE's largest path MTU, 4096.
+# 4200 bytes permit RoCE's largest path MTU, 4096.
 FABRIC_MTU=${FABRIC_MTU:-4200}
 
 setup_rxe() {
@@ -18,8 +18,8 @@ load_rdma() {
     modprobe rdma_ucm
 }
 
-# join_build_machine ADDRESS PEER: Gives ADDRESS to the network card whose other end is on the build machine, and
-# waits until PEER responds.
+# join_build_machine ADDRESS PEER: Gives ADDRESS to the network card connected to the build machine, and waits until
+# PEER responds.
 join_build_machine() {
     modprobe virtio_net
     wait_for 10 "the card" test -e /sys/class/net/eth0
@@ -28,7 +28,7 @@ join_build_machine() {
     wait_for 20 "the build machine to answer" ping -c 1 -W 1 "$2"
 }
 
-# add_card: Creates the network interface, without an address and an RDMA device.
+# add_card: Creates the network interface, without address or RDMA device.
 add_card() {
     # By default the module creates its own dummy0 when loaded.
     modprobe dummy numdummies=0
@@ -45,8 +45,8 @@ rxe_packets() { cat "/sys/class/infiniband/${1:-rxe0}/ports/1/hw_counters/rcvd_p
 # count_queue_pairs: Prints the number of queue pairs of all processes, including the device's GSI pair.
 count_queue_pairs() { rdma -j resource show qp | jq 'length'; }
 
-# Two network namespaces joined by a veth pair, the "cable". The host with its soft-RoCE is in the first one, a
-# target without any RDMA device in the second one, because rdma_rxe occupies UDP port 4791 of the first.
+# Two network namespaces joined by a veth pair, the "cable". The first one has the host with its soft-RoCE. The second
+# one has a target without RDMA device, because rdma_rxe occupies UDP port 4791 of the first.
 SOFT_NETNS=soft
 HOST_ADDR=192.168.77.2
 
@@ -71,8 +71,7 @@ lay_cable() {
     in_soft_netns ip addr add "$FABRIC_ADDR/24" dev cable1
 }
 
-# set_cable_mtu BYTES: Sets the MTU of both ends, and creates the RDMA device again, because it fixes its path MTU
-# then.
+# set_cable_mtu BYTES: Sets the MTU of both ends, and recreates the RDMA device, which fixes its path MTU at creation.
 set_cable_mtu() {
     remove_rxe
     ip link set cable0 mtu "$1"
@@ -90,9 +89,9 @@ let_rxe_explain() {
 
 in_soft_netns() { ip netns exec "$SOFT_NETNS" "$@"; }
 
-# setup_own_cable HOPS FAR_HOPS FAR NEAR...: Creates two RDMA devices in this namespace: rxe_near with the addresses
-# NEAR, and rxe_far with the address FAR. HOPS and FAR_HOPS are the hop limits of their packets. Packets to a local
-# address normally bypass all network interfaces, so routing rules send them over the cable.
+# setup_own_cable HOPS FAR_HOPS FAR NEAR...: Creates two RDMA devices in this namespace: rxe_near with addresses NEAR,
+# and rxe_far with address FAR, whose packets have hop limits HOPS and FAR_HOPS. Packets to a local address normally
+# bypass all network interfaces, so routing rules send them over the cable.
 setup_own_cable() {
     local hops=$1 far_hops=$2 far=$3 end host
     shift 3

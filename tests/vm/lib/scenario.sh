@@ -1,7 +1,7 @@
 # Functions for all scenarios: output, assertions, waits with timeouts, and cleanup.
 #
-# This file is sourced. A scenario is a list of commands that must succeed (set -e) and of assertions, with `step`
-# and `say` in between. The first failure ends it.
+# This file is sourced. A scenario is a list of assertions and of commands that must succeed (set -e); the first failure
+# ends it.
 
 LIB=${LIB:-/cairn/tests/lib}
 OUT=${OUT:-/cairn/out}
@@ -36,12 +36,12 @@ end_scenario() {
     SCENARIO_COMPLETE=1
 }
 
-# leave_scenario: Ends all processes of the scenario, so that their logs are complete.
+# leave_scenario: Ends all processes of the scenario, which completes their logs.
 leave_scenario() {
     local code=$?
     trap - ERR EXIT
     set +e
-    # A script that ends early with `exit 0` is a failure.
+    # An early `exit 0` is a failure.
     if [ "$code" -eq 0 ] && [ -z "${SCENARIO_COMPLETE:-}" ]; then
         echo "FAILED: the script left before its end"
         code=1
@@ -66,8 +66,8 @@ report_failure() {
     echo "FAILED: exit code $code from: $command ($where)"
 }
 
-# reboot_guest: Requests a reboot at the end of the script, which then runs again with a higher BOOT. Requires
-# systemd (`# vm: systemd`).
+# reboot_guest: Requests a reboot at the end of the script, which then runs again with a higher BOOT. Requires systemd
+# (`# vm: systemd`).
 reboot_guest() { touch "$OUT/reboot"; }
 
 # --- narration ---------------------------------------------------------------------------------
@@ -81,8 +81,8 @@ show() {
     "$@"
 }
 
-# fail REASON: Ends the scenario. Within $(...) it ends only the subshell: assign the output first, so that set -e
-# detects the failure.
+# fail REASON: Ends the scenario, or only the subshell within $(...): assign such output first, so that set -e detects
+# the failure.
 fail() {
     echo "FAILED: $*" >&2
     exit 1
@@ -90,12 +90,10 @@ fail() {
 
 # --- assertions --------------------------------------------------------------------------------
 
-# Each assertion fails on empty input, because a program without output has shown nothing. assert_empty expects
-# empty output.
+# Each assertion except assert_empty fails on empty input, because a program without output has shown nothing.
 
 SHA256_OF_NOTHING=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 
-# assert_eq WHAT EXPECTED ACTUAL: Checks that both values are equal.
 assert_eq() {
     case $2 in
     '' | null) fail "$1: nothing is expected ('$2'); use assert_empty for that" ;;
@@ -126,7 +124,6 @@ assert_ge() {
     say "ok: $1: $2 (at least $3)"
 }
 
-# assert_contains WHAT NEEDLE TEXT: Checks that TEXT contains NEEDLE.
 assert_contains() {
     [ -n "$2" ] || fail "$1: an empty text is part of every text"
     case $3 in
@@ -135,8 +132,8 @@ assert_contains() {
     esac
 }
 
-# assert_json WHAT JQ_CONDITION JSON: Checks that the text is one JSON value, and that the condition yields at least
-# one result and only `true`. (jq 1.6 succeeds on empty input.)
+# assert_json WHAT JQ_CONDITION JSON: Checks that the text is one JSON value, and that the condition yields at least one
+# result and only `true`. (jq 1.6 succeeds on empty input.)
 assert_json() {
     if ! jq --exit-status --slurp "length == 1 and (.[0] | [$2] | length > 0 and all(. == true))" \
         > /dev/null <<< "$3"; then
@@ -146,8 +143,8 @@ assert_json() {
     say "ok: $1"
 }
 
-# assert_fails WHAT COMMAND...: Checks that the command runs and fails. A command that cannot be started (126, 127)
-# is an error.
+# assert_fails WHAT COMMAND...: Checks that the command runs and fails; exit codes 126 and 127 mean that it cannot be
+# started.
 assert_fails() {
     local what=$1 code=0
     shift
@@ -161,11 +158,10 @@ assert_fails() {
 
 # --- waiting -----------------------------------------------------------------------------------
 
-# Factor for timeouts: an emulated machine is this much slower next to builds.
+# Factor for timeouts: slowdown of an emulated machine during builds.
 PATIENCE=3
 
-# wait_for SECONDS WHAT COMMAND...: Repeats the command until it succeeds. SECONDS is the timeout on an idle
-# machine.
+# wait_for SECONDS WHAT COMMAND...: Repeats the command until it succeeds. SECONDS is the timeout on an idle machine.
 wait_for() {
     local deadline=$((SECONDS + $1 * PATIENCE)) what=$2
     shift 2
@@ -177,8 +173,8 @@ wait_for() {
 
 # --- the kernel's log --------------------------------------------------------------------------
 
-# mark_kernel_log: Writes a mark to the kernel's log; kernel_news prints the lines after it. A log without the mark
-# is an error.
+# mark_kernel_log: Writes a mark to the kernel's log.
+# kernel_news: Prints the lines after the mark, and fails without a mark.
 mark_kernel_log() {
     KERNEL_LOG_MARK="cairn: mark $((${KERNEL_LOG_MARKS:-0} + 1)) of $$"
     KERNEL_LOG_MARKS=$((${KERNEL_LOG_MARKS:-0} + 1))
@@ -196,26 +192,26 @@ kernel_news() {
     printf '%s\n' "${log#*"$KERNEL_LOG_MARK"}" | tail -n +2
 }
 
-# Pattern for a keep alive that took between a quarter of KATO (5 s) and KATO. A pause of one second in the target
-# or the guest's processor suffices: see the traps in vm-lab.md.
+# Pattern for a keep alive that took between a quarter of KATO (5 s) and KATO. Pausing the target or the guest's
+# processor for one second suffices: see vm-lab.md.
 SLOW_KEEP_ALIVE='long keepalive RTT \(([0-9]{1,3}|[1-4][0-9]{3}) ms\)'
 
 # NSIDs, separated by `|`, of namespaces that the scenario adds and removes while a host is connected.
 FLEETING_NSIDS=
 
 # without_fleeting_namespaces: Removes lines about the namespaces of FLEETING_NSIDS. Linux reads the list of NSIDs
-# first, and the identifiers of each NSID later: meanwhile a namespace may be removed (status 600Bh: Invalid
-# Namespace or Format, with DNR and More) or replaced.
+# before the identifiers of each: meanwhile a namespace may be removed (status 600Bh: Invalid Namespace or Format, with
+# DNR and More) or replaced.
 without_fleeting_namespaces() {
     local nsid="(${FLEETING_NSIDS:-none})"
     grep -vE "nvme[0-9]+: (Identify Descriptors failed \(nsid=$nsid, status=0x600b\)|identifiers changed for nsid $nsid)\$" ||
         true
 }
 
-# about_nvme: Selects lines about NVMe that may indicate a fault of the target. Slow keep alives of an emulated
-# machine are excluded, as is a keep alive that Linux 6.12 creates while it quiesces the admin queue to disconnect:
-# it is never sent, ends as cancelled (error 4), and its start time is 0, so its round-trip time is the clock
-# reading (4294798688 ms after two minutes).
+# about_nvme: Selects lines about NVMe that may indicate a fault of the target. It excludes slow keep alives of an
+# emulated machine, and a keep alive that Linux 6.12 creates but never sends while it quiesces the admin queue to
+# disconnect: it ends as cancelled (error 4) with start time 0, so its round-trip time is the clock reading (4294798688
+# ms after two minutes).
 about_nvme() {
     { grep -i nvme || true; } | { grep -vE "$SLOW_KEEP_ALIVE" || true; } | without_fleeting_namespaces | awk '
         { controller = match($0, /nvme[0-9]+:/) ? substr($0, RSTART, RLENGTH) : "" }
@@ -226,7 +222,7 @@ about_nvme() {
         END { for (controller in held) print held[controller] }'
 }
 
-# mention_slow_keep_alives: Prints slow keep alives, with rxe's counters of retransmissions.
+# mention_slow_keep_alives: Prints slow keep alives and rxe's retransmission counters.
 mention_slow_keep_alives() {
     local slow
     slow=$(kernel_news | grep -oE "$SLOW_KEEP_ALIVE") || return 0
@@ -239,7 +235,7 @@ assert_no_nvme_warnings() {
     local all news warnings
     all=$(kernel_news) || fail "the kernel's log could not be read"
     news=$(dmesg --level=emerg,alert,crit,err,warn | about_nvme)
-    # Some problems are logged by the driver with level info.
+    # The driver logs some problems with level info.
     warnings=$(about_nvme <<< "$all" |
         grep -iE 'warn|error|fail|timeout|invalid|bogus|duplicate|unsupported|not (equal|supported|ready)|reconnect|resett' || true)
     [ -z "$warnings" ] || { printf '%s\n' "$warnings"; fail "the kernel's nvme driver complained"; }

@@ -3,13 +3,13 @@
 TARGET_LOG=$OUT/target.log
 TARGET_STDOUT=$OUT/target.stdout
 TARGET_PID=
-# Provider of the target, and the command prefix that runs it in its network namespace.
+# Target's provider, and command prefix for its network namespace.
 TARGET_PROVIDER=verbs
 TARGET_PREFIX=()
-# Settings of the config file's [target] section, as KEY=VALUE.
+# Settings of the configuration's [target] section, as KEY=VALUE.
 TARGET_SETTINGS=()
 
-# use_soft_target: Selects a target without any RDMA device, at the far end of the cable.
+# use_soft_target: Selects a target without RDMA device, at the far end of the cable.
 use_soft_target() {
     TARGET_PROVIDER=soft
     TARGET_PREFIX=(ip netns exec "$SOFT_NETNS")
@@ -38,8 +38,7 @@ launch_target() {
     await_target
 }
 
-# write_config FILE 'NSID PATH [KEY=VALUE]...'...: Writes a config file for the subsystem NQN, with TARGET_SETTINGS
-# in its [target] section.
+# write_config FILE 'NSID PATH [KEY=VALUE]...'...: Writes a configuration of subsystem NQN with TARGET_SETTINGS.
 write_config() {
     local file=$1 nsid path settings setting address
     shift
@@ -64,8 +63,8 @@ write_config() {
     } > "$file"
 }
 
-# write_path_config FILE ADDRESS PORT_ID CONTROLLER_IDS ANA DISK [KEY=VALUE]...: Writes the config file of one of
-# two targets that export a disk as one subsystem. The settings are for the namespace.
+# write_path_config FILE ADDRESS PORT_ID CONTROLLER_IDS ANA DISK [KEY=VALUE]...: Writes the configuration of one of two
+# targets that export a disk as one subsystem; the settings are for the namespace.
 write_path_config() {
     local file=$1 address=$2 port_id=$3 controller_ids=$4 ana=$5 disk=$6 setting
     shift 6
@@ -95,7 +94,7 @@ assert_target_alive() {
     say "ok: the target is alive"
 }
 
-# stop_target: Sends SIGTERM. The target must drain, and exit successfully within the timeout.
+# stop_target: Sends SIGTERM. The target must drain and exit successfully in time.
 stop_target() {
     local code=0
     kill -TERM "$TARGET_PID"
@@ -143,8 +142,6 @@ abandon_target() {
     fi
 }
 
-# target_rss_kib: Prints the resident memory in KiB.
 target_rss_kib() { awk '/^VmRSS:/ { print $2 }' "/proc/$TARGET_PID/status"; }
 
-# count_in_target_log PATTERN: Prints the number of matching log lines.
 count_in_target_log() { grep -cE "$1" "$TARGET_LOG" || true; }

@@ -3,14 +3,14 @@
 # vm: programs=cairn-target,cairn-initiator,cairn-attacker counted timeout=1800 by-name
 #
 # One host reads continuously. The cost of a read is the reactor's processor time, which counts instructions here,
-# divided by the reads counted by the kernel, alternately without and with an attack. Start and end of fio are
-# excluded. The reactor's other time is the attacker's share. Rate limits are per second, and this machine executes
-# 500 million instructions a second, so a faster machine loses less.
+# divided by the reads counted by the kernel, alternately without and with an attack; start and end of fio are excluded.
+# The reactor's other time is the attacker's share. Rate limits are per second, and this machine executes 500 million
+# instructions a second, so a faster machine loses less.
 #
 # Target, host and attacker share one processor, so an attack slows the host in any case. Each attack is therefore
-# repeated on another target, which the host does not use: only the difference is due to the target.
+# repeated on another target without the host: only the difference is due to the target.
 
-# The names are those of tests/src/attacker.rs.
+# Names as in tests/src/attacker.rs.
 NQN=nqn.2026-01.org.example:disks
 VAULT=nqn.2026-01.org.example:vault
 PRIVATE=nqn.2026-01.org.example:private
@@ -20,7 +20,7 @@ GLUTTON=nqn.2026-01.org.example:host-glutton
 HOST_ADDR=192.168.77.2
 ATTACKER_ADDR=192.168.77.3
 CONFIG=/tmp/cairn.toml
-# Configuration and port of the target that the host does not use.
+# Target that the host does not use.
 OTHER_CONFIG=/tmp/other.toml
 OTHER_PORT=4430
 
@@ -32,8 +32,8 @@ DEPTH=${ATTACKERS_DEPTH:-32}
 # read's time, compared with the attack on the other target.
 MOST=10
 
-# configure FILE: Writes a configuration in which only FRIEND may use namespace 2 and the subsystem PRIVATE, and
-# VAULT requires a key.
+# configure FILE: Writes a configuration: only FRIEND may use namespace 2 and subsystem PRIVATE, and VAULT requires a
+# key.
 configure() {
     TARGET_SETTINGS=(reactors=1 poll_idle_us=0)
     write_config "$1" "1 null:1GiB" "2 mem:16MiB hosts=[\"$FRIEND\"]"
@@ -62,8 +62,8 @@ export = "mem:16MiB"
 END
 }
 
-# check SUBSYSTEM HOST [OPTION...]: Succeeds if cairn-initiator can connect from the attackers' address. Its output
-# is in /tmp/said.
+# check SUBSYSTEM HOST [OPTION...]: Succeeds if cairn-initiator can connect from the attackers' address; its output is
+# in /tmp/said.
 check() {
     local subsystem=$1 host=$2
     shift 2
@@ -101,8 +101,8 @@ now() {
     read -r REACTOR_NS _ < "$REACTOR/schedstat"
 }
 
-# measure KIND: Waits for the next READS reads, and appends an object to costs.jsonl: kind, reads, and nanoseconds
-# of the reactor and of the clock.
+# measure KIND: Waits for the next READS reads, and appends an object to costs.jsonl: kind, reads, and nanoseconds of
+# the reactor and of the clock.
 measure() {
     local reads ns began
     now
@@ -111,12 +111,12 @@ measure() {
         nap 0.02
         now
     done
-    # printf instead of jq, which would take as long as some thousand reads here.
+    # jq would take as long as some thousand reads here.
     printf '{"kind": "%s", "reads": %d, "ns": %d, "clock": %d}\n' "$1" $((READS_DONE - reads)) $((REACTOR_NS - ns)) \
         $(((${EPOCHREALTIME/./} - began) * 1000)) >> "$OUT/costs.jsonl"
 }
 
-# attacked KIND PORT NAME: Measures as NAME during an attack of this kind on the target with this port.
+# attacked KIND PORT NAME: Measures as NAME during an attack of KIND on the target at PORT.
 attacked() {
     local said=$OUT/attacker-$3.txt code=0 attacker
     rm -f /tmp/enough "$said"

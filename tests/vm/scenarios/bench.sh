@@ -1,20 +1,20 @@
 #!/bin/bash
-# The kernel's target and Cairn side by side, by fio over the kernel's host; perftest as the ceiling.
+# Benchmark of the kernel's target and Cairn with fio on the kernel's host; perftest measures the ceiling.
 # vm: programs=cairn-target timeout=3600 live by-name mem=4G
 
-# All targets run in one boot, on one fabric, with one host. Each has its own memory-backed null_blk:
+# All targets share one boot, fabric and host. Each has its own memory-backed null_blk:
 #   nvmet        nvmet-rdma of the kernel, on rxe0
 #   cairn-verbs  cairn-target with provider verbs, on the same rxe0
 #   cairn-soft   cairn-target with provider soft, in another network namespace; the host uses rxe1
-#   spdk         SPDK's nvmf_tgt, on the same rxe0 (--spdk DIR); stopped while others are measured, as it polls
-# Each round measures all targets, so that other load on the machine affects all alike. Ratios refer to the first
-# target of the same round.
+#   spdk         SPDK's nvmf_tgt, on the same rxe0 (--spdk DIR); it polls, so it is stopped while others are measured
+# Each round measures all targets, so that other load on the machine affects all alike. Ratios refer to the first target
+# of the same round.
 #
 # Variables (cargo xtask vm bench --set NAME=VALUE):
-#   BENCH_ROUNDS, BENCH_SECONDS  number of rounds, and seconds of a run of fio
+#   BENCH_ROUNDS, BENCH_SECONDS  number of rounds, and seconds of each run of fio
 #   BENCH_ROWS     only rows with one of these words: 4k,write
-#   BENCH_TARGETS  only these, in this order; a Cairn target may occur several times with settings
-#                  of [target]: nvmet,cairn-verbs,cairn-verbs+poll_idle_us=0
+#   BENCH_TARGETS  only these, in this order; a Cairn target may recur with settings of [target]:
+#                  nvmet,cairn-verbs,cairn-verbs+poll_idle_us=0
 ROUNDS=${BENCH_ROUNDS:-9}
 SECONDS_EACH=${BENCH_SECONDS:-4}
 DEFAULT_TARGETS=nvmet,cairn-verbs,cairn-soft
@@ -42,7 +42,7 @@ done
 declare -A DEVICE PROCESS
 SPDK_PID=
 
-# start_spdk DISK: Starts SPDK's target, which exports DISK at FABRIC_ADDR.
+# start_spdk DISK: Starts SPDK's target with DISK at FABRIC_ADDR.
 start_spdk() {
     jq -n --arg disk "$1" --arg nqn "$NQN" --arg address "$FABRIC_ADDR" --arg port "$PORT" '
         def call($method; $params): { method: $method, params: $params };
@@ -64,7 +64,7 @@ start_spdk() {
     wait_for 60 "SPDK's target to accept the host (see spdk.log)" nvme_connect --keep-alive-tmo=0
 }
 
-# spdk_goes_on TARGET, spdk_stops TARGET: Continue and stop SPDK, which runs only while it is measured.
+# spdk_goes_on TARGET, spdk_stops TARGET: Continue and stop SPDK.
 spdk_goes_on() { [ "$1" != spdk ] || kill -CONT "$SPDK_PID"; }
 spdk_stops() { [ "$1" != spdk ] || kill -STOP "$SPDK_PID"; }
 
@@ -78,7 +78,7 @@ serve() {
     nvmet) start_nvmet "$FABRIC_ADDR" "/dev/nullb$2" ;;
     spdk) start_spdk "/dev/nullb$2" ;;
     cairn-soft)
-        # The target has its own address, because a process occupies the RoCE port of an address.
+        # A process occupies the RoCE port of its address, so each target has its own.
         FABRIC_ADDR=192.168.78.$((100 + $2))
         in_soft_netns ip addr add "$FABRIC_ADDR/24" dev cable1
         use_soft_target
@@ -98,8 +98,8 @@ serve() {
     spdk_stops "$1"
 }
 
-# effort TARGET: Prints as JSON the processor time of the target's process so far, and the number of voluntary and
-# involuntary context switches. For nvmet, only the idle time of all processors is known.
+# effort TARGET: Prints as JSON the processor time of the target's process, and its voluntary and involuntary context
+# switches. For nvmet, only the idle time of all processors is known.
 effort() {
     local pid=${PROCESS[$1]:-} files=(/proc/stat)
     [ -z "$pid" ] || files+=("/proc/$pid/stat" "/proc/$pid"/task/*/status)
@@ -144,7 +144,7 @@ ceiling() {
     awk '$1 == 131072 { print $4 }' "$OUT/$1.log"
 }
 
-# measure_ceilings: Runs perftest once for the directions of the 128 KiB rows.
+# measure_ceilings: Runs perftest once for each direction of the 128 KiB rows.
 measure_ceilings() {
     local way
     for way in read write; do
@@ -178,7 +178,7 @@ idle_share() {
     awk -v ticks=$((after - before)) -v hz="$(getconf CLK_TCK)" 'BEGIN { print ticks * 100 / hz / 5 }'
 }
 
-# report: Writes the medians of all rounds as JSON, and prints them as a table.
+# report: Prints the medians of all rounds as a table, and writes them as JSON.
 report() {
     jq -s --argjson idle "$IDLE" --argjson ceilings "$CEILINGS" --arg first "${TARGETS[0]}" '
         def median: sort | .[length / 2 | floor];

@@ -2,14 +2,14 @@
 # A frozen file system and a suspended disk hold one host's I/O: no other host is affected, and no data is lost.
 # vm: programs=cairn-target disk=384M timeout=400
 #
-# Both hosts are the kernel's, with different names and subsystems. The target's only reactor serves both.
+# Both hosts are the kernel's, with different names and subsystems, served by the target's only reactor.
 
 BYSTANDER_NQN=$NQN-bystander
 # KATO of the bystander, and the longer time for which the disk is held, in seconds.
 KATO_S=5
 HELD_S=10
-# Time in seconds after which the target logs and cancels a command that is still at the disk. Linux sends a cancelled
-# write five times more: six times this must exceed the time for which a slow machine keeps the disk held.
+# Seconds after which the target logs and cancels a command that is still at the disk. Linux repeats a cancelled write
+# five times: six times this must exceed the time for which a slow machine keeps the disk held.
 DEADLINE_S=5
 MOUNT=/mnt/frozen
 
@@ -48,7 +48,6 @@ block_size = 4096
 END
 }
 
-# connect_as NAME NUMBER NQN [OPTION...]: Connects as the host NAME.
 connect_as() {
     local name=$1 number=$2 nqn=$3
     shift 3
@@ -56,7 +55,6 @@ connect_as() {
         --hostid "00000000-0000-4000-8000-00000000000$number" "$@"
 }
 
-# ios_of DEVICE: Prints the number of completed reads and writes.
 ios_of() { awk '{ print $1 + $5 }' "/sys/block/${1##*/}/stat"; }
 ios_reach() { [ "$(ios_of "$1")" -ge "$2" ]; }
 writes_of() { awk '{ print $5 }' "/sys/block/${1##*/}/stat"; }
@@ -125,12 +123,12 @@ setup_rxe_and_cable
 modprobe -a dm_mod ext4
 dmsetup create below --noudevsync --uuid cairn-below --table "0 393216 linear /dev/vdb 0"
 dmsetup create held --noudevsync --uuid cairn-held --table "0 393216 linear /dev/vdb 393216"
-# mknodes creates the device nodes, because the guest has no udevd.
+# Creates device nodes, because the guest has no udevd.
 dmsetup mknodes
 mkfs.ext4 -q -F /dev/mapper/below
 mkdir -p "$MOUNT"
 mount /dev/mapper/below "$MOUNT"
-# All blocks are allocated, so that writes are submitted directly instead of by a kernel worker.
+# Writes to allocated blocks are submitted directly instead of by a kernel worker.
 dd if=/dev/zero of="$MOUNT/disk" bs=1M count=64 oflag=direct status=none
 bystander_file=$(make_backing_file bystander 64M)
 use_soft_target
@@ -145,8 +143,8 @@ on_file=$(namespace_device 1)
 on_dm=$(namespace_device 2)
 bystander=$(NQN=$BYSTANDER_NQN namespace_device 1)
 bystander_ctrl=$(NQN=$BYSTANDER_NQN controllers)
-# fio runs until killed, and verifies blocks soon after writing them. The depth is 1, because rxe itself may end the
-# connection on a busy machine otherwise: docs/vm-lab.md, traps.
+# fio runs until killed, and verifies blocks soon after writing them. Depth 1, because rxe itself may otherwise end the
+# connection on a busy machine: docs/vm-lab.md, traps.
 fio --name=bystander --filename="$bystander" --ioengine=libaio --direct=1 --rw=randrw --bs=4k \
     --iodepth=1 --size=32m --rate_iops=100,100 --time_based --runtime=3600 --verify=crc32c --verify_fatal=1 \
     --verify_backlog=64 --eta=never --output="$OUT/fio-bystander.log" &

@@ -2,13 +2,13 @@
 # Links go down and up, and interfaces join, fail over in and leave bonds: hosts recover without a target restart.
 # vm: programs=cairn-target,cairn-initiator timeout=400
 #
-# In the first part the target is in user space in another network namespace, connected by two cables, and the
-# kernel's host is here, its rxe on a bridge of both cables. In the second part the target uses rxe by libibverbs,
-# and the host is in user space, because the kernel's host deletes its controllers when its device is removed, and
-# rxe exists only in the first namespace.
+# First part: the target is in user space in another network namespace, connected by two cables; the kernel's host is
+# here, its rxe on a bridge of both cables. Second part: the target uses rxe by libibverbs, and the host is in user
+# space, because rxe exists only in the first namespace, and the kernel's host deletes its controllers when its device
+# is removed.
 #
-# Adapters support bonds in hardware (RoCE LAG). For rxe the script does the same: it removes the port's device,
-# adds the interface to the bond, and creates a device on the bond.
+# Adapters support bonds in hardware (RoCE LAG). For rxe, the script removes the port's device, adds the interface to
+# the bond, and creates a device on the bond.
 
 TARGET_ADDR=$HOST_ADDR
 TARGET_ADDR6=fd77::2
@@ -95,8 +95,8 @@ packets_flow() {
     [ "$(rxe_packets "$DEVICE")" -ge $((before + 100)) ]
 }
 
-# is_back: Succeeds if the host has reconnected after each loss and has traffic. It detects the end of a queue pair
-# or device only after some seconds.
+# is_back: Succeeds if the host has reconnected after each loss and has traffic. The host detects the end of a queue
+# pair or device only after some seconds.
 is_back() {
     mend_rxe
     [ "$(grep -c "connected again" "$BENCH_LOG" || true)" -eq "$(losses)" ] && packets_flow
@@ -125,7 +125,7 @@ discover() {
 # kernel rejects one of its packets, for example without a route.
 gsi_broke() { [ "$(rdma -j resource show qp | jq -r '.[] | select(.type == "GSI") | .state')" = ERR ]; }
 
-# doctor_names_gsi: Checks that the doctor reports this first, and with the command that fixes it.
+# doctor_names_gsi: Checks that the doctor reports this first, with the command that fixes it.
 doctor_names_gsi() {
     local code=0
     cairn-target doctor -o json --interval 0 > "$OUT/doctor.json" || code=$?
@@ -158,8 +158,8 @@ modprobe bonding max_bonds=0
 remove_rxe
 ip link add cable2 type veth peer name cable3 netns "$SOFT_NETNS"
 in_soft_netns ip link set cable3 mtu "$FABRIC_MTU" up
-# arp_ignore: a port without the address would answer ARP requests for it. The kernel's rdma_cm ends connections to
-# an address whose MAC changes (event UNREACHABLE; nvme-rdma logs "WR flushed").
+# With arp_ignore, a port does not answer ARP requests for addresses of other interfaces. The kernel's rdma_cm ends
+# connections to an address whose MAC changes (event UNREACHABLE; nvme-rdma logs "WR flushed").
 sysctl -qw net.ipv4.conf.all.arp_ignore=1
 in_soft_netns sysctl -qw net.ipv4.conf.all.arp_ignore=1
 ip addr flush dev cable0
@@ -171,8 +171,8 @@ mark_kernel_log
 nvme_connect --reconnect-delay=1
 wait_for 20 "namespace 1" namespace_device 1
 DISK=$(namespace_device 1)
-# The depth is 1: on a retransmission, rxe (6.12) executes a memory registration again, finds the region in use, and
-# ends its queue pair.
+# Depth 1: on a retransmission, rxe (6.12) repeats a memory registration, finds the region in use, and ends its queue
+# pair.
 start_verified_io "$DISK" --iodepth=1
 io_goes_on
 
@@ -298,7 +298,7 @@ before=$(cat /sys/class/net/bond0/address)
 ip link set bond0 type bond active_slave cable2
 [ "$(cat /sys/class/net/bond0/address)" != "$before" ] || fail "the bond kept its MAC"
 wait_for 20 "the listener to hear of it" heard 1 "listener down.*the address has moved to another RDMA device"
-# Queue pairs receive an error, unless a dropped packet has ended them before.
+# Queue pairs receive an error, unless a dropped packet has ended them.
 bench_survives 1
 grep -oE 'qid=. reason="the (local address moved|transport gave up)' "$TARGET_LOG" | tail -n 2 || true
 

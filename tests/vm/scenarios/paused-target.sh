@@ -2,8 +2,7 @@
 # A target stops for longer than KATO while another takes over the disk: nothing it had received is written later.
 # vm: programs=cairn-target disk=48M timeout=240
 #
-# One disk is a block device, to which reactors submit writes. The other is a file on NFS, which threads of the
-# target write.
+# Reactors submit writes to the first disk, a block device. Threads of the target write the other, a file on NFS.
 
 OTHER_ADDR=192.168.77.3
 DISK=/dev/vdb
@@ -31,7 +30,6 @@ connect_path() {
         --reconnect-delay=1 --ctrl-loss-tmo=120
 }
 
-# state_of ADDRESS: Prints the state of the controller at ADDRESS.
 state_of() {
     local dir
     for dir in /sys/class/nvme/nvme*; do
@@ -49,8 +47,8 @@ copy_disk() {
     esac
 }
 
-# blocks_that_differ FILE FILE: Prints the numbers of different blocks, and the first bytes in the second file,
-# which identify late writes.
+# blocks_that_differ FILE FILE: Prints the numbers of different blocks, and the first bytes in the second file, which
+# identify late writes.
 blocks_that_differ() {
     cmp -l "$1" "$2" | awk '{ print int(($1 - 1) / 4096) }' | uniq | while read -r block; do
         echo "$block ($(dd if="$2" bs=4k skip="$block" count=1 status=none | head -c 8 | tr -c '[:alnum:]' .))"
@@ -62,7 +60,7 @@ bytes_waiting() {
     in_soft_netns ss -Hnua "src $FABRIC_ADDR" | awk '{ bytes += $2 } END { print bytes + 0 }'
 }
 
-# write_blocks DEVICE: Writes each of the first LATE_BLOCKS blocks in its own process. The process IDs are in LATE.
+# write_blocks DEVICE: Writes each of the first LATE_BLOCKS blocks in its own process; LATE has the process IDs.
 LATE_BLOCKS=24
 write_blocks() {
     local block
@@ -73,8 +71,8 @@ write_blocks() {
     done
 }
 
-# stop_and_take_over NAME DISK NSID MIB: Stops target one during writes, and rewrites the whole disk through the
-# other target.
+# stop_and_take_over NAME DISK NSID MIB: Stops target one during writes, and rewrites the whole disk through the other
+# target.
 stop_and_take_over() {
     local name=$1 disk=$2 size=$4m device stale before started write
     device=$(namespace_device "$3")
@@ -112,10 +110,9 @@ stop_and_take_over() {
     assert_empty "blocks of $disk that differ" blocks_that_differ /tmp/before /tmp/after
 }
 
-# writes_done DEVICE: Prints the number of completed writes.
 writes_done() { awk '{ print $5 }' "/sys/block/${1##*/}/stat"; }
 writes_reach() { [ "$(writes_done "$1")" -ge "$2" ]; }
-# workers_of PID: Prints the number of worker threads. An idle worker ends after five seconds.
+# workers_of PID: Prints the number of worker threads; an idle worker ends after five seconds.
 workers_of() { cat "/proc/$1/task"/*/comm | grep -cx worker || true; }
 ana_is_optimized() {
     local dir
@@ -159,7 +156,7 @@ assert_ge "writes that they could hand over by io_submit" "$(cat /proc/sys/fs/ai
 
 step "By either path the host reads what it wrote"
 assert_eq "I/O errors" 0 "$(count_in_kernel_news 'I/O error|I/O Error')"
-# The reason is either the keep alive timeout or the host's disconnect, depending on which is read first.
+# The reason is the keep alive timeout or the host's disconnect, whichever is read first.
 grep "disconnected" "$OUT/target-one.log" | tail -n 2 | cut -c 1-200
 nvme_disconnect
 wait_for 30 "the controllers to go" no_controllers

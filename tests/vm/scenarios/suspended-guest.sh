@@ -2,25 +2,25 @@
 # A machine with a target is suspended for longer than KATO while another target takes over: no stale write follows.
 # vm: programs=cairn-target,cairn-initiator disk=16M network=tap timeout=420
 #
-# Target A is in this guest and exports /dev/vdb. tests/vm/beside/suspended-guest.sh has the host and target B,
-# which exports the file behind /dev/vdb. The guest suspends to memory (S3), as with `virsh dompmsuspend`, and the
-# other script wakes it after the disk is rewritten, as `virsh dompmwakeup` does. Only CLOCK_BOOTTIME includes that
-# time: the script asserts that CLOCK_MONOTONIC counts less than KATO.
+# Target A is in this guest and exports /dev/vdb. tests/vm/beside/suspended-guest.sh has the host and target B, which
+# exports the file behind /dev/vdb. The guest suspends to memory (S3), as with `virsh dompmsuspend`, and the other
+# script wakes it after the disk is rewritten, as with `virsh dompmwakeup`. Only CLOCK_BOOTTIME includes the suspension:
+# the script asserts that CLOCK_MONOTONIC counts less than KATO.
 #
 # The target is stopped by SIGSTOP shortly before, so that writes collect in its sockets.
 #
-# The test can fail: a target whose timeouts used CLOCK_MONOTONIC (Clock::through_suspend) executed stale writes
-# after it woke.
+# The test can fail: a target whose timeouts used CLOCK_MONOTONIC (Clock::through_suspend) executed stale writes after
+# it woke.
 
 DISK=/dev/vdb
 KATO_S=8
-# Time in seconds after which the RTC wakes this machine, if the host does not.
+# Seconds after which the RTC wakes this machine, if the host does not.
 ASLEEP_S_MAX=240
 SHARED=/cairn/out
 SHARES=/sys/bus/virtio/drivers/9pnet_virtio
 
-# Linux's 9p does not support suspend, so the scripts are copied away from the shared folders, and the shared output
-# folder is unmounted before and mounted after it.
+# Linux's 9p does not support suspend: the scripts run from a copy, and the shared output folder is unmounted during
+# suspend.
 if [ "$LIB" != /tmp/vm/lib ]; then
     mkdir -p /tmp/vm /tmp/out
     cp -a /cairn/tests/. /tmp/vm/
@@ -58,14 +58,13 @@ clock() { python3 -c "import time; print(time.clock_gettime_ns(time.CLOCK_$1) //
 writes_at_disk() { awk '{ print $5 }' "/sys/block/${DISK##*/}/stat"; }
 writes_reach() { [ "$(writes_at_disk)" -ge "$1" ]; }
 
-# bytes_waiting: Prints the number of bytes in socket buffers of the target.
+# bytes_waiting: Prints the number of bytes in the target's socket buffers.
 bytes_waiting() { ss -Hnua "src $HOST_ADDR" | awk '{ bytes += $2 } END { print bytes + 0 }'; }
 bytes_wait() { [ "$(bytes_waiting)" -ge 65536 ]; }
 nothing_waits() { [ "$(bytes_waiting)" -eq 0 ]; }
 queues_ended() { grep -c ' disconnected .* qid=' "$TARGET_LOG" || true; }
 has_reacted() { [ "$(queues_ended)" -gt "$ended" ] || ! [ "$(writes_at_disk)" -eq "$before" ]; }
 
-# keep_logs: Copies the logs to the shared folder.
 keep_logs() { cp -a "$OUT/." "$SHARED/"; }
 
 step "Target A in this guest, target B and a host on the machine at hand"
@@ -92,8 +91,8 @@ before=$(writes_at_disk)
 ended=$(queues_ended)
 kill -CONT "$TARGET_PID"
 wait_for 20 "the target to read its sockets" nothing_waits
-# The host disconnected while the guest was suspended, so its disconnect may be in the socket buffers too: a queue
-# ends by that or by the timeout. Log lines about a peer are limited, so not every queue has one.
+# The host disconnected during the suspension, so its disconnect may be in the socket buffers too: a queue ends by the
+# disconnect or by the timeout. Log lines about a peer are limited, so not every queue has one.
 wait_for 20 "the end of a queue, or a write" has_reacted
 # No commands remain after the target has stopped.
 stop_target

@@ -8,7 +8,7 @@ OTHER_NQN=nqn.2026-11.io.cairn:other
 # NQN of the host that a rule names.
 NAMED=nqn.2026-11.io.cairn:host-named
 
-# configure ADDRESS RULE...: Writes a configuration with two subsystems of one disk, one for each host.
+# configure ADDRESS RULE...: Writes a configuration with a subsystem and a disk for each of two hosts.
 configure() {
     local address=$1 rules='' rule
     shift
@@ -52,8 +52,7 @@ reload_config() {
     wait_for 20 "the reload" reloaded
 }
 
-# join TARGET FROM: Connects the kernel's host from an address.
-# join_named TARGET FROM: Connects the host with the NQN of a rule.
+# join TARGET FROM, join_named TARGET FROM: Connect from an address, the latter with the NQN of a rule.
 join() { NQN=$ONE_NQN FABRIC_ADDR=$1 nvme_connect -w "$2" --tos 96 -i 1; }
 join_named() {
     NQN=$OTHER_NQN FABRIC_ADDR=$1 nvme_connect -w "$2" -i 1 -q "$NAMED" \
@@ -71,8 +70,8 @@ exchange() {
 }
 
 CAPTURE=
-# begin_capture NAME PROGRAM...: Starts tcpdump through a program that enters the network namespace. (A function
-# would add a shell, which would receive the signal instead.)
+# begin_capture NAME PROGRAM...: Starts tcpdump through a program that enters the network namespace; a function would
+# add a shell, which would receive the signal.
 begin_capture() {
     CAPTURE=$OUT/$1
     shift
@@ -81,14 +80,14 @@ begin_capture() {
     wait_for 20 "tcpdump to listen" grep -q "listening on" "$CAPTURE.tcpdump"
 }
 end_capture() {
-    # tcpdump may write late on a slow machine. Keep alives continue, so there is no last packet to wait for.
+    # tcpdump may write late on a slow machine; keep alives continue, so no packet marks the end.
     sleep 3
     kill "$SNIFFER"
     wait "$SNIFFER" || true
 }
 
-# marks FROM TO [KIND]: Prints each combination of DSCP and hop limit once. KIND is "cm" for connection management,
-# "rc" for other queue pairs, or "qp" for those with the destination queue pair number.
+# marks FROM TO [KIND]: Prints each combination of DSCP and hop limit once. KIND is "cm" for connection management, "rc"
+# for other queue pairs, or "qp" for those with the destination queue pair number.
 marks() {
     tcpdump -n -x -r "$CAPTURE.pcap" "src $1 and dst $2" 2> /dev/null | awk -v kind="${3:-}" '
         function digit(c) { return index("0123456789abcdef", c) - 1 }
@@ -105,10 +104,10 @@ marks() {
         END { packet() }' | sort -u
 }
 
-# assert_marked WHAT MARKS FROM TO [KIND]: Checks the output of marks.
+# assert_marked WHAT MARKS FROM TO [KIND]
 assert_marked() { assert_eq "$1 (DSCP, hop limit)" "$2" "$(marks "${@:3}")"; }
 
-# assert_enough FROM TO: Checks that the capture has enough packets of connections and data.
+# assert_enough FROM TO: Checks that the capture has at least 40 packets.
 assert_enough() {
     local count
     count=$(tcpdump -r "$CAPTURE.pcap" "src $1 and dst $2" 2> /dev/null | wc -l)
@@ -188,7 +187,7 @@ leave "$OTHER_NQN"
 end_capture
 assert_enough "$TARGET" "$FIRST"
 assert_marked "data and acknowledgements to the host with a rule" "8 7" "$TARGET" "$FIRST" rc
-# Linux sends connection management packets with the class requested by the host.
+# Linux sends connection management packets in the class requested by the host.
 assert_eq "DSCP of the connection manager's" 24 "$(marks "$TARGET" "$FIRST" cm | cut -d ' ' -f 1 | sort -u)"
 # The class applies to the I/O queue from its start, and never to the admin queue.
 assert_eq "queue pairs in the class mirrored" 1 "$(marks "$TARGET" "$SECOND" qp | grep -c '^0 7')"

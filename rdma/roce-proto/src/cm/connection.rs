@@ -1,4 +1,4 @@
-//! State of one connection, and the inputs and outputs of the connection manager.
+//! Connection state, and the inputs and outputs of the connection manager.
 
 use crate::time::Instant;
 use alloc::boxed::Box;
@@ -11,7 +11,7 @@ use crate::wire::cm::ip_cm::CONSUMER_LEN;
 use crate::wire::cm::{CommIds, rej, rep};
 use crate::wire::mad::MAD_LEN;
 
-/// Local communication id, which identifies a connection.
+/// Local communication id of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnId(pub(super) u32);
 
@@ -31,11 +31,11 @@ pub struct QpTerms {
     pub qpn: u32,
     /// First PSN that the queue pair expects.
     pub starting_psn: u32,
-    /// Maximum outstanding READs and atomics that the sender answers.
+    /// Maximum outstanding READs and atomics from the receiver of the message.
     pub responder_resources: u8,
-    /// Maximum outstanding READs and atomics that the sender issues.
+    /// Maximum outstanding READs and atomics from the sender of the message.
     pub initiator_depth: u8,
-    /// RNR retries that the sender of the message requests from its peer.
+    /// RNR retries requested from the receiver of the message.
     pub rnr_retry_count: u8,
 }
 
@@ -71,9 +71,9 @@ pub struct Connect {
 pub struct Request {
     /// Addresses of the two ends.
     pub path: Path,
-    /// Address and port of the listener, as stated in the REQ.
+    /// Listener's address and port stated in the REQ.
     pub local: SocketAddr,
-    /// Address and port of the peer, as stated in the REQ.
+    /// Peer's address and port stated in the REQ.
     pub peer: SocketAddr,
     /// Parameters of the peer's queue pair.
     pub terms: QpTerms,
@@ -94,14 +94,14 @@ pub struct Request {
 /// Event of the connection manager.
 #[derive(Debug, Clone)]
 pub enum CmEvent {
-    /// A peer requests a connection, to be accepted or rejected.
+    /// A peer requests a connection; the consumer accepts or rejects it.
     Request {
         /// Connection of the request.
         id: ConnId,
         /// Parameters of the request.
         request: Box<Request>,
     },
-    /// The peer or a timeout ended a request before the local consumer answered.
+    /// The peer or a timeout ended a request before the consumer answered.
     Withdrawn {
         /// Connection of the request.
         id: ConnId,
@@ -126,8 +126,7 @@ pub enum CmEvent {
         id: ConnId,
         /// Reject reason (IBTA 12.6.7.2).
         reason: u16,
-        /// Acceptable path MTU code, if the reason is
-        /// [`RejReason::InvalidPathMtu`](crate::wire::cm::RejReason).
+        /// Acceptable path MTU code if the reason is [`RejReason::InvalidPathMtu`](crate::wire::cm::RejReason).
         info: u8,
         /// Private data of the peer's consumer.
         private_data: [u8; rej::PRIVATE_LEN],
@@ -144,8 +143,8 @@ pub enum CmEvent {
     },
     /// A message without our communication id suggests that the peer has lost the connection.
     ///
-    /// The message may be forged, so the connection stays. Its owner probes the peer's queue pair,
-    /// and disconnects if the probes are not answered.
+    /// The message may be forged, so the connection stays. Its owner probes the peer's queue pair, and disconnects if
+    /// the probes are not answered.
     Questioned {
         /// Connection that the peer may have lost.
         id: ConnId,
@@ -169,8 +168,7 @@ pub(super) enum ConnectionState {
     ReqSent,
     ReqReceived,
     RepSent,
-    /// The consumer disconnected after the REP and before the RTU. The RTU proves the peer's
-    /// address, and is answered by a DREQ.
+    /// The consumer disconnected between REP and RTU. The RTU proves the peer's address, and is answered by a DREQ.
     Left,
     Established,
     DreqSent,
@@ -189,8 +187,7 @@ pub(super) struct Connection {
     pub(super) last: Option<Box<[u8; MAD_LEN]>>,
     pub(super) deadline: Option<Instant>,
     pub(super) interval: Duration,
-    /// True until the peer's address is proven. Until then, messages are sent only in response to
-    /// the peer.
+    /// True until the peer's address is proven; until then, messages only answer the peer.
     pub(super) quiet: bool,
     pub(super) gives_up_at: Instant,
     pub(super) questioned_at: Option<Instant>,

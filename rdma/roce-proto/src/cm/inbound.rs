@@ -26,7 +26,7 @@ use crate::wire::grh::address_of;
 impl Manager {
     /// Handles a datagram received on QP1.
     ///
-    /// `traffic_class` is the datagram's; answers to messages outside of a connection use it.
+    /// Answers to messages outside of a connection use its `traffic_class`.
     pub fn handle_mad(&mut self, now: Instant, path: Path, traffic_class: u8, mad: &[u8]) {
         let marked = Marked {
             traffic_class,
@@ -56,7 +56,7 @@ impl Manager {
                 }
             }
             Message::Lap(lap) => {
-                // Refused: Ethernet has no alternate paths (annex A16.4.3).
+                // Ethernet has no alternate paths (annex A16.4.3).
                 if let Some(id) = self.find(path, lap.ids) {
                     let answer = Message::Apr(Apr {
                         ids: answering(lap.ids),
@@ -86,8 +86,7 @@ impl Manager {
         self.connections[&id].state
     }
 
-    /// Answers a message that belongs to no connection. Answers to unproven addresses are rate
-    /// limited.
+    /// Answers a message that belongs to no connection; answers to unproven addresses are rate limited.
     fn reply(&mut self, path: Path, marked: Marked, transaction_id: u64, message: &Message) {
         if !self.waiting.may_answer(path.remote) {
             return;
@@ -99,8 +98,7 @@ impl Manager {
 
     fn handle_req(&mut self, now: Instant, path: Path, transaction_id: u64, req: &Req) {
         if let Some(&id) = self.by_peer.get(&(path.remote, req.local_comm_id)) {
-            // Repeated REQ (IBTA 12.9.8.1): the consumer has not decided yet, or the answer was
-            // lost.
+            // Repeated REQ (IBTA 12.9.8.1): the consumer has not decided, or the answer was lost.
             match self.state(id) {
                 ConnectionState::RepSent => self.repeat(id, now),
                 ConnectionState::Left => {
@@ -123,8 +121,8 @@ impl Manager {
             qpn: req.local_qpn,
         };
         if let Some(&id) = self.by_qp.get(&remote_qp) {
-            // If the request is genuine, the known connection has ended, because a queue pair
-            // cannot be in two connections (IBTA 12.9.8.3.1).
+            // If the request is genuine, the known connection has ended, because a queue pair cannot be in two
+            // connections (IBTA 12.9.8.3.1).
             self.refuse(path, transaction_id, req, RejReason::StaleConnection);
             if self.state(id) == ConnectionState::Established {
                 self.question(id, now);
@@ -137,7 +135,7 @@ impl Manager {
         };
         let verdict = self.waiting.verdict(path.remote);
         if verdict == Verdict::Drop || self.connections.len() >= MAX_CONNECTIONS {
-            // Not answered, because answers would double the traffic of a flood.
+            // Answers would double the traffic of a flood.
             self.dropped_requests += 1;
             return;
         }
@@ -230,7 +228,7 @@ impl Manager {
                 });
                 self.confirm(id);
             }
-            // The REP is repeated because the RTU was lost (IBTA 12.9.8.2).
+            // A repeated REP: the RTU was lost (IBTA 12.9.8.2).
             ConnectionState::Established if connection.ids.remote == rep.ids.local => {
                 self.confirm(id);
             }
@@ -257,7 +255,7 @@ impl Manager {
         }
     }
 
-    /// Extends the timeout by the time that the peer requests (IBTA 12.6.6).
+    /// Extends the timeout by the time requested by the peer (IBTA 12.6.6).
     fn handle_mra(&mut self, now: Instant, path: Path, mra: &Mra) {
         let Some(connection) = self.connections.get_mut(&mra.ids.remote) else {
             return;
@@ -275,8 +273,7 @@ impl Manager {
     }
 
     fn handle_rej(&mut self, now: Instant, path: Path, rej: &Rej) {
-        // A REJ of a REQ may lack the sender's id. A REJ that withdraws a REQ has only the sender's
-        // id.
+        // A REJ of a REQ may lack the sender's id; a REJ that withdraws a REQ has only that.
         let own = self.by_peer.get(&(path.remote, rej.ids.local)).copied();
         let id = Some(rej.ids.remote).filter(|id| *id != 0).or(own);
         let Some(id) = id else { return };
@@ -293,8 +290,7 @@ impl Manager {
                 private_data: rej.private_data,
             },
             ConnectionState::ReqReceived if of_peer => CmEvent::Withdrawn { id: ConnId(id) },
-            // The peer knows our id from the REP. A REJ without our id is either from before the
-            // REP or forged.
+            // The peer knows our id from the REP: a REJ without it is from before the REP or forged.
             ConnectionState::RepSent if of_peer && !names_ours => return self.hurry(id, now),
             ConnectionState::RepSent if of_peer => CmEvent::TimedOut { id: ConnId(id) },
             ConnectionState::Left if of_peer => return self.forget(id),
@@ -324,8 +320,7 @@ impl Manager {
         let found = self.find(path, dreq.ids);
         let marked = found.map_or(marked, |id| self.connections[&id].marked);
         let ours = found.filter(|id| self.connections[id].local_qpn == dreq.remote_qpn);
-        // DREQs of unknown connections are answered too; otherwise the peer would repeat them (IBTA
-        // 12.9.8.4).
+        // DREQs of unknown connections are answered too; otherwise the peer would repeat them (IBTA 12.9.8.4).
         let answer = Message::Drep(Drep {
             ids: answering(dreq.ids),
             private_data: padded(&[]),

@@ -1,10 +1,9 @@
 //! Connection manager: both roles of IBTA chapter 12, as a state machine without I/O.
 //!
-//! Inputs are datagrams, calls of the consumer, and the time. Outputs are datagrams
-//! ([`Manager::poll_transmit`]), events ([`Manager::poll_event`]), and the time of the next call
-//! ([`Manager::poll_timeout`]). A message is accepted only from the peer's address and with both
-//! random communication ids. Requests from unproven addresses, and answers to them, are limited
-//! (`waiting`).
+//! Inputs are datagrams, calls of the consumer, and the time. Outputs are datagrams ([`Manager::poll_transmit`]),
+//! events ([`Manager::poll_event`]), and the time of the next call ([`Manager::poll_timeout`]). A message must have the
+//! peer's address and both random communication ids. `waiting` limits requests from unproven addresses, and answers to
+//! them.
 
 mod connection;
 mod identity;
@@ -36,28 +35,27 @@ use crate::wire::mad::MAD_LEN;
 
 const MAX_CONNECTIONS: usize = 65_536;
 
-/// First interval between repetitions of a message, doubled each time up to [`MAX_INTERVAL`].
+/// First interval between repetitions of a message; it doubles up to [`MAX_INTERVAL`].
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
-/// Response timeout announced in REQs, and longest interval between repetitions of a message.
+/// Response timeout announced in REQs, and longest interval between repetitions.
 const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
 /// Code of [`MAX_INTERVAL`] (4.096 us * 2^code), as in Linux.
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 const DECISION_TIME: Duration = Duration::from_secs(60);
-/// Longest interval between the two timed repetitions of a REP, which are sent only to proven
-/// addresses.
+/// Longest interval between the two timed repetitions of a REP, sent only to proven addresses.
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);
-/// Duration of the TimeWait state: twice the packet lifetime assumed by Linux (code 16).
+/// Twice the packet lifetime assumed by Linux (code 16).
 const TIME_WAIT: Duration = Duration::from_millis(540);
-/// Shortest interval between [`CmEvent::Questioned`] events of a connection.
+/// Minimum interval between [`CmEvent::Questioned`] events of a connection.
 const QUESTION_INTERVAL: Duration = Duration::from_secs(1);
 /// Target ACK delay announced in REPs, as a code: 0.13 s.
 const TARGET_ACK_DELAY: u8 = 15;
-/// Value of Failover Accepted in REPs: not supported (IBTA 12.6.8.9).
+/// Failover Accepted field of REPs: not supported (IBTA 12.6.8.9).
 const FAILOVER_UNSUPPORTED: u8 = 1;
-/// Value of LID fields, because Ethernet has no LIDs (annex A16.4).
+/// Value of LID fields; Ethernet has no LIDs (annex A16.4).
 const PERMISSIVE_LID: u16 = 0xffff;
 /// Hop limit of messages outside of a connection.
 pub const DEFAULT_HOP_LIMIT: u8 = 64;
@@ -70,8 +68,7 @@ pub struct Manager {
     by_peer: BTreeMap<(IpAddr, u32), u32>,
     /// Established connections by the peer's queue pair.
     ///
-    /// Connections that are not confirmed are absent, so that a forged request cannot block the
-    /// peer's own request.
+    /// Unconfirmed connections are absent, so that a forged request cannot block the peer's own request.
     by_qp: BTreeMap<RemoteQp, u32>,
     waiting: RequestBacklog,
     transmits: VecDeque<Transmit>,
@@ -103,14 +100,14 @@ impl Manager {
         }
     }
 
-    /// Returns the number of connections, including those that begin or end.
+    /// Returns the number of connections in all states.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// Returns the number of connection requests dropped without an answer: too many were waiting,
-    /// the consumer ignored them, or answers to unproven addresses exceeded their rate limit.
+    /// Returns the number of connection requests dropped without an answer: too many were waiting, the consumer ignored
+    /// them, or answers to unproven addresses exceeded their rate limit.
     #[must_use]
     pub fn dropped_requests(&self) -> u64 {
         self.dropped_requests
@@ -196,7 +193,7 @@ impl Manager {
         ConnId(local)
     }
 
-    /// Sets traffic class and hop limit of all further messages of a connection.
+    /// Sets traffic class and hop limit of further messages of a connection.
     pub fn mark(&mut self, id: ConnId, marked: Marked) {
         if let Some(connection) = self.connections.get_mut(&id.0) {
             connection.marked = marked;
@@ -245,7 +242,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Drops a request without an answer. The peer, if genuine, repeats the request.
+    /// Drops a request without an answer. A genuine peer repeats it.
     ///
     /// # Errors
     /// The request was withdrawn.
@@ -280,8 +277,8 @@ impl Manager {
 
     /// Reports that the queue pair has received a packet of its peer.
     ///
-    /// The packet replaces a lost RTU (IBTA 12.9.7.1, "communication established"). It does not
-    /// prove the peer's address, because queue pair numbers can be guessed.
+    /// The packet replaces a lost RTU (IBTA 12.9.7.1, "communication established"). It does not prove the peer's
+    /// address, because queue pair numbers can be guessed.
     pub fn received_packet(&mut self, id: ConnId) {
         if let Ok(connection) = self.in_state(id, ConnectionState::RepSent) {
             connection.state = ConnectionState::Established;
@@ -294,7 +291,7 @@ impl Manager {
         }
     }
 
-    /// Ends a connection in any state. No further events follow for it.
+    /// Ends a connection in any state, without further events.
     pub fn disconnect(&mut self, now: Instant, id: ConnId) {
         let Some(connection) = self.connections.get_mut(&id.0) else {
             return;
@@ -468,8 +465,7 @@ impl Manager {
         self.waiting.remove(id);
     }
 
-    /// Reports that the peer may have lost a connection. Reports are rate limited, because the
-    /// message may be forged.
+    /// Reports that the peer may have lost a connection; rate limited, because the message may be forged.
     fn question(&mut self, id: u32, now: Instant) {
         let connection = self.connections.get_mut(&id);
         let connection = connection.expect("callers have looked it up");

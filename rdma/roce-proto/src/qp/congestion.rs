@@ -1,16 +1,14 @@
-//! Congestion control: a window of packets under way, and a rate limit.
+//! Congestion control: a window of unacknowledged packets, and a rate limit.
 //!
-//! - The window halves when packets are lost, and grows by one packet for each window acknowledged.
-//!   A loss while the round trip is at its minimum is random and costs an eighth (as in TCP Veno:
-//!   Fu and Liew, IEEE JSAC 2003).
-//! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015): a notification cuts it; later it recovers
-//!   by halves and then increases, until it no longer limits.
+//! - The window halves when packets are lost, and grows by one packet for each window acknowledged. A loss while the
+//!   round trip is at its minimum is random and costs an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
+//! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015): a notification cuts it; later it recovers by halves and then
+//!   increases, until it no longer limits.
 //!
-//! A notification has no key and can be forged. It therefore cuts the rate at most once per round
-//! trip, and never below half of the rate that window and round trip allow; real congestion also
-//! causes loss or delay, which lower that bound. On a lossless network, the windows of many queue
-//! pairs would form a standing queue, so a notification also shrinks the window while the round
-//! trip shows a queueing delay of a millisecond.
+//! Notifications carry no key and can be forged. They therefore cut the rate at most once per round trip, and never
+//! below half of the rate allowed by window and round trip; real congestion also causes loss or delay, which lower that
+//! bound. On a lossless network, the windows of many queue pairs would form a standing queue, so a notification also
+//! shrinks the window while the round trip shows a queueing delay of a millisecond.
 //!
 //! The rate limits SENDs, WRITEs, READ responses, and the data of READ requests.
 
@@ -22,10 +20,9 @@ use core::time::Duration;
 const INITIAL: u64 = 128;
 const MIN: u64 = 8;
 const MAX: u64 = 512;
-/// Minimum time between two reductions of the window, unless the round trip is longer.
+/// Minimum time between two reductions of the window; a longer round trip replaces it.
 const ONE_LOSS: Duration = Duration::from_millis(2);
-/// Fraction of the window removed after a random loss, or a notification while packets queue: one
-/// eighth.
+/// Divisor: one eighth of the window is removed after a random loss, or a notification while packets queue.
 const CHANCE: u64 = 8;
 /// Queueing delay above which notifications shrink the window.
 const QUEUE_MAX: Duration = Duration::from_millis(1);
@@ -36,22 +33,21 @@ const NOTICED_MIN: u64 = 32;
 const GAIN: f64 = 1.0 / 16.0;
 /// Interval at which the rate increases and the congestion estimate decays.
 const PERIOD: Duration = Duration::from_micros(300);
-/// Minimum time between two notifications that have an effect, unless the round trip is longer.
+/// Minimum time between two effective notifications; a longer round trip replaces it.
 const ONE_NOTICE: Duration = Duration::from_micros(50);
-/// Lower bound of a cut, as a fraction of the rate that window and round trip allow.
+/// Lower bound of a cut, as a fraction of the rate allowed by window and round trip.
 const NOTICED_SHARE: f64 = 0.5;
 const RECOVERY_PERIODS: u32 = 5;
-/// Increase of the target rate per period in bytes per second: 40 Mbit/s.
+/// Increase of the target rate per period, in bytes per second: 40 Mbit/s.
 const RAISE: f64 = 5e6;
-/// Round trip assumed by a queue pair that only responds and therefore measures none.
+/// Round trip assumed for a queue pair that only responds and so measures none.
 const UNMEASURED: Duration = Duration::from_millis(1);
 const VALID_ROUND_TRIPS: u32 = 4;
-/// Lowest rate in bytes per second: 10 Mbit/s.
+/// Lowest rate, in bytes per second: 10 Mbit/s.
 const MIN_RATE: f64 = 1.25e6;
-/// Initial rate at the first notification in bytes per second: 100 Gbit/s. At this rate the limit
-/// is removed.
+/// Rate at the first notification, in bytes per second: 100 Gbit/s. At this rate, the limit ends.
 const LINE_RATE: f64 = 12.5e9;
-/// Time by which a sender may run ahead of its rate, so that packets leave in batches.
+/// Time that a sender may run ahead of its rate, so that packets leave in batches.
 const BURST: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]
@@ -174,10 +170,10 @@ impl Pacer {
         }
     }
 
-    /// Handles a congestion notification (annex A17.9.3).
+    /// Handles a congestion notification (annex A17.9.3), and returns whether it cut the rate.
     ///
-    /// Returns true if the rate was cut. A notification has no effect if nothing is under way, and
-    /// nothing was sent or acknowledged in the last [`VALID_ROUND_TRIPS`] round trips.
+    /// A notification has no effect if no packet is unacknowledged, and nothing was sent or acknowledged in the last
+    /// [`VALID_ROUND_TRIPS`] round trips.
     pub(super) fn notified(&mut self, path: &Measured, now: Instant) -> bool {
         let Some(sent_at) = self.sent_at.filter(|_| !self.ignores) else {
             return false;
@@ -350,8 +346,7 @@ mod tests {
         assert!(with * 7.0 < without, "{with} of {without}");
     }
 
-    /// 64 queue pairs share a lossless link of 100 Gbit/s, whose switch marks packets queued for
-    /// more than 100 us.
+    /// 64 queue pairs share a lossless link of 100 Gbit/s; its switch marks packets queued for over 100 us.
     #[test]
     fn many_queue_pairs_keep_no_standing_queue_without_loss() {
         const QUEUE_PAIRS: usize = 64;

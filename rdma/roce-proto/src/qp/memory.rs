@@ -24,7 +24,7 @@ pub trait Memory: Debug {
     /// [`Refused`]; `out` is then unchanged.
     fn read(&self, rkey: u32, addr: u64, out: &mut [u8], access: Access) -> Result<(), Refused>;
 
-    /// Prefetches registered memory that a later [`Memory::read`] copies.
+    /// Prefetches memory for a later [`Memory::read`].
     fn prefetch(&self, rkey: u32, addr: u64, length: u64, access: Access);
 
     /// Copies `bytes` to registered memory, for a WRITE of the peer.
@@ -33,9 +33,8 @@ pub trait Memory: Debug {
     /// [`Refused`]; no byte was then copied.
     fn write(&self, rkey: u32, addr: u64, bytes: &[u8], access: Access) -> Result<(), Refused>;
 
-    /// Invalidates a remote key, as requested by a SEND with Invalidate (IBTA 9.4.1.1.1).
-    ///
-    /// The local key of the region stays valid.
+    /// Invalidates a remote key, as requested by a SEND with Invalidate (IBTA 9.4.1.1.1). The region's local key stays
+    /// valid.
     ///
     /// # Errors
     /// [`Refused`]: no region has the key.
@@ -56,7 +55,7 @@ pub trait Memory: Debug {
     /// [`Refused`], also if the ranges are too short.
     fn gather(&self, sges: &[Sge], offset: u64, out: &mut [u8]) -> Result<(), Refused>;
 
-    /// Prefetches the bytes that a later [`Memory::gather`] copies.
+    /// Prefetches bytes for a later [`Memory::gather`].
     fn prefetch_gather(&self, sges: &[Sge], offset: u64, length: u64);
 
     /// Copies `bytes` to the ranges, from `offset` in their concatenation.

@@ -1,9 +1,8 @@
 //! Queue pair of a reliable connection, as a state machine without I/O.
 //!
-//! Inputs are packets and the time ([`Qp::handle_packet`], [`Qp::handle_timeout`]). Outputs are
-//! packets ([`Qp::poll_transmit`]) and the time of the next call ([`Qp::poll_timeout`]). Each call
-//! borrows shared state of the endpoint as a [`Context`]. Payload is copied once in each direction,
-//! between registered memory and packets.
+//! Inputs are packets and the time ([`Qp::handle_packet`], [`Qp::handle_timeout`]). Outputs are packets
+//! ([`Qp::poll_transmit`]) and the time of the next call ([`Qp::poll_timeout`]). Each call borrows shared state of the
+//! endpoint as a [`Context`]. Payload is copied once in each direction, between registered memory and packets.
 
 mod answered;
 mod congestion;
@@ -45,30 +44,30 @@ pub struct Context<'a> {
     pub counters: &'a mut Counters,
 }
 
-/// Parameters of a queue pair, agreed by the two ends.
+/// Parameters of a queue pair, agreed by both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpConfig {
     /// Queue pair number of the peer.
     pub dest_qpn: u32,
-    /// P_Key of sent packets. Received packets need a P_Key that it accepts.
+    /// P_Key of sent packets; the P_Key of a received packet must match it.
     pub pkey: PKey,
-    /// Path MTU: maximum payload of a packet in bytes.
+    /// Maximum payload of a packet in bytes.
     pub mtu: u32,
-    /// PSN of the first request that this end sends.
+    /// PSN of this end's first request.
     pub send_psn: u32,
-    /// PSN of the first request that the peer sends.
+    /// PSN of the peer's first request.
     pub receive_psn: u32,
     /// Maximum outstanding work requests.
     pub send_work: u32,
-    /// Maximum outstanding READs that this end sends.
+    /// Maximum outstanding READs of this end.
     pub initiator_depth: u8,
-    /// Maximum outstanding READs and atomics that the peer sends.
+    /// Maximum outstanding READs and atomics of the peer.
     pub responder_resources: u8,
-    /// Transport retries before the queue pair breaks.
+    /// Transport retries before failure.
     pub retry_count: u8,
-    /// RNR retries before the queue pair breaks; 7 is unlimited.
+    /// RNR retries before failure; 7 is unlimited.
     pub rnr_retry_count: u8,
-    /// Delay requested from the peer when no receive is posted, as an RNR timer code.
+    /// RNR timer code: delay requested from the peer if no receive is posted.
     pub min_rnr_timer: u8,
     /// Acknowledgement timeout; with `None`, silence of the peer never breaks the queue pair.
     pub ack_timeout: Option<Duration>,
@@ -81,9 +80,8 @@ impl QpConfig {
 }
 
 /// True if a packet is the peer's first request, which replaces a lost RTU (IBTA 12.9.7.1).
-/// `expected_psn` is the PSN stated in the REP.
 ///
-/// No other packet replaces the RTU, because its sender may not have read the REP.
+/// `expected_psn` is the PSN stated in the REP; a sender of any other packet may not have read the REP.
 #[must_use]
 pub fn is_first_request(packet: &Packet<'_>, pkey: PKey, expected_psn: u32) -> bool {
     let opcode = packet.opcode;
@@ -123,11 +121,11 @@ const PASSING: u32 = 32;
 
 /// Minimum interval between congestion notifications of a queue pair.
 ///
-/// Annex A17.9.3 does not define the interval; adapters use 50 us.
+/// Annex A17.9.3 defines none; adapters use 50 us.
 const CNP_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Qp {
-    /// Creates a queue pair that receives. It sends no requests before [`Qp::release`].
+    /// Creates a queue pair that receives, but sends no requests before [`Qp::release`].
     #[must_use]
     pub fn new(config: &QpConfig, now: Instant) -> Self {
         Self {
@@ -145,12 +143,12 @@ impl Qp {
         }
     }
 
-    /// Permits requests, because the peer is ready to receive.
+    /// Permits requests; called when the peer is ready to receive.
     pub fn release(&mut self) {
         self.held = false;
     }
 
-    /// Returns the shortest measured time from a packet to its acknowledgement, if measured.
+    /// Returns the shortest measured time from a packet to its acknowledgement.
     #[must_use]
     pub fn round_trip(&self) -> Option<Duration> {
         self.requester.round_trip()
@@ -161,13 +159,13 @@ impl Qp {
         self.pacer.ignore_notifications();
     }
 
-    /// True until [`Qp::release`] or the peer's first request in sequence, whichever is first.
+    /// True until [`Qp::release`] or the peer's first request in sequence.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held
     }
 
-    /// True after a failure. All outstanding work has then completed.
+    /// True after a failure; all outstanding work has then completed.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken
@@ -179,7 +177,7 @@ impl Qp {
         self.responder.met_wrong_key()
     }
 
-    /// Posts a list of work requests. Either all or none are posted.
+    /// Posts all work requests of a list, or none.
     ///
     /// # Errors
     /// [`PostError`].
@@ -212,8 +210,7 @@ impl Qp {
         if congested {
             cx.counters.np_ecn_marked_roce_packets += 1;
             let recent = |at| now.saturating_duration_since(at) < CNP_INTERVAL;
-            // A notification never causes a notification; otherwise two queue pairs could exchange
-            // them forever.
+            // Otherwise, two queue pairs could exchange notifications forever.
             let is_notification = packet.opcode == Opcode::Cnp;
             self.owes_cnp |= !is_notification && !self.cnp_sent_at.is_some_and(recent);
         }
@@ -236,8 +233,8 @@ impl Qp {
                 self.requester.handle_read_response(packet, now, cx)
             }
             _ => {
-                // Only a request in sequence replaces a lost RTU (IBTA 12.9.7.1), because its
-                // sender has read the REP.
+                // The sender of a request in sequence has read the REP, so its request replaces a lost RTU (IBTA
+                // 12.9.7.1).
                 let was_due = self.responder.handle_request(packet, cx);
                 self.held &= !was_due;
                 was_due
@@ -249,8 +246,7 @@ impl Qp {
         self.break_if_failed(cx);
     }
 
-    /// Starts probing the peer after an unauthenticated message which claims that its queue pair is
-    /// gone.
+    /// Probes the peer after an unauthenticated claim that its queue pair is gone.
     ///
     /// The queue pair breaks if the peer does not answer.
     pub fn question(&mut self, now: Instant) {
@@ -304,7 +300,7 @@ impl Qp {
         if self.question.take_due() {
             return Some(self.emit_probe(out));
         }
-        // At most `PASSING` requests are sent before a queued ACK, which may wait.
+        // A queued ACK that may wait is sent after at most `PASSING` requests.
         let length = if self.responder.can_wait() && self.passed < PASSING {
             let request = self.poll_request(now, out, cx);
             self.passed += 1;
@@ -336,7 +332,7 @@ impl Qp {
         self.requester.poll_transmit(now, out, &mut self.pacer, cx)
     }
 
-    /// Writes a congestion notification: BECN, PSN 0, and 16 reserved bytes (annex A17.9.3).
+    /// Writes a congestion notification: BECN, PSN 0, 16 reserved bytes (annex A17.9.3).
     fn emit_cnp(&self, out: &mut [u8]) -> usize {
         let mut packet = Packet::new(Opcode::Cnp, self.dest_qpn, 0);
         packet.bth.becn = true;
@@ -344,8 +340,9 @@ impl Qp {
         packet.emit(out)
     }
 
-    /// Writes a probe: an empty SEND with the PSN of the last acknowledged packet. The peer
-    /// acknowledges this duplicate without executing it (IBTA 9.7.5.1.3).
+    /// Writes a probe: an empty SEND with the PSN of the last acknowledged packet.
+    ///
+    /// The peer acknowledges this duplicate without executing it (IBTA 9.7.5.1.3).
     fn emit_probe(&self, out: &mut [u8]) -> usize {
         let psn = psn::to_wire(self.requester.last_acknowledged());
         let mut packet = Packet::new(Opcode::SendOnly, self.dest_qpn, psn);
@@ -364,7 +361,7 @@ impl Qp {
         timers.into_iter().flatten().min()
     }
 
-    /// Handles the expired timers.
+    /// Handles expired timers.
     pub fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_>) {
         self.pacer.release();
         self.requester.handle_timeout(now, cx);
@@ -374,7 +371,7 @@ impl Qp {
         self.break_if_failed(cx);
     }
 
-    /// Ends the queue pair. All outstanding work completes as flushed.
+    /// Ends the queue pair; all outstanding work completes as flushed.
     pub fn flush(&mut self, cx: &mut Context<'_>) {
         self.broken = true;
         self.pacer.release();

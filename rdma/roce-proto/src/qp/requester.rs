@@ -1,8 +1,7 @@
-//! Requester: turns work requests into packets, and responses into completions (IBTA 9.7.3 to
-//! 9.7.6).
+//! Requester: turns work requests into packets, and responses into completions (IBTA 9.7.3 to 9.7.6).
 //!
-//! Retransmission is go-back-N from the oldest unacknowledged packet. A READ resumes at the first
-//! missing packet. A window limits the data under way, READ data included.
+//! Retransmission is go-back-N from the oldest unacknowledged packet; a READ resumes at the first missing packet. A
+//! window limits unacknowledged data, including READ data.
 
 mod receive;
 mod transmit;
@@ -19,8 +18,7 @@ use super::rtt::RoundTrip;
 use super::{Context, Joined, QpConfig, psn};
 use crate::wire::NakCode;
 
-/// Acknowledgement timeout used in place of an infinite one: code 20, the longest accepted from
-/// peers (IBTA 9.7.6.1.3).
+/// Acknowledgement timeout in place of an infinite one: code 20, the longest accepted from peers (IBTA 9.7.6.1.3).
 const LONGEST_TIMEOUT: Duration = Duration::from_micros(4_294_967);
 /// Maximum length of a message in bytes (IBTA 9.2.10).
 const MAX_MESSAGE: u64 = 1 << 31;
@@ -32,7 +30,7 @@ pub(super) struct Requester {
     send_work: usize,
     initiator_depth: usize,
     rnr_retry_count: u8,
-    /// Silence of the peer that breaks the queue pair; `None` if none does.
+    /// Silence of the peer that breaks the queue pair; `None`: never.
     patience: Option<Duration>,
 
     queue: VecDeque<Entry>,
@@ -43,17 +41,17 @@ pub(super) struct Requester {
     end: u64,
     /// Sequence number after the last packet sent with AckReq.
     ack_requested: u64,
-    /// True if the last packet before a pause of sending must request an acknowledgement.
+    /// True if the last packet before a pause must request an acknowledgement.
     awaited: bool,
-    /// For each READ request with missing responses, the sequence number after its last response.
+    /// For each READ request with missing responses: sequence number after its last response.
     requests: VecDeque<u64>,
-    /// Sequence number of the missing READ response that was requested again last.
+    /// Sequence number of the missing READ response that was last requested again.
     refetched: Option<u64>,
 
     round_trip: RoundTrip,
     window: Window,
     refusal: Option<Refusal>,
-    /// Sequence number of the first packet sent within a super-packet, until its result is known.
+    /// Sequence number of the first packet sent in a super-packet, until its result is known.
     joined: Option<u64>,
     fate: Option<Joined>,
     deadline: Option<Instant>,
@@ -63,11 +61,10 @@ pub(super) struct Requester {
     broken: bool,
 }
 
-/// Fatal NAK that is not confirmed yet.
+/// Fatal NAK that is not yet confirmed.
 ///
-/// It may be forged, because its PSN can be guessed. The packet is therefore sent again. A peer
-/// that sent the NAK stays silent or sends it again; another peer acknowledges the packet, which
-/// contradicts the NAK.
+/// It may be forged, because its PSN can be guessed. The packet is therefore sent again. A peer that sent the NAK stays
+/// silent or repeats it; another peer acknowledges the packet, which contradicts the NAK.
 #[derive(Debug, Clone, Copy)]
 struct Refusal {
     sequence: u64,

@@ -22,19 +22,18 @@ pub(super) struct Responder {
     min_rnr_timer: u8,
 
     expected: u64,
-    /// Message sequence number: completed messages (IBTA 9.7.7.1).
+    /// Completed messages (message sequence number, IBTA 9.7.7.1).
     msn: u32,
     inbound: Inbound,
-    /// True after a NAK for `expected`. No other NAK is sent until that packet arrives (IBTA
-    /// 9.7.5.1.2).
+    /// True from a NAK for `expected` until that packet arrives; no other NAK is sent meanwhile (IBTA 9.7.5.1.2).
     nak_sent: bool,
     responses: VecDeque<Response>,
     reads: AnsweredReads,
     atomics: VecDeque<AtomicResult>,
-    /// True if READ data was sent within super-packets since the last repeated READ.
+    /// True if READ data was sent in super-packets since the last repeated READ.
     joined: bool,
     fate: Option<Joined>,
-    /// NAK that broke the queue pair, sent again for each later request.
+    /// NAK that broke the queue pair; the response to each later request.
     refusal: Option<NakCode>,
     wrong_key: bool,
 }
@@ -101,8 +100,8 @@ impl Responder {
         self.inbound = Inbound::Nothing;
     }
 
-    /// Handles a request packet. Returns true if it was in sequence. A broken queue pair only
-    /// repeats its fatal NAK.
+    /// Handles a request packet, and returns true if it was in sequence. A broken queue pair only repeats its fatal
+    /// NAK.
     pub(super) fn handle_request(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> bool {
         let sequence = psn::from_wire(packet.bth.psn, self.expected);
         match sequence.cmp(&self.expected) {
@@ -132,8 +131,8 @@ impl Responder {
     fn handle_due(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) {
         let sequence = self.expected;
         self.nak_sent = false;
-        // A queued NAK for this packet is obsolete. It may have replaced a requested
-        // acknowledgement, which is then due.
+        // A queued NAK for this packet is obsolete. It may have replaced a requested acknowledgement, which is then
+        // due.
         let retracted = self.waiting_nak();
         if retracted.is_some() {
             self.responses.pop_back();
@@ -159,8 +158,7 @@ impl Responder {
         }
     }
 
-    /// Executes a request packet. Returns true if an acknowledgement is due, which READs and
-    /// atomics do not need.
+    /// Executes a request packet. Returns true if an acknowledgement is due; READs and atomics need none.
     fn carry_out(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<bool, Stop> {
         match packet.opcode {
             opcode if opcode.is_send() => self.take_send(packet, cx)?,
@@ -180,8 +178,7 @@ impl Responder {
         self.responses.back().copied().filter(Response::is_nak)
     }
 
-    /// Checks the payload length: first and middle packets are full, and last packets are not empty
-    /// (IBTA 9.7.4.1.6).
+    /// Checks the payload length: first and middle packets are full, last packets are not empty (IBTA 9.7.4.1.6).
     fn check_length(&self, packet: &Packet<'_>) -> Result<(), Stop> {
         let length = packet.payload.len() as u32;
         let starts = packet.opcode.starts_message();
@@ -200,7 +197,7 @@ impl Responder {
     fn take_send(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<(), Stop> {
         self.check_length(packet)?;
         let (starts, ends) = (packet.opcode.starts_message(), packet.opcode.ends_message());
-        // The key is checked before a receive is consumed or a byte is copied.
+        // Checked before a receive is consumed or a byte is copied.
         if packet.ieth.is_some_and(|ieth| !cx.memory.knows(ieth.rkey)) {
             return Err(Stop::Refuse(NakCode::RemoteAccess));
         }
@@ -263,8 +260,7 @@ impl Responder {
             _ => return Err(Stop::Refuse(NakCode::InvalidRequest)),
         };
         let length = packet.payload.len() as u32;
-        // The last packet must complete the announced length, and no earlier one may (IBTA
-        // 9.7.4.1.6).
+        // The last packet completes the announced length, and no earlier one does (IBTA 9.7.4.1.6).
         let fits = if ends {
             length == remaining
         } else {
@@ -345,7 +341,7 @@ impl Responder {
         }
     }
 
-    /// Executes an atomic operation, which is atomic only among the queue pairs of this endpoint.
+    /// Executes an atomic operation, atomic only among queue pairs of this endpoint.
     fn take_atomic(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<(), Stop> {
         cx.counters.rx_atomic_requests += 1;
         let idle = matches!(self.inbound, Inbound::Nothing) && self.responder_resources > 0;
@@ -380,16 +376,15 @@ impl Responder {
         Ok(())
     }
 
-    /// Handles a repeated request (IBTA 9.7.5.1.3): acknowledges a SEND or WRITE, reads again, or
-    /// returns the stored result of an atomic.
+    /// Handles a repeated request (IBTA 9.7.5.1.3): acknowledges a SEND or WRITE, reads again, or returns the stored
+    /// result of an atomic.
     fn handle_duplicate(&mut self, packet: &Packet<'_>, sequence: u64, cx: &mut Context<'_>) {
         if packet.opcode.is_send() || packet.opcode.is_write() {
             self.acknowledge(self.expected - 1, Syndrome::Ack);
             return;
         }
         let response = if let Some(reth) = packet.reth {
-            // Only executed READs are answered: an answer to another READ would confirm a guessed
-            // key.
+            // Only executed READs are answered: an answer to another READ would confirm a guessed key.
             let is_known = self.reads.covers(sequence, reth, self.mtu);
             let length = u64::from(reth.dma_len);
             let checked = cx
@@ -409,8 +404,8 @@ impl Responder {
             })
         };
         let Some(response) = response else { return };
-        // The peer sends again from this request, so later responses are obsolete. A NAK stays,
-        // because this packet may be a copy made by the network, and the NAK is sent only once.
+        // The peer sends again from this request, so later responses are obsolete. A NAK stays: this packet may be a
+        // copy made by the network, and the NAK is sent only once.
         let nak = self.waiting_nak();
         self.responses
             .retain(|waiting| waiting.sequence() < sequence);
@@ -418,8 +413,8 @@ impl Responder {
         self.responses.extend(nak);
     }
 
-    /// Queues READ data or an atomic result. If `responder_resources` such responses are queued
-    /// already, drops the oldest, because a duplicated old request has caused that response.
+    /// Queues READ data or an atomic result. If `responder_resources` are queued already, drops the oldest: a
+    /// duplicated old request has caused it.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();
@@ -430,8 +425,8 @@ impl Responder {
         self.responses.push_back(response);
     }
 
-    /// Queues an acknowledgement. It replaces a queued one, but an ACK does not replace a NAK,
-    /// which acknowledges all earlier packets too.
+    /// Queues an acknowledgement in place of the last one. An ACK does not replace a NAK, which also acknowledges all
+    /// earlier packets.
     fn acknowledge(&mut self, sequence: u64, syndrome: Syndrome) {
         let acknowledge = Response::Acknowledge {
             sequence,
@@ -477,8 +472,8 @@ impl Responder {
                     return Some(length);
                 }
                 if response.repeated {
-                    // A repeated READ with an invalid key is dropped: the peer repeated it too
-                    // early, and has since received the data and invalidated the key.
+                    // A repeated READ with an invalid key is dropped: the peer repeated it too early, and has since
+                    // received the data and invalidated the key.
                     self.responses.pop_front();
                     return self.poll_transmit(now, out, pacer, cx);
                 }

@@ -1,13 +1,13 @@
 //! Invariant CRC (IBTA 7.8.1, annexes A16.5.3 and A17.3.1).
 //!
-//! The ICRC is the CRC-32 of Ethernet over eight bytes of ones (in place of InfiniBand's local
-//! route header), the IP and UDP headers or the GRH, and the packet from the BTH on. Fields that
-//! routers may change count as ones. The ICRC follows the packet, low byte first.
+//! The ICRC is the CRC-32 of Ethernet over eight bytes of ones (in place of InfiniBand's local route header), the IP
+//! and UDP headers or the GRH, and the packet from the BTH on. Fields that routers may change count as ones. The ICRC
+//! follows the packet, low byte first.
 //!
-//! It covers the IPv4 identification and the don't-fragment flag, which a UDP socket does not
-//! report. [`Checker`] derives them: a CRC is linear, so the contribution of an unknown 16-bit
-//! field, divided by x^8 for each byte behind it, equals the field. A packet with an unexpected
-//! identification is therefore protected only by the other 16 bits.
+//! It covers the IPv4 identification and the don't-fragment flag, which a UDP socket does not report. [`Checker`]
+//! derives them: a CRC is linear, so the contribution of an unknown 16-bit field, divided by x^8 for each byte behind
+//! it, equals the field. In a packet with an unexpected identification, therefore, only 16 bits of the ICRC protect the
+//! packet.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -25,7 +25,7 @@ const LRH_ONES: usize = 8;
 const BTH_CONGESTION: usize = 4;
 /// Length in bytes of IPv4 and UDP headers from the identification on.
 const FROM_ID: usize = ipv4::LEN - 4 + Udp::LEN;
-/// Result of [`Checker::open`]'s division if only DF differs from the guess.
+/// Quotient in [`Checker::open`] if only DF differs from the guess.
 const DF_WOUND_BACK: u32 = 0x40 << 16;
 
 /// Addresses that the ICRC of a packet covers.
@@ -59,8 +59,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Returns the fields in segment `index` of a super-packet, sent by an unconnected socket with
-    /// `IP_PMTUDISC_PROBE`.
+    /// Returns the fields in segment `index` of a super-packet from an unconnected socket with `IP_PMTUDISC_PROBE`.
     #[must_use]
     pub const fn of_segment(index: u16) -> Self {
         Self {
@@ -70,8 +69,7 @@ impl Identity {
     }
 }
 
-/// Computes the ICRC of `transport`, the bytes from the BTH to the pad. `identity` has no effect
-/// with IPv6 and RoCE v1.
+/// Computes the ICRC of `transport`, the bytes from the BTH to the pad. IPv6 and RoCE v1 ignore `identity`.
 ///
 /// # Panics
 /// The BTH is incomplete, or the addresses are of different families.
@@ -89,7 +87,7 @@ pub fn icrc(route: &Route, identity: Identity, transport: &[u8]) -> u32 {
     crc.finalize()
 }
 
-/// Writes the ICRC behind `packet[..length]`, and returns the new length in bytes.
+/// Appends the ICRC to `packet[..length]`, and returns the new length in bytes.
 ///
 /// # Panics
 /// `packet` has no room for the ICRC.
@@ -99,7 +97,7 @@ pub fn seal(route: &Route, identity: Identity, packet: &mut [u8], length: usize)
     length + ICRC_LEN
 }
 
-/// Returns the bytes before the ICRC, or `None` if the ICRC is wrong.
+/// Returns the bytes before the ICRC if the ICRC is correct.
 #[must_use]
 pub fn open<'a>(route: &Route, identity: Identity, packet: &'a [u8]) -> Option<&'a [u8]> {
     let (transport, found) = split(packet)?;
@@ -171,8 +169,8 @@ fn write_route(route: &Route, identity: Identity, length: usize, out: &mut [u8])
 /// Verifier for packets whose IPv4 identification is unknown.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// Factors x^(-8n) by packet length, where n is the number of bytes from the identification to
-    /// the end; 0 if not computed yet.
+    /// Factors x^(-8n) by packet length, where n is the number of bytes from the identification to the end; 0 if not
+    /// yet computed.
     rewind: Vec<u32>,
 }
 
@@ -187,8 +185,7 @@ impl Checker {
         }
     }
 
-    /// Returns the bytes before the ICRC if the ICRC is correct with any identification, and tries
-    /// `guess` first.
+    /// Returns the bytes before the ICRC if the ICRC is correct with `guess` or any other identification.
     #[must_use]
     pub fn open<'a>(&mut self, route: &Route, guess: u16, packet: &'a [u8]) -> Option<&'a [u8]> {
         let (transport, found) = split(packet).filter(|_| packet.len() <= Self::MAX_LEN)?;
@@ -207,8 +204,7 @@ impl Checker {
             return None;
         }
         let factor = self.rewind_factor(transport.len());
-        // In an intact packet, this is the difference between actual and guessed identification,
-        // and possibly DF.
+        // In an intact packet: the difference between actual and guessed identification, and possibly DF.
         let wound_back = multiply(difference, factor);
         matches!(wound_back & 0xffff_0000, 0 | DF_WOUND_BACK).then_some(transport)
     }
@@ -222,8 +218,8 @@ impl Checker {
     }
 }
 
-// Polynomials over GF(2) modulo that of CRC-32, reflected: bit 31 is x^0, bit 0 is x^31. A zero
-// byte behind a message multiplies its CRC (without the inversions) by x^8.
+// Polynomials over GF(2) modulo the polynomial of CRC-32, reflected: bit 31 is x^0, bit 0 is x^31. A zero byte behind a
+// message multiplies its CRC (without the inversions) by x^8.
 
 /// Reflected polynomial of CRC-32 without the term x^32.
 const POLYNOMIAL: u32 = 0xedb8_8320;
@@ -233,7 +229,7 @@ const fn times_x(a: u32) -> u32 {
     a >> 1 ^ if a & 1 == 1 { POLYNOMIAL } else { 0 }
 }
 
-/// Divides `a` by x modulo the polynomial; the inverse of `times_x`.
+/// Divides `a` by x modulo the polynomial.
 const fn over_x(a: u32) -> u32 {
     if a & ONE == 0 {
         a << 1
@@ -255,7 +251,7 @@ const fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// Returns x^(-8 * `bytes`), the factor that removes `bytes` bytes behind a field.
+/// Returns x^(-8 * `bytes`), which removes `bytes` bytes behind a field.
 fn inverse_power(bytes: usize) -> u32 {
     let mut factor = ONE;
     for _ in 0..8 * bytes {

@@ -21,39 +21,39 @@ macro_rules! opcodes {
 }
 
 opcodes! {
-    /// RC SEND, first packet of several.
+    /// SEND, first packet of several.
     SendFirst = 0x00,
-    /// RC SEND, neither first nor last.
+    /// SEND, neither first nor last.
     SendMiddle = 0x01,
-    /// RC SEND, last packet of several.
+    /// SEND, last packet of several.
     SendLast = 0x02,
-    /// RC SEND, last packet of several, with immediate data.
+    /// SEND, last of several, with immediate data.
     SendLastImm = 0x03,
-    /// RC SEND in a single packet.
+    /// SEND in a single packet.
     SendOnly = 0x04,
-    /// RC SEND in a single packet, with immediate data.
+    /// SEND in a single packet, with immediate data.
     SendOnlyImm = 0x05,
-    /// RDMA WRITE, first packet of several.
+    /// WRITE, first packet of several.
     WriteFirst = 0x06,
-    /// RDMA WRITE, neither first nor last.
+    /// WRITE, neither first nor last.
     WriteMiddle = 0x07,
-    /// RDMA WRITE, last packet of several.
+    /// WRITE, last packet of several.
     WriteLast = 0x08,
-    /// RDMA WRITE, last packet of several, with immediate data.
+    /// WRITE, last of several, with immediate data.
     WriteLastImm = 0x09,
-    /// RDMA WRITE in a single packet.
+    /// WRITE in a single packet.
     WriteOnly = 0x0a,
-    /// RDMA WRITE in a single packet, with immediate data.
+    /// WRITE in a single packet, with immediate data.
     WriteOnlyImm = 0x0b,
-    /// RDMA READ request.
+    /// READ request.
     ReadRequest = 0x0c,
-    /// RDMA READ response, first packet of several.
+    /// READ response, first packet of several.
     ReadResponseFirst = 0x0d,
-    /// RDMA READ response, neither first nor last.
+    /// READ response, neither first nor last.
     ReadResponseMiddle = 0x0e,
-    /// RDMA READ response, last packet of several.
+    /// READ response, last packet of several.
     ReadResponseLast = 0x0f,
-    /// RDMA READ response in a single packet.
+    /// READ response in a single packet.
     ReadResponseOnly = 0x10,
     /// Acknowledgement, positive or negative.
     Acknowledge = 0x11,
@@ -63,11 +63,11 @@ opcodes! {
     CompareSwap = 0x13,
     /// Fetch and add of 8 bytes.
     FetchAdd = 0x14,
-    /// RC SEND, last packet of several, with a key to invalidate.
+    /// SEND, last of several, with a key to invalidate.
     SendLastInv = 0x16,
-    /// RC SEND in a single packet, with a key to invalidate.
+    /// SEND in a single packet, with a key to invalidate.
     SendOnlyInv = 0x17,
-    /// UD SEND in a single packet, used for management datagrams.
+    /// UD SEND in a single packet, for management datagrams.
     UdSendOnly = 0x64,
     /// UD SEND in a single packet, with immediate data.
     UdSendOnlyImm = 0x65,
@@ -88,7 +88,7 @@ impl Opcode {
         self.is_read_response() || matches!(self, Self::Acknowledge | Self::AtomicAcknowledge)
     }
 
-    /// True for packets with RDMA READ data.
+    /// True for packets with READ data.
     #[must_use]
     pub const fn is_read_response(self) -> bool {
         matches!(
@@ -100,7 +100,7 @@ impl Opcode {
         )
     }
 
-    /// True for packets of a SEND on a reliable connection.
+    /// True for packets of a reliable connection's SEND.
     #[must_use]
     pub const fn is_send(self) -> bool {
         matches!(
@@ -116,7 +116,7 @@ impl Opcode {
         )
     }
 
-    /// True for packets of an RDMA WRITE.
+    /// True for packets of a WRITE.
     #[must_use]
     pub const fn is_write(self) -> bool {
         matches!(
@@ -136,7 +136,7 @@ impl Opcode {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
     }
 
-    /// True for single and first packets, and for all packets that are neither SEND nor WRITE.
+    /// True for single and first packets, and for all packets other than SEND and WRITE.
     #[must_use]
     pub const fn starts_message(self) -> bool {
         !matches!(
@@ -151,7 +151,7 @@ impl Opcode {
         )
     }
 
-    /// True for single and last packets, and for all packets that are neither SEND nor WRITE.
+    /// True for single and last packets, and for all packets other than SEND and WRITE.
     #[must_use]
     pub const fn ends_message(self) -> bool {
         !matches!(
@@ -166,7 +166,7 @@ impl Opcode {
         matches!(self, Self::UdSendOnly | Self::UdSendOnlyImm)
     }
 
-    /// True if a [`Deth`](super::Deth) follows the BTH.
+    /// True if the packet has a [`Deth`](super::Deth).
     #[must_use]
     pub const fn has_deth(self) -> bool {
         self.is_datagram()

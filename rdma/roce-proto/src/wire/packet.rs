@@ -10,16 +10,16 @@ pub const ICRC_LEN: usize = 4;
 /// Maximum length in bytes of headers, pad and ICRC.
 pub const MAX_OVERHEAD: usize = Bth::LEN + AtomicEth::LEN + 4 + ICRC_LEN;
 
-/// Bytes between the UDP header (or GRH) and the ICRC, parsed.
+/// Parsed bytes from the BTH to the pad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Base header, in which `opcode` equals [`Packet::opcode`].
+    /// Base header; its `opcode` equals [`Packet::opcode`].
     pub bth: Bth,
     /// Opcode.
     pub opcode: Opcode,
     /// Header of datagrams.
     pub deth: Option<Deth>,
-    /// Header of READ requests and of the first packet of a WRITE.
+    /// Header of READ requests and a WRITE's first packet.
     pub reth: Option<Reth>,
     /// Header of responses.
     pub aeth: Option<Aeth>,
@@ -35,10 +35,10 @@ pub struct Packet<'a> {
     pub payload: &'a [u8],
 }
 
-/// Reason why bytes are no packet.
+/// Error in parsing a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
-    /// Fewer bytes than the headers and the pad need.
+    /// Fewer bytes than headers and pad need.
     Short,
     /// Transport version (TVer) other than 0 (IBTA 9.6.1.1).
     Version,
@@ -47,12 +47,12 @@ pub enum Malformed {
 }
 
 impl<'a> Packet<'a> {
-    /// Creates a packet that has only a BTH.
+    /// Creates a packet with only a BTH.
     #[must_use]
     pub const fn new(opcode: Opcode, dest_qpn: u32, psn: u32) -> Self {
         let mut bth = Bth::new(opcode.code(), dest_qpn, psn);
-        // MigReq means Migrated, because there is no alternate path (IBTA 17.2.8.1.1). Adapters
-        // process packets without it slowly.
+        // MigReq means Migrated, because there is no alternate path (IBTA 17.2.8.1.1). Adapters process packets without
+        // it slowly.
         bth.mig_req = !opcode.is_datagram();
         Self {
             bth,
@@ -77,7 +77,7 @@ impl<'a> Packet<'a> {
     /// Parses the bytes before the ICRC.
     ///
     /// # Errors
-    /// [`Malformed`]. Drop such a packet without an answer.
+    /// [`Malformed`]: drop the packet without an answer.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (bth, mut rest) = Bth::parse(bytes).ok_or(Malformed::Short)?;
         if bth.version != 0 {
@@ -101,7 +101,7 @@ impl<'a> Packet<'a> {
         Ok(Self { payload, ..this })
     }
 
-    /// Writes headers, payload and pad to the front of `out`, and returns their length in bytes.
+    /// Writes headers, payload and pad to `out`, and returns their length in bytes.
     ///
     /// # Panics
     /// `out` is too short.
@@ -114,8 +114,7 @@ impl<'a> Packet<'a> {
         end + pad
     }
 
-    /// Writes the headers of a packet with `payload_len` bytes of payload, and returns their length
-    /// in bytes.
+    /// Writes the headers for `payload_len` bytes of payload, and returns their length in bytes.
     ///
     /// # Panics
     /// `out` is too short.
@@ -136,7 +135,7 @@ impl<'a> Packet<'a> {
         room - rest.len()
     }
 
-    /// Returns the syndrome of the AETH, or `None` if the AETH is absent or the syndrome reserved.
+    /// Returns the syndrome of the AETH, unless the AETH is absent or the syndrome is reserved.
     #[must_use]
     pub fn syndrome(&self) -> Option<Syndrome> {
         Syndrome::from_code(self.aeth?.syndrome)

@@ -1,10 +1,9 @@
 //! Batch of outgoing packets, combined into super-packets.
 //!
-//! A super-packet is a list of packets to one destination that the kernel receives in one call and
-//! splits into segments ("segmentation offload", udp(7)). All have equal length, but the last one
-//! may be shorter. The kernel counts the IPv4 identification of the segments from 0; the ICRC
-//! covers this field. Packets of several queue pairs may share a super-packet; [`BatchPosition`] keeps the
-//! packets of each queue pair in order.
+//! A super-packet is a list of packets to one destination that the kernel receives in one call and splits into segments
+//! ("segmentation offload", udp(7)). All have equal length, except that the last may be shorter. The kernel counts the
+//! IPv4 identification of the segments from 0; the ICRC covers this field. Several queue pairs may share a
+//! super-packet; [`BatchPosition`] keeps the packets of each in order.
 
 use std::net::SocketAddr;
 
@@ -21,13 +20,13 @@ pub(super) const PIECES: usize = 1024;
 /// Maximum number of segments: `UDP_MAX_SEGMENTS` of older kernels.
 const MAX_SEGMENTS: u16 = 64;
 const MAX_BYTES: usize = 65_000;
-/// Bytes at which complete super-packets are sent, while they are still in the CPU cache.
+/// Bytes after which complete super-packets are sent, while they are in the CPU cache.
 const ENOUGH: usize = 60_000;
-/// Bytes by which the first packet of a WRITE is longer than the next ones, because of its RETH.
+/// Excess length in bytes of the first packet of a WRITE, due to its RETH.
 const FIRST_HAS_MORE: usize = 16;
 const SPARE: usize = 3;
 
-/// Position of a queue pair's last packet in the batch, which later packets must not precede.
+/// Position of a queue pair's last packet in the batch; later packets must follow it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BatchPosition {
     batch: u64,
@@ -49,7 +48,7 @@ pub(super) struct Group {
     pub(super) segment: usize,
     pub(super) length: usize,
     pub(super) count: u16,
-    /// True if the last packet was shorter than the others, so that none may follow it.
+    /// True if the last packet was shorter than the others, so that none may follow.
     closed: bool,
     route: Route,
     first: usize,
@@ -76,7 +75,7 @@ pub(super) struct Batch {
 impl Batch {
     pub(super) fn new() -> Self {
         Self {
-            // Batch 0 means that a queue pair has not sent yet.
+            // 0 means that a queue pair has not yet sent.
             number: 1,
             bytes: vec![0; BYTES].into(),
             since: 0,
@@ -104,10 +103,9 @@ impl Batch {
         self.bytes[self.used]
     }
 
-    /// Adds the first `length` bytes of [`Self::room`], with their ICRC, to a super-packet.
+    /// Adds the first `length` bytes of [`Self::room`], with their ICRC, to super-packet `joins`, or to a new one.
     ///
-    /// If `joins` is `None`, the packet starts a new super-packet. Returns false if the packet is
-    /// the first of its super-packet.
+    /// Returns false for the first packet of a super-packet.
     pub(super) fn add(
         &mut self,
         flow: &Flow,
@@ -135,8 +133,8 @@ impl Batch {
 
     /// True if the complete super-packets should be sent before this packet is added.
     ///
-    /// False for a packet shorter than the packets of the last super-packet: it ends a message, and
-    /// is sent together with the packets before it.
+    /// False for a packet shorter than the packets of the last super-packet: it ends a message, and is sent together
+    /// with the packets before it.
     pub(super) fn is_due(
         &self,
         flow: &Flow,
@@ -174,9 +172,8 @@ impl Batch {
         let found = found.map(|at| from + at);
         found.or_else(|| {
             let last = self.groups.last()?;
-            // A shorter packet closes the last group, so that packets of other queue pairs cannot
-            // join. It is added only if no other queue pair sends, or if the group consists of
-            // first packets of WRITEs, whose length no other packet has.
+            // A shorter packet closes the last group to other queue pairs. It is added only if no other queue pair
+            // sends, or if the group consists of first packets of WRITEs, whose length no other packet has.
             let shorter = last.segment.checked_sub(sealed)?;
             let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;
             (ends && open(last)).then_some(self.groups.len() - 1)

@@ -1,9 +1,8 @@
 //! Capture of an endpoint's packets in a pcapng file with timestamps in nanoseconds.
 //!
-//! A UDP socket does not report the headers below the BTH, so they are reconstructed. IP addresses
-//! and ports are right; MAC addresses, and the IPv4 identification of received packets, are not.
-//! RoCE v1 packets lack flow label and VLAN tag. Received packets are written after their ICRC was
-//! verified.
+//! A UDP socket does not report the headers below the BTH, so they are reconstructed: IP addresses and ports are right;
+//! MAC addresses, and the IPv4 identification of received packets, are not. RoCE v1 packets lack flow label and VLAN
+//! tag. Received packets are written after their ICRC was verified.
 
 use std::fmt;
 use std::fs::{File, OpenOptions, Permissions};
@@ -60,8 +59,8 @@ struct Ends {
 impl Capture {
     /// Creates a file of at most `limit_bytes` that only its owner can read.
     ///
-    /// An existing file is replaced only if it belongs to this user: captured packets contain data,
-    /// and other users may be able to create links at the path.
+    /// An existing file is replaced only if it belongs to this user: captured packets contain data, and other users may
+    /// be able to create links at the path.
     ///
     /// # Errors
     /// The file cannot be written, or belongs to another user.
@@ -74,8 +73,7 @@ impl Capture {
         section.extend(0_u16.to_le_bytes());
         section.extend(u64::MAX.to_le_bytes());
         write_block(&mut file, 0x0a0d_0d0a, &section)?;
-        // Interface description block: Ethernet, no length limit, and a timestamp resolution of
-        // 10^-9 s (option 9).
+        // Interface description block: Ethernet, no length limit, timestamp resolution 10^-9 s (option 9).
         let mut interface = Vec::new();
         interface.extend(1_u16.to_le_bytes());
         interface.extend(0_u16.to_le_bytes());
@@ -151,10 +149,10 @@ impl Capture {
         block.resize(block.len().next_multiple_of(4), 0);
         let mut sink = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(left) = sink.left_bytes.checked_sub(block.len() as u64 + 12) else {
-            // Write errors are ignored: a full disk must not stop the traffic.
+            // As in `flush`, write errors are ignored.
             let _ = sink.file.flush();
             if !self.is_full.swap(true, Ordering::Relaxed) {
-                // Cause: the size limit, once for each file; needs no rate limit.
+                // Logged once for each file, so the message needs no rate limit.
                 tracing::warn!(
                     "packet capture stopped: the file has reached the size of --pcap-limit"
                 );
@@ -162,7 +160,7 @@ impl Capture {
             return;
         };
         sink.left_bytes = left;
-        // Enhanced packet block. Write errors are ignored: a full disk must not stop the traffic.
+        // Enhanced packet block; write errors are ignored.
         let _ = write_block(&mut sink.file, 6, &block);
     }
 }
@@ -176,7 +174,7 @@ impl Drop for Capture {
 fn own_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
-    // With O_NONBLOCK, the open of a named pipe does not wait for a reader.
+    // O_NONBLOCK: opening a named pipe does not wait for a reader.
     let file = options
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)

@@ -1,7 +1,6 @@
 //! Network interface of an address.
 //!
-//! Why `unsafe` here: `getifaddrs` returns a linked list of C structures, and an ioctl returns the
-//! MTU of an interface.
+//! Why `unsafe` here: `getifaddrs` returns a linked list of C structures, and an ioctl returns an interface's MTU.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -14,9 +13,7 @@ use cairn_rdma::ScopedAddr;
 
 use super::socket::{check, from_storage};
 
-/// Difference in bytes between the MTU of an interface and the path MTU.
-///
-/// The number is that of rdma_rxe, because both ends must agree.
+/// Difference in bytes between interface MTU and path MTU: as in rdma_rxe, because both ends must agree.
 const OVERHEAD: u32 = 80;
 
 /// Network interface of a port or of a VLAN.
@@ -29,8 +26,7 @@ pub struct Interface {
     pub is_loopback: bool,
 }
 
-/// Returns the largest path MTU code (1 is 256 bytes, 5 is 4096) that fits the interface with this
-/// address.
+/// Returns the largest path MTU code (1 is 256 bytes, 5 is 4096) for the interface with this address.
 ///
 /// # Errors
 /// No interface has the address.
@@ -44,8 +40,7 @@ pub fn path_mtu_code(address: ScopedAddr) -> io::Result<u8> {
 
 /// Cache of path MTUs by local address.
 ///
-/// A lookup takes longer than the rest of a connection request, so each address is looked up at
-/// most once per second.
+/// A lookup takes longer than the rest of a connection request, so each address is looked up at most once per second.
 #[derive(Debug, Default)]
 pub struct PathMtus {
     known: Vec<(IpAddr, Instant, u8)>,

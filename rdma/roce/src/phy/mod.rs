@@ -37,7 +37,7 @@ pub enum Network {
     System,
     /// Packet sockets of the system: RoCE v1.
     Ethernet {
-        /// VID of the tag that frames have, on an interface that is not a VLAN interface.
+        /// VID of the tag in frames, for an interface that is not a VLAN interface.
         ///
         /// On a VLAN interface the kernel writes the tag.
         vlan: Option<u16>,
@@ -93,8 +93,7 @@ pub enum Inlet {
 impl Network {
     /// Opens the first inlet of an address, for connection management.
     ///
-    /// Further inlets are selected by the bits of a queue pair number above the `qpn_low_bits`
-    /// lowest.
+    /// Bits of a queue pair number above the lowest `qpn_low_bits` select further inlets.
     ///
     /// # Errors
     /// The address is not local, or another process uses its port.
@@ -103,7 +102,7 @@ impl Network {
             Self::System => {
                 let socket = Socket::bind_receiver(address.at(ROCE_PORT), false)?;
                 socket.share()?;
-                // The queue pair of connection management is QP1 (IBTA 3.9.5).
+                // Connection management uses QP1 (IBTA 3.9.5).
                 socket.admit(&[GSI_QPN], &[])?;
                 Ok(Inlet::Socket(socket))
             }
@@ -120,8 +119,7 @@ impl Network {
         }
     }
 
-    /// Opens a further inlet, which receives packets of queue pairs whose number, shifted right by
-    /// `qpn_low_bits`, is `turn`.
+    /// Opens a further inlet for queue pairs whose number, shifted right by `qpn_low_bits`, is `turn`.
     ///
     /// # Errors
     /// The system refuses.
@@ -158,8 +156,7 @@ impl Network {
         }
     }
 
-    /// Returns the largest path MTU code (1 is 256 bytes, 5 is 4096) that fits the interface of
-    /// `address`.
+    /// Returns the largest path MTU code (1 is 256 bytes, 5 is 4096) for the interface of `address`.
     ///
     /// # Errors
     /// No interface has the address.
@@ -179,8 +176,7 @@ impl Network {
         }
     }
 
-    /// Returns this network if it has this RoCE version, or else the system's network for the
-    /// version. Injected faults stay.
+    /// Returns a network of this RoCE version: this network, or the system's. Injected faults stay.
     #[must_use]
     pub fn with(&self, roce: Roce) -> Self {
         match (self, roce) {
@@ -200,7 +196,7 @@ impl Network {
         }
     }
 
-    /// True if the owner drives the network by calls, so that no thread is started.
+    /// True if calls of the owner drive the network, so that no thread is started.
     #[must_use]
     pub fn is_moved_by_hand(&self) -> bool {
         matches!(self.good(), Self::Wire(_))
@@ -208,7 +204,7 @@ impl Network {
 }
 
 impl Inlet {
-    /// Returns the descriptor that is readable when packets have arrived, if there is one.
+    /// Returns the descriptor, if any, that is readable when packets have arrived.
     #[must_use]
     pub fn fd(&self) -> Option<RawFd> {
         match self {
@@ -219,8 +215,8 @@ impl Inlet {
         }
     }
 
-    /// Makes the kernel drop packets whose queue pair number is not in the sorted `numbers`, unless
-    /// they belong to one of `flows`.
+    /// Makes the kernel drop packets unless their queue pair number is in the sorted `numbers`, or they belong to one
+    /// of `flows`.
     ///
     /// Returns true if the network has such filters.
     ///
@@ -235,8 +231,8 @@ impl Inlet {
         }
     }
 
-    /// Makes the kernel deliver each of these flows to the socket with its index. Other packets are
-    /// delivered by queue pair number.
+    /// Makes the kernel deliver each of these flows to the socket with its index, and other packets by queue pair
+    /// number.
     ///
     /// # Errors
     /// The system refuses.
@@ -259,9 +255,9 @@ impl Inlet {
         }
     }
 
-    /// Sets the traffic class, and the matching priority, of packets sent through this inlet.
+    /// Sets the traffic class and the matching priority of packets sent through this inlet.
     ///
-    /// Has no effect in memory, where each packet has its class.
+    /// No effect in memory, where each packet has its class.
     ///
     /// # Errors
     /// The system refuses.

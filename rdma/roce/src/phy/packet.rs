@@ -1,15 +1,13 @@
 //! Packet sockets for RoCE v1: Ethernet frames of type 0x8915 with a GRH (IBTA annex A16).
 //!
-//! On a VLAN interface the kernel writes and removes the 802.1Q tag: the VID is that of the
-//! interface, and the PCP follows from the priority of the socket and the interface's
-//! `egress-qos-map`.
+//! On a VLAN interface, the kernel writes and removes the 802.1Q tag: the VID belongs to the interface, and the PCP
+//! follows from the priority of the socket and the interface's `egress-qos-map`.
 //!
-//! On other interfaces a tag can be configured: VID 0 for the priority only (802.1Q, 9.6), or
-//! another VID. The kernel removes such tags before it looks for sockets of this frame type. The
-//! socket therefore receives all types, and a filter selects.
+//! On other interfaces, a tag can be configured: VID 0 for the priority only (802.1Q, 9.6), or another VID. The kernel
+//! removes such tags before it looks for sockets of this frame type, so the socket receives all types, and a filter
+//! selects.
 //!
-//! Why `unsafe` here: our dependencies have no safe wrapper of packet sockets. Each call passes
-//! pointers to live values.
+//! Why `unsafe` here: no dependency has a safe wrapper of packet sockets. Each call passes pointers to live values.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -31,15 +29,15 @@ use super::socket::{
 use cairn_roce_proto::wire::ethernet::ETHERTYPE_ROCE;
 use cairn_roce_proto::wire::grh::{self, NEXT_HEADER_BTH, gid_of};
 
-/// Offsets at which a filter reads metadata of a frame (linux/filter.h: SKF_AD_OFF plus _PROTOCOL,
-/// _PKTTYPE, _IFINDEX, _VLAN_TAG, _VLAN_TAG_PRESENT).
+/// Offsets of frame metadata for filters (linux/filter.h: SKF_AD_OFF plus _PROTOCOL, _PKTTYPE, _IFINDEX, _VLAN_TAG,
+/// _VLAN_TAG_PRESENT).
 const ABOUT: u32 = -0x1000_i32 as u32;
 const ABOUT_TYPE: u32 = ABOUT;
 const ABOUT_KIND: u32 = ABOUT + 4;
 const ABOUT_INTERFACE: u32 = ABOUT + 8;
 const ABOUT_TAG: u32 = ABOUT + 44;
 const ABOUT_TAG_PRESENT: u32 = ABOUT + 48;
-/// Protocol number that selects frames of all types (linux/if_ether.h: ETH_P_ALL).
+/// Protocol number of frames of all types (linux/if_ether.h: ETH_P_ALL).
 const ALL_TYPES: u16 = 3;
 /// Option that excludes frames sent by this machine (linux/if_packet.h).
 const PACKET_IGNORE_OUTGOING: c_int = 23;
@@ -53,15 +51,15 @@ const DEST_QPN: u32 = grh::LEN as u32 + 4;
 pub struct PacketSocket {
     fd: OwnedFd,
     tests: Vec<libc::sock_filter>,
-    /// Claim of the address, held by the first socket of a device.
+    /// Held by the first socket of a device.
     _claim: Option<UnixDatagram>,
 }
 
 impl PacketSocket {
     /// Binds a socket that receives packets for `address`, in frames with a tag if `vlan` is set.
     ///
-    /// The socket receives packets of queue pairs whose number, shifted right by `qpn_low_bits`, is
-    /// `turn`. Socket 0 claims the address.
+    /// The socket receives packets of queue pairs whose number, shifted right by `qpn_low_bits`, is `turn`. Socket 0
+    /// claims the address.
     ///
     /// # Errors
     /// The address is not local, another process has claimed it, or the process lacks
@@ -103,13 +101,13 @@ impl PacketSocket {
         })
     }
 
-    /// Opens a socket that only sends. Its priority is that of the traffic class, for qdiscs and
-    /// the `egress-qos-map` of a VLAN interface.
+    /// Opens a socket for sending only. The traffic class determines its priority, for qdiscs and the `egress-qos-map`
+    /// of a VLAN interface.
     ///
     /// # Errors
     /// The process lacks `CAP_NET_RAW`.
     pub fn sender(traffic_class: u8) -> io::Result<Self> {
-        // Protocol 0 and the filter keep the socket from receiving packets.
+        // Protocol 0 and the filter prevent reception.
         let fd = open()?;
         attach(fd.as_raw_fd(), libc::SO_ATTACH_FILTER, &NOTHING)?;
         grow_send_buffer(fd.as_raw_fd())?;
@@ -131,7 +129,7 @@ impl PacketSocket {
         exchange(self.raw(), &narrow, &and_pass(&self.tests))
     }
 
-    /// Sets the priority of this traffic class. The class itself is in the GRH of each packet.
+    /// Sets the priority for this traffic class; each packet's GRH carries the class.
     ///
     /// # Errors
     /// The system refuses.
@@ -154,8 +152,7 @@ fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Claims an address by the name of an abstract Unix socket, because packet sockets do not exclude
-/// each other.
+/// Claims an address by the name of an abstract Unix socket, because packet sockets do not exclude each other.
 fn claim(address: IpAddr) -> io::Result<UnixDatagram> {
     let name = format!("cairn-roce-v1-{address}");
     UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)
@@ -182,8 +179,7 @@ fn compute(what: u32, k: u32) -> libc::sock_filter {
     statement(libc::BPF_ALU | what | libc::BPF_K, k)
 }
 
-/// Returns tests that a frame is for this machine, and not for a VLAN interface on top of
-/// `interface`.
+/// Returns tests that a frame is for this machine, and not for a VLAN interface on top of `interface`.
 fn frame_tests(interface: &Interface, vlan: Option<u16>) -> Vec<Test> {
     let about = |what| vec![load(libc::BPF_W, what)];
     let mut tests = vec![
@@ -217,8 +213,7 @@ fn packet_tests(address: IpAddr, turn: u32, qpn_low_bits: u32) -> Vec<Test> {
     tests
 }
 
-/// Returns filter statements that drop the packet unless all tests succeed. The caller appends the
-/// statements for success.
+/// Returns filter statements that drop the packet unless all tests succeed; the caller appends statements for success.
 fn program(tests: Vec<Test>) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
     for (value, wanted) in tests {

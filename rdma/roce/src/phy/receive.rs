@@ -1,7 +1,6 @@
 //! Batched receiving of packets.
 //!
-//! Why `unsafe` here: `recvmmsg` writes to buffers through pointers, which are created anew for
-//! each call.
+//! Why `unsafe` here: `recvmmsg` writes through pointers, which are created anew for each call.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -18,12 +17,11 @@ use super::{Inlet, Version};
 use cairn_roce_proto::wire::grh::{self, Grh, address_of};
 use cairn_roce_proto::wire::icrc::Route;
 
-/// Maximum number of datagrams per call. Each may contain several packets of one flow (GRO).
+/// Maximum datagrams per call; each may contain several packets of one flow (GRO).
 pub const BATCH: usize = 16;
-/// Maximum length of a datagram in bytes, also with GRO.
+/// Maximum length of a datagram in bytes, including GRO.
 const BUFFER: usize = 65_536;
-/// Approximate bytes per call, so that data is processed while in the cache, and acknowledged
-/// before more is received.
+/// Approximate bytes per call: data is processed while in the cache, and acknowledged before more is received.
 pub const ENOUGH: usize = 128 << 10;
 /// ECN codepoint "congestion experienced" (RFC 3168, 5).
 const ECN_CE: u8 = 3;
@@ -54,7 +52,7 @@ struct Info {
     headers: Option<Headers>,
 }
 
-/// Fields of the headers below the BTH, common to all packets of a datagram.
+/// Fields of the headers below the BTH, shared by all packets of a datagram.
 #[derive(Debug, Clone, Copy)]
 pub struct Headers {
     /// RoCE version.
@@ -70,7 +68,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// True if a router has marked the packet for congestion. Only IP has such marks (annex A17.9).
+    /// True if a router has marked the packet for congestion; only IP has such marks (annex A17.9).
     #[must_use]
     pub fn is_congested(&self) -> bool {
         self.version == Version::V2 && self.traffic_class & ECN_CE == ECN_CE
@@ -102,12 +100,12 @@ impl Info {
     }
 }
 
-/// Received packet, with fields of the headers below it.
+/// Received packet with its headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
     /// Headers below the BTH.
     pub headers: &'a Headers,
-    /// Index of the packet in its datagram, which normally is its IPv4 identification.
+    /// Index of the packet in its datagram, normally equal to its IPv4 identification.
     pub index: u16,
     /// Bytes from the BTH to the ICRC.
     pub bytes: &'a [u8],
@@ -140,10 +138,10 @@ impl Receiver {
         }
     }
 
-    /// Receives datagrams and returns their number. A datagram contains one or several packets.
+    /// Receives datagrams, each with one or several packets, and returns their number.
     ///
     /// # Errors
-    /// The socket returned an error. An empty socket is no error.
+    /// The socket returned an error; an empty socket is no error.
     pub fn receive(&mut self, inlet: &Inlet) -> io::Result<usize> {
         let asked = self.asked;
         let count = match inlet {

@@ -41,8 +41,7 @@ pub struct Flow {
     pub remote: IpAddr,
     /// Type of service (IPv4) or traffic class.
     pub traffic_class: u8,
-    /// True if the socket has this traffic class. If false, each message carries the class, and
-    /// Linux derives the priority from it.
+    /// True if the socket has this traffic class; otherwise each message carries it, and Linux derives the priority.
     pub is_of_class: bool,
     /// Time to live (IPv4) or hop limit.
     pub hop_limit: u8,
@@ -51,7 +50,7 @@ pub struct Flow {
 impl Flow {
     /// Returns the flow for packets without ECN.
     ///
-    /// Its messages carry their traffic class, because the class of the socket has ECN bits.
+    /// Its messages carry their traffic class, because the socket's class has ECN bits.
     #[must_use]
     pub fn not_ecn_capable(&self) -> Self {
         Self {
@@ -106,8 +105,7 @@ impl std::fmt::Debug for Sender {
 impl Sender {
     /// Creates an empty sender.
     ///
-    /// `local` is the address of the device. `capture` records the packets. `offload` permits
-    /// super-packets.
+    /// `local` is the device's address, `capture` records the packets, `offload` permits super-packets.
     #[must_use]
     pub fn new(
         network: &Network,
@@ -168,8 +166,7 @@ impl Sender {
         self.tally.unjoined += u64::from(self.offload.judge(remote, fate));
     }
 
-    /// Adds the first `length` bytes of [`Sender::packet`], with their ICRC, behind the last packet
-    /// of the queue pair.
+    /// Adds the first `length` bytes of [`Sender::packet`] and their ICRC behind the last packet of the queue pair.
     ///
     /// Returns true if the packet follows another one in a super-packet.
     pub fn commit(
@@ -192,7 +189,7 @@ impl Sender {
         self.batch.is_empty()
     }
 
-    /// Sends the queued packets. A packet that the system refuses is lost.
+    /// Sends the queued packets; packets refused by the system are lost.
     pub fn flush(&mut self) {
         self.leave();
         self.batch.rewind();
@@ -258,8 +255,7 @@ impl Sender {
                 }
                 Err(error) => {
                     let group = &self.batch.groups()[from];
-                    // The system refuses segmentation, for example on a path without checksum
-                    // offload (udp(7)).
+                    // The system refuses segmentation, for example on a path without checksum offload (udp(7)).
                     let refused = matches!(
                         error.raw_os_error(),
                         Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP)

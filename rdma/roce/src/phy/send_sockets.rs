@@ -1,15 +1,13 @@
 //! Sockets from which the queue pairs of an endpoint send.
 //!
-//! Routers and adapters spread flows by the UDP source port (annex A17.3), and each port needs a
-//! socket. Packets of one flow can be sent as a super-packet ([`super::batch`]), so queue pairs to
-//! one endpoint of a peer share a flow. Flows to different peers may share a port.
+//! Routers and adapters spread flows by the UDP source port (annex A17.3), and each port needs a socket. Packets of one
+//! flow can be sent as a super-packet ([`super::batch`]), so queue pairs to one endpoint of a peer share a flow. Flows
+//! to different peers may share a port. In RoCE v1, the flow label is in the GRH, and sockets differ only by priority.
 //!
-//! A flow has one traffic class. A VLAN interface derives the PCP from the priority of the socket,
-//! and Linux changes this priority for messages that carry their own class (`service_level` in
-//! `socket.rs`). Sockets are opened while connecting, and kept. If no socket can be opened, queue
-//! pairs share a socket of another class: a wrong PCP is better than no connection.
-//!
-//! In RoCE v1 the flow label is in the GRH, and sockets differ only by priority.
+//! A flow has one traffic class. A VLAN interface derives the PCP from the socket's priority, and Linux changes this
+//! priority for messages that carry their own class (`service_level` in `socket.rs`). Sockets are opened while
+//! connecting, and kept. If none can be opened, queue pairs share a socket of another class: a wrong PCP is better than
+//! no connection.
 
 use std::collections::HashMap;
 use std::io;
@@ -33,7 +31,7 @@ pub struct SendSocket {
     pub fd: RawFd,
     /// UDP source port in RoCE v2; flow label in RoCE v1.
     pub flow: u16,
-    /// True if the traffic class of the socket is the requested one.
+    /// True if the socket has the requested traffic class.
     pub is_of_class: bool,
     place: Option<(usize, Destination)>,
 }
@@ -126,7 +124,7 @@ impl SendSockets {
     /// Returns a socket and flow of another traffic class in place of `send_socket`.
     ///
     /// # Errors
-    /// As for [`SendSockets::take`]. The queue pair then keeps `send_socket`.
+    /// As [`SendSockets::take`]; the queue pair then keeps `send_socket`.
     pub fn retake(&mut self, send_socket: SendSocket, traffic_class: u8) -> io::Result<SendSocket> {
         match send_socket.place {
             None => Ok(SendSocket {

@@ -1,8 +1,7 @@
 //! UDP sockets for RoCE v2.
 //!
-//! Why `unsafe` here: our dependencies have no safe wrapper of batches with control messages
-//! (`recvmmsg`, `sendmmsg`), segmentation offload and reuseport filters. Each call passes pointers
-//! to live values.
+//! Why `unsafe` here: no dependency offers safe batches with control messages (`recvmmsg`, `sendmmsg`), segmentation
+//! offload or reuseport filters. Each call passes pointers to live values.
 
 use std::io;
 use std::mem::{size_of, size_of_val, zeroed};
@@ -15,11 +14,10 @@ use cairn_rdma::ScopedAddr;
 
 use super::qpn_filter::{PASS, by_number, compare, exchange};
 
-/// Buffer sizes in bytes requested from the system, which may grant less.
+/// Buffer sizes in bytes; the system may grant less.
 pub(crate) const RECEIVE_BUFFER: c_int = 8 << 20;
 const SEND_BUFFER: c_int = 4 << 20;
-/// Offset of the word whose low 24 bits are the destination queue pair number. A socket filter
-/// reads from the UDP header on.
+/// Offset, from the UDP header, of the word whose low 24 bits are the destination queue pair number.
 const DEST_QPN: u32 = 8 + 4;
 
 /// Offset at which a filter reads the network header (linux/filter.h: SKF_NET_OFF).
@@ -35,10 +33,9 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// Returns filter statements that return `value` for packets of the flow, and continue for
-    /// others.
+    /// Returns filter statements that return `value` for packets of the flow, and continue for others.
     ///
-    /// Packets with IP options or extension headers, which RoCE does not use, are not recognized.
+    /// They do not match packets with IP options or extension headers, which RoCE does not use.
     fn returns(&self, value: u32) -> Vec<libc::sock_filter> {
         let words = |octets: &[u8]| -> Vec<u32> {
             let words = octets.as_chunks::<4>().0.iter();
@@ -63,8 +60,9 @@ impl FlowKey {
     }
 }
 
-/// Non-blocking UDP socket that is never connected: Linux then sends IPv4 identification 0 and the
-/// don't-fragment flag, on which the ICRC relies.
+/// Non-blocking UDP socket.
+///
+/// It is never connected: Linux then sends IPv4 identification 0 and the don't-fragment flag, on which the ICRC relies.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
@@ -72,7 +70,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Binds a socket that receives RoCE packets. With `share`, other sockets may have its address.
+    /// Binds a socket for RoCE packets; with `share`, further sockets may bind to the address.
     ///
     /// # Errors
     /// The address is not local, or in use.
@@ -88,8 +86,7 @@ impl Socket {
         } else {
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1)?;
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &1)?;
-            // RoCE packets have UDP checksum 0 over IPv6 too (annex A17.3), which Linux drops
-            // without this option.
+            // RoCE packets have UDP checksum 0 over IPv6 too (annex A17.3); by default, Linux drops them.
             this.set(libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, &1)?;
         }
         grow_receive_buffer(this.raw())?;
@@ -97,7 +94,7 @@ impl Socket {
         Ok(this)
     }
 
-    /// Binds a socket that only sends. Its port is the source port of a flow.
+    /// Binds a socket for sending only; its port is the source port of a flow.
     ///
     /// # Errors
     /// The port is in use.
@@ -121,8 +118,8 @@ impl Socket {
         // SAFETY: the new descriptor has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let this = Self { fd, is_ipv4 };
-        // Packets are never fragmented, and ICMP messages about the path MTU are ignored, because
-        // any machine can send them. This option also makes the IPv4 identification 0.
+        // Packets are never fragmented, and ICMP messages about the path MTU, which any machine can send, are ignored.
+        // This option also makes the IPv4 identification 0.
         if is_ipv4 {
             let level = libc::IP_PMTUDISC_PROBE;
             this.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &level)?;
@@ -154,8 +151,8 @@ impl Socket {
 
     /// Distributes received packets over the sockets that share this address.
     ///
-    /// Socket `n`, in the order of binding, receives packets of queue pairs whose number, shifted
-    /// right by `low_bits`, is `n`, and packets of its `flows`.
+    /// Socket `n`, in the order of binding, receives packets of queue pairs whose number, shifted right by `low_bits`,
+    /// is `n`, and packets of flows paired with `n`.
     ///
     /// # Errors
     /// The system refuses.
@@ -174,8 +171,8 @@ impl Socket {
         attach(self.raw(), libc::SO_ATTACH_REUSEPORT_CBPF, &program)
     }
 
-    /// Drops received packets whose queue pair number is not in the sorted `numbers`, unless they
-    /// belong to one of `flows`.
+    /// Drops received packets unless their queue pair number is in the sorted `numbers`, or they belong to one of
+    /// `flows`.
     ///
     /// # Errors
     /// The system refuses.
@@ -185,7 +182,7 @@ impl Socket {
         exchange(self.raw(), &narrow, &[PASS])
     }
 
-    /// Sets the traffic class of sent packets, and the matching priority.
+    /// Sets the traffic class of sent packets and the matching priority ([`service_level`]).
     ///
     /// # Errors
     /// The system refuses.
@@ -196,7 +193,7 @@ impl Socket {
         } else {
             self.set(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class)?;
         }
-        // The priority is set last, because Linux changes it with the class.
+        // Last, because Linux changes the priority with the class.
         set_priority(self.raw(), traffic_class)
     }
 
@@ -225,19 +222,17 @@ impl Socket {
     }
 }
 
-/// Returns the socket priority of a traffic class: its top three bits, from which a VLAN's
-/// `egress-qos-map` chooses the PCP.
+/// Returns the socket priority of a traffic class: its top three bits, from which the `egress-qos-map` of a VLAN
+/// chooses the PCP.
 ///
-/// Linux's own rule (ip(7), `rt_tos2priority`) uses bits that now belong to DSCP, and gives ToS 96
-/// priority 0.
+/// Linux's own rule (ip(7), `rt_tos2priority`) uses bits that now belong to DSCP, and gives ToS 96 priority 0.
 pub(super) const fn service_level(traffic_class: u8) -> u8 {
     traffic_class >> 5
 }
 
 const HIGHEST_UNPRIVILEGED: c_int = 6;
 
-/// Sets the socket priority of a traffic class. Priority 7 needs privileges; without them, priority
-/// 6 is set.
+/// Sets the socket priority of a traffic class; without the privilege for priority 7, sets 6.
 pub(super) fn set_priority(fd: RawFd, traffic_class: u8) -> io::Result<()> {
     let level = c_int::from(service_level(traffic_class));
     let set_to = |priority: c_int| set(fd, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority);
@@ -277,7 +272,7 @@ pub(super) fn grow_receive_buffer(fd: RawFd) -> io::Result<()> {
         .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, size))
 }
 
-/// Sets the size of the send buffer, beyond the limit of the system if permitted.
+/// Sets the size of the send buffer, beyond the system's limit if permitted.
 pub(super) fn grow_send_buffer(fd: RawFd) -> io::Result<()> {
     let size = &SEND_BUFFER;
     set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, size)
@@ -359,7 +354,7 @@ pub fn source_for(remote: SocketAddr) -> io::Result<ScopedAddr> {
         SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
-    // The connect of a UDP socket sends nothing; it looks up the route.
+    // Connecting a UDP socket sends nothing; it looks up the route.
     let socket = std::net::UdpSocket::bind((any, 0))?;
     socket.connect(remote)?;
     Ok(socket.local_addr()?.into())

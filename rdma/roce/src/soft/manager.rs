@@ -1,9 +1,7 @@
-//! Connection management of a device: the state machine of [`cairn_roce_proto::cm`], its socket and
-//! its thread.
+//! Connection management of a device: the state machine of [`cairn_roce_proto::cm`], its socket and its thread.
 //!
-//! The thread reads the socket and runs the timers; endpoints call under a lock. After a panic
-//! under the lock, the next caller replaces the state: all connections of the device end, and
-//! listeners continue on the same socket.
+//! The thread reads the socket and runs the timers; endpoints call under a lock. After a panic under the lock, the next
+//! caller replaces the state: all connections of the device end, and listeners continue on the same socket.
 
 use std::collections::HashMap;
 use std::io;
@@ -39,8 +37,8 @@ use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 
-/// Maximum number of datagrams in the receive buffer: the kernel doubles the requested size, and
-/// counts at least 512 bytes per datagram.
+/// Maximum datagrams in the receive buffer: the kernel doubles the requested size, and counts at least 512 bytes per
+/// datagram.
 pub(super) const DATAGRAMS_MAX: usize = 2 * RECEIVE_BUFFER as usize / 512;
 
 const TURN: u32 = 0;
@@ -144,12 +142,11 @@ impl ConnectionManager {
         })
     }
 
-    /// Locks the state. A panic during a change has made it inconsistent, so it is then replaced.
+    /// Locks the state, and replaces it if a panic has made it inconsistent.
     fn state(&self) -> MutexGuard<'_, ManagerState> {
         self.state.lock().unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
-            // All parts are created before the lock is cleared: if one panics, the lock stays
-            // poisoned.
+            // All parts are created before the lock is cleared: after another panic, the lock stays poisoned.
             let manager = Manager::new(Identity::new(self.entropy.to_draw()));
             let receiver = Receiver::new();
             let sender = Sender::new(
@@ -261,8 +258,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Handles all messages that have arrived, on the calling thread. New requests still go to the
-    /// listeners.
+    /// Handles all messages that have arrived, on the calling thread; new requests still go to the listeners.
     pub(super) fn drain(&self) {
         let mut handled = 0;
         while handled < DATAGRAMS_MAX {
@@ -274,7 +270,7 @@ impl ConnectionManager {
             match received {
                 Ok(0) => break,
                 Ok(count) => handled += count,
-                // Datagrams may follow the error, which the socket reports only once.
+                // The socket reports an error only once; datagrams may follow.
                 Err(_) => handled += 1,
             }
         }
@@ -309,7 +305,7 @@ impl ConnectionManager {
         let (deadline, requests) = {
             let mut state = self.state();
             let now = self.clock.now();
-            // An error is ignored, because the socket reports it only once.
+            // The socket reports an error only once.
             let _ = state.receive(now);
             state.inner.manager.handle_timeout(now);
             state.inner.dispatch();
@@ -338,9 +334,8 @@ pub(super) enum Rest {
 }
 
 impl ManagerState {
-    /// Replaces all state that a panic may have left inconsistent.
-    ///
-    /// Owners and counters are kept: each of their changes is a single step.
+    /// Replaces all state that a panic may have left inconsistent. Owners and counters are kept: each of their changes
+    /// is a single step.
     fn renew(&mut self, manager: Manager, sender: Sender, receiver: Receiver) {
         let Self {
             inner,
@@ -383,8 +378,7 @@ impl ManagerState {
 impl Inner {
     /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3); ignores others.
     ///
-    /// The packet must have the default P_Key, as with rdma_cm. The P_Key of the connection is in
-    /// the REQ.
+    /// The packet must have the default P_Key, as with rdma_cm; the REQ contains the connection's P_Key.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self
@@ -461,7 +455,7 @@ impl Inner {
     fn transmit(&mut self) {
         let fd = self.inlet.fd().unwrap_or(-1);
         while let Some(Transmit { path, marked, mad }) = self.manager.poll_transmit() {
-            // Without ECN, because receivers ignore congestion marks on these messages.
+            // Receivers ignore congestion marks on these messages, so ECN is off.
             let traffic_class = marked.traffic_class & !ECN;
             let flow = Flow {
                 fd,

@@ -1,8 +1,8 @@
 //! Provider `soft`: RoCE v2 over UDP sockets, and RoCE v1 over packet sockets.
 //!
-//! Each local IP address is one device per RoCE version, which exclusively uses UDP port 4791 or
-//! the RoCE v1 frames of the address. Connection management has one socket and one thread. Each
-//! endpoint has its own socket, which the kernel selects by the top bits of the queue pair number.
+//! A device is one local IP address and RoCE version; it exclusively uses UDP port 4791 or the RoCE v1 frames of the
+//! address. Connection management has one socket and one thread. Each endpoint has its own socket, which the kernel
+//! selects by the top bits of the queue pair number.
 
 mod device;
 mod endpoint;
@@ -45,8 +45,7 @@ pub struct SoftOptions {
     pub congestion_control: bool,
     /// True if packets of a flow are sent as super-packets, which the system or the adapter splits.
     pub segmentation_offload: bool,
-    /// Network through which packets are sent. A network in memory has no thread: its owner calls
-    /// [`Soft::step`].
+    /// Network of the provider. A network in memory has no thread: its owner calls [`Soft::step`].
     pub network: Network,
     /// Clock of timers.
     pub clock: Clock,
@@ -78,7 +77,7 @@ impl SoftOptions {
     }
 }
 
-/// Provider of RoCE in user space. Clones share the state.
+/// Provider of RoCE in user space; clones share the state.
 #[derive(Debug, Clone)]
 pub struct Soft {
     shared: Arc<Shared>,
@@ -93,8 +92,8 @@ struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A poisoned lock is harmless: each change is a single step, and connection management replaces
-    // its state after a panic.
+    // A poisoned lock is harmless: each change is a single step, and connection management replaces its state after a
+    // panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -105,7 +104,7 @@ impl Default for Soft {
 }
 
 impl Soft {
-    /// Creates a provider. Devices are opened when they are needed.
+    /// Creates a provider; devices are opened when needed.
     #[must_use]
     pub fn new(options: SoftOptions) -> Self {
         Self {
@@ -131,7 +130,7 @@ impl Soft {
         devices.into_iter().map(counted).collect()
     }
 
-    /// Returns the number of connections of all open devices, including those that begin or end.
+    /// Returns the number of connections of all open devices, in all states.
     #[must_use]
     pub fn connections(&self) -> usize {
         let devices: Vec<_> = lock(&self.shared.devices)
@@ -144,15 +143,12 @@ impl Soft {
             .sum()
     }
 
-    /// Runs connection management that is due, on networks without a thread.
-    ///
-    /// Returns the time of the next call.
+    /// Runs due connection management on networks without a thread, and returns the time of the next call.
     #[must_use]
     pub fn step(&self) -> Option<Instant> {
         let devices: Vec<_> = lock(&self.shared.devices).values().cloned().collect();
         let step = |weak: Weak<SoftDevice>| {
-            // The manager is held separately, because a turn may release the last reference to the
-            // device.
+            // Cloned, because a turn may release the last reference to the device.
             let manager = Arc::clone(&weak.upgrade()?.manager);
             loop {
                 if let Rest::Until(deadline) = manager.turn(&self.shared, &weak) {
@@ -272,8 +268,8 @@ impl Provider for Soft {
             call: "looking up the route",
             source,
         })?;
-        // Another process of this machine uses the port of this address, so the connection needs
-        // another loopback address.
+        // Another process of this machine uses the port of this address, so the connection needs another loopback
+        // address.
         let same_machine = local == peer || local.ip().is_loopback();
         if !same_machine || local.ip().is_ipv6() {
             return Ok(self.shared.device_at(local, roce)?);

@@ -1,9 +1,8 @@
 //! Queues for packets that arrive at the socket of one endpoint and belong to another ([`Relays`]).
 //!
-//! The kernel combines packets of one UDP flow (GRO), and selects the socket by the queue pair of
-//! the first packet. An adapter may send packets of several queue pairs in one flow. To keep the
-//! packets of a queue pair in order, a flow with packets for another endpoint is bound to one
-//! socket ([`Flows`]). Packets that do not fit in a queue are lost.
+//! The kernel combines packets of one UDP flow (GRO), and selects the socket by the queue pair of the first packet. An
+//! adapter may send packets of several queue pairs in one flow. To keep the packets of a queue pair in order, a flow
+//! with packets for another endpoint is bound to one socket ([`Flows`]). Packets that do not fit in a queue are lost.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,13 +23,13 @@ use crate::phy::socket::FlowKey;
 
 const BYTES_MAX: usize = 1 << 20;
 const PACKETS_MAX: usize = 4096;
-/// Maximum number of flows of a device that are bound to sockets; a new flow replaces the oldest.
+/// Maximum flows of a device bound to sockets; a new flow replaces the oldest.
 pub(super) const FLOWS_MAX: usize = 32;
 
 /// Time without a read after which other endpoints read a socket for its connection messages.
 ///
-/// An endpoint in use reads its socket more often. The time is shorter than 50 ms, the pause after
-/// which a reactor requires all connection messages ([`cairn_rdma::Endpoint::drain_connections`]).
+/// An endpoint in use reads its socket more often. The time is below 50 ms, the pause after which a reactor requires
+/// all connection messages ([`cairn_rdma::Endpoint::drain_connections`]).
 const LATE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
@@ -63,17 +62,16 @@ impl Packets {
     }
 }
 
-/// One relay per receiver, by index. Relay 0 is that of connection management.
+/// Relays by receiver index; relay 0 belongs to connection management.
 #[derive(Debug)]
 pub(super) struct Relays([Relay; 1 << INDEX_BITS]);
 
 #[derive(Debug, Default)]
 struct Relay {
     queue: Mutex<Queue>,
-    /// True if the queue has packets. Changed under the lock of the queue.
+    /// True if the queue has packets; changed under the lock of the queue.
     has_packets: AtomicBool,
-    /// Start of the last read that emptied the receiver's socket, in nanoseconds of the device's
-    /// clock.
+    /// Start of the last read that emptied the receiver's socket, in nanoseconds of the device's clock.
     read_at_ns: AtomicU64,
 }
 
@@ -171,10 +169,9 @@ impl Relays {
 pub(super) struct Flows(Mutex<VecDeque<(FlowKey, u32)>>);
 
 impl Flows {
-    /// Binds a flow to socket `turn`, unless it is bound already. Returns true if the kernel
-    /// delivers it there.
+    /// Binds a flow to socket `turn`, unless it is bound. Returns true if the kernel delivers it there.
     pub(super) fn adopt(&self, flow: FlowKey, turn: u32, inlet: &Inlet) -> bool {
-        // Flows of peers' connection management are not bound, because their packets are rare.
+        // Packets of peers' connection management are rare, so their flows are not bound.
         if flow.port == ROCE_PORT {
             return false;
         }
@@ -206,8 +203,7 @@ impl Flows {
     }
 }
 
-/// Makes the kernel deliver the flows to their sockets. If it fails, packets may arrive out of
-/// order.
+/// Makes the kernel deliver the flows to their sockets; on failure, packets may arrive out of order.
 fn steer(inlet: &Inlet, flows: &[(FlowKey, u32)]) -> bool {
     inlet.steer(flows, INDEX_SHIFT).is_ok()
 }

@@ -1,8 +1,8 @@
 //! Queue pairs of an endpoint, and allocation of their numbers.
 //!
-//! A queue pair number has 24 bits: the index of the endpoint, by which the kernel selects the
-//! socket, and 18 random bits, which an attacker cannot guess. The low 10 bits are unique among the
-//! current queue pairs of the endpoint, and index a table of slots.
+//! A queue pair number has 24 bits: the endpoint's index, by which the kernel selects the socket, and 18 random bits,
+//! which an attacker cannot guess. The low 10 bits index a table of slots, so they are unique among the endpoint's
+//! current queue pairs.
 
 use std::collections::VecDeque;
 
@@ -24,16 +24,16 @@ const GENERATION_BITS: u32 = 24 - INDEX_BITS - SLOT_BITS;
 const NUMBERS: usize = SLOTS << GENERATION_BITS;
 const NO_SLOT: u16 = u16::MAX;
 const PROMISED: u16 = u16::MAX - 1;
-/// Numbers drawn at a time: the kernel's filter changes once per this many connections.
+/// Numbers drawn at a time, so that the kernel's filter changes once per this many connections.
 const DRAWN: usize = 64;
-/// Maximum number of ended queue pairs that the kernel's filter still passes: GRO may combine last
-/// packets of their peers with packets for other queue pairs.
+/// Maximum number of ended queue pairs that the kernel's filter still passes: GRO may combine last packets of their
+/// peers with packets for other queue pairs.
 const ENDED: usize = 64;
 
-/// Numbers used by the endpoints of one index.
+/// Queue pair numbers used by the endpoints of one index.
 ///
-/// No number repeats until half of all numbers were used; then all are available again. A peer
-/// must not mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale").
+/// No number repeats until half of all numbers were used; then all are available again. A peer must not mistake a new
+/// queue pair for an old one (IBTA 12.9.8.3.1, "stale").
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     had: Vec<u64>,
@@ -59,10 +59,10 @@ impl Numbers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Connecting,
-    /// Half open: the REP is sent, and neither the RTU nor a request has arrived.
+    /// Half open: the REP is sent; neither the RTU nor a request has arrived.
     Accepted,
     Established,
-    /// The queue pair has failed or was disconnected, and the owner receives the event.
+    /// Failed or disconnected; the owner receives the event.
     Broken,
     Closing,
 }
@@ -78,8 +78,7 @@ pub(super) struct Entry {
     pub(super) theirs: Option<QpTerms>,
     pub(super) send_socket: Option<SendSocket>,
     pub(super) place: BatchPosition,
-    /// Queue pair. A passive end creates it when the peer has proven its address, or when the owner
-    /// posts work.
+    /// Created at a passive end when the peer has proven its address, or when the owner posts work.
     pub(super) qp: Option<Qp>,
     pub(super) queued: bool,
     pub(super) timer_at: Option<Instant>,
@@ -113,8 +112,7 @@ struct Slot {
 }
 
 impl Slots {
-    /// Creates the slots. `admitted` is true if a kernel filter passes only known numbers; many are
-    /// then drawn at once.
+    /// Creates the slots. `admitted` is true if a kernel filter passes only known numbers; many are then drawn at once.
     pub(super) fn new(
         index: u32,
         limit: u16,
@@ -141,8 +139,7 @@ impl Slots {
         }
     }
 
-    /// Returns a free id and its queue pair number. `admit` receives all numbers that packets may
-    /// have, sorted.
+    /// Returns a free id and its queue pair number. `admit` receives all numbers that packets may have, sorted.
     ///
     /// # Errors
     /// No slot is free, or `admit` fails.
@@ -150,7 +147,7 @@ impl Slots {
         &mut self,
         admit: impl FnOnce(&[u32]) -> Result<(), FabricError>,
     ) -> Result<(QpId, u32), FabricError> {
-        // The search starts behind the last slot, so that an id is not reused soon.
+        // Starting behind the last slot delays the reuse of an id.
         let order = (self.turn..self.limit).chain(0..self.turn);
         let is_free = |&at: &usize| self.slots[at].entry.is_none() && !self.slots[at].unheard;
         let free = { order }.find(is_free);

@@ -1,7 +1,6 @@
 //! Verbs that rdma-core defines as `static inline` functions.
 //!
-//! The functions call through the table in `ibv_context`. libibverbs fills each entry, so an empty
-//! entry means a broken library.
+//! They call through the table in `ibv_context`, in which libibverbs fills each entry.
 
 use std::ffi::c_int;
 
@@ -9,8 +8,7 @@ use super::{IBV_WC_WITH_INV, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, 
 
 const MISSING: &str = "libibverbs fills its context's operations table";
 
-/// Moves completions out of `cq` and returns their number. A negative number means that the CQ is
-/// broken.
+/// Moves completions out of `cq` and returns their number; a negative number means that the CQ is broken.
 ///
 /// # Safety
 /// `cq` is a live CQ, and no other thread polls it.
@@ -44,11 +42,11 @@ pub(crate) unsafe fn req_notify_cq(cq: *mut ibv_cq) -> c_int {
     }
 }
 
-/// Posts a chain of send work requests. On failure, `bad` is the first refused request.
+/// Posts a chain of send work requests; on failure, `bad` is the first refused one.
 ///
 /// # Safety
-/// `qp` is live. `wr` is the head of a chain whose links and SGE arrays are valid for the call. The
-/// memory of the SGEs stays registered until the completions.
+/// `qp` is live. `wr` is the head of a chain whose links and SGE arrays are valid for the call. The memory of the SGEs
+/// stays registered until the completions.
 pub(crate) unsafe fn post_send(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
@@ -61,10 +59,10 @@ pub(crate) unsafe fn post_send(
     }
 }
 
-/// Posts a chain of receives. On failure, `bad` is the first refused receive.
+/// Posts a chain of receives; on failure, `bad` is the first refused one.
 ///
 /// # Safety
-/// As for [`post_send`], with `srq` in place of `qp`.
+/// As [`post_send`], with `srq` in place of `qp`.
 pub(crate) unsafe fn post_srq_recv(
     srq: *mut ibv_srq,
     wr: *mut ibv_recv_wr,

@@ -21,17 +21,17 @@ pub struct Req {
     pub local_qkey: u32,
     /// Local QPN.
     pub local_qpn: u32,
-    /// Responder Resources: maximum outstanding READs and atomics that the sender answers.
+    /// Responder Resources: maximum outstanding READs and atomics from the receiver.
     pub responder_resources: u8,
-    /// Initiator Depth: maximum outstanding READs and atomics that the sender issues.
+    /// Initiator Depth: maximum outstanding READs and atomics from the sender.
     pub initiator_depth: u8,
     /// Remote CM Response Timeout code (4.096 us * 2^code).
     pub remote_response_timeout: u8,
     /// Transport Service Type: 0 is a reliable connection.
     pub transport_type: u8,
-    /// End-to-End Flow Control: true if the sender implements end-to-end credits.
+    /// End-to-End Flow Control: true if the sender has end-to-end credits.
     pub flow_control: bool,
-    /// Starting PSN: the first PSN that the sender expects.
+    /// Starting PSN: the first PSN expected by the sender.
     pub starting_psn: u32,
     /// Local CM Response Timeout code (4.096 us * 2^code).
     pub local_response_timeout: u8,
@@ -45,7 +45,7 @@ pub struct Req {
     pub rnr_retry_count: u8,
     /// Max CM Retries: maximum repetitions of a connection message.
     pub max_cm_retries: u8,
-    /// SRQ exists: true if the queue pair has a shared receive queue.
+    /// SRQ exists: true with a shared receive queue.
     pub srq: bool,
     /// Primary path.
     pub primary: Path,

@@ -25,15 +25,15 @@ use cairn_roce_proto::wire::aeth::ack_timeout_of_code;
 use cairn_roce_proto::wire::cm::{RejReason, padded};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
-/// ACK timeout code sent in REQs: 0.54 s, as in Linux.
+/// ACK timeout code in REQs: 0.54 s, as in Linux.
 const ACK_TIMEOUT: u8 = 17;
 /// Range of ACK timeout codes accepted from peers: 67 ms to 4.3 s.
 const ACK_TIMEOUTS: (u8, u8) = (14, 20);
-/// RNR retry count sent to peers: unlimited. This end applies its own limit.
+/// RNR retry count sent to peers: unlimited; this end applies its own limit.
 const RNR_RETRY_FOR_EVER: u8 = 7;
 /// ECN codepoint ECT(0) (RFC 3168, 5): routers may mark packets instead of dropping them.
 const ECN_CAPABLE: u8 = 2;
-/// Lowest source port stated in REQs, which has no effect on the wire.
+/// Lowest source port stated in REQs; it has no effect on the wire.
 const ACTIVE_PORTS: u16 = 0xc000;
 
 impl SoftEndpoint {
@@ -65,8 +65,7 @@ impl SoftEndpoint {
             qpn,
             options: *options,
             terms,
-            // A request creates no queue pair and no socket yet, because its source address may be
-            // forged.
+            // A request creates no queue pair and no socket yet: its source address may be forged.
             flow: flow(SendSocket::UNDECIDED, request.path, marked),
             theirs: Some(theirs),
             send_socket: None,
@@ -197,8 +196,7 @@ impl SoftEndpoint {
         })
     }
 
-    /// Creates the queue pair and its flow, unless they exist. The parameters of the peer's queue
-    /// pair must be known.
+    /// Creates the queue pair and its flow, unless they exist; needs the parameters of the peer's queue pair.
     pub(super) fn begin(&mut self, id: QpId, now: Instant) -> Result<(), FabricError> {
         let entry = self.slots.get(id).expect("callers have looked it up");
         if entry.qp.is_some() {
@@ -229,8 +227,7 @@ impl SoftEndpoint {
         };
         let mut qp = Qp::new(&config, now);
         let network = &self.device.options.network;
-        // Notifications are ignored if packets are sent without ECN, because routers cannot have
-        // marked them.
+        // Notifications are ignored if packets are sent without ECN, because routers cannot have marked them.
         if !self.device.options.congestion_control || network.version() == Version::V1 {
             qp.ignore_congestion();
         }
@@ -349,8 +346,7 @@ impl SoftEndpoint {
         }
     }
 
-    /// Ends the connections in `disconnected`. Called after earlier packets were handled, such as
-    /// acknowledgements of outstanding work.
+    /// Ends the connections in `disconnected`; called after earlier packets were handled, such as acknowledgements.
     pub(super) fn end_disconnected(&mut self) {
         while let Some(id) = self.disconnected.pop() {
             let up = |phase| matches!(phase, Phase::Accepted | Phase::Established);
@@ -457,8 +453,7 @@ fn accepted_timeout(asked: u8) -> u8 {
     }
 }
 
-/// Returns the marking from the options. `asked` is the traffic class of the peer's request, the
-/// default.
+/// Returns the marking from the options; `asked`, the traffic class of the peer's request, is the default.
 fn marked(options: &QpOptions, asked: u8) -> Marked {
     Marked {
         traffic_class: options.traffic_class.unwrap_or(asked),
