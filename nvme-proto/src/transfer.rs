@@ -1,9 +1,9 @@
 //! Data transfers: SGL 1 of a command, checked against its data length.
 //!
-//! Data to the host is sent by RDMA WRITE to a keyed data block. Data from the host is fetched by RDMA READ, or is in
-//! the capsule (RDMA, 3). SGL segments are rejected, because MSDBD is 1.
+//! RDMA WRITE sends data to a keyed data block of the host. RDMA READ fetches data from the host, unless it is in the
+//! capsule (RDMA, 3). SGL segments are rejected, because MSDBD is 1.
 //!
-//! A key must be invalidated even if the command fails: see
+//! A key is invalidated even if the command fails:
 //! [`SglDescriptor::invalidate_rkey`](crate::wire::SglDescriptor::invalidate_rkey).
 
 use crate::wire::{Sgl, Sqe, Status};
@@ -11,7 +11,7 @@ use crate::wire::{Sgl, Sqe, Status};
 /// Location and length of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataTransfer {
-    /// The command has no data.
+    /// No data.
     None,
     /// Data to the host, by RDMA WRITE.
     ToHost(RemoteBuffer),
@@ -21,10 +21,10 @@ pub enum DataTransfer {
     InCapsule(CapsuleSlice),
 }
 
-/// Range of host memory; address plus length does not overflow.
+/// Host memory; address plus length does not overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteBuffer {
-    /// Virtual address in the host.
+    /// Virtual address.
     pub address: u64,
     /// Length in bytes, at least 1.
     pub length: u32,
@@ -33,7 +33,7 @@ pub struct RemoteBuffer {
 }
 
 impl RemoteBuffer {
-    /// Returns the host memory for `length` bytes of data.
+    /// Returns the host memory of `length` bytes.
     // Inlining keeps the result in registers.
     #[inline(always)]
     pub(crate) fn of_command(sqe: &Sqe, length: u32) -> Result<Self, Status> {
@@ -50,7 +50,7 @@ impl RemoteBuffer {
     }
 }
 
-/// Range of the in-capsule data.
+/// Range of in-capsule data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapsuleSlice {
     /// Offset in bytes from the end of the SQE (ICDOFF is 0).
@@ -73,10 +73,10 @@ const TYPE_INVALID: Status = Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr();
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_dnr();
 
 impl DataTransfer {
-    /// Checks that a command without data describes none.
+    /// Checks that the SGL describes no data.
     ///
     /// # Errors
-    /// Data SGL Length Invalid if the SGL describes data; SGL Descriptor Type Invalid for an invalid descriptor.
+    /// Data SGL Length Invalid if it does; SGL Descriptor Type Invalid for an invalid descriptor.
     pub fn none(sqe: &Sqe) -> Result<Self, Status> {
         match sqe.dptr.parse()?.length() {
             0 => Ok(Self::None),
@@ -94,9 +94,8 @@ impl DataTransfer {
         RemoteBuffer::of_command(sqe, length).map(Self::ToHost)
     }
 
-    /// Locates `length` bytes of data from the host.
-    ///
-    /// `in_capsule_bytes` is the length of the in-capsule data, 0 on the admin queue (RDMA, 3.1).
+    /// Locates `length` bytes from the host. `in_capsule_bytes` of the capsule are data, 0 on the admin queue (RDMA,
+    /// 3.1).
     ///
     /// # Errors
     /// Data SGL Length Invalid if the lengths differ; SGL Offset Invalid if the data exceeds the capsule; SGL
@@ -106,12 +105,12 @@ impl DataTransfer {
         Self::from_host_fitting(sqe, length, in_capsule_bytes, Fit::Exact)
     }
 
-    /// Locates `length` bytes of data from the host. The SGL may describe more.
+    /// Locates `length` bytes from the host; the SGL may describe more.
     ///
-    /// Used for Dataset Management, for which Linux always describes 256 ranges.
+    /// Linux always describes 256 ranges for Dataset Management.
     ///
     /// # Errors
-    /// Fails like [`Self::from_host`], but allows an SGL that is too long.
+    /// As [`Self::from_host`], but a longer SGL is valid.
     pub fn from_host_at_least(
         sqe: &Sqe,
         length: u32,
@@ -120,7 +119,7 @@ impl DataTransfer {
         Self::from_host_fitting(sqe, length, in_capsule_bytes, Fit::AtLeast)
     }
 
-    /// Number of bytes to transfer.
+    /// Bytes to transfer.
     #[must_use]
     pub const fn length(&self) -> u32 {
         match self {

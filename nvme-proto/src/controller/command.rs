@@ -76,18 +76,18 @@ pub enum AdminCommand {
     KeepAlive,
     /// Property Get.
     PropertyGet {
-        /// OFST: offset of the property.
+        /// OFST.
         ofst: u32,
-        /// ATTRIB: size of the property.
+        /// ATTRIB.
         size: PropertySize,
     },
     /// Property Set.
     PropertySet {
-        /// OFST: offset of the property.
+        /// OFST.
         ofst: u32,
-        /// ATTRIB: size of the property.
+        /// ATTRIB.
         size: PropertySize,
-        /// VALUE: new value.
+        /// New value.
         value: u64,
     },
 }
@@ -97,15 +97,15 @@ pub enum AdminCommand {
 pub struct GetLogPage {
     /// LID.
     pub lid: LogPage,
-    /// LSP: log specific field.
+    /// LSP.
     pub lsp: u8,
     /// RAE: reading does not re-arm the event of the page.
     pub rae: bool,
     /// LPO: offset in bytes, a multiple of 4.
     pub lpo: u64,
-    /// Length in bytes, from NUMD.
+    /// Bytes, from NUMD.
     pub length: u32,
-    /// CSI: I/O command set.
+    /// CSI.
     pub csi: u8,
     /// NSID.
     pub nsid: u32,
@@ -114,11 +114,11 @@ pub struct GetLogPage {
 /// Identify (Base, 5.17).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identify {
-    /// CNS: type of data structure.
+    /// CNS.
     pub cns: Cns,
-    /// CNTID: controller identifier.
+    /// CNTID.
     pub cntid: u16,
-    /// CSI: I/O command set.
+    /// CSI.
     pub csi: u8,
     /// NSID.
     pub nsid: u32,
@@ -127,11 +127,11 @@ pub struct Identify {
 /// Get Features (Base, 5.15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetFeatures {
-    /// FID: feature identifier.
+    /// FID.
     pub fid: Feature,
     /// SEL: value to return.
     pub select: Select,
-    /// CDW11, whose meaning depends on the feature.
+    /// CDW11, specific to the feature.
     pub cdw11: u32,
     /// NSID.
     pub nsid: u32,
@@ -140,11 +140,11 @@ pub struct GetFeatures {
 /// Set Features (Base, 5.27).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetFeatures {
-    /// FID: feature identifier.
+    /// FID.
     pub fid: Feature,
     /// SV: save the value across resets.
     pub save: bool,
-    /// CDW11, whose meaning depends on the feature.
+    /// CDW11, specific to the feature.
     pub cdw11: u32,
     /// NSID.
     pub nsid: u32,
@@ -155,14 +155,14 @@ pub struct SetFeatures {
 pub enum Transfer {
     /// No data.
     None,
-    /// Data from the controller to the host.
+    /// Data to the host.
     ToHost {
-        /// Length in bytes.
+        /// Bytes.
         length: u32,
     },
-    /// Data from the host, needed before execution.
+    /// Data from the host, required before execution.
     FromHost {
-        /// Length in bytes.
+        /// Bytes.
         length: u32,
     },
 }
@@ -183,12 +183,12 @@ impl Transfer {
 }
 
 impl AdminCommand {
-    /// Parses a command of a connected admin queue. `transfer_bytes` is the maximum transfer (MDTS).
+    /// Parses a command of a connected admin queue; `transfer_bytes` is MDTS.
     ///
     /// # Errors
-    /// The command is invalid or not supported.
+    /// The command is invalid or unsupported.
     pub fn parse(sqe: &Sqe, transfer_bytes: u32) -> Result<Self, Refusal> {
-        // The opcode is checked first, because hosts detect support for a command by the status Invalid Command Opcode.
+        // First the opcode: hosts detect support of a command by Invalid Command Opcode.
         let command = Self::parse_by_opcode(sqe, transfer_bytes)?;
         check_flags(sqe)?;
         Ok(command)
@@ -236,16 +236,16 @@ impl AdminCommand {
                     value,
                 })
             }
-            // A queue accepts only one Connect (Base, 6.3).
+            // Connect is valid once per queue (Base, 6.3).
             FabricsType::CONNECT => {
                 Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::NSID))
             }
-            // Not supported: Disconnect (OFCS), and authentication of a connected queue.
+            // Unsupported: Disconnect (OFCS), and authentication of a connected queue.
             _ => Err(Refusal::new(Status::INVALID_OPCODE).at(byte::NSID)),
         }
     }
 
-    /// Returns direction and length of the command's data.
+    /// Returns direction and length of the data.
     #[must_use]
     pub fn transfer(&self) -> Transfer {
         match self {
@@ -269,13 +269,13 @@ impl AdminCommand {
         }
     }
 
-    /// Locates the command's data in host memory. In-capsule data is not allowed on the admin queue.
+    /// Locates the data in host memory; in-capsule data is invalid on the admin queue.
     ///
     /// # Errors
     /// The SGL is invalid or does not match the data.
     pub fn locate(&self, sqe: &Sqe) -> Result<DataTransfer, Refusal> {
         let located = match self.transfer() {
-            // For a feature without data transfer, hosts may still provide a buffer, for example with SEL = 3.
+            // Hosts may provide a buffer for a feature without data, for example with SEL = 3.
             Transfer::None if matches!(self, Self::GetFeatures(_) | Self::SetFeatures(_)) => {
                 Ok(DataTransfer::None)
             }
@@ -286,7 +286,7 @@ impl AdminCommand {
         located.map_err(|status| Refusal::new(status).at(byte::DPTR))
     }
 
-    /// True for property commands, which are allowed before the controller is enabled (Base, 3.5.2).
+    /// True for property commands, valid before the controller is enabled (Base, 3.5.2).
     #[must_use]
     pub fn is_fabrics(&self) -> bool {
         matches!(self, Self::PropertyGet { .. } | Self::PropertySet { .. })
@@ -354,7 +354,7 @@ impl GetFeatures {
             return 0;
         }
         match self.fid {
-            // Get Features for a 64-bit host identifier fails without data transfer.
+            // A 64-bit host identifier fails without data transfer.
             Feature::HOST_IDENTIFIER if !HostIdentifier(self.cdw11).exhid() => 0,
             fid => data_length(fid),
         }
@@ -374,14 +374,14 @@ impl SetFeatures {
 
     fn data_length(&self) -> u32 {
         match self.fid {
-            // Set Features for the host identifier fails without data transfer.
+            // The host identifier fails without data transfer.
             Feature::HOST_IDENTIFIER => 0,
             fid => data_length(fid),
         }
     }
 }
 
-/// Length of a feature's data structure in bytes; 0 if its value is in DW0 or CDW11.
+/// Bytes of a feature's data structure; 0 for a value in DW0 or CDW11.
 fn data_length(fid: Feature) -> u32 {
     match fid {
         Feature::TIMESTAMP => 8,

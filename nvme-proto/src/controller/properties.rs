@@ -11,8 +11,7 @@
 //!
 //! At most one flush is in progress; a reset waits for its end.
 //!
-//! The reported version is 2.0, because log pages 00h, 12h and 13h, Identify CNS 06h, 08h and 1Ch, and CAP.CRMS follow
-//! that version.
+//! The version is 2.0, as log pages 00h, 12h and 13h, Identify CNS 06h, 08h and 1Ch, and CAP.CRMS require.
 
 use crate::limits::{self, Limits};
 use crate::wire::Status;
@@ -22,7 +21,7 @@ use crate::wire::property::{Cap, Cc, Crto, Csts, Vs, offset};
 use super::Refusal;
 use super::refusal::byte;
 
-/// Supported version of the specification.
+/// Specification version.
 pub const VERSION: Vs = Vs::V2_0;
 /// CC.IOSQES: base-2 logarithm of the SQE size in bytes.
 pub const IOSQES: u8 = 6;
@@ -35,11 +34,11 @@ const CC_BITS: u32 = 0x01ff_fff1;
 enum EnableState {
     Disabled,
     Ready,
-    /// CC.EN was cleared, but I/O queues are still connected, or caches are being flushed.
+    /// CC.EN was cleared; I/O queues are connected, or caches are being flushed.
     Resetting {
         flushing: bool,
     },
-    /// CC.SHN was set, but I/O queues are still connected. If `flush`, caches are flushed after they are closed.
+    /// CC.SHN was set, and I/O queues are connected. If `flush`, a cache flush follows.
     Draining {
         flush: bool,
     },
@@ -47,14 +46,14 @@ enum EnableState {
     ShutDown,
 }
 
-/// Work required by a change of CC or by the close of the last I/O queue.
+/// Work after a change of CC or the close of the last I/O queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
     /// Nothing is required.
     None,
     /// The controller has become ready.
     Enabled,
-    /// The controller is no longer ready: disconnect its I/O queues.
+    /// The controller is not ready: disconnect its I/O queues.
     DrainQueues,
     /// The reset is complete.
     Reset,
@@ -64,7 +63,7 @@ pub enum Transition {
     ShutDown,
 }
 
-/// Values of CAP, VS, CC, CSTS and CRTO.
+/// Values of the properties.
 #[derive(Debug)]
 pub struct Properties {
     cap: Cap,
@@ -91,7 +90,7 @@ impl Properties {
         }
     }
 
-    /// True if commands other than Fabrics commands are accepted.
+    /// True if not only Fabrics commands are accepted.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.state == EnableState::Ready && !self.fatal
@@ -103,7 +102,7 @@ impl Properties {
         matches!(self.state, EnableState::Resetting { .. })
     }
 
-    /// Sets CSTS.CFS: the controller has failed and must be reset.
+    /// Sets CSTS.CFS: the controller must be reset.
     pub fn set_fatal(&mut self) {
         self.fatal = true;
     }
@@ -111,7 +110,7 @@ impl Properties {
     /// Executes Property Get.
     ///
     /// # Errors
-    /// The property does not exist, or its size differs.
+    /// The property does not exist, or has another size.
     pub fn get(&self, ofst: u32, size: PropertySize) -> Result<u64, Refusal> {
         let (value, true_size) = match ofst {
             offset::CAP => (self.cap.0, PropertySize::Eight),
@@ -128,10 +127,10 @@ impl Properties {
         }
     }
 
-    /// Executes Property Set. `io_queues` is true if I/O queues are connected.
+    /// Executes Property Set; `io_queues` is true while I/O queues are connected.
     ///
     /// # Errors
-    /// The property does not exist or is read-only, or the value is not supported.
+    /// The property is missing or read-only, or the value is unsupported.
     pub fn set(
         &mut self,
         ofst: u32,
@@ -139,14 +138,14 @@ impl Properties {
         value: u64,
         io_queues: bool,
     ) -> Result<Transition, Refusal> {
-        // CC is the only writable property: NSSR is not supported (CAP.NSSRS is 0), and CSTS.NSSRO is never set.
+        // Only CC is writable: NSSR is unsupported (CAP.NSSRS is 0), and CSTS.NSSRO never set.
         if ofst != offset::CC {
             return Err(Refusal::field(byte::OFST));
         }
         if size != PropertySize::Four {
             return Err(Refusal::field(byte::ATTRIB));
         }
-        // For a 4-byte property, bits 63:32 of VALUE are reserved.
+        // A 4-byte property reserves bits 63:32.
         let cc = u32::try_from(value).map_err(|_| Refusal::field(byte::VALUE))?;
         self.write_cc(Cc(cc), io_queues)
     }
@@ -167,7 +166,7 @@ impl Properties {
         }
     }
 
-    /// Continues after a flush. If data was lost (`intact` is false), sets CSTS.CFS.
+    /// Continues after a flush; sets CSTS.CFS after data loss (`intact` is false).
     pub fn flushed(&mut self, intact: bool) -> Transition {
         match self.state {
             EnableState::Flushing => {
@@ -210,7 +209,7 @@ impl Properties {
         })
     }
 
-    /// Rejects a value of CC that CAP does not allow, or that changes fields fixed while enabled.
+    /// Rejects a CC that CAP does not allow, or that changes fields fixed while enabled.
     fn check_cc(&self, cc: Cc) -> Result<(), Refusal> {
         let refused = Err(Refusal::field(byte::VALUE));
         if cc.0 & !CC_BITS != 0 || cc.crime() || cc.shn() > Cc::SHN_ABRUPT {
@@ -219,11 +218,11 @@ impl Properties {
         if !cc.en() {
             return Ok(());
         }
-        // Supported are 4 KiB pages (MPSMIN, MPSMAX) and round robin arbitration (CAP.AMS).
+        // Supported: 4 KiB pages (MPSMIN, MPSMAX), round robin (CAP.AMS).
         if cc.mps() != 0 || cc.ams() != 0 || !matches!(cc.css(), Cc::CSS_NVM | Cc::CSS_IOCS) {
             return refused;
         }
-        // Hosts without I/O queues may leave IOSQES and IOCQES 0.
+        // Without I/O queues, IOSQES and IOCQES may be 0.
         if !matches!(cc.iosqes(), 0 | IOSQES) || !matches!(cc.iocqes(), 0 | IOCQES) {
             return refused;
         }
@@ -234,7 +233,7 @@ impl Properties {
                 refused
             };
         }
-        // A host must wait for CSTS.RDY = 0 before it sets CC.EN again (Base, 3.1.3.5).
+        // CC.EN may be set again when CSTS.RDY is 0 (Base, 3.1.3.5).
         match self.state {
             EnableState::Disabled | EnableState::ShutDown => Ok(()),
             _ => Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::VALUE)),
@@ -245,7 +244,7 @@ impl Properties {
         matches!(self.state, EnableState::Disabled | EnableState::Ready)
     }
 
-    /// True if I/O queues may be connected: the controller is ready, and IOSQES and IOCQES are set.
+    /// True if I/O queues may connect: ready, with IOSQES and IOCQES set.
     #[must_use]
     pub fn takes_io_queues(&self) -> bool {
         self.is_ready() && self.cc.iosqes() == IOSQES && self.cc.iocqes() == IOCQES
@@ -257,7 +256,7 @@ impl Properties {
             EnableState::ShutDown => Csts::SHST_COMPLETE,
             _ => Csts::SHST_NORMAL,
         };
-        // CSTS.RDY follows CC.EN, but stays 1 until a reset is complete.
+        // CSTS.RDY follows CC.EN, but only at the end of a reset.
         let rdy = self.cc.en() || self.is_resetting();
         Csts(0).with_rdy(rdy).with_cfs(self.fatal).with_shst(shst)
     }

@@ -10,45 +10,42 @@ use super::notice::all_notices;
 /// Settings of an association.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// SUBNQN of the subsystem.
+    /// SUBNQN.
     pub subnqn: Nqn,
     /// HOSTNQN.
     pub hostnqn: Nqn,
     /// HOSTID.
     pub hostid: [u8; 16],
-    /// Number of I/O queues to request; 0 connects only the admin queue.
+    /// I/O queues to request; 0 connects only the admin queue.
     pub io_queues: u16,
-    /// Entries of each I/O submission queue; reduced to the controller's limits.
+    /// Entries of each I/O submission queue, within the controller's limits.
     pub queue_entries: u16,
-    /// True to reserve an entry of each I/O queue for reauthentication commands.
-    ///
-    /// [`QueueSpec::depth`](super::QueueSpec::depth) excludes the reserved entry.
+    /// Whether an entry of each I/O queue is reserved for reauthentication, and not in
+    /// [`QueueSpec::depth`](super::QueueSpec::depth).
     pub spare_entry: bool,
-    /// Keep alive timeout (KATO) in milliseconds; 0 disables it.
+    /// KATO in milliseconds; 0 disables it.
     pub kato_ms: u32,
-    /// True to request that SQ flow control be disabled.
+    /// True to request disabled SQ flow control.
     pub disable_sq_flow_control: bool,
     /// True if the controller must authenticate to this host.
     ///
-    /// If true, a controller that does not require the host to authenticate is refused, because it would not
-    /// authenticate either.
+    /// A controller that requires no authentication of the host is then refused: it would not authenticate either.
     pub expects_proof: bool,
     /// Interval of periodic reauthentication.
     pub reauthenticate_every: Option<Duration>,
-    /// Asynchronous events to enable if offered in OAES.
+    /// Asynchronous events to enable if OAES offers them.
     pub events: AsyncEventConfig,
-    /// Time limit of each bring-up step.
+    /// Time limit of a bring-up step.
     pub step_timeout: Duration,
-    /// Reconnection after a loss of the controller.
+    /// Reconnection after a loss.
     pub recovery: Recovery,
 }
 
 impl Settings {
     /// Creates settings for one I/O queue, without authentication.
     ///
-    /// Keep alive timeout (5 s), queue size (128 entries), events and reconnection are the defaults of Linux. A step of
-    /// the bring-up may take 10 s. `hostid` must be unique to the host: targets use it to recognize a host, for example
-    /// to fence it.
+    /// Keep alive (5 s), queue size (128 entries), events and reconnection are Linux's defaults; a bring-up step may
+    /// take 10 s. `hostid` must be unique to the host: targets recognize hosts by it, for example to fence them.
     #[must_use]
     pub fn new(subnqn: Nqn, hostnqn: Nqn, hostid: [u8; 16]) -> Self {
         Self {
@@ -69,25 +66,19 @@ impl Settings {
     }
 }
 
-/// Reconnection parameters of nvme-cli.
-///
-/// A controller whose first connection fails is not reconnected.
+/// Reconnection parameters of nvme-cli. A failed first connection is not repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// `--ctrl-loss-tmo`: time after a loss at which reconnecting ends.
-    ///
-    /// `None` means no limit, zero no reconnection.
+    /// `--ctrl-loss-tmo`: time after a loss at which reconnecting ends; `None` for no limit, zero for no attempt.
     pub ctrl_loss_tmo: Option<Duration>,
-    /// `--reconnect-delay`: delay before each attempt to reconnect.
+    /// `--reconnect-delay`: delay before each attempt.
     pub reconnect_delay: Duration,
-    /// `--fast_io_fail_tmo`: time after a loss at which waiting commands fail.
-    ///
-    /// `None` means no limit.
+    /// `--fast_io_fail_tmo`: time after a loss at which waiting commands fail; `None` for no limit.
     pub fast_io_fail_tmo: Option<Duration>,
 }
 
 impl Default for Recovery {
-    /// Returns the defaults of Linux: an attempt every 10 s for 600 s, while commands wait.
+    /// Returns Linux's defaults: an attempt every 10 s for 600 s, while commands wait.
     fn default() -> Self {
         Self {
             ctrl_loss_tmo: Some(Duration::from_secs(600)),
@@ -98,16 +89,16 @@ impl Default for Recovery {
 }
 
 impl Recovery {
-    /// No attempts to reconnect.
+    /// No attempt.
     pub const NONE: Self = Self {
         ctrl_loss_tmo: Some(Duration::ZERO),
         reconnect_delay: Duration::from_secs(10),
         fast_io_fail_tmo: None,
     };
 
-    /// True if another attempt may follow after `tries` failed ones.
+    /// True if another attempt may follow `tries` failed ones.
     ///
-    /// As in Linux, the maximum number of attempts is `ctrl_loss_tmo` divided by the delay, rounded up.
+    /// As in Linux, the maximum is `ctrl_loss_tmo` divided by the delay, rounded up.
     pub(super) fn allows(&self, tries: u32) -> bool {
         let Some(loss) = self.ctrl_loss_tmo else {
             return true;
@@ -116,7 +107,7 @@ impl Recovery {
         u128::from(tries) < loss.as_millis().div_ceil(delay_ms)
     }
 
-    /// Delay before each attempt; at least 1 ms, to limit the load of the target.
+    /// Delay before each attempt, at least 1 ms to limit the target's load.
     pub(super) fn delay(&self) -> Duration {
         self.reconnect_delay.max(Duration::from_millis(1))
     }

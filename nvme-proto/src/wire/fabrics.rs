@@ -1,7 +1,6 @@
 //! Fabrics commands (Base, 6): Connect, Disconnect, properties and authentication.
 //!
-//! Each command is an SQE with opcode 7Fh and FCTYPE in byte 4. The types have 64 bytes and convert from and to
-//! [`Sqe`].
+//! Each command is an SQE of 64 bytes with opcode 7Fh and FCTYPE in byte 4; its type converts from and to [`Sqe`].
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -14,14 +13,14 @@ use super::sqe::{FabricsType, OPCODE_FABRICS, Sqe};
 pub const RECFMT: u16 = 0;
 /// Size of Connect data in bytes.
 pub const CONNECT_DATA_BYTES: usize = 1024;
-/// CNTLID in Connect data that requests any controller (dynamic model).
+/// CNTLID that requests any controller (dynamic model).
 pub const CNTLID_DYNAMIC: u16 = 0xffff;
-/// CNTLID in Connect data that requests any controller (static model).
+/// CNTLID that requests any controller (static model).
 pub const CNTLID_STATIC_ANY: u16 = 0xfffe;
 /// Largest CNTLID (Base, 5.17.2.1).
 pub const CNTLID_MAX: u16 = 0xffef;
 
-/// Defines FCTYPE of a Fabrics command, and its conversions from and to [`Sqe`].
+/// Defines FCTYPE of a Fabrics command, and conversions from and to [`Sqe`].
 macro_rules! fabrics_command {
     ($name:ident = $fctype:ident) => {
         assert_size!($name = 64);
@@ -65,15 +64,15 @@ pub struct ConnectCommand {
     pub sgl1: SglDescriptor,
     /// RECFMT; 0.
     pub recfmt: U16,
-    /// QID; 0 for the admin queue, whose Connect creates the controller.
+    /// QID; Connect with 0, the admin queue, creates the controller.
     pub qid: U16,
-    /// SQSIZE: entries of the submission queue, 0-based.
+    /// Entries of the submission queue, 0-based.
     pub sqsize: U16,
     /// CATTR: a [`Cattr`].
     pub cattr: u8,
     /// Reserved.
     pub reserved47: u8,
-    /// KATO in milliseconds, for the admin queue; 0 disables the timer.
+    /// KATO in milliseconds, for the admin queue; 0 disables it.
     pub kato: U32,
     /// Reserved.
     pub reserved52: [u8; 12],
@@ -81,7 +80,7 @@ pub struct ConnectCommand {
 fabrics_command!(ConnectCommand = CONNECT);
 
 impl ConnectCommand {
-    /// Creates a Connect whose data pointer is not set. `sqsize` is 0-based.
+    /// Creates a Connect without data pointer; `sqsize` is 0-based.
     #[must_use]
     pub fn new(cid: u16, qid: u16, sqsize: u16) -> Self {
         let mut command = Self::from(Sqe::fabrics(cid, Self::FCTYPE));
@@ -95,13 +94,13 @@ bitfields! {
     /// CATTR: attributes of Connect.
     pub struct Cattr(u8);
     fields {
-        /// Priority class, for weighted round robin arbitration.
+        /// Class for weighted round robin arbitration.
         priority with_priority: u8 = 0..=1;
     }
     flags {
-        /// DISSQFC: disables SQ flow control, so that SQHD is FFFFh in every response.
+        /// DISSQFC: disables SQ flow control; SQHD is FFFFh in every response.
         dissqfc with_dissqfc = 2;
-        /// The host supports deletion of I/O queues by Disconnect.
+        /// The host can delete I/O queues by Disconnect.
         io_queue_deletion with_io_queue_deletion = 3;
     }
 }
@@ -112,15 +111,15 @@ bitfields! {
 )]
 #[repr(C)]
 pub struct ConnectData {
-    /// HOSTID: 128-bit host identifier.
+    /// HOSTID.
     pub hostid: [u8; 16],
-    /// CNTLID of the controller; for the admin queue [`CNTLID_DYNAMIC`] or [`CNTLID_STATIC_ANY`].
+    /// CNTLID; [`CNTLID_DYNAMIC`] or [`CNTLID_STATIC_ANY`] for the admin queue.
     pub cntlid: U16,
     /// Reserved.
     pub reserved18: [u8; 238],
-    /// SUBNQN of the subsystem.
+    /// SUBNQN.
     pub subnqn: [u8; NQN_FIELD_BYTES],
-    /// HOSTNQN of the host.
+    /// HOSTNQN.
     pub hostnqn: [u8; NQN_FIELD_BYTES],
     /// Reserved.
     pub reserved768: [u8; 256],
@@ -128,7 +127,7 @@ pub struct ConnectData {
 assert_size!(ConnectData = CONNECT_DATA_BYTES);
 
 impl ConnectData {
-    /// Creates the data of a Connect. For the admin queue, `cntlid` is [`CNTLID_DYNAMIC`].
+    /// Creates Connect data; for the admin queue, `cntlid` is [`CNTLID_DYNAMIC`].
     #[must_use]
     pub fn new(hostid: [u8; 16], cntlid: u16, subnqn: &Nqn, hostnqn: &Nqn) -> Self {
         let mut data: Self = zerocopy::FromZeros::new_zeroed();
@@ -144,48 +143,48 @@ bitfields! {
     /// DW0 of a successful Connect (Base, figure 393).
     pub struct ConnectResult(u32);
     fields {
-        /// CNTLID of the queue's controller.
+        /// CNTLID.
         cntlid with_cntlid: u16 = 0..=15;
     }
     flags {
-        /// AUTHREQ.ATR: the queue requires authentication.
+        /// AUTHREQ.ATR: authentication is required.
         atr with_atr = 17;
-        /// AUTHREQ.ASCR: the queue requires authentication over a secure channel.
+        /// AUTHREQ.ASCR: authentication over a secure channel is required.
         ascr with_ascr = 18;
     }
 }
 
 bitfields! {
-    /// DW0 of a Connect that fails with Connect Invalid Parameters.
+    /// DW0 of Connect Invalid Parameters.
     pub struct ConnectInvalidParameter(u32);
     fields {
         /// IPO: byte offset of the invalid parameter.
         ipo with_ipo: u16 = 0..=15;
     }
     flags {
-        /// IATTR: true if the offset is in the Connect data, false if in the SQE.
+        /// IATTR: the offset is in the Connect data, not the SQE.
         in_data with_in_data = 16;
     }
 }
 
 impl ConnectInvalidParameter {
-    /// RECFMT in the SQE is invalid.
+    /// RECFMT of the SQE.
     pub const RECFMT: Self = Self::in_sqe(core::mem::offset_of!(ConnectCommand, recfmt));
-    /// QID in the SQE is invalid.
+    /// QID of the SQE.
     pub const QID: Self = Self::in_sqe(core::mem::offset_of!(ConnectCommand, qid));
-    /// SQSIZE in the SQE is invalid.
+    /// SQSIZE of the SQE.
     pub const SQSIZE: Self = Self::in_sqe(core::mem::offset_of!(ConnectCommand, sqsize));
-    /// CATTR in the SQE is invalid.
+    /// CATTR of the SQE.
     pub const CATTR: Self = Self::in_sqe(core::mem::offset_of!(ConnectCommand, cattr));
-    /// KATO in the SQE is invalid.
+    /// KATO of the SQE.
     pub const KATO: Self = Self::in_sqe(core::mem::offset_of!(ConnectCommand, kato));
-    /// HOSTID in the Connect data is invalid.
+    /// HOSTID of the Connect data.
     pub const HOSTID: Self = Self::of_data(core::mem::offset_of!(ConnectData, hostid));
-    /// CNTLID in the Connect data is invalid.
+    /// CNTLID of the Connect data.
     pub const CNTLID: Self = Self::of_data(core::mem::offset_of!(ConnectData, cntlid));
-    /// SUBNQN in the Connect data is invalid.
+    /// SUBNQN of the Connect data.
     pub const SUBNQN: Self = Self::of_data(core::mem::offset_of!(ConnectData, subnqn));
-    /// HOSTNQN in the Connect data is invalid.
+    /// HOSTNQN of the Connect data.
     pub const HOSTNQN: Self = Self::of_data(core::mem::offset_of!(ConnectData, hostnqn));
 
     const fn in_sqe(offset: usize) -> Self {
@@ -213,7 +212,7 @@ pub struct DisconnectCommand {
     pub fctype: u8,
     /// Reserved.
     pub reserved5: [u8; 19],
-    /// Unused; the command has no data.
+    /// Unused.
     pub sgl1: SglDescriptor,
     /// RECFMT; 0.
     pub recfmt: U16,
@@ -232,7 +231,7 @@ pub enum PropertySize {
 }
 
 impl PropertySize {
-    /// Decodes ATTRIB bits 2:0 and ignores the reserved bits 7:3; `None` for a reserved value.
+    /// Decodes ATTRIB bits 2:0, ignoring reserved bits 7:3; `None` for a reserved value.
     #[must_use]
     pub const fn from_attrib(attrib: u8) -> Option<Self> {
         match attrib & 0b111 {
@@ -272,7 +271,7 @@ pub struct PropertyGetCommand {
     pub attrib: u8,
     /// Reserved.
     pub reserved41: [u8; 3],
-    /// OFST: offset of the property ([`super::property::offset`]).
+    /// OFST ([`super::property::offset`]).
     pub ofst: U32,
     /// Reserved.
     pub reserved48: [u8; 16],
@@ -310,9 +309,9 @@ pub struct PropertySetCommand {
     pub attrib: u8,
     /// Reserved.
     pub reserved41: [u8; 3],
-    /// OFST: offset of the property ([`super::property::offset`]).
+    /// OFST ([`super::property::offset`]).
     pub ofst: U32,
-    /// New value; for a 4-byte property, the upper half is reserved.
+    /// New value; a 4-byte property reserves the upper half.
     pub value: U64,
     /// Reserved.
     pub reserved56: [u8; 8],
@@ -347,7 +346,7 @@ pub struct AuthenticationCommand {
     pub fctype: u8,
     /// Reserved.
     pub reserved5: [u8; 19],
-    /// Data pointer of the message or of the receive buffer.
+    /// Message or receive buffer.
     pub sgl1: SglDescriptor,
     /// Reserved.
     pub reserved40: u8,
@@ -357,7 +356,7 @@ pub struct AuthenticationCommand {
     pub spsp1: u8,
     /// SECP: E9h (NVMe).
     pub secp: u8,
-    /// TL or AL: length of the message or receive buffer in bytes.
+    /// TL or AL: length of message or buffer in bytes.
     pub length: U32,
     /// Reserved.
     pub reserved48: [u8; 16],
@@ -389,7 +388,7 @@ mod tests {
     use super::*;
     use crate::wire::property::offset;
 
-    /// The expected offsets are those of the Linux target.
+    /// Expected are the offsets of the Linux target.
     #[test]
     fn invalid_parameter_offsets() {
         assert_eq!(ConnectInvalidParameter::RECFMT.0, 40);

@@ -46,7 +46,7 @@ bitfields! {
         fid with_fid: u8 = 0..=7;
     }
     flags {
-        /// Saves the value, so that it survives resets.
+        /// Keeps the value across resets.
         sv with_sv = 31;
     }
 }
@@ -61,12 +61,12 @@ codes! {
 }
 
 bitfields! {
-    /// Capabilities of a feature, in DW0 of Get Features (Base, figure 195).
+    /// Capabilities of a feature (DW0 of Get Features; Base, figure 195).
     pub struct SupportedCapabilities(u32);
     flags {
         /// The value can be saved.
         saveable with_saveable = 0;
-        /// The value is specific to a namespace.
+        /// The value belongs to a namespace.
         namespace_specific with_namespace_specific = 1;
         /// The value can be changed.
         changeable with_changeable = 2;
@@ -77,7 +77,7 @@ bitfields! {
     /// Arbitration (FID 01h).
     pub struct Arbitration(u32);
     fields {
-        /// Arbitration burst is 2^AB commands; 111b means no limit.
+        /// Arbitration burst, 2^AB commands; 111b means no limit.
         ab with_ab: u8 = 0..=2;
         /// Weight of low priority, 0-based.
         lpw with_lpw: u8 = 8..=15;
@@ -116,11 +116,11 @@ bitfields! {
     /// Error Recovery (FID 05h).
     pub struct ErrorRecovery(u32);
     fields {
-        /// Time limit of error recovery in units of 100 ms; 0 means no limit.
+        /// Time limit of error recovery, in units of 100 ms; 0 means no limit.
         tler with_tler: u16 = 0..=15;
     }
     flags {
-        /// Reads of deallocated or unwritten blocks fail if set.
+        /// Reads of deallocated or unwritten blocks fail.
         dulbe with_dulbe = 16;
     }
 }
@@ -129,18 +129,18 @@ bitfields! {
     /// Volatile Write Cache (FID 06h).
     pub struct VolatileWriteCache(u32);
     flags {
-        /// The volatile write cache is enabled.
+        /// The cache is enabled.
         wce with_wce = 0;
     }
 }
 
 bitfields! {
-    /// Number of Queues (FID 07h). CDW11 requests numbers, DW0 returns the granted ones.
+    /// Number of Queues (FID 07h), requested in CDW11, granted in DW0.
     pub struct NumberOfQueues(u32);
     fields {
-        /// Number of I/O submission queues (NSQR or NSQA), 0-based.
+        /// I/O submission queues (NSQR or NSQA), 0-based.
         nsq with_nsq: u16 = 0..=15;
-        /// Number of I/O completion queues (NCQR or NCQA), 0-based.
+        /// I/O completion queues (NCQR or NCQA), 0-based.
         ncq with_ncq: u16 = 16..=31;
     }
 }
@@ -164,7 +164,7 @@ bitfields! {
         iv with_iv: u16 = 0..=15;
     }
     flags {
-        /// Coalescing is disabled for the vector.
+        /// Coalescing is disabled.
         cd with_cd = 16;
     }
 }
@@ -173,18 +173,16 @@ bitfields! {
     /// Write Atomicity Normal (FID 0Ah).
     pub struct WriteAtomicity(u32);
     flags {
-        /// AWUN and NAWUN do not apply if set.
+        /// AWUN and NAWUN do not apply.
         dn with_dn = 0;
     }
 }
 
 bitfields! {
-    /// Asynchronous Event Configuration (FID 0Bh).
-    ///
-    /// Bits 8 to 31 equal those of OAES in Identify Controller.
+    /// Asynchronous Event Configuration (FID 0Bh); bits 8 to 31 as in OAES.
     pub struct AsyncEventConfig(u32);
     fields {
-        /// Critical warnings to report, with the bits of the SMART log.
+        /// Critical warnings to report, as in the SMART log.
         smart with_smart: u8 = 0..=7;
     }
     flags {
@@ -213,9 +211,9 @@ bitfields! {
     /// Host Controlled Thermal Management (FID 10h).
     pub struct HostThermalManagement(u32);
     fields {
-        /// Temperature of heavy throttling, in kelvin.
+        /// Heavy throttling temperature, in kelvin.
         tmt2 with_tmt2: u16 = 0..=15;
-        /// Temperature of light throttling, in kelvin.
+        /// Light throttling temperature, in kelvin.
         tmt1 with_tmt1: u16 = 16..=31;
     }
 }
@@ -224,13 +222,13 @@ bitfields! {
     /// Host Identifier (FID 81h).
     pub struct HostIdentifier(u32);
     flags {
-        /// The identifier has 128 bits; required over Fabrics.
+        /// 128 bits, required over Fabrics.
         exhid with_exhid = 0;
     }
 }
 
 codes! {
-    /// WPS: write protection state of a namespace (Base, 8.12).
+    /// WPS: write protection of a namespace (Base, 8.12).
     pub struct WriteProtectionState(u8);
     0x0 NONE "No Write Protect";
     0x1 PROTECTED "Write Protect";
@@ -255,7 +253,7 @@ bitfields! {
 pub struct Timestamp {
     /// Milliseconds since 1970-01-01 00:00 UTC, or since the last reset; 48 bits, little-endian.
     pub milliseconds: [u8; 6],
-    /// Bit 0: counting may have stopped. Bits 3:1: origin of the count.
+    /// Bit 0: counting may have stopped. Bits 3:1: origin.
     pub attributes: u8,
     /// Reserved.
     pub reserved7: u8,
@@ -263,9 +261,9 @@ pub struct Timestamp {
 assert_size!(Timestamp = 8);
 
 impl Timestamp {
-    /// Origin: the count was 0 at the last reset.
+    /// Origin: the last reset set the count to 0.
     pub const ORIGIN_RESET: u8 = 0b000;
-    /// Origin: the count was set by the host.
+    /// Origin: the host set the count.
     pub const ORIGIN_HOST: u8 = 0b001;
 
     /// Creates a timestamp from the lower 48 bits of `milliseconds`.
@@ -301,15 +299,15 @@ impl Timestamp {
 )]
 #[repr(C)]
 pub struct HostBehavior {
-    /// ACRE: 1 if the host respects command retry delays (CRD).
+    /// ACRE: 1 if command retry delays (CRD) are respected.
     pub acre: u8,
-    /// ETDAS: 1 if the host supports telemetry data area 4.
+    /// ETDAS: 1 if telemetry data area 4 is supported.
     pub etdas: u8,
-    /// LBAFEE: 1 if the host supports extended LBA formats.
+    /// LBAFEE: 1 if extended LBA formats are supported.
     pub lbafee: u8,
     /// Reserved.
     pub reserved3: u8,
-    /// CDFE: copy descriptor formats enabled by the host.
+    /// CDFE: enabled copy descriptor formats.
     pub cdfe: U16,
     /// Reserved.
     pub reserved6: [u8; 506],

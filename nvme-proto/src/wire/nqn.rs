@@ -3,9 +3,9 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Maximum length of an NQN in bytes, without the terminating NUL.
+/// Maximum bytes of an NQN, without NUL.
 pub const NQN_BYTES_MAX: usize = 223;
-/// Size of an NQN field in bytes.
+/// Bytes of an NQN field.
 pub const NQN_FIELD_BYTES: usize = 256;
 /// Well-known NQN of the discovery subsystem.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
@@ -15,11 +15,9 @@ const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
 /// NVMe qualified name: UTF-8 text of at most [`NQN_BYTES_MAX`] bytes without NUL.
 ///
-/// Any such text is accepted, even if empty, because some peers violate the NQN format. [`Nqn::irregularity`] checks
-/// the format.
-///
-/// Names are compared bytewise. `Display` and `Debug` escape control characters, because a name from a peer must not
-/// control a terminal or split a log line. [`Nqn::raw`] returns the unescaped text.
+/// Any such text is accepted, even if empty, because some peers violate the NQN format; [`Nqn::irregularity`] checks
+/// it. Names are compared bytewise. `Display` and `Debug` escape control characters, which must not reach a terminal or
+/// split a log line; [`Nqn::raw`] does not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nqn {
     bytes: [u8; NQN_BYTES_MAX],
@@ -30,7 +28,7 @@ pub struct Nqn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NqnError {
-    /// The name exceeds [`NQN_BYTES_MAX`] bytes, or its field has no NUL.
+    /// The name exceeds [`NQN_BYTES_MAX`] bytes, or the field has no NUL.
     TooLong,
     /// The field is not UTF-8.
     NotUtf8,
@@ -40,7 +38,7 @@ pub enum NqnError {
 
 /// Violation of the NQN format (Base, 4.5).
 ///
-/// Valid formats are `nqn.yyyy-mm.reverse.domain:unique`, `nqn.2014-08.org.nvmexpress:uuid:UUID` and [`DISCOVERY_NQN`].
+/// The format is `nqn.yyyy-mm.reverse.domain:unique`, `nqn.2014-08.org.nvmexpress:uuid:UUID` or [`DISCOVERY_NQN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Irregularity {
@@ -50,13 +48,13 @@ pub enum Irregularity {
     ControlCharacter,
     /// The prefix `nqn.` is missing.
     Prefix,
-    /// The date `yyyy-mm.` after the prefix is missing.
+    /// The date `yyyy-mm.` is missing.
     Date,
-    /// The reverse domain name before the colon is missing.
+    /// The reverse domain name is missing.
     Domain,
-    /// The colon, or the text after it, is missing.
+    /// The colon or the text after it is missing.
     UserString,
-    /// The UUID after `nqn.2014-08.org.nvmexpress:uuid:` is missing or invalid.
+    /// The UUID is missing or invalid.
     Uuid,
 }
 
@@ -83,7 +81,7 @@ impl Nqn {
     /// Decodes a NUL-terminated NQN field.
     ///
     /// # Errors
-    /// The field has no NUL within the maximum length, or is not UTF-8.
+    /// The name is too long or not UTF-8.
     pub fn decode(field: &[u8; NQN_FIELD_BYTES]) -> Result<Self, NqnError> {
         let len = field
             .iter()
@@ -92,7 +90,7 @@ impl Nqn {
         Self::parse(core::str::from_utf8(&field[..len]).map_err(|_| NqnError::NotUtf8)?)
     }
 
-    /// Encodes the name as a field padded with NUL.
+    /// Encodes the name, padded with NUL.
     #[must_use]
     pub fn encode(&self) -> [u8; NQN_FIELD_BYTES] {
         let mut field = [0; NQN_FIELD_BYTES];
@@ -118,25 +116,21 @@ impl Nqn {
         self.len == 0
     }
 
-    /// Unescaped text, for comparing, hashing and sending.
-    ///
-    /// Use `Display` for output: the text may contain control characters.
+    /// Unescaped text, to compare, hash and send; for output use `Display`.
     #[must_use]
     pub fn raw(&self) -> &str {
         core::str::from_utf8(&self.bytes[..usize::from(self.len)])
             .expect("an Nqn is UTF-8 from its construction on")
     }
 
-    /// Returns the first violation of the NQN format, if any.
+    /// Returns the first violation of the format, if any.
     #[must_use]
     pub fn irregularity(&self) -> Option<Irregularity> {
         check(self.raw()).err()
     }
 }
 
-/// Formats text from a peer with unprintable characters escaped as in Rust literals.
-///
-/// Backslashes are escaped too, so different texts have different output.
+/// Formats a peer's text, with unprintable characters and backslashes escaped as in Rust literals.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a str);
 
@@ -152,7 +146,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Formats text as a quoted TOML string.
+/// Formats a TOML string.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a str);
 

@@ -23,25 +23,25 @@ bitfields! {
     /// CAP: Controller Capabilities (Base, 3.1.3.1).
     pub struct Cap(u64);
     fields {
-        /// MQES: maximum number of entries of an I/O queue, 0-based.
+        /// MQES: maximum entries of an I/O queue, 0-based.
         mqes with_mqes: u16 = 0..=15;
         /// AMS: arbitration mechanisms in addition to round robin.
         ams with_ams: u8 = 17..=18;
-        /// TO: maximum time between setting CC.EN and CSTS.RDY, in units of 500 ms.
+        /// TO: maximum time from CC.EN to CSTS.RDY, in units of 500 ms.
         to with_to: u8 = 24..=31;
         /// CSS: supported I/O command sets; bit 0 NVM, bit 6 those of CNS 1Ch.
         css with_css: u8 = 37..=44;
-        /// MPSMIN: minimum host page size of 2^(12 + MPSMIN) bytes.
+        /// MPSMIN: minimum host page, 2^(12 + MPSMIN) bytes.
         mpsmin with_mpsmin: u8 = 48..=51;
-        /// MPSMAX: maximum host page size of 2^(12 + MPSMAX) bytes.
+        /// MPSMAX: maximum host page, 2^(12 + MPSMAX) bytes.
         mpsmax with_mpsmax: u8 = 52..=55;
     }
     flags {
-        /// CQR: I/O queues must be physically contiguous; 1 over Fabrics.
+        /// CQR: I/O queues are physically contiguous; 1 over Fabrics.
         cqr with_cqr = 16;
         /// NVM Subsystem Reset is supported.
         nssrs with_nssrs = 36;
-        /// CRMS.CRWMS: Controller Ready With Media is supported; CRTO is valid.
+        /// CRMS.CRWMS: Controller Ready With Media is supported, and CRTO valid.
         crwms with_crwms = 59;
         /// CRMS.CRIMS: Controller Ready Independent of Media is supported.
         crims with_crims = 60;
@@ -83,23 +83,23 @@ bitfields! {
     /// CC: Controller Configuration (Base, 3.1.3.5).
     pub struct Cc(u32);
     fields {
-        /// CSS: selected I/O command sets; 000b NVM, 110b all sets of CNS 1Ch, 111b none.
+        /// CSS: I/O command sets; 000b NVM, 110b all of CNS 1Ch, 111b none.
         css with_css: u8 = 4..=6;
-        /// MPS: host page size of 2^(12 + MPS) bytes.
+        /// MPS: host page, 2^(12 + MPS) bytes.
         mps with_mps: u8 = 7..=10;
-        /// AMS: selected arbitration mechanism.
+        /// AMS: arbitration mechanism.
         ams with_ams: u8 = 11..=13;
         /// SHN: shutdown notification (an `SHN_` constant).
         shn with_shn: u8 = 14..=15;
-        /// IOSQES: I/O submission queue entries have 2^IOSQES bytes.
+        /// IOSQES: I/O submission queue entry, 2^IOSQES bytes.
         iosqes with_iosqes: u8 = 16..=19;
-        /// IOCQES: I/O completion queue entries have 2^IOCQES bytes.
+        /// IOCQES: I/O completion queue entry, 2^IOCQES bytes.
         iocqes with_iocqes: u8 = 20..=23;
     }
     flags {
-        /// Enables the controller; clearing it resets the controller.
+        /// Enables the controller; clearing it is a reset.
         en with_en = 0;
-        /// CRIME: the controller becomes ready independent of its media.
+        /// CRIME: ready independent of media.
         crime with_crime = 24;
     }
 }
@@ -127,13 +127,13 @@ bitfields! {
         shst with_shst: u8 = 2..=3;
     }
     flags {
-        /// RDY: the controller is ready for commands.
+        /// RDY: ready for commands.
         rdy with_rdy = 0;
-        /// CFS: the controller has a fatal error until it is reset.
+        /// CFS: fatal error until a reset.
         cfs with_cfs = 1;
         /// NSSRO: the NVM subsystem was reset.
         nssro with_nssro = 4;
-        /// PP: processing of commands is paused.
+        /// PP: processing is paused.
         pp with_pp = 5;
     }
 }
@@ -151,9 +151,9 @@ bitfields! {
     /// CRTO: Controller Ready Timeouts (Base, 3.1.3.21).
     pub struct Crto(u32);
     fields {
-        /// CRWMT: maximum time until the controller is ready with media, in units of 500 ms.
+        /// CRWMT: maximum time until ready with media, in units of 500 ms.
         crwmt with_crwmt: u16 = 0..=15;
-        /// CRIMT: maximum time until the controller is ready independent of media, in units of 500 ms.
+        /// CRIMT: maximum time until ready without media, in units of 500 ms.
         crimt with_crimt: u16 = 16..=31;
     }
 }
@@ -162,7 +162,7 @@ bitfields! {
 mod tests {
     use super::*;
 
-    /// The values are from the recordings in tests/captures.
+    /// From the recordings in tests/captures.
     #[test]
     fn values_of_the_captures() {
         let cap = Cap(0x0000_0820_0f00_007f);

@@ -1,6 +1,6 @@
 //! Submission queue entries (Base, 3.3.3.1; Fabrics: 3.3.3.1.1).
 //!
-//! A command capsule is an SQE, optionally followed by in-capsule data ([`Sqe::split_capsule`]).
+//! A command capsule is an SQE and possibly in-capsule data ([`Sqe::split_capsule`]).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::sgl::SglDescriptor;
 use super::status::Status;
 
-/// Size of a submission queue entry in bytes.
+/// Bytes of a submission queue entry.
 pub const SQE_BYTES: usize = 64;
 
 codes! {
@@ -59,7 +59,7 @@ codes! {
 }
 
 codes! {
-    /// FCTYPE: type of a Fabrics command (Base, figure 389).
+    /// FCTYPE (Base, figure 389).
     pub struct FabricsType(u8);
     0x00 PROPERTY_SET "Property Set";
     0x01 CONNECT "Connect";
@@ -82,9 +82,9 @@ pub struct Sqe {
     pub opc: u8,
     /// FUSE in bits 1:0, PSDT in bits 7:6.
     pub flags: u8,
-    /// Command identifier, unique among the commands in flight of a queue.
+    /// CID, unique among the queue's commands in flight.
     pub cid: U16,
-    /// NSID; 0 if unused, FFFFFFFFh for all namespaces. In Fabrics commands, the first byte is FCTYPE.
+    /// NSID; 0 if unused, FFFFFFFFh for all. The first byte of Fabrics commands is FCTYPE.
     pub nsid: U32,
     /// Command specific.
     pub cdw2: U32,
@@ -92,7 +92,7 @@ pub struct Sqe {
     pub cdw3: U32,
     /// Metadata pointer.
     pub mptr: U64,
-    /// Data pointer; over Fabrics, SGL descriptor 1.
+    /// Data pointer; SGL descriptor 1 over Fabrics.
     pub dptr: SglDescriptor,
     /// Command specific.
     pub cdw10: U32,
@@ -114,21 +114,21 @@ assert_size!(Sqe = SQE_BYTES);
 pub enum Psdt {
     /// 00b: PRPs, not allowed over Fabrics.
     Prp,
-    /// 01b: SGL; MPTR is the address of a contiguous metadata buffer.
+    /// 01b: SGL; MPTR addresses a contiguous metadata buffer.
     Sgl,
-    /// 10b: SGL; MPTR is the address of an SGL segment.
+    /// 10b: SGL; MPTR addresses an SGL segment.
     SglMetadataSgl,
     /// 11b: reserved.
     Reserved,
 }
 
 impl Sqe {
-    /// Value of `flags` with PSDT 01b, for Fabrics.
+    /// `flags` with PSDT 01b, for Fabrics.
     pub const FLAGS_SGL: u8 = 0b01 << 6;
 
-    /// Creates a command with all fields 0 except these and PSDT.
+    /// Creates a command with these fields, PSDT and an empty data pointer; others are 0.
     ///
-    /// `opc` is an [`AdminOpcode`] or [`NvmOpcode`]. The data pointer describes no data.
+    /// `opc` is an [`AdminOpcode`] or [`NvmOpcode`].
     #[must_use]
     pub fn new(cid: u16, opc: u8, nsid: u32) -> Self {
         let mut sqe: Self = zerocopy::FromZeros::new_zeroed();
@@ -140,15 +140,13 @@ impl Sqe {
         sqe
     }
 
-    /// Splits a command capsule into SQE and in-capsule data.
-    ///
-    /// Returns `None` if the capsule is shorter than an SQE.
+    /// Splits a capsule into SQE and in-capsule data; `None` if it is shorter than an SQE.
     #[must_use]
     pub fn split_capsule(capsule: &[u8]) -> Option<(&Self, &[u8])> {
         Self::ref_from_prefix(capsule).ok()
     }
 
-    /// FUSE: 0 for a normal command, 1 and 2 for the first and second of a fused pair.
+    /// FUSE: 0 for a normal command, 1 and 2 for a fused pair.
     #[must_use]
     pub const fn fuse(&self) -> u8 {
         self.flags & 0b11
@@ -184,19 +182,19 @@ impl Sqe {
         }
     }
 
-    /// True if the command is a Fabrics command.
+    /// True for a Fabrics command.
     #[must_use]
     pub const fn is_fabrics(&self) -> bool {
         self.opc == OPCODE_FABRICS
     }
 
-    /// FCTYPE of a Fabrics command; meaningless for others.
+    /// FCTYPE, only of a Fabrics command.
     #[must_use]
     pub fn fctype(&self) -> FabricsType {
         FabricsType(self.nsid.get() as u8)
     }
 
-    /// CDW10 and CDW11 as a 64-bit number, the SLBA of NVM commands.
+    /// CDW10 and CDW11 as one number: SLBA of NVM commands.
     #[must_use]
     pub fn cdw10_11(&self) -> u64 {
         u64::from(self.cdw10.get()) | u64::from(self.cdw11.get()) << 32

@@ -7,7 +7,7 @@ use crate::wire::{FromBytes, U32};
 
 const ANAS_MASK: u8 = 0x0f;
 
-/// ANA log page with valid structure.
+/// ANA log page with a valid structure.
 #[derive(Clone, Copy, Debug)]
 pub struct AnaLog<'a> {
     chgcnt: u64,
@@ -20,9 +20,9 @@ pub struct AnaLog<'a> {
 pub struct AnaEntry<'a> {
     /// ANAGRPID.
     pub anagrpid: u32,
-    /// ANA state of all namespaces in the group.
+    /// State of the group's namespaces.
     pub state: AnaState,
-    /// Change count of the group; 0 if not supported by the controller.
+    /// Change count of the group; 0 if unsupported.
     pub chgcnt: u64,
     nsids: &'a [U32],
 }
@@ -34,13 +34,13 @@ impl AnaEntry<'_> {
     }
 }
 
-/// Error in the structure of the log page.
+/// Invalid structure of the log page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnaLogError {
-    /// The page ends before the end of its last group.
+    /// The page ends within a group.
     Short,
-    /// A group has identifier 0.
+    /// A group's identifier is 0.
     NoGroup,
     /// The ANA state is undefined (Base, figure 225).
     UnknownState(u8),
@@ -59,10 +59,10 @@ impl fmt::Display for AnaLogError {
 impl core::error::Error for AnaLogError {}
 
 impl<'a> AnaLog<'a> {
-    /// Validates the structure of the page. Ignores bytes after the last group.
+    /// Validates the structure of the page, ignoring bytes after the last group.
     ///
     /// # Errors
-    /// The page is truncated, or contains an invalid group identifier or ANA state.
+    /// The page is truncated, or a group identifier or ANA state is invalid.
     pub fn parse(page: &'a [u8]) -> Result<Self, AnaLogError> {
         let (head, groups) =
             AnaLogHeader::read_from_prefix(page).map_err(|_| AnaLogError::Short)?;
@@ -84,7 +84,7 @@ impl<'a> AnaLog<'a> {
         self.chgcnt
     }
 
-    /// Group descriptors of the page.
+    /// Group descriptors.
     pub fn groups(&self) -> impl Iterator<Item = AnaEntry<'a>> {
         let mut rest = self.groups;
         (0..self.ngrps).map_while(move |_| {
@@ -94,7 +94,7 @@ impl<'a> AnaLog<'a> {
         })
     }
 
-    /// ANA state of a namespace; `None` if the page does not list it.
+    /// ANA state of a namespace; `None` if not listed.
     #[must_use]
     pub fn state_of(&self, nsid: u32) -> Option<AnaState> {
         let mut groups = self.groups();

@@ -1,7 +1,6 @@
 //! Delay of writes after unanswered commands of a lost path.
 //!
-//! The target of a lost path may still execute unanswered commands for some time. Commands that change the same blocks
-//! must wait until then.
+//! The target of a lost path may execute unanswered commands for some time; other changes of their blocks must wait.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -10,16 +9,16 @@ use core::time::Duration;
 use crate::wire::identify::{Ctratt, IdentifyController};
 use crate::wire::{NSID_ALL, NvmOpcode, Sqe};
 
-/// KATO assumed for an association without keep alive.
+/// KATO of an association without keep alive.
 const KATO_NONE: Duration = Duration::from_secs(5);
-/// CQT assumed if the controller reports none.
+/// CQT of a controller that reports none.
 const CQT_NONE: Duration = Duration::from_secs(1);
 const EVERYTHING: Range<u64> = 0..u64::MAX;
 
-/// Maximum time for which a controller executes commands after their connection has closed.
+/// Maximum time in which a controller executes commands after their connection closed.
 ///
-/// Returns KATO, rounded up to KAS, plus CQT. With CTRATT.TBKAS, KATO is doubled, because the controller may check for
-/// traffic only once per interval. The result is valid only for a controller that enforces its keep alive timer.
+/// KATO, rounded up to KAS, plus CQT. CTRATT.TBKAS doubles KATO: the controller may check for traffic once per
+/// interval. Valid only if the controller enforces its keep alive timer.
 #[must_use]
 pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration {
     let unit_ms = u64::from(controller.kas.get().max(1)) * 100;
@@ -38,9 +37,7 @@ pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration 
     kato + cqt
 }
 
-/// Returns the blocks that a command may change; `None` if it changes none.
-///
-/// The range is the whole namespace if the SQE does not contain the blocks.
+/// Returns the blocks that a command may change: `None` for none, the whole namespace if unknown.
 fn changed_blocks(sqe: &Sqe) -> Option<Range<u64>> {
     match NvmOpcode(sqe.opc) {
         NvmOpcode::FLUSH
@@ -68,17 +65,15 @@ struct Doubt {
     until: Duration,
 }
 
-/// Block ranges that commands of lost paths may still change, with expiry times.
+/// Blocks that commands of lost paths may still change, with expiry times.
 #[derive(Debug)]
 pub struct Doubts {
-    /// At most its initial capacity, so that it never reallocates.
+    /// Never longer than its initial capacity, to avoid reallocation.
     list: Vec<Doubt>,
 }
 
 impl Doubts {
-    /// Creates an empty list for at most `most` ranges.
-    ///
-    /// When full, it merges all ranges into one that covers all blocks of all namespaces.
+    /// Creates an empty list of at most `most` ranges; a full list merges them into one range of all blocks.
     ///
     /// # Panics
     /// If `most` is 0.
@@ -90,7 +85,7 @@ impl Doubts {
         }
     }
 
-    /// Records an unanswered command, which the target may execute until `until`.
+    /// Records an unanswered command, possibly executed until `until`.
     pub fn add(&mut self, sqe: &Sqe, until: Duration) {
         let Some(blocks) = changed_blocks(sqe) else {
             return;
@@ -103,7 +98,7 @@ impl Doubts {
         });
     }
 
-    /// Moves all ranges of `others` into this list.
+    /// Moves the ranges of `others` into this list.
     pub fn take(&mut self, others: &mut Self) {
         for doubt in others.list.drain(..) {
             self.put(doubt);
@@ -120,7 +115,7 @@ impl Doubts {
         self.list.push(doubt);
     }
 
-    /// True if the command must wait, because it changes blocks that a recorded command may still change.
+    /// True if the command must wait: it changes blocks that a recorded command may change.
     #[must_use]
     pub fn hold(&self, sqe: &Sqe) -> bool {
         !self.list.is_empty()
@@ -132,12 +127,12 @@ impl Doubts {
             })
     }
 
-    /// Removes ranges whose time has passed.
+    /// Removes expired ranges.
     pub fn expire(&mut self, now: Duration) {
         self.list.retain(|doubt| now < doubt.until);
     }
 
-    /// Time at which the next range expires.
+    /// Time of the next expiry.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         self.list.iter().map(|doubt| doubt.until).min()

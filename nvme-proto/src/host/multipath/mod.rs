@@ -5,17 +5,16 @@
 //!
 //! # Writes with unknown outcome
 //!
-//! When a path is lost, its unanswered writes may have been executed completely, partly or not at all, or may still be
-//! executed. As in Linux, commands that may be repeated ([`requeue::is_safe`](super::requeue::is_safe)) are sent on
-//! another path, and others return to the caller.
+//! Unanswered writes of a lost path may have been executed, partly or not at all, or may still be executed. As in
+//! Linux, repeatable commands ([`requeue::is_safe`](super::requeue::is_safe)) are sent on another path, and others
+//! return to the caller.
 //!
-//! A target that was paused executes such a write when it continues, possibly over newer data. After keep alive timeout
-//! and CQT, the target must no longer execute it. Therefore [`Doubts`] delays commands that change the same blocks by
-//! [`time_in_doubt`]. The delay starts when the lost connection closes, because until then the target may have received
-//! further commands.
+//! A paused target executes such a write when it continues, possibly over newer data, but no longer after keep alive
+//! timeout and CQT. [`Doubts`] therefore delays commands that change the same blocks by [`time_in_doubt`] after the
+//! lost connection closed; until then the target may have received further commands.
 //!
-//! The delay does not protect from a target that ignores its timer, or from a write that stays in a disk for longer
-//! than CQT.
+//! The delay does not protect from a target that ignores its timer, or from a write that stays in a disk longer than
+//! CQT.
 
 mod ana_log;
 mod doubt;
@@ -32,7 +31,7 @@ pub use verdict::{FAILOVERS_MAX, Verdict, judge, judge_loss};
 
 /// Policy among paths with equal ANA state, named as in Linux.
 ///
-/// Linux's `numa` policy is not supported: with one polling thread, no path is nearer than another.
+/// `numa` is not supported: with one polling thread, no path is nearer than another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// Uses the paths in rotation.
@@ -47,32 +46,32 @@ pub enum Policy {
 pub enum Link {
     /// The controller accepts commands.
     Live,
-    /// The controller is lost and may return.
+    /// The controller is lost, and may return.
     Reconnecting,
-    /// The controller is lost permanently or has no access to the namespace.
+    /// The controller is lost for good, or lacks the namespace.
     Lost,
 }
 
 /// Result of a path selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Send the command on the path with this index.
+    /// Index of the path for the command.
     Path(usize),
-    /// Keep the command until a path becomes usable.
+    /// The command waits for a usable path.
     Wait,
-    /// Fail the command: no path is expected to become usable.
+    /// The command fails: no path is expected to become usable.
     Fail,
 }
 
-/// Maximum duration of ANA Change in units of ANATT, as in Linux. Afterwards the controller must be reset.
+/// Maximum duration of ANA Change in units of ANATT, as in Linux; then the controller must be reset.
 const CHANGE_LASTS_ANATT: u32 = 2;
 
 #[derive(Clone, Copy, Debug)]
 struct Path {
     link: Link,
-    /// Last known ANA state; `None` until it is read.
+    /// `None` until it is read.
     ana: Option<AnaState>,
-    /// True if `fast_io_fail_tmo` expired: no command waits for this path.
+    /// True if `fast_io_fail_tmo` expired, so that no command waits for this path.
     fails_fast: bool,
     outstanding: u32,
     change_until: Option<Duration>,
@@ -89,7 +88,7 @@ impl Path {
 
     fn gives_hope(&self) -> bool {
         match self.link {
-            // ANA Persistent Loss lasts until the association ends (Base, 8.1.3.4). Linux waits for such a path without
+            // ANA Persistent Loss lasts as long as the association (Base, 8.1.3.4). Linux waits for such a path without
             // limit.
             Link::Live => self.ana != Some(AnaState::PERSISTENT_LOSS),
             Link::Reconnecting => !self.fails_fast,
@@ -116,7 +115,7 @@ impl PathSet {
         }
     }
 
-    /// Adds a path in link state [`Link::Reconnecting`]; returns its index.
+    /// Adds a path that is [`Link::Reconnecting`]; returns its index.
     pub fn add(&mut self) -> usize {
         self.paths.push(Path {
             link: Link::Reconnecting,
@@ -128,7 +127,7 @@ impl PathSet {
         self.paths.len() - 1
     }
 
-    /// Sets the link state. Changing it discards the ANA state.
+    /// Sets the link state; a change discards the ANA state.
     pub fn set_link(&mut self, path: usize, link: Link) {
         let path = &mut self.paths[path];
         if link != Link::Live || path.link != Link::Live {
@@ -138,12 +137,12 @@ impl PathSet {
         path.fails_fast &= link == Link::Reconnecting;
     }
 
-    /// Marks a reconnecting path for which commands must not wait any longer.
+    /// Marks a reconnecting path: commands no longer wait for it.
     pub fn set_fails_fast(&mut self, path: usize) {
         self.paths[path].fails_fast = true;
     }
 
-    /// Sets the ANA state of a path. `anatt` is ANATT of its controller.
+    /// Sets the ANA state; `anatt` is ANATT of the controller.
     pub fn set_ana(&mut self, path: usize, state: AnaState, anatt: Duration, now: Duration) {
         let path = &mut self.paths[path];
         path.ana = Some(state);
@@ -154,18 +153,18 @@ impl PathSet {
         };
     }
 
-    /// Discards the ANA state of a path; the path is not usable until [`Self::set_ana`].
+    /// Discards the ANA state; until [`Self::set_ana`], the path is unusable.
     pub fn doubt_ana(&mut self, path: usize) {
         self.paths[path].ana = None;
     }
 
-    /// ANA state of a path, if known.
+    /// ANA state, if known.
     #[must_use]
     pub fn ana(&self, path: usize) -> Option<AnaState> {
         self.paths[path].ana
     }
 
-    /// Link state of a path.
+    /// Link state.
     #[must_use]
     pub fn link(&self, path: usize) -> Link {
         self.paths[path].link
@@ -177,28 +176,28 @@ impl PathSet {
         self.paths[path].is_usable()
     }
 
-    /// Number of outstanding commands on a path.
+    /// Outstanding commands.
     #[must_use]
     pub fn outstanding(&self, path: usize) -> u32 {
         self.paths[path].outstanding
     }
 
-    /// Counts a command sent on a path.
+    /// Counts a sent command.
     pub fn begin(&mut self, path: usize) {
         self.paths[path].outstanding += 1;
     }
 
-    /// Counts a command that ended on a path.
+    /// Counts an ended command.
     pub fn end(&mut self, path: usize) {
         self.paths[path].outstanding -= 1;
     }
 
-    /// Selects the path for the next command. `has_room` returns true for paths that can take one.
+    /// Selects the path for the next command; `has_room` tests whether a path can take it.
     pub fn choose(&mut self, has_room: impl Fn(usize) -> bool) -> Choice {
         let best = self
             .choose_among(AnaState::OPTIMIZED, &has_room)
             .or_else(|| {
-                // If an optimized path exists but is full, the command waits for it.
+                // The command waits for a full optimized path.
                 let better = self.paths.iter().any(|path| path.is(AnaState::OPTIMIZED));
                 (!better).then(|| self.choose_among(AnaState::NON_OPTIMIZED, &has_room))?
             });
@@ -230,7 +229,7 @@ impl PathSet {
         self.paths.iter().filter_map(|path| path.change_until).min()
     }
 
-    /// Returns a path whose ANA Change has lasted too long; its controller must be reset.
+    /// Returns a path whose ANA Change lasted too long; its controller must be reset.
     pub fn tick(&mut self, now: Duration) -> Option<usize> {
         let overdue = |path: &Path| path.change_until.is_some_and(|until| until <= now);
         let index = self.paths.iter().position(overdue)?;

@@ -4,7 +4,7 @@ use crate::host::requeue;
 use crate::wire::Sqe;
 use crate::wire::status::{SCT_PATH, Status};
 
-/// Maximum number of failovers of a command, as in Linux. Failovers by ANA state or loss of a path are not counted.
+/// Maximum failovers of a command, as in Linux, not counting those by ANA state or loss of a path.
 pub const FAILOVERS_MAX: u8 = requeue::RETRIES_MAX;
 
 /// Next step of a failed command.
@@ -14,7 +14,7 @@ pub enum Verdict {
     Caller,
     /// Send the command on another path.
     Elsewhere {
-        /// True if the path's ANA state caused the failure and must be read again.
+        /// True if the path's ANA state is to blame and must be read again.
         doubt_ana: bool,
     },
     /// Send the command again on any path after [`requeue::pause`].
@@ -23,10 +23,9 @@ pub enum Verdict {
 
 /// Decides about a command that failed with `status`.
 ///
-/// `failovers` is the number of earlier failovers that were not caused by an ANA state or a loss; the maximum is
-/// [`FAILOVERS_MAX`]. After a path related status (SCT 3h) or Command Aborted due to SQ Deletion, the command is sent
-/// on another path. After any other status, the command is repeated on any path, as in Linux. A command that may not be
-/// repeated ([`requeue::may_pass`]) returns to the caller.
+/// `failovers` counts earlier failovers, up to [`FAILOVERS_MAX`], without those by ANA state or loss. As in Linux, a
+/// path related status (SCT 3h) or Command Aborted due to SQ Deletion sends the command on another path, and any other
+/// status on any path. A command that may not be repeated ([`requeue::may_pass`]) returns to the caller.
 #[must_use]
 pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     let code = status.code();
@@ -51,7 +50,7 @@ pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     }
 }
 
-/// Decides about a command whose connection was lost before its response.
+/// Decides about a command whose connection was lost.
 #[must_use]
 pub fn judge_loss(sqe: &Sqe) -> Verdict {
     if requeue::is_safe(sqe) {

@@ -19,9 +19,9 @@ pub struct IdentifyNamespace {
     pub nuse: U64,
     /// Features, an [`Nsfeat`].
     pub nsfeat: u8,
-    /// Number of LBA formats, 0-based.
+    /// LBA formats, 0-based.
     pub nlbaf: u8,
-    /// Index of the LBA format in bits 3:0 and 6:5.
+    /// LBA format index, in bits 3:0 and 6:5.
     pub flbas: u8,
     /// Metadata capabilities.
     pub mc: u8,
@@ -63,19 +63,19 @@ pub struct IdentifyNamespace {
     pub npda: U16,
     /// Optimal write size, in logical blocks, 0-based.
     pub nows: U16,
-    /// Maximum length of a source range of Copy, in logical blocks.
+    /// Maximum source range of Copy, in logical blocks.
     pub mssrl: U16,
     /// Maximum copy length, in logical blocks.
     pub mcl: U32,
-    /// Maximum number of source ranges of Copy, 0-based.
+    /// Maximum source ranges of Copy, 0-based.
     pub msrc: u8,
     /// Reserved.
     pub reserved81: u8,
-    /// Number of LBA formats with unique attributes.
+    /// LBA formats with unique attributes.
     pub nulbaf: u8,
     /// Reserved.
     pub reserved83: [u8; 9],
-    /// ANA group identifier; 0 if in no group.
+    /// ANA group identifier; 0 for none.
     pub anagrpid: U32,
     /// Reserved.
     pub reserved96: [u8; 3],
@@ -85,9 +85,9 @@ pub struct IdentifyNamespace {
     pub nvmsetid: U16,
     /// Endurance group identifier.
     pub endgid: U16,
-    /// NGUID, big-endian; 0 if missing.
+    /// NGUID, big-endian; 0 for none.
     pub nguid: [u8; 16],
-    /// EUI-64, big-endian; 0 if missing.
+    /// EUI-64, big-endian; 0 for none.
     pub eui64: [u8; 8],
     /// LBA formats LBAF0 to LBAF63.
     pub lbaf: [LbaFormat; 64],
@@ -99,10 +99,10 @@ assert_size!(IdentifyNamespace = IDENTIFY_BYTES);
 impl IdentifyNamespace {
     /// NMIC bit 0: several controllers may attach the namespace.
     pub const NMIC_SHARED: u8 = 1 << 0;
-    /// NSATTR bit 0: the namespace is write protected.
+    /// NSATTR bit 0: write protected.
     pub const NSATTR_WRITE_PROTECTED: u8 = 1 << 0;
 
-    /// Index of the current LBA format, decoded from FLBAS.
+    /// Index of the current LBA format, from FLBAS.
     #[must_use]
     pub const fn lba_format_index(&self) -> usize {
         let index = if self.nlbaf < 16 {
@@ -131,9 +131,9 @@ impl IdentifyNamespace {
 pub struct LbaFormat {
     /// Metadata bytes per logical block.
     pub ms: U16,
-    /// Base-2 logarithm of the logical block size in bytes.
+    /// Base-2 logarithm of the block size in bytes.
     pub lbads: u8,
-    /// Relative performance in bits 1:0, 0 best to 3 worst.
+    /// Relative performance in bits 1:0, from 0 (best) to 3.
     pub rp: u8,
 }
 assert_size!(LbaFormat = 4);
@@ -142,11 +142,11 @@ bitfields! {
     /// NSFEAT: namespace features.
     pub struct Nsfeat(u8);
     flags {
-        /// Thin provisioning is supported: NCAP may be less than NSZE.
+        /// Thin provisioning: NCAP may be less than NSZE.
         thinp with_thinp = 0;
         /// NAWUN, NAWUPF and NACWU apply to the namespace.
         nsabp with_nsabp = 1;
-        /// Reads of deallocated blocks fail if the host has enabled that (DULBE).
+        /// With DULBE, reads of deallocated blocks fail.
         dae with_dae = 2;
         /// NGUID and EUI64 are never reused.
         uidreuse with_uidreuse = 3;
@@ -159,13 +159,13 @@ bitfields! {
     /// DLFEAT: behavior of deallocated blocks.
     pub struct Dlfeat(u8);
     fields {
-        /// Value read from deallocated blocks: 0 not reported, 1 all bytes 00h, 2 all bytes FFh.
+        /// Bytes read from deallocated blocks: 0 not reported, 1 00h, 2 FFh.
         read with_read: u8 = 0..=2;
     }
     flags {
-        /// Write Zeroes supports deallocation (DEAC).
+        /// Write Zeroes can deallocate (DEAC).
         write_zeroes_deallocate with_write_zeroes_deallocate = 3;
-        /// The guard of a deallocated block is the CRC of the value read.
+        /// The guard of a deallocated block is its CRC.
         guard_crc with_guard_crc = 4;
     }
 }
@@ -203,7 +203,7 @@ pub struct IdentifyNamespaceIndependent {
     pub rescap: u8,
     /// Format progress indicator.
     pub fpi: u8,
-    /// ANA group identifier; 0 if in no group.
+    /// ANA group identifier; 0 for none.
     pub anagrpid: U32,
     /// Bit 0: write protected.
     pub nsattr: u8,
@@ -221,7 +221,7 @@ pub struct IdentifyNamespaceIndependent {
 assert_size!(IdentifyNamespaceIndependent = IDENTIFY_BYTES);
 
 impl IdentifyNamespaceIndependent {
-    /// NSTAT bit 0: the namespace is ready.
+    /// NSTAT bit 0: ready.
     pub const NSTAT_READY: u8 = 1 << 0;
 }
 
