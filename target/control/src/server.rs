@@ -16,17 +16,17 @@ use crate::budget::Budget;
 use crate::frame::Frames;
 use crate::message::{self, Call, Error, Request};
 
-/// Maximum number of connections.
+/// Maximum connections.
 pub const CONNECTIONS_MAX: usize = 512;
-/// Maximum number of connections of one user, except root and the target's user.
+/// Maximum connections of one user, except root and the target's user.
 pub const CONNECTIONS_OF_USER_MAX: usize = 256;
-/// Number of connections reserved for root and the target's user.
+/// Connections reserved for root and the target's user.
 pub const CONNECTIONS_RESERVED: usize = 64;
 
 const ANSWER_BYTES: usize = 1 << 20;
-/// Memory reserved for the response of a method with small results, in bytes.
+/// Memory reserved for a small response, in bytes.
 const SMALL_ANSWER_BYTES: usize = 4 << 10;
-/// Memory of a parsed request per byte: each value of `[0,0,0]` takes two bytes of text.
+/// Memory of a parsed request per byte of text: a value of `[0,0,0]` takes two bytes.
 const PARSED_FACTOR: usize = 16;
 
 const READ_BYTES: usize = 16 << 10;
@@ -43,7 +43,7 @@ pub struct Peer {
 /// Timeouts of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// Time limit for the remainder of a started request, and for sending a response.
+    /// Time limit for the rest of a request, and for sending a response.
     pub request: Duration,
     /// Time limit between requests.
     pub idle: Duration,
@@ -67,15 +67,15 @@ pub trait Handler: Send + Sync + 'static {
         request: Request,
     ) -> impl Future<Output = Result<Value, Error>> + Send;
 
-    /// Returns true if the method's results are small. Less of the user's memory budget is then reserved while the
-    /// method runs.
+    /// Returns true if the method's results are small: less memory of the user's budget is then
+    /// reserved.
     fn is_small(&self, method: &str) -> bool {
         let _ = method;
         false
     }
 
-    /// Runs the task of one connection. If panics do not abort the process, an implementation must stop them here:
-    /// the connection closes when this returns.
+    /// Runs the task of one connection, which closes on return. Unless panics abort the process,
+    /// they must be stopped here.
     fn confine(
         &self,
         conversation: impl Future<Output = ()> + Send,
@@ -84,7 +84,7 @@ pub trait Handler: Send + Sync + 'static {
     }
 }
 
-/// Accepts and serves connections until the future is dropped.
+/// Serves connections until the future is dropped.
 ///
 /// # Errors
 /// The runtime rejects the socket.
@@ -95,7 +95,7 @@ pub async fn serve<H: Handler>(
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
     let users = Arc::new(Users::default());
-    // Dropping this aborts the tasks of the connections.
+    // Dropped, it aborts the tasks of the connections.
     let mut clients = tokio::task::JoinSet::new();
     loop {
         while clients.try_join_next().is_some() {}
@@ -127,7 +127,7 @@ pub async fn serve<H: Handler>(
     }
 }
 
-/// Sends the reason if the socket buffer has room. Never blocks.
+/// Sends the reason without blocking, if the socket buffer has room.
 fn refuse(stream: &UnixStream) {
     let error = Error::errno(
         rustix::io::Errno::AGAIN,
@@ -197,7 +197,6 @@ impl Client {
     async fn serve<H: Handler>(mut self, handler: &H) {
         let mut frames = Frames::default();
         let mut bytes = vec![0; READ_BYTES];
-        // Deadline for the next request, or for the rest of a started one.
         let mut deadline = Instant::now() + self.patience.idle;
         loop {
             match frames.take() {
@@ -228,8 +227,8 @@ impl Client {
         }
     }
 
-    /// Executes the requests of a frame. Each response is sent before the next request runs, so a connection holds at
-    /// most one response.
+    /// Executes a frame's requests. Each response is sent before the next request runs, so a
+    /// connection holds at most one response.
     async fn answer<H: Handler>(&mut self, handler: &H, frame: &[u8]) -> io::Result<()> {
         let parsed_bytes = frame.len() * PARSED_FACTOR;
         let budget = &self.seat.budget;

@@ -1,4 +1,4 @@
-//! Aborts of commands at a disk. An Abort completes when its command ends, or at the Abort's deadline.
+//! Aborts of commands at a disk. An Abort completes with its command, or at its deadline.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,7 +23,7 @@ impl Abort {
 
 #[derive(Debug, Default)]
 pub(super) struct Aborts {
-    /// Pending Aborts, at most ACL + 1 per controller.
+    /// At most ACL + 1 per controller.
     waiting: Vec<Abort>,
 }
 

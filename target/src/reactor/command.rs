@@ -1,4 +1,4 @@
-//! Command on the fast path: its request, and references to the structures that each stage needs.
+//! Command on the fast path: its request, and references to its structures.
 
 use cairn_rdma::{PostError, SendWork};
 
@@ -20,12 +20,12 @@ pub(super) struct Command<'a> {
     pub(super) ended: &'a mut Vec<QpairId>,
 }
 
-/// Stage at which a command leaves the fast path because it needs the tables of all requests and queue pairs. The
-/// `stopped` function of that stage continues the command.
+/// Stage at which a command leaves the fast path, because it needs all requests and queue pairs.
+/// The stage's `stopped` function continues it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a command that stopped must be taken on"]
 pub(super) enum Stop {
-    /// The command needs no further work: the response is posted, or the queue is closed.
+    /// No further work: the response is posted, or the queue is closed.
     Nowhere,
     NotIo,
     Refused(nvme_proto::wire::Status),
@@ -51,7 +51,7 @@ impl Command<'_> {
         }
     }
 
-    /// Returns `None` for Connect and authentication commands, whose queue has no share yet.
+    /// Returns `None` for Connect and authentication commands.
     #[inline(always)]
     pub(super) fn share(&self) -> Option<ShareId> {
         let share = self.queue.share;
@@ -83,7 +83,7 @@ impl Command<'_> {
         self.queue.outbox.push_other(work);
     }
 
-    /// Frees the request. Its buffers and disk must have been released before.
+    /// Frees the request, without buffers and disk.
     #[inline(always)]
     pub(super) fn free(self) {
         let Self { request, queue, .. } = self;
@@ -105,7 +105,7 @@ pub(super) fn post_outbox(queue: &mut QueuePair, port: Option<&mut Port>, lost: 
     match posted {
         Ok(()) => {}
         Err(PostError::Full) => panic!("more posted than there were credits for"),
-        // The connection's event reports the reason. No work request of the chain was accepted.
+        // The connection's event reports the reason; no work request of the chain was accepted.
         Err(PostError::Broken) => {
             let work = outbox.iter().map(|work| WorkId::decode(work.id));
             lost.extend(work);

@@ -1,4 +1,4 @@
-//! Counters of a reactor, written by its thread and read in place by the metrics page ([`crate::metrics`]).
+//! Counters of a reactor, written by its thread, read by the metrics page ([`crate::metrics`]).
 
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
@@ -77,12 +77,12 @@ fn count_success(request: &Request, op: Op, association: &Association, disks: &D
 #[cold]
 fn count_other(request: &Request, status: Status, association: &Association, disks: &Disks) {
     match request.task {
-        // The counters of connections count these commands.
+        // Counted by connections.
         Task::Connect | Task::Authenticate(_) => {}
         _ if status.is_success() => association.queue.counters.succeeded_admin(),
         _ => {
             association.queue.counters.failed(status);
-            // The parser refused the command, so its disk is looked up by NSID.
+            // The parser refused the command, so its NSID gives the disk.
             if association.qid != 0
                 && let Some(disk) = disks.find(association, request.sqe.nsid.get())
             {

@@ -21,12 +21,12 @@ use crate::request::{Request, RequestId, RequestTable};
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A disk whose oldest command has this age counts as slow.
+/// Age of a disk's oldest command from which the disk counts as slow.
 const SLOW: Duration = Duration::from_millis(100);
 
 const _: () = assert!(size_of::<Option<Disk>>() == 256);
 
-/// Namespace as used by a reactor. Its size is a power of two, which makes indexing one instruction.
+/// Namespace of a reactor. A size of a power of two makes indexing one instruction.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) namespace: Arc<Namespace>,
@@ -41,7 +41,7 @@ pub(crate) struct Disk {
     pub(super) last_begun: Option<Instant>,
     pub(super) tokens: Tokens,
     pub(super) depth_queues: Box<DepthQueues>,
-    /// Age of the oldest command, in nanoseconds.
+    /// Age of the oldest command in nanoseconds.
     oldest_ns: u64,
     retired: bool,
 }
@@ -51,7 +51,7 @@ impl Disk {
         &self.namespace.backend
     }
 
-    /// Returns the disk's memory for a read of `length` bytes, if the device of `port` can send from it directly.
+    /// Returns disk memory that the device of `port` can send for a read of `length` bytes.
     #[inline(always)]
     pub(crate) fn window(&self, port: usize, length: u32) -> Option<Sge> {
         let (mapping, start) = self.backend().window(length)?;
@@ -63,17 +63,13 @@ impl Disk {
         })
     }
 
-    /// Checks the ANA state of the namespace for this controller (Base, 8.1.3).
-    ///
-    /// # Errors
-    /// Status of the refused command.
+    /// Checks the ANA state for this controller (Base, 8.1.3). The error is the command's status.
     #[inline(always)]
     pub(super) fn check_access(&self, controller: &ControllerShared) -> Result<(), Status> {
         ana::check_access(controller.ana_state(self.namespace.anagrpid()))
     }
 
-    /// Returns the log line for a failure, with the number suppressed before it; `None` if this one is suppressed,
-    /// too.
+    /// Returns the log line for a failure, with the number of suppressed ones, unless suppressed.
     pub(crate) fn failure_to_report(&mut self, now: Instant) -> Option<LogLine> {
         let due = self
             .reported
@@ -148,7 +144,6 @@ struct Table {
     counters: Arc<IoCounters>,
     tokens: Tokens,
     active: u32,
-    /// True if listed in [`Disks::busy`].
     busy: bool,
 }
 
@@ -169,7 +164,7 @@ pub(crate) struct Disks {
     reactor: usize,
     disks: Vec<Option<Disk>>,
     tables: Vec<Table>,
-    /// Number of changed decisions, modulo 2^32; see [`super::stages::decisions`].
+    /// Changes of decisions, modulo 2^32; see [`super::stages::decisions`].
     epoch: u32,
     busy: Vec<u32>,
 }
@@ -215,7 +210,7 @@ impl Disks {
         let index = subsystem as usize;
         if self.tables.len() <= index {
             self.tables.resize_with(index + 1, Table::default);
-            // Reserves memory here, so that no I/O allocates.
+            // No I/O may allocate.
             self.busy.reserve(self.tables.len() - self.busy.len());
         }
         self.tables[index].source = Arc::clone(table);
@@ -295,7 +290,7 @@ impl Disks {
         for (port, device) in ports {
             disk.learn(*port, device);
         }
-        // A panicked reactor may have left these values.
+        // Values of a panicked reactor.
         disk.show_users();
         disk.counters.oldest_ns.set(0);
         let free = self.disks.iter().position(Option::is_none);
@@ -364,7 +359,8 @@ impl Disks {
         }
     }
 
-    /// Returns the next disk from slot `from` on to which the controller has access, as (slot after the disk, disk).
+    /// Returns the next disk that the controller may access, at slot `from` or later, as (following
+    /// slot, disk).
     pub(crate) fn next(&self, of: &Association, from: u32) -> Option<(u32, u32)> {
         let table = self.tables.get(of.subsystem.id as usize)?;
         let rest = from..table.disks.len() as u32;

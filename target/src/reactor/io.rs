@@ -20,7 +20,7 @@ pub(super) struct Io {
     pub(super) shares: Shares,
     pub(super) limited: Limited,
     pub(super) awaiting_buffer: List,
-    /// Time since which no buffer fits the first request of `awaiting_buffer`.
+    /// Time since which no buffer fits the first of `awaiting_buffer`.
     pub(super) buffers_short: Option<Instant>,
     pub(super) retries: Retries,
     pub(super) older: Older,

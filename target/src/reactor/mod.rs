@@ -1,12 +1,12 @@
-//! Reactor: one pinned thread that owns all state needed to execute its I/O commands.
+//! Reactor: one pinned thread that owns all state of its I/O commands.
 //!
-//! Each round polls the devices and the ring, advances the requests, and posts receives, then sends in one chain per
-//! queue pair, then block I/O in one system call. Without work the reactor polls for a while ([`cairn_disk::Idle`]),
-//! then sleeps in its ring.
+//! Each round polls the devices and the ring and advances the requests. It then posts receives,
+//! sends in one chain per queue pair, and block I/O in one system call. Without work the reactor
+//! polls for a while ([`cairn_disk::Idle`]), then sleeps in its ring.
 //!
-//! [`stages`] has the stages of an I/O command, in the order of docs/walk.md, [`commands`] all other commands.
-//! [`queueing`] has the queues of waiting commands, [`lifecycle`] the queue pairs, and [`control`] the answers to the
-//! control plane.
+//! Submodules: [`stages`] of I/O commands in the order of docs/walk.md, other [`commands`],
+//! [`queueing`] of waiting commands, [`lifecycle`] of queue pairs, and [`control`] by the control
+//! plane.
 
 mod aborts;
 mod command;
@@ -56,8 +56,8 @@ use time::Time;
 pub(crate) use start::{ReactorHandle, Start, start};
 pub(crate) use time::Rest;
 
-/// Interval of checks for connection events and messages in a busy reactor; each check may cost a system call. A
-/// sleeping reactor is woken by events and messages.
+/// Interval of checks for events and messages in a busy reactor, each possibly a system call. They
+/// wake a sleeping reactor.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 const TICK: Duration = Duration::from_millis(250);
@@ -67,11 +67,11 @@ const INBOX_TOKEN: u32 = u32::MAX;
 #[derive(Debug, Clone)]
 pub(crate) struct Sizes {
     pub(crate) receives: u32,
-    /// Maximum in-capsule data of a command, in bytes.
+    /// Maximum in-capsule data in bytes.
     pub(crate) in_capsule_bytes: u32,
-    /// Total size of the data buffers, in bytes.
+    /// Data buffers in bytes.
     pub(crate) data_bytes: usize,
-    /// Maximum data transfer of a command, in bytes.
+    /// Maximum data transfer in bytes.
     pub(crate) transfer_bytes: usize,
     pub(crate) queue_pairs: u16,
     pub(crate) poll_idle: Duration,
@@ -81,16 +81,15 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Returns the maximum number of requests. Further capsules wait in their receive slots.
+    /// Returns the maximum number of requests; more capsules wait in receive slots.
     pub(crate) fn requests(&self) -> u32 {
         self.receives
     }
 
     pub(crate) fn completions(&self) -> u32 {
-        // Each posted receive completes once.
         self.receives
-            // A request has one signaled work request at a time: its READ or its SEND. On a broken queue pair, WRITE
-            // and SEND both complete.
+            // A request has one signaled work request at a time, a READ or a SEND; on a broken
+            // queue pair, WRITE and SEND both complete.
             + 2 * self.requests()
     }
 }
@@ -127,7 +126,7 @@ impl Reactor {
         }
     }
 
-    /// Runs one round in simulated time. Disks complete at once, or at times of the simulated clock.
+    /// Runs one round in simulated time.
     pub(crate) fn step_settled(&mut self, now: Instant) -> Rest {
         if let Err(error) = self.io.ring.settle() {
             panic!("io_uring no longer waits: {error}");
@@ -236,7 +235,7 @@ impl Reactor {
             if let Err(broken) = ended {
                 self.end_broken(broken);
             }
-            // An Abort must not find a command that arrived after it, so commands execute in the order of arrival.
+            // An Abort must not find a later command.
             self.execute_commands();
         }
         self.batch = batch;
@@ -246,7 +245,7 @@ impl Reactor {
         count > 0
     }
 
-    /// Posts waiting requests of a queue pair that has new credits. Responses go first, because they free resources.
+    /// Posts requests that waited for credits, responses first: they free resources.
     #[inline]
     fn use_credits(&mut self, qpair: Option<QpairId>) {
         if let Some(qpair) = qpair {
@@ -377,8 +376,7 @@ impl Reactor {
             }
             Message::Complete { qpair, completion } => {
                 if self.queues.qpairs.get(qpair).is_some() {
-                    // Sends the completion at once if possible: completions caused by an admin command precede the
-                    // command's own.
+                    // Completions caused by an admin command precede the command's own.
                     self.queues.late.push_back((qpair, completion));
                     receive::serve_late(&mut self.queues, &mut self.io, &self.time.now);
                 }
@@ -426,7 +424,7 @@ impl Reactor {
         }
     }
 
-    /// Returns the next deadline; `None` if no queue has one, so idle connections wake no thread.
+    /// Returns the next deadline, if a queue has one: idle connections wake no thread.
     fn tick_deadline(&self) -> Option<Instant> {
         let waits = |id| self.queues.draining || self.queues.qpairs[id].has_deadline();
         let any = self.queues.requests.in_use() > 0
@@ -436,7 +434,7 @@ impl Reactor {
         any.then_some(self.time.next_tick)
     }
 
-    /// Returns the deadline of the sleep, if any. The outer `None` means that work has arrived.
+    /// Returns the deadline of the sleep, if any, or an outer `None` if work has arrived.
     fn prepare_sleep(&mut self) -> Option<Option<Instant>> {
         self.time.next_check = self.time.now.at;
         self.take_censuses();
@@ -469,7 +467,7 @@ impl Reactor {
             let Some(port) = port else { continue };
             match port.endpoint().arm() {
                 Ok(false) => {}
-                // Either a completion has just arrived, or the device was removed and an event will report that.
+                // A completion has arrived, or the device was removed, which an event reports.
                 Ok(true) | Err(_) => return None,
             }
             port.watch(index, &mut self.io.ring);
@@ -510,7 +508,7 @@ impl Reactor {
         throttle::serve(queues, io, &time.now)
     }
 
-    /// Resumes waiting requests. Queued capsules are resumed only after a round with work: other rounds free no
+    /// Resumes waiting requests, and queued capsules after a round with work: others free no
     /// requests.
     fn serve_waiting(&mut self, busy: bool) {
         let Self {

@@ -18,7 +18,8 @@ pub(super) fn is_ordered(queues: &Queues, id: RequestId) -> bool {
     controller.limiter.is_ordered()
 }
 
-/// Returns whether a request changes blocks. Dataset Management is added later, when its ranges have arrived.
+/// Returns whether a request changes blocks; for Dataset Management false until its ranges have
+/// arrived.
 fn changes_blocks(request: &Request) -> bool {
     match request.task {
         Task::Io(OperationKind::DatasetManagement { .. }) => false,
@@ -63,7 +64,7 @@ pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
         return;
     }
     if request.ordered.is_some() {
-        // With the new restrictions, the caller plans the request again.
+        // The caller plans again with the new restrictions.
         request.restrictions = request.restrictions.ordered();
         return;
     }
@@ -109,7 +110,7 @@ fn bytes_of_ranges<'a>(
     })
 }
 
-/// Removes a change from the order once the disk has completed it or can no longer receive it, and wakes the changes
+/// Removes a change that its disk has completed or can no longer receive, and wakes the changes
 /// behind it.
 #[cold]
 pub(super) fn leave(request: &mut Request, association: &Association, disks: &Disks) {
@@ -181,7 +182,7 @@ pub(super) fn enter_lost(
 ) {
     let Some(block) = &request.block else { return };
     if request.ordered.is_none() && block.op.changes() {
-        // The reactor of the command has panicked and starts no further range of it.
+        // A panicked reactor starts no further range of its command.
         let ranges = std::iter::once(block.offset..block.offset + block.length);
         enter(request, id, association, disks, true, ranges);
     }

@@ -1,4 +1,4 @@
-//! Port: endpoint of one device on one reactor, with its registered memory.
+//! Port: a device's endpoint on one reactor, with registered memory.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::capsules::ReceiveSlots;
 use crate::ids::QpairId;
 use crate::metrics::DeviceCounters;
 
-/// Maximum number of ports: the ring's fixed buffers, minus one for zeroes and one for the arena.
+/// Maximum ports: the ring's fixed buffers without those of zeroes and arena.
 pub(crate) const PORTS_MAX: usize = cairn_disk::BUFFERS_MAX - 2;
 
 pub(crate) struct Port {
@@ -27,8 +27,7 @@ pub(crate) struct Port {
     counters: Arc<DeviceCounters>,
     slots_out: u32,
     reposts: Vec<RecvWork>,
-    /// Queue pairs by the endpoint's slot. A slot may be reused before the reactor has read the close event of its
-    /// former queue pair.
+    /// By the endpoint's slot, which may be reused before the close event of its former queue pair.
     qpairs: Vec<Vec<(QpId, QpairId)>>,
     watched: Vec<bool>,
 }
@@ -120,7 +119,7 @@ impl Port {
 
     #[inline(always)]
     pub(crate) fn repost(&mut self, slot: u32) {
-        // The capacity equals the number of slots, so the push does not allocate.
+        // The push does not allocate: the capacity is the number of slots.
         assert!(
             self.reposts.len() < self.reposts.capacity(),
             "too many slots"

@@ -25,21 +25,21 @@ pub(super) struct Queues {
     pub(super) ports: Vec<Option<Port>>,
     pub(super) qpairs: Qpairs,
     pub(super) requests: RequestTable,
-    /// Capsules queued for a request, at most the entries of all queue pairs.
+    /// At most the entries of all queue pairs.
     pub(super) capsule_queues: CapsuleQueues,
     pub(super) payer_buckets: PayerBuckets,
-    /// Number of free requests from which shares need no check.
+    /// Free requests from which shares need no check.
     pub(super) plenty: usize,
     pub(super) reserve: usize,
     pub(super) commands: List,
-    /// Completions of parked commands that wait for a free request; bounded by the controllers' limits.
+    /// Completions of parked commands that need a free request; the controllers' limits bound them.
     pub(super) late: VecDeque<(QpairId, CommandEnd)>,
-    /// Connects that wait until older queues of their host have registered their changes in [`crate::order`].
+    /// Connects that wait until older queues of their host are registered in [`crate::order`].
     pub(super) awaiting_census: List,
-    /// Authentication commands handled by another thread, at most one per queue pair.
+    /// At another thread, at most one per queue pair.
     pub(super) awaiting_authentication: List,
     pub(super) dirty: Vec<QpairId>,
-    /// Work requests rejected by a broken queue pair; completed at the end of the round.
+    /// Rejected by a broken queue pair; completed at the end of the round.
     pub(super) lost: Vec<WorkId>,
     pub(super) ended: Vec<QpairId>,
     pub(super) draining: bool,
@@ -49,7 +49,7 @@ pub(super) struct Queues {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Broken {
     pub(super) qpair: QpairId,
-    /// `None` if the connection's event reports the reason.
+    /// `None` if the connection's event has the reason.
     pub(super) ending: Option<Ending>,
 }
 
@@ -152,7 +152,7 @@ impl Queues {
         }
     }
 
-    /// Posts receives before sends: a host with a response then finds a receive for its next command.
+    /// Receives precede sends: a host with a response then finds a receive for its next command.
     pub(super) fn flush(&mut self) {
         for port in self.ports.iter_mut().flatten() {
             if port.flush_receives().is_err() {
@@ -182,7 +182,7 @@ impl Queues {
             port.counters().work_failed(status);
         }
         let ending = match status {
-            // A flush follows another failure; the connection's event has the reason.
+            // Consequence of another failure, whose reason the connection's event has.
             WorkStatus::Flushed => None,
             _ => Some(Ending::Work(kind, status)),
         };

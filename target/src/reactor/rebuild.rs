@@ -1,4 +1,4 @@
-//! Replacement of a panicked reactor by a new one on the same thread.
+//! Replacement of a panicked reactor on the same thread.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,10 +13,10 @@ use crate::panics::{Panic, REPORT};
 use crate::qpair::Qpairs;
 use crate::request::{Request, RequestId, Stage};
 
-/// Time that a panicked reactor waits for its commands at disks before its replacement allocates memory.
+/// Wait of a panicked reactor for its disk commands before its replacement allocates memory.
 const DISKS_WAIT: Duration = Duration::from_millis(250);
 
-/// Maximum number of panicked reactors that keep their memory until their disk commands end.
+/// Maximum panicked reactors that keep their memory until their disk commands end.
 const ORPHANS_MAX: usize = 4;
 
 #[derive(Debug, Default)]
@@ -102,7 +102,7 @@ impl Reactor {
         }
     }
 
-    /// Retires queues that a panic during Connect left registered at a subsystem only.
+    /// Retires queues that a panic during Connect left only at a subsystem.
     fn retire_strays(&self, queues: &[Lost]) {
         let waiting = self
             .control

@@ -1,11 +1,11 @@
 //! Shares of hosts and namespaces in the requests and data buffers of a reactor.
 //!
-//! A host with a dead link or a hanging disk holds its resources for long. Therefore a host may hold at most as many
-//! resources as remain free, and a namespace at most half as many. Resources of a host's former controllers count
-//! too. A host at its share may still use a small namespace (see [`LITTLE`]), so a hanging disk does not block the
-//! host's other disks.
+//! A host with a dead link or a hanging disk holds resources for long. A host may therefore hold at
+//! most as many as remain free, including those of its former controllers, and a namespace half as
+//! many. A host at its share may still use a small namespace (see [`LITTLE`]), so a hanging disk
+//! does not block its other disks.
 //!
-//! A request beyond its share waits in the queue of its host and disk and blocks no other queue.
+//! A request beyond its share waits in the queue of its host and disk, and blocks no other queue.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::ids::{QpairId, ShareId};
 use crate::limits::Tokens;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// A namespace that holds at most `1 / LITTLE` of the total is small.
+/// A small namespace holds at most `1 / LITTLE` of the total.
 const LITTLE: usize = 16;
 
 #[derive(Debug, Clone, Copy)]
@@ -25,8 +25,8 @@ pub(super) struct Stock {
 }
 
 impl Stock {
-    /// Returns true if host and namespace may take `more`, given their current holdings. The share of a host or
-    /// namespace that holds none does not limit it.
+    /// Returns true if host and namespace may take `more`. The share of one that holds nothing does
+    /// not limit it.
     pub(super) fn allows(self, by_host: usize, by_disk: usize, more: usize) -> bool {
         let left = self.free.saturating_sub(more);
         let (host, disk) = (by_host + more, by_disk + more);
@@ -47,7 +47,7 @@ struct Share {
     host: String,
     queues: Vec<QpairId>,
     held: usize,
-    /// Last start of a command of this host while other hosts waited for requests.
+    /// Last start of a command while other hosts waited for requests.
     last_begun: Option<Instant>,
     tokens: Vec<(u32, Tokens)>,
 }
@@ -63,14 +63,14 @@ struct ShareQueue {
 pub(super) struct Shares {
     shares: Vec<Option<Share>>,
     total: usize,
-    /// Bytes held or reserved. May exceed the total while a host without buffers waits for its first.
+    /// Held or reserved bytes, beyond the total while a host without buffers waits for its first.
     promised: usize,
     queues: VecDeque<ShareQueue>,
     eased: bool,
 }
 
 impl Shares {
-    /// `total` is the size of all data buffers in bytes.
+    /// `total`: all data buffers in bytes.
     pub(super) fn new(total: usize) -> Self {
         Self {
             shares: Vec::new(),

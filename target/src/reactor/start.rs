@@ -1,4 +1,4 @@
-//! Start of a reactor on its own thread; its ring and endpoints stay on that thread.
+//! Start of a reactor on its own thread, which keeps ring and endpoints.
 
 use std::io;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::request::List;
 
 const RING_SPARE: u32 = 64;
 
-/// Maximum number of completions per poll of a device.
+/// Maximum completions per poll of a device.
 const POLL_BATCH: usize = 64;
 
 const JOIN_STEP: Duration = Duration::from_millis(5);
@@ -68,7 +68,7 @@ pub(crate) struct Start {
     pub(crate) control: UnboundedSender<ControlMessage>,
     pub(crate) audit: Audit,
     pub(crate) clock: Clock,
-    /// Origin of all times in nanoseconds, common to all reactors.
+    /// Origin of all reactors' times in nanoseconds.
     pub(crate) started: Instant,
     pub(crate) counters: Arc<ReactorCounters>,
 }
@@ -115,7 +115,7 @@ fn give_up(panic: &Panic, trouble: &str) -> ! {
 }
 
 impl Reactor {
-    /// Creates the reactor; must be called on the reactor's thread.
+    /// Creates the reactor. Must be called on its thread.
     pub(crate) fn new(begin: Start) -> io::Result<Self> {
         let Start {
             index,
@@ -182,7 +182,7 @@ impl Reactor {
     }
 }
 
-/// Pins the thread to its core. Logs a failure and continues, because a container's cpuset may forbid pinning.
+/// Pins the thread to its core. Only logs a failure: a container's cpuset may forbid pinning.
 fn pin(core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);

@@ -18,7 +18,7 @@ pub(super) struct Time {
     pub(super) started: Instant,
     pub(super) now: Now,
     pub(super) doing: Doing,
-    /// True if the reactor slept, so that the last round may have begun long ago.
+    /// Whether the reactor slept, so that the last round may be long ago.
     pub(super) asleep: bool,
     pub(super) next_tick: Instant,
     pub(super) next_check: Instant,

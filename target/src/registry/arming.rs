@@ -1,15 +1,14 @@
 //! Start of the ordering of a host's changes.
 //!
-//! Changes of a host with one association are not ordered. When the host begins another association, a message makes
-//! its older queues register their pending changes in [`crate::order`]; the Connect completes when all queues have
-//! done so.
+//! Changes of a host with one association are not ordered. When it begins another, its older queues
+//! register their pending changes in [`crate::order`] before the Connect completes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{Mailbox, Message};
 
-/// Maximum time that a Connect waits until capsules of older queues get a request.
+/// Maximum wait of a Connect for requests of older queues' capsules.
 pub(crate) const CONNECT_WAIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -28,7 +27,7 @@ impl Arming {
         }
     }
 
-    /// Records that a queue has registered its changes. Must be called once for each queue.
+    /// Records that a queue has registered its changes; once per queue.
     pub(crate) fn entered(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.waiter.send(Message::Armed);
@@ -39,7 +38,7 @@ impl Arming {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// Returns true after [`CONNECT_WAIT`]: queues then register their changes even if capsules still wait for a
+    /// Returns true after [`CONNECT_WAIT`]: queues then register even if capsules wait for a
     /// request.
     pub(crate) fn is_late(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.begun_ns) >= CONNECT_WAIT.as_nanos() as u64

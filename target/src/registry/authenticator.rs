@@ -1,4 +1,4 @@
-//! Thread that computes authentication messages, with exponentiations of up to 8192 bits.
+//! Thread that computes authentication messages: exponentiations of up to 8192 bits.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -13,20 +13,19 @@ use nvme_proto::wire::Nqn;
 use super::{Mailbox, Message, QueueAddress, SubsystemShared};
 use crate::ids::QpairId;
 
-/// Maximum number of queued steps. Beyond it, the [`Payer`] with the most steps loses its last one, which ends that
-/// connection or reauthentication. A host has at most one step per queue.
+/// Maximum queued steps. Beyond it, the [`Payer`] with the most steps loses its last one, whose
+/// connection or reauthentication ends. A host has at most one step per queue.
 const JOBS_MAX: usize = 256;
-/// Maximum number of queued steps per payer. Beyond it, the step's connection ends, and its host retries.
+/// Maximum queued steps of a payer; the connection of a further step ends, and its host retries.
 const JOBS_OF_PAYER_MAX: usize = 128;
 
-/// Niceness of the thread: its priority must be below that of the reactors when unauthenticated hosts cause much
-/// work.
+/// Niceness of the thread: unauthenticated hosts must not take time from reactors.
 const NICENESS: i32 = 10;
 
 #[derive(Debug)]
 pub(crate) enum Step {
     Send(Vec<u8>),
-    /// Maximum length of the message accepted by the host, in bytes.
+    /// With the maximum message length that the host accepts, in bytes.
     Receive(usize),
 }
 
@@ -34,7 +33,7 @@ pub(crate) enum Step {
 pub(crate) struct Computed {
     pub(crate) qpair: QpairId,
     pub(crate) exchange: Box<Authentication>,
-    /// Message for the host, possibly empty; `None` if it cannot be computed.
+    /// Message for the host, possibly empty; `None` if not computable.
     pub(crate) answer: Option<Vec<u8>>,
 }
 
@@ -72,8 +71,8 @@ struct Job {
     step: Step,
 }
 
-/// Authentication steps that wait for the thread, served round-robin by payer: many steps of one payer delay another
-/// payer by one step.
+/// Authentication steps for the thread, served round-robin by payer: many steps of one payer delay
+/// another by one step.
 #[derive(Debug)]
 struct StepQueue<T> {
     waiting: HashMap<Payer, VecDeque<T>>,
@@ -82,7 +81,7 @@ struct StepQueue<T> {
 }
 
 impl<T> StepQueue<T> {
-    /// Queues a step. If the queue is full, returns this step, or the last step of the payer with the most steps.
+    /// Queues a step. Without room, returns it, or the last step of the payer with the most.
     fn push(&mut self, payer: Payer, job: T) -> Option<T> {
         let own = self.waiting.get(&payer).map_or(0, VecDeque::len);
         if own >= JOBS_OF_PAYER_MAX {
@@ -140,9 +139,9 @@ impl<T> Default for StepQueue<T> {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Authenticator {
-    /// Consistent after a panic: no code between two changes panics.
+    /// Consistent after a panic, which cannot occur between changes.
     queue: Arc<Mutex<StepQueue<Job>>>,
-    /// Wakes the thread, with one message per job. `None` until a host has a key.
+    /// Wakes the thread, once per job. `None` until a host has a key.
     wake: Arc<Mutex<Option<Sender<()>>>>,
 }
 
@@ -163,7 +162,7 @@ impl std::fmt::Debug for Job {
 }
 
 impl Authenticator {
-    /// Starts the thread. Must not be called on a reactor, whose core affinity the thread would inherit.
+    /// Starts the thread. Must not be called on a reactor, whose core affinity it would inherit.
     pub(crate) fn start(&self) -> io::Result<()> {
         let mut wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
         if wake.is_none() {
@@ -176,8 +175,8 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Computes the answer on the thread, which sends it as [`Message::Computed`]. If the queue is full, that message
-    /// has no answer.
+    /// Lets the thread compute the answer for [`Message::Computed`], which has no answer if the
+    /// queue is full.
     fn compute(&self, payer: Payer, job: Job) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let displaced = queue.push(payer, job);
@@ -194,7 +193,7 @@ impl Authenticator {
 }
 
 impl SubsystemShared {
-    /// Computes a step on the thread; the queue's reactor receives the result.
+    /// Lets the thread compute a step; the queue's reactor receives the result.
     pub(crate) fn compute(
         &self,
         address: QueueAddress,
@@ -220,20 +219,20 @@ impl SubsystemShared {
         self.lock().keys.has(host)
     }
 
-    /// Sets the keys for later Connects and reauthentications. Connected queues stay connected.
+    /// Sets the keys for later Connects and reauthentications; connected queues stay.
     pub(crate) fn set_keys(&self, keys: HostKeys) {
         self.lock().keys = keys;
     }
 }
 
 fn run(queue: &Mutex<StepQueue<Job>>, wake: &Receiver<()>) {
-    // If this fails, the thread keeps normal priority.
+    // On failure, the priority stays normal.
     let _ = rustix::process::setpriority_process(None, NICENESS);
     let mut seqnum: u32 = 0;
     for () in wake {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
         let Some(mut job) = job else { continue };
-        // Nonzero, and different for each challenge.
+        // Nonzero, and different in each challenge.
         seqnum = seqnum.wrapping_add(1).max(1);
         let answer = compute(&mut job.exchange, &job.step, seqnum);
         job.end(answer);

@@ -1,6 +1,5 @@
-//! Admitted connections that wait for their reactor.
-//!
-//! A reactor takes a few at a time, known hosts first. [`super::places`] limits the number of entries.
+//! Admitted connections that wait for their reactor, which takes a few at a time, known hosts
+//! first. [`super::places`] limits them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +10,7 @@ use super::{Admitted, PlaceId};
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     waiting: Mutex<BacklogQueues>,
-    /// Whether a connection waits, readable without the lock; written under it.
+    /// Whether a connection waits. Written under the lock, readable without it.
     any: AtomicBool,
 }
 
@@ -23,7 +22,7 @@ struct BacklogQueues {
 }
 
 impl Backlog {
-    /// Adds a connection. If the mailbox is closed, drops and thereby rejects it.
+    /// Adds a connection; a closed mailbox drops and thereby rejects it.
     pub(super) fn put(&self, admitted: Box<Admitted>) {
         let mut waiting = self.lock();
         if waiting.closed {
@@ -55,7 +54,7 @@ impl Backlog {
         let BacklogQueues {
             known, strangers, ..
         } = &mut *waiting;
-        // Searches the strangers first, from the oldest: usually those lose their place.
+        // Strangers first, from the oldest: usually they lose their place.
         let found = [strangers, known].into_iter().find_map(|queue| {
             let at = queue.iter().position(|one| one.place.id() == place)?;
             queue.remove(at)

@@ -19,8 +19,8 @@ use crate::ana::{AnaShared, ListenerShared};
 use crate::limits::Limiter;
 use crate::order::{Sender, host_key};
 
-/// Maximum time by which the stored time of the last command may be ahead; saves writes to shared memory. An
-/// association may exceed KATO by this time.
+/// Maximum time by which the stored time of the last command, and so an association's KATO, may be
+/// late. Saves writes to shared memory.
 const LAST_COMMAND_AHEAD: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Seen {
         Self(seen.words().map(AtomicU64::new))
     }
 
-    /// Sets the accessible namespaces. Commands in progress are not affected.
+    /// Sets the accessible namespaces, except for commands in progress.
     pub(super) fn set(&self, seen: &NsidSet) {
         for (word, new) in self.0.iter().zip(seen.words()) {
             word.store(*new, Ordering::Relaxed);
@@ -50,9 +50,10 @@ pub(crate) struct ControllerShared {
     pub(super) host: Nqn,
     pub(super) host_nqn: String,
     pub(super) peer: IpAddr,
-    /// Time of the last command, in nanoseconds since the target started, plus at most [`LAST_COMMAND_AHEAD`].
+    /// Time of the last command in nanoseconds since the target's start, late by at most
+    /// [`LAST_COMMAND_AHEAD`].
     pub(super) last_command_ns: AtomicU64,
-    /// Time without a command after which the association expires, in nanoseconds; `u64::MAX` means no limit.
+    /// Nanoseconds without a command until the association expires; `u64::MAX` for no limit.
     pub(super) lease_ns: AtomicU64,
     pub(super) write_cache: AtomicBool,
     pub(super) cache_changes: AtomicU64,
@@ -61,7 +62,7 @@ pub(crate) struct ControllerShared {
     pub(super) seen: Seen,
     pub(crate) limiter: Arc<Limiter>,
     pub(super) hostid: [u8; 16],
-    /// Identity of the association in [`crate::order::DiskOrder`].
+    /// The association's identity in [`crate::order::DiskOrder`].
     sender: Sender,
     pub(super) arming: Option<Arc<Arming>>,
     pub(super) failures: Failures,
@@ -125,8 +126,8 @@ impl ControllerShared {
         self.ana.get(anagrpid)
     }
 
-    /// Extends the lease for a command that arrived at `now_ns`. Returns false if the lease has ended: the command
-    /// must not be executed. Most calls do not write to shared memory.
+    /// Extends the lease for a command that arrived at `now_ns`. Returns false if the lease has
+    /// ended: the command must not be executed. Rarely writes to shared memory.
     #[inline]
     pub(crate) fn extend_lease(&self, now_ns: u64) -> bool {
         now_ns <= self.last_command_ns.load(Ordering::Relaxed) || self.renew(now_ns)
@@ -151,7 +152,7 @@ impl ControllerShared {
         silent_ns >= self.lease_ns.load(Ordering::Relaxed)
     }
 
-    /// Returns the end of the lease without further commands, in nanoseconds since the target started.
+    /// Returns the end of the lease, in nanoseconds since the target's start.
     #[inline]
     pub(crate) fn lease_end_ns(&self) -> u64 {
         let last_command_ns = self.last_command_ns.load(Ordering::Relaxed);

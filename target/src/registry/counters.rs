@@ -7,8 +7,7 @@ use nvme_proto::controller::SmartCounters;
 
 use crate::metrics::{Counter, Op};
 
-/// Aligned to two cache lines, because the processor fetches adjacent lines together and each reactor writes its own
-/// set.
+/// Aligned to two cache lines, which processors fetch together: each reactor writes its own set.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct IoCounters {
@@ -37,12 +36,12 @@ impl IoCounters {
     }
 }
 
-/// Sums up all reactors for log page 02h. The counters restart with the process, which counts as one power cycle
+/// Sums up all reactors for log page 02h. Counters restart with the process, one power cycle
 /// without an unsafe shutdown.
 pub(crate) fn smart(sets: &[Arc<IoCounters>], power_on: Duration) -> SmartCounters {
     let sum =
         |counter: fn(&IoCounters) -> &Counter| sets.iter().map(|set| counter(set).get()).sum();
-    // Reactors are busy in parallel, so the largest time is the best estimate.
+    // Reactors work in parallel, so the largest time is the best estimate.
     let busy_ns = sets.iter().map(|set| set.busy_ns.get()).max().unwrap_or(0);
     SmartCounters {
         read_bytes: sum(|set| &set.read_bytes),

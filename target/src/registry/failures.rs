@@ -1,7 +1,7 @@
-//! Failed commands on their way from reactors to the error log of their controller.
+//! Failed commands on their way to the error log of their controller.
 //!
-//! A host can cause failures at any rate, so a reactor stores them here without a lock. The controller's next admin
-//! command moves them to the log.
+//! Hosts can cause failures at any rate, so reactors store them without a lock. The controller's
+//! next admin command moves them to the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,15 +9,15 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::limits::ERROR_LOG_ENTRIES;
 
-/// Number of attempts to replace the oldest failure; other reactors may fill the freed entry first.
+/// Attempts to replace the oldest failure, whose entry another reactor may fill first.
 const ATTEMPTS: usize = 3;
 
-/// Newest failures, at most as many as the error log has entries.
+/// At most as many as the error log has entries.
 #[derive(Debug)]
 pub(super) struct Failures {
     sender: Sender<Failure>,
     receiver: Receiver<Failure>,
-    /// Number of failures displaced by newer ones.
+    /// Failures displaced by newer ones.
     left_out: AtomicU64,
 }
 
@@ -31,7 +31,7 @@ impl Failures {
         }
     }
 
-    /// Records a failure and displaces the oldest if necessary. Takes no lock and allocates nothing.
+    /// Records a failure, and displaces the oldest if necessary, without lock and allocation.
     pub(super) fn record(&self, mut failure: Failure) {
         for _ in 0..ATTEMPTS {
             match self.sender.try_send(failure) {

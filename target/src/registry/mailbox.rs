@@ -1,7 +1,7 @@
 //! Messages between threads.
 //!
-//! Mailboxes are unbounded, because two reactors could block forever on each other's full mailbox; their content is
-//! limited by the numbers of queue pairs and controllers. `cargo xtask loom` tests all interleavings of the threads.
+//! Mailboxes are unbounded, because two reactors could block on each other's full one. The numbers
+//! of queue pairs and controllers limit the content. `cargo xtask loom` tests all interleavings.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -61,7 +61,8 @@ pub(crate) enum Message {
         cid: u16,
         abort_cid: u16,
     },
-    /// Register the pending changes of a queue in [`crate::order`], because its host begins a later association.
+    /// Register the queue's pending changes in [`crate::order`]: its host begins another
+    /// association.
     Order {
         qpair: QpairId,
         arming: Arc<Arming>,
@@ -70,7 +71,7 @@ pub(crate) enum Message {
     OlderEnded {
         work: u64,
     },
-    /// Answer once no disk executes a command that began before this change.
+    /// Answer once no disk executes a command from before this change.
     Settle {
         settling: Arc<Settling>,
     },
@@ -90,9 +91,9 @@ impl Load {
         self.admin + self.io
     }
 
-    /// Returns the reactor with the fewest queues of the same kind (admin or I/O), or `None` if all have `limit`
-    /// queue pairs. If kinds were counted together, hosts with one queue of each kind would have all their I/O queues
-    /// on half of the reactors.
+    /// Returns the reactor with the fewest queues of the same kind (admin or I/O); `None` if all
+    /// have `limit` queue pairs. Counted together, hosts with one queue of each kind would put all
+    /// I/O queues on half of the reactors.
     pub(crate) fn lightest(loads: &[Self], qid: u16, limit: usize) -> Option<usize> {
         let weight = |load: &Self| match qid {
             0 => (load.admin, load.io),
@@ -165,7 +166,7 @@ impl Mailbox {
         self.messages.nudge();
     }
 
-    /// Returns the connection if it still waits for its reactor; otherwise the reactor is asked to close it.
+    /// Returns the connection if it waits for its reactor; otherwise lets the reactor close it.
     pub(crate) fn displace(&self, place: PlaceId) -> Option<Box<Admitted>> {
         let Some(admitted) = self.backlog.take_out(place) else {
             self.send(Message::Displace { place });
@@ -179,9 +180,9 @@ impl Mailbox {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// True if messages are left. The reactor handles all messages at once.
+    /// Whether messages are left. The reactor handles all at once.
     pub(crate) messages: bool,
-    /// True if connections are left. The reactor takes a few at intervals.
+    /// Whether connections are left. The reactor takes a few at intervals.
     pub(crate) connections: bool,
 }
 
@@ -205,12 +206,12 @@ impl Inbox {
         Some(admitted)
     }
 
-    /// Returns a descriptor that is readable after a message or wake-up, until [`Self::rest`].
+    /// Returns a descriptor, readable after a message or wake-up until [`Self::rest`].
     pub(crate) fn wake_fd(&self) -> RawFd {
         self.messages.fd()
     }
 
-    /// Resets the wake-up, then returns the remaining input. In this order, no input is lost.
+    /// Resets the wake-up before it returns the remaining input, so that none is lost.
     pub(crate) fn rest(&self) -> Left {
         self.messages.rest();
         Left {

@@ -1,5 +1,4 @@
-//! Subsystems, their controllers and queues, and the mailboxes of the reactors. Used by Connects and admin commands,
-//! not by I/O.
+//! Subsystems, controllers, queues, and mailboxes of reactors, for Connects and admin commands.
 
 mod arming;
 mod authenticator;
@@ -38,7 +37,7 @@ use crate::order::DiskOrders;
 #[derive(Debug)]
 pub(crate) enum ControlMessage {
     TimersChanged,
-    /// Make all completed writes durable, then report to the subsystem.
+    /// Make completed writes durable, then report to the subsystem.
     FlushAll {
         subsystem: u32,
         cntlid: u16,
@@ -48,7 +47,8 @@ pub(crate) enum ControlMessage {
         namespaces: Arc<NamespaceTable>,
         intact: bool,
     },
-    /// Write protection has changed. Store it and report to the subsystem once earlier writes are durable.
+    /// Write protection changed: store it, and report to the subsystem once earlier writes are
+    /// durable.
     Protect {
         subsystem: u32,
         namespace: Arc<Namespace>,
@@ -69,7 +69,8 @@ pub(crate) enum ControlMessage {
     Drained,
 }
 
-/// Command that disables the volatile write cache. Later writes are durable before they complete; the command itself
+/// Disables the volatile write cache: later writes complete durable, the command once earlier
+/// writes are.
 /// completes once earlier writes are durable.
 #[derive(Debug)]
 pub(crate) struct WriteThrough {

@@ -1,12 +1,12 @@
 //! Limits on connections that wait for their Connect, by address and network.
 //!
-//! Each open connection holds a queue pair until its Connect arrives or
-//! [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT) passes. The connections of an address, of a network, and of all
-//! strangers are therefore limited. A stranger is an address without a present or recent association; discovery
-//! controllers do not count, because any host may have one.
+//! Each holds a queue pair until its Connect or [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT).
+//! Limits apply to an address, a network, and all strangers: addresses without a present or recent
+//! association, other than to discovery controllers, which any host may have.
 //!
-//! At the limit of an address, its oldest unconfirmed connection is displaced, because its source may be forged. At
-//! the limit of strangers, a new connection displaces the oldest one of the network and payer with the most.
+//! At an address's limit, its oldest unconfirmed connection, whose source may be forged, is
+//! displaced. At the limit of strangers, a new connection displaces the oldest of the network and
+//! payer with the most.
 
 mod strangers;
 
@@ -25,18 +25,18 @@ use strangers::Strangers;
 pub(crate) const DISPLACED: &str = "waiting without an association while all places of strangers \
                                     are taken: replaced by a newer connection";
 
-/// Maximum number of places of a stranger: an IPv4 address or an IPv6 /64.
+/// Places of a stranger: an IPv4 address or IPv6 /64.
 pub(crate) const STRANGER_MAX: u32 = 128;
-/// Maximum number of places of strangers in one network: twice the strangers that user-space RoCE admits, so that new
+/// Places of strangers in a network: twice those that user-space RoCE admits, so that new
 /// connections find a place while old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
 pub(crate) const STRANGERS_MAX: u32 = 512;
-/// Maximum number of places of a known address: enough for hosts that connect 128 I/O queues at once.
+/// Places of a known address: enough for hosts that connect 128 I/O queues at once.
 pub(crate) const KNOWN_MAX: u32 = 512;
-/// Time for which an address stays known after its last association.
+/// Time that an address stays known after its last association.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1800);
-/// Maximum number of known addresses without an association. Beyond it, the address with the shortest total
-/// association time is dropped.
+/// Known addresses without an association. Beyond it, the one with the least total association time
+/// is dropped.
 pub(crate) const FORMER_MAX: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(crate) struct Evicted {
     pub(crate) reactor: usize,
 }
 
-/// Number of a place, ascending in the order of creation.
+/// Ascending in the order of creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PlaceId(u64);
 
@@ -70,7 +70,7 @@ pub(crate) struct Places {
     state: Mutex<AdmissionTable>,
 }
 
-/// Place of a connection; dropping it releases the place.
+/// Place of a connection, released by its drop.
 #[derive(Debug)]
 pub(crate) struct ConnectPlace {
     places: Arc<Places>,
@@ -83,7 +83,6 @@ pub(crate) struct ConnectPlace {
 #[derive(Debug, Default)]
 struct AdmissionTable {
     hosts: HashMap<IpAddr, Host>,
-    /// Places in ascending order of creation.
     waiting: BTreeMap<PlaceId, WaitingConnection>,
     taken: u64,
     strangers: Strangers,
@@ -98,7 +97,7 @@ struct WaitingConnection {
 #[derive(Debug)]
 struct Host {
     waiting: u32,
-    /// Waiting connections whose source address may be forged.
+    /// Waiting connections with a possibly forged source address.
     unconfirmed: BTreeSet<PlaceId>,
     associated: u32,
     since: Instant,
@@ -115,8 +114,8 @@ impl Places {
         }
     }
 
-    /// Takes a place for a new connection and returns the connection displaced by it, if any. If `is_short`, no queue
-    /// pair is free for a stranger, so a stranger displaces another one.
+    /// Takes a place for a new connection, and returns the connection displaced by it. If
+    /// `is_short`, strangers find no free queue pair and displace another stranger.
     pub(crate) fn take(
         self: &Arc<Self>,
         address: IpAddr,
@@ -156,7 +155,7 @@ impl ConnectPlace {
         self.payer
     }
 
-    /// Records that the peer has confirmed the connection, so its source address is genuine.
+    /// Records the peer's confirmation, which proves the source address.
     pub(crate) fn confirm(&self) {
         self.places.lock().confirm(self.id, self.host);
     }
@@ -229,7 +228,7 @@ impl AdmissionTable {
         Ok((id, evicted))
     }
 
-    /// Displaces a stranger's connection for a new one; if `within`, only one of the same network.
+    /// Displaces a stranger's connection for a new one, if `within` of the same network.
     fn evict_for(&mut self, address: IpAddr, within: bool) -> Option<Evicted> {
         let place = self.strangers.victim_for(address, within)?;
         self.evict(place)
@@ -260,7 +259,7 @@ impl AdmissionTable {
     }
 
     fn associate(&mut self, id: PlaceId, address: IpAddr, now: Instant) {
-        // The connection may have been displaced meanwhile; its address becomes known all the same.
+        // A displaced connection's address becomes known too.
         self.end_waiting(id);
         let host = self.host_or_new(address, now);
         if host.associated == 0 {
@@ -309,8 +308,8 @@ impl AdmissionTable {
         host.expect("an address with a place has an entry")
     }
 
-    /// Updates whether an address is known, regroups its waiting connections, and drops an address without
-    /// connections or history.
+    /// Updates whether an address is known, regroups its waiting connections, and drops it without
+    /// connections and history.
     fn recount(&mut self, address: IpAddr, now: Instant) {
         let Some(host) = self.hosts.get_mut(&address) else {
             return;
@@ -349,7 +348,7 @@ impl AdmissionTable {
             .map(|(address, _)| *address)
             .collect();
         if gone.is_empty() {
-            // The tie-breakers make the choice deterministic for simulations.
+            // Tie-breakers make simulations deterministic.
             let shortest =
                 former().min_by_key(|(address, host)| (host.lasted, host.left, **address));
             gone.extend(shortest.map(|(address, _)| *address));

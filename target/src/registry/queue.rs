@@ -19,7 +19,7 @@ pub(crate) struct QueueShared {
     /// Number of submission queue entries, 1-based.
     pub(crate) entries: u16,
     pub(crate) marked: Shown,
-    /// Result of the authentication; `None` if the host did not have to authenticate at Connect.
+    /// `None` if the Connect required no authentication.
     pub(crate) authenticated: Option<Authenticated>,
     pub(crate) counters: QueueCounters,
 }

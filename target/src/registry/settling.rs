@@ -14,7 +14,7 @@ pub(crate) enum Scope {
     Controller(Arc<ControllerShared>),
 }
 
-/// Counter of reactors that have yet to answer; the last answer notifies the control plane.
+/// Counts reactors that must answer; the last answer notifies the control plane.
 #[derive(Debug)]
 pub(crate) struct Settling {
     pub(crate) scope: Scope,
@@ -40,7 +40,7 @@ impl Settling {
 
     pub(crate) fn answer(&self) {
         if self.unanswered.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // The send fails only if the control plane has ended.
+            // Fails only after the end of the control plane.
             let _ = self.control.send(ControlMessage::Settled { id: self.id });
         }
     }

@@ -1,4 +1,4 @@
-//! Subsystem: the protocol's state machine and the locations of its queues, behind one lock.
+//! Subsystem: the protocol's state machine and the places of its queues, under one lock.
 
 mod actions;
 mod ana;
@@ -47,18 +47,18 @@ pub(super) struct SubsystemState {
     limits_per_host: Limits,
     limits_of_hosts: BTreeMap<Nqn, Limits>,
     pub(super) keys: HostKeys,
-    /// Listeners at which hosts find the subsystem; `None` means all.
+    /// Listeners at which hosts find the subsystem; all if `None`.
     listeners: Option<Box<[Trid]>>,
     ana: BTreeMap<Trid, AnaOverride>,
     armed: Option<Duration>,
-    /// Next CNTLID to try. Each claim advances it, so a claim reserves no CNTLID.
+    /// Next CNTLID to try. Claims advance it but reserve no CNTLID.
     next_cntlid: u32,
-    /// True after the removal. A host may have looked up the subsystem before.
+    /// Whether the subsystem was removed, possibly after a host's lookup.
     removed: bool,
 }
 
 pub(crate) struct SubsystemShared {
-    /// Number of the subsystem in this process; never reused.
+    /// Unique in this process.
     pub(crate) id: u32,
     nqn: String,
     is_discovery: bool,
@@ -274,8 +274,8 @@ impl SubsystemShared {
             if let Some(queue) = controller.shown.remove(&qid) {
                 controller.past.add(&queue.counters);
             }
-            // The entry stays until the last queue has ended, because queues still need it for the message to
-            // disconnect. It is removed under the lock, before another controller can get its CNTLID.
+            // The entry stays for the disconnect message to the queues, until the last one has
+            // ended. The lock prevents reuse of its CNTLID during the removal.
             if controller.queues.is_empty()
                 && let Some(gone) = state.controllers.remove(&cntlid)
             {
@@ -376,13 +376,14 @@ impl SubsystemShared {
             .collect()
     }
 
-    /// Ends a controller with a queue on a panicked reactor. [`Self::disconnected`] must follow for that queue.
+    /// Ends a controller with a queue on a panicked reactor, before [`Self::disconnected`] for that
+    /// queue.
     pub(crate) fn lose(&self, cntlid: u16) {
         self.administer(|subsystem, actions| subsystem.terminate_faulty(cntlid, actions));
     }
 
-    /// Sends the namespaces to the reactors. Call it before [`Self::administer`] for new namespaces and after it for
-    /// removed ones, so that no host finds a namespace whose I/O would fail.
+    /// Sends the namespaces to the reactors. [`Self::administer`] must follow for new namespaces
+    /// and precede for removed ones, so that hosts find no namespace whose I/O would fail.
     pub(crate) fn set_namespaces(&self, table: NamespaceTable) {
         let table = Arc::new(table);
         for (reactor, counters) in self.reactors.iter().zip(&self.counters) {

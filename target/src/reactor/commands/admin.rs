@@ -1,4 +1,4 @@
-//! Admin commands: rare, so locks and allocations are acceptable.
+//! Admin commands: rare, so they may lock and allocate.
 
 use nvme_proto::controller::{AdminCommand, Outcome, Refusal, Transfer};
 use nvme_proto::wire::Status;
@@ -53,7 +53,7 @@ impl Reactor {
         {
             self.io.arena.write(buffer, &data_out);
         }
-        // Messages caused by the command are handled before its response is sent.
+        // Messages caused by the command precede its response.
         self.read_inbox();
         match outcome {
             Outcome::Complete(completion) => self.finish(id, completion.status, completion.result),

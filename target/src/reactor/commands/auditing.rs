@@ -122,7 +122,7 @@ fn of_queue(event: Event, queue: &QueuePair) -> Event {
         .of_peer(queue.peer)
         .text("provider", queue.listener.provider);
     match (&queue.association, &queue.claimant) {
-        // Only discovery is cheap to cause: an association with namespaces requires an allowed host name.
+        // Only discovery is cheap to cause: namespaces require an allowed host name.
         (Some(association), _) => {
             of_association(event.cheap(is_discovery(association)), association)
         }
@@ -150,7 +150,7 @@ fn of_association(event: Event, association: &Association) -> Event {
         .text("host", controller.host_nqn())
         .text("hostid", &hex(controller.hostid()))
         .text("subsystem", subsystem.nqn());
-    // Discovery controllers get a new CNTLID for each connection, so the event omits it.
+    // A discovery controller gets a new CNTLID for each connection.
     let cntlid = (!is_discovery(association)).then(|| controller.cntlid());
     event.value("cntlid", cntlid).value("qid", *qid)
 }

@@ -1,8 +1,9 @@
-//! Authentication of a queue after its Connect, and again whenever the host begins one (Base, 8.13.5).
+//! Authentication of a queue after its Connect, and reauthentication whenever its host begins one
+//! (Base, 8.13.5).
 //!
-//! The thread of [`Authenticator`](crate::registry::Authenticator) computes the messages. A queue has no association
-//! until its host has authenticated; until then it accepts no other commands. A live queue stays in use during
-//! reauthentication and is closed if that fails.
+//! [`Authenticator`](crate::registry::Authenticator)'s thread computes the messages. Before
+//! authentication, a queue has no association and accepts no other commands. A live queue stays in
+//! use during reauthentication, and is closed if that fails.
 
 use cairn_rdma::log::{LogLine, Topic};
 use cairn_rdma::peer_line;
@@ -22,7 +23,7 @@ use crate::reactor::ordering;
 use crate::registry::{Computed, Step};
 use crate::request::{LastResponse, Request, RequestId, Stage, Task};
 
-/// Refusal of a message that arrives while another one is computed, or after the end of the exchange.
+/// Refusal of a message while another is computed, or after the exchange.
 const OUT_OF_ORDER: Refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
 
 impl Reactor {
@@ -71,8 +72,8 @@ impl Reactor {
     ) {
         let qpair = self.queues.requests[id].qpair;
         let claimant = self.queues.qpairs[qpair].claimant.as_mut();
-        // The exchange is absent without authentication or while another message is computed; a message then violates
-        // the order.
+        // An absent exchange means an order violation: no authentication, or another message is
+        // computed.
         let now = self.time.now.at;
         let exchange = claimant.and_then(|claimant| {
             let exchange = claimant.exchange.take()?;
@@ -98,7 +99,7 @@ impl Reactor {
             None => {
                 let host = association.controller.host();
                 let Some(exchange) = association.subsystem.renewal(&host) else {
-                    // The key was removed while authentication was in use.
+                    // The key was removed meanwhile.
                     return self.finish(id, Status::INVALID_OPCODE.with_dnr(), 0);
                 };
                 queue.renewal = Some(Box::new(Renewal {
@@ -156,11 +157,11 @@ impl Reactor {
             .requests
             .take_out(waiting, of_qpair, |id| found = Some(id));
         let Some(id) = found else { return };
-        // `None`: too many messages wait for the thread, or random numbers are unavailable.
+        // `None`: too many messages wait, or random numbers are unavailable.
         let Some(message) = answer else {
             let refusal = Refusal::transient(Status::INTERNAL_ERROR);
             if self.queues.qpairs[qpair].renewal.take().is_some() {
-                // The former authentication remains valid.
+                // The former authentication stays valid.
                 return self.finish(id, refusal.status, 0);
             }
             return self.refuse_step(id, refusal, LastResponse::FailedAuthentication);

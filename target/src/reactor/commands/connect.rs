@@ -27,7 +27,7 @@ impl Reactor {
     pub(in crate::reactor) fn begin_connect(&mut self, id: RequestId) {
         let request = &mut self.queues.requests[id];
         request.task = Task::Connect;
-        // A connection permits one Connect only (Base, 6.3), even while the first is in progress.
+        // A connection permits one Connect (Base, 6.3), even if that is in progress.
         if std::mem::replace(&mut self.queues.qpairs[request.qpair].connect_begun, true) {
             let refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
             return self.refuse_connect(id, refusal, None);
@@ -94,7 +94,7 @@ impl Reactor {
         let queue = &self.queues.qpairs[qpair];
         let claimant = queue.claimant.as_ref().expect("its host authenticates");
         let (subsystem, claim) = (Arc::clone(&claimant.subsystem), claimant.claim);
-        // The host's identity is proven, so the queue now counts against the host's address instead of its network.
+        // The proven identity makes the host's address, not its network, the payer.
         let payer = Payer::host(queue.peer.ip());
         let joined = subsystem.join(&claim, &self.origin(qpair, payer))?;
         self.queues.qpairs[qpair].claimant = None;
@@ -194,7 +194,8 @@ impl Reactor {
         Shown::of(port.endpoint().marked(queue.qp), queue.policy.priorities)
     }
 
-    /// Closes the connection that holds `place`, unless its association has namespaces or its Connect is in progress.
+    /// Closes the connection at `place`, unless its Connect is in progress or its association has
+    /// namespaces.
     pub(in crate::reactor) fn displace(&mut self, place: PlaceId) {
         let is_it = |id: &QpairId| self.queues.qpairs[*id].place.id() == place;
         let Some(qpair) = self.queues.qpairs.ids().find(is_it) else {

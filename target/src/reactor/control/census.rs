@@ -1,5 +1,5 @@
-//! Census of an old queue: before a Connect of the host's next association completes ([`Arming`]), the old queue
-//! registers its pending changes in the order of their disks ([`crate::order`]).
+//! Census of an old queue: it registers its pending changes in the order of their disks
+//! ([`crate::order`]) before a Connect of the host's next association completes ([`Arming`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use nvme_proto::wire::Status;
 #[derive(Debug)]
 pub(in crate::reactor) struct Census {
     qpair: QpairId,
-    /// Capsules that arrived up to this time are registered; `None` until the device has been polled.
+    /// Latest arrival of registered capsules; `None` until the device is polled.
     until_ns: Option<u64>,
     arming: Arc<Arming>,
 }
 
-/// Number of polls that suffices to read all completions of a device.
+/// Polls that suffice to read all completions of a device.
 const POLLS_MAX: usize = 256;
 
 impl Reactor {
@@ -30,12 +30,13 @@ impl Reactor {
             until_ns: None,
             arming,
         });
-        // A Connect waits for the census, so the reactor checks in this round.
+        // A Connect waits for the census.
         self.time.next_check = self.time.now.at;
     }
 
-    /// Polls the devices of queues with a new census, so that it includes all capsules that have arrived: others could
-    /// execute after changes of the new association. Must not be called while completions are polled.
+    /// Polls the devices of new censuses, so that they include all arrived capsules: others could
+    /// execute after changes of the new association. Must not be called while completions are
+    /// polled.
     pub(in crate::reactor) fn see_censuses(&mut self) -> bool {
         let new = self.control.censuses.len();
         let unseen = self.control.censuses.iter();
@@ -66,7 +67,7 @@ impl Reactor {
     }
 
     pub(in crate::reactor) fn take_censuses(&mut self) {
-        // Iterates in place: after a panic, the list still holds each census for which a Connect waits.
+        // In place: after a panic, the list has each census for which a Connect waits.
         let mut at = 0;
         while let Some(census) = self.control.censuses.get(at) {
             let (qpair, is_late) = (census.qpair, census.arming.is_late(self.time.now.ns));
@@ -99,7 +100,7 @@ impl Reactor {
     }
 
     pub(in crate::reactor) fn answer_connect(&mut self, id: RequestId, result: u64) {
-        // This reactor's older queues register their changes when it next handles messages.
+        // This reactor's older queues register their changes with the next messages.
         if self.arming_of(id).is_none_or(Arming::is_done) {
             return self.finish(id, Status::SUCCESS, result);
         }

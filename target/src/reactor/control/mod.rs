@@ -1,4 +1,4 @@
-//! State shared between a reactor and the control plane, and reactors that panicked on its thread.
+//! Link of a reactor to the control plane, and panicked reactors of its thread.
 
 pub(super) mod census;
 pub(super) mod orphans;

@@ -1,8 +1,9 @@
 //! Commands at disks whose reactor panicked.
 //!
-//! The endpoints of the reactor are closed first. Disks still write into its memory, so [`Orphans`] keeps ring and
-//! memory until the last command has ended. Until then the queues of these commands count as connected: changes of
-//! the host's next association wait ([`crate::order`]), and the CNTLID is not reused.
+//! The reactor's endpoints are closed first. Disks still write into its memory, so [`Orphans`]
+//! keeps ring and memory until the last command has ended. Until then its queues count as
+//! connected: changes of the host's next association wait ([`crate::order`]), and the CNTLID is not
+//! reused.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use crate::reactor::ordering;
 use crate::request::{RequestId, RequestTable};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Interval of checks for ended commands; no event wakes the reactor when one ends.
+/// Interval of checks for ended commands, which wake no thread.
 pub(in crate::reactor) const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! Settling of changed decisions.
 //!
-//! The control plane changes the basis of plans and sends each reactor
-//! [`Message::Settle`](crate::registry::Message::Settle). From then on, a command of an older epoch is decided again
-//! before it reaches its disk ([`decisions`](crate::reactor::stages::decisions)); the reactor answers once no command of an older epoch is at a
-//! disk.
+//! After [`Message::Settle`](crate::registry::Message::Settle) from the control plane, commands of
+//! older epochs are decided again before they reach their disk
+//! ([`decisions`](crate::reactor::stages::decisions)). The reactor answers once no such command is
+//! at a disk.
 
 use std::sync::Arc;
 
@@ -45,11 +45,11 @@ impl Reactor {
     pub(in crate::reactor) fn settle(&mut self, settling: Arc<Settling>) {
         let epoch = self.io.disks.begin_epoch();
         self.control.unsettled.push(Unsettled { epoch, settling });
-        // The control plane waits for the answer, so the reactor checks in this round.
+        // The control plane waits for the answer.
         self.time.next_check = self.time.now.at;
     }
 
-    /// Answers settled changes. Commands left by a panicked reactor count as older than any change.
+    /// Answers settled changes. Commands of a panicked reactor count as older than any change.
     pub(in crate::reactor) fn answer_settled(&mut self) {
         let (queues, disks) = (&self.queues, &self.io.disks);
         let requests = &queues.requests;

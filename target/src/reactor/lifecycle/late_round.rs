@@ -1,10 +1,9 @@
-//! Round that begins late, after a gap: the reactor slept, or its thread did not run.
+//! Round after a gap: the reactor slept, or its thread did not run.
 //!
-//! Capsules that arrived in a gap may be stale, because their host may have moved to another path. Before a round
-//! reads any device, the reactor therefore ends expired associations, by a clock that includes suspension, and
-//! handles connection events itself: other threads may have been stopped too.
-//!
-//! The ring itself checks for stops in the middle of a round.
+//! Capsules of the gap may be stale, because their host may use another path by now. Before it
+//! reads a device, the reactor therefore ends expired associations, by a clock that counts
+//! suspension, and handles connection events, even those of other threads, which may have been
+//! stopped too. The ring itself checks for stops within a round.
 
 use crate::ids::QpairId;
 use crate::reactor::Reactor;
@@ -28,8 +27,8 @@ impl Reactor {
         }
     }
 
-    /// Polls the devices, so that capsules of this gap restart keep alive timers now and not after a later gap. Each
-    /// capsule is therefore executed within twice KATO after it was sent.
+    /// Polls the devices, so that capsules of this gap restart keep alive timers before the next
+    /// gap. Each capsule is then executed within twice KATO of its sending.
     pub(in crate::reactor) fn read_devices(&mut self) {
         for port in 0..self.queues.ports.len() {
             self.drain_port(port);
@@ -55,9 +54,9 @@ impl Reactor {
         let _ = self.control.plane.send(ControlMessage::TimersChanged);
     }
 
-    /// Returns the errno of a cancelled operation: `EAGAIN`, for a retry, if only the end of a lease cancelled the
-    /// operation and the host has renewed the lease since; otherwise `ECANCELED`. A queue pair whose lease is still
-    /// over closes before a response is sent.
+    /// Returns the errno of a cancelled operation: `EAGAIN` (retry) if only the end of a lease
+    /// cancelled it, and the host has renewed the lease; otherwise `ECANCELED`. A queue pair
+    /// without a valid lease closes before it responds.
     #[cold]
     pub(in crate::reactor) fn why_cancelled(&mut self, work: WorkId) -> i32 {
         let id = self.queues.requests.find(work);

@@ -25,7 +25,7 @@ use crate::registry::{Admitted, ControlMessage, KEEP_ALIVE_EXPIRED};
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Maximum number of RDMA READs outstanding per queue pair; most adapters support 16.
+/// Outstanding RDMA READs per queue pair; most adapters support 16.
 const READS_MAX: u8 = 16;
 
 const SHUTTING_DOWN: &str = "the target is shutting down";
@@ -96,7 +96,7 @@ impl Reactor {
             place,
         } = admitted;
         let limits = *self.queues.port(port).limits();
-        // The send queue holds, per command, a READ, or a WRITE and a SEND.
+        // Work requests of a command: a READ, or a WRITE and a SEND.
         let send_work = (2 * u32::from(reply.crqsize.get())).min(limits.send_work);
         let reads = request
             .peer_responder_resources
@@ -109,7 +109,7 @@ impl Reactor {
             responder_resources: request.peer_initiator_depth.min(limits.responder_resources),
             traffic_class: marking.traffic_class,
             hop_limit: marking.hop_limit,
-            // 7 means unlimited retries; the target's own deadline ends a host that posts no receives.
+            // 7 means no limit; the target's deadline ends a host that posts no receives.
             rnr_retry_count: 7,
             ..QpOptions::default()
         };
@@ -134,7 +134,7 @@ impl Reactor {
             listener,
             place,
         };
-        // After a suspension the time of the round is outdated, and the Connect's deadline would have passed already.
+        // After a suspension, the round's outdated time would end the Connect's deadline at once.
         let now = self.time.clock.now().max(self.time.now.at);
         let id = self.queues.qpairs.add(QueuePair::new(accepted, now));
         self.queues.ports[port]
@@ -158,7 +158,7 @@ impl Reactor {
         if let Some(index) = self.queues.ports.iter().position(known) {
             return Ok(index);
         }
-        // Takes a free index that no queue pair of a removed port uses.
+        // A free index, unused by queue pairs of a removed port.
         let in_use = |index| {
             self.queues
                 .qpairs
@@ -304,7 +304,7 @@ impl Reactor {
             DisconnectReason::Peer => {
                 self.close(qpair, Ending::Orderly("the host disconnected"));
             }
-            // A failed work request gives a better reason than this event; without one, `closed` logs its own.
+            // A failed work request has a better reason; without one, `closed` logs its own.
             DisconnectReason::Transport => self.close_unexplained(qpair),
             DisconnectReason::AddressChanged => {
                 self.close(qpair, Ending::Trouble(&trouble::ADDRESS_CHANGED));
@@ -326,7 +326,7 @@ impl Reactor {
             port.endpoint().disconnect(qp);
         }
         self.drop_waiting(qpair);
-        // Work requests already posted complete with an error; the others are completed here.
+        // Posted work requests complete with an error, the others here.
         let outbox = self.queues.qpairs[qpair].outbox.take();
         let work = outbox.iter().map(|work| WorkId::decode(work.id));
         self.queues.lost.extend(work);
@@ -345,7 +345,7 @@ impl Reactor {
                 WorkKind::Send => {
                     sent::send_ended(queues, io, &time.now, work, WorkStatus::Flushed).map(|_| ())
                 }
-                // The signaled SEND behind this work request completes it.
+                // Completed by a later signaled SEND.
                 WorkKind::Write | WorkKind::CoveredSend => Ok(()),
                 WorkKind::Receive | WorkKind::Block => unreachable!("not in an outbox"),
             };
@@ -443,7 +443,7 @@ impl Reactor {
             reactor = self.control.index,
             "device removed"
         );
-        // The ring keeps the pages of the receive slots until no backend uses them.
+        // The ring keeps the pages while backends use them.
         if let Err(error) = port.close(index, &mut self.io.ring) {
             // Cause: the removal of a device.
             tracing::warn!(%error, "memory of a removed device stays registered");

@@ -1,7 +1,7 @@
-//! Deadlines of commands: for the disk, for a host's data, and for a host's acceptance of a response.
+//! Deadlines of commands: for the disk, for the host's data, and for its acceptance of a response.
 //!
-//! A command past its deadline at a disk is cancelled, and completes only when the disk has ended it: until then its
-//! data could still be transferred.
+//! A late command at a disk is cancelled, but completes only when the disk has ended it: until then
+//! its data could be transferred.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use crate::reactor::time::Now;
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::WorkKind;
 
-/// Time limit for a host's data, from when the READ of its command could begin.
+/// Time limit for a host's data after its READ could begin.
 const DATA_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time limit for a host's acceptance of a response, from the end of the command. Exceeds
-/// [`crate::qpair::RESPONSE_TIMEOUT`], because the last of many large reads arrives late on a slow link.
+/// Time limit for a host's acceptance of a response after the command. Exceeds
+/// [`crate::qpair::RESPONSE_TIMEOUT`]: the last of many large reads arrives late on a slow link.
 const TAKING_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Time limit for a disk to end an aborted command; the Abort then completes as not aborted.
+/// Time limit for a disk to end an aborted command; the Abort then fails.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(in crate::reactor) fn check_ages(
@@ -86,7 +86,7 @@ fn give_up(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
     if request.stage() == Stage::InBackend {
         return io.stop_block(request, id);
     }
-    // The host may retry on another path, which may reach the disk.
+    // Another path may reach the disk.
     let status = match request.stage() {
         Stage::AwaitingOlder => Status::ANA_TRANSITION,
         _ => Status::NAMESPACE_NOT_READY,
@@ -100,7 +100,7 @@ fn give_up(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
 fn report_late(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, age: Duration) {
     let request = &queues.requests[id];
     let disk = request.disk.expect("block I/O has a disk");
-    // Dataset Management that waits for older changes has no block I/O planned yet.
+    // Dataset Management that waits for older changes has no planned block I/O.
     let block = request.block;
     let op = block.map_or(BlockOp::Deallocate, |block| block.op);
     let (offset, length) = block.map_or((0, 0), |block| (block.offset, block.length));
@@ -117,8 +117,8 @@ fn report_late(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
     );
 }
 
-/// Completes the command if it has not started at its disk, otherwise cancels it there. Several commands may match,
-/// because a non-compliant host may reuse a CID.
+/// Completes the command, or cancels it if it is at its disk. Several commands may match: a
+/// non-compliant host may reuse a CID.
 pub(in crate::reactor) fn abort(
     queues: &mut Queues,
     io: &mut Io,

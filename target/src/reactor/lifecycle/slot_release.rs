@@ -1,8 +1,9 @@
-//! Release of receive slots held by waiting capsules, when a device has few receives posted.
+//! Release of receive slots held by waiting capsules.
 //!
-//! Waiting commands for a hanging disk can occupy all receive slots of a device. A queue without progress therefore
-//! discards the in-capsule data of its waiting commands. At their turn or deadline these commands fail with Namespace
-//! Not Ready without Do Not Retry: nothing was executed, and the host sends them again.
+//! Commands for a hanging disk can occupy all receive slots of a device. If few receives are
+//! posted, a queue without progress therefore discards the in-capsule data of its waiting commands.
+//! At their turn or deadline these fail with Namespace Not Ready, without Do Not Retry: nothing was
+//! executed, and the host sends them again.
 
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use crate::reactor::queues::Queues;
 use crate::reactor::stages::admission::{self, is_stuck, receives_are_short};
 use crate::reactor::time::Now;
 
-/// Time that a command with discarded data waits before it fails. Linux sends such a command five more times, so a
-/// disk may hang for a minute.
+/// Time after which a command with discarded data fails. Linux sends it five more times, so a disk
+/// may hang for a minute.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(in crate::reactor) fn release_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
@@ -37,8 +38,8 @@ pub(in crate::reactor) fn release_stuck(queues: &mut Queues, io: &mut Io, now: &
     }
 }
 
-/// Removes and returns overdue capsules. They may take requests beyond their host's share, up to three quarters of
-/// all requests.
+/// Removes overdue capsules. They may take requests beyond their host's share, up to three quarters
+/// of all requests.
 pub(in crate::reactor) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsule> {
     if queues.capsule_queues.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Capsules that wait for a request, in one queue per queue pair and namespace. The queues take turns.
+//! Capsules that wait for a request, in one queue per queue pair and namespace, served in turn.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -11,10 +11,10 @@ use crate::ids::{QpairId, ShareId};
 #[derive(Debug, Clone, Copy)]
 pub(in crate::reactor) struct Capsule {
     pub(in crate::reactor) qpair: QpairId,
-    /// Receive slot with the in-capsule data; `None` once that data is discarded.
+    /// `None` once the in-capsule data is discarded.
     pub(in crate::reactor) slot: Option<u32>,
     pub(in crate::reactor) sqe: Sqe,
-    /// Length of the in-capsule data, in bytes.
+    /// In-capsule data in bytes.
     pub(in crate::reactor) data_bytes: u32,
     pub(in crate::reactor) seen_ns: u64,
 }
@@ -32,11 +32,11 @@ impl Capsule {
 #[derive(Debug)]
 pub(in crate::reactor) struct CapsuleQueue {
     pub(in crate::reactor) qpair: QpairId,
-    /// NSID, or 0 for commands that are not I/O.
+    /// 0 for commands that are not I/O.
     pub(in crate::reactor) nsid: u32,
     share: Option<ShareId>,
     disk: Option<u32>,
-    /// Start of the period in which capsules of this host have waited without interruption.
+    /// Start of this host's uninterrupted waiting.
     pub(in crate::reactor) host_since: Instant,
     pub(in crate::reactor) disk_since: Instant,
     capsules: VecDeque<Capsule>,

@@ -1,16 +1,16 @@
-//! Limit on a disk's commands in progress. Excess commands wait in one queue per host.
+//! Limit on a disk's commands in progress. Others wait in one queue per host.
 //!
-//! The queue with the smallest use in bytes, divided by its host's weight, is served first.
+//! The queue with the least use in bytes, divided by its host's weight, is served first.
 
 use super::serial_queues::SerialQueues;
 use crate::depth::Depth;
 use crate::ids::ShareId;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// Minimum number of bytes counted for a command, because smaller commands occupy a disk as long.
+/// Minimum bytes per command: smaller commands occupy a disk as long.
 const BYTES_MIN: u64 = 4096;
 
-/// Units per byte; the fraction keeps precision when a small command is divided by a large weight.
+/// Units per byte, for precision when a small command is divided by a large weight.
 const PARTS: u64 = 64;
 
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ struct HostQueue {
     host: HostShare,
     waiting: List,
     count: u32,
-    /// Bytes used, in units of 1/[`PARTS`] byte, divided by the host's weight.
+    /// Use in units of 1/[`PARTS`] byte, divided by the host's weight.
     taken: u64,
 }
 
@@ -33,7 +33,7 @@ pub(in crate::reactor) struct DepthQueues {
     pub(in crate::reactor) serial: SerialQueues,
     reactor: usize,
     in_progress: u32,
-    /// Sum of the weights of the hosts with queued commands.
+    /// Weights of hosts with queued commands.
     wanting: u32,
     queues: Vec<HostQueue>,
     served: u64,
@@ -41,7 +41,7 @@ pub(in crate::reactor) struct DepthQueues {
 
 impl DepthQueues {
     pub(in crate::reactor) fn new(reactor: usize, depth: &Depth) -> Self {
-        // A panicked reactor may have left its counts.
+        // Counts of a panicked reactor.
         depth.tell(reactor, 0, 0);
         Self {
             serial: SerialQueues::default(),
@@ -126,12 +126,12 @@ impl DepthQueues {
         self.tell(depth);
     }
 
-    /// Returns the host's queue. The use of an idle host is raised to that of the last queue served, so that idle
-    /// time gives no advantage.
+    /// Returns the host's queue. An idle host's use rises to that of the last queue served, so that
+    /// idle time gives no advantage.
     fn queue_of(&mut self, host: HostShare) -> usize {
         let of = |queue: &HostQueue| queue.host.share == host.share;
         let Some(at) = self.queues.iter().position(of) else {
-            // An empty queue with less use than the last queue served would be raised anyway, so it is dropped.
+            // An empty queue with less use would be raised anyway.
             let served = self.served;
             self.queues
                 .retain(|queue| queue.count > 0 || queue.taken > served);

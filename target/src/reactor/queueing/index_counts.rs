@@ -1,6 +1,5 @@
 //! Counters by index with constant-time lookup.
 
-/// Counters by index. Memory grows with the highest index used.
 #[derive(Debug, Default)]
 pub(in crate::reactor) struct IndexCounts {
     counts: Vec<u32>,

@@ -1,15 +1,16 @@
-//! Commands that wait for rate limits, in one queue per host and disk, served by [`throttle`](crate::reactor::stages::throttle). The queue with
-//! the smallest use, divided by its host's weight, is served first.
+//! Commands that wait for rate limits, in one queue per host and disk, served by
+//! [`throttle`](crate::reactor::stages::throttle). The least use, divided by the host's weight, is
+//! served first.
 
 use super::index_counts::IndexCounts;
 use crate::ids::ShareId;
 use crate::limits::SLICE_NS;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// Once 1/16 of all requests wait for limits, further capsules wait without a request.
+/// If 1/16 of all requests wait for limits, more capsules wait without a request.
 const CROWD: usize = 16;
 
-/// Maximum difference in use between a newly filled queue and the other queues, in nanoseconds.
+/// Maximum difference in use of a newly filled queue, in nanoseconds.
 const LAG_MAX_NS: u64 = 16 * SLICE_NS;
 
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub(in crate::reactor) struct LimitedQueue {
     disk: u32,
     waiting: List,
     count: usize,
-    /// Time charged by the limit that most queues share, divided by the host's weight, in nanoseconds.
+    /// Nanoseconds charged by the most widely shared limit, divided by the host's weight.
     taken_ns: u64,
 }
 

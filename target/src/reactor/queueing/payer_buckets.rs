@@ -1,8 +1,8 @@
-//! Token buckets for connections and non-I/O commands, one per [`Payer`] (peer address, or network of unknown
-//! addresses), with the queued work of each.
+//! Token buckets for connections and non-I/O commands, one per [`Payer`] (peer address, or network
+//! of unknown addresses).
 //!
-//! Each command costs [`EACH_NS`]; unused time accumulates up to [`BURST`] commands. Buckets apply only while the
-//! reactor has I/O. A connection is charged once its peer confirms it.
+//! Each command costs [`EACH_NS`]; unused time accumulates up to [`BURST`] commands. Buckets apply
+//! only while the reactor has I/O. A connection is charged once its peer confirms it.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -13,20 +13,20 @@ use super::capsule_queues::Capsule;
 use crate::ids::QpairId;
 use crate::registry::{Admitted, PlaceId};
 
-/// Largest cost of one payer's work in a reactor round, in commands.
+/// Maximum work of a payer in a round, in commands.
 const ROUND: u32 = 4;
-/// Burst in commands: enough for a host that connects all its queues.
+/// In commands: enough for a host that connects all its queues.
 const BURST: u64 = 256;
-/// Time per command in nanoseconds; allows 2000 commands a second.
+/// Nanoseconds per command: 2000 commands a second.
 const EACH_NS: u64 = 500_000;
-/// Time after an I/O command, in nanoseconds, during which the reactor counts as having I/O.
+/// Nanoseconds after an I/O command during which the reactor counts as having I/O.
 const IO_LASTS_NS: u64 = 1_000_000;
-/// Maximum number of buckets; further payers share one.
+/// Maximum buckets; more payers share one.
 const PAYERS_MAX: usize = 4096;
 
-/// Cost of a non-I/O command, in commands.
+/// In commands.
 const COMMAND: u32 = 1;
-/// Cost of a connection, in commands; a connection creates and destroys a queue pair.
+/// In commands; a connection creates and destroys a queue pair.
 const CONNECTION: u32 = ROUND;
 
 pub(in crate::reactor) enum AwaitingTokens {
@@ -42,7 +42,7 @@ impl AwaitingTokens {
         }
     }
 
-    /// Returns the cost charged when the work proceeds; 0 for a connection, which is charged once confirmed.
+    /// Returns the cost at the start of the work; 0 for a connection.
     fn price(&self) -> u32 {
         match self {
             Self::Capsule(_) => COMMAND,
@@ -53,17 +53,15 @@ impl AwaitingTokens {
 
 #[derive(Default)]
 struct PayerBucket {
-    /// Time at which the bucket is full again, in nanoseconds.
+    /// Nanoseconds at which the bucket is full again.
     full_ns: u64,
     round: (u64, u32),
     waiting: VecDeque<AwaitingTokens>,
 }
 
 impl PayerBucket {
-    /// Checks whether the payer may spend `cost` now. If `is_free`, only the limit per round applies.
-    ///
-    /// # Errors
-    /// Time at which the payer may spend it, in nanoseconds.
+    /// Checks whether the payer may spend `cost` now. The error is the time from which it may, in
+    /// nanoseconds. If `is_free`, only the limit per round applies.
     fn allows(&self, cost: u32, round: u64, now_ns: u64, is_free: bool) -> Result<(), u64> {
         let (last, taken) = self.round;
         if last == round && taken + cost > ROUND {
@@ -84,7 +82,7 @@ impl PayerBucket {
 
     fn pay(&mut self, cost: u32, now_ns: u64) {
         let full = self.full_ns.max(now_ns) + u64::from(cost) * EACH_NS;
-        // Work done while the bucket did not apply may exceed one burst; the excess is free.
+        // Free work may exceed one burst.
         self.full_ns = full.min(now_ns + BURST * EACH_NS);
     }
 }
@@ -101,7 +99,7 @@ pub(in crate::reactor) struct PayerBuckets {
 }
 
 impl PayerBuckets {
-    /// Begins a round; returns true if queued work must be checked now.
+    /// Begins a round. Returns true if queued work must be checked now.
     #[inline(always)]
     pub(in crate::reactor) fn begin_round(&mut self, now_ns: u64) -> bool {
         self.round += 1;
@@ -119,7 +117,7 @@ impl PayerBuckets {
         }
     }
 
-    /// Returns the time of the next check in nanoseconds, or `u64::MAX` if no work is queued.
+    /// Returns the time of the next check in nanoseconds; `u64::MAX` without queued work.
     pub(in crate::reactor) fn next_look(&self) -> u64 {
         if self.waiting == 0 {
             u64::MAX
@@ -167,7 +165,7 @@ impl PayerBuckets {
         goes
     }
 
-    /// Charges a command that is executed even if the bucket is empty.
+    /// Charges a command executed in spite of an empty bucket.
     pub(in crate::reactor) fn charge(&mut self, payer: Payer, now_ns: u64) {
         let round = self.round;
         let (_, bucket) = self.of(payer, now_ns);
@@ -189,7 +187,7 @@ impl PayerBuckets {
         self.next_ns = self.next_ns.min(now_ns);
     }
 
-    /// Returns the next work whose payer may spend its cost; payers take turns. After `None`, [`Self::next_look`] is
+    /// Returns the next affordable work; payers take turns. After `None`, [`Self::next_look`] has
     /// the time of the next attempt.
     pub(in crate::reactor) fn next(
         &mut self,
@@ -206,8 +204,8 @@ impl PayerBuckets {
             let at = match bucket.allows(first.cost(), round, now_ns, is_free) {
                 Err(at) => at,
                 Ok(()) if matches!(first, AwaitingTokens::Capsule(capsule) if !may_go(capsule)) => {
-                    // Requests become free only in rounds with work, and such rounds check again, so this check may
-                    // be late.
+                    // May be late: requests become free only in rounds with work, which check
+                    // again.
                     now_ns + IO_LASTS_NS
                 }
                 Ok(()) => {
@@ -289,7 +287,8 @@ mod tests {
         })
     }
 
-    /// Returns the number of commands executed in `time_ns`, in rounds of 10 us, for a payer that always has more.
+    /// Returns the commands executed in `time_ns`, in rounds of 10 us, for a payer with unlimited
+    /// work.
     fn taken_in(
         buckets: &mut PayerBuckets,
         of: Payer,

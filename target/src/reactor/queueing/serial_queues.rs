@@ -1,6 +1,6 @@
-//! Serialization of flushes and allocations of a disk, so that a hanging disk blocks few kernel threads.
+//! Serializes flushes and allocations of a disk, so that a hanging disk blocks few kernel threads.
 //!
-//! A disk has one flush in progress. The next flush completes all flushes that arrive meanwhile.
+//! A disk has one flush in progress; the next one completes all that arrive meanwhile.
 
 use crate::request::{List, Request, RequestId, RequestTable, SerialKind, Stage};
 
@@ -8,7 +8,7 @@ const ALLOCATIONS_MAX: u32 = 2;
 
 #[derive(Debug, Default)]
 pub(in crate::reactor) struct SerialQueues {
-    /// True while a flush is in progress; the flushes in `joined` complete with it.
+    /// During a flush, later flushes wait; those in `joined` complete with it.
     flushing: bool,
     joined: List,
     flushes: List,
@@ -79,7 +79,7 @@ impl SerialQueues {
         }
     }
 
-    /// Queues the joined flushes again, after their flush was cancelled or must be retried.
+    /// Queues joined flushes again after their flush is cancelled or retried.
     pub(in crate::reactor) fn disjoin(&mut self, requests: &mut RequestTable) {
         let mut first = std::mem::take(&mut self.joined);
         while let Some(id) = requests.pop_front(&mut self.flushes) {

@@ -1,4 +1,5 @@
-//! Admission: grants a request to a capsule if host and namespace are within their shares ([`shares`](crate::reactor::shares)).
+//! Grants requests to capsules whose host and namespace are within their shares
+//! ([`shares`](crate::reactor::shares)).
 
 use std::time::{Duration, Instant};
 
@@ -18,11 +19,11 @@ pub(in crate::reactor) fn reserve(requests: usize) -> usize {
     (requests / 8).clamp(1, 64)
 }
 
-/// Time without progress of a host or a disk after which its queued capsules count as stuck. A healthy disk completes
-/// a command sooner even with hundreds in progress.
+/// Time without progress of a host or disk after which its queued capsules are stuck. A healthy
+/// disk is faster even with hundreds of commands.
 pub(in crate::reactor) const STUCK_AFTER: Duration = Duration::from_millis(250);
 
-/// Receives are short if fewer than 1/`SHORT` of them are posted.
+/// Posted receives are short below 1/`SHORT` of all.
 const SHORT: usize = 4;
 
 pub(in crate::reactor) fn may_go(
@@ -37,7 +38,7 @@ pub(in crate::reactor) fn may_go(
         return true;
     }
     queues.counters.request_waits.add(1);
-    // The SQE was copied, so only in-capsule data needs the slot.
+    // Only in-capsule data needs the slot: the SQE was copied.
     let port = queues.qpairs[qpair].port;
     let stuck = || {
         let queue = queues.capsule_queues.find(qpair, nsid);
@@ -57,8 +58,8 @@ pub(in crate::reactor) fn may_go(
     false
 }
 
-/// Returns whether the capsule may bypass queued ones: its queue pair has none queued, and its host waits for no
-/// limit.
+/// Returns true if the capsule may bypass queued ones: none is of its queue pair, and its host
+/// waits for no limit.
 #[cold]
 pub(in crate::reactor) fn goes_past(
     capsule_queues: &CapsuleQueues,
@@ -111,7 +112,8 @@ fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool)
     )
 }
 
-/// Returns whether commands of the host for this namespace wait for limits while other hosts may need their requests.
+/// Returns true if the host's commands for this namespace wait for limits while other hosts may
+/// need their requests.
 fn is_limited(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
@@ -162,7 +164,7 @@ fn disk_of<'a>(queues: &Queues, io: &'a Io, qpair: QpairId, nsid: u32) -> Option
     Some(&io.disks[disk])
 }
 
-/// Returns the NSID of an I/O command, otherwise 0. Fabrics commands have their type in that field.
+/// Returns the NSID of an I/O command, otherwise 0: Fabrics commands use that field for their type.
 fn nsid_of(queue: &QueuePair, sqe: &Sqe) -> u32 {
     let association = queue.association.as_ref();
     let is_io = association.is_some_and(|association| association.qid != 0);
@@ -184,7 +186,7 @@ pub(in crate::reactor) fn is_stuck(
     now: &Now,
     queue: &CapsuleQueue,
 ) -> bool {
-    // Connects and admin commands depend on no disk, so they are never stuck.
+    // Connects and admin commands depend on no disk.
     if queue.nsid == 0 {
         return false;
     }

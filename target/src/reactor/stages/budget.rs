@@ -1,5 +1,6 @@
-//! Limits connections and non-I/O commands by the token bucket of their address ([`payer_buckets`](crate::reactor::queueing::payer_buckets)): they take
-//! locks, allocate and compute, and must not delay the I/O of other hosts.
+//! Limits connections and non-I/O commands by their address's token bucket
+//! ([`payer_buckets`](crate::reactor::queueing::payer_buckets)): they lock, allocate and compute,
+//! and must not delay I/O of other hosts.
 
 use std::time::Instant;
 
@@ -16,11 +17,11 @@ use crate::reactor::time::Now;
 use crate::registry::{Admitted, PlaceId};
 use crate::request::RequestId;
 
-/// Number of connections accepted at a time; between them the reactor executes commands.
+/// Connections accepted between executions of commands.
 const CONNECTIONS_AT_A_TIME: u32 = 2;
 
 impl Reactor {
-    /// Accepts a few connections; while commands are in progress, again only after [`CHECK_INTERVAL`].
+    /// Accepts a few connections; with commands in progress, only every [`CHECK_INTERVAL`].
     pub(in crate::reactor) fn take_connections(&mut self) -> bool {
         let now = self.time.now.at;
         if self.control.next_connections.is_some_and(|next| now < next) {
@@ -54,7 +55,7 @@ impl Reactor {
         payer_buckets.wait(payer, AwaitingTokens::Connection(admitted), now_ns);
     }
 
-    /// Charges a connection that its peer has confirmed: its source address is genuine.
+    /// Charges a connection confirmed by its peer: the source address is genuine.
     pub(in crate::reactor) fn confirmed(&mut self, qpair: QpairId) {
         let place = &mut self.queues.qpairs[qpair].place;
         place.confirm();
@@ -93,7 +94,7 @@ fn next(queues: &mut Queues, io: &Io, now: &Now) -> Option<AwaitingTokens> {
     next
 }
 
-/// Schedules a non-I/O command if its payer's bucket allows it; otherwise queues its capsule and frees the request.
+/// Schedules a non-I/O command if its payer's bucket allows it; otherwise queues its capsule.
 pub(in crate::reactor) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     queues.payer_buckets.arrived();
     let (qpair, slot) = (queues.requests[id].qpair, queues.requests[id].receive);
@@ -101,8 +102,8 @@ pub(in crate::reactor) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id:
     if queues.payer_buckets.pays(payer, now.ns) {
         return queues.execute_later(id);
     }
-    // A queued capsule holds its receive slot for in-capsule data. If slots are short, the command is executed at
-    // once.
+    // A queued capsule holds its receive slot for in-capsule data, so it is executed if slots are
+    // short.
     let port = queues.qpairs[qpair].port;
     if slot.is_some() && admission::receives_are_short(queues, port) {
         queues.payer_buckets.charge(payer, now.ns);

@@ -12,7 +12,7 @@ use crate::reactor::queues::{Queues, Wait};
 use crate::reactor::time::Now;
 use crate::request::{Request, RequestId, Stage, Task};
 
-/// Length of one period; requests may pass the first waiting one in every second period.
+/// Period length; requests may pass the first waiting one in every second period.
 pub(in crate::reactor) const PASS_BY: Duration = Duration::from_millis(100);
 
 #[inline(always)]
@@ -50,8 +50,8 @@ fn go_on(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     fetch::stopped(queues, io, now, id, stop);
 }
 
-/// Assigns the spare buffer. Only the sole command of an admin queue, or of a connection without an association, may
-/// use it.
+/// Assigns the spare buffer, for the sole command of an admin queue or of a connection without
+/// association.
 fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bool {
     let is_io = matches!(request.task, Task::Io(_));
     let (data, scratch) = request.buffer_bytes;
@@ -63,7 +63,8 @@ fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bo
     request.data.is_some()
 }
 
-/// Reserves buffers within the shares of host and disk, or queues the request. Returns whether the request continues.
+/// Reserves buffers within the shares of host and disk; otherwise queues the request and returns
+/// false.
 fn claim_share(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
     let command = queues.command(id);
     let (share, request) = (command.share(), command.request);
@@ -88,7 +89,7 @@ fn acquire_promised(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
         .push_back(waiting, id, Stage::AwaitingBuffer);
 }
 
-/// Takes both buffers or none: a request that held one while it waited for the other could deadlock.
+/// Takes both buffers or none, because waiting for the second one could deadlock.
 fn take_both(arena: &mut Arena, request: &mut Request) -> bool {
     let (data, scratch) = request.buffer_bytes;
     let pool = arena.pool();
@@ -131,8 +132,8 @@ pub(in crate::reactor) fn serve_pool(queues: &mut Queues, io: &mut Io, now: &Now
     io.buffers_short = None;
 }
 
-/// Returns true in every second period of [`PASS_BY`]: requests may then pass the first waiting one, which may need the
-/// buffer of a hanging request. If they could always pass it, it would starve.
+/// Returns true in every second period of [`PASS_BY`], in which requests may pass the first waiting
+/// one: it may need a hanging request's buffer, but must not starve.
 fn others_pass(io: &Io, now: &Now) -> bool {
     io.buffers_short.is_some_and(|since| {
         let turns = now.at.duration_since(since).as_nanos() / PASS_BY.as_nanos();

@@ -1,7 +1,7 @@
 //! Decisions that a plan is based on: size, position on disk, access, write protection, durability.
 //!
-//! A change of any decision begins a new epoch ([`Disks::epoch`]). A command planned in an older epoch is decided
-//! again directly before its disk receives it.
+//! A change of one begins a new epoch ([`Disks::epoch`]). A command planned in an older epoch is
+//! decided again directly before its disk receives it.
 
 use cairn_disk::BlockOp;
 use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation, OperationKind};
@@ -20,8 +20,8 @@ pub(in crate::reactor) fn check_writable(disk: Option<&Disk>) -> Result<(), Stat
     Ok(())
 }
 
-/// Parses an I/O command. Fabrics commands are refused: a second Connect is out of sequence (Base, 6.3), and
-/// [`super::plan::stopped`] handles authentication commands.
+/// Parses an I/O command. Refuses Fabrics commands: a second Connect is out of sequence (Base,
+/// 6.3), and [`super::plan::stopped`] handles authentication.
 #[inline(always)]
 pub(in crate::reactor) fn parse(
     sqe: &Sqe,
@@ -38,10 +38,8 @@ pub(in crate::reactor) fn parse(
     IoCommand::parse(sqe, in_capsule_bytes, view, limits)
 }
 
-/// Decides again on a command of an older epoch and updates its epoch.
-///
-/// # Errors
-/// Status of the command; its disk must not receive it.
+/// Decides again on a command of an older epoch, and updates the epoch. The error is the command's
+/// status; its disk must not receive it.
 #[cold]
 pub(in crate::reactor) fn renew(
     request: &mut Request,
@@ -56,7 +54,7 @@ pub(in crate::reactor) fn renew(
         return Ok(());
     }
     let (controller, nsid) = (&*association.controller, request.sqe.nsid.get());
-    // The command stays with its disk, even if another disk has got the NSID.
+    // The command keeps its disk even if another one has the NSID.
     let found = disks.find(association, nsid);
     let disk = found.filter(|found| request.disk == Some(*found));
     let disk = disk.map(|disk| &disks[disk]);

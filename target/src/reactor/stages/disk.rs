@@ -24,7 +24,7 @@ use crate::reactor::time::Now;
 use crate::request::{RequestId, Restrictions, SerialKind, Stage, Task};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Completes a read whose data is in a window of the backend; all other requests leave the fast path here.
+/// Completes a read from a window of the backend; other requests leave the fast path.
 #[inline(always)]
 pub(in crate::reactor) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     if command.request.window.is_some() {
@@ -98,7 +98,7 @@ pub(in crate::reactor) fn begin(
 enum Handed {
     UnderWay,
     Done(Result<(), Errno>),
-    /// The request was refused under a newer decision; no disk has received it.
+    /// Refused by a newer decision; no disk has received the request.
     Refused(Status),
 }
 
@@ -176,8 +176,7 @@ fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     Handed::UnderWay
 }
 
-/// # Errors
-/// Returns the status to complete the refused request with.
+/// The error is the status of the refused request.
 #[cold]
 pub(in crate::reactor) fn decide_again(
     queues: &mut Queues,
@@ -208,7 +207,7 @@ pub(in crate::reactor) fn step_ended(
     let queue = &queues.qpairs[request.qpair];
     let is_open = queue.is_open();
     if !is_open {
-        // The host no longer waits for the response, and the device's memory may be unmapped.
+        // The host is gone, and the device's memory may be unmapped.
         block.stop();
     }
     if block.op.changes() {
@@ -254,9 +253,9 @@ pub(in crate::reactor) fn ended(
         if errno == OVERTAKEN {
             return respond::fail(queues, io, now, id, Status::ANA_TRANSITION);
         }
-        // A ring backend completes an operation at once only if it refuses the operation.
+        // A ring backend completes an operation at once only to refuse it.
         leave(queues, io, id);
-        // Different data in a Compare is not a media error.
+        // A difference in Compare is no media error.
         if is_difference(errno) {
             return respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
         }
@@ -383,7 +382,7 @@ fn matches(queues: &Queues, io: &Io, id: RequestId) -> bool {
 
 fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno) {
     let block = queues.requests[id].block.expect("block I/O was planned");
-    // The cancellation has been logged already.
+    // The cancellation was logged.
     if errno != Errno(libc::ECANCELED) {
         let subsystem = &queues.association(id).subsystem;
         subsystem.counters(io.disks.reactor()).media_errors.add(1);
@@ -396,7 +395,7 @@ fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno
     respond::fail(queues, io, now, id, status_of(block.op, errno));
 }
 
-/// Logs a failed operation, at most once a second per disk.
+/// Logs a failed operation, once a second per disk at most.
 fn report_failure(
     queues: &Queues,
     io: &mut Io,
@@ -433,7 +432,7 @@ fn serial_ended(
         match result {
             Some(result) if result != Err(Errno(libc::ECANCELED)) => {
                 let mut joined = serial.take_joined();
-                // The completed flush covers the flushes that joined it.
+                // The flush covers the flushes that joined it.
                 while let Some(id) = queues.requests.pop_front(&mut joined) {
                     ended(queues, io, now, id, result);
                 }
@@ -455,8 +454,8 @@ fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     }
 }
 
-/// Starts requests that waited for `id` at a disk that serializes operations, limits its depth or orders changes.
-/// `result` is `None` if `id` is retried.
+/// Starts requests that waited for `id` at a disk that serializes operations, limits its depth or
+/// orders changes. `result` is `None` for a retry.
 #[cold]
 fn went_out(
     queues: &mut Queues,
@@ -504,7 +503,7 @@ fn serve_depth_queues(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
     }
 }
 
-/// Queues the request if it must wait for other operations or the disk's depth limit; returns whether it waits.
+/// Queues the request, and returns true, if it must wait for other operations or the depth limit.
 #[cold]
 fn must_wait(queues: &mut Queues, io: &mut Io, id: RequestId, restrictions: Restrictions) -> bool {
     let request = &queues.requests[id];
@@ -552,8 +551,8 @@ pub(in crate::reactor) fn older_ended(queues: &mut Queues, io: &mut Io, now: &No
     }
 }
 
-/// Starts requests that waited too long for an older change that has not reached the disk; returns whether there were
-/// any.
+/// Starts requests that waited too long for an older change not yet at the disk. Returns whether
+/// there were any.
 pub(in crate::reactor) fn overtake(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     let late = io.older.take_late(&queues.requests, now);
     for &id in &late {

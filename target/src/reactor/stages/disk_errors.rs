@@ -1,13 +1,14 @@
-//! Disk errors as NVMe statuses and as text.
+//! Disk errors as NVMe statuses and text.
 
 use cairn_disk::{BlockOp, Errno};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::status::SCT_PATH;
 
-/// Cancellation of a change after a newer change of its blocks was executed.
+/// A newer change of the same blocks was executed.
 pub(in crate::reactor) const OVERTAKEN: Errno = Errno(-1);
 
-/// Returns the status of a failed operation; without Do Not Retry if a retry or another path may succeed.
+/// Returns the status of a failed operation, without Do Not Retry if a retry or another path may
+/// succeed.
 pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
     if let Some(bits) = errno.drive_status() {
         return status_of_drive(Status::from_bits(bits));
@@ -17,7 +18,7 @@ pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
         (libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF, _) => {
             Status::NAMESPACE_WRITE_PROTECTED.with_dnr()
         }
-        // Another path may lead to a client that the cluster has not blocked.
+        // Another path may lead to a client that the cluster accepts.
         (libc::ESHUTDOWN, _) => Status::INTERNAL_PATH_ERROR,
         (libc::EOPNOTSUPP, _) => Status::INVALID_OPCODE.with_dnr(),
         (
@@ -38,14 +39,14 @@ pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
     }
 }
 
-/// Returns the status for a host; Do Not Retry is clear for path errors and for aborts not requested by the host.
+/// Returns the status for a host, without Do Not Retry for path errors and aborts by others.
 fn status_of_drive(status: Status) -> Status {
     let code = status.code();
     let aborted = [Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION];
     if code.sct() == SCT_PATH || aborted.contains(&code) {
         return Status::NAMESPACE_NOT_READY;
     }
-    // Drops CRD and More, which refer to the drive's own controller.
+    // CRD and More refer to the drive's controller.
     if status.dnr() { code.with_dnr() } else { code }
 }
 

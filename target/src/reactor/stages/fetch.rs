@@ -1,4 +1,4 @@
-//! Stage 4: RDMA READ of write data that did not arrive in the capsule.
+//! Stage 4: RDMA READ of data that did not arrive in the capsule.
 
 use cairn_rdma::{Operation, RemoteBuffer, SendWork, SgeList, WorkStatus};
 use nvme_proto::transfer::DataTransfer;
@@ -92,10 +92,8 @@ fn begin_read(mut command: Command<'_>, io: &Io, now: &Now) {
     command.push_read(work);
 }
 
-/// Handles a completed READ. Returns the queue pair if its other requests wait for the credits.
-///
-/// # Errors
-/// The queue pair must be closed.
+/// Handles a completed READ. Returns the queue pair if its other requests wait for credits, or an
+/// error if it must be closed.
 pub(in crate::reactor) fn read_ended(
     queues: &mut Queues,
     io: &mut Io,

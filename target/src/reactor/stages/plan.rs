@@ -1,5 +1,5 @@
-//! Stage 2: plan of an I/O command: its disk, operation and buffer sizes, and disk memory that the RDMA device can
-//! read directly.
+//! Stage 2: plans an I/O command: disk, operation, buffer sizes, and disk memory that the RDMA
+//! device can read directly.
 
 use cairn_disk::{BlockIo, BlockOp, Hints};
 use nvme_proto::controller::AuthenticationRequest;
@@ -55,10 +55,8 @@ pub(in crate::reactor) fn stopped(
     }
 }
 
-/// Plans the command. Returns true if it may have to wait for a limit or is ordered.
-///
-/// # Errors
-/// Status of the refused command.
+/// Plans the command. Returns true if it may wait for a limit or is ordered. The error is its
+/// status.
 // Inlined to keep results in registers.
 #[inline(always)]
 fn plan(
@@ -154,8 +152,7 @@ fn hints(sqe: &Sqe, operation: Operation, fua: bool) -> Hints {
     }
 }
 
-/// Returns the sizes in bytes of data buffer and scratch buffer for a command without a window. MDTS limits them to
-/// 32 bits.
+/// Returns the sizes in bytes of data and scratch buffer, which MDTS limits to 32 bits.
 fn buffers_for(
     operation: Operation,
     transfer: DataTransfer,

@@ -1,4 +1,4 @@
-//! Stage 1: arrival of a capsule and allocation of its request, with a permit for one completion.
+//! Stage 1: allocates a request for an arrived capsule, with a permit for one completion.
 
 use cairn_rdma::{Completion, WorkStatus};
 use nvme_proto::controller::Completion as CommandEnd;
@@ -24,7 +24,7 @@ use crate::work_id::WorkKind;
 #[inline]
 fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending> {
     if completion.status != WorkStatus::Success {
-        // A capsule larger than the receive breaks the queue pair.
+        // A capsule larger than the receive.
         return Err(Ending::Work(WorkKind::Receive, completion.status));
     }
     let Some(data_bytes) = completion.byte_len.checked_sub(SQE_BYTES as u32) else {
@@ -41,8 +41,7 @@ fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending>
     Ok(data_bytes)
 }
 
-/// # Errors
-/// The queue pair must be closed.
+/// Fails if the queue pair must be closed.
 pub(in crate::reactor) fn capsule_arrived(
     queues: &mut Queues,
     io: &mut Io,
@@ -77,7 +76,7 @@ pub(in crate::reactor) fn capsule_arrived(
             return Err(Broken { qpair, ending });
         }
     };
-    // With at least `plenty` free requests, every host is within its share.
+    // From `plenty` free requests on, every host is within its share.
     let free = queues.requests.free();
     let waiting = &queues.capsule_queues;
     let some_wait = !waiting.is_empty() || io.limited.is_crowd();

@@ -1,4 +1,4 @@
-//! Stage 6: completion of a command. Data and response are posted together at the end of the round.
+//! Stage 6: completes a command. Data and response are posted together at the end of the round.
 
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ fn claim_send(request: &mut Request, queue: &mut QueuePair) -> bool {
     enough
 }
 
-/// Adds the response to the outbox, which must have room; the queue must have credits.
+/// Adds the response to the outbox. Requires room and credits.
 #[inline(always)]
 fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
     let Command {
@@ -70,7 +70,7 @@ fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
         };
         queue.outbox.push_write(write, bytes);
     }
-    // The key is invalidated even if the command failed.
+    // Invalidates the key of failed commands too.
     let rkey = request.sqe.dptr.invalidate_rkey();
     let op = match rkey.filter(|_| port.limits().send_with_invalidate) {
         Some(rkey) => Operation::SendWithInvalidate { rkey },

@@ -1,4 +1,4 @@
-//! Stage 7: release of a command's resources once the host has the response.
+//! Stage 7: releases a command once the host has the response.
 
 use cairn_rdma::WorkStatus;
 
@@ -12,11 +12,8 @@ use crate::reactor::queues::{Broken, Queues};
 use crate::reactor::time::Now;
 use crate::work_id::{WorkId, WorkKind};
 
-/// Frees the request of a completed signaled SEND and the unsignaled requests before it. Returns the queue pair if
-/// its other requests wait for credits.
-///
-/// # Errors
-/// The queue pair must be closed.
+/// Frees the request of a signaled SEND and the unsignaled requests before it. Returns the queue
+/// pair if its other requests wait for credits, or an error if it must be closed.
 #[inline(always)]
 pub(in crate::reactor) fn send_ended(
     queues: &mut Queues,

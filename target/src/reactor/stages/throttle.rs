@@ -1,5 +1,5 @@
-//! Rate limits, applied between plan and buffers. A waiting command holds a request but no buffer, and its deadline
-//! at the disk does not run.
+//! Rate limits, applied between plan and buffers. A waiting command holds no buffer, and its
+//! deadline at the disk does not run.
 
 use super::buffers;
 use crate::limits::{Bill, Limiter, Tokens};
@@ -12,7 +12,7 @@ use crate::request::{Request, RequestId, Task};
 use cairn_disk::BlockOp;
 use nvme_proto::io::OperationKind;
 
-/// Returns the cost of a request under rate limits; `None` if it is never throttled.
+/// Returns the cost of a request; `None` if never throttled.
 fn bill(request: &Request) -> Option<Bill> {
     let bytes = request.disk_bytes;
     let Task::Io(kind) = request.task else {
@@ -39,7 +39,8 @@ fn bill(request: &Request) -> Option<Bill> {
     }
 }
 
-/// Calls `each` for each limiter of a command, the most widely shared last, with this reactor's tokens from it.
+/// Calls `each` for each limiter of a command, the most widely shared last, with this reactor's
+/// tokens.
 fn each_limit(
     queues: &Queues,
     io: &mut Io,
@@ -68,10 +69,7 @@ fn is_awaited(queues: &Queues, io: &mut Io, id: RequestId, bill: &Bill) -> bool 
     awaited
 }
 
-/// Charges the limits of a command.
-///
-/// # Errors
-/// Time of the next attempt, in nanoseconds.
+/// Charges the limits of a command. The error is the time of the next attempt, in nanoseconds.
 fn try_pay(
     queues: &Queues,
     io: &mut Io,
@@ -90,7 +88,7 @@ fn try_pay(
     }
     let mut cost_ns = 0;
     each_limit(queues, io, id, |limiter, tokens| {
-        // The last limiter is shared by most queues, so its cost counts.
+        // Most queues share the last limiter.
         match tokens.pay(limiter, bill) {
             0 => {}
             cost => cost_ns = cost,
@@ -165,7 +163,8 @@ fn serve_lines(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     any
 }
 
-/// Continues commands of one queue until its turn ends or a limit blocks the first; returns whether any continued.
+/// Continues commands of one queue until its turn ends or a limit blocks the first. Returns whether
+/// any continued.
 fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
     let mut any = false;
     let end = io.limited.queue(at).end_of_turn();
@@ -178,7 +177,7 @@ fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
         }
         match try_pay(queues, io, now, id, &bill) {
             Ok(cost_ns) => {
-                // Divides the cost by the weight, so that a queue with a larger weight is served more often.
+                // Queues with a larger weight are served more often.
                 let weight = queues.association(id).controller.limiter.weight();
                 io.limited
                     .pop(&mut queues.requests, at, cost_ns / u64::from(weight));

@@ -21,7 +21,7 @@ impl SubsystemShared {
             ..
         } = action
         {
-            // Applies even if the controller has ended: the protection belongs to the namespace.
+            // The protection belongs to the namespace, whether or not the controller exists.
             self.set_protection(state, nsid, protection, change);
         }
         let (Action::Complete { cntlid, .. }
@@ -94,7 +94,7 @@ impl SubsystemShared {
         protection: WriteProtectionState,
         change: u64,
     ) {
-        // A command that waits for a namespace being removed completes with that removal.
+        // A command that waits for a removed namespace completes with the removal.
         if let Some(entry) = state.namespaces.get(nsid) {
             let was_protected = entry.namespace.is_protected();
             let is_protected = protection != WriteProtectionState::NONE;
@@ -109,8 +109,8 @@ impl SubsystemShared {
         }
     }
 
-    /// Parks a command that disables the write cache until all acknowledged writes are durable. Writes in progress
-    /// become durable before they complete.
+    /// Parks a command that disables the write cache until acknowledged writes are durable. Writes
+    /// in progress complete durable.
     pub(super) fn park_write_through(
         &self,
         state: &SubsystemState,
@@ -137,7 +137,7 @@ impl SubsystemShared {
         Outcome::Parked
     }
 
-    /// Handles the answer to [`ControlMessage::WriteThrough`], unless the controller was reset meanwhile.
+    /// Handles the answer to [`ControlMessage::WriteThrough`], unless the controller was reset.
     pub(crate) fn write_through_done(&self, wish: &WriteThrough, intact: bool) {
         let state = self.lock();
         let Some(controller) = state.controllers.get(&wish.controller.cntlid) else {
@@ -172,7 +172,7 @@ impl SubsystemShared {
     }
 
     pub(super) fn report_control(&self, message: ControlMessage) {
-        // The send fails only if the control plane has ended; it then closes all queues.
+        // Fails only after the end of the control plane, which closes all queues.
         let _ = self.control.send(message);
     }
 }

@@ -23,7 +23,7 @@ impl SubsystemState {
 }
 
 impl SubsystemShared {
-    /// Sets the overrides for later Connects. For connected hosts, call [`Self::update_ana`] afterwards.
+    /// Sets the overrides for later Connects; [`Self::update_ana`] applies them to connected hosts.
     pub(crate) fn set_ana(&self, ana: &BTreeMap<Trid, AnaOverride>) {
         self.lock().ana.clone_from(ana);
     }

@@ -1,4 +1,4 @@
-//! Connects in two steps: a claim that changes nothing, then a queue, after authentication if required.
+//! Connects in two steps: a claim without effect, then a queue, after any authentication.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -54,7 +54,7 @@ pub(crate) type Joined = (Connected, Arc<ControllerShared>);
 
 pub(crate) enum Entry {
     Joined(Joined),
-    /// The host must authenticate; [`SubsystemShared::join`] then turns the claim into a queue.
+    /// The host must authenticate before [`SubsystemShared::join`] makes the claim a queue.
     Claimed(Box<Claim>, Box<Authentication>),
 }
 
@@ -63,11 +63,11 @@ impl SubsystemState {
         if self.removed {
             return Err(ConnectRequest::unknown_subsystem());
         }
-        // Checked under the lock: a later removal of the listener finds the controller and disconnects it.
+        // Under the lock, a later removal of the listener finds and disconnects the controller.
         if origin.listener.is_removed() {
             return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
         }
-        // A host at another listener must not learn that the subsystem exists.
+        // Hosts at other listeners must not learn that the subsystem exists.
         match self.is_behind(origin.listener.address) {
             true => Ok(()),
             false => Err(ConnectRequest::unknown_subsystem()),
@@ -76,7 +76,7 @@ impl SubsystemState {
 }
 
 impl SubsystemShared {
-    /// Connects a queue. If its host must authenticate first, the subsystem stays unchanged.
+    /// Connects a queue, or without effect claims it if the host must authenticate.
     pub(crate) fn connect(
         &self,
         request: &ConnectRequest,
