@@ -9,11 +9,11 @@ use nvme_proto::wire::SglDescriptor;
 
 /// Registered memory with a single owner.
 ///
-/// A command owns its buffer from submission until it ends and [`Ended`](crate::Ended) returns the buffer. The program
-/// cannot change the data in between, so a repeated command sends the same bytes. If the program abandons a command,
-/// its buffer stays registered until the command ends.
+/// A command owns its buffer until it ends and [`Ended`](crate::Ended) returns the buffer. The data cannot change in
+/// between, so that a repeated command sends the same bytes. The buffer of an abandoned command stays registered until
+/// the command ends.
 ///
-/// A buffer does not implement `Clone`, and only its owner can write it. Both of these programs fail to compile:
+/// Only its owner can write a buffer, which cannot be cloned. Both programs fail to compile:
 ///
 /// ```compile_fail,E0382
 /// # fn main() {}
@@ -34,7 +34,7 @@ use nvme_proto::wire::SglDescriptor;
 /// # }
 /// ```
 ///
-/// The result of a command returns the buffer:
+/// The command's result returns the buffer:
 ///
 /// ```
 /// # fn main() {}
@@ -56,7 +56,7 @@ pub struct Buffer {
 #[derive(Debug, Clone)]
 enum Memory {
     One(Arc<Region>),
-    /// Registrations by path, and the path used by this handle.
+    /// Registrations by path, and the path of this handle.
     Paths(Arc<Vec<Region>>, u16),
 }
 
@@ -72,7 +72,7 @@ impl Buffer {
     /// Maps and registers `length` bytes with other access rights than [`new`](Self::new).
     ///
     /// # Errors
-    /// Fails like [`new`](Self::new).
+    /// As [`new`](Self::new).
     pub fn with_access(
         device: &dyn Device,
         length: usize,
@@ -95,7 +95,7 @@ impl Buffer {
 
     /// Creates a buffer of a region that controllers may read and write.
     ///
-    /// While a command owns the buffer, no other access to the region is allowed, including through a second buffer.
+    /// While a command owns it, no other access to the region is allowed, not even through a second buffer.
     #[must_use]
     pub fn of(region: Arc<Region>) -> Self {
         let length = region.mapping().len();
@@ -110,7 +110,7 @@ impl Buffer {
         }
     }
 
-    /// Size in bytes.
+    /// Bytes of the buffer.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length
@@ -122,9 +122,8 @@ impl Buffer {
         self.length == 0
     }
 
-    /// Divides the buffer into consecutive pieces of `bytes` bytes; the last may be shorter.
-    ///
-    /// The pieces share the registration and can be used by different commands.
+    /// Divides the buffer into pieces of `bytes` bytes, except for the last. They share the registration, but not a
+    /// command.
     ///
     /// # Panics
     /// If `bytes` is 0.
@@ -142,7 +141,7 @@ impl Buffer {
     /// Copies bytes into the buffer.
     ///
     /// # Panics
-    /// If the bytes do not fit.
+    /// If they do not fit.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
         let at = self.start + offset;
@@ -182,7 +181,7 @@ impl Buffer {
         self.region().mapping().addr() + self.start as u64
     }
 
-    /// Returns a second handle for a command. The command must end before the owner of `self` continues.
+    /// Returns a second handle, for a command that ends before the owner of `self` continues.
     pub(crate) fn lend(&mut self) -> Self {
         self.handle(self.memory.clone())
     }
@@ -226,25 +225,25 @@ fn map(length: usize) -> Result<Arc<Mapping>, FabricError> {
 
 /// Data of a command.
 ///
-/// `B` is the type of the buffer: [`Buffer`] for methods that submit a command, which then owns the buffer, and `&mut
-/// Buffer` for methods that block until the command ends.
+/// `B` is [`Buffer`] in methods that submit a command, which then owns it, and `&mut Buffer` in methods that block
+/// until the command ends.
 #[derive(Debug)]
 pub enum Data<'a, B = Buffer> {
-    /// The command has no data.
+    /// No data.
     None,
-    /// Registered memory that the controller reads or writes by RDMA.
+    /// Memory that the controller reads or writes by RDMA.
     Registered(Part<B>),
-    /// Bytes for the controller, copied into the command capsule.
+    /// Bytes for the controller, copied into the capsule.
     InCapsule(&'a [u8]),
 }
 
-/// Range of a buffer as data of a command.
+/// Range of a buffer.
 #[derive(Debug)]
 pub struct Part<B = Buffer> {
     pub(crate) buffer: B,
     offset: usize,
     length: u32,
-    /// True if the SGL descriptor requests remote invalidation of the buffer's key (Base, 4.1.2.4).
+    /// True if the SGL descriptor requests remote invalidation of the key (Base, 4.1.2.4).
     invalidate: bool,
 }
 
@@ -263,7 +262,7 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
     /// Uses the first `length` bytes of the buffer.
     ///
     /// # Panics
-    /// Panics like [`part_of`](Self::part_of).
+    /// As [`part_of`](Self::part_of).
     #[must_use]
     pub fn start_of(buffer: B, length: u32) -> Self {
         Self::part_of(buffer, 0, length)
@@ -289,12 +288,12 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
         })
     }
 
-    /// Uses the first `length` bytes; the controller's response invalidates the buffer's remote key.
+    /// Uses the first `length` bytes, whose remote key the controller's response invalidates.
     ///
-    /// No later command can use the buffer, because its key stays invalid. The device must support remote invalidation.
+    /// The key stays invalid: no later command can use the buffer. The device must support remote invalidation.
     ///
     /// # Panics
-    /// Panics like [`part_of`](Self::part_of).
+    /// As [`part_of`](Self::part_of).
     #[must_use]
     pub fn once(buffer: B, length: u32) -> Self {
         let mut data = Self::part_of(buffer, 0, length);
@@ -306,7 +305,7 @@ impl<B: Borrow<Buffer>> Data<'_, B> {
 }
 
 impl<'a> Data<'a, &mut Buffer> {
-    /// Lends the buffer to a command. The command must end before the borrow does.
+    /// Lends the buffer to a command, which must end before the borrow.
     pub(crate) fn lend(self) -> Data<'a> {
         match self {
             Self::None => Data::None,

@@ -21,59 +21,54 @@
 //!
 //! The crate has three layers:
 //!
-//! * A [`Controller`] is one association with its queues. It never blocks and reads no clock: [`Controller::begin`]
-//!   starts it, [`Controller::poll`] makes progress, and [`Controller::next_deadline`] returns the time of the next
-//!   necessary poll.
-//!
-//! * A [`Host`] is a controller with a clock. The methods of a host block.
-//!
-//! * An [`AsyncHost`] runs a host on a thread and returns commands as futures, for any executor.
+//! * A [`Controller`] is one association with its queues. It never blocks or reads a clock: [`Controller::begin`]
+//!   starts it, [`Controller::poll`] makes progress, and [`Controller::next_deadline`] is the time of the next poll.
+//! * A [`Host`] is a controller with a clock, whose methods block.
+//! * An [`AsyncHost`] runs a host on a thread and returns futures, for any executor.
 //!
 //! # Commands
 //!
-//! A [`Namespace`] creates commands for a disk; the [`command`] module creates [`Sqe`]s of the admin queue.
-//! [`Controller::submit`] takes a [`Command`] and returns a [`Ticket`]. [`Controller::take`] returns the result of a
-//! ticket, [`Controller::reap`] the oldest result. Data is in a registered [`Buffer`] or inside the capsule ([`Data`]).
-//! The data path does not allocate, lock or copy, except into capsules, and makes no system calls beyond those of the
-//! fabric.
+//! A [`Namespace`] creates commands for a disk, the [`command`] module [`Sqe`]s of the admin queue.
+//! [`Controller::submit`] takes a [`Command`] and returns a [`Ticket`]; [`Controller::take`] returns its result,
+//! [`Controller::reap`] the oldest result. Data is in a registered [`Buffer`] or in the capsule ([`Data`]). The data
+//! path does not allocate, lock or copy, except into capsules; only the fabric makes system calls.
 //!
-//! Before I/O, a namespace must be opened ([`Host::open_namespace`]). The controller identifies it again after each
-//! reconnection and reported change. If the NSID then refers to another disk, commands end in [`HostError::Replaced`].
+//! A namespace must be opened before I/O ([`Host::open_namespace`]). It is identified again after each reconnection and
+//! reported change. If its NSID then refers to another disk, commands end in [`HostError::Replaced`].
 //!
 //! Every command ends exactly once ([`Ended`]): with a [`Response`] of any status, or with [`HostError::Lost`] after
-//! its connection is closed. The command owns its buffer until then, so the program cannot change or free memory that
-//! the controller may still access.
+//! its connection closed. It owns its buffer until then, so that the program cannot change or free memory that the
+//! controller may access.
 //!
 //! # Errors and recovery
 //!
-//! A command that takes longer than [`HostOptions::command_timeout`] is aborted. If it does not end within the same
-//! time again, the controller counts as lost. The controller also counts as lost if a connection breaks, a Keep Alive
-//! is not answered, or the controller violates the protocol. Then all its queues are closed. [`Recovery`] configures
-//! when and for how long to reconnect, with the parameters of nvme-cli. A response with "do not retry" ends the
-//! attempts.
+//! A command that exceeds [`HostOptions::command_timeout`] is aborted. The controller counts as lost if the command
+//! does not end within that time again, a connection breaks, a Keep Alive has no response, or the controller violates
+//! the protocol. All its queues are then closed. [`Recovery`] configures when and how long to reconnect, with the
+//! parameters of nvme-cli. A response with "do not retry" ends the attempts.
 //!
-//! If [`HostOptions::requeue`] is true, new commands and idempotent commands in flight ([`nvme_proto::host::requeue`])
-//! wait for the reconnection. Waiting commands end in [`HostError::Lost`] if the controller does not come back or
-//! `fast_io_fail_tmo` expires. If `requeue` is false, commands end as soon as their connection is closed. A target may
-//! still execute a write whose connection broke; [`HostOptions::write_hold`] delays writes of the same blocks.
+//! With [`HostOptions::requeue`], new commands and idempotent commands in flight ([`nvme_proto::host::requeue`]) wait
+//! for the reconnection. They end in [`HostError::Lost`] if the controller does not come back or `fast_io_fail_tmo`
+//! expires. Otherwise commands end when their connection is closed. A target may still execute a write whose connection
+//! broke; [`HostOptions::write_hold`] delays writes of the same blocks.
 //!
 //! [`Controller::take_event`] reports [`Event::Live`], [`Event::Lost`], [`Event::Gone`], and asynchronous events of the
 //! controller ([`Notice`]).
 //!
 //! # Multipath
 //!
-//! A [`Multipath`](multipath::Multipath) is a namespace accessed through several controllers. Each command is sent on
-//! the best path, and again on another path if that one fails.
+//! A [`Multipath`](multipath::Multipath) is a namespace behind several controllers. A command is sent on the best path,
+//! and on another one if that fails.
 //!
 //! # Discovery and administration
 //!
-//! [`Host`] has methods for admin commands: Identify, features, log pages, Abort. [`discover`] reads the log of a
-//! discovery controller, [`discover_all`] follows referrals, and a [`Discovery`] stays connected and reports changes.
+//! [`Host`] has methods for admin commands: Identify, features, log pages, Abort. [`discover`] reads a discovery log,
+//! [`discover_all`] follows referrals, and a [`Discovery`] stays connected and reports changes.
 //!
-//! [`HostOptions::authentication`] contains the secrets for DH-HMAC-CHAP, which authenticates each queue if the target
-//! requires it. With the larger groups, its arithmetic takes several milliseconds of a poll.
+//! [`HostOptions::authentication`] has the secrets for DH-HMAC-CHAP on each queue, if the target requires it. With
+//! large groups, it takes several milliseconds of a poll.
 //!
-//! Metadata and SGLs of more than one descriptor are not supported.
+//! Metadata and SGLs with several descriptors are not supported.
 //!
 //! [`Sqe`]: nvme_proto::wire::Sqe
 

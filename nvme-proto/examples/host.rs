@@ -1,7 +1,7 @@
-//! Host without I/O: an association that connects to the target of the example `target`, writes and reads.
+//! Host without I/O, which connects to the target of the example `target`, writes and reads.
 //!
-//! `cargo run -p nvme-proto --example host`. [`Driver`] carries out the actions of the [`Association`]. Time is a
-//! variable that jumps to the next deadline.
+//! `cargo run -p nvme-proto --example host`. [`Driver`] carries out the actions of the [`Association`]. Time jumps to
+//! the next deadline.
 
 #[allow(
     dead_code,
@@ -21,11 +21,11 @@ use nvme_proto::wire::{Cqe, FromBytes, IntoBytes, Nqn, NvmOpcode, SglDescriptor,
 
 use target::{BLOCK_BYTES, SUBNQN, Target, access};
 
-/// Association with its transport: the target, host memory, and commands in flight.
+/// Association with its transport: the target, host memory, commands in flight.
 struct Driver {
     association: Association,
     target: Target,
-    /// Bytes before [`USER_DATA`] are the data of the association's own commands, of which one at a time has data.
+    /// Data of own commands, one at a time, before [`USER_DATA`].
     memory: Vec<u8>,
     now: Duration,
     last_cid: u16,
@@ -50,7 +50,7 @@ impl Driver {
         }
     }
 
-    /// Carries out the actions of the association until none is left.
+    /// Carries out all actions.
     fn run(&mut self) {
         while let Some(action) = self.association.next_action() {
             match action {
@@ -69,7 +69,7 @@ impl Driver {
         }
     }
 
-    /// Lets time pass until the association or the target must act, and carries out the actions.
+    /// Advances time to the next deadline, and carries out the actions.
     fn wait(&mut self) {
         let deadlines = [self.association.deadline(), self.target.deadline()];
         let next = deadlines.into_iter().flatten().min();
@@ -96,7 +96,7 @@ impl Driver {
         self.last_cid += 1;
         self.own_commands.insert(self.last_cid, command);
         for cqe in self.exchange(qid, sqe, &[]) {
-            // An Asynchronous Event Request is answered by a later call.
+            // A later call responds to an Asynchronous Event Request.
             let command = self.own_commands.remove(&cqe.cid.get());
             let command = command.expect("the CID of a command in flight");
             let length = match command.payload {
@@ -109,7 +109,7 @@ impl Driver {
         }
     }
 
-    /// Sends a user command, for which the association only decides when it may be sent.
+    /// Sends a user command, if the association allows commands.
     fn send_user(&mut self, sqe: Sqe, in_capsule: &[u8]) -> Status {
         assert_eq!(self.association.state(), AssociationState::Live);
         self.last_cid += 1;

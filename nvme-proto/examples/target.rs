@@ -1,8 +1,8 @@
 //! Target without I/O: a disk in memory, one subsystem, and a host that connects, writes and reads.
 //!
-//! `cargo run -p nvme-proto --example target`. [`Target`] is the target. [`main`] is the host, which builds each capsule
-//! by hand. The transport is a function call: capsules are bytes, and RDMA copies from or to the slice `memory`, whose
-//! index is the virtual address. The example `host` uses the same target.
+//! `cargo run -p nvme-proto --example target`. [`Target`] is also used by the example `host`; [`main`] is a host that
+//! builds each capsule by hand. The transport is a function call, and RDMA a copy from or to the slice `memory`, whose
+//! index is the virtual address.
 
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -33,12 +33,12 @@ pub(crate) const BLOCK_BYTES: usize = 1 << BLOCK_SHIFT;
 pub(crate) const BLOCKS: u64 = 128;
 const BLOCK_SHIFT: u8 = 9;
 
-/// Target with one subsystem, which has one namespace, for one host.
+/// Target for one host, with one namespace.
 pub(crate) struct Target {
     subsystem: Subsystem,
     disk: Vec<u8>,
     queues: BTreeMap<u16, Queue>,
-    /// QIDs of the queues closed by the target; the transport closes their connections.
+    /// QIDs of queues closed by the target, whose connections the transport closes.
     pub(crate) closed: Vec<u16>,
     last_command: Duration,
 }
@@ -68,7 +68,7 @@ impl Target {
         }
     }
 
-    /// Accepts or rejects a connection by its private data.
+    /// Accepts or rejects a connection by private data.
     pub(crate) fn accept(&mut self, private_data: &[u8]) -> Result<ReplyData, RejectStatus> {
         let request = RequestData::parse(private_data)?;
         let reply = admit(&request, &self.subsystem.settings().limits)?;
@@ -81,7 +81,7 @@ impl Target {
         Ok(reply)
     }
 
-    /// Executes the command in a capsule, and returns the response capsules to send on the same queue.
+    /// Executes a capsule's command; returns the response capsules for its queue.
     pub(crate) fn receive(
         &mut self,
         qid: u16,
@@ -198,10 +198,10 @@ impl Target {
             }
             Operation::WriteZeroes { access, .. } => self.disk[bytes(access.range)].fill(0),
             Operation::DatasetManagement { .. } => {
-                // Deallocation is optional; only the ranges must be valid.
+                // Deallocation is optional, but the ranges must be valid.
                 DatasetRanges::parse(&data, &view.expect("the parser requires it"))?;
             }
-            // Memory has no write cache and no media errors, and the namespace excludes Write Uncorrectable.
+            // Memory has no cache and no media errors; the namespace excludes Write Uncorrectable.
             Operation::Compare(_)
             | Operation::Verify(_)
             | Operation::Flush(_)
@@ -225,7 +225,7 @@ impl Target {
                     Action::FlushAll { cntlid } => {
                         self.subsystem.flushed(cntlid, true, now, &mut actions);
                     }
-                    // Each command is complete before the next one is received.
+                    // Commands complete one by one.
                     Action::Abort {
                         cntlid, abort_cid, ..
                     } => self
@@ -235,7 +235,7 @@ impl Target {
                         self.subsystem
                             .protection_done(nsid, change, true, &mut actions);
                     }
-                    // The disk has no cache, and the namespace is visible to all hosts.
+                    // The disk has no cache, and every host sees the namespace.
                     Action::SetWriteCache { .. } | Action::SetSeen { .. } => {}
                 }
             }
@@ -258,7 +258,7 @@ impl Target {
         }
     }
 
-    /// Handles a connection closed by the host.
+    /// Handles a connection closed by its host.
     pub(crate) fn disconnected(&mut self, qid: u16, now: Duration) {
         let mut actions = Vec::new();
         self.remove(qid, now, &mut actions);
@@ -270,7 +270,7 @@ impl Target {
         self.subsystem.next_deadline()
     }
 
-    /// Ends the association if its host has been silent for too long.
+    /// Ends the association if its host was silent for too long.
     pub(crate) fn tick(&mut self, now: Duration) {
         let (mut actions, last) = (Vec::new(), self.last_command);
         self.subsystem.poll(now, |_| last, &mut actions);
@@ -279,7 +279,7 @@ impl Target {
 }
 
 impl Queue {
-    /// Advances SQHD by a command, and returns SQHD for the responses.
+    /// Advances SQHD by one command; returns it for the responses.
     fn take_entry(&mut self) -> u16 {
         match self.connected {
             Some(connected) if connected.flow_control => {
@@ -296,7 +296,7 @@ fn bytes(range: BlockRange) -> std::ops::Range<usize> {
     start..start + range.blocks as usize * BLOCK_BYTES
 }
 
-/// Returns the data from the host: from the capsule, or by RDMA READ.
+/// Returns data of the host: from the capsule, or by RDMA READ.
 fn fetch(transfer: DataTransfer, in_capsule: &[u8], memory: &[u8]) -> Vec<u8> {
     match transfer {
         DataTransfer::InCapsule(slice) => in_capsule[slice.range()].to_vec(),
@@ -314,7 +314,7 @@ fn send(transfer: DataTransfer, data: &[u8], memory: &mut [u8]) {
     }
 }
 
-/// Host that sends one command at a time.
+/// Host with one command at a time.
 struct Host {
     target: Target,
     memory: Vec<u8>,
@@ -339,7 +339,7 @@ impl Host {
         cqe.result()
     }
 
-    /// Connects a queue of 32 entries, and returns the CNTLID.
+    /// Connects a queue of 32 entries; returns the CNTLID.
     fn connect(&mut self, qid: u16, cntlid: u16) -> u16 {
         let request = RequestData::new(qid, 32, 31, CNTLID_NONE);
         let reply = self.target.accept(request.as_bytes());

@@ -1,11 +1,11 @@
-//! Host identity, and access lists of subsystems and namespaces.
+//! Host identity, and access lists.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 
 use crate::wire::Nqn;
 
-/// Identity of the host of an association.
+/// Identity of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
     /// HOSTNQN.
@@ -17,16 +17,14 @@ pub struct Host {
 /// Hosts that may access a subsystem or namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostAccess {
-    /// Every host has access.
+    /// Every host.
     Any,
-    /// Only hosts with one of these NQNs have access.
-    ///
-    /// Shared by [`Arc`], because thousands of namespaces may have the same list.
+    /// Hosts with these NQNs, in an [`Arc`], because thousands of namespaces may share a list.
     Only(Arc<BTreeSet<Nqn>>),
 }
 
 impl HostAccess {
-    /// Creates a list of the hosts with these NQNs.
+    /// Only hosts with these NQNs.
     pub fn only(nqns: impl IntoIterator<Item = Nqn>) -> Self {
         Self::Only(Arc::new(nqns.into_iter().collect()))
     }

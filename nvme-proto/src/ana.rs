@@ -1,7 +1,7 @@
 //! Asymmetric namespace access (Base, 8.1): the access state of each path to a namespace.
 //!
-//! A namespace belongs to an ANA group (ANAGRPID). Each port has a state for each group. A controller reports the
-//! states of its port in log page 0Ch and an event when they change.
+//! A namespace is in an ANA group (ANAGRPID), for which each port has a state. A controller reports its port's states
+//! in log page 0Ch, and changes by an event.
 
 use crate::limits::ANA_GROUPS_MAX;
 use crate::wire::Status;
@@ -12,7 +12,7 @@ use crate::wire::log::AnaState;
 pub struct AnaStates([AnaState; ANA_GROUPS_MAX as usize]);
 
 impl AnaStates {
-    /// Creates states with the same state for every group.
+    /// Every group has this state.
     #[must_use]
     pub const fn all(state: AnaState) -> Self {
         Self([state; ANA_GROUPS_MAX as usize])
@@ -45,8 +45,7 @@ impl Default for AnaStates {
 /// Checks that a namespace in this ANA state accepts I/O commands.
 ///
 /// # Errors
-/// The status of I/O commands (Base, 8.1.3.3 to 8.1.3.5) without DNR, because the command may succeed later or on
-/// another path.
+/// Status of I/O commands (Base, 8.1.3.3 to 8.1.3.5), without DNR: the command may succeed later or on another path.
 #[inline]
 pub const fn check_access(state: AnaState) -> Result<(), Status> {
     match state {
@@ -60,7 +59,7 @@ pub const fn check_access(state: AnaState) -> Result<(), Status> {
 #[derive(Debug)]
 pub(crate) struct AnaView {
     states: AnaStates,
-    /// CHGCNT of the log: number of changes of states, groups or visible namespaces.
+    /// CHGCNT of the log: changes of states, groups or visible namespaces.
     changes: u64,
     group_changes: [u32; ANA_GROUPS_MAX as usize],
 }
@@ -93,8 +92,7 @@ impl AnaView {
         }
     }
 
-    /// Replaces the states and increments the change counts. Returns true if a group changed for which `shown` returns
-    /// true.
+    /// Replaces the states and counts the changes. Returns true if a group changed for which `shown` is true.
     pub(crate) fn change(&mut self, states: &AnaStates, shown: impl Fn(u32) -> bool) -> bool {
         let mut is_shown = false;
         for anagrpid in 1..=ANA_GROUPS_MAX {

@@ -15,19 +15,17 @@ use crate::wire::fabrics::CNTLID_MAX;
 pub struct Settings {
     /// SUBNQN.
     pub nqn: Nqn,
-    /// SN: serial number, up to 20 ASCII characters.
+    /// Serial number (SN), up to 20 ASCII characters.
     pub serial: String,
-    /// MN: model number, up to 40 ASCII characters.
+    /// Model number (MN), up to 40 ASCII characters.
     pub model: String,
-    /// FR: firmware revision, up to 8 ASCII characters.
+    /// Firmware revision (FR), up to 8 ASCII characters.
     pub firmware: String,
-    /// Hosts with permission to connect.
+    /// Hosts that may connect.
     pub hosts: HostAccess,
-    /// True if a disk may hold acknowledged writes in volatile memory (VWC).
+    /// True if disks may hold acknowledged writes in volatile memory (VWC).
     pub volatile_write_cache: bool,
-    /// Range of CNTLIDs to assign.
-    ///
-    /// If several targets export the subsystem, their ranges must be disjoint (Base, 3.1.2).
+    /// CNTLIDs to assign. Targets that export one subsystem need disjoint ranges (Base, 3.1.2).
     pub cntlids: RangeInclusive<u16>,
     /// Limits of controllers and commands.
     pub limits: Limits,
@@ -36,8 +34,8 @@ pub struct Settings {
 impl Settings {
     /// Creates settings with which every host may connect.
     ///
-    /// The model is "nvme-proto", the firmware revision is the version of this crate, and hosts must flush to make
-    /// writes durable. All CNTLIDs may be assigned, and the limits are the default ones.
+    /// The model is "nvme-proto", the firmware revision this crate's version, and hosts must flush to make writes
+    /// durable. All CNTLIDs and the default limits apply.
     #[must_use]
     pub fn new(nqn: Nqn, serial: &str) -> Self {
         Self {
@@ -53,7 +51,7 @@ impl Settings {
     }
 }
 
-/// Range of the valid CNTLIDs.
+/// Valid CNTLIDs.
 pub const CNTLIDS_ALL: RangeInclusive<u16> = 1..=CNTLID_MAX;
 
 /// Type of a subsystem.
@@ -68,7 +66,7 @@ pub enum Kind {
 /// Health of the media, for log page 02h and SMART events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Bits 0, 2, 3 and 5 of CRITICAL WARNING. Bit 1 is computed from the temperature thresholds.
+    /// CRITICAL WARNING bits 0, 2, 3 and 5. Bit 1 follows from the temperature thresholds.
     pub critical_warning: u8,
     /// Composite temperature in kelvin; 0 if unknown.
     pub temperature_k: u16,
@@ -76,12 +74,12 @@ pub struct Health {
     pub available_spare: u8,
     /// AVSPT: available spare threshold, in percent.
     pub available_spare_threshold: u8,
-    /// PUSED: percentage of the endurance used.
+    /// PUSED: endurance used, in percent.
     pub percentage_used: u8,
 }
 
 impl Health {
-    /// CRITICAL WARNING bit 2: the reliability is degraded.
+    /// CRITICAL WARNING bit 2: degraded reliability.
     pub const RELIABILITY_DEGRADED: u8 = 1 << 2;
 }
 

@@ -1,6 +1,6 @@
 //! Discovery log page (70h): subsystems and listeners available to a host (Base, 5.16.1.23).
 //!
-//! Only the requested part of the page is rendered. A host that reads it in parts detects changes by GENCTR.
+//! Only the requested part is rendered. Hosts that read in parts detect changes by GENCTR.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -24,20 +24,20 @@ use core::net::{IpAddr, SocketAddr};
 pub struct LocalEnd {
     /// Local IP address of the connection.
     pub address: IpAddr,
-    /// P_Key of the listener that accepted it.
+    /// P_Key of the accepting listener.
     pub pkey: u16,
 }
 
 /// Listener of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// PORTID: identifier of the port.
+    /// PORTID.
     pub portid: u16,
-    /// Listening address; a wildcard address stands for all addresses of its family.
+    /// Listening address; a wildcard is every address of its family.
     pub address: SocketAddr,
-    /// RDMA_PRTYPE: RDMA provider type.
+    /// RDMA_PRTYPE.
     pub provider: RdmaProvider,
-    /// P_Key of the partition.
+    /// P_Key.
     pub pkey: u16,
 }
 
@@ -46,9 +46,9 @@ pub struct Listener {
 pub struct Exported {
     /// SUBNQN.
     pub nqn: Nqn,
-    /// Hosts to which the subsystem is listed.
+    /// Hosts that see the subsystem.
     pub hosts: HostAccess,
-    /// PORTIDs of the listeners that export the subsystem; `None` for all.
+    /// PORTIDs of exporting listeners; `None` for all.
     pub ports: Option<BTreeSet<u16>>,
 }
 
@@ -57,14 +57,14 @@ pub struct Exported {
 pub struct Referral {
     /// Address of the service.
     pub address: SocketAddr,
-    /// SUBNQN: [`Nqn::discovery`] or a unique NQN.
+    /// [`Nqn::discovery`] or a unique NQN.
     pub nqn: Nqn,
 }
 
-/// TREQ: no secure channel required (10b), SQ flow control may be disabled (bit 2).
+/// TREQ: no secure channel (10b), SQ flow control can be disabled (bit 2).
 const TREQ: u8 = 0b10 | 1 << 2;
 const ASQSZ: u16 = ADMIN_QUEUE_ENTRIES;
-/// Default P_Key; and the bits of a P_Key that identify the partition (IBTA 10.9.1).
+/// Default P_Key, and the bits that identify the partition (IBTA 10.9.1).
 const PKEY_DEFAULT: u16 = 0xffff;
 const PARTITION: u16 = 0x7fff;
 const ENTRY_BYTES: u64 = 1024;
@@ -80,7 +80,7 @@ pub(crate) struct DiscoveryLog {
 
 struct View<'a> {
     listeners: Vec<(&'a Listener, IpAddr)>,
-    /// Subsystems visible to the host; the discovery subsystem is first.
+    /// Subsystems visible to the host, the discovery subsystem first.
     subsystems: Vec<Shown<'a>>,
     referrals: &'a [Referral],
 }
@@ -160,7 +160,7 @@ impl DiscoveryLog {
     }
 
     fn view(&self, host: &Host, local: Option<LocalEnd>) -> View<'_> {
-        // A host cannot reach listeners of another partition.
+        // Listeners of another partition are out of reach.
         let pkey = local.map_or(PKEY_DEFAULT, |local| local.pkey);
         let of_partition = |listener: &&Listener| (listener.pkey ^ pkey) & PARTITION == 0;
         let local = local.map(|local| local.address);
@@ -213,9 +213,9 @@ impl<'a> View<'a> {
     }
 }
 
-/// Returns the address to report for a listener; `None` if not reachable.
+/// Returns the address to report for a listener, or `None`.
 ///
-/// For a wildcard address, returns the local address of the connection, if of the same family.
+/// A wildcard becomes the connection's local address, if of its family.
 fn reachable(listening: IpAddr, local: Option<IpAddr>) -> Option<IpAddr> {
     if !listening.is_unspecified() {
         return Some(listening);
@@ -230,7 +230,7 @@ impl Route<'_> {
         entry.subtype = self.kind.0;
         entry.subnqn = self.nqn.encode();
         if self.kind == SubsystemType::CURRENT_DISCOVERY {
-            // EPCSD: a discovery connection with keep alive is persistent.
+            // EPCSD: discovery with keep alive is persistent.
             entry.eflags.set(Eflags(0).with_epcsd(true).0);
         }
         let mut tsas = tsas_of(self.listener.provider);
@@ -277,7 +277,7 @@ fn tsas_of(provider: RdmaProvider) -> RdmaTsas {
     tsas
 }
 
-/// Writes text and fills the rest of the field with `fill`. Panics if the text is too long.
+/// Writes text, then `fill` to the end of the field. Panics if the text is too long.
 fn write_text(field: &mut [u8], fill: u8, text: core::fmt::Arguments<'_>) {
     struct Cursor<'a>(&'a mut [u8]);
     impl core::fmt::Write for Cursor<'_> {

@@ -1,6 +1,6 @@
 //! Requested part of a log page.
 
-/// Buffer for the bytes of a page from offset `start`. Bytes not written are 0.
+/// Bytes of a page from offset `start`; bytes not written are 0.
 #[derive(Debug)]
 pub(crate) struct Window<'a> {
     out: &'a mut [u8],
@@ -13,18 +13,18 @@ impl<'a> Window<'a> {
         Self { out, start }
     }
 
-    /// True if the window contains any byte of the range at offset `at` of the page.
+    /// True if the window contains a byte of the range.
     pub(crate) fn shows(&self, at: u64, length: u64) -> bool {
         at < self.start.saturating_add(self.out.len() as u64)
             && at.saturating_add(length) > self.start
     }
 
-    /// Writes bytes at offset `at` of the page. Bytes outside the window are dropped.
+    /// Writes bytes at offset `at` of the page, except those outside the window.
     pub(crate) fn put(&mut self, at: u64, bytes: &[u8]) {
         if !self.shows(at, bytes.len() as u64) {
             return;
         }
-        // At least one of `skip` and `offset` is 0, and `shows` ensures that both are within their slices.
+        // One of `skip` and `offset` is 0; `shows` bounds both.
         let skip = self.start.saturating_sub(at) as usize;
         let offset = at.saturating_sub(self.start) as usize;
         let (from, to) = (&bytes[skip..], &mut self.out[offset..]);

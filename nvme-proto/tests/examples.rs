@@ -1,4 +1,4 @@
-//! The examples run to their end; they check their own results.
+//! The examples check their own results.
 
 #[path = "../examples/host.rs"]
 mod host;

@@ -1,4 +1,4 @@
-//! Random bytes in all parsers: no panics, no reads beyond the slice, and equal bytes after encoding again.
+//! Random bytes in all parsers: no panic, no read beyond the slice, and equal bytes after encoding.
 
 use nvme_proto::io::{
     BlockRange, DATASET_RANGE_BYTES, DatasetRanges, FlushScope, IoCommand, IoLimits, NamespaceView,
@@ -27,7 +27,7 @@ use nvme_proto::wire::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Checks that a structure is parsed exactly if the slice is long enough, and encodes to the same bytes.
+/// Checks that a long enough slice is parsed, and encoded to the same bytes.
 macro_rules! reads_its_own_bytes {
     ($bytes:ident: $($name:ty),+ $(,)?) => {
         $({
@@ -330,7 +330,7 @@ fn identifiers() -> impl Strategy<Value = u8> {
     prop_oneof![6 => Just(0x4f), 3 => Just(0x01), 2 => meaningful, 1 => any::<u8>()]
 }
 
-/// Commands with up to two errors, and with some random bytes.
+/// Commands with up to two errors and some random bytes.
 fn sqes() -> impl Strategy<Value = Sqe> {
     let opcodes = prop_oneof![
         8 => prop::sample::select(vec![0x00u8, 0x01, 0x02, 0x05, 0x08, 0x09, 0x0c]),

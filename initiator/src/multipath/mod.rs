@@ -1,21 +1,21 @@
 //! Access to one namespace through several controllers.
 //!
-//! A [`Multipath`] is polled like a [`Controller`] and gives each command exactly one result. Path selection and
+//! A [`Multipath`] is polled like a [`Controller`], and gives each command exactly one result. Path selection and
 //! failover follow Linux's native multipath ([`nvme_proto::host::multipath`]):
 //!
-//! - Paths in ANA Optimized state are used, by [`Policy`]. Without any, paths in ANA Non-Optimized state are
-//!   used. Paths in other states are never used.
-//! - A command is sent on another path if it fails with a path related status or its connection breaks. After a broken
-//!   connection the target may still execute a write. That write and other writes of its blocks therefore wait before
-//!   they are sent ([details](nvme_proto::host::multipath#writes-with-unknown-outcome)).
-//! - Without a usable path, commands wait within [`Recovery::ctrl_loss_tmo`] and [`Recovery::fast_io_fail_tmo`].
-//!   Afterwards these commands end in [`HostError::NoPath`].
+//! - [`Policy`] selects among paths in ANA Optimized state, or without any, in ANA Non-Optimized state. Other paths are
+//!   never used.
+//! - A command is sent on another path after a path related status, or if its connection breaks. The target may then
+//!   still execute a write; this write and others of its blocks wait before they are sent
+//!   ([details](nvme_proto::host::multipath#writes-with-unknown-outcome)).
+//! - Without a usable path, commands wait within [`Recovery::ctrl_loss_tmo`] and [`Recovery::fast_io_fail_tmo`], and
+//!   then end in [`HostError::NoPath`].
 //!
-//! All paths must lead to the same namespace: equal size, and equal UUID, NGUID or EUI-64, of which at least one is
-//! required. Paths to another namespace are refused. The check is repeated after each reconnection and reported change.
+//! All paths must lead to one namespace, of equal size, and equal UUID, NGUID or EUI-64 (one is required); others are
+//! refused. This is checked again after each reconnection and reported change.
 //!
-//! [`Multipath::buffer`] registers a buffer with the devices of all paths. [`Multipath::connect`] and
-//! [`Multipath::run`] block; the other methods do not.
+//! [`Multipath::buffer`] registers a buffer with the devices of all paths. Only [`Multipath::connect`] and
+//! [`Multipath::run`] block.
 //!
 //! [`Recovery::ctrl_loss_tmo`]: crate::Recovery::ctrl_loss_tmo
 //! [`Recovery::fast_io_fail_tmo`]: crate::Recovery::fast_io_fail_tmo
@@ -49,24 +49,24 @@ pub use crate::namespace::DiskIdentity as Identity;
 pub use ios::PathTicket;
 pub use nvme_proto::host::multipath::{Link, Policy};
 
-/// Maximum number of queued events; the oldest is dropped when it is exceeded.
+/// Maximum queued events; more drop the oldest.
 const EVENTS_MAX: usize = 256;
 
 /// Options of a [`Multipath`].
 #[derive(Debug, Clone, Copy)]
 pub struct MultipathOptions {
-    /// NSID, equal at all controllers of the subsystem.
+    /// NSID, at all controllers.
     pub nsid: u32,
-    /// Required UUID of the namespace, if any.
+    /// Required UUID, if any.
     pub uuid: Option<[u8; 16]>,
-    /// Selection policy among paths with equal ANA state.
+    /// Policy among paths with equal ANA state.
     pub policy: Policy,
-    /// Maximum number of submitted commands without a result.
+    /// Maximum commands without a result.
     pub depth: u16,
-    /// Time between the close of a connection and the resending of its unanswered writes on another path.
+    /// Time from the close of a connection until its unanswered writes are sent on another path.
     ///
-    /// `None`: until the lost controller can no longer execute the write, from KATO and CQT. Zero: no wait, as in
-    /// Linux; a target that was only paused may then overwrite newer data with an old write.
+    /// `None`: until the lost controller can no longer execute the write, by KATO and CQT. Zero: no wait, as in Linux;
+    /// a target that was only paused may then overwrite newer data.
     pub write_hold: Option<Duration>,
 }
 
@@ -84,12 +84,12 @@ impl MultipathOptions {
     }
 }
 
-/// Namespace with properties that are equal on all paths.
+/// Properties of a namespace, equal on all paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Namespace {
-    /// NSID of the namespace.
+    /// NSID.
     pub nsid: u32,
-    /// Identifiers of the namespace.
+    /// Identifiers.
     pub identity: Identity,
     /// Size in logical blocks.
     pub blocks: u64,
@@ -102,32 +102,32 @@ pub struct Namespace {
 pub struct PathState {
     /// Address of the target.
     pub remote: SocketAddr,
-    /// Connection state of the path's controller.
+    /// Connection state of the controller.
     pub link: Link,
     /// ANA state of the namespace, if known.
     pub ana: Option<AnaState>,
-    /// True if commands may be sent on the path.
+    /// True if the path takes commands.
     pub usable: bool,
-    /// Commands in flight on the path.
+    /// Commands in flight.
     pub outstanding: u32,
-    /// Total number of commands sent on the path.
+    /// Commands sent in total.
     pub commands: u64,
-    /// Reason why the path is refused, if it is.
+    /// Reason why the path is refused, if so.
     pub refused: Option<String>,
 }
 
 /// Event of a path.
 #[derive(Debug)]
 pub enum PathEvent {
-    /// Event of the path's controller.
+    /// Event of the controller.
     Controller(Event),
     /// New ANA state; `None` if unknown.
     Ana(Option<AnaState>),
-    /// The path leads to another namespace or cannot be used.
+    /// The path leads to another namespace, or is unusable.
     Refused(String),
 }
 
-/// Namespace that is accessed through several paths.
+/// Namespace behind several paths.
 #[derive(Debug)]
 pub struct Multipath {
     paths: Vec<Path>,
@@ -137,7 +137,7 @@ pub struct Multipath {
     options: MultipathOptions,
     namespace: Option<Namespace>,
     events: VecDeque<(usize, PathEvent)>,
-    /// Smallest maximum transfer of all controllers, in bytes.
+    /// Maximum transfer of all controllers in bytes.
     transfer_max: u32,
     timeout: Duration,
     origin: Instant,
@@ -145,9 +145,9 @@ pub struct Multipath {
 }
 
 impl Multipath {
-    /// Starts to connect a controller for each of `paths` through the given device. Call [`Self::poll`] to continue.
+    /// Starts to connect a controller for each of `paths` through its device; [`Self::poll`] continues.
     ///
-    /// [`HostOptions::requeue`] is ignored, because commands of a lost controller are sent on other paths.
+    /// [`HostOptions::requeue`] is ignored: other paths take the commands of a lost controller.
     ///
     /// # Errors
     /// The queues cannot be allocated.
@@ -176,7 +176,7 @@ impl Multipath {
             multipath.timeout = multipath.timeout.max(host.timeout);
             let host = HostOptions {
                 requeue: false,
-                // `Multipath` itself delays lost writes, for all paths.
+                // `Multipath` delays lost writes, for all paths.
                 write_hold: Some(Duration::ZERO),
                 ..host
             };
@@ -188,19 +188,19 @@ impl Multipath {
         Ok(multipath)
     }
 
-    /// Namespace; `None` until the first path has identified it.
+    /// Namespace, once a path has identified it.
     #[must_use]
     pub fn namespace(&self) -> Option<&Namespace> {
         self.namespace.as_ref()
     }
 
-    /// Maximum data length of a command in bytes: the minimum of all controllers that were live.
+    /// Maximum data of a command in bytes, over all controllers that were live.
     #[must_use]
     pub fn transfer_max(&self) -> u32 {
         self.transfer_max
     }
 
-    /// States of the paths, in the order of `paths` at creation.
+    /// States of the paths, in their order at creation.
     pub fn paths(&self) -> impl Iterator<Item = PathState> {
         self.paths
             .iter()
@@ -222,19 +222,19 @@ impl Multipath {
         &self.paths[path].controller
     }
 
-    /// Number of commands without a result.
+    /// Commands without a result.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.ios.outstanding()
     }
 
-    /// Number of commands that are not sent: for lack of a path, or because a lost write may still be executed.
+    /// Commands not sent: without a path, or while a lost write may be executed.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.ios.waiting()
     }
 
-    /// Takes the oldest event with the index of its path.
+    /// Takes the oldest event, with the index of its path.
     pub fn take_event(&mut self) -> Option<(usize, PathEvent)> {
         self.events.pop_front()
     }
@@ -253,7 +253,7 @@ impl Multipath {
     /// The command owns its buffer until it ends.
     ///
     /// # Errors
-    /// [`MultipathOptions::depth`] commands are without a result ([`has_room`](Self::has_room)), or the data is
+    /// [`MultipathOptions::depth`] commands have no result ([`has_room`](Self::has_room)), or the data is
     /// [`Data::InCapsule`].
     ///
     /// # Panics
@@ -300,7 +300,7 @@ impl Multipath {
         self.ios.has_room()
     }
 
-    /// Removes and returns the result of a command if it has ended. The ticket is then void.
+    /// Removes and returns the result of an ended command; the ticket is then void.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -308,13 +308,13 @@ impl Multipath {
         self.ios.take(ticket)
     }
 
-    /// Removes and returns the oldest result of a command with its ticket.
+    /// Removes and returns the oldest result with its ticket.
     pub fn reap(&mut self) -> Option<(PathTicket, Ended)> {
         self.ios.take_oldest()
     }
 
-    /// Abandons a command and discards its result. A waiting command is never sent. A command in flight is not sent on
-    /// other paths, and its buffer is dropped when it ends.
+    /// Abandons a command and discards its result. A waiting command is never sent; one in flight is not sent again,
+    /// and its buffer dropped when it ends.
     ///
     /// # Panics
     /// If the ticket is void.

@@ -1,4 +1,4 @@
-//! Controller side of the authentication.
+//! Controller side of authentication.
 
 use alloc::vec::Vec;
 use subtle::ConstantTimeEq;
@@ -9,7 +9,7 @@ use crate::message::{FAILURE_BYTES, Message};
 use crate::response::{Asked, Role};
 use crate::{Authenticated, Group, Hash, Names, Policy, Random, Reason, Secrets};
 
-/// Authentication of one queue by the controller. After a failure, close the connection.
+/// Controller's authentication of a queue. Close the connection after a failure.
 #[derive(Debug)]
 pub struct Authentication {
     names: Names,
@@ -28,7 +28,7 @@ enum ExchangeState {
     Succeeding(Hash, Group, Option<Zeroizing<Vec<u8>>>),
     /// Waits for the host's verdict on the controller's response.
     Confirming(Authenticated),
-    /// Failed; the next Authentication Receive returns the reason.
+    /// The next Authentication Receive returns the reason.
     Failing(Reason),
     Ended(Result<Authenticated, Reason>),
 }
@@ -55,14 +55,14 @@ impl core::fmt::Debug for ExchangeState {
     }
 }
 
-/// Error: the buffer of an Authentication Receive is too short for every message.
+/// The buffer of an Authentication Receive is too short for any message.
 ///
 /// Complete the command with Invalid Field in Command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooShort;
 
 impl Authentication {
-    /// Creates the authentication of a queue after a successful Connect.
+    /// Creates the authentication of a connected queue.
     #[must_use]
     pub fn new(names: Names, secrets: Secrets, policy: Policy) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Authentication {
         }
     }
 
-    /// Result, once the authentication has ended. After a failure, close the connection.
+    /// Result of the ended authentication. Close the connection after a failure.
     #[must_use]
     pub fn outcome(&self) -> Option<Result<Authenticated, Reason>> {
         match &self.state {
@@ -85,8 +85,7 @@ impl Authentication {
 
     /// Processes the data of an Authentication Send.
     ///
-    /// The Authentication Send itself succeeds even for an invalid message; the next Authentication Receive returns the
-    /// failure.
+    /// The command succeeds even if the message is invalid; the next Authentication Receive returns the failure.
     pub fn send(&mut self, data: &[u8]) {
         let (transaction, message) = Message::parse(data);
         let state = core::mem::replace(&mut self.state, ExchangeState::Negotiating);
@@ -115,12 +114,12 @@ impl Authentication {
         self.state = next.unwrap_or_else(ExchangeState::Failing);
     }
 
-    /// Returns the data of an Authentication Receive with a buffer of `bytes` bytes.
+    /// Returns the data of an Authentication Receive, whose buffer has `bytes` bytes.
     ///
-    /// `seqnum` must not be 0 and must differ for each challenge.
+    /// `seqnum` must differ for each challenge, and not be 0.
     ///
     /// # Errors
-    /// The buffer is too short for every message.
+    /// The buffer is too short for any message.
     pub fn receive(
         &mut self,
         bytes: usize,
@@ -139,7 +138,7 @@ impl Authentication {
             }
             ExchangeState::Succeeding(hash, group, response) => {
                 let message = Message::Success1 {
-                    // Linux requires a nonzero HL even without a response.
+                    // Linux requires a nonzero HL even without response.
                     hash_len: hash.bytes() as u8,
                     response: response.as_ref().map(|bytes| &bytes[..]),
                 };
@@ -173,7 +172,7 @@ impl Authentication {
         (message, ExchangeState::Ended(Err(reason)))
     }
 
-    /// Selects hash and group: the first of this end's policy that the host offers.
+    /// Selects hash and group: the first in this end's policy that the host offers.
     fn negotiate(&self, message: &Message<'_>) -> Result<ExchangeState, Reason> {
         let Message::Negotiate {
             without_channel,

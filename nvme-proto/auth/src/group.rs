@@ -12,14 +12,14 @@ use zeroize::Zeroizing;
 use crate::Random;
 use crate::primes::{FFDHE2048, FFDHE3072, FFDHE4096, FFDHE6144, FFDHE8192};
 
-/// Size of private keys in bits, at least twice the strength of the largest group (RFC 7919, 5.2).
+/// Bits of a private key, at least twice the strength of the largest group (RFC 7919, 5.2).
 const EXPONENT_BITS: u32 = 512;
 
 /// Diffie-Hellman group (figure 448; RFC 7919).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Group {
-    /// No key exchange: plain HMAC-CHAP.
+    /// Plain HMAC-CHAP without key exchange.
     Null = 0,
     /// 2048 bits.
     Ffdhe2048 = 1,
@@ -44,13 +44,13 @@ impl Group {
         Self::Ffdhe8192,
     ];
 
-    /// Group with wire identifier `id`.
+    /// Group with this wire identifier.
     #[must_use]
     pub fn of(id: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|group| *group as u8 == id)
     }
 
-    /// Length of a public key in bytes; 0 for [`Group::Null`].
+    /// Bytes of a public key; 0 for [`Group::Null`].
     #[must_use]
     pub fn key_len(self) -> usize {
         self.prime().map_or(0, |prime| prime.len() / 2)
@@ -104,7 +104,7 @@ impl Exchange {
         group.prime()?;
         let mut bytes = Zeroizing::new(vec![0; EXPONENT_BITS as usize / 8]);
         random(&mut bytes);
-        // The set top bit excludes small keys.
+        // The top bit excludes small keys.
         bytes[0] |= 0x80;
         Self::of(group, &bytes)
     }
@@ -128,7 +128,7 @@ impl Exchange {
             .retrieve()
     }
 
-    /// Returns the public key: g to the power of the private key, padded to the length of the prime.
+    /// Returns the public key, g to the power of the private key, padded to the length of the prime.
     pub(crate) fn public_key(&self) -> Vec<u8> {
         let two = BoxedUint::from(2u8).widen(self.prime.bits_precision());
         self.power(two).to_be_bytes().into_vec()
@@ -136,7 +136,7 @@ impl Exchange {
 
     /// Returns the shared secret, padded to the length of the prime.
     ///
-    /// Returns `None` for a public key outside 2 to p - 2, which would make the secret predictable.
+    /// `None` for a public key outside 2 to p - 2: the secret would be predictable.
     pub(crate) fn common(&self, public_key: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let bits = self.prime.bits_precision();
         if public_key.len() * 8 > bits as usize {
@@ -145,7 +145,7 @@ impl Exchange {
         let key = BoxedUint::from_be_slice(public_key, bits).ok()?;
         let one = BoxedUint::one_with_precision(bits);
         let last = self.prime.wrapping_sub(&one);
-        // Public keys are not secret, so the comparison need not take constant time.
+        // Public keys are not secret: no constant time is required.
         if key <= one || key >= last {
             return None;
         }

@@ -32,7 +32,7 @@ impl Hash {
         Self::ALL.into_iter().find(|hash| *hash as u8 == id)
     }
 
-    /// Length of the digest in bytes.
+    /// Bytes of the digest.
     #[must_use]
     pub fn bytes(self) -> usize {
         match self {

@@ -1,4 +1,4 @@
-//! Host side of the authentication. The caller runs these steps:
+//! Host side of authentication, in these steps of the caller:
 //!
 //! 1. Authentication Send of [`Negotiating::message`];
 //! 2. Authentication Receive, and [`Negotiating::challenged`] with its data;
@@ -6,8 +6,7 @@
 //! 4. Authentication Receive, and [`Replied::answered`] with its data;
 //! 5. Authentication Send of [`Success::message`], if any.
 //!
-//! Each Authentication Receive has a buffer of
-//! [`MESSAGE_BYTES_MAX`](crate::message::MESSAGE_BYTES_MAX).
+//! An Authentication Receive has a buffer of [`MESSAGE_BYTES_MAX`](crate::message::MESSAGE_BYTES_MAX) bytes.
 
 use alloc::vec::Vec;
 use subtle::ConstantTimeEq;
@@ -18,16 +17,16 @@ use crate::message::Message;
 use crate::response::{Asked, Role};
 use crate::{Authenticated, Group, Hash, Names, Policy, Random, Reason, Secrets};
 
-/// Error of a failed authentication.
+/// Failed authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Reason of the failure.
+    /// Reason.
     pub reason: Reason,
-    /// AUTH_Failure2 to send before disconnecting; `None` if the controller reported the failure.
+    /// AUTH_Failure2 to send before disconnecting; `None` after a failure reported by the controller.
     pub message: Option<Vec<u8>>,
 }
 
-/// Authentication before the controller's challenge.
+/// Authentication until the controller's challenge.
 #[derive(Debug)]
 pub struct Negotiating {
     names: Names,
@@ -36,7 +35,7 @@ pub struct Negotiating {
     transaction: u16,
 }
 
-/// Authentication before the controller's result.
+/// Authentication until the controller's result.
 pub struct Replied {
     /// DH-HMAC-CHAP_Reply to send.
     pub message: Vec<u8>,
@@ -55,7 +54,7 @@ impl core::fmt::Debug for Replied {
 /// Successful authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Success {
-    /// DH-HMAC-CHAP_Success2 to send, if the controller expects it.
+    /// DH-HMAC-CHAP_Success2 to send, if expected.
     pub message: Option<Vec<u8>>,
     /// Negotiated parameters.
     pub outcome: Authenticated,
@@ -82,12 +81,10 @@ impl Negotiating {
         Message::negotiate(&self.policy).encode(self.transaction)
     }
 
-    /// Processes the controller's challenge.
-    ///
-    /// `seqnum` must not be 0 and must differ for each challenge of this host.
+    /// Processes the controller's challenge. `seqnum` must differ for each challenge of this host, and not be 0.
     ///
     /// # Errors
-    /// The controller reported a failure, or selected a hash or group outside the policy.
+    /// The controller reported a failure, or its hash or group is not in the policy.
     pub fn challenged(
         self,
         data: &[u8],
@@ -167,7 +164,7 @@ impl Replied {
     /// Processes the controller's result (DH-HMAC-CHAP_Success1).
     ///
     /// # Errors
-    /// The controller reported a failure, or its required response is wrong or missing.
+    /// The controller reported a failure, or its response is wrong or missing though required.
     pub fn answered(self, data: &[u8]) -> Result<Success, Failure> {
         let message = received(data, self.transaction)?;
         let Message::Success1 { response, .. } = message else {

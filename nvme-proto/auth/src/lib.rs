@@ -2,16 +2,15 @@
 //!
 //! The host proves possession of a secret, and may require a proof from the controller.
 //!
-//! - [`Secret`]: shared secret, with text form `DHHC-1:...`.
-//! - [`Hash`](enum@Hash), [`Group`], [`Policy`]: parameters accepted by one end.
+//! - [`Secret`]: shared secret, as text `DHHC-1:...`.
+//! - [`Hash`](enum@Hash), [`Group`], [`Policy`]: accepted parameters.
 //! - [`controller`], [`host`]: state machines of both ends.
-//! - [`message`]: wire format of messages.
+//! - [`message`]: wire format.
 //!
 //! The caller supplies random numbers. Parsers of peer input never panic. Secrets and derived values are overwritten
 //! when dropped, compared in constant time, and hidden from `Debug`.
 //!
-//! With a large group, a step takes several milliseconds of CPU time: latency-critical callers should use a separate
-//! thread.
+//! With large groups, a step takes milliseconds of CPU time: use a thread that is not latency-critical.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -37,10 +36,10 @@ pub use secret::{Secret, SecretError};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Callback that fills a slice with random bytes that a peer cannot predict.
+/// Fills a slice with random bytes that a peer cannot predict.
 pub type Random<'a> = &'a mut dyn FnMut(&mut [u8]);
 
-/// Parameters accepted by one end, in order of preference.
+/// Parameters accepted by one end, best first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// Hash functions.
@@ -59,7 +58,7 @@ impl Default for Policy {
     }
 }
 
-/// NQNs of both ends, which are inputs of every response.
+/// NQNs of both ends, inputs of every response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     /// HOSTNQN.
@@ -73,11 +72,11 @@ pub struct Names {
 pub struct Secrets {
     /// Secret of the host.
     pub host: Secret,
-    /// Secret of the controller, if the host requires the controller to authenticate.
+    /// Secret of the controller, if it must authenticate.
     pub controller: Option<Secret>,
 }
 
-/// Result of a successful authentication.
+/// Successful authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Authenticated {
     /// Negotiated hash function.

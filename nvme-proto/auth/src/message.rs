@@ -1,4 +1,4 @@
-//! Messages of DH-HMAC-CHAP (Base 2.0, sections 8.13.5.3 and 8.13.5.4).
+//! DH-HMAC-CHAP messages (Base 2.0, sections 8.13.5.3 and 8.13.5.4).
 
 use core::fmt;
 
@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 
 use crate::{Group, Hash, Policy};
 
-/// SECP of Authentication Send and Authentication Receive.
+/// SECP of authentication commands.
 pub const SECP: u8 = 0xe9;
-/// SPSP0 and SPSP1 of Authentication Send and Authentication Receive.
+/// SPSP0 and SPSP1 of authentication commands.
 pub const SPSP: u8 = 1;
 
 /// Values of AUTH_TYPE: common messages, and DH-HMAC-CHAP messages.
@@ -24,29 +24,29 @@ const SUCCESS2: u8 = 0x04;
 const FAILURE2: u8 = 0xf0;
 const FAILURE1: u8 = 0xf1;
 
-/// Sizes in bytes in AUTH_Negotiate: a protocol descriptor, its fixed header, and its hash list.
+/// Bytes in AUTH_Negotiate: protocol descriptor, its fixed header, its hash list.
 const DESCRIPTOR: usize = 64;
 const LISTS: usize = 4;
 const GROUPS: usize = 30;
-/// Length of the fixed part of Challenge, Reply and Success1 in bytes.
+/// Fixed bytes of Challenge, Reply and Success1.
 const FIXED: usize = 16;
 pub(crate) const FAILURE_BYTES: usize = 8;
-/// Maximum length of a message in bytes (DH-HMAC-CHAP_Reply).
+/// Maximum bytes of a message (DH-HMAC-CHAP_Reply).
 pub const MESSAGE_BYTES_MAX: usize = FIXED + 2 * 64 + 1024;
 
-/// Reason code of a failed authentication (figure 450).
+/// Reason code of a failure (figure 450).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reason {
     /// A response is wrong, or no secret is configured.
     AuthenticationFailed = 1,
-    /// The ends have no protocol in common.
+    /// No protocol in common.
     ProtocolNotUsable = 2,
-    /// One end requires a secure channel that the other does not offer.
+    /// One end requires a secure channel.
     SecureChannelMismatch = 3,
-    /// The ends have no hash function in common.
+    /// No hash function in common.
     HashNotUsable = 4,
-    /// The ends have no Diffie-Hellman group in common.
+    /// No Diffie-Hellman group in common.
     GroupNotUsable = 5,
     /// A field of a message is invalid.
     IncorrectPayload = 6,
@@ -85,7 +85,7 @@ impl fmt::Display for Reason {
 /// Parsed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// AUTH_Negotiate; unknown hash and group identifiers are omitted.
+    /// AUTH_Negotiate, without unknown hashes and groups.
     Negotiate {
         /// True if SC_C is 0 (no secure channel).
         without_channel: bool,
@@ -104,27 +104,27 @@ pub enum Message<'a> {
         group: u8,
         /// SEQNUM.
         seqnum: u32,
-        /// CVAL (challenge value).
+        /// CVAL: challenge.
         challenge: &'a [u8],
-        /// DHVAL (public key); empty without a group.
+        /// DHVAL: public key, empty without a group.
         public_key: &'a [u8],
     },
     /// DH-HMAC-CHAP_Reply.
     Reply {
-        /// RVAL (response value).
+        /// RVAL: response.
         response: &'a [u8],
-        /// CVAL (challenge of the host), if CVALID is set.
+        /// CVAL: challenge of the host, with CVALID.
         challenge: Option<&'a [u8]>,
         /// SEQNUM.
         seqnum: u32,
-        /// DHVAL (public key); empty without a group.
+        /// DHVAL: public key, empty without a group.
         public_key: &'a [u8],
     },
     /// DH-HMAC-CHAP_Success1.
     Success1 {
-        /// HL: length of the hash in bytes.
+        /// HL: bytes of the hash.
         hash_len: u8,
-        /// RVAL (response of the controller), if RVALID is set.
+        /// RVAL: response of the controller, with RVALID.
         response: Option<&'a [u8]>,
     },
     /// DH-HMAC-CHAP_Success2.
@@ -136,9 +136,9 @@ pub enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Parses a message. Also returns its transaction (T_ID) if the bytes include one.
+    /// Parses a message; also returns the transaction (T_ID), if present.
     ///
-    /// Bytes after the message are ignored, because Authentication Receive returns its whole buffer.
+    /// Bytes after the message are ignored: Authentication Receive returns its whole buffer.
     pub fn parse(bytes: &'a [u8]) -> (Option<u16>, Result<Self, Reason>) {
         let transaction = bytes.get(4..6).and_then(|bytes| bytes.try_into().ok());
         let transaction = transaction.map(u16::from_le_bytes);
@@ -156,7 +156,7 @@ impl<'a> Message<'a> {
         (transaction, message.ok_or(Reason::IncorrectPayload))
     }
 
-    /// Encodes the message with this transaction (T_ID).
+    /// Encodes the message with this T_ID.
     #[must_use]
     pub fn encode(&self, transaction: u16) -> Vec<u8> {
         let (kind, id) = match self {
@@ -206,7 +206,7 @@ impl<'a> Message<'a> {
             }
             Self::Success2 => bytes.resize(FIXED, 0),
             Self::Failure1(reason) | Self::Failure2(reason) => {
-                // RC 1 is "authentication failure"; RCE is the reason.
+                // RC 1, authentication failure; RCE is the reason.
                 bytes.extend([1, *reason as u8]);
             }
         }
@@ -257,7 +257,7 @@ fn parse_negotiate(bytes: &[u8]) -> Option<Message<'_>> {
     })
 }
 
-/// Parses the fixed part: returns HL, DHVLEN, SEQNUM and the remaining bytes.
+/// Parses HL, DHVLEN and SEQNUM; also returns the remaining bytes.
 fn parse_values(bytes: &[u8]) -> Option<(usize, usize, u32, &[u8])> {
     let (fixed, values) = bytes.split_first_chunk::<FIXED>()?;
     let hash_len = usize::from(fixed[6]);
@@ -288,7 +288,7 @@ fn parse_reply(bytes: &[u8]) -> Option<Message<'_>> {
     let (challenge, rest) = rest.split_at_checked(hash_len)?;
     let challenge = match bytes[8] {
         0 => None,
-        // A challenge with SEQNUM 0 requires a secure channel, which is not supported.
+        // SEQNUM 0 requires a secure channel, which is not supported.
         1 if seqnum != 0 => Some(challenge),
         _ => return None,
     };

@@ -1,4 +1,4 @@
-//! Computation of responses (Base 2.0, section 8.13.5.5).
+//! Responses (Base 2.0, section 8.13.5.5).
 
 use alloc::vec::Vec;
 use zeroize::Zeroizing;
@@ -27,7 +27,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) common: Option<&'a [u8]>,
     pub(crate) seqnum: u32,
     pub(crate) transaction: u16,
-    /// NQN of the responding end, and NQN of its peer.
+    /// NQNs of the responding end and of its peer.
     pub(crate) own: &'a str,
     pub(crate) other: &'a str,
 }

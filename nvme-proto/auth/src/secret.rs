@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use crate::{Hash, Random};
 
 const PREFIX: &str = "DHHC-1:";
-/// Constant hashed into each derived key (section 8.13.5.7).
+/// Hashed into each derived key (section 8.13.5.7).
 const LABEL: &[u8] = b"NVMe-over-Fabrics";
 const LENGTHS: [usize; 3] = [32, 48, 64];
 const CRC_BYTES: usize = 4;
@@ -23,31 +23,31 @@ const CRC_BYTES: usize = 4;
 #[derive(Clone)]
 pub struct Secret {
     key: Zeroizing<Vec<u8>>,
-    /// Hash function that derives a key for each NQN; `None` uses the secret itself.
+    /// Hash that derives a key for each NQN; `None` uses the secret itself.
     transformation: Option<Hash>,
 }
 
-/// Error in the text form of a secret. Never contains a part of the secret.
+/// Invalid text of a secret, without any of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// The prefix `DHHC-1:` is missing.
+    /// No prefix `DHHC-1:`.
     #[error("a secret begins with DHHC-1: and looks like DHHC-1:01:BASE64:")]
     Form,
-    /// The number of the transformation is invalid.
+    /// Invalid number of the transformation.
     #[error(
         "the two digits behind DHHC-1: are 00 (none), 01 (SHA-256), 02 (SHA-384) or 03 (SHA-512)"
     )]
     Transformation,
-    /// The third part is not valid base64.
+    /// The third part is not base64.
     #[error("the third part of the secret is not base64")]
     Base64,
-    /// The length in bytes is invalid.
+    /// Invalid length in bytes.
     #[error(
         "the secret has {0} bytes; a valid one has 32, 48 or 64, and 4 of a CRC-32: check \
              that it was copied completely"
     )]
     Length(usize),
-    /// The CRC-32 does not match.
+    /// Wrong CRC-32.
     #[error(
         "the secret's CRC-32 does not match: check that it was copied completely and without \
              an error"
@@ -56,9 +56,9 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// Generates a secret of 32, 48 or 64 bytes, at least `bytes` if possible.
+    /// Generates a secret of 32, 48 or 64 bytes, not less than `bytes` if possible.
     ///
-    /// Without a transformation, the same key serves every NQN.
+    /// Without a transformation, one key serves every NQN.
     #[must_use]
     pub fn generate(bytes: usize, transformation: Option<Hash>, random: Random<'_>) -> Self {
         let length = LENGTHS.into_iter().find(|length| bytes <= *length);
@@ -70,7 +70,7 @@ impl Secret {
         }
     }
 
-    /// Text form, which must be kept secret too.
+    /// Text form, as secret as the key.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
         let crc = crc32fast::hash(&self.key).to_le_bytes();
@@ -80,13 +80,13 @@ impl Secret {
         Zeroizing::new(format!("{PREFIX}{id:02}:{}:", *base64))
     }
 
-    /// Length of the secret in bytes.
+    /// Bytes of the secret.
     #[must_use]
     pub fn key_len(&self) -> usize {
         self.key.len()
     }
 
-    /// Hash function that derives a key for each NQN, if any.
+    /// Hash that derives a key for each NQN, if any.
     #[must_use]
     pub fn transformation(&self) -> Option<Hash> {
         self.transformation
@@ -144,7 +144,7 @@ impl fmt::Debug for Secret {
 mod tests {
     use super::*;
 
-    /// Text form of the bytes 0 to 31, computed with Python's base64 and zlib.
+    /// Bytes 0 to 31, encoded by Python's base64 and zlib.
     const TEXT: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 
     #[test]

@@ -1,4 +1,4 @@
-//! Complete authentications, with and without attacks.
+//! Authentications with and without attacks.
 
 use cairn_sim::Random as Seeded;
 use nvme_auth::controller::Authentication;
@@ -16,7 +16,7 @@ fn names() -> Names {
     }
 }
 
-/// Generator of "random" bytes that equals that of `vectors.py`.
+/// Generator of the bytes that `vectors.py` uses.
 fn counter(seed: u8) -> impl FnMut(&mut [u8]) {
     let mut state = seed;
     move |bytes| {
@@ -27,7 +27,7 @@ fn counter(seed: u8) -> impl FnMut(&mut [u8]) {
     }
 }
 
-/// Returns a secret of consecutive bytes starting at `first`.
+/// Returns a secret of consecutive bytes from `first`.
 fn secret(first: u8, length: usize, transformation: Option<Hash>) -> Secret {
     Secret::generate(length, transformation, &mut |bytes| {
         for (byte, value) in bytes.iter_mut().zip(first..) {
@@ -100,7 +100,7 @@ fn only(hash: Hash, group: Group) -> Policy {
     }
 }
 
-/// `vectors.txt` was computed by an independent implementation in Python.
+/// An independent implementation in Python computed `vectors.txt`.
 #[test]
 fn messages_are_those_computed_apart() {
     for line in include_str!("vectors.txt").lines() {
@@ -240,11 +240,11 @@ fn replies_cannot_be_replayed() {
     assert_eq!(controller.outcome(), Some(Err(failed)));
 }
 
-/// An attacker sends the controller's own challenge back to it as the host's challenge.
+/// An attacker returns the controller's challenge as the host's challenge.
 #[test]
 fn a_reflected_challenge_is_no_reply() {
     let policy = only(Hash::Sha256, Group::Null);
-    // The attack is most promising if both ends have the same secret.
+    // Equal secrets of both ends favor the attack most.
     let same = Secrets {
         host: secret(0, 32, None),
         controller: Some(secret(0, 32, None)),
@@ -295,7 +295,7 @@ fn no_changed_message_succeeds() {
             },
         );
         let succeeded = exchange.host.is_ok() && matches!(exchange.controller, Some(Ok(_)));
-        // A changed reserved field, or a changed identifier after the end of its list, has no effect.
+        // Changed reserved fields, and identifiers after the end of their list, have no effect.
         let is_of_no_account = target != 2 && exchange.messages.len() == 5;
         assert!(!is_changed || !succeeded || is_of_no_account, "seed {seed}");
     }

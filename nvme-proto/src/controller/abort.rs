@@ -1,4 +1,4 @@
-//! Abort command (Base, 5.1). The target carries it out, because the command to abort may run on another core.
+//! Abort (Base, 5.1), carried out by the target, because the command to abort may run on another core.
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,7 @@ use crate::wire::Status;
 
 use super::{Action, Completion, Controller, Outcome, Refusal};
 
-/// Bit 0 of DW0, set if the command was not aborted.
+/// DW0 bit 0: not aborted.
 const NOT_ABORTED: u64 = 1;
 
 /// Pending Abort commands, at most [`ABORTS`].
@@ -23,10 +23,10 @@ struct PendingAbort {
 }
 
 impl Aborts {
-    /// Records an Abort until the target reports its result to [`Self::end`].
+    /// Records an Abort, until [`Self::end`].
     ///
     /// # Errors
-    /// The number of pending Aborts has reached [`ABORTS`], the limit reported as ACL.
+    /// [`ABORTS`] (ACL) are pending.
     pub fn begin(&mut self, cid: u16, sqid: u16) -> Result<(), Refusal> {
         if self.waiting.len() >= ABORTS {
             return Err(Refusal::transient(Status::ABORT_COMMAND_LIMIT_EXCEEDED));
@@ -35,7 +35,7 @@ impl Aborts {
         Ok(())
     }
 
-    /// Removes a pending Abort and returns its completion; `None` if unknown.
+    /// Removes a pending Abort; returns its completion, `None` if unknown.
     pub fn end(&mut self, cid: u16, aborted: bool) -> Option<Completion> {
         let mine = |waiting: &PendingAbort| waiting.cid == cid;
         let index = self.waiting.iter().position(mine)?;
@@ -43,14 +43,14 @@ impl Aborts {
         Some(completion(cid, aborted))
     }
 
-    /// Removes the Aborts for commands of a closed queue and returns their completions: not aborted.
+    /// Removes the Aborts of a closed queue's commands; returns their completions: not aborted.
     pub fn end_of_queue(&mut self, sqid: u16) -> impl Iterator<Item = Completion> {
         self.waiting
             .extract_if(.., move |waiting| waiting.sqid == sqid)
             .map(|waiting| completion(waiting.cid, false))
     }
 
-    /// Discards all pending Aborts, for a controller reset.
+    /// Discards pending Aborts for a controller reset.
     pub fn reset(&mut self) {
         self.waiting.clear();
     }
@@ -59,8 +59,8 @@ impl Aborts {
 impl Controller {
     /// Executes Abort (Base, 5.1).
     ///
-    /// Commands of I/O queues are aborted by the target. On the admin queue, only Asynchronous Event Requests can be
-    /// aborted: other commands complete at once, except pending changes of write protection.
+    /// The target aborts commands of I/O queues. Of the admin queue, only Asynchronous Event Requests can be aborted:
+    /// other commands complete at once, except pending changes of write protection.
     pub(super) fn abort(
         &mut self,
         abort_cid: u16,
@@ -103,7 +103,7 @@ impl Controller {
     }
 }
 
-/// Completion of the Abort command `cid`.
+/// Completion of Abort `cid`.
 #[must_use]
 pub fn completion(cid: u16, aborted: bool) -> Completion {
     let result = if aborted { 0 } else { NOT_ABORTED };

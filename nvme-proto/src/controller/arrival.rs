@@ -1,4 +1,4 @@
-//! Properties of a connection on which a Connect arrives.
+//! Connections on which a Connect arrives.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -7,29 +7,27 @@ use crate::ana::AnaStates;
 use crate::discovery::LocalEnd;
 use crate::wire::cm::RequestData;
 
-/// Properties of the connection on which a Connect arrived.
+/// Connection on which a Connect arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// Time since a fixed origin.
     pub now: Duration,
-    /// Private data of the connection request; `None` for transports other than RDMA.
+    /// Private data of the connection request, over RDMA.
     pub cm: Option<&'a RequestData>,
-    /// Local end of the connection, if known.
+    /// Local end, if known.
     ///
-    /// The discovery log lists the listeners of its partition, and its address instead of a wildcard address.
+    /// The discovery log lists the listeners of its partition, with its address for a wildcard.
     pub local: Option<LocalEnd>,
-    /// Address of the host, if known.
+    /// Host's address, if known.
     pub peer: Option<Peer>,
-    /// Port number, used by [`Subsystem::set_ana_states`](crate::subsystem::Subsystem::set_ana_states).
+    /// Port number, for [`Subsystem::set_ana_states`](crate::subsystem::Subsystem::set_ana_states).
     pub port: u64,
     /// ANA states of the port.
     pub ana: &'a AnaStates,
 }
 
 impl<'a> Arrival<'a> {
-    /// Creates the properties of a connection of which only the private data may be known.
-    ///
-    /// The port number is 0.
+    /// Creates a connection at port 0, with at most its private data known.
     #[must_use]
     pub fn new(now: Duration, cm: Option<&'a RequestData>, ana: &'a AnaStates) -> Self {
         Self {
@@ -43,10 +41,10 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// Address of a host, and the range of addresses that share limits with it.
+/// Address of a host, and the range that shares its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Address of the host.
+    /// Host.
     pub address: IpAddr,
     /// First address of the range.
     pub first: IpAddr,

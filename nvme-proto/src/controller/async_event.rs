@@ -1,11 +1,10 @@
 //! Asynchronous events (Base, 5.2).
 //!
-//! A host keeps up to [`ASYNC_EVENT_REQUESTS`] Asynchronous Event Requests in flight, and each event completes one.
-//! Afterwards all events of the same log page are masked until the host reads that page. A masked event is delivered
-//! later, once.
+//! A host keeps up to [`ASYNC_EVENT_REQUESTS`] Asynchronous Event Requests in flight; an event completes one. Events of
+//! its log page are then masked until the host reads the page, and delivered once after that.
 //!
-//! Notices are masked by log page instead of by type, so that a host that never reads one page (Linux without
-//! multipath: the ANA log) still receives other notices. For error and SMART events, both rules are equivalent.
+//! Notices are masked by log page, not by type: a host that never reads one page (the ANA log, Linux without multipath)
+//! still receives other notices. For error and SMART events, both are equivalent.
 
 use alloc::vec::Vec;
 
@@ -15,7 +14,7 @@ use crate::wire::aen::AsyncEvent;
 
 use super::{Completion, Refusal};
 
-/// All events, in order of delivery.
+/// Events in order of delivery.
 const KINDS: [AsyncEvent; 8] = [
     AsyncEvent::ERROR_PERSISTENT_INTERNAL,
     AsyncEvent::ERROR_TRANSIENT_INTERNAL,
@@ -32,9 +31,9 @@ const KINDS: [AsyncEvent; 8] = [
 pub struct AsyncEvents {
     /// CIDs of requests in flight, oldest first.
     parked: Vec<u16>,
-    /// Pending events: bits by index in [`KINDS`].
+    /// Pending events, bits by index in [`KINDS`].
     pending: u8,
-    /// Events masked until the host reads their log page: bits by index in [`KINDS`].
+    /// Events masked until their log page is read, bits by index in [`KINDS`].
     masked: u8,
 }
 
@@ -42,7 +41,7 @@ impl AsyncEvents {
     /// Adds the CID of a request.
     ///
     /// # Errors
-    /// The number of requests in flight has reached [`ASYNC_EVENT_REQUESTS`], the limit reported as AERL.
+    /// [`ASYNC_EVENT_REQUESTS`] (AERL) are in flight.
     pub fn park(&mut self, cid: u16) -> Result<(), Refusal> {
         if self.parked.len() >= ASYNC_EVENT_REQUESTS {
             return Err(Refusal::new(Status::ASYNC_EVENT_REQUEST_LIMIT_EXCEEDED));
@@ -51,7 +50,7 @@ impl AsyncEvents {
         Ok(())
     }
 
-    /// Removes a request that is aborted; returns false if unknown.
+    /// Removes an aborted request; returns false if unknown.
     pub fn unpark(&mut self, cid: u16) -> bool {
         let found = self.parked.iter().position(|&parked| parked == cid);
         found.map(|index| self.parked.remove(index)).is_some()
@@ -62,13 +61,13 @@ impl AsyncEvents {
         self.pending |= bit_of(event);
     }
 
-    /// Clears and unmasks the events of log page `lid`, after it was read with RAE = 0.
+    /// Clears and unmasks the events of log page `lid`, read with RAE = 0.
     pub fn clear(&mut self, lid: u8) {
         self.pending &= !bits_of_page(lid);
         self.masked &= !bits_of_page(lid);
     }
 
-    /// Completes the oldest request with the first deliverable event, if both exist.
+    /// Completes the oldest request with the first deliverable event, if any.
     pub fn next_completion(&mut self) -> Option<Completion> {
         let deliverable = self.pending & !self.masked;
         let event = KINDS
@@ -87,7 +86,7 @@ impl AsyncEvents {
         })
     }
 
-    /// Discards all requests and events on a controller reset (Base, 3.7.2).
+    /// Discards all requests and events for a controller reset (Base, 3.7.2).
     pub fn reset(&mut self) {
         *self = Self::default();
     }

@@ -1,4 +1,4 @@
-//! Commands on a queue that is not yet authenticated, for any authentication protocol.
+//! Commands on a queue before authentication, for any protocol.
 
 use crate::transfer::DataTransfer;
 use crate::wire::fabrics::AuthenticationCommand;
@@ -8,31 +8,31 @@ use super::Refusal;
 use super::command::check_flags;
 use super::refusal::byte;
 
-/// Maximum data length of an authentication command in bytes.
+/// Maximum data of an authentication command in bytes.
 pub const AUTHENTICATION_BYTES_MAX: u32 = 4096;
-/// Minimum length of a message in bytes (AUTH_Failure1 and AUTH_Failure2).
+/// Minimum message in bytes (AUTH_Failure1 and AUTH_Failure2).
 const BYTES_MIN: u32 = 8;
 
 const SECP: u8 = 0xe9;
 const SPSP: u8 = 0x01;
 
-/// Command allowed on a queue that is not yet authenticated.
+/// Command allowed before authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthenticationRequest {
     /// Authentication Send.
     Send {
-        /// TL: length of the message in bytes.
+        /// TL: bytes of the message.
         length: u32,
     },
     /// Authentication Receive.
     Receive {
-        /// AL: size of the buffer in bytes.
+        /// AL: bytes of the buffer.
         length: u32,
     },
 }
 
 impl AuthenticationRequest {
-    /// True for Authentication Send or Receive, even if invalid.
+    /// True for an authentication command, even if invalid.
     #[must_use]
     pub fn is_one(sqe: &Sqe) -> bool {
         let own = [
@@ -42,19 +42,18 @@ impl AuthenticationRequest {
         sqe.is_fabrics() && own.contains(&sqe.fctype())
     }
 
-    /// Parses a command on a queue that is connected but not authenticated, and locates its data.
-    ///
-    /// `in_capsule_bytes` is the length of the in-capsule data.
+    /// Parses a command of a connected queue before authentication, and locates its data.
+    /// `in_capsule_bytes` of the capsule are data.
     ///
     /// # Errors
-    /// The command is not Authentication Send or Receive, or is invalid.
+    /// The command is not an authentication command, or is invalid.
     pub fn parse(sqe: &Sqe, in_capsule_bytes: u32) -> Result<(Self, DataTransfer), Refusal> {
         check_flags(sqe)?;
         let fctype = sqe.is_fabrics().then(|| sqe.fctype());
         let is_send = match fctype {
             Some(FabricsType::AUTHENTICATION_SEND) => true,
             Some(FabricsType::AUTHENTICATION_RECEIVE) => false,
-            // A connection accepts only one Connect (Base, 6.3).
+            // Connect is valid once per connection (Base, 6.3).
             Some(FabricsType::CONNECT) => {
                 return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
             }

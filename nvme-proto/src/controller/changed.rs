@@ -8,7 +8,7 @@ use crate::wire::NSID_ALL;
 #[derive(Debug, Default)]
 pub(super) struct ChangedNamespaces {
     nsids: BTreeSet<u32>,
-    /// True if the log page cannot hold all changed NSIDs.
+    /// True if the log page is too short.
     too_many: bool,
 }
 
@@ -27,7 +27,7 @@ impl ChangedNamespaces {
         *self = Self::default();
     }
 
-    /// Entries of the log page. A single entry FFFFFFFFh means too many changes (Base, 5.16.1.5).
+    /// Entries of the log page; a single FFFFFFFFh means too many changes (Base, 5.16.1.5).
     pub(super) fn entries(&self) -> impl Iterator<Item = u32> {
         let too_many = self.too_many.then_some(NSID_ALL);
         too_many.into_iter().chain(self.nsids.iter().copied())

@@ -1,7 +1,7 @@
 //! Connect command (Base, 6.3).
 //!
-//! [`admit`] checks the private data of the RDMA connection request. [`ConnectRequest::parse`] checks the command and
-//! its data. [`crate::subsystem::Subsystem::claim`] checks them against the subsystem.
+//! [`admit`] checks the private data of the RDMA connection request, [`ConnectRequest::parse`] the command and its
+//! data, and [`crate::subsystem::Subsystem::claim`] both against the subsystem.
 
 use crate::limits::Limits;
 use crate::transfer::DataTransfer;
@@ -16,55 +16,54 @@ use super::Refusal;
 use super::command::check_flags;
 use super::refusal::byte;
 
-/// Checks an RDMA connection request and returns the private data of the reply (RDMA, 7.2).
+/// Checks an RDMA connection request; returns the reply's private data (RDMA, 7.2).
 ///
 /// # Errors
-/// The reason with which to reject the connection.
+/// Reason to reject the connection.
 pub fn admit(request: &RequestData, limits: &Limits) -> Result<ReplyData, RejectStatus> {
     let (qid, hsqsize) = (request.qid.get(), request.hsqsize.get());
     if qid > limits.io_queues {
         return Err(RejectStatus::INVALID_QID);
     }
-    // HSQSIZE is 0-based, and a queue has at least 2 entries.
+    // HSQSIZE is 0-based; a queue has 2 entries or more.
     if hsqsize == 0 || hsqsize >= limits.queue_entries(qid) {
         return Err(RejectStatus::INVALID_HSQSIZE);
     }
-    // A queue of n entries has up to n - 1 commands in flight, and each needs a receive for its response.
+    // A queue of n entries has up to n - 1 commands in flight; each response needs a receive.
     if request.hrqsize.get() < hsqsize {
         return Err(RejectStatus::INVALID_HRQSIZE);
     }
     Ok(ReplyData::new(hsqsize + 1))
 }
 
-/// Parsed and valid Connect command.
+/// Valid Connect command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectRequest {
     /// CID of the command.
     pub cid: u16,
-    /// QID; 0 for the admin queue, whose Connect creates a controller.
+    /// QID; 0, the admin queue, creates a controller.
     pub qid: u16,
     /// SQSIZE: entries of the submission queue, 0-based.
     pub sqsize: u16,
-    /// True if responses must contain SQHD (DISSQFC in CATTR is 0).
+    /// True if responses contain SQHD (DISSQFC in CATTR is 0).
     pub flow_control: bool,
     /// KATO in milliseconds.
     pub kato_ms: u32,
-    /// HOSTID: 128-bit host identifier.
+    /// HOSTID.
     pub hostid: [u8; 16],
-    /// CNTLID: requested controller.
+    /// CNTLID of the requested controller.
     pub cntlid: u16,
-    /// SUBNQN: requested subsystem.
+    /// SUBNQN.
     pub subnqn: Nqn,
-    /// HOSTNQN: NQN of the host.
+    /// HOSTNQN.
     pub hostnqn: Nqn,
 }
 
 const CATTR_BITS: u8 = 0x0f;
 
 impl ConnectRequest {
-    /// Checks that the first command of a connection is a valid Connect, and locates its data.
-    ///
-    /// `in_capsule_bytes` is the length of the in-capsule data.
+    /// Checks that a connection's first command is a valid Connect, and locates its data. `in_capsule_bytes` of the
+    /// capsule are data.
     ///
     /// # Errors
     /// The command is not a Connect, or is invalid.
@@ -77,7 +76,7 @@ impl ConnectRequest {
     /// Parses a Connect command and its data.
     ///
     /// # Errors
-    /// A parameter is invalid; the error's result identifies it.
+    /// A parameter, named in the result, is invalid.
     pub fn parse(sqe: &Sqe, data: &ConnectData) -> Result<Self, Refusal> {
         check_command(sqe)?;
         let command = ConnectCommand::from(*sqe);
@@ -100,7 +99,7 @@ impl ConnectRequest {
         })
     }
 
-    /// Returns the error for a Connect to an unknown SUBNQN.
+    /// Error of a Connect to an unknown SUBNQN.
     #[must_use]
     pub fn unknown_subsystem() -> Refusal {
         Refusal::connect(Parameter::SUBNQN)
@@ -113,7 +112,7 @@ impl ConnectRequest {
         if cm.hsqsize.get() != self.sqsize {
             return Err(Refusal::connect(Parameter::SQSIZE));
         }
-        // CNTLID is 0 in requests of hosts before revision 2.0a.
+        // Hosts before revision 2.0a send CNTLID 0.
         let cntlid = cm.cntlid.get();
         if self.qid != 0 && cntlid != 0 && cntlid != self.cntlid {
             return Err(Refusal::connect(Parameter::CNTLID));
@@ -122,9 +121,7 @@ impl ConnectRequest {
     }
 }
 
-/// Returns the error for a Fabrics command on a connected I/O queue.
-///
-/// The only such commands, Disconnect and authentication, are not supported.
+/// Error of a Fabrics command on a connected I/O queue: Disconnect and authentication are not supported.
 #[must_use]
 pub fn refuse_on_io_queue(sqe: &Sqe) -> Refusal {
     let status = match sqe.fctype() {
@@ -135,7 +132,7 @@ pub fn refuse_on_io_queue(sqe: &Sqe) -> Refusal {
 }
 
 fn check_command(sqe: &Sqe) -> Result<(), Refusal> {
-    // Before a successful Connect, no other command is allowed (Base, 6.3).
+    // Only Connect is allowed first (Base, 6.3).
     if !sqe.is_fabrics() || sqe.fctype() != FabricsType::CONNECT {
         let at = if sqe.is_fabrics() {
             byte::NSID
@@ -277,7 +274,7 @@ mod tests {
         );
     }
 
-    /// These names violate the NQN format, but spdk_nvme_perf and nvmet use similar ones.
+    /// spdk_nvme_perf and nvmet use names of such invalid formats.
     #[test]
     fn names_of_any_form_are_taken() {
         for (hostnqn, subnqn) in [("", "testnqn"), ("db 1", "a\nb"), ("nqn.", "")] {

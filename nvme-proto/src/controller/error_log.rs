@@ -1,4 +1,4 @@
-//! Error Information log: most recent failed commands (Base, 5.16.1.2).
+//! Error Information log (Base, 5.16.1.2).
 
 use alloc::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::limits::ERROR_LOG_ENTRIES;
 use crate::wire::Status;
 use crate::wire::log::{ErrorEntry, TransportType};
 
-/// Failed command, to be added to the log.
+/// Failed command for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// SQID of the command.
@@ -17,15 +17,15 @@ pub struct Failure {
     pub cid: u16,
     /// Status of the command.
     pub status: Status,
-    /// Offset in bytes of the invalid SQE field, if any.
+    /// Byte offset of the invalid SQE field, if any.
     pub byte: Option<u8>,
-    /// First affected LBA, or 0.
+    /// First affected LBA; 0 for none.
     pub lba: u64,
-    /// NSID of the command, or 0.
+    /// NSID; 0 for none.
     pub nsid: u32,
 }
 
-/// Error log of a controller.
+/// Error log.
 #[derive(Debug, Default)]
 pub struct ErrorLog {
     /// Entries, newest first, at most [`ERROR_LOG_ENTRIES`].
@@ -34,7 +34,7 @@ pub struct ErrorLog {
 }
 
 impl ErrorLog {
-    /// Adds an entry. If the log is full, the oldest entry is removed.
+    /// Adds an entry, in place of the oldest if the log is full.
     pub fn record(&mut self, failure: &Failure) {
         self.count += 1;
         let mut entry = ErrorEntry::new_zeroed();
@@ -55,7 +55,7 @@ impl ErrorLog {
         self.count += failures;
     }
 
-    /// Number of failures since the association began.
+    /// Failures of the association.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count

@@ -1,7 +1,7 @@
 //! Get Features and Set Features (Base, 5.15 and 5.27).
 //!
-//! Values apply to one association, and none is saveable. Features without effect (interrupts, thermal management) can
-//! be read but not changed.
+//! Values belong to one association and cannot be saved. Features without effect (interrupts, thermal management)
+//! cannot be changed.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -21,7 +21,7 @@ use super::command::{GetFeatures, SetFeatures};
 use super::refusal::byte;
 use super::{Action, Controller, Exchange, Refusal};
 
-/// I/O Command Set Profile; its value is always 0 (NVM command set).
+/// I/O Command Set Profile: always 0 (NVM command set).
 const IO_COMMAND_SET_PROFILE: Feature = Feature(0x19);
 
 const NVM_FEATURES: [Feature; 17] = [
@@ -55,7 +55,7 @@ const TMPSEL_ALL: u8 = 0xf;
 const THSEL_OVER: u8 = 0;
 const THSEL_UNDER: u8 = 1;
 
-/// CRITICAL WARNING bit 1 (temperature), with the same bit in feature 0Bh.
+/// CRITICAL WARNING and feature 0Bh, bit 1: temperature.
 const WARNING_TEMPERATURE: u8 = 1 << 1;
 const WARNING_SPARE: u8 = 1 << 0;
 
@@ -98,7 +98,7 @@ pub(super) fn capabilities(fid: Feature) -> SupportedCapabilities {
 impl Features {
     pub(super) fn new(write_cache: bool, now: Duration) -> Self {
         Self {
-            // AB = 111b: no limit of the arbitration burst.
+            // AB = 111b: no limit.
             arbitration: Arbitration(0).with_ab(0b111),
             power: PowerManagement(0),
             over_temperature_k: u16::MAX,
@@ -111,7 +111,7 @@ impl Features {
         }
     }
 
-    /// True if feature 0Bh enables the event. Error events are always enabled.
+    /// True if feature 0Bh enables the event; error events always are.
     pub(super) fn is_enabled(&self, event: AsyncEvent) -> bool {
         match event {
             AsyncEvent::NOTICE_NAMESPACE_CHANGED => self.events.namespace_attribute(),
@@ -119,12 +119,12 @@ impl Features {
             AsyncEvent::NOTICE_DISCOVERY_CHANGED => self.events.discovery_change(),
             AsyncEvent::SMART_TEMPERATURE => self.events.smart() & WARNING_TEMPERATURE != 0,
             AsyncEvent::SMART_SPARE => self.events.smart() & WARNING_SPARE != 0,
-            // SMART events are filtered in `health_changed`.
+            // `health_changed` filters SMART events.
             _ => true,
         }
     }
 
-    /// Returns CRITICAL WARNING with the temperature bit by this host's thresholds.
+    /// Returns CRITICAL WARNING, with the temperature bit by this host's thresholds.
     pub(super) fn critical_warning(&self, health: &Health) -> u8 {
         let kelvin = health.temperature_k;
         let crossed = kelvin >= self.over_temperature_k || kelvin <= self.under_temperature_k;
@@ -152,7 +152,7 @@ impl Features {
             Feature::VOLATILE_WRITE_CACHE => Ok(VolatileWriteCache(0).with_wce(self.write_cache).0),
             Feature::WRITE_ATOMICITY => Ok(self.write_atomicity.0),
             Feature::ASYNC_EVENT_CONFIGURATION => Ok(self.events.0),
-            // There are no interrupts, so coalescing is always disabled.
+            // Without interrupts, coalescing is disabled.
             Feature::INTERRUPT_VECTOR_CONFIGURATION => {
                 let iv = InterruptVector(get.cdw11).iv();
                 Ok(InterruptVector(0).with_iv(iv).with_cd(true).0)
@@ -170,7 +170,7 @@ impl Features {
     fn set_behavior(&mut self, data: &[u8]) -> Result<(), Refusal> {
         let behavior = HostBehavior::ref_from_bytes(data).expect("the length was checked");
         let values = [behavior.acre, behavior.etdas, behavior.lbafee];
-        // CDFE must be 0, because Copy is not supported.
+        // CDFE is 0: Copy is not supported.
         if values.iter().any(|&value| value > 1) || behavior.cdfe.get() != 0 {
             return Err(Refusal::new(Status::INVALID_FIELD));
         }
@@ -202,7 +202,7 @@ impl Controller {
         match get.select {
             Select::SUPPORTED_CAPABILITIES => return Ok(capabilities(get.fid).0),
             Select::CURRENT => {}
-            // For a feature that is not saveable, the saved value is the default value (Base, 4.4).
+            // The saved value is the default value (Base, 4.4).
             _ => return self.get_default(common, get, exchange),
         }
         match get.fid {
@@ -221,7 +221,7 @@ impl Controller {
             Feature::NUMBER_OF_QUEUES => Ok(self.number_of_queues().0),
             Feature::KEEP_ALIVE_TIMER => Ok(self.keep_alive.kato_ms()),
             Feature::HOST_IDENTIFIER => {
-                // Over Fabrics, EXHID must be 1 (CTRATT bit 0).
+                // EXHID is 1 over Fabrics (CTRATT bit 0).
                 if !HostIdentifier(get.cdw11).exhid() {
                     return Err(Refusal::field(byte::CDW11));
                 }
@@ -240,7 +240,7 @@ impl Controller {
     ) -> Result<u32, Refusal> {
         match get.fid {
             Feature::NUMBER_OF_QUEUES => Ok(queues(common.limits().io_queues).0),
-            // The host identifier has no default; the value from Connect is returned.
+            // The host identifier's default is the value from Connect.
             Feature::HOST_IDENTIFIER => self.get_features(
                 common,
                 &GetFeatures {
@@ -272,7 +272,7 @@ impl Controller {
         match set.fid {
             Feature::ARBITRATION => self.features.arbitration = Arbitration(set.cdw11),
             Feature::POWER_MANAGEMENT => {
-                // Power state 0 is the only one (NPSS is 0).
+                // Only power state 0 exists (NPSS is 0).
                 if PowerManagement(set.cdw11).ps() != 0 {
                     return Err(Refusal::field(byte::CDW11));
                 }
@@ -281,8 +281,7 @@ impl Controller {
             Feature::TEMPERATURE_THRESHOLD => {
                 self.features
                     .set_threshold(TemperatureThreshold(set.cdw11))?;
-                // A temperature already beyond the new threshold must raise an event, so the old temperature counts as
-                // unknown.
+                // The old temperature counts as unknown, so that one beyond the new threshold raises an event.
                 let unknown = Health {
                     temperature_k: 0,
                     ..common.health
@@ -338,7 +337,7 @@ impl Controller {
 
     /// Executes Set Features for Number of Queues (Base, 5.27.1.5).
     ///
-    /// Over Fabrics, a queue is a pair of submission and completion queue, so the smaller number counts.
+    /// A Fabrics queue is a submission and a completion queue: the smaller number counts.
     fn set_number_of_queues(
         &mut self,
         common: &Common,
@@ -347,7 +346,7 @@ impl Controller {
         if !self.queues.is_empty() {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::CDW10));
         }
-        // FFFFh would request 65,536 queues, which is invalid.
+        // FFFFh, 65,536 queues, is invalid.
         let fewer = asked.nsq().min(asked.ncq());
         if asked.nsq() == u16::MAX || asked.ncq() == u16::MAX {
             return Err(Refusal::field(byte::CDW11));
@@ -413,7 +412,7 @@ fn in_nsid(status: Status) -> Refusal {
 }
 
 fn check_supported(common: &Common, fid: Feature) -> Result<(), Refusal> {
-    // The feature Volatile Write Cache exists only with such a cache (Base, 5.27.1.4).
+    // Volatile Write Cache requires such a cache (Base, 5.27.1.4).
     let absent = fid == Feature::VOLATILE_WRITE_CACHE && !common.has_write_cache();
     if absent || !supported(common.kind()).contains(&fid) {
         return Err(Refusal::field(byte::CDW10));
@@ -426,7 +425,7 @@ pub(super) fn check_settable(set: &SetFeatures) -> Result<(), Refusal> {
     if set.save && !capabilities.saveable() {
         return Err(Refusal::new(Status::FEATURE_NOT_SAVEABLE).at(byte::CDW10));
     }
-    // Over Fabrics, the host identifier is set by Connect only (Base, 5.27.1.25.2).
+    // Only Connect sets the host identifier over Fabrics (Base, 5.27.1.25.2).
     if set.fid == Feature::HOST_IDENTIFIER {
         return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::CDW10));
     }

@@ -23,19 +23,19 @@ use super::protection::nwpc;
 use super::refusal::byte;
 use super::{Controller, Refusal, properties};
 
-/// ANATT: maximum duration of an ANA transition in seconds.
+/// ANATT: maximum ANA transition in seconds.
 ///
-/// Administrators control the actual duration; Linux resets a controller that stays in ANA Change for twice this time.
+/// Administrators end transitions; Linux resets a controller in ANA Change after twice this time.
 const ANATT_S: u8 = 10;
-/// RTD3E: maximum shutdown time in microseconds, including cache flushes.
+/// RTD3E: maximum shutdown time in microseconds, with cache flushes.
 const RTD3E_US: u32 = 15_000_000;
-/// IORCSZ: response capsule size in units of 16 bytes.
+/// IORCSZ: response capsule in units of 16 bytes.
 const IORCSZ: u32 = 1;
-/// SGLS bits 1:0: SGLs have no alignment requirement.
+/// SGLS bits 1:0: no alignment requirement.
 const SGLS_UNALIGNED: u8 = 0b01;
-/// FRMW: one firmware slot, which is read-only.
+/// FRMW: one read-only firmware slot.
 const FRMW_ONE_READ_ONLY_SLOT: u8 = 1 << 1 | 1;
-/// CNTID value for the controller that executes the command.
+/// CNTID: the controller that executes the command.
 const CNTID_THIS: u16 = 0xffff;
 /// DLFEAT bits 2:0: deallocated blocks read as zeroes.
 const DLFEAT_ZEROES: u8 = 0b001;
@@ -64,7 +64,7 @@ impl Controller {
                 }
             }
             Cns::ACTIVE_NAMESPACES | Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES => {
-                // FFFFFFFEh and FFFFFFFFh are not valid NSIDs (Base, 5.17.2.2).
+                // FFFFFFFEh and FFFFFFFFh are invalid (Base, 5.17.2.2).
                 if nsid >= NSID_ALL - 1 {
                     return Err(bad_nsid());
                 }
@@ -76,13 +76,13 @@ impl Controller {
                 let namespace = self.find(common, nsid)?.ok_or_else(bad_nsid)?;
                 write_descriptors(namespace, out);
             }
-            // All fields are 0, because there are no formats with metadata.
+            // All 0: no format has metadata.
             Cns::IO_COMMAND_SET_NAMESPACE => {
                 self.find(common, nsid)?;
             }
             Cns::IO_COMMAND_SET_CONTROLLER => {
                 let controller: &mut IdentifyControllerNvm = view(out);
-                // VSL, WZSL and WUSL equal the limits in `io_limits`.
+                // The limits in `io_limits`.
                 controller.vsl = common.limits().mdts;
                 controller.wzsl = common.limits().mdts;
                 controller.wusl = common.limits().mdts;
@@ -96,7 +96,7 @@ impl Controller {
                 if identify.cntid != CNTID_THIS && identify.cntid != self.cntlid {
                     return Err(Refusal::field(byte::CDW10));
                 }
-                // Combination 0, the only one, contains the NVM command set.
+                // The only combination contains the NVM command set.
                 let sets: &mut IoCommandSets = view(out);
                 sets.combinations[0].set(1 << CSI_NVM);
             }
@@ -105,10 +105,9 @@ impl Controller {
         Ok(())
     }
 
-    /// Returns a visible namespace.
+    /// Returns a visible namespace, or `None` for an inactive NSID, whose data is zeroes (Base, 5.17.2.1).
     ///
-    /// Returns `None` for an inactive NSID, for which Identify returns zeroes (Base, 5.17.2.1). An NSID above NN is an
-    /// error.
+    /// An NSID above NN is an error.
     fn find<'a>(&self, common: &'a Common, nsid: u32) -> Result<Option<&'a Namespace>, Refusal> {
         if (1..=common.limits().namespaces).contains(&nsid) {
             Ok(common.namespaces.seen(nsid, &self.seen))
@@ -166,7 +165,7 @@ impl Controller {
         }
     }
 
-    /// True if all visible namespaces support Write Uncorrectable, as ONCS requires.
+    /// True if all visible namespaces support it, as ONCS requires.
     pub(super) fn has_write_uncorrectable(&self, common: &Common) -> bool {
         common
             .namespaces
@@ -176,7 +175,7 @@ impl Controller {
     fn fill_namespace(&self, namespace: &Namespace, id: &mut IdentifyNamespace) {
         id.nsze.set(namespace.blocks);
         id.ncap.set(namespace.blocks);
-        // In these ANA states, NUSE is 0 (Base, 8.1.3.3 and 8.1.3.4).
+        // NUSE is 0 in these ANA states (Base, 8.1.3.3 and 8.1.3.4).
         let lost = matches!(
             self.ana.get(namespace.anagrpid),
             AnaState::INACCESSIBLE | AnaState::PERSISTENT_LOSS
@@ -209,7 +208,7 @@ impl Controller {
         id.nsattr = nsattr(namespace);
         id.nguid = namespace.nguid;
         id.eui64 = namespace.eui64;
-        // LBA format 0 is the only one and has no metadata (NLBAF and FLBAS are 0).
+        // The only LBA format has no metadata (NLBAF and FLBAS are 0).
         id.lbaf[0].lbads = namespace.block_shift;
     }
 }
@@ -237,7 +236,7 @@ fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyControl
         .with_ana(true)
         .0;
     id.anatt = ANATT_S;
-    // ANAGRPID static is 0, because a namespace may move to another group.
+    // ANAGRPID static is 0: namespaces may move.
     id.anacap = Anacap(0)
         .with_optimized(true)
         .with_non_optimized(true)
@@ -273,7 +272,7 @@ pub(crate) fn io_limits(common: &Common) -> IoLimits {
     let mdts_bytes = common.limits().transfer_bytes();
     IoLimits {
         mdts_bytes,
-        // MDTS also limits commands without data transfer, to bound their execution time.
+        // MDTS limits these commands too, to bound their execution time.
         wzsl_bytes: Some(mdts_bytes),
         vsl_bytes: Some(mdts_bytes),
         wusl_bytes: Some(mdts_bytes),
@@ -326,7 +325,7 @@ fn bad_nsid() -> Refusal {
     Refusal::new(Status::INVALID_NAMESPACE_OR_FORMAT).at(byte::NSID)
 }
 
-/// Checks that CSI is the NVM command set, for each CNS that uses CSI (Base, figure 273).
+/// Checks that CSI, where CNS uses it, is the NVM command set (Base, figure 273).
 fn check_csi(identify: &Identify) -> Result<(), Refusal> {
     let uses_csi = matches!(
         identify.cns,

@@ -1,10 +1,10 @@
 //! Keep alive timer of an association (Base, 3.9).
 //!
-//! The association ends KATO after the last command on any queue (CTRATT.TBKAS). A host may therefore assume that its
-//! commands are no longer executed once KATO has passed without contact.
+//! The association ends KATO after the last command on any queue (CTRATT.TBKAS). After KATO without contact, a host may
+//! assume that its commands are no longer executed.
 //!
-//! While the controller is not ready or is shut down, the keep alive timer does not run. Then the association ends
-//! after [`limits::IDLE_ASSOCIATION_MS`] without a command.
+//! The timer runs only while the controller is ready; otherwise the association ends after
+//! [`limits::IDLE_ASSOCIATION_MS`] without a command.
 
 use core::time::Duration;
 
@@ -23,14 +23,14 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct KeepAlive {
     kato_ms: u32,
-    /// True if an idle association ends even if KATO is 0, as for discovery controllers.
+    /// True if idle associations end even with KATO 0 (discovery controllers).
     ends_idle: bool,
     running: bool,
     last_command: Duration,
 }
 
 impl KeepAlive {
-    /// Creates the timer of a new association. `kato_ms` is KATO of its Connect.
+    /// Creates the timer with KATO of the Connect.
     #[must_use]
     pub fn new(kato_ms: u32, ends_idle: bool, now: Duration) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl KeepAlive {
         }
     }
 
-    /// KATO in milliseconds, rounded up to the granularity KAS; 0 if disabled.
+    /// KATO in milliseconds, rounded up to KAS; 0 if disabled.
     #[must_use]
     pub fn kato_ms(&self) -> u32 {
         self.kato_ms
@@ -53,13 +53,13 @@ impl KeepAlive {
         self.restart(now);
     }
 
-    /// Sets whether the controller is ready, which selects KATO or the idle limit. Restarts the timer.
+    /// Sets whether the controller is ready (KATO) or not (idle limit). Restarts the timer.
     pub fn set_running(&mut self, running: bool, now: Duration) {
         self.running = running;
         self.restart(now);
     }
 
-    /// Restarts the timer for a command at `now`.
+    /// Restarts the timer at `now`.
     pub fn restart(&mut self, now: Duration) {
         self.last_command = self.last_command.max(now);
     }
@@ -70,7 +70,7 @@ impl KeepAlive {
         self.last_command
     }
 
-    /// Time without a command after which the association ends; `None` for no limit.
+    /// Time without a command that ends the association; `None` for no limit.
     #[must_use]
     pub fn limit(&self) -> Option<Duration> {
         let ms = match (self.running, self.kato_ms) {
@@ -82,14 +82,13 @@ impl KeepAlive {
         Some(Duration::from_millis(u64::from(ms)))
     }
 
-    /// Time at which the association ends without another command; `None` for no limit.
+    /// Time at which the association ends without a command; `None` for no limit.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         Some(self.last_command + self.limit()?)
     }
 
-    /// Checks the timer. Calls `last` for the time of the last command on any queue only if the timer seems to have
-    /// expired.
+    /// Checks the timer. If it seems expired, `last` returns the time of the last command on any queue.
     pub fn check(&mut self, now: Duration, last: impl FnOnce() -> Duration) -> Verdict {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Verdict::Alive;

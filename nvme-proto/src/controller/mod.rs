@@ -127,12 +127,12 @@ pub enum Action {
         /// Reason, for logs.
         reason: Termination,
     },
-    /// Flushes the volatile caches of all namespaces, before [`crate::subsystem::Subsystem::flushed`].
+    /// Flushes the volatile caches of all namespaces; then call [`crate::subsystem::Subsystem::flushed`].
     FlushAll {
         /// CNTLID of the controller that shuts down.
         cntlid: u16,
     },
-    /// Aborts a command of an I/O queue if possible, before [`crate::subsystem::Subsystem::abort_done`].
+    /// Aborts a command of an I/O queue if possible; then call [`crate::subsystem::Subsystem::abort_done`].
     Abort {
         /// CNTLID.
         cntlid: u16,
@@ -152,7 +152,7 @@ pub enum Action {
         /// True if writes may complete from the cache.
         enabled: bool,
     },
-    /// Changes the write protection of a namespace, before [`crate::subsystem::Subsystem::protection_done`].
+    /// Changes the write protection of a namespace; then call [`crate::subsystem::Subsystem::protection_done`].
     ///
     /// To protect, the target rejects new writes, makes completed writes durable, and saves the state if
     /// [`Namespace::keeps_protection`](crate::namespace::Namespace::keeps_protection) is true. After a failure, the

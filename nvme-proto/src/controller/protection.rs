@@ -1,7 +1,7 @@
 //! Write protection of namespaces by hosts (Base, 8.12; feature 84h).
 //!
-//! The host sets the state by Set Features. The target rejects new writes and makes completed writes durable. Then the
-//! command completes, and hosts with access receive an event.
+//! Set Features sets the state. The target rejects new writes and makes completed writes durable; then the command
+//! completes, and hosts with access receive an event.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ use super::{Action, Completion, Controller, Outcome, Refusal};
 
 pub(super) type Protecting = BTreeMap<u32, u16>;
 
-/// Returns NWPC. Permanent protection requires that the target saves it.
+/// Returns NWPC. The target must save permanent protection.
 pub(super) fn nwpc(keeps_protection: bool) -> u8 {
     1 << 0 | 1 << 1 | u8::from(keeps_protection) << 2
 }

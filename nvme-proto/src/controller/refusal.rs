@@ -8,11 +8,9 @@ use super::Completion;
 /// Failure of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Status of the completion.
+    /// Status.
     pub status: Status,
-    /// Offset in bytes of the invalid SQE field, if any.
-    ///
-    /// The error log reports it as Parameter Error Location (Base, 5.16.1.2).
+    /// Byte offset of the invalid SQE field, if any: Parameter Error Location of the error log (Base, 5.16.1.2).
     pub byte: Option<u8>,
     /// DW0 of the completion.
     pub result: u32,
@@ -22,9 +20,9 @@ pub struct Refusal {
 pub mod byte {
     /// OPC.
     pub const OPC: u8 = 0;
-    /// Flags: FUSE and PSDT.
+    /// FUSE and PSDT.
     pub const FLAGS: u8 = 1;
-    /// NSID, or FCTYPE in a Fabrics command.
+    /// NSID, or FCTYPE.
     pub const NSID: u8 = 4;
     /// DPTR.
     pub const DPTR: u8 = 24;
@@ -36,9 +34,9 @@ pub mod byte {
     pub const CDW12: u8 = 48;
     /// CDW14.
     pub const CDW14: u8 = 56;
-    /// ATTRIB of the property commands.
+    /// ATTRIB of property commands.
     pub const ATTRIB: u8 = 40;
-    /// OFST of the property commands.
+    /// OFST of property commands.
     pub const OFST: u8 = 44;
     /// VALUE of Property Set.
     pub const VALUE: u8 = 48;
@@ -55,7 +53,7 @@ impl Refusal {
         }
     }
 
-    /// Creates an error without DNR: a retry may succeed.
+    /// Creates an error without DNR.
     #[must_use]
     pub const fn transient(status: Status) -> Self {
         Self {
@@ -65,13 +63,13 @@ impl Refusal {
         }
     }
 
-    /// Creates Invalid Field in Command for the field at this offset of the SQE.
+    /// Creates Invalid Field in Command for the SQE field at this offset.
     #[must_use]
     pub const fn field(byte: u8) -> Self {
         Self::new(Status::INVALID_FIELD).at(byte)
     }
 
-    /// Creates Connect Invalid Parameters with the parameter in DW0 (Base, 6.3).
+    /// Creates Connect Invalid Parameters for the parameter in DW0 (Base, 6.3).
     #[must_use]
     pub const fn connect(parameter: ConnectInvalidParameter) -> Self {
         let byte = if parameter.in_data() {
@@ -86,10 +84,10 @@ impl Refusal {
         }
     }
 
-    /// Creates the error of an I/O queue's Connect that names a controller which has ended, or belongs to another host.
+    /// Creates the error of an I/O queue's Connect to a controller that has ended, or belongs to another host.
     ///
-    /// The controller can end while its host pauses after the Connect of the admin queue. DNR is not set, because the
-    /// host must then create a new controller, and Linux gives up after DNR.
+    /// A controller can end while its host pauses between the two Connects. DNR is not set: the host must create a new
+    /// controller, and Linux gives up after DNR.
     #[must_use]
     pub const fn of_departed(parameter: ConnectInvalidParameter) -> Self {
         let mut refusal = Self::connect(parameter);
@@ -97,7 +95,7 @@ impl Refusal {
         refusal
     }
 
-    /// Returns a copy with the offset of the invalid SQE field.
+    /// Returns a copy with the byte offset of the invalid SQE field.
     #[must_use]
     pub const fn at(mut self, byte: u8) -> Self {
         self.byte = Some(byte);

@@ -1,6 +1,5 @@
-//! Namespaces visible to the host of a controller, and events about them.
-//!
-//! A namespace that is not visible is absent from lists, events and ANA groups, and commands to its NSID fail.
+//! Namespaces visible to a controller's host, with events. Others are absent from lists, events and ANA groups, and
+//! commands to their NSIDs fail.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -12,7 +11,7 @@ use crate::wire::aen::AsyncEvent;
 use super::{Action, Controller};
 
 impl Controller {
-    /// NSIDs of visible namespaces.
+    /// Visible NSIDs.
     #[must_use]
     pub fn seen(&self) -> &NsidSet {
         &self.seen
@@ -49,7 +48,7 @@ impl Controller {
         self.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED, actions);
     }
 
-    /// I/O is allowed before the event that shows the namespace, and fails after the event that hides it.
+    /// I/O is allowed before the event that shows the namespace, and until the event that hides it.
     pub(crate) fn set_seen(
         &mut self,
         nsid: u32,
@@ -81,7 +80,7 @@ impl Controller {
         actions.push(Action::SetSeen { cntlid });
     }
 
-    /// Reports that a namespace moved to another ANA group. This is not an attribute change (Base, figure 146).
+    /// Reports that a namespace changed its ANA group, which is no attribute change (Base, figure 146).
     pub(crate) fn ana_group_changed(
         &mut self,
         nsid: u32,

@@ -1,8 +1,7 @@
-//! Replaced namespaces that stay hidden until the host has noticed the replacement.
+//! Replaced namespaces, hidden until the host has noticed the replacement.
 //!
-//! A host that missed the replacement would write data of the old disk to the new one. Therefore the NSID is inactive
-//! at first. Once the host has read it as inactive, an event asks the host to read it again, and that read shows the
-//! new namespace.
+//! Otherwise the host might write data of the old disk to the new one. The NSID is inactive at first. After the host
+//! reads that, an event makes it read again, and that read shows the new namespace.
 
 use alloc::vec::Vec;
 
@@ -15,11 +14,11 @@ use super::{Action, Controller};
 pub(super) struct Withheld {
     pub(super) nsid: u32,
     anagrpid: u32,
-    /// True once the host has read the NSID as inactive.
+    /// True if the host read the NSID as inactive.
     is_missed: bool,
 }
 
-/// True if the response to `identify` shows whether namespace `nsid` is active.
+/// True if the response shows whether namespace `nsid` is active.
 fn is_about(identify: &Identify, nsid: u32) -> bool {
     match identify.cns {
         Cns::ACTIVE_NAMESPACES | Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES => nsid > identify.nsid,
@@ -41,7 +40,7 @@ impl Controller {
         self.report_namespace(nsid, actions);
     }
 
-    /// Shows the namespaces that the host has read as inactive before and reads again by `identify`.
+    /// Shows namespaces that the host read as inactive and now reads again.
     pub(super) fn show_missed(&mut self, identify: &Identify, actions: &mut Vec<Action>) {
         let is_due = |one: &mut Withheld| one.is_missed && is_about(identify, one.nsid);
         let due: Vec<Withheld> = self.withheld.extract_if(.., is_due).collect();
@@ -50,7 +49,7 @@ impl Controller {
         }
     }
 
-    /// Records namespaces reported as inactive by the response to `identify`, and raises an event for them.
+    /// Records namespaces that the response reports as inactive, and raises an event.
     pub(super) fn note_missed(&mut self, identify: &Identify, actions: &mut Vec<Action>) {
         let mut missed = Vec::new();
         for one in &mut self.withheld {

@@ -1,4 +1,4 @@
-//! Authentication commands of a queue. The driver holds the secrets and computes the messages.
+//! Authentication commands of a queue. The driver has the secrets and computes the messages.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -17,20 +17,18 @@ const SPSP: u8 = 0x01;
 /// Driver's response to [`Action::Authenticate`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthenticationStep {
-    /// Message to send by Authentication Send.
+    /// Message for Authentication Send.
     Send(Box<[u8]>),
-    /// Buffer size in bytes of the Authentication Receive to send.
+    /// Buffer bytes of an Authentication Receive.
     Receive(u32),
-    /// Both ends have authenticated as required.
+    /// Both ends are authenticated as required.
     Done,
-    /// The authentication failed, with the reason.
+    /// Failed, with the reason.
     Failed(&'static str),
 }
 
 impl Association {
-    /// Continues the authentication reported by [`Action::Authenticate`].
-    ///
-    /// Has no effect if the queue was lost meanwhile.
+    /// Continues the authentication of [`Action::Authenticate`], unless the queue was lost.
     pub fn authenticate(&mut self, next: AuthenticationStep, now: Duration) {
         let Some(qid) = self.authenticating() else {
             return;

@@ -1,4 +1,4 @@
-//! Bring-up of an association: from connecting to an enabled controller, in Linux's order.
+//! Bring-up of an association, from connecting to an enabled controller, in Linux's order.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -20,25 +20,25 @@ use crate::wire::{AdminOpcode, Cqe, Sqe};
 use super::teardown::Teardown;
 use super::{Action, Association, AssociationState, Cause, Payload, Phase, QueueSpec, Report};
 
-/// Entries of the admin queue: the minimum of the specification, as in Linux.
+/// Entries of the admin queue, the specification's minimum, as in Linux.
 pub const ADMIN_ENTRIES: u16 = 32;
 /// Maximum in-capsule data in bytes, even if IOCCSZ allows more.
 pub const IN_CAPSULE_BYTES_MAX: usize = 16 * 1024;
 
-/// Unit of IOCCSZ and IORCSZ in bytes (Base, 5.17.2.1).
+/// Bytes per unit of IOCCSZ and IORCSZ (Base, 5.17.2.1).
 const CAPSULE_UNIT: usize = 16;
-/// Unit of CAP.TO and CRTO in milliseconds.
+/// Milliseconds per unit of CAP.TO and CRTO.
 const READY_UNIT_MS: u64 = 500;
-/// Interval between reads of CSTS while waiting for RDY.
+/// Interval between reads of CSTS.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 const REAUTHENTICATION: &str = "reauthentication";
-/// Base-2 logarithms of the SQE and CQE sizes in bytes.
+/// Base-2 logarithms of the SQE and CQE sizes.
 const IOSQES: u8 = SQE_BYTES.trailing_zeros() as u8;
 const IOCQES: u8 = CQE_BYTES.trailing_zeros() as u8;
 
-/// Step of the bring-up, in order of execution.
+/// Step of the bring-up, in order.
 ///
-/// After [`Step::QueueCount`], the first three steps are repeated for each I/O queue.
+/// The first three are repeated for each I/O queue after [`Step::QueueCount`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Link(u16),
@@ -46,12 +46,12 @@ pub(super) enum Step {
     Authenticate(u16),
     Capabilities,
     Configure,
-    /// Reads CAP again, because CC.CSS may change CAP (Base, 3.1.3.1).
+    /// Reads CAP again, which CC.CSS may change (Base, 3.1.3.1).
     CapabilitiesAgain,
     /// Reads CRTO, if CAP.CRMS announces it.
     ReadyTimeouts,
     Enable,
-    /// Reads CSTS until RDY is set.
+    /// Reads CSTS until RDY.
     Ready,
     Version,
     Identify,
@@ -291,7 +291,7 @@ impl Association {
     fn link(&mut self, qid: u16, now: Duration) {
         self.open.insert(qid);
         self.step_due = Some(now + self.settings.step_timeout);
-        // HRQSIZE is 1-based, HSQSIZE is 0-based (RDMA, figure 5).
+        // HRQSIZE is 1-based, HSQSIZE 0-based (RDMA, figure 5).
         let (sqsize, capsule_bytes, cntlid) = if qid == 0 {
             (ADMIN_ENTRIES - 1, SQE_BYTES, CNTLID_NONE)
         } else {
@@ -343,7 +343,7 @@ impl Association {
         self.get_property(PropertySize::Four, offset::CSTS, now);
     }
 
-    /// Schedules the next read of CSTS. Fails after the deadline.
+    /// Schedules the next read of CSTS; fails after the deadline.
     pub(super) fn look_again(&mut self, now: Duration) -> Result<(), Cause> {
         if now >= self.reached_by {
             return Err(self.overdue());
@@ -369,20 +369,20 @@ impl Association {
         }
     }
 
-    /// Maximum time from setting CC.EN until CSTS.RDY is set (Base, 3.1.3.1 and 3.1.3.21).
+    /// Maximum time from CC.EN to CSTS.RDY (Base, 3.1.3.1 and 3.1.3.21).
     pub(super) fn ready_timeout(&self) -> Duration {
         let units = u64::from(self.cap.to()).max(self.crwmt.into());
-        // One unit is added, so that a TO of 0 allows half a second, as in Linux.
+        // As in Linux, TO of 0 allows half a second.
         Duration::from_millis((units + 1) * READY_UNIT_MS)
     }
 
-    /// Events to enable: the requested ones that OAES offers.
+    /// Requested events that OAES offers.
     pub(super) fn enabled_events(&self) -> AsyncEventConfig {
         let offered = self.identity.as_ref().map_or(0, |id| id.oaes.get());
         AsyncEventConfig(offered & self.settings.events.0)
     }
 
-    /// Checks that Identify Controller meets the requirements of a Linux host over RDMA.
+    /// Checks Identify Controller as a Linux host over RDMA does.
     fn check_usable(&self, identity: &IdentifyController) -> Result<(), Cause> {
         let discovery = self.settings.subnqn.is_discovery()
             || identity.cntrltype == IdentifyController::CNTRLTYPE_DISCOVERY;
@@ -403,12 +403,12 @@ impl Association {
         }))
     }
 
-    /// SQSIZE is limited by the settings, CAP.MQES and MAXCMD; the capsule length by IOCCSZ.
+    /// Settings, CAP.MQES and MAXCMD limit SQSIZE; IOCCSZ limits the capsule.
     fn shape(&self, identity: &IdentifyController) -> IoQueues {
         let least = 1 + u16::from(self.settings.spare_entry);
         let asked = self.settings.queue_entries.saturating_sub(1).max(least);
         let mut sqsize = asked.min(self.cap.mqes().max(1));
-        // A MAXCMD of 0 violates the specification and is treated as no limit.
+        // MAXCMD 0 violates the specification, and means no limit here.
         if let Some(most) = identity.maxcmd.get().checked_sub(1) {
             sqsize = sqsize.min(most.max(1));
         }
@@ -427,7 +427,7 @@ impl Association {
     }
 }
 
-/// Returns CC without EN. CSS is 110b if the controller has I/O command sets (CAP.CSS bit 6).
+/// Returns CC without EN; CSS is 110b if CAP.CSS has bit 6 (I/O command sets).
 fn configuration(cap: Cap) -> Cc {
     let css = if cap.css() & Cap::CSS_IOCS != 0 {
         Cc::CSS_IOCS

@@ -5,20 +5,20 @@ use core::fmt;
 use crate::wire::Status;
 use crate::wire::fabrics::ConnectInvalidParameter;
 
-/// Reason why an association failed or ended. The driver knows the fabric's error.
+/// Reason why an association failed or ended. The driver knows errors of the fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The connection of the queue could not be established.
+    /// The queue's connection was not established.
     NotConnected {
         /// QID.
         qid: u16,
     },
-    /// The connection of the queue ended.
+    /// The queue's connection ended.
     QueueLost {
         /// QID.
         qid: u16,
     },
-    /// The connection of the queue ended during authentication.
+    /// The queue's connection ended during authentication.
     ///
     /// A controller that rejects the host may disconnect before its reason arrives.
     LostAuthenticating {
@@ -31,34 +31,34 @@ pub enum Cause {
         command: &'static str,
         /// Status of the completion.
         status: Status,
-        /// Result in DW0 and DW1; for Connect, the invalid parameter.
+        /// Result (DW0 and DW1); for Connect, the invalid parameter.
         result: u64,
     },
-    /// A response or a state of the controller did not arrive in time.
+    /// The controller's response or state came too late.
     TooSlow {
         /// Name of the missing response or state.
         what: &'static str,
     },
-    /// A command got no response, even after an Abort.
+    /// A command has no response even after Abort.
     CommandTimeout {
         /// QID of the command's queue.
         qid: u16,
         /// CID of the command.
         cid: u16,
     },
-    /// CSTS.CFS is set: the controller reports a fatal error.
+    /// CSTS.CFS is set: fatal error of the controller.
     Fatal,
-    /// Authentication failed at either end; the text is the reason.
+    /// Authentication failed at either end, for this reason.
     NotAuthenticated(&'static str),
-    /// The controller does not meet a requirement of this host, described by the text.
+    /// The controller misses this requirement of the host.
     Unusable(&'static str),
 }
 
 impl Cause {
-    /// True if another attempt cannot succeed: the controller set DNR, or authentication failed.
+    /// True if a retry cannot succeed: the controller set DNR, or authentication failed.
     ///
     /// Connect Invalid Parameters for CNTLID is not final, although nvmet sets DNR: the controller may have ended
-    /// between the Connect of the admin queue and that of an I/O queue, and a new attempt creates a new controller.
+    /// between the Connects of admin queue and I/O queue, and a retry creates another.
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Status { status, result, .. } => {

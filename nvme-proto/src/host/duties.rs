@@ -9,7 +9,7 @@ use crate::wire::{AdminOpcode, Cqe, Sqe};
 use super::bring_up::command;
 use super::{Action, Association, Cause, Duty, Notice, OwnCommand, Payload, Phase, Report};
 
-/// Maximum number of Aborts in flight, even if ACL allows more.
+/// Maximum Aborts in flight, even if ACL allows more.
 pub(super) const ABORTS_MAX: u8 = 4;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,8 +49,8 @@ impl Association {
             .identity
             .as_ref()
             .is_some_and(|id| Ctratt(id.ctratt.get()).tbkas());
-        // With traffic-based keep alive, an interval counts as active if its only traffic was at its start, so two
-        // intervals may pass without traffic. Together they are half of KATO.
+        // With traffic at its start only, an interval counts as active. Two intervals, half of KATO together, may thus
+        // pass without traffic.
         let interval = kato / if traffic_based { 4 } else { 2 };
         self.keep_alive = KeepAlive {
             kato: (!kato.is_zero()).then_some(kato),
@@ -72,8 +72,8 @@ impl Association {
 
     /// Handles a user command on `qid` that exceeded its timeout.
     ///
-    /// Sends an Abort and returns true, or returns false if ACL allows none now. With `last`, the command was already
-    /// aborted without effect, so the controller counts as lost.
+    /// Sends an Abort, or returns false if ACL allows none now. With `last`, an earlier Abort had no effect, and the
+    /// controller counts as lost.
     pub fn command_timed_out(&mut self, qid: u16, cid: u16, last: bool, now: Duration) -> bool {
         if self.phase != Phase::Live {
             return false;

@@ -5,7 +5,7 @@ use crate::wire::feature::AsyncEventConfig;
 
 /// Asynchronous event reported by the controller.
 ///
-/// The controller reports an event of the same type again only after its log page was read without RAE.
+/// Another one of its type comes only after its log page was read without RAE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
@@ -17,15 +17,15 @@ pub enum Notice {
     DiscoveryChanged,
     /// The controller activates firmware and may pause (log page 03h).
     FirmwareActivation,
-    /// The controller had an error; the event contains the log page.
+    /// Error of the controller; the event names the log page.
     Error(AsyncEvent),
-    /// The health of the NVM subsystem changed; the event contains the log page.
+    /// Changed health of the NVM subsystem; the event names the log page.
     Health(AsyncEvent),
     /// Event of another type.
     Other(AsyncEvent),
 }
 
-/// Events handled by this host, the same as in Linux.
+/// Events that this host and Linux handle.
 #[must_use]
 pub fn all_notices() -> AsyncEventConfig {
     AsyncEventConfig(0)

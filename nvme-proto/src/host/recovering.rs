@@ -7,7 +7,7 @@ use super::{Association, AssociationState, Cause, Next, Phase, Report};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
     since: Duration,
-    /// Number of attempts to reconnect, including the current attempt.
+    /// Attempts to reconnect, including the current one.
     pub(super) tries: u32,
     failed_fast: bool,
     cause: Cause,
@@ -34,7 +34,7 @@ impl Association {
         }
     }
 
-    /// Schedules the next attempt or ends the association. Called after all connections are closed.
+    /// Schedules the next attempt or ends the association, after all connections closed.
     pub(super) fn recover(&mut self, cause: Cause, now: Duration) {
         let recovery = self.settings.recovery;
         match self.loss {
@@ -61,14 +61,14 @@ impl Association {
         self.start_bring_up(now);
     }
 
-    /// Fails an attempt in progress when `ctrl_loss_tmo` expires.
+    /// Fails the current attempt when `ctrl_loss_tmo` expires.
     pub(super) fn check_loss(&mut self, now: Duration) {
         if self.try_ends_at().is_some_and(|end| now >= end) {
             self.fail(self.overdue(), now);
         }
     }
 
-    /// Time at which the attempt in progress must fail.
+    /// Time at which the current attempt must fail.
     pub(super) fn try_ends_at(&self) -> Option<Duration> {
         let is_try = matches!(self.phase, Phase::BringUp(_));
         self.give_up_at().filter(|_| is_try)
@@ -92,7 +92,7 @@ impl Association {
         }
     }
 
-    /// True if `fast_io_fail_tmo` has expired: commands must fail instead of waiting.
+    /// True after `fast_io_fail_tmo`: commands must fail and not wait.
     #[must_use]
     pub fn fails_fast(&self) -> bool {
         self.loss.is_some_and(|loss| loss.failed_fast)

@@ -1,4 +1,4 @@
-//! Reauthentication of a live association, one queue after the other, while user commands continue (Base, 8.13.5.6).
+//! Reauthentication of a live association, queue by queue, during user commands (Base, 8.13.5.6).
 
 use core::time::Duration;
 
@@ -21,11 +21,10 @@ impl Renewal {
 }
 
 impl Association {
-    /// Starts to authenticate every queue again; returns true if started.
+    /// Starts to authenticate every queue again; [`Report::Reauthenticated`] or [`Report::NotReauthenticated`] follows.
     ///
-    /// Returns false if the controller is not live or a reauthentication is in progress. [`Report::Reauthenticated`] or
-    /// [`Report::NotReauthenticated`] follows. If the controller rejects the host, it closes the connection, and the
-    /// association is lost.
+    /// Returns false if the controller is not live, or a reauthentication is in progress. A controller that rejects the host closes
+    /// the connection; the association is then lost.
     pub fn reauthenticate(&mut self) -> bool {
         if self.phase != Phase::Live || self.renewal.qid.is_some() {
             return false;
@@ -35,7 +34,7 @@ impl Association {
         true
     }
 
-    /// Sets whether the controller must authenticate, starting with the next connection.
+    /// Sets whether the controller must authenticate, from the next connection on.
     pub fn set_expects_proof(&mut self, expects_proof: bool) {
         self.settings.expects_proof = expects_proof;
     }

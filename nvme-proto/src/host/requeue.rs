@@ -5,17 +5,17 @@ use core::time::Duration;
 use crate::wire::identify::IdentifyController;
 use crate::wire::{NvmOpcode, Sqe, Status};
 
-/// Maximum number of retries of a command that failed with a status, as in Linux.
+/// Maximum retries of a command that failed with a status, as in Linux.
 pub const RETRIES_MAX: u8 = 5;
 const CRDT_UNIT_MS: u64 = 100;
 
-/// True if a failed command may be sent again: DNR is not set, and repetition is safe.
+/// True if a failed command may be repeated: without DNR, and safely.
 #[must_use]
 pub fn may_pass(status: Status, sqe: &Sqe) -> bool {
     !status.is_success() && !status.dnr() && is_safe(sqe)
 }
 
-/// Delay before a failed command is sent again: the CRDT selected by CRD in `status`.
+/// Delay before a repetition: the CRDT selected by CRD.
 #[must_use]
 pub fn pause(status: Status, controller: &IdentifyController) -> Duration {
     let units = match status.crd() {
@@ -27,12 +27,10 @@ pub fn pause(status: Status, controller: &IdentifyController) -> Duration {
     Duration::from_millis(u64::from(units) * CRDT_UNIT_MS)
 }
 
-/// True if executing the command twice has the same effect as executing it once.
+/// True if executing the command twice is the same as once, unless another command changes its blocks in between.
 ///
-/// Holds only if no other command changes the same blocks in between.
-///
-/// False for reservation commands, for Copy (which may read its own output), for vendor specific commands, and for
-/// commands whose response invalidates a memory key.
+/// False for reservations, Copy (which may read its own output), vendor specific commands, and commands whose response
+/// invalidates a memory key.
 #[must_use]
 pub fn is_safe(sqe: &Sqe) -> bool {
     let idempotent = matches!(

@@ -1,7 +1,6 @@
 //! Shutdown and reset of a controller.
 //!
-//! I/O queues are closed first. Then CC is written and CSTS is polled before the admin queue is closed (Base, 3.6.2 and
-//! 3.7.2).
+//! I/O queues close first. Then CC is written, CSTS is polled, and the admin queue closes (Base, 3.6.2 and 3.7.2).
 
 use core::time::Duration;
 
@@ -10,7 +9,7 @@ use crate::wire::property::{Cc, Csts};
 
 use super::{Action, Association, AssociationState, Cause, KeepAlive, Next, Phase, Renewal};
 
-/// Minimum time allowed for a shutdown, as in Linux. RTD3E is ignored.
+/// Minimum time limit of a shutdown, as in Linux; RTD3E is ignored.
 const SHUTDOWN_MIN: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +28,7 @@ enum Goal {
 enum Stage {
     Queues,
     Configuration,
-    /// CSTS is read until it has the expected value.
+    /// Reads CSTS until the expected value.
     Status,
 }
 
@@ -49,22 +48,18 @@ impl Teardown {
 }
 
 impl Association {
-    /// Shuts the controller down, then closes all connections.
-    ///
-    /// [`Report::Gone`](super::Report::Gone) follows.
+    /// Shuts the controller down and closes all connections; [`Report::Gone`](super::Report::Gone) follows.
     pub fn shutdown(&mut self, now: Duration) {
         match self.phase {
             Phase::Live => self.leave(Goal::Shutdown, now),
-            // A controller that is not live needs no shutdown: its connections are closed.
+            // Of a controller that is not live, only the connections close.
             Phase::Closing(Next::Gone(_)) | Phase::Gone => {}
             Phase::TearingDown(teardown) if !teardown.is_reset() => {}
             _ => self.close(Next::Gone(None), now),
         }
     }
 
-    /// Resets the controller (CC.EN) and brings it up again.
-    ///
-    /// The driver ends or repeats the user commands in flight.
+    /// Resets the controller (CC.EN) and brings it up again. The driver ends or repeats user commands in flight.
     pub fn reset(&mut self, now: Duration) {
         if self.phase == Phase::Live {
             self.going_up = AssociationState::Resetting;
@@ -110,7 +105,7 @@ impl Association {
         }
         let csts = Csts(cqe.dw0.get());
         let next = match goal {
-            // After a failed cache flush, CFS is set together with SHST 10b, so CFS is checked first.
+            // CFS first: after a failed cache flush, SHST is 10b too.
             Goal::Shutdown if csts.cfs() => return self.fail(Cause::Fatal, now),
             Goal::Shutdown if csts.shst() == Csts::SHST_COMPLETE => Next::Gone(None),
             Goal::Reset if !csts.rdy() => Next::BringUp,

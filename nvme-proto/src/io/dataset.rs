@@ -6,9 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{BlockRange, NamespaceView};
 use crate::wire::Status;
 
-/// Size of a range in bytes.
+/// Bytes of a range.
 pub const DATASET_RANGE_BYTES: usize = 16;
-/// Maximum number of ranges of a command: NR is 8 bits, 0-based.
+/// Maximum ranges of a command (NR has 8 bits, 0-based).
 pub const DATASET_RANGES_MAX: usize = 256;
 
 /// Range in wire format.
@@ -17,9 +17,9 @@ pub const DATASET_RANGES_MAX: usize = 256;
 )]
 #[repr(C)]
 pub struct DatasetRange {
-    /// Context attributes, which are hints.
+    /// Context attributes (hints).
     pub context_attributes: U32,
-    /// Length in logical blocks, not 0-based; may be 0.
+    /// Logical blocks, not 0-based; may be 0.
     pub nlb: U32,
     /// SLBA: first logical block.
     pub slba: U64,
@@ -31,13 +31,13 @@ const _: () = assert!(size_of::<DatasetRange>() == DATASET_RANGE_BYTES);
 pub struct DatasetRanges<'a>(&'a [DatasetRange]);
 
 impl<'a> DatasetRanges<'a> {
-    /// Validates all ranges in the data of a command.
+    /// Validates all ranges of a command.
     ///
     /// # Errors
-    /// LBA Out of Range, if a range exceeds the namespace.
+    /// LBA Out of Range: a range exceeds the namespace.
     ///
     /// # Panics
-    /// If the length of `data` is not a multiple of [`DATASET_RANGE_BYTES`], which
+    /// If `data` is no multiple of [`DATASET_RANGE_BYTES`], which
     /// [`IoCommand::parse`](super::IoCommand::parse) excludes.
     pub fn parse(data: &'a [u8], namespace: &NamespaceView) -> Result<Self, Status> {
         let ranges = <[DatasetRange]>::ref_from_bytes(data)
@@ -48,7 +48,7 @@ impl<'a> DatasetRanges<'a> {
         Ok(Self(ranges))
     }
 
-    /// Ranges with at least one block.
+    /// Ranges that are not empty.
     pub fn iter(&self) -> impl Iterator<Item = BlockRange> + use<'a> {
         self.0
             .iter()

@@ -1,14 +1,14 @@
 //! Result of an Asynchronous Event Request (Base, 5.2.1).
 
 bitfields! {
-    /// DW0 of the completion: the reported event.
+    /// DW0: the reported event.
     pub struct AsyncEvent(u32);
     fields {
         /// Event type (a `TYPE_` constant).
         aet with_aet: u8 = 0..=2;
-        /// Event information; meaning depends on the type.
+        /// Event information, specific to the type.
         aei with_aei: u8 = 8..=15;
-        /// LID of the log page with details; reading the page re-arms the event.
+        /// LID of the log page with details, which re-arms the event when read.
         lid with_lid: u8 = 16..=23;
     }
 }

@@ -1,14 +1,14 @@
 //! Private data of RDMA connection requests, replies and rejects (RDMA, 7).
 //!
-//! Parsers accept longer slices, because the connection manager pads private data with zeroes. The 36-byte header of
-//! the RDMA IP CM service must already be removed.
+//! Parsers accept longer slices, which the connection manager pads with zeroes, but no 36-byte header of the RDMA IP CM
+//! service.
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Value of RECFMT in all structures.
+/// RECFMT of all structures.
 pub const RECFMT: u16 = 0;
-/// CNTLID in a request for an admin queue.
+/// CNTLID of a request for an admin queue.
 pub const CNTLID_NONE: u16 = 0;
 
 codes! {
@@ -35,13 +35,13 @@ impl core::error::Error for RejectStatus {}
 pub struct RequestData {
     /// RECFMT; 0.
     pub recfmt: U16,
-    /// QID of the connection; 0 for the admin queue.
+    /// QID; 0 for the admin queue.
     pub qid: U16,
-    /// HRQSIZE: number of receives posted by the host, 1-based.
+    /// HRQSIZE: receives posted by the host, 1-based.
     pub hrqsize: U16,
-    /// HSQSIZE: maximum number of sends in flight from the host, 0-based.
+    /// HSQSIZE: maximum sends in flight from the host, 0-based.
     pub hsqsize: U16,
-    /// CNTLID of the controller, for an I/O queue.
+    /// CNTLID, for an I/O queue.
     pub cntlid: U16,
     /// Reserved.
     pub reserved: [u8; 22],
@@ -62,10 +62,10 @@ impl RequestData {
         }
     }
 
-    /// Parses the request at the start of `private_data`.
+    /// Parses the start of `private_data`.
     ///
     /// # Errors
-    /// The reason with which to reject the connection.
+    /// Reason to reject the connection.
     pub fn parse(private_data: &[u8]) -> Result<Self, RejectStatus> {
         let (request, _) =
             Self::read_from_prefix(private_data).map_err(|_| RejectStatus::INVALID_LENGTH)?;
@@ -84,7 +84,7 @@ impl RequestData {
 pub struct ReplyData {
     /// RECFMT; 0.
     pub recfmt: U16,
-    /// CRQSIZE: number of receives posted by the controller, 1-based.
+    /// CRQSIZE: receives posted by the controller, 1-based.
     pub crqsize: U16,
     /// Reserved.
     pub reserved: [u8; 28],
@@ -92,7 +92,7 @@ pub struct ReplyData {
 assert_size!(ReplyData = 32);
 
 impl ReplyData {
-    /// Creates the reply for `crqsize` receives.
+    /// Creates a reply for `crqsize` receives.
     #[must_use]
     pub fn new(crqsize: u16) -> Self {
         Self {
@@ -102,7 +102,7 @@ impl ReplyData {
         }
     }
 
-    /// Parses the reply at the start of `private_data`.
+    /// Parses the start of `private_data`.
     ///
     /// # Errors
     /// The length or RECFMT is invalid.
@@ -124,7 +124,7 @@ impl ReplyData {
 pub struct RejectData {
     /// RECFMT; 0.
     pub recfmt: U16,
-    /// STS: a [`RejectStatus`].
+    /// STS: [`RejectStatus`].
     pub sts: U16,
 }
 assert_size!(RejectData = 4);
@@ -139,7 +139,7 @@ impl RejectData {
         }
     }
 
-    /// Parses the reject at the start of `private_data`.
+    /// Parses the start of `private_data`.
     ///
     /// # Errors
     /// The length or RECFMT is invalid.

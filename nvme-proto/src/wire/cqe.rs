@@ -1,13 +1,13 @@
 //! Completion queue entry (Base, 3.3.3.2; Fabrics responses: 3.3.3.2.1).
 //!
-//! Over Fabrics, bytes 0 to 7 contain the result, SQID is reserved, and the phase tag is 0.
+//! Over Fabrics, the result is in bytes 0 to 7, SQID is reserved, and the phase tag 0.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::status::Status;
 
-/// Size of a completion queue entry in bytes.
+/// Bytes of a completion queue entry.
 pub const CQE_BYTES: usize = 16;
 
 /// Completion queue entry.
@@ -18,13 +18,13 @@ pub const CQE_BYTES: usize = 16;
 pub struct Cqe {
     /// Lower half of the result.
     pub dw0: U32,
-    /// Upper half of an 8-byte result, as of Property Get.
+    /// Upper half of an 8-byte result (Property Get).
     pub dw1: U32,
     /// SQHD: submission queue head; FFFFh without SQ flow control.
     pub sqhd: U16,
     /// SQID; reserved over Fabrics.
     pub sqid: U16,
-    /// CID of the completed command.
+    /// CID.
     pub cid: U16,
     /// Phase tag in bit 0, status in bits 15:1.
     pub status: U16,
@@ -32,7 +32,7 @@ pub struct Cqe {
 assert_size!(Cqe = CQE_BYTES);
 
 impl Cqe {
-    /// Value of SQHD without SQ flow control (Base, 6.3, DISSQFC).
+    /// SQHD without SQ flow control (Base, 6.3, DISSQFC).
     pub const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
 
     /// Creates a Fabrics response with an 8-byte result.

@@ -1,8 +1,7 @@
 //! Wire structures of NVMe and NVMe over Fabrics.
 //!
-//! Fields have the mnemonics of the specification. Every byte sequence of the right length is a valid structure
-//! ([`FromBytes`]), and structures are sent unchanged ([`IntoBytes`]), including reserved bits. Sizes are asserted at
-//! compile time.
+//! Fields have the specification's mnemonics. Every byte sequence of the right length is a valid structure
+//! ([`FromBytes`]), sent unchanged with reserved bits ([`IntoBytes`]). Sizes are asserted at compile time.
 //!
 //! ```
 //! use nvme_proto::wire::{Cqe, IntoBytes, NvmOpcode, Sgl, SglDescriptor, Sqe, Status};
@@ -29,8 +28,7 @@ macro_rules! assert_size {
 }
 
 /// Declares an integer type with named bit fields, each with a getter and a `with_` method that returns a changed copy.
-///
-/// Setting a field preserves all unnamed bits.
+/// Unnamed bits are preserved.
 macro_rules! bitfields {
     (
         $(#[$meta:meta])*
@@ -53,7 +51,7 @@ macro_rules! bitfields {
                 pub const fn $field(self) -> $ftype {
                     ((self.0 >> $low) & ($repr::MAX >> ($repr::BITS - 1 - ($high - $low)))) as $ftype
                 }
-                /// Returns a copy with this field set to `value`, truncated to the width of the field.
+                /// Returns a copy with this field, truncated to its width.
                 #[must_use]
                 pub const fn $with_field(self, value: $ftype) -> Self {
                     let mask = $repr::MAX >> ($repr::BITS - 1 - ($high - $low));
@@ -66,7 +64,7 @@ macro_rules! bitfields {
                 pub const fn $flag(self) -> bool {
                     self.0 & (1 << $bit) != 0
                 }
-                /// Returns a copy with this bit set or cleared.
+                /// Returns a copy with this bit.
                 #[must_use]
                 pub const fn $with_flag(self, value: bool) -> Self {
                     Self((self.0 & !(1 << $bit)) | ((value as $repr) << $bit))
@@ -93,7 +91,7 @@ macro_rules! codes {
                 pub const $code: Self = Self($value);
             )+
 
-            /// Name in the specification; `None` for an undefined value.
+            /// Name in the specification, `None` if undefined.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
@@ -141,5 +139,5 @@ pub use status::Status;
 pub use zerocopy::little_endian::{U16, U32, U64, U128};
 pub use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// NSID that means all namespaces (Base, 3.2.1.2).
+/// NSID for all namespaces (Base, 3.2.1.2).
 pub const NSID_ALL: u32 = 0xffff_ffff;

@@ -81,22 +81,22 @@ pub enum Sgl {
         /// Length in bytes.
         length: u32,
     },
-    /// List of descriptors in the capsule.
+    /// List of descriptors.
     Segment {
         /// Offset in bytes from the end of the SQE.
         offset: u64,
         /// Length of the list in bytes.
         length: u32,
-        /// True for a Last Segment descriptor, whose list contains no further segments.
+        /// True for a Last Segment descriptor: no segment follows.
         last: bool,
     },
 }
 
 impl Sgl {
-    /// Maximum length of a keyed descriptor in bytes.
+    /// Maximum bytes of a keyed descriptor.
     pub const KEYED_LENGTH_MAX: u32 = 0x00ff_ffff;
 
-    /// Length in bytes of the data, or of the descriptor list of a segment.
+    /// Bytes of the data, or of a segment's descriptor list.
     #[must_use]
     pub const fn length(&self) -> u32 {
         match *self {
@@ -133,7 +133,7 @@ impl SglDescriptor {
         Self(bytes)
     }
 
-    /// Creates a keyed descriptor for a command without data (all zeroes).
+    /// Creates a keyed descriptor of no data (all zeroes).
     #[must_use]
     pub fn none() -> Self {
         Self::keyed(0, 0, 0, false)
@@ -145,7 +145,7 @@ impl SglDescriptor {
         Self::unkeyed(SglType::DATA_BLOCK, SUBTYPE_OFFSET, offset, length)
     }
 
-    /// Creates a Last Segment descriptor with an offset in the capsule.
+    /// Creates a Last Segment descriptor at an offset in the capsule.
     #[must_use]
     pub fn last_segment(offset: u64, length: u32) -> Self {
         Self::unkeyed(SglType::LAST_SEGMENT, SUBTYPE_OFFSET, offset, length)
@@ -165,12 +165,10 @@ impl SglDescriptor {
         self.0[15] & 0xf
     }
 
-    /// Validates the descriptor.
-    ///
-    /// Reserved bytes of unkeyed descriptors are ignored, because Linux leaves bytes of old keys there.
+    /// Validates the descriptor, ignoring reserved bytes of unkeyed ones, in which Linux leaves old keys.
     ///
     /// # Errors
-    /// SGL Descriptor Type Invalid, for a type or subtype not defined for Fabrics over RDMA.
+    /// SGL Descriptor Type Invalid: type or subtype is undefined for Fabrics over RDMA.
     // Inlining keeps the result in registers.
     #[inline(always)]
     pub fn parse(&self) -> Result<Sgl, Status> {
@@ -204,7 +202,7 @@ impl SglDescriptor {
         }
     }
 
-    /// Returns the key that the response must invalidate, also if the command fails.
+    /// Returns the key that the response must invalidate, even if the command fails.
     #[must_use]
     #[inline]
     pub fn invalidate_rkey(&self) -> Option<u32> {

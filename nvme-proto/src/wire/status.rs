@@ -2,9 +2,9 @@
 
 use core::fmt;
 
-/// Status field of a completion without the phase tag.
+/// Status field of a completion, without phase tag.
 ///
-/// SC is in bits 7:0, SCT in bits 10:8, CRD in bits 12:11, M in bit 13, DNR in bit 14.
+/// SC in bits 7:0, SCT in 10:8, CRD in 12:11, M in 13, DNR in 14.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(u16);
 
@@ -25,9 +25,9 @@ const MORE: u16 = 1 << 13;
 const DNR: u16 = 1 << 14;
 const ALL_BITS: u16 = 0x7fff;
 
-/// Declares constants and names of the status codes.
+/// Declares constants and names of status codes.
 ///
-/// The values 180h to 182h have different meanings in different command sets; their names contain both.
+/// Values 180h to 182h differ between command sets; their names contain both meanings.
 macro_rules! status_codes {
     ($($sct:literal { $($sc:literal $name:ident $text:literal $(or $alias:ident)*;)+ })+) => {
         impl Status {
@@ -169,31 +169,31 @@ status_codes! {
 }
 
 impl Status {
-    /// Creates a status with CRD, M and DNR 0.
+    /// Creates a status without CRD, M and DNR.
     #[must_use]
     pub const fn new(sct: u8, sc: u8) -> Self {
         Self(((sct & 7) as u16) << 8 | sc as u16)
     }
 
-    /// Creates a status from the status field of a CQE, removing the phase tag.
+    /// Creates a status from a CQE's status field, without phase tag.
     #[must_use]
     pub const fn from_field(field: u16) -> Self {
         Self(field >> 1)
     }
 
-    /// Returns the status field of a CQE with the given phase tag.
+    /// Returns the status field of a CQE with this phase tag.
     #[must_use]
     pub const fn to_field(self, phase: bool) -> u16 {
         self.0 << 1 | phase as u16
     }
 
-    /// Creates a status from the 15-bit number printed by Linux.
+    /// Creates a status from the 15-bit number that Linux prints.
     #[must_use]
     pub const fn from_bits(bits: u16) -> Self {
         Self(bits & ALL_BITS)
     }
 
-    /// Returns the status as the 15-bit number printed by Linux.
+    /// Returns the 15-bit number that Linux prints.
     #[must_use]
     pub const fn bits(self) -> u16 {
         self.0
@@ -211,31 +211,31 @@ impl Status {
         self.0 as u8
     }
 
-    /// CRD: 1 to 3 selects CRDT1 to CRDT3 as retry delay; 0 means no delay.
+    /// CRD: 1 to 3 for a retry delay of CRDT1 to CRDT3; 0 for none.
     #[must_use]
     pub const fn crd(self) -> u8 {
         (self.0 >> CRD_SHIFT) as u8 & 3
     }
 
-    /// M: the Error Information log contains more information.
+    /// M: the Error Information log has more.
     #[must_use]
     pub const fn more(self) -> bool {
         self.0 & MORE != 0
     }
 
-    /// DNR: a retry of the command is expected to fail again.
+    /// DNR: a retry is expected to fail.
     #[must_use]
     pub const fn dnr(self) -> bool {
         self.0 & DNR != 0
     }
 
-    /// Returns a copy with DNR set.
+    /// Returns a copy with DNR.
     #[must_use]
     pub const fn with_dnr(self) -> Self {
         Self(self.0 | DNR)
     }
 
-    /// Returns a copy with M set.
+    /// Returns a copy with M.
     #[must_use]
     pub const fn with_more(self) -> Self {
         Self(self.0 | MORE)
@@ -247,7 +247,7 @@ impl Status {
         Self(self.0 & !(3 << CRD_SHIFT) | ((crd & 3) as u16) << CRD_SHIFT)
     }
 
-    /// Returns SCT and SC only, with CRD, M and DNR 0.
+    /// Returns SCT and SC only.
     #[must_use]
     pub const fn code(self) -> Self {
         Self(self.0 & SC_SCT_MASK)

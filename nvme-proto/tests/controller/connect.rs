@@ -47,7 +47,7 @@ fn an_admin_connect_makes_a_controller() {
     assert_eq!((connected.qid, connected.sq_entries), (0, 32));
     assert!(!connected.flow_control);
     assert_eq!(connected.completion.cid, 77);
-    // The result contains only CNTLID: AUTHREQ is 0, because Linux would authenticate otherwise.
+    // AUTHREQ is 0; otherwise Linux would authenticate.
     assert_eq!(connected.completion.result, u64::from(connected.cntlid));
     let controller = subsystem.controller(connected.cntlid).unwrap();
     assert_eq!(controller.host().nqn, nqn(HOSTNQN));
@@ -161,8 +161,7 @@ fn each_parameter_of_an_io_connect_is_checked() {
     ] {
         let refusal = refused(&connect, subsystem);
         assert_eq!(refusal.result, IN_DATA | parameter);
-        // Without DNR, the host connects again: its controller may have ended, and the CNTLID may belong to another
-        // host now.
+        // No DNR: the host connects again, because its controller may have ended and another host have the CNTLID.
         assert_eq!(refusal.status, Status::CONNECT_INVALID_PARAMETERS);
     }
     let mut too_long = Connect::io(cntlid, 1);
@@ -230,7 +229,7 @@ fn peer_of(address: &str) -> Peer {
     }
 }
 
-/// Limits are counted by address, so a host that uses the NQN of another does not exhaust the other's limit.
+/// Limits count by address: a host with another host's NQN does not use up its limit.
 #[test]
 fn a_claimed_name_does_not_keep_its_host_out() {
     let limits = Limits {
@@ -262,7 +261,7 @@ fn a_claimed_name_does_not_keep_its_host_out() {
     let stranger = "2001:db8::1";
     connect("host", stranger).unwrap();
     connect("host", "2001:db8::2").unwrap();
-    // All addresses of a /64 share the limit.
+    // A /64 shares the limit.
     assert_eq!(
         connect("host", "2001:db8::3").map(|_| ()),
         busy.map(|_: ()| ())
@@ -273,7 +272,7 @@ fn a_claimed_name_does_not_keep_its_host_out() {
         connect("host", "192.0.2.1").map(|_| ()),
         busy.map(|_: ()| ())
     );
-    // More NQNs at the same address do not raise its limit.
+    // More NQNs do not raise an address's limit.
     connect("another", stranger).unwrap();
     assert_eq!(connect("third", stranger).map(|_| ()), busy.map(|_: ()| ()));
     connect("third", "192.0.2.2").unwrap();
@@ -362,7 +361,7 @@ fn of_two_claims_to_one_thing_the_first_one_that_is_proven_has_it() {
     let controllers = [0, 1].map(|_| claim(&rig.subsystem, &admin(), 77).unwrap());
     assert_eq!([77; 2], controllers.map(|claim| claim.cntlid()));
     rig.subsystem.join(&controllers[0], &arrival(&ana)).unwrap();
-    // The error is temporary (no DNR), so the host retries.
+    // No DNR: the host retries.
     let late = rig.subsystem.join(&controllers[1], &arrival(&ana));
     assert_eq!(late.unwrap_err().status, Status::CONNECT_CONTROLLER_BUSY);
 }

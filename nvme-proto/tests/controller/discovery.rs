@@ -185,7 +185,7 @@ fn a_subsystem_is_shown_at_its_own_listeners() {
         assert_eq!(at(&mut rig).1, wanted);
     }
     assert_eq!(at(&mut rig).0, genctr + 3);
-    // Each listener has one entry for the discovery subsystem itself.
+    // One entry per listener is the discovery subsystem.
     assert_eq!(discover(&mut rig).1.len(), 6);
 }
 
@@ -272,7 +272,7 @@ fn a_window_shows_the_entries_that_are_in_it() {
         expected.resize(4096, 0);
         assert_eq!(part, expected, "from {start}");
     }
-    // After the log became shorter, the rest reads as zeroes, and GENCTR differs.
+    // The log became shorter: zeroes follow, and GENCTR differs.
     let past_the_end = rig.succeed(log_at(0x70, 4096, 1024 * 40)).1;
     assert_eq!(past_the_end, [0; 4096]);
     assert_eq!(
@@ -369,7 +369,7 @@ fn a_host_receives_the_listeners_of_its_partition() {
         rig.cntlid = rig.subsystem.connect(&request, &arrival).unwrap().cntlid;
         rig.enable();
         let (_, entries) = discover(&mut rig);
-        // RDMA_PKEY is in bytes 8 and 9 of TSAS (RDMA, figure 9).
+        // RDMA_PKEY, in bytes 8 and 9 of TSAS (RDMA, figure 9).
         let shown: Vec<_> = entries
             .iter()
             .map(|entry| {
@@ -381,7 +381,7 @@ fn a_host_receives_the_listeners_of_its_partition() {
     }
 }
 
-/// Connects a host without local address and peer address; returns its CNTLID, `None` if Connect fails.
+/// Connects a host of unknown addresses; returns its CNTLID if successful.
 fn connect_from_nowhere(rig: &mut Rig, name: &str) -> Option<u16> {
     let connect = Connect::admin(name, 0);
     let request = ConnectRequest::parse(&connect.command.into(), &connect.data).unwrap();

@@ -15,7 +15,7 @@ const CAPABILITIES: u32 = 3;
 const NAMESPACE_SPECIFIC: u32 = 0b010;
 const CHANGEABLE: u32 = 0b100;
 
-/// Supported features, with their capabilities (SEL = 3).
+/// Supported features and capabilities (SEL = 3).
 const FEATURES: [(u8, u32); 17] = [
     (0x01, CHANGEABLE),
     (0x02, CHANGEABLE),
@@ -53,7 +53,7 @@ fn every_feature_reports_its_capabilities() {
 fn every_feature_has_a_current_a_default_and_a_saved_value() {
     let mut rig = Rig::ready();
     for (fid, _) in FEATURES {
-        // CDW11 bit 0 (EXHID) is required for the host identifier.
+        // The host identifier requires EXHID (CDW11 bit 0).
         let cdw11 = if fid == 0x81 { 1 } else { 0 };
         let of = |select| {
             let mut sqe = get_features(fid, select, cdw11);
@@ -62,7 +62,7 @@ fn every_feature_has_a_current_a_default_and_a_saved_value() {
         };
         let default = rig.succeed(of(DEFAULT));
         assert_eq!(rig.succeed(of(SAVED)), default, "feature {fid:#x}");
-        // KATO has a current value from Connect, which differs from the default.
+        // KATO was set by Connect.
         if fid != 0x0f {
             assert_eq!(rig.succeed(of(CURRENT)), default, "feature {fid:#x}");
         }

@@ -206,7 +206,7 @@ fn any_command_keeps_the_association_alive() {
     let mut rig = Rig::ready();
     for round in 0..6 {
         let begin = rig.now;
-        // Even rounds have commands on I/O queues, odd rounds have valid or invalid admin commands.
+        // Commands on I/O queues in even rounds, admin commands in odd rounds, some invalid.
         let on_io_queues = match round {
             1 | 5 => {
                 rig.identify(Cns::CONTROLLER, 0);
@@ -223,7 +223,7 @@ fn any_command_keeps_the_association_alive() {
             .poll(rig.now, |_| on_io_queues, &mut rig.actions);
         assert_eq!(rig.take_actions(), [], "round {round}");
     }
-    // After one more millisecond, KATO has passed since the last command.
+    // One more millisecond completes KATO.
     rig.now += Duration::from_millis(1);
     rig.subsystem
         .poll(rig.now, |_| Duration::ZERO, &mut rig.actions);

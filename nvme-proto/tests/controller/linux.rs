@@ -1,6 +1,4 @@
-//! Checks that the Linux host (drivers/nvme/host) makes of a controller.
-//!
-//! If one fails, Linux does not connect or prints a warning.
+//! Checks of the Linux host (drivers/nvme/host); if one fails, Linux does not connect, or warns.
 
 use nvme_proto::controller::Action;
 use nvme_proto::wire::fabrics::{PropertyGetCommand, PropertySize};
@@ -25,12 +23,12 @@ fn linux_requires_ready_within_the_timeout_of_cap_and_crto() {
     let get = |size, ofst| PropertyGetCommand::new(0, size, ofst).into();
     let cap = Cap(rig.complete(get(PropertySize::Eight, offset::CAP)).result);
     assert_eq!(cap.mpsmin(), 0, "nvme_enable_ctrl: pages of 4 KiB");
-    // Linux waits for the longer of CAP.TO and CRTO.CRWMT, both in units of 500 ms.
+    // Linux waits for the longer of CAP.TO and CRTO.CRWMT, in units of 500 ms.
     assert!(cap.crwms());
     let crto = Crto(rig.complete(get(PropertySize::Four, offset::CRTO)).result as u32);
     assert_eq!(crto.crwmt(), u16::from(cap.to()));
     assert_eq!(rig.csts() & 1, 1);
-    // With CAP.CSS bit 6 set, Linux sets CC.CSS to 110b, and so does this fixture.
+    // For CAP.CSS bit 6, Linux and this fixture set CC.CSS to 110b.
     assert_ne!(cap.css() & Cap::CSS_IOCS, 0);
     assert_eq!(cap.mqes(), 127);
 }
@@ -96,7 +94,7 @@ fn linux_requires_a_sane_ana_log_where_cmic_promises_one() {
     assert!(0 < mnan && mnan <= nn, "Invalid MNAN value");
     assert!(id.anatt > 0);
     assert!(id.anagrpmax.get() >= 1 && id.nanagrpid.get() >= 1);
-    // nvme_mpath_init_identify requires that the longest ANA log fits MDTS.
+    // nvme_mpath_init_identify: the longest ANA log must fit MDTS.
     let length = 16 + 32 * id.nanagrpid.get() as usize + 4 * mnan as usize;
     assert!(length <= 4096 << id.mdts);
     let log = rig.log(0x0c, length);
@@ -114,7 +112,7 @@ fn linux_requires_a_sane_ana_log_where_cmic_promises_one() {
 #[test]
 fn linux_requires_queues_to_be_granted() {
     let mut rig = Rig::ready();
-    // nvme_set_queue_count uses the minimum of the requested number and both returned numbers plus one.
+    // nvme_set_queue_count uses the least of requested and returned numbers.
     assert_eq!(rig.succeed(set_features(0x07, 0x0003_0003)).0, 0x0003_0003);
     for qid in 1..=4 {
         assert_eq!(rig.connect_io(qid).unwrap().cntlid, rig.cntlid);
@@ -142,7 +140,7 @@ fn linux_requires_namespaces_to_be_listed_and_described() {
     assert_eq!(list.iter().collect::<Vec<_>>(), [2]);
     let descriptors = rig.identify(Cns::NAMESPACE_DESCRIPTORS, 2);
     let descriptors: Vec<_> = namespace_descriptors(&descriptors).collect();
-    // With CC.CSS = 110b, Linux requires a CSI descriptor.
+    // Linux requires a CSI descriptor with CC.CSS = 110b.
     assert_eq!(
         descriptors,
         [

@@ -15,7 +15,7 @@ use nvme_proto::wire::{Status, U32};
 
 use crate::rig::*;
 
-/// Supported log pages, with their current lengths in bytes.
+/// Supported log pages and their lengths in bytes.
 const PAGES: [(u8, u64); 9] = [
     (0x00, 1024),
     (0x01, 4096),
@@ -94,7 +94,7 @@ fn offsets_beyond_the_end_or_unaligned_are_refused() {
     }
 }
 
-/// Returns the maximum length of the ANA log in bytes, computed from Identify Controller.
+/// Returns the maximum ANA log in bytes, from Identify Controller.
 fn advertised_ana_log(rig: &mut Rig) -> u64 {
     let id: IdentifyController = read(&rig.succeed(identify(Cns::CONTROLLER, 0)).1);
     16 + 32 * u64::from(id.nanagrpid.get()) + 4 * u64::from(id.mnan.get())
@@ -343,7 +343,7 @@ fn more_changes_than_the_list_can_name_are_one_entry() {
     let page = rig.log(0x04, 4096);
     assert_eq!(page[..4], [0xff; 4]);
     assert_eq!(page[4..], [0; 4092]);
-    // Reading the page has cleared the earlier overflow.
+    // The former overflow was cleared by reading the page.
     add(&mut rig, 10_240..=10_240);
     assert_eq!(rig.log(0x04, 4096)[..8], [0, 40, 0, 0, 0, 0, 0, 0]);
 }

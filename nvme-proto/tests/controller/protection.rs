@@ -36,7 +36,7 @@ fn nwpc(rig: &mut Rig) -> u8 {
     id.nwpc
 }
 
-/// Requests a protection state; returns state and number of the change that the target must carry out.
+/// Requests a protection state; returns state and number of the change for the target.
 fn begin(rig: &mut Rig, nsid: u32, state: u32) -> (u32, u64) {
     assert_eq!(rig.send(set(nsid, state), &[]).0, Outcome::Parked);
     let [
@@ -84,7 +84,7 @@ fn a_namespace_is_protected_and_lifted() {
     assert!(rig.take_actions().is_empty());
     change(&mut rig, 1, NONE);
     assert_eq!((state(&mut rig, 1), nsattr(&mut rig, 1)), (NONE, 0));
-    // "Until power cycle" may follow "protected" and itself; no other state may follow it.
+    // Only "until power cycle" may follow "protected" and "until power cycle".
     change(&mut rig, 1, PROTECTED);
     rig.succeed(set(1, UNTIL_POWER_CYCLE));
     rig.succeed(set(1, UNTIL_POWER_CYCLE));
@@ -232,7 +232,7 @@ fn a_permanent_protection_is_kept_and_never_lifted() {
     rig.take_actions();
     assert_eq!(nwpc(&mut rig), 0b111);
     assert_eq!(rig.fail(set(1, PERMANENT)), Status::INVALID_FIELD);
-    // The new state must be saved, although writes are rejected already.
+    // The new state must be saved, although writes are rejected.
     change(&mut rig, 7, PROTECTED);
     let (asked, number) = begin(&mut rig, 7, PERMANENT);
     assert_eq!(asked, PERMANENT);

@@ -1,6 +1,6 @@
-//! Test fixture: a subsystem with the host and the target that use it.
+//! Test fixture: a subsystem with host and target.
 //!
-//! Tests send SQEs and check the recorded completions and actions.
+//! Tests send SQEs and check recorded completions and actions.
 
 use std::time::Duration;
 
@@ -195,7 +195,7 @@ impl Rig {
             Transfer::ToHost { length } => (0, length as usize),
             Transfer::FromHost { length } => (length as usize, 0),
         };
-        // The filler shows bytes that were not written.
+        // Filler, to find bytes not written.
         let mut data_out = vec![0xee; to_host];
         let exchange = Exchange {
             now: self.now,

@@ -14,7 +14,7 @@ use crate::rig::*;
 const OTHER: &str = "nqn.2026-01.org.example:other";
 const ERROR_RECOVERY: u8 = 0x05;
 
-/// Creates namespaces 1 (visible to all hosts), 2 (to this host) and 3 (to another host, ANA group 7).
+/// Creates namespaces visible to all hosts (1), this host (2), another host (3, ANA group 7).
 fn rig() -> Rig {
     let mut subsystem = Subsystem::new(settings());
     let mut add = |namespace: Namespace, hosts: HostAccess| {
@@ -127,7 +127,7 @@ fn show_third_to(rig: &mut Rig, hosts: &HostAccess) {
         .unwrap();
 }
 
-/// Returns the recorded actions: events, or `None` for [`Action::SetSeen`].
+/// Returns the recorded events, with `None` for [`Action::SetSeen`].
 fn done(rig: &mut Rig) -> Vec<Option<AsyncEvent>> {
     let each = |action| match action {
         Action::Complete { completion, .. } => Some(AsyncEvent(completion.result as u32)),
@@ -142,7 +142,7 @@ fn a_host_sees_its_namespaces_alone() {
     let mut rig = rig();
     assert_sees(&mut rig, &[1, 2]);
     assert_eq!(groups(&mut rig), [(1, vec![1, 2])]);
-    // The list contains NSIDs greater than CDW1.NSID.
+    // NSIDs are greater than CDW1.NSID.
     assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 1)), [2]);
     assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 2)), []);
 }
@@ -154,7 +154,7 @@ fn a_namespace_that_comes_into_sight_is_one_that_is_attached() {
     let before = counted(&mut rig);
     rig.park_aer();
     show_third_to(&mut rig, &HostAccess::only([nqn(OTHER), nqn(HOSTNQN)]));
-    // `SetSeen` precedes the event, so I/O is allowed when the host receives it.
+    // `SetSeen` comes first: the host may use the namespace when it receives the event.
     let expected = [None, Some(AsyncEvent::NOTICE_NAMESPACE_CHANGED)];
     assert_eq!(done(&mut rig), expected);
     assert_sees(&mut rig, &[1, 2, 3]);
@@ -175,7 +175,7 @@ fn a_namespace_that_goes_out_of_sight_is_one_that_is_detached() {
     rig.take_actions();
     rig.park_aer();
     show_third_to(&mut rig, &HostAccess::only([]));
-    // `SetSeen` follows the event, so I/O fails only after the host has received it.
+    // The event comes first: I/O fails only after the host received it.
     let expected = [Some(AsyncEvent::NOTICE_NAMESPACE_CHANGED), None];
     assert_eq!(done(&mut rig), expected);
     assert_sees(&mut rig, &[1, 2]);
@@ -246,7 +246,6 @@ fn another_disk_at_an_nsid_is_seen_when_the_former_one_was_missed() {
         let mut rig = rig();
         rig.park_aer();
         replace_second(&mut rig, 0xa1, &HostAccess::Any);
-        // `SetSeen` follows the event, so I/O fails only after the host has received it.
         assert_eq!(done(&mut rig), [CHANGED, None]);
         assert_eq!(nsids(&rig.log(0x04, 4096)), [2]);
         // Commands about other namespaces do not count as a read of NSID 2.
@@ -310,7 +309,7 @@ fn assert_sees_once_missed(rig: &mut Rig) {
     assert_sees(rig, &[1, 2]);
 }
 
-/// Identify, Get Features and Set Features return the same for a hidden and for an unused NSID.
+/// Identify and the feature commands do not distinguish hidden and unused NSIDs.
 #[test]
 fn a_hidden_namespace_is_as_one_that_is_not_there() {
     let mut subsystem = Subsystem::new(settings());

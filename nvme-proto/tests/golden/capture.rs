@@ -1,6 +1,6 @@
 //! Extraction of NVMe capsules from packet captures.
 //!
-//! Parses RoCE v2 and IB connection management only as far as the two captures require.
+//! Parses RoCE v2 and connection management as far as the captures require.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -11,26 +11,26 @@ use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::{Cqe, FromBytes, Sgl, Sqe};
 
 pub(crate) struct Capsule {
-    /// Number of its first packet, starting at 1.
+    /// First packet, from 1.
     pub frame: usize,
-    /// Number of the connection in order of CM requests; distinguishes equal CIDs.
+    /// Number of the connection by order of CM requests; equal CIDs may be on several.
     pub connection: usize,
     /// QID from the CM request.
     pub qid: u16,
     /// Bytes of the capsule.
     pub capsule: Vec<u8>,
-    /// Number of these bytes in the first packet.
+    /// Bytes in the first packet.
     pub first_packet_bytes: usize,
-    /// Key invalidated by the SEND with invalidate, if any.
+    /// Key invalidated by the SEND, if any.
     pub invalidated: Option<u32>,
 }
 
 #[derive(Default)]
 pub(crate) struct Session {
     name: &'static str,
-    /// Private data of CM requests (without IP CM header), by packet number.
+    /// Private data of CM requests, without IP CM header, by packet.
     pub requests: Vec<(usize, Vec<u8>)>,
-    /// Private data of CM replies, by packet number.
+    /// Private data of CM replies, by packet.
     pub replies: Vec<(usize, Vec<u8>)>,
     /// Command capsules, in order.
     pub commands: Vec<Capsule>,
@@ -279,7 +279,7 @@ fn path(name: &str, extension: &str) -> PathBuf {
     captures.join(format!("{name}.{extension}"))
 }
 
-/// Parses Ethernet, IPv4, UDP (port 4791) and BTH headers; `None` for other packets.
+/// Parses Ethernet, IPv4, UDP (port 4791) and BTH headers, or returns `None`.
 fn roce_packet(number: usize, frame: &[u8]) -> Option<Packet<'_>> {
     const ICRC_BYTES: usize = 4;
 

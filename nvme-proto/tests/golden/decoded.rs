@@ -1,4 +1,4 @@
-//! Formats commands and responses like the text of the independent decoder.
+//! Commands and responses in the format of the independent decoder.
 
 use nvme_proto::wire::fabrics::{ConnectCommand, PropertyGetCommand, PropertySetCommand};
 use nvme_proto::wire::feature::SetFeaturesCdw10;

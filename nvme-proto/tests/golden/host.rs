@@ -1,7 +1,6 @@
-//! Replay of captured sessions with this crate's host in place of Linux.
+//! Replay of captured sessions with this crate's host instead of Linux.
 //!
-//! The host receives the captured responses and must send the captured commands in the same order, except those that
-//! only read logs.
+//! It receives the captured responses, and must send the captured commands in order, except those that only read logs.
 
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ const NOW: Duration = Duration::ZERO;
 
 struct Replay<'a> {
     session: &'a Session,
-    /// Connection number and number of replayed commands, by QID.
+    /// Connection and number of replayed commands, by QID.
     connections: Vec<(usize, usize)>,
     host: Association,
     reports: Vec<Report>,
@@ -146,7 +145,7 @@ fn our_host_goes_the_way_that_linux_went() {
             assert_eq!(replay.reports, [Report::Live { tries: 0 }]);
             replay.host.shutdown(NOW);
             replay.settle();
-            // CSTS is read as often as in the capture, until the shutdown is complete.
+            // CSTS is read as often as in the capture.
             while let Some(at) = replay.host.deadline() {
                 replay.host.tick(at);
                 replay.settle();

@@ -1,7 +1,7 @@
-//! Captured sessions between a Linux host and a Linux target, parsed and encoded again.
+//! Captured sessions of a Linux host and target, parsed and encoded again.
 //!
-//! `tests/captures` contains two sessions of Linux 6.12, as packets and as text printed by an independent decoder. The
-//! text reveals fields parsed at a wrong offset.
+//! `tests/captures` has two sessions of Linux 6.12, as packets and as text of an independent decoder, which reveals
+//! fields parsed at a wrong offset.
 
 mod capture;
 mod decoded;
@@ -20,7 +20,7 @@ use nvme_proto::wire::{
     AdminOpcode, Cqe, FabricsType, FromBytes, IntoBytes, Nqn, Sgl, SglDescriptor, Sqe, Status,
 };
 
-/// Names of the captures, with their numbers of commands, responses and connections.
+/// Captures, with their commands, responses and connections.
 const SESSIONS: [(&str, usize, usize, usize); 2] = [
     ("nvme-rdma-session-mtu1500", 73, 71, 4),
     ("nvme-rdma-session-mtu4200", 72, 70, 4),
@@ -120,7 +120,7 @@ fn fabrics_commands_are_emitted_as_they_were_read() {
 fn completions_are_emitted_as_they_were_read() {
     for completion in sessions().flat_map(|session| session.completions) {
         let read = Cqe::read_from_bytes(&completion.capsule).unwrap();
-        // The Linux target sets SQID, which is reserved over Fabrics.
+        // The Linux target sets the reserved SQID.
         assert_eq!(
             read.sqid.get(),
             completion.qid,

@@ -1,4 +1,4 @@
-//! Identify structures and log pages in the captures.
+//! Captured Identify structures and log pages.
 
 use std::collections::BTreeMap;
 
@@ -175,7 +175,7 @@ fn ana(bytes: &[u8]) -> &'static str {
     "ana"
 }
 
-/// The captured host first reads the header only, then the whole log.
+/// The host reads the header, then the whole log.
 fn discovery(bytes: &[u8], header_alone: bool) {
     let (header, rest) = DiscoveryLogHeader::read_from_prefix(bytes).unwrap();
     assert_eq!((header.numrec.get(), header.recfmt.get()), (2, 0));

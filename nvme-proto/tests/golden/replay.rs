@@ -1,6 +1,6 @@
-//! Replay of captured sessions with this crate's controllers in place of the Linux target.
+//! Replay of captured sessions with this crate's controllers instead of the Linux target.
 //!
-//! Responses must equal the captured ones, except for the differences in [`differs_on_purpose`].
+//! Responses must be the captured ones, except as in [`differs_on_purpose`].
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -30,7 +30,7 @@ struct Target<'a> {
     session: &'a Session,
     discovery: Subsystem,
     disks: Subsystem,
-    /// For each connection: true if it is a discovery connection, and its CNTLID.
+    /// Of each connection: whether it is for discovery, and its CNTLID.
     queues: HashMap<usize, (bool, u16)>,
     now: Duration,
     smart: SmartCounters,
@@ -165,8 +165,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Carries out actions. The captured hosts disconnected their I/O queues before a shutdown; these controllers request
-/// it.
+/// Carries out actions. Captured hosts disconnect I/O queues before a shutdown; these controllers request it.
 fn carry_out(mut actions: Vec<Action>, subsystem: &mut Subsystem, now: Duration) {
     while let Some(action) = actions.pop() {
         match action {
@@ -213,7 +212,7 @@ pub(crate) fn data<'a>(session: &'a Session, command: &'a Capsule) -> &'a Connec
     ConnectData::ref_from_bytes(bytes).unwrap()
 }
 
-/// Returns the reason why the response to this command differs from the captured one, if it does.
+/// Returns the reason of a difference from the captured response, if any.
 fn differs_on_purpose(sqe: &Sqe, qid: u16) -> Option<&'static str> {
     if qid != 0 && !sqe.is_fabrics() {
         return match NvmOpcode(sqe.opc) {
@@ -292,7 +291,7 @@ fn a_linux_session_goes_as_it_went_with_another_target() {
     }
 }
 
-/// Checks CSTS after enabling and shutdown, because [`differs_on_purpose`] excludes its reads from the comparison.
+/// Checks CSTS after enabling and shutdown; [`differs_on_purpose`] skips it.
 fn linux_saw_ready_and_shut_down(session: &Session) {
     let mut target = Target::new(session);
     let mut last_cc = HashMap::new();

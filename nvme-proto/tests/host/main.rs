@@ -1,4 +1,4 @@
-//! Tests of the host with this crate's controller, and with random responses.
+//! Host with this crate's controller, and with random responses.
 
 mod life;
 mod random;

@@ -1,4 +1,4 @@
-//! Random responses of controllers and random faults of networks.
+//! Random responses and network faults.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::rig::settings;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// Response to the oldest command in flight: status, result and kind of data.
+    /// Response to the oldest command: status, result, kind of data.
     Answer(u16, u64, u8),
-    /// Response to the step with this number, which may not be in flight.
+    /// Response to this step, which may not be in flight.
     Stray(u32),
     Connected(u16),
     Lost(u16),
@@ -30,7 +30,7 @@ enum Event {
     TimedOut(u16, bool),
     DeviceRemoved,
     Reauthenticate,
-    /// Authentication step, which may not have been requested.
+    /// Step that may not have been requested.
     Authenticate(u8),
 }
 

@@ -154,7 +154,7 @@ fn a_mute_controller_is_noticed_by_its_keep_alive() {
     let what = "the answer to a Keep Alive";
     let cause = Cause::TooSlow { what };
     assert_eq!(rig.take_reports(), [Report::Lost(cause)]);
-    // The target does not respond, so the attempt lasts for the step timeout.
+    // Without response, the attempt lasts for the step timeout.
     rig.pass(20 * SECOND);
     let what = "Connect";
     let cause = Cause::TooSlow { what };
@@ -167,7 +167,7 @@ fn a_mute_controller_is_noticed_by_its_keep_alive() {
 #[test]
 fn a_command_that_hangs_is_aborted_and_then_the_controller_is_lost() {
     let mut rig = Rig::live(settings());
-    // Ten commands time out, but ACL allows four Aborts.
+    // ACL allows four Aborts.
     rig.mute = true;
     let now = rig.now;
     let sent = (0..10).filter(|&cid| rig.host.command_timed_out(1, cid, false, now));
@@ -228,7 +228,7 @@ fn a_shutdown_whose_flush_failed_is_no_success() {
     rig.flush_fails = true;
     rig.host.shutdown(rig.now);
     rig.settle();
-    // The target sets SHST = complete and CFS after a failed flush.
+    // SHST = complete and CFS: a flush failed.
     assert_eq!(rig.take_reports(), [Report::Gone(Some(Cause::Fatal))]);
 }
 

@@ -168,8 +168,7 @@ impl Rig {
     }
 
     pub(crate) fn wake(&mut self) {
-        // If mute, the target's keep alive timer is not checked; otherwise it would end the association before the host
-        // does.
+        // The keep alive timer of a mute target would end the association before the host.
         if !self.mute {
             let mut actions = Vec::new();
             self.target.poll(self.now, |_| Duration::ZERO, &mut actions);
@@ -229,7 +228,7 @@ impl Rig {
         let (completion, data) = if is_connect {
             (self.connect(command.qid, &sqe, &command.payload), vec![])
         } else {
-            // `execute` may complete the command at once by an action, so it is recorded before.
+            // Recorded first: an action of `execute` may complete the command.
             self.parked.insert(cid, command.duty);
             match self.execute(&sqe) {
                 (Outcome::Complete(completion), data) => {

@@ -1,4 +1,4 @@
-//! Log pages 05h (commands supported and effects) and 12h (features supported and effects) (Base, 5.16.1.6, 5.16.1.18).
+//! Log pages 05h and 12h: supported commands and features, with effects (Base, 5.16.1.6, 5.16.1.18).
 
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -20,7 +20,7 @@ const ADMIN: [AdminOpcode; 8] = [
     AdminOpcode::FABRICS,
 ];
 
-/// I/O commands of all namespaces, with true for those that change data.
+/// I/O commands of all namespaces; true if data changes.
 const NVM: [(NvmOpcode, bool); 7] = [
     (NvmOpcode::FLUSH, false),
     (NvmOpcode::WRITE, true),

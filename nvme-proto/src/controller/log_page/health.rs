@@ -9,26 +9,26 @@ use crate::controller::Controller;
 use crate::window::Window;
 use crate::wire::log::SmartLog;
 
-/// Counters of a subsystem for log page 02h, maintained by the target.
+/// Counters for log page 02h, maintained by the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SmartCounters {
     /// Bytes read by hosts.
     pub read_bytes: u64,
     /// Bytes written by hosts.
     pub written_bytes: u64,
-    /// Number of completed Read, Compare and Verify commands.
+    /// Completed Read, Compare and Verify commands.
     pub read_commands: u64,
-    /// Number of completed Write commands.
+    /// Completed Write commands.
     pub write_commands: u64,
-    /// Total time with I/O commands in flight.
+    /// Time with I/O commands in flight.
     pub busy: Duration,
-    /// Total running time of the target.
+    /// Running time of the target.
     pub power_on: Duration,
-    /// Number of starts of the target.
+    /// Starts of the target.
     pub power_cycles: u64,
-    /// Number of times that the target stopped without a shutdown.
+    /// Ends of the target without shutdown.
     pub unsafe_shutdowns: u64,
-    /// Number of media errors.
+    /// Media errors.
     pub media_errors: u64,
 }
 

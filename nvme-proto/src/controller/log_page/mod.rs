@@ -1,8 +1,7 @@
 //! Get Log Page (Base, 5.16).
 //!
-//! Only the requested part of a page is rendered. Between the end of a page and its maximum length, reads return
-//! zeroes, because hosts read up to the maximum computed from Identify, or up to an earlier length. An offset beyond
-//! the maximum length is an error.
+//! Only the requested part is rendered. From the page's end to its maximum length, zeroes are returned: hosts read up
+//! to a maximum computed from Identify, or up to a former length. Higher offsets are errors.
 
 mod effects;
 mod health;
@@ -27,7 +26,7 @@ use super::{Controller, Exchange, Refusal};
 
 pub use health::SmartCounters;
 
-/// Log page 13h (NVMe-MI commands): empty, but required if log page 00h is supported.
+/// Log page 13h (NVMe-MI commands), which log page 00h requires; empty.
 const MI_EFFECTS: LogPage = LogPage(0x13);
 
 const NVM_PAGES: [LogPage; 9] = [
@@ -102,7 +101,7 @@ impl Controller {
     }
 
     fn check_scope(&self, log: &GetLogPage) -> Result<(), Refusal> {
-        // The SMART log is per controller, not per namespace (LPA bit 0 is 0).
+        // The SMART log is per controller (LPA bit 0 is 0).
         if log.lid == LogPage::SMART && !matches!(log.nsid, 0 | NSID_ALL) {
             return Err(Refusal::field(byte::NSID));
         }
@@ -112,7 +111,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Maximum length of a page in bytes, over the lifetime of the controller.
+    /// Maximum bytes of a page in the controller's lifetime.
     fn longest_page(&self, common: &Common, lid: LogPage) -> u64 {
         let length = match lid {
             LogPage::ERROR_INFORMATION => size_of::<ErrorEntry>() * ERROR_LOG_ENTRIES,
@@ -138,14 +137,12 @@ impl Controller {
         }
     }
 
-    /// Renders log page 04h, changed namespaces (Base, 5.16.1.5).
+    /// Renders log page 04h (Base, 5.16.1.5).
     fn put_changed_namespaces(&self, page: &mut Window<'_>) {
         put_nsids(0, self.changed_namespaces.entries(), page);
     }
 
-    /// Renders log page 0Ch, ANA (Base, 5.16.1.13).
-    ///
-    /// Groups are in ascending order; groups without visible namespaces are omitted.
+    /// Renders log page 0Ch (Base, 5.16.1.13): groups in ascending order, without those that have no visible namespace.
     fn put_ana(&self, common: &Common, lsp: AnaLsp, page: &mut Window<'_>) {
         let groups = common.namespaces.by_ana_group(|nsid| self.sees(nsid));
         let mut header = AnaLogHeader::new_zeroed();
@@ -184,7 +181,7 @@ fn put_firmware(common: &Common, page: &mut Window<'_>) {
     page.put(0, firmware.as_bytes());
 }
 
-/// Returns the NSIDs to list; none if the host requests groups only (RGO).
+/// Returns the NSIDs to list: none with RGO.
 fn shown(nsids: &[u32], lsp: AnaLsp) -> &[u32] {
     if lsp.rgo() { &[] } else { nsids }
 }

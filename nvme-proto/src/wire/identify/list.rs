@@ -5,9 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::IDENTIFY_BYTES;
 
-/// List of NSIDs in ascending order. Unused entries are 0.
-///
-/// Used by CNS 02h, 07h and 10h (Base, 4.4.2), and by log page 04h.
+/// NSIDs in ascending order; unused entries are 0 (CNS 02h, 07h, 10h: Base, 4.4.2; log page 04h).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -22,7 +20,7 @@ assert_size!(NamespaceList = IDENTIFY_BYTES);
 pub const NAMESPACE_LIST_MAX: usize = 1024;
 
 impl NamespaceList {
-    /// Creates a list of the first [`NAMESPACE_LIST_MAX`] NSIDs.
+    /// Lists the first [`NAMESPACE_LIST_MAX`] NSIDs.
     #[must_use]
     pub fn new(nsids: impl IntoIterator<Item = u32>) -> Self {
         let mut list = Self {
@@ -54,7 +52,7 @@ pub enum NamespaceDescriptor<'a> {
     Uuid([u8; 16]),
     /// NIDT 4h: I/O command set.
     Csi(u8),
-    /// Descriptor of unknown type or invalid length.
+    /// Unknown type or invalid length.
     Other {
         /// NIDT.
         nidt: u8,
@@ -66,15 +64,14 @@ pub enum NamespaceDescriptor<'a> {
 const DESCRIPTOR_HEADER_BYTES: usize = 4;
 
 impl NamespaceDescriptor<'_> {
-    /// Encoded length in bytes.
+    /// Encoded bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         DESCRIPTOR_HEADER_BYTES + self.nid().len()
     }
 
-    /// Writes the descriptor to the start of `out`; returns the rest of `out`.
-    ///
-    /// Returns `None` and writes nothing if the descriptor does not fit.
+    /// Writes the descriptor to the start of `out` and returns the rest, or `None`, without a
+    /// change, if it does not fit.
     pub fn write<'o>(&self, out: &'o mut [u8]) -> Option<&'o mut [u8]> {
         let nid = self.nid();
         let (head, rest) = out.split_at_mut_checked(self.encoded_len())?;
@@ -103,7 +100,7 @@ impl NamespaceDescriptor<'_> {
     }
 }
 
-/// Parses a descriptor list (CNS 03h). The list ends at a descriptor of length 0.
+/// Parses a descriptor list (CNS 03h), which ends at a length of 0.
 pub fn namespace_descriptors(list: &[u8]) -> impl Iterator<Item = NamespaceDescriptor<'_>> {
     let mut rest = list;
     core::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Identify command and its data structures (Base, 5.17; NVM, 4.1.5).
+//! Identify and its data (Base, 5.17; NVM, 4.1.5).
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -17,11 +17,11 @@ pub use namespace::{
     Nsfeat,
 };
 
-/// Size of every Identify data structure in bytes.
+/// Bytes of each Identify data structure.
 pub const IDENTIFY_BYTES: usize = 4096;
 
 codes! {
-    /// CNS: type of data structure (Base, figure 273).
+    /// CNS: data structure (Base, figure 273).
     pub struct Cns(u8);
     0x00 NAMESPACE "Identify Namespace";
     0x01 CONTROLLER "Identify Controller";
@@ -56,7 +56,7 @@ bitfields! {
     /// CDW11 of Identify.
     pub struct IdentifyCdw11(u32);
     fields {
-        /// Identifier whose meaning depends on CNS.
+        /// Identifier specific to CNS.
         cnssid with_cnssid: u16 = 0..=15;
         /// CSI: I/O command set, for some values of CNS.
         csi with_csi: u8 = 24..=31;
@@ -69,7 +69,7 @@ bitfields! {
 )]
 #[repr(C)]
 pub struct IoCommandSets {
-    /// Bit mask of CSI values for each combination; 0 if unused.
+    /// CSI values of each combination, as bits; 0 if unused.
     pub combinations: [U64; 512],
 }
 assert_size!(IoCommandSets = IDENTIFY_BYTES);
