@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cairn_doctor::rules::RULES;
-use cairn_trouble as trouble;
+use cairn_trouble::{self as trouble, Next, Trouble};
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -181,6 +181,20 @@ fn every_error_name_has_a_line_in_troubleshooting() {
     }
 }
 
+/// Returns the name of a command in the page's first table, or the command itself.
+fn next_cell(next: Next) -> String {
+    match next {
+        Next::Path => "path".to_owned(),
+        Next::Here => "doctor".to_owned(),
+        Next::KernelLog => "kernel log".to_owned(),
+        Next::OtherLog => "log".to_owned(),
+        Next::Report => "report".to_owned(),
+        Next::Counters | Next::Own { .. } => {
+            next.command(common::CALLER, "ADDR").replace('|', "\\|")
+        }
+    }
+}
+
 fn error_tables() -> String {
     let mut text = String::new();
     for (title, table) in trouble::tables() {
@@ -191,17 +205,22 @@ fn error_tables() -> String {
         ));
         text.push_str("| error | what it means | causes, the likeliest first | next |\n");
         text.push_str("|---|---|---|---|\n");
-        for trouble in table
-            .iter()
-            .filter(|trouble| trouble.name != "IBV_WC_SUCCESS")
+        let same = |a: &Trouble, b: &Trouble| a.causes == b.causes && a.next == b.next;
+        for group in table
+            .chunk_by(same)
+            .filter(|group| group[0].name != "IBV_WC_SUCCESS")
         {
+            let names: Vec<String> = group
+                .iter()
+                .map(|trouble| format!("{} ({})", trouble.name, trouble.code))
+                .collect();
+            let whats: Vec<&str> = group.iter().map(|trouble| trouble.what).collect();
             text.push_str(&format!(
-                "| {} ({}) | {} | {} | {} |\n",
-                trouble.name,
-                trouble.code,
-                trouble.what,
-                trouble.causes.join("; "),
-                trouble.next.command(common::CALLER, "ADDR")
+                "| {} | {} | {} | {} |\n",
+                names.join("; "),
+                whats.join("; "),
+                group[0].causes.join("; "),
+                next_cell(group[0].next)
             ));
         }
     }
