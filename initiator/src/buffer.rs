@@ -122,8 +122,8 @@ impl Buffer {
         self.length == 0
     }
 
-    /// Divides the buffer into pieces of `bytes` bytes, except for the last. They share the registration, but not a
-    /// command.
+    /// Divides the buffer into pieces of `bytes` bytes, except for the last. Different commands can use the
+    /// pieces, which share the registration.
     ///
     /// # Panics
     /// If `bytes` is 0.

@@ -17,10 +17,10 @@ use crate::options::HostOptions;
 use crate::queue::{Ended, Response, Ticket};
 use crate::waiting::{self, Waiting};
 
-/// Size of the host's buffer for admin commands, in bytes.
+/// Buffer for admin commands, in bytes.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// [`Controller`] for programs that may block: reads the clock and has methods that wait.
+/// [`Controller`] with a clock, for programs that may block.
 #[derive(Debug)]
 pub struct Host {
     controller: Controller,
@@ -51,10 +51,10 @@ impl Host {
         Self::connect_on(&device, options)
     }
 
-    /// Connects through the given device, otherwise like [`connect`](Self::connect).
+    /// As [`connect`](Self::connect), through this device.
     ///
     /// # Errors
-    /// Fails like [`connect`](Self::connect).
+    /// As [`connect`](Self::connect).
     pub fn connect_on(device: &Arc<dyn Device>, options: HostOptions) -> Result<Self, HostError> {
         let timeout = options.timeout;
         let controller = Controller::begin(device, options, Instant::now())?;
@@ -63,11 +63,11 @@ impl Host {
             controller,
             timeout,
         };
-        // The loop ends, because the association limits each step to `timeout`.
+        // Ends: the association limits each step to `timeout`.
         while host.state() == AssociationState::Connecting {
             host.poll_or_sleep(Instant::now() + timeout)?;
         }
-        // Sends pending acknowledgements, because the caller may not poll for some time.
+        // Sends pending acknowledgements: the caller may not poll for some time.
         host.settle();
         match host.take_event() {
             Some(Event::Live { .. }) => Ok(host),
@@ -76,27 +76,27 @@ impl Host {
         }
     }
 
-    /// Returns the controller, for a program that polls it with its own clock.
+    /// Returns the controller, for programs with their own clock.
     #[must_use]
     pub fn into_controller(self) -> Controller {
         self.controller
     }
 
-    /// Changes the timeout of blocking calls.
+    /// Sets the timeout of blocking calls.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// Does all work possible without waiting; returns true if there was any.
+    /// Works without waiting; returns true if there was work.
     pub fn poll(&mut self) -> bool {
         self.controller.poll(Instant::now())
     }
 
-    /// Blocks until a command has ended with a response or an error.
+    /// Blocks until a command has ended.
     ///
-    /// After the timeout, the command ends in [`HostError::Timeout`], except while a live controller holds it back. If
-    /// the command is in flight, the controller counts as lost ([`Controller::give_up`]), and this method returns only
-    /// after the connection is closed and the buffer is no longer accessed.
+    /// After the timeout it ends in [`HostError::Timeout`], unless a live controller holds it back. If it is in flight,
+    /// the controller counts as lost ([`Controller::give_up`]), and this method waits until the connection is closed
+    /// and the buffer no longer accessed.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -104,7 +104,7 @@ impl Host {
         loop {
             match self.wait_until("a response", |host| host.take(ticket)) {
                 Ok(ended) => return ended,
-                // The command waits at a live controller and will be sent, so the wait continues.
+                // A live controller holds the command and will send it.
                 Err(HostError::Timeout { .. }) if self.is_held(ticket) => {}
                 Err(error) => return self.end(ticket, error),
             }
@@ -122,7 +122,7 @@ impl Host {
         }
     }
 
-    /// Submits a command and blocks until it ends ([`wait`](Self::wait)). A status other than success becomes an error.
+    /// Submits a command and blocks until it ends ([`wait`](Self::wait)).
     ///
     /// # Errors
     /// The submission failed ([`Controller::submit`]), no response arrived, or the status is not success.
@@ -141,7 +141,7 @@ impl Host {
     /// Runs a command on the admin queue. Blocks.
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run).
+    /// As [`run`](Self::run).
     pub fn run_admin(
         &mut self,
         sqe: Sqe,
@@ -150,10 +150,10 @@ impl Host {
         self.run(0, Command::admin(sqe), data)
     }
 
-    /// Polls until `ready` returns a value. Blocks.
+    /// Polls until `ready` returns a value.
     ///
     /// # Errors
-    /// The host's timeout is over, or the device is removed.
+    /// The timeout is over, or the device removed.
     pub fn wait_until<T>(
         &mut self,
         what: impl Into<String>,
@@ -163,9 +163,9 @@ impl Host {
         waiting::wait_until(self, what, timeout, ready)
     }
 
-    /// Blocks until a command of queue `qid` ends, or returns `None` after `patience`.
+    /// Blocks until a command of queue `qid` ends; returns `None` after `patience`.
     ///
-    /// Does not send pending acknowledgements: callers should poll again soon.
+    /// Poll again soon: acknowledgements may be pending.
     ///
     /// # Errors
     /// The device is removed.
@@ -181,11 +181,11 @@ impl Host {
         }
     }
 
-    /// Shuts the controller down, then ends all connections. Blocks.
+    /// Shuts the controller down and ends all connections. Blocks.
     ///
     /// # Errors
-    /// [`HostError::NotShutDown`] if the controller is lost or does not confirm the shutdown in time; another error if
-    /// a connection does not close in time.
+    /// [`HostError::NotShutDown`] if the controller is lost or does not confirm in time; another error if a connection
+    /// does not close in time.
     pub fn shutdown(mut self) -> Result<(), HostError> {
         self.controller.shutdown();
         self.wait_gone().map_err(|error| match error {
@@ -194,7 +194,7 @@ impl Host {
         })
     }
 
-    /// Ends all connections without a shutdown. Blocks.
+    /// Ends all connections without shutdown. Blocks.
     ///
     /// # Errors
     /// A connection does not close in time.
@@ -203,7 +203,7 @@ impl Host {
         self.wait_gone()
     }
 
-    /// Closes an I/O queue permanently and blocks until its connection is closed.
+    /// Closes an I/O queue permanently, and blocks until its connection is closed.
     ///
     /// # Errors
     /// The queue does not exist, or its connection does not close in time.
@@ -217,16 +217,16 @@ impl Host {
     /// Resets the controller and blocks until it is live again.
     ///
     /// # Errors
-    /// The controller is not live in time, or is lost permanently.
+    /// The controller is not live in time, or lost permanently.
     pub fn reset(&mut self) -> Result<(), HostError> {
         self.controller.reset();
         self.wait_live()
     }
 
-    /// Blocks until the controller accepts commands again after a loss.
+    /// Blocks until the controller is live again after a loss.
     ///
     /// # Errors
-    /// The controller is not live in time, or is lost permanently.
+    /// The controller is not live in time, or lost permanently.
     pub fn wait_live(&mut self) -> Result<(), HostError> {
         self.wait_until("a controller that takes commands", |host| {
             matches!(
@@ -276,7 +276,7 @@ impl Waiting for Host {
     }
 
     fn settle(&mut self) {
-        // Arming sends pending acknowledgements. It fails only for a removed device.
+        // Arming sends acknowledgements; it fails only if the device is removed.
         let _ = self.endpoint().arm();
     }
 }

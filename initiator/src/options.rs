@@ -13,7 +13,7 @@ use nvme_proto::wire::feature::AsyncEventConfig;
 
 use crate::identity::Identity;
 
-/// Default KATO of Linux and nvme-cli, in milliseconds.
+/// KATO of Linux and nvme-cli, in milliseconds.
 const KATO_MS: u32 = 5000;
 
 /// Connection options of a host.
@@ -21,45 +21,44 @@ const KATO_MS: u32 = 5000;
 pub struct HostOptions {
     /// Address of the target's listener.
     pub remote: SocketAddr,
-    /// Local address; `None` lets the fabric choose.
+    /// Local address; `None` for the fabric's choice.
     pub local: Option<IpAddr>,
-    /// P_Key of the partition; RDMA devices must have it in their P_Key table.
+    /// P_Key; the P_Key table of RDMA devices must contain it.
     pub pkey: PKey,
-    /// SUBNQN of the subsystem.
+    /// SUBNQN.
     pub subnqn: Nqn,
-    /// Host NQN (HOSTNQN).
+    /// HOSTNQN.
     pub hostnqn: Nqn,
-    /// Host identifier of the machine (HOSTID).
+    /// HOSTID.
     pub hostid: [u8; 16],
-    /// Number of requested I/O queues; 0 connects only the admin queue.
+    /// I/O queues to request; 0 connects only the admin queue.
     pub io_queues: u16,
-    /// Entries of each I/O submission queue; one entry is never used (Base, 3.3.1.5).
+    /// Entries of each I/O submission queue, of which one is never used (Base, 3.3.1.5).
     pub queue_entries: u16,
-    /// Keep alive timeout (KATO) in milliseconds.
+    /// KATO in milliseconds.
     ///
-    /// With 0, the target does not notice a host that vanished, and may execute its old writes after newer data was
-    /// written through another connection.
+    /// With 0, the target does not notice that a host vanished, and may execute its old writes after newer ones of
+    /// another connection.
     pub kato_ms: u32,
-    /// Secrets for DH-HMAC-CHAP, used if the target requires it. With a controller secret, the target must authenticate
-    /// too.
+    /// DH-HMAC-CHAP secrets, if the target requires them. With a controller secret, the target must authenticate too.
     pub authentication: Option<Secrets>,
-    /// Interval of periodic reauthentication, if the target required authentication. `None`: only by
-    /// [`reauthenticate`](crate::Controller::reauthenticate).
+    /// Interval of reauthentication, if the target required authentication; `None` for
+    /// [`reauthenticate`](crate::Controller::reauthenticate) only.
     pub reauthenticate_every: Option<Duration>,
-    /// True to request that SQ flow control be disabled.
+    /// True to request disabled SQ flow control.
     pub disable_sq_flow_control: bool,
     /// Traffic class (ToS) of sent packets; `None` for the fabric's default.
     pub traffic_class: Option<u8>,
     /// Hop limit of sent packets; `None` for the fabric's default.
     pub hop_limit: Option<u8>,
-    /// Marking rules, which take precedence over `traffic_class` and `hop_limit`.
+    /// Marking rules, before `traffic_class` and `hop_limit`.
     pub marking_rules: Arc<Rules>,
-    /// Asynchronous events to enable if supported by the controller.
+    /// Asynchronous events to enable if supported.
     pub events: AsyncEventConfig,
-    /// Timeout of each connection step, and of blocking methods of [`Host`](crate::Host).
+    /// Timeout of each connection step, and of blocking [`Host`](crate::Host) methods.
     pub timeout: Duration,
-    /// Time after which a command is aborted. If the aborted command does not end within the same time again, the
-    /// controller counts as lost. Each of the two times may be up to 25 % longer.
+    /// Time after which a command is aborted, and after as long again, if the command has not ended, its controller
+    /// counts as lost. Each of the two times may be 25 % longer.
     pub command_timeout: Duration,
     /// Reconnection after a loss of the controller.
     pub recovery: Recovery,

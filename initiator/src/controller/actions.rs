@@ -1,4 +1,4 @@
-//! Execution of actions requested by the association state machine.
+//! Actions requested by the association.
 
 use cairn_rdma::{ConnectOptions, QpOptions};
 use nvme_proto::host::{
@@ -12,8 +12,7 @@ use crate::error::{HostError, Loss};
 use crate::event::Event;
 use crate::queue::{Link, Owner, Queue};
 
-/// RNR retry count for infinite retries. Retries end, because the controller posts a receive for each command of a
-/// queue.
+/// Infinite RNR retries, which end because the controller posts a receive for each command.
 const RNR_RETRY_FOR_EVER: u8 = 7;
 
 impl Controller {
@@ -57,7 +56,7 @@ impl Controller {
             pkey: self.options.pkey,
             qp: QpOptions {
                 send_work: Queue::send_work(spec.depth),
-                // The peer is the initiator of all RDMA READs.
+                // The peer initiates all RDMA READs.
                 initiator_depth: 0,
                 rnr_retry_count: RNR_RETRY_FOR_EVER,
                 traffic_class: marking.traffic_class,
@@ -82,7 +81,7 @@ impl Controller {
                     usize::from(spec.qid) == self.queues.len(),
                     "queues are made in the order of their QIDs"
                 );
-                // Without memory for the queue, its queue pair is disconnected again.
+                // Without memory for the queue, the queue pair is disconnected.
                 let queue = Queue::new(&*self.device, spec, qp).inspect_err(|_| {
                     self.routes[slot] = None;
                     self.endpoint.disconnect(qp);
@@ -102,7 +101,7 @@ impl Controller {
         } = command;
         let queue = &mut self.queues[usize::from(qid)];
         if !matches!(queue.link, Link::Up(_)) {
-            // The queue is already down, and its loss is reported as an event.
+            // The queue is down; its loss is reported as an event.
             return;
         }
         let data = match &payload {
@@ -175,7 +174,7 @@ impl Controller {
             }
             Report::Reauthenticated => Event::Reauthenticated,
             Report::NotReauthenticated(cause) => {
-                // `caused_by` replaces `self.loss`, which must stay unchanged while the controller is connected.
+                // `caused_by` changes `self.loss`, which must not change while connected.
                 let loss = self.loss.clone();
                 let error = self.caused_by(cause);
                 self.loss = loss;
@@ -185,8 +184,7 @@ impl Controller {
         self.events.push(event);
     }
 
-    /// Returns the error with which the controller ended. [`HostError::NotShutDown`] if a requested shutdown was not
-    /// confirmed.
+    /// Returns the controller's last error, or [`HostError::NotShutDown`] if a requested shutdown was not confirmed.
     fn of_shutdown(&self, error: Option<HostError>) -> Option<HostError> {
         let error = match self.shutdown {
             None => return error,
@@ -205,7 +203,7 @@ impl Controller {
                 self.send(qid, cid);
             }
         }
-        // The controller may grant fewer I/O queues after a reconnection; parked commands of the other queues end.
+        // Fewer I/O queues may be granted after a reconnection; commands parked for others end.
         let granted = usize::from(self.association.io_queues());
         for queue in self.queues.iter_mut().skip(1 + granted) {
             queue.end_parked(&Loss::Closed, |_| true);
@@ -218,7 +216,7 @@ impl Controller {
         }
     }
 
-    /// Records the first loss and the error of the latest attempt as the result of later commands.
+    /// Makes the first loss and the latest error the result of later commands.
     fn note_failed_try(&mut self, error: &HostError) {
         if let Some(first) = &self.first_loss {
             self.loss = Loss::NotBack {
@@ -230,7 +228,7 @@ impl Controller {
 
     fn ended_by(&mut self, cause: Cause) -> HostError {
         match self.loss {
-            // All attempts to reconnect have failed, and the fabric has reported no further error.
+            // All attempts failed without a further error of the fabric.
             Loss::NotBack { .. } if self.trouble.is_none() => self.lost_for_good(),
             _ => self.caused_by(cause),
         }
@@ -245,7 +243,7 @@ impl Controller {
                 let known = match &trouble {
                     Some(HostError::Lost { loss, .. }) => Some(loss),
                     Some(_) => None,
-                    // The fabric has reported no error since `Event::Lost`, so its cause still applies.
+                    // Without a new error of the fabric, the cause of `Event::Lost` applies.
                     None => self.first_loss.as_ref(),
                 };
                 if let Some(loss) = known {

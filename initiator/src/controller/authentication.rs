@@ -11,12 +11,12 @@ pub(super) const NO_SECRET: &str = "the subsystem requires it, and this host has
                          the target has for this host (--dhchap-secret)";
 const NO_RANDOM: &str = "the operating system has no random numbers";
 
-/// Authentication of a queue. The association authenticates one queue at a time.
+/// Authentication of one queue at a time.
 #[derive(Debug, Default)]
 pub(super) struct Dialogue {
-    /// T_ID of the current authentication; incremented for each one.
+    /// T_ID, incremented for each authentication.
     transaction: u16,
-    /// SEQNUM of the last challenge, never 0; incremented for each one.
+    /// SEQNUM of the last challenge, incremented, never 0.
     seqnum: u32,
     state: DialogueState,
 }
@@ -45,7 +45,7 @@ impl Dialogue {
         }
     }
 
-    /// Returns the current step as text, with a remedy for a connection that ends at this step.
+    /// Returns the current step, with a remedy for a connection that ends here.
     pub(super) fn moment(&self) -> &'static str {
         match self.state {
             DialogueState::Begun
@@ -124,7 +124,7 @@ impl Dialogue {
         }
     }
 
-    /// Ends the authentication as failed. Sends AUTH_Failure2 unless the controller reported the failure.
+    /// Ends the authentication. Sends AUTH_Failure2 unless the controller reported the failure.
     fn failed(&mut self, failure: Failure) -> Step {
         let why = explain(failure.reason, failure.message.is_none());
         match failure.message {

@@ -1,4 +1,4 @@
-//! Submission and completion of commands for users of the controller.
+//! Commands of the controller's users.
 
 use nvme_proto::host::{AssociationState, Cause};
 use nvme_proto::wire::Sqe;
@@ -9,7 +9,7 @@ use crate::error::{HostError, Loss};
 use crate::namespace::{Command, To};
 use crate::queue::{Ended, Link, Outcome, Owner, Queue, Ticket, Unsent};
 
-/// Cause reported for a controller whose command was given up by its owner.
+/// Cause of the loss of a controller whose command was given up.
 const TOO_SLOW: Cause = Cause::TooSlow {
     what: "the answer to a command",
 };
@@ -17,15 +17,15 @@ const TOO_SLOW: Cause = Cause::TooSlow {
 impl Controller {
     /// Submits a command on queue `qid`; fills in CID, PSDT and data pointer.
     ///
-    /// The command owns its buffer until its result is returned by [`take`](Self::take) or [`reap`](Self::reap).
+    /// The command owns its buffer until [`take`](Self::take) or [`reap`](Self::reap) returns the result.
     ///
-    /// With [`HostOptions::requeue`](crate::HostOptions::requeue), commands wait while the controller is lost. After
-    /// the reconnection, commands for a disk wait until the disk is identified again. A write with unknown outcome, and
-    /// other writes of its blocks, wait for [`HostOptions::write_hold`](crate::HostOptions::write_hold).
+    /// With [`HostOptions::requeue`](crate::HostOptions::requeue), commands wait while the controller is lost, and then
+    /// until their disk is identified again. A write with unknown outcome, and other writes of its blocks, wait for
+    /// [`HostOptions::write_hold`](crate::HostOptions::write_hold).
     ///
     /// # Errors
-    /// The queue does not exist, is full or is lost; the namespace is not opened or is another disk; or the in-capsule
-    /// data is too long.
+    /// The queue does not exist, is full or lost; the namespace is not opened or another disk; or in-capsule data is
+    /// too long.
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -49,7 +49,7 @@ impl Controller {
         Ok(ticket)
     }
 
-    /// Submits a command without checking its disk, otherwise like [`submit`](Self::submit).
+    /// As [`submit`](Self::submit), without a check of the disk.
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -82,9 +82,9 @@ impl Controller {
         Ok(ticket)
     }
 
-    /// Removes and returns the result of a command if it has ended. The ticket is then void.
+    /// Removes and returns the result of an ended command; the ticket is then void.
     ///
-    /// Every command ends once: with a response, or with [`HostError::Lost`] after its connection is closed, when the
+    /// Every command ends once: with a response, or with [`HostError::Lost`] when its connection is closed and the
     /// controller can no longer access the buffer.
     ///
     /// # Panics
@@ -105,16 +105,16 @@ impl Controller {
         Ended { answer, buffer }
     }
 
-    /// True if queue `qid` cannot accept another command.
+    /// True if queue `qid` cannot take another command.
     #[must_use]
     pub fn is_full(&self, qid: u16) -> bool {
         let queue = self.queues.get(usize::from(qid));
         queue.is_some_and(Queue::is_full)
     }
 
-    /// Abandons a command and discards its result. A command that was not yet sent is never sent.
+    /// Abandons a command and discards its result. If it was not sent, it is never sent.
     ///
-    /// A command in flight keeps its buffer until it ends. [`give_up`](Self::give_up) forces the end.
+    /// In flight, it keeps its buffer until it ends; [`give_up`](Self::give_up) forces the end.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -122,10 +122,10 @@ impl Controller {
         self.queues[usize::from(ticket.qid())].forget(ticket);
     }
 
-    /// Ends a command that exceeded its owner's time limit.
+    /// Ends a command beyond its owner's time limit.
     ///
-    /// A command that was not yet sent ends in [`HostError::Lost`] at once. For a command in flight, the controller
-    /// counts as lost; the command ends after its connection is closed and is not sent again.
+    /// If it was not sent, it ends in [`HostError::Lost`] at once. If it is in flight, the controller counts as lost;
+    /// the command ends when its connection is closed, and is not sent again.
     ///
     /// # Panics
     /// If the ticket is void.

@@ -1,4 +1,4 @@
-//! Handling of completions and connection events.
+//! Completions and connection events.
 
 use std::net::SocketAddr;
 
@@ -65,7 +65,7 @@ impl Controller {
             let start = slot as usize * RESPONSE_BYTES;
             self.responses.read(start, &mut capsule[..length]);
         }
-        // The receive is reposted before the slot of its command is free, so each command in flight has a receive.
+        // Reposted before the command's slot is free, so that each command in flight has a receive.
         let reposted = self.post_response_slot(slot);
         let Some(qid) = self.queue_of(completion.qp) else {
             return;
@@ -103,7 +103,7 @@ impl Controller {
             let mut data = [0; IDENTIFY_BYTES];
             self.scratch.read(0, &mut data);
             self.association.completed(duty, cqe, &data, now);
-            // The message is processed at once, because a target that refuses the host disconnects next.
+            // Processed at once: a target that refuses the host disconnects next.
             if self.association.is_authenticating() {
                 self.act();
             }
@@ -130,7 +130,7 @@ impl Controller {
                 });
             }
             Event::Disconnected { qp, reason } => {
-                // The target's reason may have arrived since the last poll of completions.
+                // The target's reason may be among new completions.
                 if self.association.is_authenticating() {
                     self.poll_completions();
                 }
@@ -211,8 +211,7 @@ impl Controller {
     }
 }
 
-/// Returns the error of a rejected connection: with the target's NVMe reason if the private data has one, else with the
-/// connection manager's reason.
+/// Returns the error of a rejected connection, with the target's NVMe reason or else the connection manager's.
 fn refusal(data: &PrivateData, reason: u16, remote: SocketAddr, qid: u16) -> HostError {
     match RejectData::parse(data.as_slice()) {
         Ok(reject) if reject.sts.get() != 0 => HostError::Rejected {

@@ -20,20 +20,20 @@ use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe, Status};
 use crate::command;
 use crate::namespace::{Disk, DiskIdentity, Namespace};
 
-/// Maximum lost writes tracked by block range; with more, writes of all blocks wait.
+/// Maximum lost writes tracked by blocks; with more, all writes wait.
 const DOUBTS_MAX: usize = 256;
 
 #[derive(Debug)]
 struct Opened {
     nsid: u32,
     disk: Disk,
-    /// True if the namespace must be identified again.
+    /// True if it must be identified again.
     in_question: bool,
-    /// True if the namespace is missing or is another disk than the opened one.
+    /// True if missing, or another disk than the opened one.
     replaced: bool,
 }
 
-/// Identification commands in order. `Changes` reads log page 04h, the others concern one namespace.
+/// Identification commands in order. `Changes` reads log page 04h; others are about one namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Changes,
@@ -47,7 +47,7 @@ struct Question {
     nsid: u32,
     step: Step,
     sent: bool,
-    /// True if the caller has opened the namespace again: the response must be ignored.
+    /// True if the caller opened it again: the response is ignored.
     void: bool,
     identity: DiskIdentity,
 }
@@ -56,7 +56,7 @@ struct Question {
 pub(super) enum Found {
     Nothing,
     Same,
-    /// The namespace is missing or is another disk.
+    /// Missing, or another disk.
     Replaced {
         /// NSID of the namespace.
         nsid: u32,
@@ -65,9 +65,9 @@ pub(super) enum Found {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The namespace is opened and is the command's disk, as far as known.
+    /// Opened, and the command's disk as far as known.
     Known,
-    /// The namespace is missing or is another disk.
+    /// Missing, or another disk.
     Replaced,
     Unknown,
 }
@@ -75,7 +75,7 @@ pub(super) enum Standing {
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     nsids: BTreeSet<u32>,
-    /// True if log page 04h was full: any namespace may have changed.
+    /// True if log page 04h was full: all may have changed.
     all: bool,
 }
 
@@ -99,15 +99,15 @@ pub(super) struct Guard {
     opened: Vec<Opened>,
     question: Option<Question>,
     doubts: Doubts,
-    /// Unanswered writes of queues closed by a reset; the completed reset ends such writes in the controller.
+    /// Unanswered writes of queues closed by a reset, which ends them in the controller.
     of_reset: Doubts,
     /// True if the controller was lost since it was last live.
     lost: bool,
-    /// Number of reconnections and reports after which namespaces may have changed.
+    /// Reconnections and reports after which namespaces may have changed.
     pub(super) changes: u64,
-    /// True if log page 04h must be read, which re-arms its event.
+    /// True if log page 04h must be read, to re-arm its event.
     arms: bool,
-    /// Changes not yet taken by the caller.
+    /// Changes that the caller has not taken.
     changed: Changes,
 }
 
@@ -172,7 +172,7 @@ impl Guard {
         self.doubt_namespaces();
     }
 
-    /// Records an I/O command without response whose connection closed. The target may execute it until `until`.
+    /// Records an unanswered I/O command of a closed connection, possibly executed until `until`.
     pub(super) fn unanswered(&mut self, sqe: &Sqe, is_reset: bool, until: Duration) {
         let doubts = if is_reset {
             &mut self.of_reset
@@ -192,7 +192,7 @@ impl Guard {
         self.doubts.deadline()
     }
 
-    /// True if an I/O command must wait for a lost write or an identification.
+    /// True if an I/O command must wait for a lost write or for identification.
     pub(super) fn holds(&self, sqe: &Sqe) -> bool {
         if !self.doubts.is_empty() && self.doubts.hold(sqe) {
             return true;
@@ -261,14 +261,14 @@ impl Guard {
             return Found::Nothing;
         };
         if question.step == Step::Changes {
-            // The log page is optional; without it there is no event to re-arm.
+            // Without this optional log page, there is no event to re-arm.
             if status.is_success() {
                 self.changed.add(data);
             }
             return Found::Nothing;
         }
         if question.step == Step::Descriptors {
-            // Controllers before NVMe 1.3 have no descriptors.
+            // Descriptors exist since NVMe 1.3.
             if status.is_success() {
                 question.identity = DiskIdentity::of_descriptors(data);
             }

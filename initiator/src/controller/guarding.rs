@@ -1,4 +1,4 @@
-//! Identification of namespaces and holding of commands by a controller.
+//! Identification of namespaces, and commands held back for it.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ impl Controller {
 
     /// Registers an opened namespace: I/O for its NSID must reach this disk.
     ///
-    /// The namespace is identified again after each reconnection and reported change. If it is another disk, its
-    /// commands end in [`HostError::Replaced`] until this method is called again.
+    /// It is identified again after each reconnection and reported change. If it is another disk, its commands end in
+    /// [`HostError::Replaced`] until this method is called again.
     ///
     /// # Errors
     /// The buffer for identification data cannot be allocated.
@@ -34,7 +34,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes the changes reported by the controller; `None` while log page 04h is being read.
+    /// Takes reported changes; `None` while log page 04h is being read.
     pub(crate) fn take_changes(&mut self) -> Option<Changes> {
         if self.state != AssociationState::Live {
             return Some(Changes::default());
@@ -60,13 +60,12 @@ impl Controller {
         }
     }
 
-    /// True if a command waits although the controller is live: its disk is being identified, or a lost write may still
-    /// be executed.
+    /// True if a live controller holds a command back: its disk is being identified, or a lost write may be executed.
     pub(crate) fn is_held(&self, ticket: Ticket) -> bool {
         self.is_live() && self.queues[usize::from(ticket.qid())].is_parked(ticket)
     }
 
-    /// Time until which the target may execute commands of a connection that closes now.
+    /// Time until which the target may execute commands of a connection closing now.
     pub(super) fn in_doubt_until(&self) -> Duration {
         let by_rule = || {
             let identity = self.association.identity();
@@ -97,7 +96,7 @@ impl Controller {
         true
     }
 
-    /// Sends parked commands that may be sent now, and the next identification command. Returns true if there was work.
+    /// Sends parked commands that may be sent, and the next identification command. Returns true if there was work.
     pub(super) fn keep_guard(&mut self) -> bool {
         let expired = self.guard.expire(self.time()) | self.retries_are_due();
         if self.state != AssociationState::Live {
@@ -117,7 +116,7 @@ impl Controller {
             return expired;
         };
         let data = Data::start_of(answers.lend(), IDENTIFY_BYTES as u32);
-        // If the admin queue is full, the next poll tries again.
+        // The next poll retries if the admin queue is full.
         let Ok(ticket) = admin.prepare(sqe, data, Owner::Guard) else {
             return expired;
         };

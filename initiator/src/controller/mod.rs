@@ -29,37 +29,37 @@ use crate::queue::{Link, Queue};
 use authentication::{Dialogue, NO_SECRET};
 use guard::Guard;
 
-/// Receive size in bytes for a response capsule: a 16-byte CQE, padded to a cache line.
+/// Receive for a response capsule: a 16-byte CQE, padded to a cache line.
 const RESPONSE_BYTES: usize = 64;
-/// Bit of work IDs that marks receives; the other bits are the index of the receive.
+/// Bit that marks work IDs of receives; the other bits are the receive's index.
 const RECEIVE_ID: u64 = 1 << 63;
 /// Number of age checks per command timeout.
 const SWEEPS: u8 = 4;
 
-/// Controller of a subsystem with its queues.
+/// Controller of a subsystem, with its queues.
 ///
-/// Methods do not block or read a clock: [`poll`](Self::poll) takes the time as a parameter. Between polls, only data
-/// buffers change.
+/// Methods do not block or read a clock; [`poll`](Self::poll) receives the time. Between polls, only data buffers
+/// change.
 pub struct Controller {
-    // Declared first: dropping the endpoint ends all accesses to the memory below.
+    // Declared first: dropping the endpoint ends access to the memory below.
     endpoint: Box<dyn Endpoint>,
     device: Arc<dyn Device>,
     options: HostOptions,
     association: Association,
     queues: Vec<Queue>,
-    /// Queue pair and QID of each connection, by connection slot.
+    /// Queue pair and QID by connection slot.
     routes: Vec<Option<(QpId, u16)>>,
     responses: Buffer,
     scratch: Buffer,
     state: AssociationState,
     events: Events,
-    /// Connection error reported by the fabric since the last reported loss.
+    /// Connection error of the fabric since the last reported loss.
     trouble: Option<HostError>,
-    /// Latest loss of the controller, with which parked and later commands end.
+    /// Latest loss of the controller, the result of parked and later commands.
     loss: Loss,
-    /// First cause of the current loss of the controller.
+    /// First cause of the current loss.
     first_loss: Option<Loss>,
-    /// Set once a shutdown was requested; writes are durable only if the controller confirms the shutdown.
+    /// Requested shutdown. Writes are durable only after the controller confirms.
     shutdown: Option<Shutdown>,
     origin: Instant,
     now: Instant,
@@ -67,17 +67,17 @@ pub struct Controller {
     endpoint_events: Vec<cairn_rdma::Event>,
     dialogue: Dialogue,
     guard: Guard,
-    /// Buffer for identification data; allocated when the first namespace is opened.
+    /// Buffer for identification data, allocated by the first opened namespace.
     answers: Option<Buffer>,
-    /// Earliest time at which a failed command is retried.
+    /// Time of the next retry.
     retry_at: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shutdown {
-    /// The shutdown was requested from a live controller.
+    /// Requested from a live controller.
     Asked,
-    /// The shutdown was requested after the controller was lost.
+    /// Requested after the controller was lost.
     TooLate,
 }
 
@@ -97,7 +97,7 @@ impl std::fmt::Debug for Controller {
 impl Controller {
     /// Starts to connect. Polling reports [`Event::Live`] or [`Event::Gone`].
     ///
-    /// The controller opens its own protection domain: register buffers with [`Controller::device`], not with `device`.
+    /// The controller has its own protection domain: register buffers with [`Controller::device`], not with `device`.
     ///
     /// # Errors
     /// The queues cannot be allocated.
@@ -114,7 +114,7 @@ impl Controller {
         let sends = Queue::send_work(ADMIN_ENTRIES) + io_sends;
         let endpoint = Arc::clone(&device).open(&EndpointOptions {
             receives: entries,
-            // Maximum: a failed connection completes each of its sends, signaled or not.
+            // A failed connection completes each send, signaled or not.
             completions: entries + sends,
             queue_pairs: 1 + options.io_queues,
         })?;
@@ -153,7 +153,7 @@ impl Controller {
         Ok(controller)
     }
 
-    /// Does all work possible without waiting; returns true if there was any.
+    /// Works without waiting; returns true if there was work.
     pub fn poll(&mut self, now: Instant) -> bool {
         self.now = now;
         let progress = self.poll_completions() | self.poll_events();
@@ -165,7 +165,7 @@ impl Controller {
         self.keep_guard() || acted || progress
     }
 
-    /// Time of the next necessary poll; `None` if no timer is running.
+    /// Time of the next necessary poll; `None` without a timer.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let own = self.association.deadline().map(|at| self.origin + at);
@@ -196,23 +196,22 @@ impl Controller {
         self.events.pop()
     }
 
-    /// Resets the controller and reconnects. [`HostOptions::requeue`] decides whether commands in flight are sent again
-    /// or end as lost.
+    /// Resets the controller and reconnects. Commands in flight are sent again or end as lost
+    /// ([`HostOptions::requeue`]).
     pub fn reset(&mut self) {
         self.association.reset(self.time());
         self.act();
     }
 
-    /// Authenticates each queue again. `secrets` replaces the current secrets; `None` keeps them.
+    /// Authenticates each queue again, with new `secrets` or, for `None`, the current ones.
     ///
-    /// Polling reports [`Event::Reauthenticated`] or [`Event::NotReauthenticated`]; commands continue meanwhile. The
-    /// controller is lost if either end fails to prove its identity. If the controller is not live, the secrets apply
-    /// to its next connection.
+    /// Polling reports [`Event::Reauthenticated`] or [`Event::NotReauthenticated`]; commands continue. The controller
+    /// is lost if either end fails to prove its identity. If it is not live, the secrets apply to its next connection.
     ///
-    /// With a large Diffie-Hellman group, [`poll`](Self::poll) may take several milliseconds.
+    /// With large groups, [`poll`](Self::poll) may take several milliseconds.
     ///
     /// # Errors
-    /// The host connected without secrets: its queues have no entry for authentication commands.
+    /// The host connected without secrets: its queues lack an entry for authentication.
     pub fn reauthenticate(&mut self, secrets: Option<Secrets>) -> Result<(), HostError> {
         let Some(known) = &mut self.options.authentication else {
             return Err(HostError::NotAuthenticated {
@@ -230,9 +229,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Requests a shutdown of the controller, then ends all connections. [`Event::Gone`] follows.
-    ///
-    /// The event contains [`HostError::NotShutDown`] if the controller does not confirm the shutdown.
+    /// Shuts the controller down and ends all connections. [`Event::Gone`] follows, with [`HostError::NotShutDown`]
+    /// unless the controller confirms.
     pub fn shutdown(&mut self) {
         self.shutdown = self.shutdown.or(match self.state {
             AssociationState::Live => Some(Shutdown::Asked),
@@ -243,13 +241,13 @@ impl Controller {
         self.act();
     }
 
-    /// Ends all connections without a shutdown. [`Event::Gone`] follows.
+    /// Ends all connections without shutdown. [`Event::Gone`] follows.
     pub fn disconnect(&mut self) {
         self.association.disconnect(self.time());
         self.act();
     }
 
-    /// Closes an I/O queue permanently. Commands of the queue end as lost.
+    /// Closes an I/O queue permanently. Its commands end as lost.
     ///
     /// # Errors
     /// The queue does not exist or is the admin queue.
@@ -263,7 +261,7 @@ impl Controller {
         Ok(())
     }
 
-    /// CNTLID of the controller.
+    /// CNTLID.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.association.cntlid()
@@ -281,7 +279,7 @@ impl Controller {
         self.association.vs()
     }
 
-    /// Identify Controller data from the last time the controller was enabled.
+    /// Identify Controller data, read when the controller was last enabled.
     ///
     /// # Panics
     /// If the controller was never live.
@@ -291,7 +289,7 @@ impl Controller {
         identity.expect("only a controller that was live is known")
     }
 
-    /// Maximum data length of a command in bytes: the smaller of MDTS and the maximum of a keyed SGL descriptor.
+    /// Maximum data of a command in bytes: MDTS, or the maximum of a keyed SGL descriptor if less.
     ///
     /// # Panics
     /// If the controller was never live.
@@ -307,13 +305,13 @@ impl Controller {
         }
     }
 
-    /// Number of I/O queues; QIDs start at 1.
+    /// I/O queues; QIDs start at 1.
     #[must_use]
     pub fn io_queues(&self) -> u16 {
         self.association.io_queues()
     }
 
-    /// Capacity of queue `qid` in commands.
+    /// Maximum commands of queue `qid`.
     #[must_use]
     pub fn depth(&self, qid: u16) -> u16 {
         self.queues.get(usize::from(qid)).map_or(0, Queue::depth)
@@ -327,10 +325,10 @@ impl Controller {
             .map_or(0, Queue::in_capsule_max)
     }
 
-    /// True if `bytes` bytes of write data are best sent in the capsule of the next command on queue `qid`.
+    /// True if the next command on queue `qid` best sends `bytes` bytes of write data in its capsule.
     ///
-    /// If false, use a registered [`Buffer`]: the data exceeds the capsule, or the queue has so many commands in flight
-    /// that capsules without data are faster.
+    /// If false, use a registered [`Buffer`]: the data exceeds the capsule, or capsules without data are faster with so
+    /// many commands in flight.
     #[must_use]
     pub fn prefers_capsule(&mut self, qid: u16, bytes: usize) -> bool {
         let Some(queue) = self.queues.get_mut(usize::from(qid)) else {
@@ -343,7 +341,7 @@ impl Controller {
         queue.prefers_capsule(bytes, trains)
     }
 
-    /// Number of commands without a result on queue `qid`, including the association's own.
+    /// Commands without a result on queue `qid`, the association's included.
     #[must_use]
     pub fn outstanding(&self, qid: u16) -> usize {
         self.queues
@@ -359,7 +357,7 @@ impl Controller {
             .is_some_and(|queue| matches!(queue.link, Link::Up(_)))
     }
 
-    /// True if queue `qid` has no connection, so the controller cannot access the memory of its commands.
+    /// True if queue `qid` has no connection, through which the controller could access memory.
     #[must_use]
     pub fn is_closed(&self, qid: u16) -> bool {
         self.queues
@@ -367,7 +365,7 @@ impl Controller {
             .is_none_or(|queue| matches!(queue.link, Link::Down(_)))
     }
 
-    /// Device with which to register [`Buffer`]s for this controller.
+    /// Device that registers [`Buffer`]s for this controller.
     #[must_use]
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
@@ -378,7 +376,7 @@ impl Controller {
         &mut *self.endpoint
     }
 
-    /// Traffic class and hop limit of sent packets of queue `qid`; `None` if not connected or unknown.
+    /// Traffic class and hop limit of packets sent by queue `qid`, if connected and known.
     pub fn marked(&mut self, qid: u16) -> Option<Marked> {
         match self.queues.get(usize::from(qid))?.link {
             Link::Up(qp) => self.endpoint.marked(qp),
@@ -392,7 +390,7 @@ impl Controller {
         &self.options
     }
 
-    /// Allocates registered memory that the controller may read and write.
+    /// Allocates memory that the controller may read and write.
     ///
     /// # Errors
     /// The memory cannot be allocated or locked.
@@ -400,8 +398,7 @@ impl Controller {
         Ok(Buffer::new(&*self.device, length)?)
     }
 
-    /// Posts a prepared capsule; returns false if the queue is not connected, in which case the command ends with the
-    /// connection.
+    /// Posts a prepared capsule. Returns false without a connection, with which the command ends.
     fn send(&mut self, qid: u16, cid: u16) -> bool {
         let queue = &mut self.queues[usize::from(qid)];
         let Link::Up(qp) = queue.link else {
@@ -429,7 +426,7 @@ impl Controller {
                 queue.link = Link::Broken(*qp, loss);
                 self.association.queue_lost(qid, self.time());
             }
-            // The recorded loss is only a consequence of the new one.
+            // The recorded loss is a consequence of this one.
             Link::Broken(_, known) if known.is_consequence() && loss.is_cause() => {
                 if let Some(HostError::Lost { loss: current, .. }) = &mut self.trouble
                     && current == known
@@ -480,8 +477,7 @@ impl Controller {
         }])
     }
 
-    /// Aborts commands that exceed the command timeout. If an aborted command does not end, the controller counts as
-    /// lost.
+    /// Aborts commands after the command timeout. If an aborted command does not end, the controller counts as lost.
     fn sweep(&mut self) {
         self.sweep_at = self.now + self.options.command_timeout / SWEEPS.into();
         let now = self.time();

@@ -14,25 +14,25 @@ use nvme_proto::wire::cm::RejectStatus;
 /// Error of a host's operation.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The local fabric failed or refused the operation.
+    /// The local fabric failed or refused.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// The target rejected the connection with an NVMe/RDMA reason.
+    /// The target rejected the connection for an NVMe/RDMA reason.
     #[error("{remote} rejects queue {qid}: {}", advice::on_reject(*status, *remote))]
     Rejected {
-        /// The target's address.
+        /// Address of the target.
         remote: SocketAddr,
-        /// Queue ID.
+        /// QID.
         qid: u16,
-        /// Reason given by the target.
+        /// Reason.
         status: RejectStatus,
     },
-    /// The connection manager of the remote machine rejected the connection without an NVMe/RDMA reason.
+    /// The remote connection manager rejected the connection without an NVMe/RDMA reason.
     #[error("{remote} rejects queue {qid}: {}", advice::on_refusal(*reason, *remote))]
     Refused {
-        /// The target's address.
+        /// Address of the target.
         remote: SocketAddr,
-        /// Queue ID.
+        /// QID.
         qid: u16,
         /// Reason of the connection manager (IBTA 12.6.7.2).
         reason: u16,
@@ -40,54 +40,54 @@ pub enum HostError {
     /// The connection attempt got no response.
     #[error("cannot connect queue {qid} to {remote}: {}", advice::on_silence(reason, *remote))]
     Unreachable {
-        /// The target's address.
+        /// Address of the target.
         remote: SocketAddr,
-        /// Queue ID.
+        /// QID.
         qid: u16,
-        /// Reason given by the fabric.
+        /// Reason of the fabric.
         reason: String,
     },
     /// The controller completed a command with an error.
     #[error("{command} failed: {status}{}", advice::on_status(command, *status, *result))]
     Status {
-        /// Name of the command as in the specification.
+        /// Name in the specification.
         command: String,
-        /// Status of the command.
+        /// Status.
         status: Status,
-        /// Result in DW0 and DW1 of the completion; for Connect, the invalid parameter.
+        /// Result (DW0 and DW1); for Connect, the invalid parameter.
         result: u64,
     },
-    /// The target did not accept this host's authentication, or this host did not accept the target's.
+    /// One end did not accept the other's authentication.
     #[error("cannot authenticate with {remote}: {why}")]
     NotAuthenticated {
-        /// The target's address.
+        /// Address of the target.
         remote: SocketAddr,
         /// Reason with a remedy.
         why: &'static str,
     },
-    /// The connection ended during authentication, before the target's reason arrived.
+    /// The connection ended during authentication, before the target's reason.
     #[error("cannot authenticate with {remote}: {}", advice::on_cut_off(*qid, moment, loss, *remote))]
     LostAuthenticating {
-        /// The target's address.
+        /// Address of the target.
         remote: SocketAddr,
-        /// Queue ID.
+        /// QID.
         qid: u16,
-        /// Step of the authentication at which the connection ended, with a remedy.
+        /// Step at which the connection ended, with a remedy.
         moment: &'static str,
         /// Cause of the loss.
         loss: Loss,
     },
-    /// The queue was lost with its command, which may have been executed. The command's buffer is no longer accessed.
+    /// The queue was lost with its command, possibly executed. The buffer is no longer accessed.
     #[error("queue {qid} to {remote} is lost: {}", advice::on_loss(loss, *remote))]
     Lost {
-        /// The target's address.
+        /// Address of the target.
         remote: SocketAddr,
-        /// Queue ID.
+        /// QID.
         qid: u16,
         /// Cause of the loss.
         loss: Loss,
     },
-    /// The NSID refers to another disk than the opened one, or to none. A command in flight during the change may have
+    /// The NSID refers to another disk than the opened one, or to none. Commands in flight during the change may have
     /// been executed on the opened disk.
     #[error(
         "namespace {nsid} of {remote} is not the disk any more that was opened: its identifiers \
@@ -95,9 +95,9 @@ pub enum HostError {
          configuration, and open the namespace anew to use the disk that is there"
     )]
     Replaced {
-        /// The target's address.
+        /// Address of the target.
         remote: SocketAddr,
-        /// NSID of the namespace.
+        /// NSID.
         nsid: u32,
     },
     /// The namespace of an I/O command is not opened.
@@ -106,15 +106,15 @@ pub enum HostError {
          open it first"
     )]
     NotOpened {
-        /// NSID of the namespace.
+        /// NSID.
         nsid: u32,
     },
-    /// No path is usable, and none is expected back in time. The command may have been executed.
+    /// No path is usable or expected back in time. The command may have been executed.
     #[error("no path to the namespace is left, of {paths}: {why}")]
     NoPath {
         /// Number of paths.
         paths: usize,
-        /// State of each path as text.
+        /// States of the paths.
         why: String,
     },
     /// The queue does not exist.
@@ -126,24 +126,24 @@ pub enum HostError {
     /// The queue is full.
     #[error("queue {qid} is full")]
     QueueFull {
-        /// Queue ID.
+        /// QID.
         qid: u16,
     },
-    /// An operation exceeded its time limit.
+    /// A time limit is over.
     #[error("timed out after {timeout:?} waiting for {what}")]
     Timeout {
-        /// Awaited event as text.
+        /// Awaited event.
         what: String,
         /// Time limit.
         timeout: Duration,
     },
-    /// The controller did not confirm its shutdown: acknowledged writes may not be durable.
+    /// The controller did not confirm its shutdown: acknowledged writes may be lost.
     #[error(
         "the controller did not confirm its shutdown, so writes that it had answered may not be \
          durable: {0}"
     )]
     NotShutDown(Box<HostError>),
-    /// This host does not support the controller or the operation.
+    /// The host does not support the controller or operation.
     #[error("the controller cannot be used: {0}")]
     Unsupported(String),
 }
@@ -154,33 +154,33 @@ pub enum Loss {
     /// The connection ended.
     #[error("{}", advice::of_disconnect(*.0))]
     Disconnected(DisconnectReason),
-    /// Sending a capsule failed.
+    /// A capsule could not be sent.
     #[error("{}", trouble::of_completion(.0.code()))]
     Transport(WorkStatus),
     /// The controller violated the protocol.
     #[error("the controller broke the protocol: {0}")]
     Protocol(String),
-    /// The host gave the controller up.
+    /// The host gave up the controller.
     #[error("{0}")]
     GivenUp(Cause),
-    /// The host itself closed the connection.
+    /// The host closed the connection.
     #[error("closed by this host")]
     Closed,
-    /// The namespace with this NSID is another disk than the opened one.
+    /// This NSID is another disk than the opened one.
     #[error("namespace {0} is another disk than was opened")]
     Replaced(u32),
-    /// All attempts to reconnect so far have failed.
+    /// All attempts to reconnect failed so far.
     #[error("{first}; connecting again failed: {last}")]
     NotBack {
         /// Cause of the first loss.
         first: Box<Loss>,
-        /// Error of the last attempt.
+        /// Last error.
         last: String,
     },
 }
 
 impl Loss {
-    /// True for losses that only follow from an earlier, unnamed error.
+    /// True for losses that follow from an earlier, unnamed error.
     pub(crate) fn is_consequence(&self) -> bool {
         matches!(
             self,
@@ -188,7 +188,7 @@ impl Loss {
         )
     }
 
-    /// True if the loss names its cause.
+    /// True for losses that name their cause.
     pub(crate) fn is_cause(&self) -> bool {
         !self.is_consequence() && *self != Self::Closed
     }

@@ -16,13 +16,12 @@ use crate::queue::{Ended, Response};
 use crate::waiting::{self, Waiting};
 
 impl Multipath {
-    /// Connects `paths` and blocks until at least one is usable and each of the others has connected or failed.
+    /// Connects `paths`; blocks until one is usable and each other has connected or failed.
     ///
-    /// A path whose first connection fails is not tried again, as with `nvme connect`. A path lost later is
-    /// reconnected.
+    /// As with `nvme connect`, a path whose first connection fails is not tried again; a path lost later is.
     ///
     /// # Errors
-    /// The first error of a path, if no path is usable.
+    /// The first error of a path, if none is usable.
     ///
     /// # Panics
     /// If `paths` is empty.
@@ -41,8 +40,7 @@ impl Multipath {
             .collect::<Result<_, HostError>>()?;
         let mut multipath = Self::begin(paths, options, Instant::now())?;
         let patience = Instant::now() + multipath.timeout;
-        // The controllers limit the time of each step. A path slower than `patience` may join later if another is
-        // usable.
+        // Controllers limit each step. A path slower than `patience` may join later if another is usable.
         while multipath.is_trying() {
             let now = Instant::now();
             if now >= patience && multipath.has_usable_path() {
@@ -67,7 +65,7 @@ impl Multipath {
         })
     }
 
-    /// True if at least one path is usable, so that commands do not wait for one.
+    /// True if a path is usable, for which commands need not wait.
     #[must_use]
     pub fn has_usable_path(&self) -> bool {
         (0..self.paths.len()).any(|path| self.set.is_usable(path))
@@ -84,11 +82,10 @@ impl Multipath {
         self.no_path()
     }
 
-    /// Blocks until a command has ended with a response or an error.
+    /// Blocks until a command has ended.
     ///
-    /// After the timeout, the command ends in [`HostError::Timeout`]. If the command is in flight, its controller
-    /// counts as lost, and this method returns only after the connection is closed and the buffer is no longer
-    /// accessed.
+    /// After the timeout it ends in [`HostError::Timeout`]. If it is in flight, its controller counts as lost, and this
+    /// method waits until the connection is closed and the buffer no longer accessed.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -105,7 +102,7 @@ impl Multipath {
                 let answer = ended.answer.map_err(|_| why);
                 return Ended { answer, ..ended };
             }
-            // Sleeping on a failed device fails; the next poll reports the end of its connections.
+            // Sleeping fails if a device failed; the next poll ends its connections.
             waiting::step(self);
         }
     }
@@ -115,28 +112,28 @@ impl Multipath {
         HostError::Timeout { what, timeout }
     }
 
-    /// Submits a command and blocks until it ends ([`wait`](Self::wait)). A status other than success becomes an error.
+    /// Submits a command and blocks until it ends ([`wait`](Self::wait)).
     ///
     /// # Errors
     /// The submission failed ([`submit`](Self::submit)), no response arrived, or the status is not success.
     ///
     /// # Panics
-    /// Panics like [`submit`](Self::submit).
+    /// As [`submit`](Self::submit).
     pub fn run(&mut self, sqe: Sqe, data: Data<'_, &mut Buffer>) -> Result<Response, HostError> {
         let ticket = self.submit(sqe, data.lend())?;
         let response = self.wait(ticket).answer?;
         response.require_success(|| command_name(1, &sqe))
     }
 
-    /// Changes the timeout of blocking methods. The default is the longest timeout of the paths.
+    /// Sets the timeout of blocking methods; by default the longest of the paths.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// Polls until `ready` returns a value. Blocks.
+    /// Polls until `ready` returns a value.
     ///
     /// # Errors
-    /// The timeout is over, or a device is removed.
+    /// The timeout is over, or a device removed.
     pub fn wait_until<T>(
         &mut self,
         what: impl Into<String>,
@@ -146,8 +143,7 @@ impl Multipath {
         waiting::wait_until(self, what, timeout, ready)
     }
 
-    /// Blocks until a command ends, or returns `None` after `patience`. Does not send pending acknowledgements: callers
-    /// should poll again soon.
+    /// Blocks until a command ends; returns `None` after `patience`. Poll again soon: acknowledgements may be pending.
     ///
     /// # Errors
     /// A device is removed.
@@ -162,7 +158,7 @@ impl Multipath {
         }
     }
 
-    /// Sleeps until a poll may find work, or until `latest`. May return early.
+    /// Sleeps until a poll may find work, at most until `latest`.
     ///
     /// # Errors
     /// A device is removed.
@@ -172,11 +168,10 @@ impl Multipath {
         Ok(sleep_until_any_ready(endpoints, wake)?)
     }
 
-    /// Shuts all live controllers down and blocks until all connections are closed.
+    /// Shuts all live controllers down; blocks until all connections are closed.
     ///
     /// # Errors
-    /// A connection does not close in time, or a live controller does not confirm its shutdown
-    /// ([`HostError::NotShutDown`]).
+    /// A connection does not close in time, or a live controller does not confirm ([`HostError::NotShutDown`]).
     pub fn close(mut self) -> Result<(), HostError> {
         let was_live = |path: &super::Path| path.controller.is_live();
         let live: Vec<bool> = self.paths.iter().map(was_live).collect();
@@ -206,7 +201,7 @@ impl Waiting for Multipath {
 
     fn settle(&mut self) {
         for path in &mut self.paths {
-            // Arming sends pending acknowledgements; it fails only for a removed device.
+            // Arming sends acknowledgements; it fails only if the device is removed.
             let _ = path.controller.endpoint().arm();
         }
     }

@@ -1,4 +1,4 @@
-//! Table of submitted commands. A command keeps its slot on all paths until its result is taken.
+//! Submitted commands. A command keeps its slot on all paths until its result is taken.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,8 +17,8 @@ pub struct PathTicket {
 }
 
 impl PathTicket {
-    /// Slot of the command, below [`MultipathOptions::depth`](super::MultipathOptions::depth). Unique until the result
-    /// is taken, so usable as an index.
+    /// Slot, unique until the result is taken, and less than
+    /// [`MultipathOptions::depth`](super::MultipathOptions::depth): usable as an index.
     #[must_use]
     pub fn slot(&self) -> u16 {
         self.slot
@@ -39,16 +39,16 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Io {
     pub(super) sqe: Sqe,
-    /// Registered data of the command, if any. In-capsule data is not supported, because a retry would need a copy.
+    /// Registered data, if any. A retry of in-capsule data would need a copy.
     part: Option<Part>,
-    /// Number of failures on connected paths; failures with an ANA status are not counted.
+    /// Failures on connected paths, without those by ANA status.
     pub(super) failovers: u8,
     not_before: Duration,
     phase: Phase,
     generation: u32,
-    /// True if the owner gave the command up: it is not sent on another path.
+    /// True if given up: not sent on another path.
     given_up: bool,
-    /// True if the owner abandoned the result: the slot is freed when the command ends.
+    /// True if abandoned: the slot is freed when the command ends.
     orphan: bool,
 }
 
@@ -63,7 +63,7 @@ impl Io {
 pub(super) struct Ios {
     slots: Vec<Io>,
     free: Vec<u16>,
-    /// Slots of commands that wait for a path, oldest first.
+    /// Slots of commands waiting for a path, oldest first.
     waiting: VecDeque<u16>,
     /// Slots of ended commands, oldest first.
     done: VecDeque<u16>,
@@ -139,8 +139,8 @@ impl Ios {
         self.slots[usize::from(slot)].phase = Phase::Sent(path, ticket);
     }
 
-    /// Marks a command as given up, so that no path sends it again. A waiting command ends with `why`. If the command
-    /// is in flight, returns its path and the ticket of that path's controller.
+    /// Gives a command up: no path sends it again. A waiting one ends with `why`; of one in flight, returns path and
+    /// ticket.
     pub(super) fn give_up(
         &mut self,
         ticket: PathTicket,
@@ -157,7 +157,7 @@ impl Ios {
         None
     }
 
-    /// Moves a command in flight to the front of the waiting commands. A given-up command ends with `answer` instead.
+    /// Moves a command in flight to the front of the waiting ones; a given-up one ends with `answer`.
     pub(super) fn wait_again(&mut self, slot: u16, failed_over: bool, answer: Answer) {
         let io = &mut self.slots[usize::from(slot)];
         assert!(matches!(io.phase, Phase::Sent(..)), "{io:?}");
@@ -208,8 +208,8 @@ impl Ios {
         Some((PathTicket { slot, generation }, self.take_done(slot)))
     }
 
-    /// Abandons a command and its result. A waiting command is never sent. A command in flight is not sent on another
-    /// path, and its slot and buffer are freed when it ends.
+    /// Abandons a command and its result. A waiting one is never sent; one in flight is not sent again, and its slot
+    /// and buffer are freed when it ends.
     pub(super) fn forget(&mut self, ticket: PathTicket) {
         if self.take(ticket).is_some() {
             return;

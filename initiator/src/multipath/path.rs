@@ -1,4 +1,4 @@
-//! Path of a multipath namespace: a controller, and the identity and ANA state it reports.
+//! Path to a namespace: a controller, with the identity and ANA state that it reports.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -19,20 +19,20 @@ use crate::event::Event;
 use crate::queue::{Ended, Response, Ticket};
 use crate::reading::Reading;
 
-/// Maximum accepted size of the ANA log in bytes, enough for a million namespaces.
+/// Maximum ANA log in bytes, for a million namespaces.
 const ANA_LOG_MAX: usize = 4 << 20;
 const SCRATCH_BYTES: usize = 64 << 10;
 const TRIES_MAX: u8 = 5;
 const TRY_AGAIN: Duration = Duration::from_millis(200);
-/// Time between attempts to query a refused path again.
+/// Time between queries of a refused path.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const CHANGED_LIST_BYTES: u32 = 4096;
-/// Minimum ANATT, used for controllers that report a smaller one.
+/// Minimum ANATT; smaller reported values are raised to this value.
 const ANATT_LEAST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Question {
-    /// Read of log page 04h, which re-arms the page's event. The NSIDs in the page are ignored.
+    /// Read of log page 04h, only to re-arm its event.
     ChangedNamespaces,
     Descriptors,
     Namespace,
@@ -60,9 +60,9 @@ const QUESTIONS: [Question; 4] = [
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
     Namespace(Namespace),
-    /// ANA state; `None` if the ANA log does not list the namespace.
+    /// ANA state; `None` if the log lacks the namespace.
     Ana(Option<AnaState>),
-    /// The path lacks the namespace, or a query failed.
+    /// The namespace is missing, or a query failed.
     Refused(String),
 }
 
@@ -73,18 +73,18 @@ pub(super) struct Path {
     scratch: Buffer,
     due: [bool; QUESTIONS.len()],
     asked: Option<(Question, Ticket)>,
-    /// Incomplete ANA log, if a read is in progress.
+    /// Incomplete ANA log of a read in progress.
     ana_log: Option<Reading>,
     failures: u8,
     ask_at: Duration,
     identity: Option<Identity>,
     pub(super) refused: Option<String>,
-    /// True if the namespace was identified on this path.
+    /// True if the namespace was identified here.
     pub(super) proven: bool,
-    /// True if the namespace must be identified again.
+    /// True if it must be identified again.
     pub(super) in_question: bool,
     pub(super) commands: u64,
-    /// Slot in `Ios` of each command, by QID and CID.
+    /// `Ios` slots of commands by QID and CID.
     owners: Vec<Vec<u16>>,
 }
 
@@ -113,7 +113,7 @@ impl Path {
 
     pub(super) fn note(&mut self, event: &Event) {
         match event {
-            // After a reconnection, all queries are repeated.
+            // Queries are repeated after a reconnection.
             Event::Live { .. } => {
                 self.due = [false, true, true, true];
                 (self.refused, self.ana_log) = (None, None);
@@ -139,7 +139,7 @@ impl Path {
         }
     }
 
-    /// Schedules a read of the ANA log from its start. A read in progress is discarded.
+    /// Schedules a read of the ANA log from its start.
     pub(super) fn request_ana_log(&mut self) {
         self.ana_log = None;
         self.due[Question::AnaLog as usize] = true;
@@ -182,13 +182,13 @@ impl Path {
         let next = self.due.iter().position(|&due| due)?;
         let question = QUESTIONS[next];
         if question == Question::AnaLog && !Cmic(self.controller.identity().cmic).ana() {
-            // A controller without ANA reporting counts as ANA Optimized.
+            // Without ANA reporting, the state is Optimized.
             self.due[next] = false;
             return Some(Answer::Ana(Some(AnaState::OPTIMIZED)));
         }
         let (sqe, length) = self.ask(question);
         let data = Data::start_of(self.scratch.lend(), length);
-        // If the queue is full or lost, a later poll tries again.
+        // A later poll retries if the queue is full or lost.
         if let Ok(ticket) = self.controller.submit_unchecked(0, sqe, data) {
             self.due[next] = false;
             self.asked = Some((question, ticket));
@@ -216,13 +216,13 @@ impl Path {
                     Reading::new(page, 0, length, piece_max, false)
                 };
                 let reading = self.ana_log.get_or_insert_with(begin);
-                // `AnaLog::parse` accepts a complete log, so here a part is missing.
+                // `AnaLog::parse` accepts complete logs; here a part is missing.
                 reading.next().expect("a page that ends is parsed")
             }
         }
     }
 
-    /// Maximum size of the ANA log in bytes, from NANAGRPID and the larger of MNAN and NN (NN counts up to 1024).
+    /// Maximum ANA log in bytes, from NANAGRPID and MNAN, or NN (up to 1024) if larger.
     fn ana_log_bytes(&self) -> usize {
         let id = self.controller.identity();
         let groups = id.nanagrpid.get() as usize;
@@ -241,7 +241,7 @@ impl Path {
         answer: Result<Response, HostError>,
         now: Duration,
     ) -> Option<Answer> {
-        // If the controller is lost, the queries are repeated after the reconnection.
+        // After a loss of the controller, queries are repeated.
         let status = answer.ok()?.cqe.status();
         if question == Question::ChangedNamespaces {
             return None;
@@ -262,8 +262,8 @@ impl Path {
         }
     }
 
-    /// Handles a failed query: retries it after a delay. After [`TRIES_MAX`] retries, or at once if DNR is set, refuses
-    /// the path until a later attempt succeeds.
+    /// Handles a failed query: retries after a delay. After [`TRIES_MAX`] retries or DNR, refuses the path until a
+    /// later query succeeds.
     fn failed(&mut self, question: Question, status: Status, now: Duration) -> Option<Answer> {
         self.ana_log = None;
         self.failures = self.failures.saturating_add(1);
@@ -278,10 +278,10 @@ impl Path {
         Some(refused)
     }
 
-    /// Handles a part of the ANA log. Reading the first part re-arms the event, so a change during the read is reported
-    /// and the log is read again.
+    /// Handles a part of the ANA log. The first part re-arms the event, so that a change during the read starts another
+    /// read.
     fn read_ana_log(&mut self) -> Option<Answer> {
-        // If the read was discarded, the pending query starts it again.
+        // A pending query restarts a discarded read.
         let reading = self.ana_log.as_mut()?;
         let (_, piece) = reading.next()?;
         reading.take(&self.scratch.bytes(0, piece as usize));
@@ -339,7 +339,7 @@ impl Path {
     }
 
     pub(super) fn reap(&mut self, qid: u16) -> Option<(u16, Result<Response, HostError>)> {
-        // The slot in `Ios` has its own handle of the buffer, so this one is dropped.
+        // The slot in `Ios` has another handle of the buffer.
         let (ticket, Ended { answer, .. }) = self.controller.reap(qid)?;
         let slot = self.owners[usize::from(qid) - 1][usize::from(ticket.cid())];
         Some((slot, answer))

@@ -13,7 +13,7 @@ use crate::event::Event;
 use crate::queue::Response;
 
 impl Multipath {
-    /// Does all work possible without waiting; returns true if there was any.
+    /// Works without waiting; returns true if there was work.
     pub fn poll(&mut self, now: Instant) -> bool {
         self.now = now;
         let mut progress = false;
@@ -28,14 +28,14 @@ impl Multipath {
             progress |= self.reap_path(path);
         }
         while let Some(path) = self.set.tick(self.time()) {
-            // ANA Change has lasted longer than twice ANATT, so the controller is reset, as in Linux (Base, 8.1.3.5).
+            // ANA Change lasted longer than twice ANATT: reset, as in Linux (Base, 8.1.3.5).
             self.paths[path].controller.reset();
         }
         self.doubts.expire(self.time());
         progress | self.dispatch()
     }
 
-    /// Time of the next necessary poll; `None` if no timer is running.
+    /// Time of the next necessary poll; `None` without a timer.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let doubts = self.doubts.deadline().filter(|_| self.ios.waiting() > 0);
@@ -54,12 +54,12 @@ impl Multipath {
             path.note(&event);
             match &event {
                 Event::Live { .. } => {
-                    // The link passes through `Reconnecting`, which discards the ANA state of the old connection.
+                    // Passing through `Reconnecting` discards the old ANA state.
                     self.set.set_link(index, Link::Reconnecting);
                     self.transfer_max = self.transfer_max.min(path.controller.transfer_max());
                 }
                 Event::FailFast => self.set.set_fails_fast(index),
-                // The path is not used until the namespace is identified again.
+                // The path is unused until the namespace is identified again.
                 Event::Notice(Notice::NamespacesChanged) => self.set.doubt_ana(index),
                 _ => {}
             }
@@ -85,15 +85,14 @@ impl Multipath {
                 Ok(()) => {
                     let path = &mut self.paths[index];
                     (path.proven, path.in_question) = (true, false);
-                    // The path is no longer refused; it is usable after its ANA state is read.
+                    // No longer refused; usable after its ANA state is read.
                     if path.refused.take().is_some() {
                         self.set.set_link(index, Link::Live);
                     }
                 }
                 Err(why) => self.refuse(index, why),
             },
-            // The path must be identified before its ANA state counts. A namespace missing in the log makes the path
-            // unusable.
+            // Identification comes before the ANA state. A path whose log lacks the namespace is unusable.
             Answer::Ana(Some(_)) if self.paths[index].in_question => {}
             Answer::Ana(Some(state)) if self.paths[index].proven => {
                 let (anatt, now) = (self.paths[index].anatt(), self.time());
@@ -128,7 +127,7 @@ impl Multipath {
         if found.identity != known.identity {
             return Err("the path leads to another namespace: the identifiers differ".into());
         }
-        // After a resize, the paths report the new size at different times; a growing size is accepted.
+        // After a resize, paths report the new size at different times: growth is accepted.
         let grew = self.paths[index].proven && found.blocks > known.blocks;
         if found.block_bytes != known.block_bytes || (found.blocks != known.blocks && !grew) {
             return Err(format!(
@@ -206,7 +205,7 @@ impl Multipath {
                 .choose(|path| paths[path].queue_for(slot).is_some())
             {
                 Choice::Path(path) if self.send(path, slot) => progress = true,
-                // The chosen path has failed during this poll, or no path is available; a later poll tries again.
+                // The chosen path failed in this poll, or none is available: a later poll retries.
                 Choice::Path(_) | Choice::Wait => break,
                 Choice::Fail => {
                     let error = self.no_path();

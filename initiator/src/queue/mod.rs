@@ -1,7 +1,7 @@
 //! Queue of the association with its commands and capsules.
 //!
-//! A queue persists over reconnections. When its connection breaks, sent commands keep their buffers until the fabric
-//! reports the connection as closed. Then they are parked, to be sent on the next connection, or they end.
+//! A queue outlasts its connections. When one breaks, sent commands keep their buffers until the fabric reports it as
+//! closed. Then they are parked for the next connection, or end.
 
 mod capsules;
 mod done;
@@ -33,7 +33,7 @@ pub use slot::{Ended, Response, Ticket, Unsent};
 pub(crate) enum Link {
     Connecting(QpId),
     Up(QpId),
-    /// Broken but not yet closed: the controller may still access memory.
+    /// Broken, not closed: the controller may still access memory.
     Broken(QpId, Loss),
     Down(Loss),
 }
@@ -43,15 +43,15 @@ pub(crate) struct Queue {
     pub(crate) link: Link,
     pub(crate) released: bool,
     capsules: Capsules,
-    /// Maximum capsule size of the current connection in bytes; may be less than the stride of `capsules`.
+    /// Maximum capsule of the current connection in bytes, at most the stride of `capsules`.
     capsule_bytes: usize,
-    /// Maximum number of commands on the current connection; may be less than the number of slots.
+    /// Maximum commands on the current connection, at most the number of slots.
     depth: u16,
-    /// Slots by CID. The last one is for the association's own commands on an I/O queue, such as Connect.
+    /// Slots by CID. On an I/O queue, the last is for own commands of the association (Connect).
     slots: Vec<Slot>,
     free: Vec<u16>,
     done: Done,
-    /// Commands with a response that end only after further SENDs complete.
+    /// Commands with a response that end after further SENDs complete.
     waiting: VecDeque<u16>,
     unanswered: usize,
     spread: Spread,
@@ -61,15 +61,15 @@ pub(crate) type Outcome = (Result<Response, Loss>, Option<Buffer>);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Effect {
-    /// The command has not ended, or its caller has abandoned it.
+    /// Not ended, or abandoned by its caller.
     No,
-    /// A command of the caller ended.
+    /// A caller's command ended.
     ForCaller,
-    /// A command of the caller failed and must be sent again.
+    /// A caller's command failed and must be sent again.
     Again { qid: u16, cid: u16, status: Status },
-    /// A command of the association ended.
+    /// The association's command ended.
     ForDuty(Duty, Response),
-    /// An identification command of the controller's `Guard` ended.
+    /// An identification command of `Guard` ended.
     ForGuard(Response),
 }
 
@@ -96,7 +96,7 @@ impl Queue {
         })
     }
 
-    /// Prepares the queue for a new connection. Parked commands that exceed its limits end with `loss`.
+    /// Prepares for a new connection. Parked commands beyond its limits end with `loss`.
     pub(crate) fn reconnect(&mut self, spec: &QueueSpec, qp: QpId, loss: &Loss) {
         self.link = Link::Connecting(qp);
         self.depth = spec.depth.min(self.slots.len() as u16 - 1);
@@ -114,7 +114,7 @@ impl Queue {
         self.free.extend((0..self.depth).rev().filter(is_free));
     }
 
-    /// Allocates a command slot and writes the command's capsule.
+    /// Allocates a slot and writes the capsule.
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -267,10 +267,9 @@ impl Queue {
 
     /// Handles the close of the connection.
     ///
-    /// The caller's commands with a response end with that response. If `park` is true, commands that may be sent again
-    /// are parked. The caller's remaining commands end with `loss`; other commands end without a result.
-    ///
-    /// `unanswered` is called for each I/O command that the controller may have executed.
+    /// A caller's commands end with their responses, or with `loss`, or are parked if `park` is true and they may be
+    /// sent again. Other commands end without a result. `unanswered` is called for each I/O command that the controller
+    /// may have executed.
     pub(crate) fn closed(&mut self, loss: Loss, park: bool, mut unanswered: impl FnMut(&Sqe)) {
         self.capsules.closed();
         self.waiting.clear();
@@ -330,7 +329,7 @@ impl Queue {
         buffer
     }
 
-    /// Discards the result of a command. A command in flight keeps its buffer until it ends.
+    /// Discards a command's result. In flight, it keeps its buffer until it ends.
     pub(crate) fn forget(&mut self, ticket: Ticket) {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
@@ -344,8 +343,7 @@ impl Queue {
         }
     }
 
-    /// Gives a command up, so that it is not sent again. Returns true if it is in flight; a parked command ends with
-    /// `why`.
+    /// Gives a command up: it is not sent again. Returns true if it is in flight; a parked one ends with `why`.
     pub(crate) fn give_up(&mut self, ticket: Ticket, why: &Loss) -> bool {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
@@ -358,8 +356,8 @@ impl Queue {
         false
     }
 
-    /// Increments the ages of commands in flight. Returns the CIDs of those older than `age_max`, with true if an abort
-    /// was already requested.
+    /// Counts the age of commands in flight. Returns the CIDs of those older than `age_max`, with true if an abort was
+    /// requested.
     pub(crate) fn sweep(&mut self, age_max: u8) -> impl Iterator<Item = (u16, bool)> {
         self.slots
             .iter_mut()
@@ -400,7 +398,7 @@ impl Queue {
         self.capsule_bytes - SQE_BYTES
     }
 
-    /// True if `bytes` bytes of data are best sent in the capsule of the next command.
+    /// True if the next command best sends `bytes` bytes in its capsule.
     pub(crate) fn prefers_capsule(&mut self, bytes: usize, trains: Option<Trains>) -> bool {
         if bytes > self.in_capsule_max() {
             return false;
@@ -418,8 +416,8 @@ impl Queue {
         self.free.len() <= usize::from(own)
     }
 
-    /// Takes a free slot. On the admin queue, [`OWN_COMMANDS`] slots are reserved for the association; on an I/O queue,
-    /// the last slot is.
+    /// Takes a free slot. The association has [`OWN_COMMANDS`] slots of the admin queue, and the last slot of an I/O
+    /// queue.
     fn free_slot(&mut self, owner: Owner) -> Option<u16> {
         match (self.qid, owner) {
             (0, Owner::Caller | Owner::Guard) if self.is_full() => None,
@@ -465,7 +463,7 @@ impl Queue {
             && requeue::may_pass(status, &self.capsules.sqe(slot.place()))
     }
 
-    /// Parks a failed command for a retry. Moves its capsule if the old slot is still posted.
+    /// Parks a failed command for a retry, moving the capsule if its old slot is posted.
     fn retry(&mut self, cid: u16, status: Status) -> Effect {
         let qid = self.qid;
         let slot = &mut self.slots[usize::from(cid)];
@@ -506,7 +504,7 @@ impl Queue {
     }
 }
 
-/// Returns SGL 1 of a command (Base, 4.1.2.4).
+/// Returns SGL 1 (Base, 4.1.2.4).
 fn descriptor(data: &Data<'_>) -> SglDescriptor {
     match data {
         Data::None => SglDescriptor::none(),
