@@ -69,9 +69,8 @@ pub(crate) enum ControlMessage {
     Drained,
 }
 
-/// Disables the volatile write cache: later writes complete durable, the command once earlier
-/// writes are.
-/// completes once earlier writes are durable.
+/// Disables the volatile write cache. Later writes complete durable, and the command completes once
+/// earlier writes are durable.
 #[derive(Debug)]
 pub(crate) struct WriteThrough {
     pub(crate) subsystem: u32,

@@ -1,4 +1,4 @@
-//! Admission of connection requests: checks each request and assigns it to a reactor.
+//! Checks connection requests and assigns them to reactors.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -66,7 +66,6 @@ impl Refused {
 pub(super) struct Admission {
     limits: Limits,
     reactors: Arc<[Mailbox]>,
-    /// Connections without an association, and addresses that had one.
     places: Arc<Places>,
     peer_limit: PeerLimit,
     observed: Arc<Observed>,
@@ -173,7 +172,7 @@ impl Admission {
     fn examine(&mut self, request: &ConnRequest) -> Result<Accepted, Refused> {
         let cm = RequestData::parse(request.private_data.as_slice())?;
         let reply = connect::admit(&cm, &self.limits)?;
-        // The target fetches host data with RDMA READ, which a host with IRD 0 cannot answer.
+        // The target reads host data with RDMA READ, which a host with IRD 0 cannot answer.
         if request.peer_responder_resources == 0 {
             return Err(RejectStatus::INVALID_IRD.into());
         }
@@ -194,7 +193,7 @@ impl Admission {
         let reserved = match (place.is_known(), evicted) {
             (true, _) => 0,
             (false, None) => QUEUE_PAIRS_RESERVED,
-            // Until the displaced queue pair is closed, one more is open.
+            // The displaced queue pair stays open until it is closed.
             (false, Some(_)) => QUEUE_PAIRS_RESERVED / 2,
         };
         let reactor = lightest(reserved).ok_or(RejectStatus::NO_RESOURCES)?;
@@ -222,10 +221,8 @@ fn marking_policy(
     }
 }
 
-/// Returns the priorities in VLAN tags of packets from `local`.
-///
-/// With RoCE v1 the listener sets them. Otherwise the adapter or the kernel does, if the address belongs to a VLAN
-/// interface.
+/// Returns the priorities in VLAN tags of packets from `local`. With RoCE v1 the listener sets
+/// them; otherwise the adapter or the kernel, if the address belongs to a VLAN interface.
 fn priorities_at(
     config: &Config,
     local: IpAddr,
@@ -239,10 +236,8 @@ fn priorities_at(
     }
 }
 
-/// Returns the host NQN for the request of an I/O queue, if a marking rule needs it.
-///
-/// The request names a CNTLID, which identifies the host. If several hosts at this address match, the host is unknown
-/// until Connect.
+/// Returns the host NQN for an I/O queue's request, if a marking rule needs it. The request's
+/// CNTLID identifies the host, unless several hosts at this address match.
 fn host_behind(exports: &Exports, cm: &RequestData, policy: &MarkingPolicy) -> Option<Nqn> {
     if cm.qid.get() == 0 || !policy.rules.name_hosts() {
         return None;

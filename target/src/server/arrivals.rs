@@ -1,6 +1,6 @@
-//! Watches the kernel for changes that may provide missing parts: files, devices and folders (inotify(7)), addresses
-//! and links (rtnetlink(7)), RDMA devices (uevents). A report only triggers another attempt to open the missing
-//! parts.
+//! Watches the kernel for possible arrivals of missing parts: files, devices and folders
+//! (inotify(7)), addresses and links (rtnetlink(7)), RDMA devices (uevents). A report only triggers
+//! another attempt to open them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,10 +23,10 @@ use crate::files;
 
 const READ_BYTES: usize = 4096;
 
-/// Maximum reads per call, so that a busy folder does not block the control plane.
+/// Maximum reads per call: a busy folder must not block the control plane.
 const READS_MAX: usize = 64;
 
-/// Maximum number of symbolic links followed in a path; the kernel has the same limit.
+/// Maximum symbolic links in a path, like in the kernel.
 const LINKS_MAX: usize = 40;
 
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(crate) struct Arrivals {
     rdma_devices: Option<Readable>,
 }
 
-/// Descriptor that becomes readable with a report; registered with tokio when first waited for.
+/// Descriptor that becomes readable with a report; registered with tokio at the first wait.
 #[derive(Debug)]
 enum Readable {
     New(OwnedFd),
@@ -44,7 +44,7 @@ enum Readable {
     Broken,
 }
 
-/// Watch of a folder, and the awaited name in it; `None` means any name.
+/// Watch of a folder, and the awaited name; `None` for any.
 type Watch = (i32, Option<OsString>);
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ struct Paths {
     setup: Option<Setup>,
 }
 
-/// Future that watches one folder after another, on threads with a deadline.
+/// Watches one folder after another, on threads with a deadline.
 struct Setup(Pin<Box<dyn Future<Output = ()> + Send>>);
 
 impl fmt::Debug for Setup {
@@ -65,8 +65,8 @@ impl fmt::Debug for Setup {
 }
 
 impl Arrivals {
-    /// Watches these paths, from the first call of [`next`](Self::next) on; with `addresses`, also network addresses.
-    /// Failures are ignored, because missing parts are retried periodically anyway.
+    /// Watches these paths from the first [`next`](Self::next) on, and if `addresses` network
+    /// addresses. Failures are ignored, because missing parts are retried periodically.
     pub(super) fn of(paths: &[PathBuf], addresses: bool) -> Self {
         let watched = || Paths::of(paths, false).ok();
         let routes = || netlink::address_reports().ok();
@@ -78,8 +78,8 @@ impl Arrivals {
         }
     }
 
-    /// Watches all changes in these folders, and the folders themselves. The watches exist when this returns, except
-    /// in file systems that do not answer.
+    /// Watches these folders and all changes in them, before it returns, except in file systems
+    /// that do not answer.
     pub(crate) async fn in_folders(folders: &[PathBuf]) -> Self {
         let watched = || Paths::of(folders, true).ok();
         let mut this = Self {
@@ -142,7 +142,7 @@ impl Readable {
                 }
                 Self::Broken => return pending().await,
                 Self::Known(fd) => {
-                    // This future may be dropped while it waits, so the descriptor is stored first.
+                    // Stored first: this future may be dropped while it waits.
                     *self = Self::Known(fd);
                     let Self::Known(fd) = self else { return };
                     let Ok(mut ready) = fd.readable().await else {
@@ -165,7 +165,7 @@ fn drain(fd: &OwnedFd) -> bool {
     true
 }
 
-/// Returns true if a report is about an RDMA device: its path or subsystem contains "infiniband".
+/// Returns true for an RDMA device: path or subsystem contains "infiniband".
 fn has_rdma_device(fd: &OwnedFd) -> bool {
     const CLASS: &[u8] = b"infiniband";
     let mut found = false;
@@ -178,7 +178,7 @@ fn has_rdma_device(fd: &OwnedFd) -> bool {
     found
 }
 
-/// Passes each report to `look`; `None` stands for lost reports, or for the rest after `READS_MAX` reads.
+/// Passes each report to `look`, and `None` for lost ones or the rest after `READS_MAX` reads.
 fn read_reports(fd: &OwnedFd, mut look: impl FnMut(Option<&[u8]>)) {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     for _ in 0..READS_MAX {
@@ -201,7 +201,7 @@ impl Paths {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let mut folders: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
         for path in paths {
-            // Groups disks by their folder, which may have many.
+            // A folder may have many disks.
             let folder = path.parent().filter(|_| !is_whole).unwrap_or(path);
             let of_folder = folders.entry(folder.to_owned()).or_default();
             of_folder.push(path.clone());
@@ -244,7 +244,7 @@ impl Paths {
     }
 }
 
-/// Watches the paths of one folder after another. A folder that does not answer in time stays unwatched, and only
+/// Watches one folder after another. One that does not answer in time stays unwatched: only
 /// periodic attempts cover it.
 async fn set_up(
     inotify: OwnedFd,
@@ -271,7 +271,7 @@ async fn set_up(
     }
 }
 
-/// Watches a path and each symbolic link's target, as for the links in /dev/disk/by-id. May block.
+/// Watches a path and the targets of its symbolic links, as in /dev/disk/by-id. May block.
 #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
 fn watch_path(inotify: &OwnedFd, path: &Path, watches: &mut Vec<Watch>) {
     let mut path = path.to_owned();
@@ -289,8 +289,7 @@ fn watch_path(inotify: &OwnedFd, path: &Path, watches: &mut Vec<Watch>) {
 }
 
 /// Returns the events after which a disk may be usable: created, replaced, or permissions changed.
-///
-/// Writes are excluded: each attempt closes the file and would trigger the next attempt.
+/// Not writes, because each attempt closes the file and would trigger the next.
 fn reports() -> WatchFlags {
     WatchFlags::CREATE
         | WatchFlags::MOVED_TO
@@ -298,16 +297,15 @@ fn reports() -> WatchFlags {
         | WatchFlags::DELETE_SELF
         | WatchFlags::MOVE_SELF
         | WatchFlags::ONLYDIR
-        // Two paths may need the same folder.
         | WatchFlags::MASK_ADD
 }
 
-/// Also includes removals and files closed after writing. Single writes are excluded, because hosts cause many.
+/// Adds removals and files closed after writing, but not writes, which hosts cause often.
 fn all_reports() -> WatchFlags {
     reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
 }
 
-/// Returns true if a report concerns an awaited name, or a watch that is not in `watches` yet.
+/// Returns true if a report concerns an awaited name or a watch not yet in `watches`.
 fn is_awaited(fd: &OwnedFd, watches: &[Watch]) -> bool {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     let mut reader = Reader::new(fd, &mut buffer);

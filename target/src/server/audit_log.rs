@@ -14,7 +14,7 @@ use crate::audit::{Audit, Changed, Event};
 use crate::health::Thing;
 use crate::registry::ControlMessage;
 
-/// Time limit for destinations to write the remaining events at shutdown.
+/// Time limit for the remaining events at shutdown.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn reload(ended: &Result<(), String>) -> Event {
@@ -57,7 +57,7 @@ impl AuditLog {
     pub(super) fn apply(&self, config: &Config) -> Result<(), StartError> {
         let control = self.control.clone();
         let changed: Changed = Arc::new(move || {
-            // The send fails only if the control plane has ended.
+            // Fails only after the control plane's end.
             let _ = control.send(ControlMessage::AuditChanged);
         });
         let applied: io::Result<()> = self.audit.apply(&config.audit, &changed);
@@ -75,7 +75,7 @@ impl AuditLog {
         }
     }
 
-    /// Writes the last events. Must be called after all queues are closed.
+    /// Writes the last events, after all queues are closed.
     pub(super) fn end(&self) {
         self.audit.record(|| Event::new("stop"));
         self.audit.end(END_TIMEOUT);

@@ -36,7 +36,7 @@ use crate::health::Health;
 use crate::panics::Part;
 use crate::registry::{ControlMessage, Mailbox, Message, Registry};
 
-/// Time limit for commands in flight to complete and for hosts to be disconnected.
+/// Time limit for commands in flight and the disconnection of hosts.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 const FLUSH_INTERVAL: Duration = Duration::from_millis(10);
@@ -54,7 +54,7 @@ enum Input {
     Message(ControlMessage),
     Order(Order),
     Returned(Returned),
-    /// [`Control::next_deadline`], a deadline of an opening disk, or a deadline of a listener has passed.
+    /// [`Control::next_deadline`], or the deadline of an opening disk or a listener.
     Deadline,
     Arrived,
 }
@@ -199,7 +199,7 @@ impl ControlPlane {
             drop(watch);
             self.shut_down().await
         });
-        // A hanging disk must not block the exit, so tasks are not awaited.
+        // A hanging disk must not block the exit.
         runtime.shutdown_background();
         end
     }
@@ -214,7 +214,7 @@ impl ControlPlane {
         ];
         let timer = runtime::timer(&self.clock, deadlines.into_iter().flatten().min());
         let input = tokio::select! {
-            // `self` holds a sender of the first three channels, so they never close.
+            // `self` holds senders of the first three channels, which therefore never close.
             Some(event) = self.listener_events.recv() => Input::Listener(event),
             Some(message) = self.messages.recv() => Input::Message(message),
             Some(returned) = self.service.openings.returned.recv() => Input::Returned(returned),
@@ -257,7 +257,8 @@ impl ControlPlane {
                 self.reloads.reload(reloading, service, flushes);
             }
             Input::Order(Order::Do(action)) => {
-                // A panic leaves no partial change: the action only reads, or changes a subsystem under its lock.
+                // A panic leaves no partial change: the action only reads, or changes a subsystem
+                // under its lock.
                 let panics = Arc::clone(self.service.jobs.panics());
                 panics.confine(Part::Control, || action(self));
             }
@@ -286,7 +287,7 @@ impl ControlPlane {
     }
 
     fn try_missing(&mut self) {
-        // A reload and openings in progress retry all parts themselves.
+        // A reload and openings in progress retry all parts.
         if self.service.missing.is_due()
             && !self.reloads.are_under_way()
             && !self.service.openings.is_busy()
@@ -299,7 +300,7 @@ impl ControlPlane {
     fn listener_event(&mut self, id: ListenerId, event: ListenerEvent) {
         let service = &mut self.service;
         let Some(listener) = service.listeners.find(id) else {
-            // The listener was closed meanwhile; dropping a request refuses it.
+            // The listener was closed; dropping a request refuses it.
             return;
         };
         match event {
@@ -310,7 +311,7 @@ impl ControlPlane {
             ListenerEvent::Request(request) => {
                 let (config, exports) = (&service.config, &mut service.exports);
                 let admission = &mut self.admission;
-                // A panic drops the request, which refuses it.
+                // A panic drops and so refuses the request.
                 service.jobs.panics().confine(Part::Connect, || {
                     let shared = Arc::clone(&listener.shared);
                     admission.admit(config, exports, &listener.config, shared, *request);
@@ -371,7 +372,6 @@ impl ControlPlane {
             ControlMessage::DeviceRemoved { device } => {
                 self.service.exports.forget_device(device);
             }
-            // Drained reactors are counted only during shutdown.
             ControlMessage::Drained => {}
         }
     }
@@ -434,7 +434,7 @@ impl ControlPlane {
         while left > 0 {
             match self.messages.recv().await {
                 Some(ControlMessage::Drained) => left -= 1,
-                // A host that shuts down during the drain still gets its flush.
+                // A host that shuts down during the drain gets its flush.
                 Some(message) => self.message(message),
                 None => return,
             }

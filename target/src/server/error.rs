@@ -19,7 +19,7 @@ pub enum StartError {
     /// A listener cannot be opened.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// Configured address of the listener.
+        /// Configured address.
         address: Trid,
         /// Error of the provider.
         source: FabricError,
@@ -29,7 +29,7 @@ pub enum StartError {
     NoProvider {
         /// Address of the listener.
         address: Trid,
-        /// Text with the configured provider and the available ones.
+        /// Configured and available providers.
         reason: String,
     },
     /// A disk cannot be opened.
@@ -39,7 +39,7 @@ pub enum StartError {
         nqn: String,
         /// NSID.
         nsid: u32,
-        /// Reason why the disk cannot be opened.
+        /// Reason of the failure.
         source: OpenError,
     },
     /// A key cannot be used.
@@ -47,7 +47,7 @@ pub enum StartError {
     Key {
         /// SUBNQN of the subsystem.
         nqn: String,
-        /// Reason why the key cannot be used.
+        /// Reason of the failure.
         source: KeyError,
     },
     /// The authentication thread cannot start.
@@ -81,21 +81,21 @@ pub enum StartError {
         nqn: String,
         /// First NSID.
         nsid: u32,
-        /// NSID of the namespace that already has the NGUID.
+        /// NSID with the same NGUID.
         other_nsid: u32,
         /// Common NGUID.
         nguid: String,
     },
-    /// The configuration has more disks than fit in a reactor's ring.
+    /// More disks than fit in a reactor's ring.
     #[error(
         "{disks} files and block devices are to be exported, and at most {most} can be: export \
          fewer, or raise the limit on open files (LimitNOFILE in the service, `ulimit -n`) to \
          three for each disk and 256 for all else; 16384 is the most in any case"
     )]
     TooManyDisks {
-        /// Configured number of disks.
+        /// Configured disks.
         disks: usize,
-        /// Maximum number of disks.
+        /// Maximum disks.
         most: usize,
     },
     /// The metrics port cannot be opened.
@@ -186,10 +186,10 @@ pub enum ReloadError {
          change data until they complete: {disks}; look for a disk that hangs"
     )]
     Unsettled {
-        /// Namespaces whose disks still execute such commands.
+        /// Affected namespaces.
         disks: String,
     },
-    /// A later reload replaced this one before it started.
+    /// A later reload replaced this one.
     #[error("a later reload replaced this one")]
     Superseded,
     /// The target has stopped.
@@ -205,7 +205,7 @@ impl ReloadError {
     }
 }
 
-/// Reason why a key cannot be used. Messages contain no part of a key.
+/// Reason why a key cannot be used, without parts of the key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read.
@@ -224,7 +224,7 @@ pub enum KeyError {
     Open {
         /// Path of the file.
         path: PathBuf,
-        /// Permission bits of the file.
+        /// Permission bits.
         mode: u32,
     },
     /// The file has no valid secret.
@@ -238,7 +238,7 @@ pub enum KeyError {
     /// The key in the configuration file is not a valid secret.
     #[error("a key in the configuration file: {0}")]
     Inline(SecretError),
-    /// No runtime can be created to wait for the file.
+    /// No runtime is available to wait for the file.
     #[error("cannot wait for a key: {0}")]
     Runtime(io::Error),
     /// The process has no credentials directory.
@@ -247,7 +247,7 @@ pub enum KeyError {
          by systemd with LoadCredential={0}:FILE in its unit, or name the file itself"
     )]
     NoCredentials(String),
-    /// The operating system has no random numbers, needed in place of a removed secret.
+    /// The operating system has no random numbers to replace a removed secret.
     #[error("the operating system has no random numbers: {0}")]
     NoRandom(getrandom::Error),
 }

@@ -1,8 +1,8 @@
 //! Flushes requested by hosts: at shutdown, for write-through, and for write protection.
 //!
-//! A hanging disk blocks its flush and the waiting thread, and hosts can repeat requests. Therefore a subsystem runs
-//! one flush at a time, and all requests that arrive meanwhile share the next one. After a reload, a flush of the new
-//! namespaces need not wait for a flush of the former ones.
+//! A hanging disk blocks its flush and thread, and hosts can repeat requests. A subsystem therefore
+//! runs one flush at a time, and requests that arrive meanwhile share the next. After a reload,
+//! flushes of the new namespaces do not wait for the former ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,7 +36,6 @@ struct UnderWay {
 #[derive(Default)]
 struct Waiters {
     shut_down: BTreeSet<u16>,
-    /// IDs of waits ([`Waits::begin`]).
     waits: Vec<u64>,
 }
 
@@ -76,9 +75,8 @@ impl Flushes {
         self.waits.next_deadline()
     }
 
-    /// Runs `then` once no disk has a command of the scope from before the change, or after the wait's deadline.
-    ///
-    /// The change must be in force, or in the mailboxes, before this call.
+    /// Runs `then` once no disk has a command of the scope from before the change, or after the
+    /// deadline. The change must be in force, or in the mailboxes, before this call.
     pub(super) fn settle(
         &mut self,
         scope: Scope,
@@ -109,7 +107,8 @@ impl Flushes {
         waiters.shut_down.insert(cntlid);
     }
 
-    /// Returns the waiters for the next flush of these namespaces. The flush starts at once if none is in progress.
+    /// Returns the waiters for the next flush of these namespaces, which starts now if none is in
+    /// progress.
     fn waiters_of(
         &mut self,
         subsystem: Arc<SubsystemShared>,
@@ -131,9 +130,8 @@ impl Flushes {
         &mut self.under_way[last].waiting
     }
 
-    /// Flushes all namespaces after a host switched off its write cache and the host's writes in flight ended.
-    ///
-    /// If a disk does not do this in time, the command fails, but later writes are durable.
+    /// Flushes all namespaces once a host's writes from before write-through have ended. If a disk
+    /// is too late, the command fails, but later writes are durable.
     pub(super) fn write_through(&mut self, subsystem: Arc<SubsystemShared>, wish: WriteThrough) {
         let scope = Scope::Controller(Arc::clone(&wish.controller));
         self.waits.settle(scope, move |flushes, settled| {
@@ -150,7 +148,7 @@ impl Flushes {
         });
     }
 
-    /// Applies a change of write protection: earlier writes become durable, then the change is stored.
+    /// Changes write protection: earlier writes become durable, then the change is stored.
     pub(super) fn protect(&mut self, subsystem: Arc<SubsystemShared>, wish: Protection) {
         let is_protected = wish.state != WriteProtectionState::NONE;
         if let Some(line) = LogLine::about(Topic::Disk) {
@@ -188,7 +186,7 @@ impl Flushes {
         });
     }
 
-    /// Stores the protection. The disk must have no writes from before the change.
+    /// Stores the protection. No writes from before the change may be at the disk.
     fn keep_protection(&self, subsystem: Arc<SubsystemShared>, wish: Protection) {
         let Protection {
             namespace,
@@ -202,7 +200,7 @@ impl Flushes {
             return;
         }
         let panics = Arc::clone(self.jobs.panics());
-        // The flush takes as long as the disk, so it runs on a thread for blocking work.
+        // Takes as long as the disk.
         self.jobs.run(Box::new(move || {
             let keep = || {
                 let flushed = !is_protected || was_protected || flush(&subsystem, &namespace);
@@ -219,7 +217,7 @@ impl Flushes {
     fn begin_flush(&self, subsystem: &Arc<SubsystemShared>, table: &Arc<NamespaceTable>) {
         let (subsystem, namespaces) = (Arc::clone(subsystem), Arc::clone(table));
         let control = self.control.clone();
-        // The flush takes as long as the disks, so it runs on a thread for blocking work.
+        // Takes as long as the disks.
         let panics = Arc::clone(self.jobs.panics());
         self.jobs.run(Box::new(move || {
             let flush = || {
@@ -230,7 +228,7 @@ impl Flushes {
                 intact
             };
             let intact = panics.confine(Part::Flush, flush).unwrap_or(false);
-            // The send fails only if the control plane has ended.
+            // Fails only after the control plane's end.
             let _ = control.send(ControlMessage::Flushed { namespaces, intact });
         }));
     }
@@ -240,7 +238,7 @@ impl Flushes {
         let at = under_way.position(|flush| Arc::ptr_eq(&flush.table, table));
         let mut flush = self.under_way.swap_remove(at.expect("it was under way"));
         let ended = std::mem::take(&mut flush.waiting);
-        // A CNTLID in the next flush may be of a new controller, which waits for that flush.
+        // The CNTLID may be reused by a new controller, which waits for the next flush.
         for &cntlid in ended.shut_down.difference(&flush.next.shut_down) {
             flush.subsystem.flushed(cntlid, intact);
         }

@@ -1,4 +1,4 @@
-//! Handle through which the control socket queries and changes the control plane.
+//! Handle of the control socket to query and change the control plane.
 
 use cairn_rdma::Trid;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl Handle {
             ReloadScope::Text | ReloadScope::Whole => Some(super::keys::load(&config).await?),
         };
         let (answer, answered) = oneshot::channel();
-        // The send fails only if the control plane has ended, which drops the answer's sender.
+        // Fails only after the control plane's end, which drops the answer's sender.
         let _ = self.orders.send(Order::Reload(Reloading {
             config,
             keys,
@@ -112,7 +112,7 @@ impl Handle {
         let order = Order::Do(Box::new(move |control| {
             control.observed.reloaded(succeeded);
         }));
-        // The send fails only if the control plane has ended.
+        // Fails only after the control plane's end.
         let _ = self.orders.send(order);
     }
 
@@ -169,10 +169,10 @@ impl Handle {
     ) -> Option<T> {
         let (answer, answered) = oneshot::channel();
         let action = Order::Do(Box::new(move |control| {
-            // The send fails if the client no longer waits.
+            // Fails if the client no longer waits.
             let _ = answer.send(action(control));
         }));
-        // The send fails only if the control plane has ended, which drops the answer's sender.
+        // Fails only after the control plane's end, which drops the answer's sender.
         let _ = self.orders.send(action);
         answered.await.ok()
     }

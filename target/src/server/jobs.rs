@@ -1,4 +1,4 @@
-//! Blocking jobs, which must not run on the control plane's thread.
+//! Blocking jobs, kept off the control plane's thread.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ impl Jobs {
     pub(super) fn new(has_threads: bool) -> Self {
         Self {
             has_threads,
-            // A panic in a simulation is passed on to the caller.
+            // A simulation passes panics to the caller.
             panics: Arc::new(Panics::new(has_threads)),
             running: Arc::new(()),
         }

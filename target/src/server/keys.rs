@@ -1,4 +1,4 @@
-//! Host keys, read from files and systemd credentials at the start and at each reload.
+//! Host keys, read from files and systemd credentials at start and reload.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,18 +16,15 @@ use super::exports::Exports;
 use crate::files;
 use crate::registry::{Authenticator, HostKeys};
 
-/// Maximum file size in bytes: the longest secret, with room for spaces.
+/// Maximum file size in bytes: the longest secret, and spaces.
 const FILE_BYTES_MAX: usize = 1024;
 
-/// Environment variable with systemd's folder of service credentials.
+/// Variable with systemd's folder of service credentials.
 const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
 pub(crate) type SubsystemKeys = HashMap<Nqn, HostKeys>;
 
-/// Loads the keys of all subsystems that have any.
-///
-/// # Errors
-/// A key cannot be used, or its file system does not answer in time.
+/// Loads the keys of all subsystems. Fails if one cannot be used or its file system is late.
 pub(crate) async fn load(config: &Config) -> Result<SubsystemKeys, StartError> {
     let mut all = HashMap::new();
     for subsystem in &config.subsystems {
@@ -168,7 +165,7 @@ async fn secret(source: &KeySource) -> Result<Secret, KeyError> {
         .map_err(|source| KeyError::Secret { path, source })
 }
 
-/// Returns a random secret for a host that must authenticate but has no key.
+/// Returns a random secret for a host that must authenticate without a key.
 fn nobodys() -> Result<Secret, KeyError> {
     let mut failed = None;
     let secret = Secret::generate(64, None, &mut |bytes| failed = getrandom::fill(bytes).err());
@@ -178,7 +175,7 @@ fn nobodys() -> Result<Secret, KeyError> {
     }
 }
 
-/// Reads a file into a buffer that does not grow, so that it can be wiped when dropped. May block.
+/// Reads a file into a buffer of constant place, wiped when dropped. May block.
 #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
 fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let fail = |source| KeyError::Read {
@@ -186,7 +183,7 @@ fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError
         source,
     };
     let mut options = File::options();
-    // Opening a FIFO must not block.
+    // For FIFOs.
     let options = options.read(true).custom_flags(libc::O_NONBLOCK);
     let file = options.open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
@@ -194,7 +191,7 @@ fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError
         return Err(fail(io::Error::other("not a regular file")));
     }
     let mode = metadata.permissions().mode() & 0o7777;
-    // systemd protects credentials by their folder; their mode may show the group of an ACL.
+    // systemd protects credentials by their folder; their mode may show an ACL's group.
     if !is_credential && mode & 0o077 != 0 {
         let path = path.to_owned();
         return Err(KeyError::Open { path, mode });

@@ -29,7 +29,7 @@ impl MetricsPort {
         self.server.as_ref().map(MetricsServer::address)
     }
 
-    /// Closes the port and serves metrics at another address, if any. The target runs on if that port is in use.
+    /// Closes the port, and serves metrics at another address, if any and unless in use.
     pub(super) fn serve(&mut self, listen: Option<SocketAddr>, missing: &mut MissingParts) {
         self.server = None;
         let Some(address) = listen else {

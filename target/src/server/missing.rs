@@ -1,12 +1,9 @@
 //! Configured parts that are unavailable: disks, addresses, the metrics port.
 //!
-//! The target serves all other parts. It retries the missing ones when the kernel reports a relevant change
-//! ([`arrivals`]), and at intervals.
-//!
-//! A namespace whose disk is missing does not exist for hosts. Once the disk opens, the namespace is added as by a
-//! reload, with the same event to hosts. Therefore a namespace visible to hosts always has the identity of its disk.
-//!
-//! [`arrivals`]: super::arrivals
+//! The target serves the others, and retries these at intervals and when the kernel reports a
+//! change ([`arrivals`](super::arrivals)). A namespace without its disk does not exist for hosts;
+//! it is added as by a reload once the disk opens. So a visible namespace always has the identity
+//! of its disk.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -85,7 +82,7 @@ impl MissingParts {
         self.next_try = Some(self.next_try.map_or(soon, |next| next.min(soon)));
     }
 
-    /// Schedules the next attempt after the interval, which doubles each time up to [`PAUSE_MAX`].
+    /// Schedules the next attempt after an interval, doubled each time up to [`PAUSE_MAX`].
     fn try_later(&mut self) {
         let now = self.clock.now();
         if self.all.is_empty() {
@@ -186,7 +183,7 @@ impl MissingParts {
         let mut paths: Vec<PathBuf> = Vec::new();
         for subsystem in &config.subsystems {
             for namespace in &subsystem.namespaces {
-                // Pool files are scanned elsewhere. A path that hangs cannot be watched.
+                // Pool files are scanned elsewhere, and hanging paths cannot be watched.
                 if let Backing::Disk(path) = &namespace.backing
                     && namespace.pooled.is_none()
                     && self.has(&(subsystem.nqn, namespace.nsid))

@@ -1,7 +1,7 @@
 //! Lifecycle of a target: start, reload and stop according to a [`Config`].
 //!
-//! The control plane is one thread with a tokio runtime. It handles connection requests, keep alive timeouts and
-//! orders, and no I/O data.
+//! The control plane, one thread with a tokio runtime, handles connection requests, keep alive
+//! timeouts and orders, but no I/O data.
 
 mod admission;
 mod arrivals;
@@ -56,10 +56,10 @@ pub(crate) use listeners::{Drained, Which};
 pub(crate) use reload::{ReloadScope, Step};
 pub use stepped::SteppedTarget;
 
-/// Time limit for Ceph images to close at the end. They cannot close in a cluster without OSDs.
+/// Time limit for the close of Ceph images, which requires OSDs.
 const IMAGES_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Running target. Dropping it stops it as [`Target::stop`] does.
+/// Running target, stopped like by [`Target::stop`] when dropped.
 #[derive(Debug)]
 pub struct Target {
     thread: ControlThread,
@@ -83,20 +83,20 @@ struct ControlThread {
 impl Target {
     /// Starts a target and returns once hosts can connect.
     ///
-    /// Each listener uses its configured provider; "auto" selects the first of `providers` that can listen at the
+    /// A listener with provider "auto" uses the first of `providers` that can listen at its
     /// address.
     ///
     /// # Errors
-    /// Names the unavailable part and the remedy. Everything started is stopped, except threads blocked by a hanging
-    /// disk.
+    /// Names the unavailable part and the remedy. All is stopped, except threads blocked by a
+    /// hanging disk.
     pub fn start(config: Config, providers: Vec<Arc<dyn Provider>>) -> Result<Self, StartError> {
         Self::begin(config, providers)?.finish()
     }
 
-    /// Starts a target like [`start`](Self::start), but does not wait until it is ready.
+    /// Starts a target like [`start`](Self::start), but does not wait until hosts can connect.
     ///
     /// # Errors
-    /// The thread of the control plane cannot start.
+    /// The control plane's thread cannot start.
     pub fn begin(
         config: Config,
         providers: Vec<Arc<dyn Provider>>,
@@ -104,8 +104,9 @@ impl Target {
         Self::begin_with(config, providers, false, Box::new(|_| Box::pin(async {})))
     }
 
-    /// Starts a target like [`begin`](Self::begin), and runs `companion` on the control plane's thread once hosts can
-    /// connect. If `is_patient`, the target starts without missing disks and addresses and retries them.
+    /// Starts a target like [`begin`](Self::begin). Once hosts can connect, `companion` runs on the
+    /// control plane's thread. If `is_patient`, the target starts without missing disks and
+    /// addresses.
     pub(crate) fn begin_with(
         config: Config,
         providers: Vec<Arc<dyn Provider>>,
@@ -166,10 +167,10 @@ impl Target {
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let (answer, answered) = std::sync::mpsc::channel();
         let order = Order::Do(Box::new(move |_| {
-            // The send fails if the caller no longer waits.
+            // Fails if the caller no longer waits.
             let _ = answer.send(());
         }));
-        // The send fails only if the control plane has ended; then no answer arrives.
+        // Fails only after the control plane's end; then no answer arrives.
         let _ = self.thread.orders.send(order);
         answered.recv_timeout(patience).is_ok() && self.started.observed.is_alive(patience)
     }
@@ -184,14 +185,14 @@ impl Target {
         self.started.metrics
     }
 
-    /// Reports all current values of docs/metrics.md to a recorder of the `metrics` façade.
+    /// Reports the values of docs/metrics.md to a recorder of the `metrics` façade.
     ///
-    /// Each call reports absolute counter values and whole histograms, so a recorder must be used for one call only.
+    /// Counters are absolute and histograms whole, so each call requires a new recorder.
     pub fn observe(&self, recorder: &dyn metrics::Recorder) {
         self.started.observed.report(recorder);
     }
 
-    /// Applies another configuration. Connections to unchanged parts are not affected.
+    /// Applies another configuration, without effect on connections to unchanged parts.
     ///
     /// # Errors
     /// The old configuration stays in force, except after an error with [`ReloadError::is_in_force`].
@@ -200,21 +201,21 @@ impl Target {
         answered.unwrap_or(Err(ReloadError::Stopped))
     }
 
-    /// Starts a reload like [`reload`](Self::reload). The receiver gets the result, or fails if the target stops
-    /// first.
+    /// Starts a [`reload`](Self::reload). The receiver gets the result, or fails if the target
+    /// stops first.
     #[must_use]
     pub fn begin_reload(&self, config: Config) -> oneshot::Receiver<Result<(), ReloadError>> {
         let (answer, answered) = oneshot::channel();
         let keys = match keys::wait_to_load(&config) {
             Ok(keys) => Some(keys),
             Err(error) => {
-                // The send cannot fail: the receiver is returned below.
+                // The receiver exists.
                 let _ = answer.send(Err(error.into()));
                 return answered;
             }
         };
         let config = Arc::new(config);
-        // The send fails only if the control plane has ended, which drops the answer's sender.
+        // Fails only after the control plane's end, which drops the answer's sender.
         let _ = self.thread.orders.send(Order::Reload(Reloading {
             config,
             keys,
@@ -224,8 +225,8 @@ impl Target {
         answered
     }
 
-    /// Closes listeners, finishes commands in flight, disconnects hosts and stops. Takes bounded time even if hosts
-    /// or disks hang.
+    /// Closes listeners, finishes commands in flight, disconnects hosts and stops, in bounded time
+    /// even if hosts or disks hang.
     ///
     /// # Errors
     /// Names the part that did not end properly.
@@ -235,16 +236,16 @@ impl Target {
 }
 
 impl Starting {
-    /// Waits until the start has succeeded or failed.
+    /// Waits for the result of the start.
     pub async fn wait(&mut self) {
         if self.ended.is_none() {
             self.ended = Some(flatten((&mut self.ready).await));
         }
     }
 
-    /// Stops waiting for disks. A target that has not started ends with [`StartError::Stopped`].
+    /// Stops waiting for disks. Before the start, ends with [`StartError::Stopped`].
     pub fn give_up(&self) {
-        // The send fails only if the control plane has ended already.
+        // Fails only after the control plane's end.
         let _ = self.thread.orders.send(Order::Stop);
     }
 
@@ -277,12 +278,12 @@ impl ControlThread {
         let Some(thread) = self.thread.take() else {
             return Ok(());
         };
-        // The send fails only if the control plane has ended already.
+        // Fails only after the control plane's end.
         let _ = self.orders.send(Order::Stop);
         let ended = thread
             .join()
             .map_err(|_| "the control plane panicked".to_owned())?;
-        // Locks of images that are still open block the next start for 30 seconds.
+        // Locks of open images block the next start for 30 seconds.
         if !wait_for_images(IMAGES_TIMEOUT) {
             // Cause: the cluster, at the end of the target.
             tracing::warn!(

@@ -1,8 +1,8 @@
-//! Opening and size measurement of disks ([`Call`]), on separate threads.
+//! Opens and measures disks ([`Call`]) on separate threads.
 //!
-//! A disk may block such a call indefinitely, while the control plane must serve hosts. Therefore each call has a
-//! deadline, and a later result is discarded. Until a call returns, no other call is made for its path, which bounds
-//! the number of blocked threads.
+//! A disk may block a call indefinitely, while the control plane must serve hosts. Each call
+//! therefore has a deadline, after which its result is discarded. Until it returns, no other call
+//! is made for its path, which bounds the blocked threads.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -21,13 +21,13 @@ use crate::health::Place;
 use crate::namespace::Namespace;
 use crate::panics::{Part, confine_part};
 
-/// Time limit for a disk to open or report its size.
+/// Time limit to open a disk or read its size.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time after which a log line names the slow disk.
+/// Time after which the log names the slow disk.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
-/// Maximum concurrent calls, not counting calls past their deadline.
+/// Maximum concurrent calls, without those past their deadline.
 const CALLS_MAX: usize = 64;
 
 type Open = Box<dyn FnOnce() -> Result<Arc<Namespace>, OpenError> + Send>;
@@ -50,7 +50,7 @@ impl Call {
         }
     }
 
-    /// Runs the call. After a panic, closes the disk and returns an error.
+    /// Runs the call. A panic closes the disk and becomes an error.
     fn make_confined(self, path: &Path) -> Outcome {
         let is_open = matches!(self, Self::Open(_));
         confine_part(Part::Open, || self.make()).unwrap_or_else(|| {
@@ -67,7 +67,7 @@ impl Call {
 struct Task {
     place: Place,
     path: PathBuf,
-    /// Folder of a pool file. While a call for the folder is late, its other files are not opened.
+    /// Folder of a pool file, whose other files are not opened while a call is late.
     folder: Option<PathBuf>,
     call: Call,
     may_fail: bool,
@@ -101,21 +101,20 @@ pub(super) struct Found {
     pub(super) opened: HashMap<Place, Arc<Namespace>>,
     pub(super) sizes: Vec<(Place, u64)>,
     pub(super) late: Vec<Late>,
-    /// Disks that failed to open, without which the configuration may be applied.
+    /// Failed disks that the configuration can do without.
     pub(super) missing: Vec<(Place, StartError)>,
     pub(super) failure: Option<StartError>,
 }
 
-/// [`Call`]s for the next configuration, and calls past their deadline that have not returned.
+/// [`Call`]s for the next configuration, and late ones.
 pub(super) struct Openings {
-    /// False in simulations, where calls run inline.
+    /// Whether calls run on threads, not inline as in simulations.
     has_threads: bool,
     returned_out: UnboundedSender<Returned>,
     pub(super) returned: UnboundedReceiver<Returned>,
     next_call: u64,
     running: HashMap<u64, Running>,
     waiting: VecDeque<Task>,
-    /// `None` if no configuration waits.
     found: Option<Found>,
 }
 
@@ -133,9 +132,8 @@ impl Openings {
         }
     }
 
-    /// Opens the disks that `config` adds or replaces and, if `measures`, measures the others.
-    ///
-    /// A failure of a disk for which `may_fail` holds does not fail the others.
+    /// Opens the disks that `config` adds or replaces and, if `measures`, measures the others. A
+    /// failed disk for which `may_fail` holds does not fail the others.
     pub(super) fn begin(
         &mut self,
         exports: &Exports,
@@ -154,7 +152,7 @@ impl Openings {
                 let known = exports.namespace(&place);
                 let known = known.filter(|_| !replaced.contains(&place));
                 let call = match (known, namespace.pooled) {
-                    // The scan of the directory has found the size.
+                    // The scan of the directory found the size.
                     (Some(_), Some(file)) => {
                         sizes.push((place, file.bytes));
                         continue;
@@ -369,8 +367,8 @@ impl Running {
         }
     }
 
-    /// Returns true if `task` must wait for this call: it has the same path, or it has the same folder and the call
-    /// is late.
+    /// Returns true if `task` must wait for this call, which has its path, or is late and has its
+    /// folder.
     fn blocks(&self, task: &Task, now: Instant) -> bool {
         let is_late = || now.saturating_duration_since(self.since) >= OPEN_TIMEOUT;
         let same_folder = task.folder.is_some() && self.folder == task.folder;
@@ -401,7 +399,7 @@ impl Running {
 
     fn report_return(&self, now: Instant) {
         let waited = now.saturating_duration_since(self.since);
-        // The call may have been abandoned because another disk failed.
+        // Another failed disk may have ended the wait.
         if waited >= OPEN_TIMEOUT {
             // Cause: a disk that was slow during a reload.
             tracing::warn!(
@@ -468,7 +466,7 @@ impl Task {
             } else {
                 self.call.make()
             };
-            // The send fails only if the control plane has ended; dropping the result closes the disk.
+            // Fails only after the control plane's end; dropping the result closes the disk.
             let _ = out.send(Returned { call: id, outcome });
         };
         if on_a_thread {

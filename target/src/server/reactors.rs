@@ -1,4 +1,4 @@
-//! Set of reactors: one thread each, or all on the caller's thread in a simulation.
+//! Reactors: one thread each, or all on the caller's thread in a simulation.
 
 use std::io;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::placement;
 use crate::reactor::{self, Reactor, ReactorHandle, Rest, Sizes, Start};
 use crate::registry::{ControlMessage, Mailbox, Message, Registry};
 
-/// Additional time after [`Message::Stop`] for queues to close and flushes to finish.
+/// Time after [`Message::Stop`] to close queues and finish flushes.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of queue pairs per reactor and device.
+/// Maximum queue pairs per reactor and device.
 pub(super) const QUEUE_PAIRS_MAX: u16 = 1024;
-/// Part of [`QUEUE_PAIRS_MAX`] reserved for addresses that have or recently had an association.
+/// Part of [`QUEUE_PAIRS_MAX`] for addresses with a present or recent association.
 pub(super) const QUEUE_PAIRS_RESERVED: u16 = 128;
 
 pub(super) enum Reactors {
@@ -39,7 +39,7 @@ impl Reactors {
             Self::Threads(reactors) => {
                 reactors.push(reactor::start(start, Arc::clone(panics))?);
             }
-            // The thread belongs to the caller, so it is not pinned.
+            // The caller's thread must not be pinned.
             Self::Stepped(reactors) => reactors.push(Reactor::new(Start {
                 core: None,
                 ..start
@@ -56,7 +56,7 @@ impl Reactors {
             return Ok(());
         };
         let join = |reactor: ReactorHandle| reactor.join_until(deadline);
-        // All threads are awaited, even if one fails.
+        // Awaits all threads, even if one fails.
         let ends: Vec<_> = reactors.drain(..).map(join).collect();
         ends.into_iter().collect()
     }

@@ -1,4 +1,4 @@
-//! Runtime of the control plane's thread, and timers by the target's clock.
+//! Runtime of the control plane, and timers by the target's clock.
 
 use std::io;
 use std::time::Instant;
@@ -12,7 +12,7 @@ pub(super) fn new() -> io::Result<Runtime> {
         .build()
 }
 
-/// Completes at `deadline` by `clock`, which continues during system suspend. The runtime's clock does not.
+/// Completes at `deadline` by `clock`, which counts system suspend, unlike the runtime's.
 pub(super) fn timer(clock: &Clock, deadline: Option<Instant>) -> impl Future<Output = ()> + use<> {
     let wait = deadline.map(|deadline| deadline.saturating_duration_since(clock.now()));
     async move {

@@ -1,7 +1,7 @@
 //! Waits until disks have no commands from before a change.
 //!
-//! A hanging disk keeps a command indefinitely. Therefore each wait has a deadline, and its continuation receives
-//! whether the change is settled.
+//! A hanging disk keeps a command indefinitely. Each wait therefore has a deadline, and its
+//! continuation receives whether the change is settled.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::registry::{ControlMessage, Mailbox, Message, Scope, Settling};
 
-/// Time for disks to complete commands from before a change.
+/// Time for commands from before a change.
 pub(super) const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Continuation of a change; receives the owner of the [`Waits`], and true if the change is settled.
+/// Continuation; receives the owner of the [`Waits`], and whether the change is settled.
 pub(super) type Then<O> = Box<dyn FnOnce(&mut O, bool) + Send>;
 
 struct Wait<O> {
@@ -23,7 +23,6 @@ struct Wait<O> {
     then: Then<O>,
 }
 
-/// Waits in progress, by ID; the continuations receive an owner `O`.
 pub(super) struct Waits<O> {
     next_id: u64,
     waiting: Vec<Wait<O>>,
@@ -55,8 +54,8 @@ impl<O> Waits<O> {
         self.waiting.iter().any(|wait| wait.id == id)
     }
 
-    /// Registers a continuation and returns the wait's ID. The continuation is returned by [`Self::end`], or by
-    /// [`Self::late`] after [`SETTLE_TIMEOUT`].
+    /// Registers a continuation, for [`Self::end`] or, after [`SETTLE_TIMEOUT`], [`Self::late`].
+    /// Returns the wait's ID.
     pub(super) fn begin(&mut self, then: impl FnOnce(&mut O, bool) + Send + 'static) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -68,9 +67,8 @@ impl<O> Waits<O> {
         id
     }
 
-    /// Begins a wait that ends once no disk has a command of the scope from before the change.
-    ///
-    /// The change must be in force, or in the mailboxes, before this call.
+    /// Waits until no disk has a command of the scope from before the change, which must be in
+    /// force, or in the mailboxes, before this call.
     pub(super) fn settle(
         &mut self,
         scope: Scope,

@@ -12,8 +12,8 @@ use super::service::Service;
 use crate::health::{Place, Thing};
 use crate::namespace::Namespace;
 
-/// Opens the configured parts of a service. Without `is_patient`, a missing part is an error. The only possible order
-/// is to stop, which ends the start.
+/// Opens the configured parts. Without `is_patient`, a missing part is an error. The only possible
+/// order is to stop.
 pub(super) fn open_all<T>(
     service: &mut Service,
     orders: &mut UnboundedReceiver<T>,

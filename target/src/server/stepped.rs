@@ -1,5 +1,5 @@
-//! Target without threads or sleep, on the caller's clock: the same reactors and control plane, stepped by the
-//! caller.
+//! Target without threads or sleep, on the caller's clock, with the real reactors and control
+//! plane.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl std::fmt::Debug for SteppedTarget {
 }
 
 impl SteppedTarget {
-    /// Starts a target like [`Target::start`](super::Target::start).
+    /// Starts like [`Target::start`](super::Target::start).
     ///
     /// # Errors
     /// A configured part is unavailable.
@@ -38,7 +38,7 @@ impl SteppedTarget {
         providers: Vec<Arc<dyn Provider>>,
         clock: Clock,
     ) -> Result<Self, StartError> {
-        // A simulated target receives no orders.
+        // Never receives orders.
         let (_, orders) = unbounded_channel();
         let reactors = Reactors::Stepped(Vec::new());
         let audit = Audit::default();
@@ -60,15 +60,15 @@ impl SteppedTarget {
         self.control.service.listeners.addresses()
     }
 
-    /// Does all pending work and returns when to call again. Returns the current time if a reactor busy-polls until
-    /// the clock advances.
+    /// Does all pending work and returns when to call again: now, if a reactor polls until the
+    /// clock advances.
     pub fn step(&mut self) -> Option<Instant> {
         loop {
             let worked = self.control.step();
             let now = self.clock.now();
             let rest = self.control.reactors.step(now);
             match rest {
-                // The clock does not advance in this call, so busy polling would never end.
+                // Polling would never end: the clock stands still in this call.
                 Rest::Spin | Rest::Yield if !worked && self.clock.now() == now => return Some(now),
                 Rest::Until(deadline) if !worked => {
                     let own = self.control.next_step();
@@ -79,30 +79,30 @@ impl SteppedTarget {
         }
     }
 
-    /// Runs one round of each reactor without the control plane and without sleep, to measure the cost of a round.
+    /// Runs one round of each reactor, without control plane and sleep, to measure its cost.
     pub fn round(&mut self) {
         self.control.reactors.round(self.clock.now());
     }
 
-    /// Disables the worker threads of the disks; [`Self::step_workers`] runs their work. Must be called before the
+    /// Replaces the disks' worker threads by [`Self::step_workers`]. Must be called before the
     /// first write.
     pub fn replace_workers(&mut self) {
         self.control.reactors.replace_workers();
     }
 
-    /// Moves each worker to its next scheduling point: it executes its change, or reports the outcome of an executed
-    /// one. Returns true if a worker moved. `loses` injects a bug, for a test of the simulation: changes returned by
-    /// workers lose their cancellations.
+    /// Moves each worker to its next scheduling point: it executes its change, or reports an
+    /// outcome. Returns whether one moved. With `loses`, returned changes lose their cancellations:
+    /// a bug injected to test the simulation.
     pub fn step_workers(&mut self, loses: bool) -> bool {
         self.control.reactors.step_workers(loses)
     }
 
-    /// Runs the control plane's pending work only, without the reactors.
+    /// Runs pending work of the control plane only.
     pub fn attend(&mut self) {
         self.control.step();
     }
 
-    /// Closes listeners, accepts no more commands, and closes each queue after its last response.
+    /// Closes listeners, refuses commands, and closes each queue after its last response.
     pub fn drain(&mut self) {
         self.control.drain();
     }

@@ -1,7 +1,8 @@
-//! Detection of exported files that were truncated or deleted, even without host I/O.
+//! Detects truncated or deleted exported files, even without host I/O.
 //!
-//! A thread checks each file every few seconds. If a check blocks, its thread stays with that file system, and a new
-//! thread checks the others. So each hanging file system occupies one thread, and delays no reactor or connection.
+//! A thread checks each file every few seconds. If a check blocks, the thread stays with that file
+//! system, and a new one checks the others. A hanging file system so occupies one thread, and
+//! delays no reactor or connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -18,13 +19,14 @@ use crate::registry::{Registry, SubsystemShared};
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Ratio of a pause to the preceding round, within the bounds. Limits the CPU cost with thousands of files.
+/// Ratio of a pause to the preceding round, within the bounds: limits the CPU cost of thousands of
+/// files.
 const PAUSES_PER_ROUND: u32 = 100;
 
-/// Time limit of one check, after which another thread checks the other file systems.
+/// Time limit of a check, after which another thread checks the other file systems.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Maximum number of hanging file systems. At this number all checks stop.
+/// Maximum hanging file systems, at which all checks stop.
 const HANGING_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -55,18 +57,17 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// Ends the thread after the checks in progress, without waiting for checks that hang.
+    /// Ends the thread, but does not wait for hanging checks.
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic of the thread has already ended the process.
+            // A panic would have ended the process.
             let _ = thread.join();
         }
     }
 }
 
-/// Object to check; the check may block.
 trait Checked: Send + Sync + 'static {
     fn check(&self);
     fn name(&self) -> String;
@@ -98,13 +99,13 @@ impl Checked for File {
 
 type ByFileSystem<F> = BTreeMap<u64, Arc<Vec<F>>>;
 
-/// Exported files. Keeps no namespace alive, and allocates only if namespaces change.
+/// Exported files. Keeps no namespace alive, and allocates only for changed namespaces.
 struct Files {
     registry: Weak<Registry>,
-    /// Tables from which `all` was built. A `Weak` prevents reuse of the address.
+    /// Source of `all`. A `Weak` prevents reuse of the address.
     tables: Vec<Weak<NamespaceTable>>,
     all: ByFileSystem<File>,
-    /// Empty vector whose allocation is reused in each round.
+    /// Reused allocation.
     subsystems: Vec<Arc<SubsystemShared>>,
 }
 
@@ -195,7 +196,7 @@ impl<F: Checked> Rounds<F> {
             }
             let checker = self.idle.take().map_or_else(Checker::start, Ok);
             let Ok(checker) = checker else {
-                // No thread can be started now; the next round retries.
+                // The next round retries.
                 return;
             };
             match checker.check_all(files, &self.is_over) {
@@ -216,7 +217,7 @@ impl<F: Checked> Rounds<F> {
     }
 }
 
-/// Checking thread. When dropped, the thread ends after its current check returns.
+/// Checking thread, ended by a drop after its current check.
 struct Checker<F> {
     tasks: SyncSender<Arc<Vec<F>>>,
     ended: Receiver<()>,
@@ -225,7 +226,6 @@ struct Checker<F> {
 
 impl<F: Checked> Checker<F> {
     fn start() -> io::Result<Self> {
-        // The channel has room for a single task.
         let (tasks, waiting) = sync_channel::<Arc<Vec<F>>>(1);
         let (end, ended) = sync_channel(1);
         let at = Arc::new(AtomicUsize::new(0));
@@ -245,10 +245,8 @@ impl<F: Checked> Checker<F> {
         Ok(Self { tasks, ended, at })
     }
 
-    /// Checks the files.
-    ///
-    /// # Errors
-    /// Index of the check that hangs, or of the current one if `is_over`.
+    /// Checks the files. The error is the index of a hanging check, or of the current one if
+    /// `is_over`.
     fn check_all(&self, files: &Arc<Vec<F>>, is_over: &AtomicBool) -> Result<(), usize> {
         self.at.store(0, Ordering::Relaxed);
         self.tasks
@@ -260,7 +258,7 @@ impl<F: Checked> Checker<F> {
             let at = self.at.load(Ordering::Relaxed);
             match ended {
                 Ok(()) => return Ok(()),
-                // Checks are slow but return.
+                // Slow checks that return.
                 Err(RecvTimeoutError::Timeout)
                     if before != Some(at) && !is_over.load(Ordering::Relaxed) => {}
                 Err(_) => return Err(at),

@@ -1,7 +1,7 @@
 //! Leases of associations: the protocol's keep alive timers, as visible to reactors.
 //!
-//! An expired association stays expired: the time of an event is taken first, and the event restarts the timer only
-//! if the association had not expired by then.
+//! An expired association stays expired: an event's time is read first, and the event restarts the
+//! timer only if that has not expired.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub(crate) const KEEP_ALIVE_EXPIRED: Ending =
     Ending::Fault("keep alive expired: the host was silent for too long");
 
 impl SubsystemShared {
-    /// Runs `job`, which may restart the controller's timer. An expired association ends first.
+    /// Runs `job`, which may restart the controller's timer, unless the association has expired.
     pub(super) fn with_controller<T>(
         &self,
         cntlid: u16,
@@ -30,7 +30,7 @@ impl SubsystemShared {
         })
     }
 
-    /// Ends the association if it has expired. Called before an event that could restart the timer.
+    /// Ends an expired association, before an event that could restart the timer.
     pub(super) fn end_if_over(&self, state: &mut SubsystemState, cntlid: u16, now: Duration) {
         let Some(own) = state.controllers.get(&cntlid) else {
             return;

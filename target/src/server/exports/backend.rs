@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::super::error::StartError;
 use crate::registry::ControlMessage;
 
-/// Refuses more disks than fit in a reactor's ring or than the process may open.
+/// Refuses more disks than a reactor's ring or the process can have.
 pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartError> {
     let namespaces = config.subsystems.iter().flat_map(|s| &s.namespaces);
     let is_disk =
@@ -25,9 +25,9 @@ pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartErro
 
 /// Checks a disk or directory against `[control] exports`.
 ///
-/// Requests at the control socket can name only paths in that list, so the object behind such a path
-/// must be in the list too: at each opening, because a link on the path can change at any time.
-/// Other paths are from the configuration file, which may export anything.
+/// Requests at the control socket can name only paths in that list. The object behind such a path
+/// must be in the list too, at each opening, because links can change. Other paths come from the
+/// configuration file, which may export anything.
 ///
 /// # Errors
 /// The path is in the list, and leads to an object outside it.
@@ -57,11 +57,8 @@ fn claim_of(config: &cairn_config::Namespace) -> Claim {
     }
 }
 
-/// Opens the disk of a namespace as a running target does, but writes nothing. Does not open Ceph images. Retries a
-/// disk in use until `until`.
-///
-/// # Errors
-/// Same as for a target that opens the disk.
+/// Opens a namespace's disk as a running target does, but writes nothing, and opens no Ceph images.
+/// Retries a disk in use until `until`.
 pub(crate) fn try_backend(
     control: &ControlSettings,
     config: &cairn_config::Namespace,
@@ -97,7 +94,7 @@ pub(super) fn open_backend(
         }
         Backing::Rbd(image) => {
             let on_change = Arc::new(move || {
-                // The send fails only if the control plane has ended.
+                // Fails only after the control plane's end.
                 let _ = messages.send(ControlMessage::DiskChanged);
             });
             Backend::open_image(image, block_bytes, claim, on_change)

@@ -19,7 +19,7 @@ use crate::registry::SubsystemShared;
 pub(crate) struct Export {
     pub(crate) subsystem: Arc<SubsystemShared>,
     pub(crate) namespaces: BTreeMap<u32, Arc<Namespace>>,
-    /// Cloned by the recovery job while it runs, so that no second job starts.
+    /// A running recovery job holds a clone, so that no second one starts.
     recovering: Arc<()>,
 }
 
@@ -39,7 +39,7 @@ impl Export {
 }
 
 impl Export {
-    /// Adds namespaces. Their I/O works before hosts are notified.
+    /// Adds namespaces, whose I/O works before hosts are notified.
     pub(crate) fn add(&mut self, added: Vec<(&cairn_config::Namespace, Arc<Namespace>)>) {
         self.add_after(added, |_| None);
     }
@@ -146,7 +146,7 @@ impl Export {
 
     pub(crate) fn set_ana_group(&self, config: &cairn_config::Namespace) {
         let (nsid, anagrpid) = (config.nsid, config.ana_group);
-        // A namespace whose disk is missing gets its group when added.
+        // A missing disk's namespace gets its group when added.
         let Some(namespace) = self.namespaces.get(&nsid) else {
             return;
         };
@@ -177,10 +177,8 @@ impl Export {
         );
     }
 
-    /// Sets the hosts with access to a namespace.
-    ///
-    /// I/O of a host that loses access fails after the host is notified; I/O of a host that gains access works
-    /// before.
+    /// Sets the hosts with access to a namespace. Hosts are notified before they lose access and
+    /// after they gain it.
     pub(crate) fn set_hosts(&self, config: &cairn_config::Namespace) {
         let Some(namespace) = self.namespaces.get(&config.nsid) else {
             return;
@@ -202,7 +200,7 @@ impl Export {
     pub(crate) fn set_subsystem_limits(&self, config: &cairn_config::Subsystem) {
         let (limits, per_host) = (&config.limits, &config.limits_per_host);
         self.subsystem.set_limits(config);
-        // Publishing makes reactors check queued commands.
+        // Makes reactors check queued commands.
         self.publish();
         // Cause: the configuration.
         tracing::info!(
@@ -228,8 +226,8 @@ impl Export {
         );
     }
 
-    /// Applies the new configuration of a subsystem: `added` namespaces, which may replace ones removed just before,
-    /// and changes of the others.
+    /// Applies a subsystem's new configuration: adds `added` namespaces, which may replace just
+    /// removed ones, and changes the others.
     pub(super) fn change<'a>(
         &mut self,
         old: Option<&cairn_config::Subsystem>,

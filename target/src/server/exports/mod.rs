@@ -1,4 +1,4 @@
-//! Exported subsystems and namespaces, and the devices on which their memory is registered.
+//! Exported subsystems and namespaces, and devices with their memory.
 
 mod backend;
 mod export;
@@ -33,7 +33,7 @@ use backend::{describe, open_backend};
 use identities::check_identities;
 use replacing::{file_of, is_same_disk};
 
-/// Namespaces that must not be exported, with the reasons.
+/// Namespaces not to export, with the reasons.
 pub(crate) type Refused = Vec<(Place, StartError)>;
 
 pub(crate) struct Exports {
@@ -102,7 +102,8 @@ impl Exports {
     /// Exports a subsystem with its opened disks, except those for which `is_missing` holds.
     ///
     /// # Errors
-    /// A namespace cannot be exported. If `is_patient`, the others are exported, and the reasons are returned.
+    /// A namespace cannot be exported. If `is_patient`, the others are, and the reasons are
+    /// returned.
     pub(crate) fn export(
         &mut self,
         (control, config): (&ControlSettings, &cairn_config::Subsystem),
@@ -158,7 +159,7 @@ impl Exports {
         (nsids, refused)
     }
 
-    /// Exports disks that were missing and have opened. Returns the exported places, and the reasons against the
+    /// Exports missing disks that have opened. Returns the exported places, and the reasons against
     /// others.
     pub(crate) fn add_found(
         &mut self,
@@ -189,19 +190,20 @@ impl Exports {
         let id = self.next_id;
         self.next_id += 1;
         let subsystem = Arc::new(self.parts.nvm(id, config));
-        // Must precede registration, after which hosts find the subsystem.
+        // Hosts find the subsystem from its registration on.
         subsystem.set_limits(config);
         subsystem.set_listeners(config.listeners.as_deref());
         subsystem.set_ana(&config.ana);
         subsystem.set_keys(keys);
         let export = Export::new(subsystem);
-        // Reactors must have the table before a host connects.
+        // Reactors need the table before a host connects.
         export.publish();
         self.registry.add(config.nqn, Arc::clone(&export.subsystem));
         self.all.entry(config.nqn).insert_entry(export).into_mut()
     }
 
-    /// Returns a job that opens a namespace on any thread if `control` permits its disk, which may be one of `formers`.
+    /// Returns a job that opens a namespace, on any thread, if `control` permits its disk. The disk
+    /// may be one of `formers`.
     pub(crate) fn opener(
         &self,
         control: &ControlSettings,
@@ -237,20 +239,19 @@ impl Exports {
             namespace.warn_unless_polled();
         }
         for device in &self.devices {
-            // On failure, a reactor tries again and logs the error.
+            // On failure, a reactor retries and logs.
             let _ = namespace.region(device);
         }
         Ok(namespace)
     }
 
-    /// Registers the memory of namespaces with a new device. Must not be called on a reactor, because registration is
-    /// slow.
+    /// Registers the memory of namespaces with a new device. Too slow for a reactor.
     pub(crate) fn introduce_device(&mut self, device: &Arc<dyn Device>) {
         if self.devices.iter().any(|known| known.id() == device.id()) {
             return;
         }
         for (_, namespace) in self.namespaces() {
-            // On failure, a reactor tries again and logs the error.
+            // On failure, a reactor retries and logs.
             let _ = namespace.region(device);
         }
         self.devices.push(Arc::clone(device));
@@ -293,10 +294,8 @@ impl Exports {
         formers
     }
 
-    /// Removes new pool files with the identity of another disk from `new`, and returns them.
-    ///
-    /// # Errors
-    /// Two other disks have the same identity.
+    /// Removes and returns new pool files with the identity of another disk. Fails if two other
+    /// disks have the same identity.
     pub(crate) fn leave_out_twins(
         &self,
         config: &Config,

@@ -1,8 +1,8 @@
 //! Replacement of a namespace by a reload: same NSID, other disk or settings.
 //!
-//! The new disk opens while the old one is in use; then the old namespace is removed and the new one added. Both may
-//! use one file, so the lock on a disk passes from one to the other. A connected host accesses the new disk only
-//! after it has noticed the removal, because its earlier writes are for the old disk.
+//! The new disk opens while the old one is in use, possibly with the same file, whose lock it takes
+//! over. Then the namespaces are exchanged. A connected host accesses the new disk only after it
+//! has noticed the removal: earlier writes are for the old disk.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ impl FormerNamespace {
             new.withhold();
             return;
         }
-        // The protection file was read at opening; hosts may have changed it since.
+        // Hosts may have changed the protection since the file was read.
         let is_kept = file_of(new) == self.file;
         let state = self.seen.protection;
         if config.write_protection && (is_kept || state != WriteProtectionState::NONE) {
@@ -44,7 +44,7 @@ pub(super) fn file_of(namespace: &Namespace) -> Option<PathBuf> {
     file.map(|file| file.path().to_owned())
 }
 
-/// Refuses a Ceph image opened twice by this target: only one client can have its lock.
+/// Refuses a Ceph image opened twice: only one client can have its lock.
 pub(crate) fn check_images(
     old: &Config,
     new: &Config,
@@ -70,13 +70,13 @@ pub(crate) fn check_images(
     Ok(())
 }
 
-/// Returns true if a namespace can stay open: only its ANA group, hosts, limits, write protection or null size
-/// differ.
+/// Returns true if a namespace can stay open: at most its ANA group, hosts, limits, write
+/// protection or null size differ.
 pub(super) fn is_same_disk(
     before: &cairn_config::Namespace,
     now: &cairn_config::Namespace,
 ) -> bool {
-    // A pool file stays the same file under another name or size.
+    // A pool file may have another name or size.
     let file = |one: &cairn_config::Namespace| one.pooled.map(|file| file.id);
     let is_same_file = file(before).is_some() && file(before) == file(now);
     let stays = if is_same_file { now } else { before };

@@ -1,4 +1,4 @@
-//! Construction of subsystems with their protocol state.
+//! Construction of subsystems.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -63,8 +63,8 @@ impl Parts {
             model: config.model.clone(),
             firmware: FIRMWARE.to_owned(),
             hosts: allowed(config),
-            // Always reports a write cache: the value cannot change later, and a disk with a cache may be added. An
-            // unnecessary Flush costs nothing.
+            // Constant, because a disk with a cache may be added. An unnecessary Flush costs
+            // nothing.
             volatile_write_cache: true,
             cntlids: config.controller_ids.clone(),
             limits: self.limits,

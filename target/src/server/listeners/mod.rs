@@ -1,7 +1,7 @@
 //! Listeners of the target: opened, changed, drained and removed.
 //!
-//! When a listener is drained, its hosts move to other paths and are disconnected, and no host can connect until the
-//! drain is undone. Drains are not stored: after a restart no listener is drained.
+//! A drained listener's hosts move to other paths and are disconnected. No host can connect until
+//! the drain is undone, or the target restarts.
 
 mod ana;
 mod open;
@@ -40,13 +40,13 @@ pub(crate) struct Listeners {
 pub(crate) struct Drained {
     id: ListenerId,
     pub(crate) address: Trid,
-    /// True while hosts have time to move to other paths.
+    /// Whether hosts have time to move to other paths.
     pub(crate) is_under_way: bool,
     pub(crate) associations: usize,
     pub(crate) cut_off: u64,
 }
 
-/// Listener to drain, by its configured address; all if `None`.
+/// Configured address; all listeners if `None`.
 pub(crate) type Which = Option<Trid>;
 
 impl Listeners {
@@ -145,7 +145,7 @@ impl Listeners {
             if old.is_none_or(|old| old.listeners == config.listeners) {
                 continue;
             }
-            // Must precede the disconnection, so that hosts cannot connect again.
+            // Disconnected hosts must not connect again.
             export.subsystem.set_listeners(config.listeners.as_deref());
             let others = self.open.iter();
             let others = others.filter(|listener| !config.is_behind(&listener.config));
@@ -158,9 +158,8 @@ impl Listeners {
         }
     }
 
-    /// Applies the new configuration of listeners that stay open.
-    ///
-    /// ANA states apply to existing connections too, most other settings only to later ones.
+    /// Changes listeners that stay open. ANA states apply to existing connections too, most
+    /// settings only to later ones.
     pub(crate) fn change_ana(&mut self, old: &Config, new: &Config, exports: &Exports) {
         let mut changed = Vec::new();
         for listener in &mut self.open {
@@ -173,7 +172,7 @@ impl Listeners {
                 changed.push((listener.address(), Arc::clone(shared)));
             }
         }
-        // Changes the overrides before the first event is sent, so that each host gets at most one event.
+        // Overrides change first, so that each host gets at most one event.
         let others = change_overrides(exports, old, new);
         for (address, listener) in changed {
             exports.update_ana(&listener);
@@ -221,7 +220,7 @@ impl Listeners {
         }
     }
 
-    /// Starts a drain, or changes its time limit. Returns an empty list if no listener matches.
+    /// Starts a drain, or changes its time limit. Returns an empty list without a match.
     pub(crate) fn drain(
         &mut self,
         which: Which,
@@ -264,8 +263,8 @@ impl Listeners {
             .collect()
     }
 
-    /// Ends a drain, so that hosts can connect again; returns the number of matching listeners. Hosts that are still
-    /// connected stay connected.
+    /// Ends a drain: hosts can connect again, and connected ones stay. Returns the number of
+    /// matches.
     pub(crate) fn undo_drain(&mut self, which: Which, exports: &Exports) -> usize {
         let mut count = 0;
         let mut undone = Vec::new();

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::super::error::StartError;
 use crate::ana::{AnaShared, ListenerShared};
 
-/// ID of a listener, never reused.
+/// Never reused.
 pub(crate) type ListenerId = u64;
 
 pub(crate) type FromListener = (ListenerId, ListenerEvent);
@@ -34,7 +34,7 @@ impl OpenListener {
         let address = config.trid();
         let resolved = address.resolve().map_err(|error| StartError::Listen {
             address,
-            // The interface may come later, like an address.
+            // The interface may come later.
             source: FabricError::NoDevice {
                 address: config.address.ip(),
                 remedy: error.to_string(),
@@ -50,7 +50,7 @@ impl OpenListener {
         for provider in candidates(config, providers)? {
             let events = events.clone();
             let sink = Box::new(move |event| {
-                // If the control plane has ended, dropping the event refuses its request.
+                // Dropping the event refuses its request.
                 let _ = events.send((id, event));
             });
             match provider.listen(&options, sink) {
@@ -75,7 +75,7 @@ impl OpenListener {
                     });
                 }
                 Err(error @ (FabricError::Unavailable { .. } | FabricError::NoDevice { .. })) => {
-                    // The error of the last candidate is the one to act on.
+                    // The last candidate's error is the one to act on.
                     failure = Some(error);
                 }
                 Err(source) => return Err(StartError::Listen { address, source }),
@@ -85,7 +85,7 @@ impl OpenListener {
         Err(StartError::Listen { address, source })
     }
 
-    /// Returns the configured address, with the port in use.
+    /// Returns the configured address with the actual port.
     pub(crate) fn address(&self) -> Trid {
         Trid::new(self.config.address, self.local_addr().port())
     }
@@ -94,8 +94,8 @@ impl OpenListener {
         self.listener.local_addr()
     }
 
-    /// Returns true if the listener need not be reopened for `config`: the settings compared here are equal, and all
-    /// others can change while it listens.
+    /// Returns true if the listener can serve `config` without a reopening: other settings than
+    /// those compared can change while it listens.
     pub(crate) fn serves(&self, config: &cairn_config::Listener) -> bool {
         let own = &self.config;
         own.trid() == config.trid()

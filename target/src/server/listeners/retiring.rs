@@ -1,8 +1,8 @@
-//! Retirement of removed or drained listeners: hosts move to other paths and are then disconnected.
+//! Retirement of removed or drained listeners: hosts move to other paths and are disconnected.
 //!
-//! All ANA groups become inaccessible at the listener. Hosts learn this from an event or the response to their next
-//! command. Commands in flight complete. An association ends once its I/O queues are idle for [`SILENCE`], or at the
-//! deadline.
+//! All ANA groups become inaccessible at the listener, which hosts learn from an event or a
+//! response. Commands in flight complete. An association ends once its I/O queues are idle for
+//! [`SILENCE`], or at the deadline.
 
 use cairn_rdma::Trid;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::open::ListenerId;
 use crate::ana::ListenerShared;
 use crate::registry::Activity;
 
-/// Time for hosts of a removed listener to move to other paths.
+/// Time for hosts to leave a removed listener.
 pub(super) const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Idle time of I/O queues after which hosts count as moved.
+/// Idle time of I/O queues from which hosts count as moved.
 const SILENCE: Duration = Duration::from_millis(500);
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -37,7 +37,7 @@ struct Retirement {
 }
 
 impl Retirement {
-    /// Returns true if the hosts of the listener must be disconnected now.
+    /// Returns true if the listener's hosts must be disconnected.
     fn is_over(&mut self, activity: Activity, now: Instant) -> bool {
         self.next_look = now + LOOK_INTERVAL;
         if activity != self.activity || activity.outstanding > 0 {
@@ -61,9 +61,9 @@ impl Retirements {
         exports: &Exports,
         now: Instant,
     ) {
-        // A drained listener that is then removed is already retiring.
+        // A drained listener is already retiring.
         self.forget(listener.id);
-        // A concurrent Connect either sees this flag or is found below.
+        // A concurrent Connect sees this flag, or is found below.
         listener.removed.store(true, Ordering::Relaxed);
         exports.update_ana(&listener);
         self.all.push(Retirement {
@@ -76,8 +76,7 @@ impl Retirements {
         });
     }
 
-    /// Disconnects the hosts of listeners that are due. Returns these listeners, and the number of their commands in
-    /// flight.
+    /// Disconnects the hosts of due listeners. Returns these, and their commands in flight.
     pub(super) fn look(&mut self, exports: &Exports, now: Instant) -> Vec<(ListenerId, u64)> {
         let mut ended = Vec::new();
         for mut retirement in std::mem::take(&mut self.all) {

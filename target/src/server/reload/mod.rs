@@ -1,8 +1,7 @@
 //! Reload: applies another configuration while hosts are connected.
 //!
-//! Every step that can fail runs before the first change, so a configuration that fails leaves the old one in force.
-//! Hanging disks and parts that were missing before are left out until they are available; the reload does not wait
-//! for them.
+//! Every step that can fail precedes the first change, so that a failed configuration leaves the
+//! old one in force. Hanging disks and parts already missing are left out until available.
 
 mod scope;
 mod served;
@@ -26,7 +25,7 @@ pub(crate) use scope::{ReloadScope, Step};
 
 pub(crate) struct Reloading {
     pub(crate) config: Arc<Config>,
-    /// Keys of all subsystems; `None` keeps the keys in force.
+    /// `None` keeps the keys in force.
     pub(crate) keys: Option<SubsystemKeys>,
     pub(crate) scope: ReloadScope,
     pub(crate) answer: oneshot::Sender<Result<(), ReloadError>>,

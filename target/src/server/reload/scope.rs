@@ -1,4 +1,4 @@
-//! Incremental changes, whose cost depends on the change and not on the size of the configuration.
+//! Incremental changes, whose cost does not depend on the size of the configuration.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Namespaces served before a reload, whose disks may still execute commands after it.
+//! Namespaces served before a reload, whose disks may still execute commands.
 
 use std::sync::Arc;
 
