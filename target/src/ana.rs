@@ -10,12 +10,12 @@ use nvme_proto::wire::log::AnaState;
 
 #[derive(Debug)]
 pub(crate) struct ListenerShared {
-    /// Identifier unique in the process, never reused.
+    /// Unique in the process.
     pub(crate) id: u64,
     pub(crate) address: Trid,
     pub(crate) provider: &'static str,
     pub(crate) pkey: PKey,
-    /// ANA states of the listener; a subsystem may override them.
+    /// Overridable by a subsystem.
     pub(crate) ana: AnaShared,
     pub(crate) removed: AtomicBool,
 }
@@ -26,7 +26,7 @@ impl ListenerShared {
     }
 }
 
-/// ANA states of all groups, read by every I/O command. A change does not affect commands in progress.
+/// ANA states of all groups, read by every I/O command. Changes spare commands in progress.
 #[derive(Debug)]
 pub(crate) struct AnaShared([AtomicU8; ANA_GROUPS_MAX as usize]);
 
@@ -37,7 +37,7 @@ impl AnaShared {
         shared
     }
 
-    /// Returns the state of a group. `anagrpid` must be in `1..=ANA_GROUPS_MAX`, as checked in the configuration.
+    /// `anagrpid` must be in `1..=ANA_GROUPS_MAX`, as the configuration's check ensures.
     pub(crate) fn get(&self, anagrpid: u32) -> AnaState {
         AnaState(self.0[anagrpid as usize - 1].load(Ordering::Relaxed))
     }

@@ -1,8 +1,9 @@
 //! Layout of capsules in registered memory.
 //!
-//! Responses use the head of the reactor's [`Arena`]. [`ReceiveSlots`] are laid out as `[SQEs | in-capsule data]`.
-//! Each receive has two segments, the SQE and a page-aligned data slot, so that in-capsule data goes to disk without
-//! a copy.
+//! Responses use the head of the reactor's [`Arena`]. [`ReceiveSlots`] are `[SQEs
+//!
+//! in-capsule data]`: a receive has two segments, the SQE and a page-aligned data slot, so that
+//! data goes to disk without a copy.
 
 use std::io;
 use std::sync::Arc;
@@ -35,15 +36,14 @@ pub(crate) struct ReceiveSlots {
     in_capsule_bytes: u32,
     data_offset: usize,
     stride: usize,
-    /// Index among the ring's fixed buffers.
     slot: u16,
 }
 
 impl ReceiveSlots {
     pub(crate) fn new(count: u32, in_capsule_bytes: u32) -> io::Result<Self> {
-        // SQEs are adjacent, so that parsing touches fewer cache lines and pages.
+        // Parsing adjacent SQEs touches fewer cache lines and pages.
         let sqes = (count as usize * SQE_BYTES).next_multiple_of(UNIT);
-        // Direct I/O requires page-aligned data.
+        // For direct I/O.
         let stride = (in_capsule_bytes as usize).next_multiple_of(UNIT);
         let mapping = Arc::new(Mapping::anonymous(sqes + count as usize * stride)?);
         Ok(Self {

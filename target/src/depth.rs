@@ -1,4 +1,4 @@
-//! Limit on a disk's commands in progress, divided among the reactors.
+//! Limit on a disk's commands in progress, divided among reactors.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,7 +10,7 @@ struct Part {
 
 #[derive(Debug)]
 pub(crate) struct Depth {
-    /// Limit in commands; 0 means no limit.
+    /// In commands; 0 means no limit.
     most: AtomicU32,
     parts: Box<[Part]>,
 }
@@ -32,9 +32,9 @@ impl Depth {
         self.most.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns whether a reactor may start a command of a host with this weight. While hosts of other reactors wait,
-    /// the limit is divided by weight. A reactor without a command in progress always may start one, because only a
-    /// completion triggers its next check.
+    /// Returns whether a reactor may start a command of a host with this weight. While hosts of
+    /// other reactors wait, weights divide the limit. A reactor may always start its first command:
+    /// only completions trigger its next check.
     pub(crate) fn allows(&self, reactor: usize, weight: u32) -> bool {
         let most = u64::from(self.most.load(Ordering::Relaxed));
         let (in_progress, wanting) = self.of(reactor);

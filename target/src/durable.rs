@@ -7,17 +7,14 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Replaces the content of the file durably. Blocks on the file system.
-///
-/// # Errors
-/// I/O errors of the system.
+/// Replaces the file's content durably. Blocks on the file system.
 ///
 /// # Panics
 /// If the path has no folder.
 pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut beside = path.to_owned().into_os_string();
     beside.push(".new");
-    // Removes an old temporary file, or a symbolic link placed there by another program.
+    // Left by a crash, or a symbolic link of another program.
     removed(fs::remove_file(&beside))?;
     let mut file = OpenOptions::new()
         .write(true)
@@ -31,9 +28,6 @@ pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> 
 }
 
 /// Removes the file durably if it exists. Blocks on the file system.
-///
-/// # Errors
-/// I/O errors of the system.
 ///
 /// # Panics
 /// If the path has no folder.

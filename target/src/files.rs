@@ -1,7 +1,7 @@
 //! File access of the control plane, on a thread with a deadline for each call.
 //!
-//! A call past its deadline is late. Until it returns, new calls for its path fail; with [`LATE_MAX`] late calls, all
-//! new calls fail.
+//! Until a late call returns, new calls for its path fail; with [`LATE_MAX`] late calls, all new
+//! calls fail.
 
 use std::fs::Metadata;
 use std::io;
@@ -15,7 +15,6 @@ use crate::panics::{Part, confine_part};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum number of late calls.
 const LATE_MAX: usize = 64;
 
 struct Running {
@@ -31,14 +30,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Entry of a call in [`RUNNING`], removed on drop by the call's thread.
+/// Entry of a call in [`RUNNING`], removed by the call's thread.
 struct Entry(Arc<Mutex<Running>>);
 
 impl Entry {
-    /// Adds an entry for a call.
-    ///
-    /// # Errors
-    /// An earlier call for the path is late, or too many calls are late.
+    /// Adds an entry. Fails if an earlier call for the path or too many calls are late.
     fn new(path: &Path) -> io::Result<Self> {
         let mut all = lock(&RUNNING);
         let mut late = 0;
@@ -80,10 +76,8 @@ fn unanswered(waited: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
-/// Calls `job` with the path on a thread.
-///
-/// # Errors
-/// The call or an earlier one for the path is late, or no thread can be started.
+/// Calls `job` with the path on a thread. Fails if it or an earlier call for the path is late, or
+/// no thread can be started.
 pub(crate) async fn call<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce(&Path) -> T + Send + 'static,
@@ -92,28 +86,19 @@ pub(crate) async fn call<T: Send + 'static>(
     call_or_undo(path, move || job(&place), drop).await
 }
 
-/// Returns [`std::fs::metadata`], called on a thread.
-///
-/// # Errors
-/// Errors of the system and of [`call`].
+/// [`std::fs::metadata`] by [`call`].
 #[expect(clippy::disallowed_methods, reason = "this is the way to call it")]
 pub(crate) async fn metadata(path: &Path) -> io::Result<Metadata> {
     call(path, |path| std::fs::metadata(path)).await?
 }
 
-/// Returns [`std::fs::canonicalize`], called on a thread, for callers without a runtime.
-///
-/// # Errors
-/// Errors of the system and of [`call`], or a runtime cannot be created.
+/// [`std::fs::canonicalize`] by [`call_here`].
 #[expect(clippy::disallowed_methods, reason = "this is the way to call it")]
 pub(crate) fn canonicalize_here(path: &Path) -> io::Result<PathBuf> {
     call_here(path, |path| std::fs::canonicalize(path))?
 }
 
-/// Makes a call like [`call`], for callers without a runtime.
-///
-/// # Errors
-/// Errors of [`call`], or a runtime cannot be created.
+/// Makes a [`call`] for a caller without a runtime. Fails, too, if none can be created.
 pub(crate) fn call_here<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce(&Path) -> T + Send + 'static,
@@ -121,11 +106,8 @@ pub(crate) fn call_here<T: Send + 'static>(
     wait_for(call(path, job))?
 }
 
-/// Makes a call like [`call`]. If the call is late, or its caller is gone, the thread passes the result to `undo`;
-/// until `undo` has returned, other calls for the path fail.
-///
-/// # Errors
-/// Errors of [`call`].
+/// Makes a [`call`]. The thread passes the result of a late call, or for a caller that is gone, to
+/// `undo`. Until that returns, other calls for the path fail.
 pub(crate) async fn call_or_undo<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce() -> T + Send + 'static,
@@ -134,7 +116,7 @@ pub(crate) async fn call_or_undo<T: Send + 'static>(
     call_within(TIMEOUT, path, job, undo).await
 }
 
-/// Marks a call as late when dropped without its result.
+/// Marks a call as late if dropped without its result.
 struct Waiter {
     running: Arc<Mutex<Running>>,
     has_result: bool,
@@ -172,17 +154,15 @@ async fn call_within<T: Send + 'static>(
         waiter.has_result = true;
         return result.map_err(|_| io::Error::other("a panic, which is an error in the log"));
     }
-    // Closes the channel: from now on the thread undoes its result.
+    // Closed: from now on the thread undoes its result.
     result.close();
     let result = result.try_recv().map_err(|_| unanswered(timeout))?;
     waiter.has_result = true;
     Ok(result)
 }
 
-/// Blocks until `calls` end. For callers without a runtime: the start of the target, and subcommands.
-///
-/// # Errors
-/// A runtime cannot be created.
+/// Blocks until `calls` end: for the start of the target and for subcommands, which have no
+/// runtime. Fails if none can be created.
 pub(crate) fn wait_for<F: Future>(calls: F) -> io::Result<F::Output> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     Ok(runtime.enable_time().build()?.block_on(calls))

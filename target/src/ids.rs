@@ -7,7 +7,6 @@ pub(crate) struct QpairId {
 }
 
 impl QpairId {
-    /// Identifier that no queue pair has.
     pub(crate) const NONE: Self = Self {
         index: u32::MAX,
         generation: 0,

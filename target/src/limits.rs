@@ -1,36 +1,36 @@
 //! Rate limits, as token buckets shared by all reactors.
 //!
-//! A token is one nanosecond: a command costs as many tokens as the limit needs nanoseconds for it. A bucket stores
-//! the time up to which all tokens are taken. That time is ahead of the clock by at most the costs of the waiting
-//! commands, and behind it by at most the burst.
+//! A token is one nanosecond: a command costs the nanoseconds that the limit needs for it. A bucket
+//! stores the time up to which tokens are taken, ahead of the clock by at most the waiting
+//! commands' costs, and behind it by at most the burst.
 //!
-//! A reactor takes slices of at least [`SLICE_NS`] tokens into a [`Tokens`] and charges single commands to it. A
-//! slice taken in advance is usable once its time has come.
+//! A reactor takes slices of at least [`SLICE_NS`] tokens into its [`Tokens`], which pay for
+//! commands. A slice taken in advance is usable from its time on.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use cairn_config::{BURST_DEFAULT, Limits};
 
-/// Minimum number of tokens taken from a bucket at once, in nanoseconds.
+/// Minimum tokens taken at once, in nanoseconds.
 pub(crate) const SLICE_NS: u64 = 2_000_000;
 
-/// Units per nanosecond, because a small command at a high rate costs only a few nanoseconds.
+/// Units per nanosecond: small commands at a high rate cost only few nanoseconds.
 const PARTS: u64 = 64;
 
-/// Number of rates: commands, bytes read, bytes written, all bytes.
+/// Rates: commands, bytes read, bytes written, all bytes.
 const RATES: usize = 4;
 
 #[derive(Debug, Default)]
 struct Bucket {
-    /// Rate in commands or bytes per second; 0 means no limit.
+    /// Commands or bytes per second; 0 means no limit.
     per_second: AtomicU64,
-    /// Time up to which all tokens are taken: `now - taken_ns` tokens are available, at most the burst.
+    /// Time up to which tokens are taken: `now - taken_ns` are available, at most the burst.
     taken_ns: AtomicU64,
 }
 
 impl Bucket {
-    /// Takes `wanted_ns` tokens if available now, otherwise at least one slice in advance. Returns the number of
-    /// tokens taken, and the time from which they are usable.
+    /// Takes `wanted_ns` tokens if available now, otherwise at least a slice in advance. Returns
+    /// the tokens taken, and the time from which they are usable.
     fn take(&self, wanted_ns: u64, burst_ns: u64, now_ns: u64) -> (u64, u64) {
         let mut taken = self.taken_ns.load(Ordering::Relaxed);
         loop {
@@ -54,16 +54,16 @@ impl Bucket {
 
 #[derive(Debug, Default)]
 pub(crate) struct Limiter {
-    /// True if commands leave the fast path when planned, because a limit is set or changes of the host are ordered.
-    /// Other fields are read only then.
+    /// Whether commands leave the fast path when planned, because a limit is set or the host's
+    /// changes are ordered. Other fields are read only then.
     stops: AtomicBool,
     limited: AtomicBool,
     ordered: AtomicBool,
     changes: AtomicU32,
     burst_ns: AtomicU64,
-    /// Weight of a host: see [`Limits::weight`].
+    /// See [`Limits::weight`].
     weight: AtomicU32,
-    /// Token buckets, in the order of [`Bill::shares`].
+    /// In the order of [`Bill::shares`].
     buckets: [Bucket; RATES],
 }
 
@@ -97,8 +97,8 @@ impl Limiter {
         self.set_stops();
     }
 
-    /// Sets `stops` from `limited` and `ordered`. The caller must hold the subsystem's lock or run on the control
-    /// plane's thread.
+    /// Sets `stops` from `limited` and `ordered`. The caller holds the subsystem's lock or is the
+    /// control plane's thread.
     fn set_stops(&self) {
         let stops = self.is_limited() | self.is_ordered();
         self.stops.store(stops, Ordering::Release);
@@ -108,7 +108,7 @@ impl Limiter {
         self.ordered.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a command leaves the fast path. I/O without limits makes no other check.
+    /// Returns whether a command leaves the fast path: the only check of I/O without limits.
     #[inline(always)]
     pub(crate) fn stops(&self) -> bool {
         self.stops.load(Ordering::Relaxed)
@@ -125,7 +125,7 @@ impl Limiter {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bill {
-    /// Amount charged to each bucket of [`Limiter`]: commands, bytes read, bytes written, all bytes.
+    /// Charges by bucket of [`Limiter`]: commands, bytes read, bytes written, all bytes.
     shares: [u64; RATES],
 }
 
@@ -138,11 +138,11 @@ impl Bill {
     }
 }
 
-/// Returns the cost in units of 1/[`PARTS`] ns, rounded up so that no rate is exceeded.
+/// Returns the cost in units of 1/[`PARTS`] ns, rounded up: no rate may be exceeded.
 fn price(share: u64, per_second: u64) -> u64 {
     match per_second {
         0 => 0,
-        // The product fits 64 bits for the largest command, 256 MiB.
+        // The product of the largest command, 256 MiB, fits 64 bits.
         rate => share.saturating_mul(1_000_000_000 * PARTS).div_ceil(rate),
     }
 }
@@ -150,18 +150,16 @@ fn price(share: u64, per_second: u64) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
     changes: u32,
-    /// Unused tokens by bucket, in units of 1/[`PARTS`] ns.
+    /// Unused tokens in units of 1/[`PARTS`] ns.
     left: [u64; RATES],
     from_ns: [u64; RATES],
-    /// True for each bucket that a queued command waits for; later commands must not bypass it.
+    /// Whether a queued command, which others must not bypass, waits for each bucket.
     awaited: [bool; RATES],
 }
 
 impl Tokens {
-    /// Takes tokens for a command from all its buckets.
-    ///
-    /// # Errors
-    /// Time of the next attempt, in nanoseconds.
+    /// Takes tokens for a command from all its buckets. The error is the time of the next attempt,
+    /// in nanoseconds.
     pub(crate) fn provide(
         &mut self,
         limiter: &Limiter,
@@ -194,7 +192,7 @@ impl Tokens {
         if at > 0 { Err(at) } else { Ok(()) }
     }
 
-    /// Charges a command after [`Self::provide`] succeeded. Returns the highest of its costs, in nanoseconds.
+    /// Charges a command after [`Self::provide`]. Returns its highest cost, in nanoseconds.
     pub(crate) fn pay(&mut self, limiter: &Limiter, bill: &Bill) -> u64 {
         let mut most = 0;
         for (index, bucket) in limiter.buckets.iter().enumerate() {
@@ -285,7 +283,7 @@ mod tests {
         (0..count).map(one).collect()
     }
 
-    /// Returns the largest amount in any period of `stretch_ns`; `of` returns the amount of a command.
+    /// Returns the largest amount in any `stretch_ns`; `of` returns a command's amount.
     fn most_in(reactors: &[Hungry], stretch_ns: u64, of: impl Fn(u64) -> u64) -> u64 {
         let mut all: Vec<(u64, u64)> = reactors.iter().flat_map(|one| one.done.clone()).collect();
         all.sort_unstable();
@@ -328,7 +326,7 @@ mod tests {
             run(&limiter, &mut reactors, &sizes, begin + stretch, late_ns);
             let allowed = |ns: u64| (u128::from(rate) * u128::from(ns) / u128::from(SECOND)) as u64;
             let largest = *sizes.iter().max().unwrap();
-            // Allowance per reactor: one slice, and tokens saved for its next command.
+            // Per reactor: one slice, and tokens saved for its next command.
             let beside = count as u64 * (allowed(SLICE_NS) + largest + 1);
             let burst_bytes = allowed(burst_ns);
             for part in [stretch, stretch / 7, stretch / 100] {
@@ -336,7 +334,7 @@ mod tests {
                 prop_assert!(most <= allowed(part) + burst_bytes + beside, "{most} in {part} ns");
             }
             let all = sum(&reactors, |bytes| bytes);
-            // A reactor asleep at the end catches up later.
+            // A sleeping reactor catches up later.
             let owed = allowed(stretch + begin.min(burst_ns) - late_ns);
             prop_assert!(all + beside >= owed * 95 / 100, "{all} of {owed}");
         }

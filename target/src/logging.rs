@@ -29,10 +29,7 @@ impl LogFilter {
         most.ok().flatten().unwrap_or(LevelFilter::TRACE)
     }
 
-    /// Sets the log filter.
-    ///
-    /// # Errors
-    /// The directives cannot be parsed.
+    /// Fails for unparsable directives.
     pub(crate) fn set(&self, directives: &str) -> Result<(), String> {
         let filter = parse(directives)?;
         let own = self.directives.lock();
@@ -49,17 +46,11 @@ fn parse(directives: &str) -> Result<EnvFilter, String> {
 }
 
 /// Checks the log filter of a configuration.
-///
-/// # Errors
-/// The filter cannot be parsed.
 pub(crate) fn check(log: &Log) -> Result<(), String> {
     parse(&log.filter).map(drop)
 }
 
-/// Starts the log.
-///
-/// # Errors
-/// The filter cannot be parsed.
+/// Starts the log. Fails for an unparsable filter.
 pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
     let (filter, handle) = reload::Layer::new(parse(&log.filter)?);
     let writer = LogWriter {
@@ -95,8 +86,8 @@ fn is_colored() -> bool {
     io::stderr().is_terminal() && !refused
 }
 
-/// Returns true if stderr is the journal. `JOURNAL_STREAM` has the device and inode of the journal's stderr
-/// (systemd.exec(5)); a child with redirected stderr inherits the variable.
+/// Returns true if stderr is the journal, whose device and inode are in `JOURNAL_STREAM`
+/// (systemd.exec(5)). A child with redirected stderr inherits that variable.
 fn is_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else {
         return false;
@@ -149,7 +140,7 @@ impl Write for PrefixedStderr {
     }
 }
 
-/// Adds the priority to each line, because the journal reads line by line.
+/// Adds the priority to each line: the journal reads line by line.
 fn prefixed(text: &[u8], priority: u8) -> Vec<u8> {
     let mut all = Vec::with_capacity(text.len() + 8);
     for line in text.split_inclusive(|byte| *byte == b'\n') {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Release whose glibc the program is linked with. Read here so that a change of the variable causes a new build.
+/// Release of the linked glibc. Read here so that its change causes a new build.
 const _: Option<&str> = option_env!("CAIRN_GLIBC");
 
 fn main() -> ExitCode {

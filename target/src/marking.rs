@@ -1,7 +1,8 @@
-//! Marking of a connection's packets: from the first matching rule, else from its listener, else as requested by the
-//! host.
+//! Marking of a connection's packets: by the first matching rule, else by its listener, else as the
+//! host requests.
 //!
-//! Rules for NQNs apply from the Connect on, or, for I/O queues, from the CNTLID in the connection request on.
+//! Rules for NQNs apply from the Connect on, for I/O queues from the CNTLID in the connection
+//! request on.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ pub(crate) struct MarkingPolicy {
     pub(crate) listener: Marking,
     pub(crate) local: IpAddr,
     pub(crate) peer: IpAddr,
-    /// Priorities in VLAN tags; `None` if packets are untagged.
+    /// `None` if packets are untagged.
     pub(crate) priorities: Option<Priorities>,
 }
 

@@ -33,20 +33,17 @@ pub(crate) struct Namespace {
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
     restricted: AtomicBool,
-    /// True if some controllers get access later, because the namespace replaced another one.
+    /// Whether some controllers get access later, because this namespace replaced one.
     withheld: AtomicBool,
     protected: AtomicBool,
     pub(crate) protection_file: Option<ProtectionFile>,
-    /// Write protection at export: read from the file, or inherited from the replaced namespace of the same disk.
+    /// At export: from the file, or of the replaced namespace of the same disk.
     protection: AtomicU8,
     regions: Option<Arc<Regions>>,
 }
 
 impl Namespace {
-    /// Creates a namespace.
-    ///
-    /// # Errors
-    /// The identity of the disk cannot be determined.
+    /// Fails if the disk's identity cannot be determined.
     pub(crate) fn new(
         config: &cairn_config::Namespace,
         backend: Backend,
@@ -66,7 +63,7 @@ impl Namespace {
                 backend.identity(scope)?
             }
         };
-        // With a configured UUID, the drive's own NGUID would identify another disk.
+        // With a configured UUID, the drive's NGUID would identify another disk.
         let of_drive = || match config.uuid {
             Some(_) => None,
             None => backend.names().nguid,
@@ -105,7 +102,7 @@ impl Namespace {
         })
     }
 
-    /// Warns if drives are to be polled and the driver has no poll queues for this one.
+    /// Warns if drives are to be polled but the driver has no poll queues.
     pub(crate) fn warn_unless_polled(&self) {
         if self.backend.lacks_poll_queues() {
             // Cause: the configuration.
@@ -138,7 +135,7 @@ impl Namespace {
         self.restricted.store(restricted, Ordering::Relaxed);
     }
 
-    /// Defers the access of controllers that used the replaced namespace. Must be called before export.
+    /// Defers access of controllers that used the replaced namespace. Precedes the export.
     pub(crate) fn withhold(&self) {
         self.withheld.store(true, Ordering::Relaxed);
     }
@@ -147,7 +144,7 @@ impl Namespace {
         self.protected.store(protected, Ordering::Release);
     }
 
-    /// Inherits the protection of the same disk under this NSID. Must be called before export.
+    /// Inherits the protection of the same disk under this NSID. Precedes the export.
     pub(crate) fn stays_protected(&self, state: WriteProtectionState) {
         self.protection.store(state.0, Ordering::Relaxed);
         self.set_protected(state != WriteProtectionState::NONE);
@@ -181,7 +178,7 @@ impl Namespace {
         }
     }
 
-    /// Returns the region of the namespace's memory on a device; `None` if the storage is not in memory.
+    /// Returns the memory's region on a device; `None` for storage elsewhere.
     pub(crate) fn region(
         &self,
         device: &Arc<dyn Device>,
@@ -197,7 +194,7 @@ impl Namespace {
     }
 }
 
-/// Reads the stored protection. An unreadable file counts as protection.
+/// Reads the stored protection, or protects if the file is unreadable.
 fn read_protection(protection_file: &ProtectionFile) -> WriteProtectionState {
     protection_file.read().unwrap_or_else(|error| {
         // Cause: the configuration.
@@ -214,7 +211,7 @@ pub(crate) fn is_restricted(config: &cairn_config::Namespace) -> bool {
     config.hosts != cairn_config::Access::AnyHost
 }
 
-/// Immutable snapshot of a subsystem's namespaces. A change sends a new table to the reactors.
+/// Immutable; each change sends a new table to the reactors.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct NamespaceTable {
     pub(crate) namespaces: Vec<Entry>,
@@ -227,7 +224,7 @@ impl NamespaceTable {
         found.ok().map(|index| &namespaces[index])
     }
 
-    /// Flushes all namespaces, even after a failure, and returns whether all succeeded. Blocks on the disks.
+    /// Flushes all namespaces, even after a failure. Returns whether all succeeded. Blocks.
     pub(crate) fn flush(&self) -> bool {
         let mut intact = true;
         for Entry { namespace, .. } in &self.namespaces {
@@ -292,7 +289,7 @@ mod tests {
         let (namespaces, disks): (Vec<Entry>, Vec<SimulatedDisk>) = (1..=3).map(entry).unzip();
         let table = NamespaceTable { namespaces };
         assert!(table.flush());
-        // A failed flush marks the backend as failed, which shows that the flush was tried.
+        // A failed flush marks the backend, which shows that it was tried.
         for number in [0, 2] {
             disks[number].set_habits(Habits {
                 flush_error: 1000,

@@ -1,11 +1,12 @@
 //! Order of the changes that one host sends to one disk over several associations.
 //!
-//! A host that loses a connection repeats its writes over another one, and then sends newer writes. A change of the
-//! lost association must not reach the disk after them. Each change of a host with several associations is therefore
-//! registered here, and waits for overlapping older changes of other associations. After [`OVERTAKEN_AFTER`], it
-//! overtakes an older change that has not reached the disk; the older change then fails.
+//! A host that loses a connection repeats its writes over another, then sends newer ones, which a
+//! change of the lost association must not follow. Each change of a host with several associations
+//! is therefore registered here, and waits for overlapping older changes of other associations.
+//! After [`OVERTAKEN_AFTER`] it overtakes an older change that has not reached the disk; that one
+//! fails.
 //!
-//! Namespaces on the same file or device share one [`DiskOrder`].
+//! Namespaces on the same file or device share a [`DiskOrder`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -16,21 +17,21 @@ use std::time::Duration;
 
 use cairn_config::Uuid;
 
-/// Maximum wait for an older change that has not reached the disk.
+/// Maximum wait for an older change not yet at the disk.
 pub(crate) const OVERTAKEN_AFTER: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum DiskKey {
-    /// Device and inode of a file, or device number and 0 of a block device.
+    /// (device, inode) of a file, or (device number, 0).
     File(u64, u64),
     Named(Uuid),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sender {
-    /// Hash of HOSTNQN and HOSTID, from [`host_key`].
+    /// Hash of HOSTNQN and HOSTID ([`host_key`]).
     pub(crate) host: u64,
-    /// Identifier of the association, unique in the process.
+    /// Unique in the process.
     pub(crate) association: u64,
 }
 
@@ -40,16 +41,16 @@ pub(crate) struct Waiter {
     pub(crate) work: u64,
 }
 
-/// Position of a change in the order of its disk; tickets ascend in the order of arrival.
+/// Position in the order of a disk; ascends with arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(NonZeroU64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Go,
-    /// The change waits; its reactor is notified when to try again.
+    /// Its reactor is notified when to try again.
     Wait,
-    /// The change must not begin, because a newer change of the same blocks has begun.
+    /// A newer change of the same blocks has begun, so this one must not.
     Overtaken,
 }
 
@@ -71,7 +72,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Returns true if this entry must end before `newer` may begin.
+    /// Returns true if `newer` must wait for this entry.
     fn precedes(&self, newer: &Self) -> bool {
         self.ticket < newer.ticket
             && self.stage != Stage::Overtaken
@@ -115,12 +116,12 @@ impl DiskOrders {
     }
 
     fn disks(&self) -> MutexGuard<'_, HashMap<DiskKey, Weak<DiskOrder>>> {
-        // Consistent after a panic: each change is one insertion or removal.
+        // Consistent after a panic: each change is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns a key for a host. Two hosts with equal keys would only wait for each other.
+/// Returns a key. Hosts with equal keys would only wait for each other.
 pub(crate) fn host_key(host: impl Hash) -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     KEYS.hash_one(host)
@@ -128,7 +129,7 @@ pub(crate) fn host_key(host: impl Hash) -> u64 {
 
 impl DiskOrder {
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        // Consistent after a panic: changes affect single entries.
+        // Consistent after a panic: each change affects one entry.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -157,8 +158,8 @@ impl DiskOrder {
         ticket
     }
 
-    /// Returns whether a change may begin. `late` means that the change has waited for [`OVERTAKEN_AFTER`] and
-    /// overtakes older changes that have not reached the disk.
+    /// Returns whether a change may begin. After [`OVERTAKEN_AFTER`], with `late`, it overtakes
+    /// older changes not yet at the disk.
     pub(crate) fn arrive(&self, ticket: Ticket, late: bool) -> Arrival {
         let mut entries = self.entries();
         let list = &mut entries.list;
@@ -186,8 +187,8 @@ impl DiskOrder {
         if waits { Arrival::Wait } else { Arrival::Go }
     }
 
-    /// Removes a change. Passes changes that may have waited for it to `wake`; they must [arrive](Self::arrive)
-    /// again.
+    /// Removes a change. Passes changes that may wait for it to `wake`: they must
+    /// [arrive](Self::arrive) again.
     pub(crate) fn leave(&self, ticket: Ticket, mut wake: impl FnMut(Waiter)) {
         let mut woken = Vec::new();
         let mut entries = self.entries();
@@ -298,7 +299,7 @@ mod tests {
         let (held, _) = bed.comes(FIRST, 0..8);
         let (second, arrival) = bed.comes(SECOND, 0..8);
         assert_eq!(arrival, Arrival::Wait);
-        // Changes are ordered by arrival, so that the first association cannot block the second indefinitely.
+        // By arrival, so that the first association cannot block the second indefinitely.
         let (third, arrival) = bed.comes(FIRST, 0..8);
         assert_eq!(arrival, Arrival::Wait);
         assert_eq!(bed.leaves(held), [2]);

@@ -7,14 +7,14 @@ use cairn_config::{Config, Reactors};
 use cairn_doctor::placement::near_cpus;
 use cairn_doctor::source::Live;
 
-/// Maximum default number of reactors: polling must not occupy a whole machine by default.
+/// Maximum reactors by default: polling must not occupy a machine.
 const REACTORS_AUTO_MAX: usize = 2;
 
-/// Minimum number of cores for pinning: with fewer, pinning would keep a reactor from an idle core.
+/// Minimum cores for pinning: with fewer, an idle core could stay unused.
 const CORES_TO_PIN: usize = 4;
 
-/// Returns the core of each reactor; `None` leaves the choice to the scheduler. Cores that are not configured are
-/// chosen near the listeners' adapters, because a reactor's memory is on the node of its core.
+/// Returns each reactor's core; `None` leaves it to the scheduler. By default cores are near the
+/// listeners' adapters, because a reactor's memory is on its core's node.
 pub(crate) fn cores(config: &Config) -> Vec<Option<usize>> {
     let reactors = &config.target.reactors;
     if let Reactors::Cores(cores) = reactors {
@@ -59,8 +59,8 @@ fn choose(reactors: &Reactors, allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec
     (0..count).map(|_| cores.next().filter(|_| pin)).collect()
 }
 
-/// Returns the allowed cores: those of the near nodes in rotation, then all others. Each node starts at its highest
-/// core, because interrupts tend to use the lowest.
+/// Returns the allowed cores: those of near nodes in rotation, then others. Nodes start at their
+/// highest core, because interrupts tend to use the lowest.
 fn by_nearness(allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec<usize> {
     let is_in = |node: &BTreeSet<u32>, core: usize| node.contains(&(core as u32));
     let mut nodes: Vec<_> = { near.iter() }

@@ -1,7 +1,5 @@
-//! File that stores the write protection of a namespace across restarts.
-//!
-//! Its only line contains the state and the UUID of the disk. An unreadable file counts as protection: a fault must
-//! not make a protected disk writable.
+//! File with a namespace's write protection across restarts: one line with state and disk UUID. An
+//! unreadable file counts as protection: a fault must not make a protected disk writable.
 
 #![expect(
     clippy::disallowed_methods,
@@ -31,10 +29,8 @@ impl ProtectionFile {
         Self { path, uuid }
     }
 
-    /// Reads the protection state; [`State::NONE`] without a file. Blocks on the file system.
-    ///
-    /// # Errors
-    /// The file cannot be read, or names another disk.
+    /// Reads the protection; [`State::NONE`] without a file. Blocks. Fails if the file is
+    /// unreadable or of another disk.
     pub(crate) fn read(&self) -> io::Result<State> {
         let text = match fs::read_to_string(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(State::NONE),
@@ -50,10 +46,7 @@ impl ProtectionFile {
         }
     }
 
-    /// Stores a protection state durably. Blocks on the file system.
-    ///
-    /// # Errors
-    /// The state cannot be written; the previous state remains.
+    /// Stores a protection durably. Blocks. After a failure, the former one stays.
     pub(crate) fn write(&self, state: State) -> io::Result<()> {
         let word = match state {
             State::PROTECTED => PROTECTED,

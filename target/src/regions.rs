@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use cairn_disk::Backend;
 use cairn_rdma::{Access, Device, FabricError, Mapping, Region};
 
-/// Mapping and its region for each device. Used when a device or namespace is added, not by I/O.
+/// A mapping and its regions by device. Not used by I/O.
 #[derive(Debug)]
 pub(crate) struct Regions {
     mapping: Arc<Mapping>,
-    /// Consistent after a panic: each change is one insertion or removal.
+    /// Consistent after a panic: each change is one step.
     by_device: Mutex<HashMap<u64, Arc<Region>>>,
 }
 
 impl Regions {
-    /// Returns the regions of a backend in memory. All null backends share one mapping, because devices support only
-    /// some thousand regions.
+    /// Returns the regions of a backend in memory. Null backends share a mapping, because devices
+    /// support only some thousand regions.
     pub(crate) fn of(backend: &Backend) -> Option<Arc<Self>> {
         static COMMON: Mutex<Weak<Regions>> = Mutex::new(Weak::new());
         let mapping = backend.mapping()?;

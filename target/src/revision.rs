@@ -2,7 +2,7 @@
 
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Commit of the build, with a "+" if files differed; "unknown" in development builds.
+/// Commit of the build, with "+" if files differed; "unknown" in development.
 pub(crate) const COMMIT: &str = env!("CAIRN_COMMIT");
 
 pub(crate) const LONG: &str = concat!(

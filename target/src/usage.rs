@@ -5,14 +5,14 @@
 pub struct Usage {
     /// Number of queue pairs.
     pub queue_pairs: usize,
-    /// Number of requests in use.
+    /// Requests in use.
     pub requests: usize,
-    /// Size of the data buffers in use, in bytes.
+    /// Data buffers in use, in bytes.
     pub buffer_bytes: usize,
-    /// Number of capsules that wait for a request.
+    /// Capsules that wait for a request.
     pub capsules: usize,
-    /// Number of receive slots that are not posted.
+    /// Receive slots that are not posted.
     pub receives: usize,
-    /// Number of hosts with a share of the data buffers.
+    /// Hosts with a share of the data buffers.
     pub shares: usize,
 }

@@ -1,6 +1,4 @@
-//! Work request ids: slot, kind and generation in 64 bits.
-//!
-//! The generation detects a late completion for a reused slot.
+//! Work request ids: slot, kind and generation, which detects late completions, in 64 bits.
 
 use std::fmt;
 
@@ -9,10 +7,10 @@ pub(crate) enum WorkKind {
     Receive = 0,
     Read = 1,
     Write = 2,
-    /// SEND whose completion also ends the covered SENDs before it.
+    /// Its completion also ends the covered SENDs before it.
     Send = 3,
     Block = 4,
-    /// SEND that completes together with a later [`Self::Send`], or by itself if it fails.
+    /// Completes with a later [`Self::Send`], or by itself if it fails.
     CoveredSend = 5,
 }
 
@@ -28,7 +26,7 @@ impl WorkKind {
     }
 }
 
-/// Id of a work request. The upper byte is 0, because the ring reserves it.
+/// The upper byte is 0: the ring reserves it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkId(u64);
 
@@ -50,7 +48,7 @@ impl WorkId {
         Self::new(self.slot(), kind, self.generation())
     }
 
-    /// Returns the id of a receive. Its generation is 0, because a slot is posted once at a time.
+    /// Generation 0: a slot is posted once at a time.
     pub(crate) fn receive(slot: u32) -> Self {
         Self::new(slot, WorkKind::Receive, 0)
     }
@@ -70,10 +68,7 @@ impl WorkId {
         self.0 as u32
     }
 
-    /// Returns the kind of the work request.
-    ///
-    /// # Panics
-    /// If the id was never issued.
+    /// Panics if the id was never issued.
     #[inline]
     pub(crate) fn kind(self) -> WorkKind {
         match (self.0 >> KIND_SHIFT) as u8 {

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-/// Maximum length of a text in bytes: names and reasons come from unauthenticated peers.
+/// Maximum bytes of a text: names and reasons come from unauthenticated peers.
 const TEXT_MAX: usize = 1024;
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Event {
         self
     }
 
-    /// Adds a text of any origin, cut to [`TEXT_MAX`] bytes.
+    /// Adds a text, cut to [`TEXT_MAX`] bytes.
     pub(crate) fn text(self, key: &'static str, text: &str) -> Self {
         let end = (0..=text.len().min(TEXT_MAX)).rev();
         let end = end.into_iter().find(|end| text.is_char_boundary(*end));
@@ -74,7 +74,7 @@ fn line(
     let mut text = format!("{{\"time\":\"{}\",\"event\":\"{name}\"", Utc(at));
     if let Some(peer) = peer {
         push(&mut text, "address", &peer.ip().to_string().into());
-        // The ports of several events differ, so their line has none.
+        // The ports of several events differ.
         if count.is_none() {
             push(&mut text, "port", &peer.port().into());
         }
@@ -90,7 +90,7 @@ fn line(
 fn push(text: &mut String, key: &str, value: &Value) {
     let _ = write!(text, ",\"{key}\":");
     for character in value.to_string().chars() {
-        // Characters beyond printable ASCII are escaped, because terminals and log readers may misinterpret them.
+        // Terminals and log readers may misinterpret characters beyond printable ASCII.
         if character.is_ascii() && character != '\x7f' {
             text.push(character);
             continue;
@@ -117,8 +117,8 @@ impl std::fmt::Display for Utc {
     }
 }
 
-/// Returns the year, month and day of a day since 1970. The calculation uses years that begin in March, so that the
-/// leap day is the last one.
+/// Returns year, month and day of a day since 1970. Years here begin in March, so that the leap day
+/// is the last.
 fn date(day: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     /// Days from 0000-03-01 to 1970-01-01.

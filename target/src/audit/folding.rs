@@ -1,7 +1,7 @@
-//! Combines equal events of an address into one line, so that frequent events cannot fill a disk.
+//! Combines equal events of an address into one line, so that they cannot fill a disk.
 //!
-//! In each second, the first event of a kind gets its own line. Further events that differ only in the port share a
-//! line at the end of the second, and so do kinds beyond the limits.
+//! In each second, the first event of a kind gets its own line. Further ones that differ only in
+//! the port share a line at the end of the second, and so do kinds beyond the limits.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,10 +12,10 @@ use super::event::Event;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Maximum number of kinds with their own lines, per address and period.
+/// Maximum kinds with their own lines, per address and period.
 const KINDS_OF_ADDRESS_MAX: usize = 4;
 
-/// Maximum number of kinds with their own lines, per period.
+/// Maximum kinds with their own lines, per period.
 const KINDS_MAX: usize = 32;
 
 #[derive(Default)]
@@ -70,7 +70,7 @@ impl Folding {
         Some(line)
     }
 
-    /// Writes the lines of counted events: at most one for each kind, and one for all other kinds.
+    /// Writes a line for each counted kind, and one for all other kinds.
     pub(super) fn end(&mut self, mut write: impl FnMut(String)) {
         self.ends = None;
         self.of_address.clear();

@@ -1,7 +1,8 @@
-//! Audit log: connections, refusals and changes, without the rate limits of the log.
+//! Audit log: connections, refusals and changes, without rate limits
+//! (docs/operations/audit-log.md).
 //!
-//! Each destination has a bounded queue and a thread; adding an event never blocks. Events that do not fit are
-//! counted, and a later line reports their number. docs/operations/audit-log.md describes the lines.
+//! Each destination has a bounded queue and a thread. Adding an event never blocks; a later line
+//! reports the number of events that did not fit.
 
 mod event;
 mod folding;
@@ -23,7 +24,7 @@ use writer::Writer;
 
 const QUEUE_MAX: usize = 4096;
 
-/// Time for one line after which a destination counts as failed.
+/// Time for a line after which a destination counts as failed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 const JOIN_STEP: Duration = Duration::from_millis(5);
@@ -31,13 +32,13 @@ const JOIN_STEP: Duration = Duration::from_millis(5);
 /// Callback for a possible change of [`Audit::troubles`].
 pub(crate) type Changed = Arc<dyn Fn() + Send + Sync>;
 
-/// Audit log; records nothing until [`apply`](Self::apply).
+/// Records nothing until [`apply`](Self::apply).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Audit {
     sinks: Arc<Mutex<Vec<Sink>>>,
 }
 
-/// Destination and the queue of its events. On drop, its thread writes the queued events and ends.
+/// Destination with its queue. After a drop, the thread writes the queued events.
 #[derive(Debug)]
 struct Sink {
     destination: Destination,
@@ -56,10 +57,10 @@ struct Shared {
     ended: AtomicBool,
     lines: AtomicU64,
     lost: AtomicU64,
-    /// Number of lost events not yet reported by a line.
+    /// Lost events not yet reported.
     unreported: AtomicU64,
     started: Instant,
-    /// Start of the current system call, in nanoseconds after `started`; 0 if none.
+    /// Start of the current system call, in nanoseconds after `started`, or 0.
     call_ns: AtomicU64,
     trouble: Mutex<Option<String>>,
     changed: Changed,
@@ -72,10 +73,8 @@ pub(crate) struct Counts {
 }
 
 impl Audit {
-    /// Applies the configured destinations, and reopens existing ones.
-    ///
-    /// # Errors
-    /// The thread of a destination cannot start. The former destinations stay.
+    /// Applies the configured destinations, and reopens existing ones. If the thread of one cannot
+    /// start, keeps the former ones.
     pub(crate) fn apply(&self, config: &cairn_config::Audit, changed: &Changed) -> io::Result<()> {
         let wanted = Destination::all(config);
         let known: Vec<Destination> = self.lock().iter().map(|s| s.destination.clone()).collect();
@@ -86,14 +85,14 @@ impl Audit {
         sinks.retain(|sink| wanted.contains(&sink.destination));
         for sink in &*sinks {
             sink.shared.reopen.store(true, Ordering::Relaxed);
-            // If the queue is full, the thread is writing, or retries soon.
+            // With a full queue, the thread is writing or will retry.
             let _ = sink.items.try_send(Item::Wake);
         }
         sinks.extend(new);
         Ok(())
     }
 
-    /// Queues an event at each destination. Never blocks.
+    /// Queues an event at each destination without blocking.
     pub(crate) fn record(&self, event: impl FnOnce() -> Event) {
         let sinks = self.lock();
         if sinks.is_empty() {
@@ -196,7 +195,7 @@ impl Shared {
         self.call_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Checks whether the destination's thread is in a system call that does not return.
+    /// Checks whether the destination's thread hangs in a system call.
     fn look_at_call(&self, destination: &Destination) {
         let begun = Duration::from_nanos(self.call_ns.load(Ordering::Relaxed));
         if begun.is_zero() || self.started.elapsed() < begun + PATIENCE {

@@ -61,7 +61,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Writes a line from byte `from` on; returns the number of bytes written, including the line end.
+    /// Writes a line from byte `from` on. Returns the bytes written, with the line end.
     pub(super) fn write(&mut self, line: &str, from: usize) -> io::Result<usize> {
         match self {
             Self::File(file) => {
@@ -81,9 +81,8 @@ impl Output {
     }
 }
 
-/// Opens the file for appending; creates it with mode 0600.
-///
-/// Refuses symbolic links, which may belong to another user. Does not block on a FIFO.
+/// Opens the file for appending, or creates it with mode 0600. Refuses symbolic links, which may
+/// belong to another user, and does not block on a FIFO.
 fn open_file(path: &Path) -> io::Result<File> {
     let mut file = File::options()
         .read(true)

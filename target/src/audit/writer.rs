@@ -1,4 +1,4 @@
-//! Thread that writes the lines of one destination, and the only thread that waits for its disk.
+//! Thread that writes the lines of one destination and waits for its disk.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,7 +13,7 @@ use super::folding::Folding;
 use super::output::{Destination, Output};
 use super::{Item, Shared};
 
-/// Maximum number of lines that wait for the destination; further events stay in the queue.
+/// Maximum lines that wait for the destination; others stay in the queue.
 const LINES_MAX: usize = 64;
 
 const PAUSE: Duration = Duration::from_millis(500);
@@ -24,7 +24,7 @@ pub(super) struct Writer {
     items: Receiver<Item>,
     output: Option<Output>,
     lines: VecDeque<String>,
-    /// Number of bytes of the first line that have been written.
+    /// Written bytes of the first line.
     written: usize,
     folding: Folding,
     retry: Option<Instant>,
@@ -55,7 +55,7 @@ impl Writer {
                 Some(retry) => Some(retry),
                 None => self.folding.ends(),
             };
-            // After a failure, further events stay in the bounded queue.
+            // After a failure, events stay in the bounded queue.
             let is_full = self.lines.len() >= LINES_MAX;
             if is_full && self.shared.ended.load(Ordering::Relaxed) {
                 break;
@@ -99,7 +99,7 @@ impl Writer {
 
     fn write(&mut self) {
         let opened = self.open();
-        // The old file is used until a new one is open.
+        // The old file serves until a new one is open.
         let written = self.write_lines();
         self.shared.end_call();
         let destination = &self.destination;
@@ -122,7 +122,7 @@ impl Writer {
         self.shared.failed(&trouble);
     }
 
-    /// Opens the destination. A partly written line will be written again.
+    /// Opens the destination. A partly written line is written again.
     fn open(&mut self) -> io::Result<()> {
         let again = self.shared.reopen.swap(false, Ordering::Relaxed);
         if self.output.is_some() && !again {
@@ -160,8 +160,7 @@ impl Writer {
             match output.write(line, self.written) {
                 Ok(written) => self.written += written,
                 Err(error) => {
-                    // A socket may get a new peer by reopening. A file already contains part of the line, so it stays
-                    // open.
+                    // A socket may get a new peer. A file already contains part of the line.
                     if !matches!(output, Output::File(_)) {
                         self.output = None;
                     }

@@ -6,8 +6,8 @@ use cairn_config::{Config, Listener};
 use cairn_doctor::source::{Address, Live, Question, Source};
 use cairn_rdma::PKey;
 
-/// Returns nvme-cli commands to print: `discover`, then `connect` for each subsystem. Linux hosts support only the
-/// default partition.
+/// Returns nvme-cli commands: `discover`, then `connect` for each subsystem. Linux hosts support
+/// only the default partition.
 pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (listener, address) in listening {
@@ -64,7 +64,7 @@ fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
-/// Returns the address to connect to; for a wildcard, the source address of the default route.
+/// Returns the address to connect to: for a wildcard, the default route's source.
 fn reachable(listening: IpAddr) -> IpAddr {
     if !listening.is_unspecified() {
         return listening;
@@ -87,8 +87,7 @@ fn reachable(listening: IpAddr) -> IpAddr {
     without_route(listening, &known)
 }
 
-/// Returns the address to print for a wildcard on a machine without a default route: an interface's address, or the
-/// loopback address.
+/// Returns the address for a wildcard without a default route: an interface's or loopback.
 fn without_route(listening: IpAddr, known: &[IpAddr]) -> IpAddr {
     let is_scoped = |one: &IpAddr| matches!(one, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let mut known = known
@@ -106,7 +105,7 @@ mod tests {
     use super::*;
     use cairn_config::Flags;
 
-    /// Address of a listener whose interface this machine may not have.
+    /// The interface may not exist here.
     const SCOPED: SocketAddr =
         SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)), 4420);
 

@@ -25,7 +25,7 @@ pub(super) struct Doctor {
     pub(super) args: DoctorArgs,
 }
 
-/// Checks the fabric and, with a configuration, all other requirements of `serve`.
+/// Checks the fabric and, with a configuration, the other requirements of `serve`.
 pub(super) fn run(doctor: &Doctor) -> u8 {
     let config = match doctor.config.as_deref().map(read).transpose() {
         Ok(config) => config,
@@ -46,7 +46,7 @@ fn read(file: &Path) -> Result<Config, ConfigError> {
 
 fn intent(config: Option<&Config>) -> Intent {
     let Some(config) = config else {
-        // The address does not matter for the defaults.
+        // Defaults do not depend on the address.
         let anywhere = Flags {
             listen: vec!["127.0.0.1".to_owned()],
             export: vec!["null:1MiB".to_owned()],
@@ -104,7 +104,7 @@ fn partitions(config: &Config) -> Vec<Membership> {
     config.listeners.iter().map(of_listener).collect()
 }
 
-/// Returns the memory of the data path with one device by purpose, in bytes.
+/// Returns the data path's memory for one device by purpose, in bytes.
 pub(super) fn memory(target: &Target) -> Vec<(String, u64)> {
     let reactors = placement::count(&target.reactors) as u64;
     let receives = u64::from(target.receives);

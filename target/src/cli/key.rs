@@ -13,7 +13,7 @@ use clap::Subcommand;
 use nvme_auth::{Hash, Secret};
 use zeroize::Zeroizing;
 
-/// Maximum size of a file in bytes: the longest secret, with room for spaces.
+/// Maximum file size in bytes: the longest secret, and spaces.
 const FILE_BYTES_MAX: usize = 1024;
 
 /// Commands for secrets.
@@ -77,7 +77,7 @@ fn generate(hash: Option<Hash>, bytes: Option<usize>, output: Option<&Path>) -> 
         None if !matches!(bytes, 32 | 48 | 64) => {
             return Err(format!("a secret has 32, 48 or 64 bytes, not {bytes}"));
         }
-        // Linux before 6.7 uses as many bytes of the key as the secret has.
+        // Linux before 6.7 uses as many key bytes as the secret has.
         Some(hash) if bytes != usual => {
             return Err(format!(
                 "a secret for {hash} has {usual} bytes, not {bytes}: older Linux hosts make \
@@ -106,7 +106,7 @@ fn generate(hash: Option<Hash>, bytes: Option<usize>, output: Option<&Path>) -> 
     written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// Reads into a buffer of fixed size: library buffers and growing buffers would leave copies of the secret.
+/// Reads into a buffer of fixed size: others would leave copies of the secret.
 fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut file = if path == Path::new("-") {
         File::from(io::stdin().as_fd().try_clone_to_owned()?)

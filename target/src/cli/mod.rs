@@ -1,6 +1,5 @@
-//! Command line of cairn-target.
-//!
-//! Output for scripts goes to stdout (the `nvme` commands, then `ready`), all else to stderr.
+//! Command line of cairn-target. Stdout has output for scripts (`nvme` commands, then `ready`),
+//! stderr all else.
 
 mod announce;
 mod convert;

@@ -15,7 +15,7 @@ pub(super) fn reloading() {
     }
 }
 
-/// Returns the interval of [`alive`], if the service manager requires it (`WatchdogSec`).
+/// Returns the interval of [`alive`] required by the service manager (`WatchdogSec`).
 pub(super) fn watchdog() -> Option<Duration> {
     let own = std::env::var("WATCHDOG_PID").ok();
     if own.is_some_and(|pid| pid != std::process::id().to_string()) {

@@ -31,7 +31,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("no runtime: {error}"))?;
-    // Registered first, so that no early signal is lost.
+    // Before any signal can be lost.
     let mut signals = runtime
         .block_on(async { Signals::new() })
         .map_err(|error| format!("signals: {error}"))?;
@@ -45,7 +45,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
             .map_err(|error| error.to_string())?,
     };
     let (steering, companion) = steering::companion(source, text, socket, log);
-    // With a configuration file, the target starts even if parts are missing: they may become available after boot.
+    // With a configuration file, missing parts may become available after boot.
     let is_patient = serve.config.is_some();
     let begun = Target::begin_with(config.clone(), providers, is_patient, companion);
     let starting = begun.map_err(|error| format!("error: {error}"))?;
@@ -93,7 +93,7 @@ async fn follow(
     mut health: watch::Receiver<Arc<Health>>,
 ) {
     let mut reloading: Option<oneshot::Receiver<Result<(), String>>> = None;
-    // True if a reload was requested during another one.
+    // Whether another reload was requested meanwhile.
     let mut again = false;
     let watchdog = notify::watchdog();
     let mut last_beat = tokio::time::Instant::now();
@@ -200,7 +200,7 @@ impl Signals {
     }
 }
 
-/// Raises the limit on open files, which shells set low for select(2).
+/// Raises the limit on open files, which is low for select(2).
 pub(super) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

@@ -1,7 +1,5 @@
-//! HTTP/1.1 server of the metrics port, on hyper.
-//!
-//! Clients may be hostile. This module limits connections, request size, and the time for request and response, and
-//! allows one request per connection. A connection above the limit closes the oldest one.
+//! HTTP/1.1 server of the metrics port, on hyper. Because clients may be hostile, connections,
+//! request size and times are limited, and a connection serves one request.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -28,18 +26,18 @@ use super::Observed;
 use super::page::{Buckets, Format, Page};
 use crate::panics::{Part, confine_future};
 
-/// Maximum number of connections; a further one closes the oldest.
+/// Maximum connections; a further one closes the oldest.
 const CONNECTIONS_MAX: usize = 64;
-/// Maximum size of a request with its headers, in bytes; the smallest that hyper supports.
+/// Maximum bytes of a request with headers, the least that hyper supports.
 const REQUEST_MAX_BYTES: usize = 8 << 10;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Pause after a failed accept, usually for lack of file descriptors.
+/// Pause after a failed accept, usually without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Content type of Prometheus's text format.
+/// Prometheus's text format.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -47,7 +45,7 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 #[derive(Debug)]
 pub(crate) struct MetricsServer {
     address: SocketAddr,
-    /// Dropped to end the thread.
+    /// A drop ends the thread.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -93,7 +91,7 @@ impl Drop for MetricsServer {
     fn drop(&mut self) {
         self.stop.take();
         if let Some(thread) = self.thread.take() {
-            // The thread has ended normally, or has logged its panic.
+            // A panic was logged.
             let _ = thread.join();
         }
     }
@@ -136,7 +134,7 @@ async fn converse(stream: TcpStream, observed: Arc<Observed>) {
         .max_buf_size(REQUEST_MAX_BYTES)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // hyper itself responds to requests that it cannot parse, so they are counted here.
+    // hyper responds to unparsable requests, which are counted here.
     if let Ok(Err(error)) = timeout(REQUEST_TIMEOUT + ANSWER_TIMEOUT, connection).await {
         if error.is_parse_too_large() {
             let code = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;

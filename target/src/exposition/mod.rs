@@ -1,9 +1,7 @@
-//! Metrics page, assembled from the target's state and counters on request.
+//! Metrics page, assembled on request from state and counters of present objects (docs/metrics.md).
 //!
-//! [`Observed`] reports to a recorder of the `metrics` façade; [`page`] writes the text, and [`http`] serves it.
-//! Removed objects are not reported.
-//!
-//! docs/metrics.md explains the names in [`families`].
+//! [`Observed`] reports to a recorder of the `metrics` façade; [`page`] writes the text, and
+//! [`http`] serves it.
 
 mod families;
 mod http;
@@ -41,7 +39,7 @@ pub(crate) struct Observed {
     reactors: Vec<Arc<ReactorCounters>>,
     providers: Vec<Arc<dyn Provider>>,
     rejected: CodeCounts<16>,
-    /// Responses by HTTP status, written only by the server's thread.
+    /// By HTTP status, written only by the server's thread.
     pub(super) answers: CodeCounts<16>,
     pub(super) panics: Arc<Panics>,
     pub(super) health: watch::Receiver<Arc<Health>>,
@@ -87,7 +85,8 @@ impl Observed {
         self.reload.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if every reactor makes progress within `patience`. Wakes sleeping reactors and blocks the caller.
+    /// Returns true if every reactor makes progress within `patience`. Wakes sleeping reactors, and
+    /// blocks.
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let rounds = || self.reactors.iter().map(|reactor| reactor.rounds.get());
         let before: Vec<u64> = rounds().collect();

@@ -1,4 +1,4 @@
-//! Metrics page in Prometheus's text format 0.0.4 or OpenMetrics 1.0.0, for one request.
+//! Metrics page in Prometheus's text format 0.0.4 or OpenMetrics 1.0.0.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -12,9 +12,9 @@ use metrics::{
 
 use crate::metrics::histogram::bounds_ns;
 
-/// Binary logarithm of the first coarse bound in nanoseconds.
+/// Log2 of the first coarse bound in nanoseconds.
 const COARSE_FIRST: u32 = 10;
-/// Binary logarithm of the last coarse bound in nanoseconds.
+/// Log2 of the last coarse bound in nanoseconds.
 const COARSE_LAST: u32 = 32;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Buckets {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
-    /// Format in which counter families have no `_total` and the page has an end mark.
+    /// Counter families without `_total`, and an end mark.
     OpenMetrics,
 }
 
@@ -203,8 +203,8 @@ impl Family {
         Ok(())
     }
 
-    /// Returns the type of a family. The façade's counters are integers, so counters of seconds are gauges here and
-    /// are recognized by name.
+    /// Returns a family's type. The façade's counters are integers, so counters of seconds are
+    /// gauges here, recognized by name.
     fn kind(&self, name: &str) -> &'static str {
         match self.series.first() {
             Some((_, Value::Histogram(_))) => "histogram",

@@ -42,7 +42,7 @@ pub(super) fn report(reporter: &Reporter<'_>) {
         reporter.gauge(&families::PROCESS_LOCKED, &[], bytes);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // The count includes the descriptor of this directory.
+        // Without the descriptor of this directory.
         let open = (open.count() as u64).saturating_sub(1);
         reporter.gauge(&families::PROCESS_FDS, &[], open);
     }
@@ -63,11 +63,11 @@ struct ProcessTimes {
     start_ns: u64,
 }
 
-/// Parses fields 14, 15 and 22 of /proc/PID/stat; the first field after the name is 3.
+/// Parses fields 14, 15 and 22 of /proc/PID/stat; after the name comes field 3.
 fn times(stat: &str) -> Option<ProcessTimes> {
-    /// 1 / USER_HZ, which is 100 Hz on Linux for x86-64.
+    /// 1 / USER_HZ (100 Hz on Linux for x86-64).
     const TICK_NS: u64 = 10_000_000;
-    // The name may contain spaces and parentheses.
+    // Names may contain spaces and parentheses.
     let (_, fields) = stat.rsplit_once(')')?;
     let field =
         |number: usize| -> Option<u64> { fields.split_whitespace().nth(number - 3)?.parse().ok() };

@@ -1,4 +1,4 @@
-//! Metrics of RDMA devices, from reactors, the system and user-space providers.
+//! Metrics of RDMA devices: of reactors, the system and user-space providers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use crate::metrics::reactor::{DeviceCounters, QpEvent, WORK_ERRORS};
 /// Bytes per unit of port_rcv_data and port_xmit_data (IBTA 16.1.3.5).
 const DATA_UNIT: u64 = 4;
 
-/// Counter names by direction: packets and data in the system, packets and bytes in user-space devices.
+/// Counter names by direction: packets and data of the system, packets and bytes of user-space
+/// devices.
 const DIRECTIONS: [(&str, [&str; 4]); 2] = [
     (
         "receive",
@@ -75,7 +76,7 @@ fn report_seen(reporter: &Reporter<'_>, device: &str, seen: &[Arc<DeviceCounters
     }
 }
 
-/// Reports the system's counters of a device. For user-space devices, reports only their presence.
+/// Reports the system's counters, or the presence of a user-space device.
 fn report_system(reporter: &Reporter<'_>, device: &str, provider: &str, machine: &dyn Source) {
     let telemetry = Telemetry::read(machine, device);
     let driver = telemetry.as_ref().and_then(|known| known.driver.get());
@@ -126,7 +127,7 @@ fn report_port(reporter: &Reporter<'_>, device: &str, port: &PortTelemetry) {
     let own = port.hw_counters.get().unwrap_or(&none);
     for (direction, [packets, data, own_packets, _]) in DIRECTIONS {
         let labels = [device, number, ("direction", direction)];
-        // rdma_rxe has packet counters among its hardware counters.
+        // rdma_rxe counts packets among its hardware counters.
         let packets = counters.get(packets).or_else(|| own.get(own_packets));
         if let Some(&packets) = packets {
             reporter.count(&families::PORT_PACKETS, &labels, packets);

@@ -1,4 +1,4 @@
-//! Numbers written by one thread and read by others, without a lock or read-modify-write.
+//! Numbers written by one thread and read by others, without locks or read-modify-write.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds to the counter. Must be called only by the writing thread.
+    /// For the writing thread only.
     #[inline]
     pub(crate) fn add(&self, amount: u64) {
         self.0.store(
@@ -24,7 +24,7 @@ impl Counter {
 pub(crate) struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// Sets the gauge. Must be called only by the writing thread.
+    /// For the writing thread only.
     #[inline]
     pub(crate) fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
@@ -35,7 +35,7 @@ impl Gauge {
     }
 }
 
-/// Counters by status code; codes beyond `PLACES` share one. Too slow for every I/O command.
+/// Counters by status code; codes beyond `PLACES` share one. Too slow for every I/O.
 #[derive(Debug)]
 pub(crate) struct CodeCounts<const PLACES: usize> {
     places: [CodeCount; PLACES],
@@ -59,7 +59,7 @@ impl<const PLACES: usize> Default for CodeCounts<PLACES> {
 }
 
 impl<const PLACES: usize> CodeCounts<PLACES> {
-    /// Counts a status code. Must be called only by the writing thread.
+    /// For the writing thread only.
     pub(crate) fn add(&self, code: u16) {
         let tag = u32::from(code) + 1;
         for place in &self.places {

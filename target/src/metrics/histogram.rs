@@ -1,16 +1,15 @@
-//! Histograms of times.
-//!
-//! Each power of two has four buckets, so any quantile is accurate to a fifth. One thread records and others read.
+//! Histograms of times, recorded by one thread and read by others. Four buckets per power of two
+//! make quantiles accurate to a fifth.
 
 use super::counter::Counter;
 
-/// Binary logarithm of the first upper bound, 256 ns. Events within one round of a reactor count as 0 ns.
+/// Log2 of the first bound, 256 ns. Events within one round of a reactor count as 0 ns.
 const FIRST: u32 = 8;
-/// Binary logarithm of the largest bound, 8.6 s.
+/// Log2 of the largest bound, 8.6 s.
 const LAST: u32 = 33;
-/// Binary logarithm of the number of buckets per power of two.
+/// Log2 of the buckets per power of two.
 const SHARE_BITS: u32 = 2;
-/// Number of buckets, including those below the first and beyond the last bound.
+/// Includes the buckets below the first and beyond the last bound.
 const BUCKETS: usize = 1 + (((LAST - FIRST) as usize) << SHARE_BITS) + 1;
 const LONGER: usize = BUCKETS - 1;
 
@@ -47,7 +46,7 @@ impl Time {
     }
 }
 
-/// Returns the bucket of a time. Bounds are inclusive upper bounds, as in Prometheus.
+/// Returns the bucket of a time. Bounds are inclusive, as in Prometheus.
 #[inline]
 fn bucket_of(ns: u64) -> usize {
     if ns <= 1 << FIRST {
@@ -55,7 +54,7 @@ fn bucket_of(ns: u64) -> usize {
     }
     let below = ns - 1;
     let power = below.ilog2();
-    // The bits after the leading 1 are the index of the bucket within its power of two.
+    // The bits after the leading 1 are the bucket's index in its power of two.
     let upper = (below >> (power - SHARE_BITS)) as usize;
     let before = ((power - FIRST) as usize) << SHARE_BITS;
     (1 + before + upper - (1 << SHARE_BITS)).min(LONGER)
@@ -85,14 +84,14 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts an event. Must be called only by the writing thread.
+    /// For the writing thread only.
     #[inline]
     pub(crate) fn record(&self, time: Time) {
         self.counts[time.bucket].add(1);
         self.sum_ns.add(time.ns);
     }
 
-    /// Counts an event of 0 ns. Must be called only by the writing thread.
+    /// Counts an event of 0 ns. For the writing thread only.
     #[inline]
     pub(crate) fn record_none(&self) {
         self.counts[0].add(1);
@@ -131,7 +130,7 @@ impl Times {
         self.counts.iter().all(|&count| count == 0)
     }
 
-    /// Records the snapshot with its exact sum. All events of a bucket are recorded with one value.
+    /// Records the snapshot with its exact sum, and one value per bucket.
     pub(crate) fn record_in(&self, recorder: &metrics::Histogram) {
         let place = self.place();
         for (bucket, &count) in self.counts.iter().enumerate() {
@@ -145,7 +144,7 @@ impl Times {
         }
     }
 
-    /// Returns the average position of times in their buckets, from 0 (lower bound) to 1 (upper bound).
+    /// Returns the average position of times in their buckets, from 0 (lower bound) to 1.
     fn place(&self) -> f64 {
         let bounded = || self.counts[..LONGER].iter().zip(0..);
         let total = |of: fn(usize) -> f64| -> f64 {
@@ -159,8 +158,7 @@ impl Times {
         if width == 0.0 {
             return 0.0;
         }
-        // Counts and sum are read at different times, and times beyond all bounds have no position, so the result may
-        // be out of range.
+        // Counts and sum are read at different times, and times beyond all bounds have no position.
         (above / width).clamp(0.0, 1.0)
     }
 

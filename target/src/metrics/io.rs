@@ -81,7 +81,7 @@ const DATA_IN: usize = 1;
 
 pub(crate) const WHOLE: &str = "whole";
 
-/// Times at which a command reached each stage, in nanoseconds of its reactor.
+/// Times at which a command reached each stage, in its reactor's nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StageTimes {
     seen_ns: u64,
@@ -167,8 +167,8 @@ pub(crate) struct Stages {
     pub(crate) whole: Histogram,
 }
 
-/// Counters of a namespace in one reactor. Aligned so that no two reactors write to one cache line or to adjacent
-/// lines, which the processor fetches together.
+/// Counters of a namespace in one reactor. Aligned to two cache lines, which processors fetch
+/// together, because each reactor writes its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct NamespaceCounters {
@@ -259,7 +259,7 @@ impl QueueCounters {
 pub(crate) struct HostTotals {
     pub(crate) classes: [(u64, u64); 3],
     pub(crate) times: [Times; 3],
-    /// Errors by status; `None` stands for statuses not counted separately.
+    /// `None`: statuses not counted separately.
     pub(crate) errors: std::collections::BTreeMap<Option<u16>, u64>,
     pub(crate) share_waits: u64,
     pub(crate) pool_waits: u64,

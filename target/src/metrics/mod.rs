@@ -1,7 +1,5 @@
-//! Counters of the target's work.
-//!
-//! Reactors count in their own memory ([`counter`], [`histogram`], [`io`], [`reactor`]), where no other thread
-//! writes. Times have the resolution of a reactor's round. [`exposition`](crate::exposition) publishes the counters.
+//! Counters of the target's work, published by [`exposition`](crate::exposition). Each reactor
+//! writes its own, with times in the resolution of its rounds.
 
 pub(crate) mod counter;
 pub(crate) mod histogram;

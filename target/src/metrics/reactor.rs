@@ -26,7 +26,7 @@ impl Doing {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct ReactorCounters {
-    /// Nanoseconds by [`Doing`]; a sleep counts when it ends.
+    /// By [`Doing`]; a sleep counts when it ends.
     pub(crate) time_ns: [Counter; 3],
     pub(crate) rounds: Counter,
     pub(crate) sleeps: Counter,
@@ -48,7 +48,7 @@ pub(crate) struct ReactorCounters {
     pub(crate) refused: CodeCounts<REASONS>,
     pub(crate) ended_orderly: Counter,
     pub(crate) ended_by_fault: Counter,
-    /// Counters by device, including removed devices. Consistent after a panic: each change is one push.
+    /// Includes removed devices. Consistent after a panic: each change is one push.
     devices: Mutex<Vec<Arc<DeviceCounters>>>,
 }
 
@@ -128,7 +128,7 @@ impl QpEvent {
     }
 }
 
-/// Verbs names of [`WorkStatus`]; the last stands for all others.
+/// Verbs names of [`WorkStatus`]; the last is for all others.
 pub(crate) const WORK_ERRORS: [&str; 12] = [
     "LOC_LEN_ERR",
     "LOC_QP_OP_ERR",

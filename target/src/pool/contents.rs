@@ -1,7 +1,7 @@
-//! Scan of a directory: its disks with their NSIDs, and the omitted files with the reasons.
+//! Scan of a directory: disks with NSIDs, and omitted files with reasons.
 //!
-//! A new file becomes a namespace once no program has it open for writing, it has not changed for [`SETTLED_S`]
-//! seconds, and its size is a multiple of the block size.
+//! A new file becomes a namespace once no program has it open for writing, it is unchanged for
+//! [`SETTLED_S`] seconds, and its size is a multiple of the block size.
 
 use std::collections::HashSet;
 use std::io;
@@ -17,12 +17,12 @@ use super::table::{self, Choice, Table};
 use super::writers::is_written;
 use crate::server::admit;
 
-/// Seconds without a change after which a file is complete.
+/// Seconds without a change until a file is complete.
 const SETTLED_S: i64 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Table that could not be written, and the table on disk.
+    /// The table that could not be written, and the one on disk.
     unwritten: Option<(Table, Table)>,
     last: Contents,
     said: HashSet<String>,
@@ -63,7 +63,7 @@ pub(super) fn escaped(name: &str) -> String {
 enum FileState {
     Whole,
     Soon,
-    /// A program has the file open for writing. The kernel reports when that program closes the file.
+    /// Open for writing. The kernel reports when the program closes it.
     Written,
     Wrong(String),
 }
@@ -77,7 +77,7 @@ impl Memory {
     ) -> Contents {
         let folder = &pool.folder;
         let examined = find(control, folder).and_then(|found| {
-            // The same directory in all steps, even if a link on its path changes meanwhile.
+            // The same directory in all steps, even if a link changes.
             let through = found.through();
             let listing = scan(&through);
             let listing =
@@ -87,7 +87,7 @@ impl Memory {
             Ok(self.take((pool, &through), listing, table, keep))
         });
         let contents = examined.unwrap_or_else(|(is_gone, problem)| {
-            // Open files still work while their directory is temporarily unreadable.
+            // Open files work while their directory is unreadable.
             let before = if is_gone {
                 Contents::default()
             } else {
@@ -206,7 +206,7 @@ impl Memory {
         contents.left_out.push(LeftOut { name, reason });
     }
 
-    /// Logs a message once; remembers at most `SAID_MAX` messages.
+    /// Logs a message once.
     fn say(&mut self, what: &str) {
         const SAID_MAX: usize = 1024;
         if self.said.len() < SAID_MAX && self.said.insert(what.to_owned()) {
@@ -216,7 +216,7 @@ impl Memory {
     }
 }
 
-/// Returns the state of a file. An existing namespace stays while its file has at least one block.
+/// Returns a file's state. An existing namespace stays while its file has one block.
 fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileState {
     let block = u64::from(pool.like.block_size.map_or(512, BlockSize::bytes));
     let empty = || FileState::Wrong("the file is empty: run `truncate -s 1G FILE`".to_owned());
@@ -244,7 +244,7 @@ fn state((pool, through): (&Pool, &Path), file: &Found, table: &Table) -> FileSt
     FileState::Whole
 }
 
-/// On failure, returns whether the directory has no files for this target, and the reason.
+/// The error has the reason, and whether the directory has no files for this target.
 fn find(control: &ControlSettings, folder: &Path) -> Result<AdmittedPath, (bool, String)> {
     let found =
         FoundPath::find(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)))?;

@@ -1,7 +1,7 @@
 //! Directories whose files are namespaces: `export = "dir:/srv/cairn"`.
 //!
-//! A directory is expanded when the configuration is read and when the directory changes. Each directory has a thread
-//! for scans; if its file system hangs, the former result stays in use.
+//! Each has a thread, which scans it when the configuration is read and when it changes. While its
+//! file system hangs, the former result stays in use.
 
 mod contents;
 mod scan;
@@ -85,7 +85,7 @@ impl Pools {
         }
     }
 
-    /// Wakes [`Self::changed`], after a change of the configuration or the return of a late scan.
+    /// Wakes [`Self::changed`], after a new configuration or the return of a late scan.
     pub(crate) fn note_changed(&self) {
         self.0.changed.notify_one();
     }
@@ -156,13 +156,13 @@ impl Slot {
             .files
             .iter()
             .filter(|one| pool.nsids.contains(&one.nsid));
-        // An NSID is reused only after its namespace has been removed.
+        // An NSID is reused once its namespace has been removed.
         let (free, taken): (Vec<&Shown>, Vec<&Shown>) = in_range.partition(|one| {
             let now = self.in_force.get(&one.nsid);
             now.is_none_or(|id| *id == one.file.id)
         });
         self.waits = !taken.is_empty();
-        // New files displace no existing namespace.
+        // New files displace no namespace.
         let (mut fitting, new): (Vec<&Shown>, Vec<&Shown>) = free
             .into_iter()
             .partition(|one| self.in_force.contains_key(&one.nsid));

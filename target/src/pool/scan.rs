@@ -9,10 +9,9 @@ use std::path::Path;
 use cairn_config::FileId;
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 
-/// Maximum number of names in a directory.
 const NAMES_MAX: usize = 65_536;
 
-/// Directory that file systems create in their root; never a namespace.
+/// Created by file systems in their root; never a namespace.
 const LOST_AND_FOUND: &str = "lost+found";
 
 const UNFINISHED: [&str; 5] = [".tmp", ".part", ".partial", ".new", "~"];
@@ -23,11 +22,11 @@ pub(super) struct Found {
     pub(super) id: FileId,
     pub(super) birth: Birth,
     pub(super) bytes: u64,
-    /// Time of the last change, in seconds since 1970.
+    /// Seconds since 1970.
     pub(super) changed: i64,
 }
 
-/// Creation time. If it is unknown, the file is identified by its name.
+/// Creation time; without it, the name identifies the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Birth {
     At(i64, u32),
@@ -63,7 +62,7 @@ pub(super) fn scan(folder: &Path) -> io::Result<Listing> {
     Ok(listing)
 }
 
-/// Returns true if a name has no control characters and none that change the text direction.
+/// Returns false for control characters and changes of text direction.
 fn is_printable(name: &str) -> bool {
     !name.contains(char::is_control) && !name.escape_debug().to_string().contains("\\u{")
 }

@@ -1,7 +1,7 @@
-//! Table of NSIDs of a directory's files, stored in the directory.
+//! NSIDs of a directory's files, stored in the directory.
 //!
-//! A file is identified by its inode and creation time: a rename keeps its NSID, a replacement gets a new one. NSIDs
-//! of removed files are reused last, the one free for longest first.
+//! Inode and creation time identify a file: a rename keeps its NSID, a replacement gets a new one.
+//! NSIDs of removed files are reused last, longest free first.
 
 #![expect(clippy::disallowed_methods, reason = "each directory has a thread")]
 
@@ -19,26 +19,26 @@ use crate::durable;
 const NAME: &str = ".cairn-nsids";
 const HEADER: &str = "cairn-nsids 1";
 
-/// Maximum size of the table file in bytes: room for 65,536 existing names and for removed ones.
+/// Maximum file size in bytes, for 65,536 existing and for removed names.
 const BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
     Next,
-    /// NSIDs are derived from the files, because the table cannot be written. Later files do not change the NSIDs of
-    /// others.
+    /// Derived from the files, because the table cannot be written. Later files do not change NSIDs
+    /// of others.
     Derived,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Row {
     file: Key,
-    /// 0 while the file exists. Otherwise a number that ascends with later removals.
+    /// 0 while the file exists, otherwise ascending with removals.
     gone: u64,
     name: String,
 }
 
-/// Identity of a file, which includes the name if the file system has no creation time.
+/// With the name only if the file system has no creation time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     inode: u64,
@@ -69,7 +69,7 @@ pub(super) fn place(folder: &Path) -> PathBuf {
 
 impl Table {
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
-        // The flags prevent following a symbolic link and blocking on a FIFO.
+        // Follows no symbolic link, and does not block on a FIFO.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let opened = File::options()
             .read(true)
@@ -139,7 +139,7 @@ impl Table {
         nsid.filter(|nsid| nsids.contains(nsid))
     }
 
-    /// Assigns NSIDs to files, their former ones if possible. Returns the names of the files without an NSID.
+    /// Assigns NSIDs, former ones if possible. Returns the files left without.
     pub(super) fn assign(
         &mut self,
         files: &[&Found],
@@ -184,7 +184,7 @@ impl Table {
 
     fn give(&mut self, file: &Found, nsid: u32) {
         let key = Key::of(file);
-        // The former NSID was in another range.
+        // From another range.
         if let Some(former) = self.nsids.insert(key.clone(), nsid) {
             self.rows.remove(&former);
         }
@@ -209,7 +209,7 @@ impl Table {
     }
 }
 
-/// Returns an NSID for each file while any are free: the one derived from the file, or the next free one.
+/// Returns an NSID per file while any are free: the derived one, or the next free one.
 fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u32> {
     let (first, last) = (*nsids.start(), *nsids.end());
     let mut free: BTreeSet<u32> = free.iter().copied().collect();
@@ -228,7 +228,7 @@ fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u
     chosen.collect()
 }
 
-/// Returns the FNV-1a hash. Stored NSIDs depend on it, so it must not change.
+/// FNV-1a. Must not change: stored NSIDs depend on it.
 fn hash(text: &str) -> u64 {
     let bytes = text.bytes();
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

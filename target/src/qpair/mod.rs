@@ -1,4 +1,4 @@
-//! Queue pair: one queue of a controller, on one reactor for its whole life.
+//! Queue pair: one queue of a controller, always on one reactor.
 
 mod outbox;
 mod table;
@@ -22,30 +22,30 @@ use crate::marking::MarkingPolicy;
 use crate::registry::{ConnectPlace, ControllerShared, QueueShared, SubsystemShared};
 use crate::request::List;
 
-/// Time limit from the connection request to a completed Connect or authentication.
+/// From the connection request to a complete Connect or authentication.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time limit between two messages of a reauthentication, without the target's computing time. Exceeds
-/// [`CONNECT_TIMEOUT`], because all queues of a host may reauthenticate at once.
+/// Between two messages of a reauthentication, without the target's computing time. Exceeds
+/// [`CONNECT_TIMEOUT`]: all queues of a host may reauthenticate at once.
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time limit from posting work to its completion. A host that exceeds it has stopped reading its responses, because
-/// one completion covers a bounded number of them ([`Outbox::cover`]).
+/// From posting work to its completion. Beyond it, the host no longer reads responses: one
+/// completion covers a bounded number of them ([`Outbox::cover`]).
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QpairState {
-    /// The Connect command must succeed before the deadline.
+    /// A Connect must succeed before the deadline.
     Connecting {
         deadline: Instant,
     },
     Live,
-    /// Disconnected by either side; some work has not completed yet.
+    /// Disconnected by either side, with incomplete work.
     Closing {
-        /// True if the reason is logged; otherwise the connection's event contains it.
+        /// Whether the reason was logged; if not, the connection's event has it.
         explained: bool,
     },
-    /// The device has closed the queue pair; a backend may still execute its requests.
+    /// Closed by the device; a backend may execute its requests.
     Closed,
 }
 
@@ -57,20 +57,20 @@ pub(crate) struct Association {
     pub(crate) queue: Arc<QueueShared>,
 }
 
-/// Queue whose host has yet to authenticate: its names are unproven.
+/// Unauthenticated queue, with unproven names.
 #[derive(Debug)]
 pub(crate) struct Claimant {
     pub(crate) subsystem: Arc<SubsystemShared>,
     pub(crate) claim: Claim,
     pub(crate) host_nqn: String,
-    /// State of the exchange; `None` while another thread computes a message.
+    /// `None` while another thread computes a message.
     pub(crate) exchange: Option<Box<Authentication>>,
     pub(crate) computing_since: Instant,
 }
 
 #[derive(Debug)]
 pub(crate) struct Renewal {
-    /// State of the exchange; `None` while another thread computes a message.
+    /// `None` while another thread computes a message.
     pub(crate) exchange: Option<Box<Authentication>>,
     pub(crate) deadline: Instant,
 }
@@ -85,24 +85,24 @@ pub(crate) struct QueuePair {
     pub(crate) cm: RequestData,
     pub(crate) marking: Marking,
     pub(crate) policy: MarkingPolicy,
-    /// Counts the connection for its address until the queue pair ends.
+    /// Counts the connection for its address.
     pub(crate) place: ConnectPlace,
     pub(crate) state: QpairState,
     pub(crate) connect_begun: bool,
-    /// State of the authentication that follows the Connect, if the host must authenticate.
+    /// Authentication after the Connect, if required.
     pub(crate) claimant: Option<Box<Claimant>>,
-    /// Association of the queue; `None` before the Connect or the end of authentication.
+    /// `None` until the Connect and any authentication end.
     pub(crate) association: Option<Association>,
     pub(crate) renewal: Option<Box<Renewal>>,
-    /// Host's share of the data buffers, from Connect on.
+    /// In the data buffers, from the Connect on.
     pub(crate) share: Option<ShareId>,
     pub(crate) entries: u16,
     pub(crate) outstanding: u32,
-    /// Number of requests, including those with a response in transit.
+    /// Includes requests with a response in transit.
     pub(crate) requests: u32,
-    /// SQ head pointer; `None` if the host disabled flow control.
+    /// `None` if the host disabled flow control.
     sqhd: Option<u16>,
-    /// Number of work requests that still fit the send queue.
+    /// Free work requests of the send queue.
     pub(crate) send_credits: u32,
     pub(crate) read_credits: u32,
     pub(crate) awaiting_read: List,
@@ -200,7 +200,7 @@ impl QueuePair {
         }
     }
 
-    /// Returns the QID of the connection request; the Connect must have the same.
+    /// Returns the connection request's QID, which the Connect repeats.
     pub(crate) fn qid(&self) -> u16 {
         self.cm.qid.get()
     }
@@ -260,14 +260,14 @@ impl QueuePair {
         !self.awaiting_send.is_empty() || !self.awaiting_read.is_empty()
     }
 
-    /// Returns whether [`Self::overdue`] may change without further events.
+    /// Returns whether [`Self::overdue`] may change without an event.
     pub(crate) fn has_deadline(&self) -> bool {
         matches!(self.state, QpairState::Connecting { .. })
             || self.in_flight > 0
             || self.renewal.is_some()
     }
 
-    /// Returns true if the host must send the next authentication message.
+    /// Returns true if the host must send an authentication message.
     fn has_claimant_at_rest(&self) -> bool {
         let claimant = self.claimant.as_ref();
         claimant.is_some_and(|claimant| claimant.exchange.is_some())
@@ -290,7 +290,7 @@ impl QueuePair {
 
     pub(crate) fn overdue(&self, now: Instant) -> Option<&'static str> {
         match self.state {
-            // Only time spent by the host counts.
+            // Only the host's time counts.
             QpairState::Connecting { deadline }
                 if now >= deadline && self.has_claimant_at_rest() =>
             {

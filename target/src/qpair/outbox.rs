@@ -5,13 +5,14 @@ use cairn_rdma::{Operation, SendWork};
 use crate::request::RequestId;
 use crate::work_id::{WorkId, WorkKind};
 
-/// Work of a round in trains. A train is a sequence of RDMA WRITEs, followed by the other work.
+/// Work of a round in trains: RDMA WRITEs, followed by the other work.
 ///
-/// A train puts packets of equal size next to each other, for one batch of the network stack. The host processes a
-/// batch while the next one is built. A long transfer fills batches itself and is directly followed by its response.
+/// A train makes packets of equal size adjacent, for one batch of the network stack, which the host
+/// processes while the next is built. A long transfer fills batches alone, and its response follows
+/// directly.
 ///
-/// The last response of a post is signaled and also completes the covered ones before it. An earlier one is signaled
-/// too if covered responses would hold many credits or much memory.
+/// The last response of a post is signaled, and also completes the covered ones before it. So is an
+/// earlier one if covered responses would hold many credits or much memory.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     trains: Vec<SendWork>,
@@ -20,10 +21,10 @@ pub(crate) struct Outbox {
     others: Vec<SendWork>,
     count: usize,
     covered: Option<RequestId>,
-    /// Data bytes that complete with the next signaled response.
+    /// Bytes that complete with the next signaled response.
     covered_bytes: u64,
-    /// Minimum number of bytes counted for a response. Limits the responses, and so the send credits, that wait for one
-    /// signaled response.
+    /// Minimum bytes counted for a response: limits the responses, and so the send credits, that
+    /// wait for one signaled response.
     bytes_least: u64,
 }
 
@@ -32,24 +33,24 @@ impl Outbox {
 
     const TRAIN_MAX: usize = 32;
 
-    /// Maximum size of a train in bytes, which fits one datagram.
+    /// Maximum bytes of a train, which fits one datagram.
     const TRAIN_BYTES: u64 = 60 << 10;
 
-    /// Size in bytes from which a WRITE fills a batch alone: half of the largest IP packet.
+    /// Bytes from which a WRITE fills a batch: half of the largest IP packet.
     const LONG: u64 = 32 << 10;
 
-    /// Maximum number of data bytes that complete with one signaled response.
+    /// Maximum bytes that complete with one signaled response.
     const COVERED_BYTES: u64 = 128 << 10;
 
-    /// Creates an outbox for a send queue of `send_work` work requests, two per response. One completion ends at most
-    /// a quarter of them.
+    /// Creates an outbox for a send queue of `send_work` work requests, two per response. A
+    /// completion ends at most a quarter of them.
     pub(crate) fn new(send_work: u32) -> Self {
         Self {
             covered: None,
             covered_bytes: 0,
             bytes_least: Self::COVERED_BYTES.div_ceil(u64::from(send_work / 8).max(1)),
             trains: Vec::with_capacity(Self::MAX),
-            // Must have the same capacity: it is exchanged with an empty `trains`.
+            // Same capacity: exchanged with an empty `trains`.
             writes: Vec::with_capacity(Self::MAX),
             write_bytes: 0,
             others: Vec::with_capacity(Self::TRAIN_MAX),
@@ -79,8 +80,8 @@ impl Outbox {
         push(&mut self.writes, work);
     }
 
-    /// Decides about the response of `request`; called before the response is added and after its `bytes` of data.
-    /// Returns the response that completes with it, and whether it is signaled.
+    /// Decides about the response of `request`, after its `bytes` of data and before the response
+    /// are added. Returns the response that completes with it, and whether it is signaled.
     #[inline(always)]
     pub(crate) fn cover(&mut self, request: RequestId, bytes: u32) -> (Option<RequestId>, bool) {
         self.covered_bytes += u64::from(bytes).max(self.bytes_least);
@@ -103,7 +104,7 @@ impl Outbox {
         push(&mut self.others, work);
     }
 
-    /// Takes all work in posting order. The caller returns the allocation by [`Self::give_back`].
+    /// Takes all work in posting order. [`Self::give_back`] must return the allocation.
     pub(crate) fn take(&mut self) -> Vec<SendWork> {
         self.end_train();
         self.count = 0;
@@ -261,8 +262,8 @@ mod tests {
         assert_eq!(capacities, (Outbox::MAX, Outbox::TRAIN_MAX));
     }
 
-    /// Adds a response after each of these lengths of data. Returns which response each one completes, and which ones
-    /// are signaled.
+    /// Adds a response after each length of data. Returns the response that each one completes, and
+    /// which are signaled.
     fn chain(outbox: &mut Outbox, data: &[u32]) -> (Vec<Option<usize>>, Vec<bool>) {
         let mut table = RequestTable::new(data.len() as u32);
         let ids: Vec<RequestId> = data

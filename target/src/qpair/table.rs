@@ -7,7 +7,7 @@ struct Entry {
     qpair: Option<QueuePair>,
 }
 
-/// Queue pairs by index; an entry stays until its last request has ended.
+/// By index; an entry stays until its last request has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Qpairs {
     entries: Vec<Entry>,
@@ -16,7 +16,7 @@ pub(crate) struct Qpairs {
 }
 
 impl Qpairs {
-    /// Creates an empty table with ids that never equal those of `other`.
+    /// Creates an empty table whose ids never equal those of `other`.
     pub(crate) fn after(other: &Self) -> Self {
         let generations = other.entries.iter().map(|entry| entry.generation + 1);
         Self {
@@ -41,10 +41,7 @@ impl Qpairs {
         }
     }
 
-    /// Removes a queue pair.
-    ///
-    /// # Panics
-    /// If the table has no such queue pair.
+    /// Panics if the table has no such queue pair.
     pub(crate) fn remove(&mut self, id: QpairId) -> QueuePair {
         let entry = &mut self.entries[id.index as usize];
         assert_eq!(entry.generation, id.generation, "{id:?} is gone");

@@ -2,7 +2,7 @@
 
 use super::{RequestId, RequestTable, Stage};
 
-/// FIFO queue, linked through the request table. A request is in at most one queue.
+/// FIFO queue, linked through the request table: a request is in at most one.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     head: Option<RequestId>,
@@ -41,7 +41,8 @@ impl RequestTable {
         Some(id)
     }
 
-    /// Removes and returns the requests for which `goes` is true. Visits the whole list: for the control path only.
+    /// Removes the requests for which `goes` is true. Visits the whole list: for the control path
+    /// only.
     pub(crate) fn take_out(
         &mut self,
         list: &mut List,

@@ -1,8 +1,9 @@
-//! Queue of configuration changes, which runs them one at a time and batches compatible ones.
+//! Queue of configuration changes, executed one at a time, or in batches of only additions or only
+//! removals.
 //!
-//! A change edits a copy of the configuration text. The queue checks the new text, writes it to a temporary file,
-//! applies it as a reload does, and then renames it over the configuration file. A failure restores the previous
-//! state. A batch has only additions or only removals.
+//! A change edits a copy of the configuration text. The queue checks the new text, writes it to a
+//! temporary file, applies it like a reload, and renames it over the configuration file. A failure
+//! restores the previous state.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,14 +33,14 @@ const TOGETHER_MAX: usize = 256;
 
 const PANICKED: &str = "a bug in Cairn, which is an error in the log: report that line";
 
-/// Edit of the configuration. May run more than once, on different stages.
+/// May run more than once, on different stages.
 pub(super) type Change = Box<dyn Fn(&mut Stage) -> Result<Value, Error> + Send + Sync>;
 
 pub(super) enum Job {
     Reload {
         answer: oneshot::Sender<Result<(), String>>,
     },
-    /// Scans the pool directories, one of which has changed. The answer is true if another scan is due anyway.
+    /// Scans the pool directories after a change. The answer is true if another scan is due.
     Rescan {
         answer: oneshot::Sender<bool>,
     },
@@ -52,7 +53,7 @@ pub(super) struct Pending {
     pub(super) answer: oneshot::Sender<Result<Value, Error>>,
 }
 
-/// Bdev created by a client. It backs a namespace once a namespace with its name is added.
+/// Bdev of a client. It backs a namespace once one with its name is added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Disk {
     pub(super) export: String,
@@ -69,7 +70,7 @@ pub(super) struct Disk {
 pub(super) struct Stage {
     pub(super) draft: Draft,
     pub(super) disks: BTreeMap<String, Disk>,
-    /// True if key files and disk sizes must be read again even if the text is unchanged.
+    /// Whether to read key files and disk sizes even if the text is unchanged.
     pub(super) rereads: bool,
 }
 
@@ -184,7 +185,7 @@ impl ChangeQueue {
         ended.map_err(|error| error.to_string())
     }
 
-    /// Applies the current contents of the pool directories. Does not read the configuration file.
+    /// Applies the current pool directories without reading the configuration file.
     async fn rescan(&mut self) -> Result<(), String> {
         let Some(snapshot) = self.handle.snapshot().await else {
             return Ok(());
@@ -215,7 +216,7 @@ impl ChangeQueue {
         }
     }
 
-    /// Applies a batch; on failure retries each change separately if one of them may be the cause.
+    /// Applies a batch, or after a failure possibly of a single change, each change separately.
     async fn change_all(&mut self, batch: Vec<Pending>) {
         let mut refused = None;
         let mut tried = self.try_all(&batch).await;
@@ -250,12 +251,10 @@ impl ChangeQueue {
         }
     }
 
-    /// Applies a batch and returns the result of each change.
-    ///
-    /// Successful changes are then in force and on disk.
+    /// Applies a batch. On success, the changes are in force and on disk.
     async fn try_all(&mut self, batch: &[Pending]) -> Result<Vec<Result<Value, Error>>, Refused> {
         let snapshot = self.handle.snapshot().await.ok_or_else(all_stopped)?;
-        // A reload may have made the socket read-only while the request waited.
+        // A reload may have made the socket read-only meanwhile.
         refuse_read_only(&snapshot.config).map_err(Refused::All)?;
         self.source.pools().note_in_force(&snapshot.config);
         let mut stage = Stage {
@@ -325,7 +324,7 @@ impl ChangeQueue {
         Ok(())
     }
 
-    /// Applies the checked configuration and replaces the file. Restores `before` if the file cannot be replaced.
+    /// Applies the checked configuration and replaces the file. If that fails, restores `before`.
     async fn change_to(
         &mut self,
         checked: Checked,
@@ -338,7 +337,7 @@ impl ChangeQueue {
         let now = match finished {
             Ok(now) => now,
             Err(error) => {
-                // The former configuration is still valid: it was in force until now.
+                // Valid, because it was in force until now.
                 let back = self
                     .handle
                     .change(Arc::clone(before), ReloadScope::Text)
@@ -424,7 +423,7 @@ impl ChangeQueue {
         prepared.commit().await.map_err(of_write)?;
         let published = Arc::clone(&self.published);
         let (config, before) = (Arc::clone(config), Arc::clone(before));
-        // The change is made even if this panics.
+        // Made even if this panics.
         let _ = elsewhere(move || published.warnings.log_new(&config, &before)).await;
         Ok(now)
     }
@@ -437,8 +436,8 @@ impl ChangeQueue {
     }
 }
 
-/// Returns the configuration of `draft` and its difference from `from`, if namespaces were only added or only
-/// removed.
+/// Returns the configuration of `draft` and its difference from `from`, if namespaces were only
+/// added or only removed.
 fn step(from: Arc<Config>, draft: &Draft) -> Option<(Config, Step)> {
     if let Some((config, added)) = from.grown(draft) {
         let removed = Vec::new();
@@ -463,11 +462,11 @@ fn step(from: Arc<Config>, draft: &Draft) -> Option<(Config, Step)> {
     ))
 }
 
-/// Applies the changes to the stage in order and returns the result of each.
+/// Applies the changes to the stage in order. Returns the result of each.
 ///
-/// In a batch, a failed change is undone: the stage is restored from a copy, and the changes made since the copy are
-/// repeated. A copy costs as much as thousands of changes, so copies are made only at first and after each failure. A
-/// single change that fails may leave the stage modified; the caller then drops the stage.
+/// In a batch, a failed change is undone: the stage is restored from a copy, and the changes since
+/// are repeated. A copy costs as much as thousands of changes, and is made at first and after each
+/// failure. A single failed change may leave the stage modified: the caller must drop it.
 fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
     let attempt = |pending: &Pending, stage: &mut Stage| {
         let result = confine_part(Part::Control, || (pending.change)(stage));
@@ -484,7 +483,7 @@ fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
             stage.clone_from(copy);
             for (since, done) in batch[copied..index].iter().zip(&results[copied..]) {
                 if Result::is_ok(done) {
-                    // The change succeeded on the same text before, so it succeeds again.
+                    // Succeeds again on the same text.
                     let _ = attempt(since, stage);
                 }
             }

@@ -15,11 +15,11 @@ use crate::server::{Drained, Which};
 type Params = Map<String, Value>;
 type Answer = Result<Value, Error>;
 
-/// Default time for hosts to move to other paths, in seconds.
+/// Time for hosts to move to other paths.
 const TIMEOUT_DEFAULT_S: u16 = 60;
 const TIMEOUT_MAX_S: u16 = 3600;
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// Polls after the hosts are disconnected, for their queues to close.
+/// Polls for the close of queues after the disconnection.
 const CLOSING_LOOKS: u32 = 100;
 
 fn which(drain: &Drain) -> Result<Which, Error> {

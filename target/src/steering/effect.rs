@@ -1,10 +1,10 @@
-//! Effect declared by each control method, by which the dispatcher refuses, logs and rate-limits requests. A method
-//! without a declared effect is refused as unknown.
+//! Effect of each control method, by which the dispatcher refuses, logs and rate-limits requests.
+//! Undeclared methods are unknown.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
     Reads,
-    /// Reloads the configuration file; allowed on a read-only socket.
+    /// Allowed on a read-only socket.
     Reloads,
     Changes,
 }

@@ -1,8 +1,8 @@
-//! Configuration file of a running target; only this module reads and replaces it.
+//! Configuration file of a running target, read and replaced only here.
 //!
-//! A change is written to a temporary file, comes into force, and is renamed over the configuration file. Each step
-//! can fail, so this module records the text in force and every text that the target may have left in the file. Any
-//! other content means that another program changed the file.
+//! A change is written to a temporary file, comes into force, and is renamed over the configuration
+//! file. Each step can fail, so the text in force and every text possibly left in the file are
+//! recorded. Other content is from another program.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ pub(super) enum WriteError {
     Changed(PathBuf),
     #[error("cannot write {}: {source}: {}", path.display(), remedy(source))]
     System { path: PathBuf, source: io::Error },
-    /// The new content was renamed into place, but the sync of the folder failed.
+    /// The new content was renamed into place, but not synced.
     #[error(
         "cannot write {} to its disk: {source}: look at the disk of its folder (dmesg){}", path.display(), left(*is_left)
     )]
@@ -63,9 +63,9 @@ pub(super) struct ConfigFile {
 #[derive(Debug)]
 struct KnownTexts {
     text: Arc<str>,
-    /// All texts that the file may now have, after commits of unknown result.
+    /// All possible texts of the file, after commits of unknown result.
     may_have: Vec<Arc<str>>,
-    /// Temporary files of refused changes, until [`ConfigFile::sweep`] removes them.
+    /// Temporary files of refused changes, for [`ConfigFile::sweep`].
     left: Vec<FileLocation>,
 }
 
@@ -79,7 +79,7 @@ impl KnownTexts {
         }
     }
 
-    /// Records the content of the file. Returns false for a text that the target did not write.
+    /// Records the file's content. Returns false for a text of another program.
     fn found(&mut self, now: &[u8]) -> bool {
         let is_it = |text: &&Arc<str>| text.as_bytes() == now;
         let Some(text) = self.may_have.iter().find(is_it).cloned() else {
@@ -117,7 +117,7 @@ impl ConfigFile {
         let left = std::mem::take(&mut self.state().left);
         if let Some(path) = self.path.as_deref().filter(|_| !left.is_empty()) {
             let remove = move |_: &Path| left.iter().for_each(FileLocation::discard);
-            // A temporary file that stays is replaced by the next change.
+            // A remaining temporary file is replaced by the next change.
             let _ = files::call(path, remove).await;
         }
     }
@@ -170,8 +170,8 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Replaces the file's content. After an error the file has its former content; if the file system is late, it
-    /// gets that content back as soon as the file system responds.
+    /// Replaces the file's content. After an error, the file has its former content, or gets it as
+    /// soon as a late file system responds.
     pub(super) async fn commit(mut self) -> Result<(), WriteError> {
         let (file, text, place) = (self.file.clone(), Arc::clone(&self.text), self.place.take());
         if let (Some(place), Some(path)) = (place, file.path.clone()) {
@@ -197,7 +197,7 @@ impl Prepared {
     }
 }
 
-/// The control plane drops a refused change, and must not wait for the file system.
+/// The control plane drops refused changes, and must not wait for the file system.
 impl Drop for Prepared {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
@@ -206,7 +206,7 @@ impl Drop for Prepared {
     }
 }
 
-/// Resolved path of the file and its temporary copy. The methods may block.
+/// Resolved path of the file, and its temporary copy. The methods may block.
 #[derive(Debug)]
 struct FileLocation {
     path: PathBuf,
@@ -217,9 +217,9 @@ struct FileLocation {
 impl FileLocation {
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn of(path: &Path) -> io::Result<Self> {
-        // Resolves the path, so that a symbolic link stays a link.
+        // A symbolic link stays a link.
         let path = fs::canonicalize(path)?;
-        // Opened first: if this fails, nothing has changed.
+        // A failure here has no effect.
         let folder = File::open(path.parent().unwrap_or(Path::new("/")))?;
         Ok(Self {
             new: beside(&path),
@@ -238,8 +238,8 @@ impl FileLocation {
         }
     }
 
-    /// Replaces the file's text, unless another program has changed it. The state is not locked during file system
-    /// calls, because the control plane reads it.
+    /// Replaces the file's text unless another program has changed it. The state is unlocked during
+    /// file system calls, because the control plane reads it.
     fn commit(&self, file: &ConfigFile, text: &Arc<str>) -> Result<(), WriteError> {
         self.check(file)?;
         file.state().may_have.push(Arc::clone(text));
@@ -249,7 +249,7 @@ impl FileLocation {
 
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn write(&self, text: &str) -> io::Result<()> {
-        // A crash may have left a temporary file.
+        // Left by a crash.
         let _ = fs::remove_file(&self.new);
         let like = fs::metadata(&self.path)?;
         let mut file = OpenOptions::new()
@@ -260,7 +260,7 @@ impl FileLocation {
         let now = file.metadata()?;
         if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
             let kept = fchown(&file, Some(like.uid()), Some(like.gid()));
-            // Without privileges, a file of another user (root) is replaced by a file of the target's user.
+            // Without privileges, a file of another user (root) becomes the target's user's.
             kept.or_else(|error| match error.kind() {
                 io::ErrorKind::PermissionDenied => Ok(()),
                 _ => Err(error),
@@ -295,13 +295,13 @@ impl FileLocation {
         let former = file.text();
         let back = self.write(&former);
         file.state().may_have.push(former);
-        // The sync may fail again; programs that read the file get the former text in any case.
+        // The sync may fail again; readers get the former text in any case.
         let _ = back.and_then(|()| self.replace());
     }
 
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn look(&self, file: &ConfigFile) -> bool {
-        // An unreadable file may have any of the recorded texts.
+        // An unreadable file may have any recorded text.
         let now = fs::read(&self.path);
         let mut state = file.state();
         let is_known = now.is_ok_and(|now| state.found(&now));

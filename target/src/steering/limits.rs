@@ -101,7 +101,7 @@ fn list(config: &Config) -> Value {
     Value::Array(all)
 }
 
-/// Returns the JSON of `limits`, or `None` if no limit is set and `always` is false.
+/// Returns the JSON of `limits`; without any, `None` unless `always`.
 fn shown(limits: &Limits, always: bool) -> Option<Value> {
     let Limits {
         iops,

@@ -133,12 +133,12 @@ fn record(peer: Peer, method: &str, params: &str, answer: &Answer) -> Event {
     }
 }
 
-/// Maximum length of the parameters in a log line, in bytes.
+/// Maximum bytes of parameters in a log line.
 const SHOWN_MAX: usize = 1024;
 
 fn shown(params: &Params) -> String {
     let mut text = serde_json::to_string(params).unwrap_or_default();
-    // A client may pass a key where a path is expected.
+    // A client may pass a key instead of a path.
     if text.contains("DHHC-") {
         return "not shown: they have a key".to_owned();
     }
@@ -196,8 +196,8 @@ impl Methods {
             "rpc_get_methods" => {
                 let MethodsOf { current, .. } = read(params)?;
                 let all = METHODS.iter().chain(spdk::METHODS).map(|(name, _)| *name);
-                // Clients that load a saved configuration call `framework_start_init` if it is listed, so a started
-                // target must omit it.
+                // A started target must omit it, because clients that load a saved configuration
+                // call `framework_start_init` if listed.
                 let all = all.filter(|name| !(current && spdk::AT_START.contains(name)));
                 Ok(all.collect())
             }

@@ -1,7 +1,8 @@
-//! Control socket: queries and changes of a running target (docs/control.md).
+//! Control socket: queries and changes of a running target (docs/control.md), in JSON-RPC
+//! ([`cairn_control`]).
 //!
-//! A request for a change becomes an edit of the configuration text. The edit is applied as a reload is, and is on
-//! disk before the client receives the response ([`changes`]). Requests are JSON-RPC ([`cairn_control`]).
+//! A change edits the configuration text, and is applied like a reload and on disk before the
+//! response ([`changes`]).
 
 mod changes;
 mod draining;
@@ -48,15 +49,14 @@ pub(crate) struct Steering {
 impl Steering {
     pub(crate) fn reload(&self) -> oneshot::Receiver<Result<(), String>> {
         let (answer, answered) = oneshot::channel();
-        // If the queue is full, the sender is dropped and the receiver fails.
+        // With a full queue, the sender is dropped and the receiver fails.
         let _ = self.jobs.try_send(Job::Reload { answer });
         answered
     }
 }
 
-/// Returns the task that runs changes and serves the control socket, if there is one.
-///
-/// `text` is the configuration text at the start of the target.
+/// Returns the task that executes changes and serves the control socket, if any. `text` is the
+/// configuration at the start.
 pub(crate) fn companion(
     source: Source,
     text: String,
@@ -103,9 +103,8 @@ async fn serve(socket: Bound, methods: impl Handler) {
     }
 }
 
-/// Opens the configured control socket.
-///
-/// A failure is fatal only if the configuration names a path or the group does not exist.
+/// Opens the configured control socket. A failure is fatal only for a configured path or a missing
+/// group.
 pub(crate) fn bind(control: &cairn_config::ControlSettings) -> Result<Option<Bound>, BindError> {
     let Some(path) = path_of(control) else {
         return Ok(None);
@@ -121,10 +120,8 @@ pub(crate) fn bind(control: &cairn_config::ControlSettings) -> Result<Option<Bou
     }
 }
 
-/// Checks, without side effects, whether [`bind`] would succeed.
-///
-/// # Errors
-/// The error of the socket, and whether it prevents the start.
+/// Checks, without side effects, whether [`bind`] would succeed. The error has whether it prevents
+/// the start.
 pub(crate) fn check_socket(
     control: &cairn_config::ControlSettings,
 ) -> Result<(), (BindError, bool)> {

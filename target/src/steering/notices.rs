@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Value, json};
 
-/// Maximum number of notices kept; SPDK has the same limit.
+/// As many as SPDK keeps.
 const NOTICES_MAX: usize = 1024;
 
 const REGISTER: &str = "bdev_register";
@@ -19,7 +19,7 @@ pub(super) struct Notices {
     disks: Disks,
 }
 
-/// Disks by name: block count of the last disk with this name, and the number of disks with it.
+/// By name: block count of the last disk, and number of disks.
 pub(super) type Disks = BTreeMap<String, (u64, usize)>;
 
 pub(super) fn by_name(all: impl Iterator<Item = (String, u64)>) -> Disks {
@@ -41,7 +41,7 @@ impl Notices {
         for (name, (blocks, _)) in &self.disks {
             match before.get(name) {
                 None => found.push((REGISTER, name.clone())),
-                // A disk has size 0 until it backs a namespace, so this is a size change only if it was not 0.
+                // Size 0 means that the disk backed no namespace.
                 Some((before, _)) if before != blocks && *before != 0 => {
                     found.push((RESIZE, name.clone()));
                 }
@@ -53,10 +53,8 @@ impl Notices {
         }
     }
 
-    /// Records added disks without a full comparison.
-    ///
-    /// Returns false if one of them shares its name with a disk of another size; a full comparison by
-    /// [`Notices::note`] is then necessary.
+    /// Records added disks without a full comparison. Returns false if [`Notices::note`] must
+    /// compare, because one shares its name with a disk of another size.
     pub(super) fn note_added(&mut self, added: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in added {
             match self.disks.get_mut(&name) {
@@ -71,10 +69,8 @@ impl Notices {
         true
     }
 
-    /// Records removed disks without a full comparison.
-    ///
-    /// Returns false if one of them shares its name with a disk of another size; a full comparison by
-    /// [`Notices::note`] is then necessary.
+    /// Records removed disks without a full comparison. Returns false if [`Notices::note`] must
+    /// compare, because one shares its name with a disk of another size.
     pub(super) fn note_removed(&mut self, removed: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in removed {
             match self.disks.get_mut(&name) {

@@ -1,4 +1,4 @@
-//! Panic isolation of the control socket: a panic ends only its request or its client.
+//! Confines panics of the control socket to their request or client.
 
 use cairn_control::{Error, Handler, Peer, Request};
 use serde_json::Value;

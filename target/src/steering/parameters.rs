@@ -13,11 +13,11 @@ pub(super) fn read<T: DeserializeOwned>(params: Map<String, Value>) -> Result<T,
         .map_err(|error| Error::invalid(format!("Invalid parameters: {error}")))
 }
 
-/// Converts floats with integral values, such as 65536.0 and 2.0e4, to integers at any depth.
+/// Converts integral floats, such as 65536.0 and 2.0e4, to integers at any depth.
 pub(crate) fn whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) => {
-            // Largest accepted integer: beyond 2^53, floats cannot represent every integer.
+            // Beyond 2^53, floats cannot represent every integer.
             const MOST: f64 = (1u64 << 53) as f64;
             let float = number.as_f64().filter(|_| number.is_f64());
             if let Some(float) = float.filter(|float| float.fract() == 0.0 && float.abs() <= MOST) {
@@ -57,7 +57,7 @@ pub(super) struct SubsystemSet {
     pub(super) controller_ids: Option<String>,
     pub(super) require_key: Option<bool>,
     pub(super) listeners: Option<Vec<Trid>>,
-    /// True to use every listener; excludes `listeners`.
+    /// Uses every listener; excludes `listeners`.
     #[serde(default)]
     pub(super) every_listener: bool,
 }
@@ -99,7 +99,7 @@ pub(super) struct NamespaceSet {
     pub(super) write_protection: Option<bool>,
     pub(super) ana_group: Option<u32>,
     pub(super) hosts: Option<Vec<String>>,
-    /// True to make the namespace visible to every host of the subsystem; excludes `hosts`.
+    /// Shows the namespace to every host; excludes `hosts`.
     #[serde(default)]
     pub(super) every_host: bool,
 }
@@ -119,7 +119,7 @@ pub(super) struct NamespaceOf {
     pub(super) nsid: u32,
 }
 
-/// Scope of limits: a namespace, each host, or otherwise the subsystem.
+/// Scope: a namespace, each host, or else the subsystem.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitOf {

@@ -1,6 +1,5 @@
-//! Rules for all changes made through the socket.
-//!
-//! They compare the configuration after the change with the one in force, so that no method can bypass them.
+//! Rules for all changes through the socket. They compare configurations, so that no method can
+//! bypass them.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -12,7 +11,7 @@ use rustix::io::Errno;
 use super::refused::errno_of;
 use crate::files;
 
-/// Kind of a change, which decides whether it is batched and whether it may give hosts access.
+/// Decides whether a change is batched and may give hosts access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Grows,
@@ -80,7 +79,7 @@ fn check_path(exports: &Exports, path: &Path) -> Result<(), Error> {
     if !exports.name_path(path) {
         return Err(not_allowed(&shown));
     }
-    // Checked here for an early error, and again when the path is opened, because it may change.
+    // For an early error; checked again at each opening, because links may change.
     let resolved = files::canonicalize_here(path).map_err(|error| {
         let message = format!("{shown} cannot be looked up: {error}");
         Error::errno(errno_of(&error), message)

@@ -1,4 +1,4 @@
-//! Watches pool directories and requests a scan when the kernel reports a change.
+//! Watches pool directories, and requests scans after changes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use super::changes::Job;
 use crate::pool::Pools;
 use crate::server::{Arrivals, Handle};
 
-/// Time to collect further reports before a scan.
+/// Time to collect reports before a scan.
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Delay before an incomplete file is scanned again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Scan interval without reports: some file systems do not report changes by other machines.
+/// Scan interval without reports: some file systems do not report other machines' changes.
 const SLOW: Duration = Duration::from_secs(30);
 
 pub(super) async fn watch(handle: Handle, jobs: mpsc::Sender<Job>, pools: Pools) {
@@ -27,8 +27,8 @@ pub(super) async fn watch(handle: Handle, jobs: mpsc::Sender<Job>, pools: Pools)
         let subsystems = snapshot.config.subsystems.iter();
         let all = subsystems.flat_map(|subsystem| &subsystem.pools);
         let folders: Vec<PathBuf> = all.map(|pool| pool.folder.clone()).collect();
-        // Watches start before the scan, so that no change is missed. They are renewed each time because a path may
-        // lead to another directory.
+        // Before the scan, so that no change is missed. Renewed each time, because a path may lead
+        // to another directory.
         let mut arrivals = Arrivals::in_folders(&folders).await;
         let mut waits = false;
         if !folders.is_empty() {

@@ -1,4 +1,4 @@
-//! State of the change queue that other threads may read.
+//! State of the change queue, readable by other threads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,8 +45,8 @@ impl Published {
         notices
     }
 
-    /// Records the additions and removals of one step. `removed` contains the name and block count of each removed
-    /// disk. Compares all disks if a name is shared.
+    /// Records a step's changes. `removed` has names and block counts of removed disks. Compares
+    /// all disks if they share a name.
     pub(super) fn note_step(&self, now: &Snapshot, step: &Step, removed: Vec<(String, u64)>) {
         let made = |(name, _): &(String, u64)| self.lock().disks.contains_key(name);
         let is_simple = !removed.iter().any(made);

@@ -10,9 +10,9 @@ use super::file::WriteError;
 use crate::server::ReloadError;
 
 pub(super) enum Refused {
-    /// One change may be the cause; the others may succeed separately.
+    /// One change may be the cause; others may succeed separately.
     ByOne(Error),
-    /// No change is possible: the cause is the file or the target.
+    /// No change is possible, because of the file or the target.
     All(Error),
 }
 

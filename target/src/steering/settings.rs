@@ -49,8 +49,8 @@ impl Methods {
         }
     }
 
-    /// Changes a subsystem and returns the settings that take effect at the next start, because they cannot change
-    /// while hosts are connected.
+    /// Changes a subsystem. Returns the settings that take effect at the next start, because they
+    /// cannot change for connected hosts.
     async fn subsystem_set(&self, params: Params) -> Answer {
         let SubsystemSet {
             nqn,

@@ -21,7 +21,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Creates a source; `path` is `None` without a file. `reactors` overrides the configured count.
+    /// Without a file, `path` is `None`. `reactors` overrides the configured count.
     pub(crate) fn new(path: Option<PathBuf>, flags: Flags, reactors: Option<u16>) -> Self {
         Self {
             path,
@@ -52,9 +52,8 @@ impl Source {
         Ok((text, config))
     }
 
-    /// Returns true if configurations may be derived by steps.
-    ///
-    /// Returns false if options add namespaces, because their NSIDs depend on those in the file.
+    /// Returns true if configurations may be derived by steps: no options add namespaces, whose
+    /// NSIDs would depend on the file's.
     pub(super) fn may_step(&self) -> bool {
         self.flags.export.is_empty()
     }

@@ -1,21 +1,21 @@
-//! Warnings about the configuration in force: accepted parts that no host can use.
+//! Warnings about accepted parts of the configuration that no host can use.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cairn_config::Config;
 
-/// Maximum number of warnings in a status response; `cairn-target check` prints all.
+/// In a status response; `cairn-target check` prints all.
 const SHOWN_MAX: usize = 64;
 
-/// Warnings of the most recent configuration, computed once: a monitor may request the status every second.
+/// Of the latest configuration, computed once: monitors may request the status every second.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
     known: Mutex<(Weak<Config>, Arc<[String]>)>,
 }
 
 impl Warnings {
-    /// Returns all warnings of a configuration. Computes them under the lock if the configuration is new.
+    /// Returns a configuration's warnings, computed under the lock if new.
     fn of(&self, config: &Arc<Config>) -> Arc<[String]> {
         // Consistent after a panic: each change is one assignment.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,10 @@
-//! Selection of the columns of a table that fit a width.
+//! Selects the table columns that fit a width.
 
 use super::tables::Table;
 
 pub(super) const SPACING: u16 = 1;
 
-/// Width to which names shrink before columns are dropped.
+/// Width of names before columns are dropped.
 const NAME_WIDTH: u16 = 24;
 const NAME_WIDTH_MIN: u16 = 8;
 
@@ -14,8 +14,8 @@ pub(super) struct Fitted {
     pub(super) width: u16,
 }
 
-/// Returns the columns that fit `width`. Names shrink first; then the columns of the highest rank are dropped, except
-/// `kept`.
+/// Returns the columns that fit `width`. Names shrink first; then columns are dropped by highest
+/// rank, except `kept`.
 pub(super) fn columns(table: &Table, width: u16, kept: usize) -> Vec<Fitted> {
     let full = |column: usize| {
         let cells = table
@@ -63,7 +63,7 @@ fn needed(shown: &[Fitted]) -> u32 {
     widths + gaps * u32::from(SPACING)
 }
 
-/// Returns the end of a name that fits `width`: host names usually differ at the end.
+/// Returns the end of a name, where host names usually differ.
 pub(super) fn end_of(text: &str, width: u16) -> String {
     let (width, length) = (usize::from(width), text.chars().count());
     if length <= width {

@@ -1,6 +1,5 @@
-//! `cairn-target top`: live statistics of a running target.
-//!
-//! Reads the target's Prometheus metrics (docs/metrics.md) twice and shows the difference.
+//! `cairn-target top`: live statistics of a target, from two readings of its Prometheus metrics
+//! (docs/metrics.md).
 
 mod fit;
 mod page;
@@ -116,7 +115,7 @@ impl Top {
     }
 }
 
-/// Prints the rates. Returns false if the output is closed.
+/// Returns false if the output is closed.
 fn print(rates: &Rates, from: SocketAddr, format: Format) -> Result<bool, String> {
     let text = match format {
         Format::Json => serde_json::to_string(rates).map_err(|error| error.to_string())?,

@@ -33,7 +33,7 @@ impl Page {
 
     pub(super) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let matching = self.all(name).iter().filter(|sample| sample.has(labels));
-        // `sum` of no values is -0, which would be displayed as such.
+        // Not `sum`, which is -0 for no values and would be displayed as such.
         matching.fold(0.0, |sum, sample| sum + sample.value)
     }
 }
@@ -60,7 +60,7 @@ fn parse_line(line: &str) -> Option<(String, Sample)> {
             let (label, after) = rest.split_once("=\"")?;
             let (value, after) = parse_quoted(after)?;
             labels.insert(label.to_owned(), value);
-            // The comma may also follow the last label.
+            // A comma may follow the last label.
             rest = after.strip_prefix(',').unwrap_or(after);
         }
         rest = &rest[1..];

@@ -2,7 +2,7 @@
 
 use super::page::Page;
 
-/// Histogram: upper bounds in ascending order, with non-cumulative counts.
+/// Ascending upper bounds with non-cumulative counts.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Buckets {
     counts: Vec<(f64, f64)>,
@@ -33,7 +33,7 @@ impl Buckets {
         let mut below = 0.0;
         let counts = cumulative(after).into_iter().map(|(bound, now)| {
             let then = earlier.iter().find(|(other, _)| *other == bound);
-            // The counters of a host that reconnected restart at 0.
+            // The counters of a reconnected host restart at 0.
             let reached = (now - then.map_or(0.0, |(_, count)| *count)).max(below);
             let count = reached - below;
             below = reached;

@@ -29,7 +29,7 @@ pub(super) struct Load {
     pub(super) read_bytes_per_s: f64,
     pub(super) written_bytes_per_s: f64,
     pub(super) errors_per_s: f64,
-    /// Median latency in microseconds; `None` without commands.
+    /// Median in microseconds; `None` without commands.
     pub(super) p50_us: Option<f64>,
     pub(super) p99_us: Option<f64>,
 }
@@ -110,7 +110,7 @@ struct Change<'a> {
 type Labels<'a> = [(&'static str, &'a str)];
 
 impl Change<'_> {
-    /// Returns the increase of a counter per second. A counter that was reset counts from 0.
+    /// Returns a counter's increase per second, from 0 after a reset.
     fn rate(&self, name: &str, labels: &Labels<'_>) -> f64 {
         let (then, now) = (self.before.sum(name, labels), self.after.sum(name, labels));
         let change = if now < then { now } else { now - then };
@@ -135,8 +135,7 @@ impl Change<'_> {
         rates.filter(|(_, rate)| *rate > 0.0).collect()
     }
 
-    /// Returns the rates of a host or a namespace. `scope` is "host" or "namespace"; both have analogous metric
-    /// names.
+    /// Returns the rates of a `scope`: "host" or "namespace", whose metric names are analogous.
     fn load(&self, scope: &str, labels: &Labels<'_>) -> Load {
         let by_op = |what: &str, op: &str| {
             let name = format!("cairn_{scope}_{what}_total");

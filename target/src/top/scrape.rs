@@ -17,7 +17,7 @@ const PATH: &str = "/metrics?buckets=fine";
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Maximum size of a page in bytes, because any server may listen at that port.
+/// Maximum bytes of a page: any server may listen there.
 const PAGE_BYTES_MAX: usize = 256 << 20;
 
 pub(super) fn scrape(from: SocketAddr) -> Result<String, String> {
@@ -53,7 +53,7 @@ fn is_no_http(error: &(dyn Error + 'static)) -> bool {
 async fn get(from: SocketAddr) -> Result<Result<String, String>, Box<dyn Error + Send + Sync>> {
     let stream = TcpStream::connect(from).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The task ends with the runtime. An error of the connection also fails `send_request`.
+    // Ends with the runtime. Its errors also fail `send_request`.
     let _connection = tokio::spawn(connection);
     let request = Request::get(PATH)
         .header(HOST, from.to_string())

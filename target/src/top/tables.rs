@@ -1,4 +1,4 @@
-//! Rates as tables with the same columns for terminal and text output.
+//! Rates as tables, for terminal and text output.
 
 use std::cmp::Ordering;
 
@@ -21,9 +21,9 @@ pub(super) struct Table {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     pub(super) title: &'static str,
-    /// Order of dropping columns: the highest rank first, 0 never.
+    /// Columns with the highest rank are dropped first, 0 never.
     pub(super) rank: u8,
-    /// True for a name, which may be shortened, unlike a number.
+    /// Names may be shortened, unlike numbers.
     pub(super) is_name: bool,
 }
 
@@ -39,12 +39,12 @@ pub(super) enum Tone {
 pub(super) struct Cell {
     pub(super) text: String,
     pub(super) tone: Tone,
-    /// Sort key; `None` sorts by text.
+    /// Sort key; by text if `None`.
     number: Option<f64>,
 }
 
 impl Cell {
-    /// Creates a cell with a name. Replaces control characters, because hosts choose the text.
+    /// Replaces control characters: hosts choose the text.
     fn name(text: &str) -> Self {
         let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
         Self {

@@ -13,12 +13,12 @@ use super::view::View;
 
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Shows readings until a key ends the view, or `count` times. Restores the terminal, also after a panic.
+/// Shows readings until a key ends the view, or `count` times. Always restores the terminal.
 pub(super) fn run(mut readings: Readings, count: Option<u64>) -> Result<(), String> {
     let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut view = View::new(readings.from, has_colours);
     let (sender, receiver) = sync_channel(1);
-    // Reads on a thread, so that a hanging target does not delay keys.
+    // On a thread: a hanging target must not delay keys.
     std::thread::spawn(move || while sender.send(readings.next()).is_ok() {});
     let no_terminal = |error: io::Error| {
         format!("cannot draw on this terminal ({error}): use `--output json` or a pipe instead")

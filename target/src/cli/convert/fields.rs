@@ -1,4 +1,4 @@
-//! Typed access to members of JSON objects.
+//! Typed members of JSON objects.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::Notes;
 
-/// Reader of the members of a JSON object. Invalid members are noted, and the caller leaves out the object
-/// ([`are_readable`](Self::are_readable)). [`note_unknown`](Self::note_unknown) notes members that were not read.
+/// Reader of a JSON object. Notes invalid members, whose object is then left out
+/// ([`are_readable`](Self::are_readable)), and members not read
+/// ([`note_unknown`](Self::note_unknown)).
 pub(super) struct Fields<'v> {
     what: String,
     object: &'v Value,
@@ -79,7 +80,7 @@ impl<'v> Fields<'v> {
         }
     }
 
-    /// Returns a text; `None` if it has only zeroes.
+    /// Returns a text unless it has only zeroes.
     pub(super) fn identity(&self, key: &'static str) -> Option<String> {
         let text = self.text(key)?;
         let is_set = text.bytes().any(|byte| !matches!(byte, b'0' | b'-'));
@@ -141,7 +142,7 @@ impl<'v> Fields<'v> {
             .unknown(&self.what, self.object, &self.asked.borrow());
     }
 
-    /// Returns true if all objects are readable; otherwise adds a note that this object is left out.
+    /// Returns true if all objects are readable; otherwise notes that this one is left out.
     pub(super) fn are_readable(&self, parts: &[&Self]) -> bool {
         let mut all = parts.iter().copied().chain([self]);
         let is_readable = !all.any(|one| one.is_unreadable.get());
@@ -158,7 +159,7 @@ impl<'v> Fields<'v> {
 
     fn unreadable<T>(&self, key: &str, expected: impl Display, value: &Value) -> Option<T> {
         self.is_unreadable.set(true);
-        // A host key must not appear in notes.
+        // Host keys must not appear in notes.
         let value = cairn_config::without_secrets(&value.to_string()).into_owned();
         self.notes
             .add(format!("{}: {key} is not {expected}: {value}", self.what));

@@ -1,6 +1,5 @@
-//! Conversion of configurations from and to other targets.
-//!
-//! Settings without counterpart are left out and named, never guessed.
+//! Conversion of configurations from and to other targets. Settings without counterpart are left
+//! out and named, never guessed.
 
 #![expect(clippy::disallowed_methods, reason = "a command for one file")]
 
@@ -38,7 +37,6 @@ pub(super) enum Import {
     },
 }
 
-/// Reason to leave out a referral with a scope.
 const ELSEWHERE: &str = "its address has an interface of one machine, and hosts are on others";
 
 /// Destination of an export.
@@ -59,7 +57,7 @@ pub(super) enum Export {
 struct Converted {
     text: String,
     notes: Vec<String>,
-    /// True if a restriction of access was lost.
+    /// Whether a restriction of access was lost.
     opens: bool,
 }
 
@@ -78,7 +76,7 @@ impl Notes {
         }
     }
 
-    /// Adds a note about a lost restriction of access; the conversion then ends with an error.
+    /// Notes a lost restriction of access, with which the conversion fails.
     fn opens(&self, note: impl Into<String>) {
         self.add(note);
         self.opens.set(true);
@@ -92,11 +90,10 @@ impl Notes {
         }
     }
 
-    /// Notes members of `table` that are set but not `known`.
     fn unknown(&self, what: &str, table: &Value, known: &[&str]) {
         let table = table.as_object().into_iter().flatten();
         let is_set = |value: &Value| match value {
-            // nvmet shows -1 for values that it chooses itself, and zeroes for an OUI.
+            // nvmet shows -1 for values of its own choice, and zeroes for an OUI.
             Value::String(text) => !matches!(text.as_str(), "" | "0" | "none" | "-1" | "0x000000"),
             Value::Number(number) => number.as_u64() != Some(0),
             Value::Bool(is_so) => *is_so,
@@ -117,7 +114,7 @@ impl Notes {
         }
     }
 
-    /// Notes listener settings that both nvmet and SPDK lack.
+    /// Notes listener settings that nvmet and SPDK lack.
     fn of_listener(&self, what: &str, listener: &Listener) {
         let settings = [
             ("roce", listener.roce.is_some()),
@@ -148,7 +145,7 @@ pub(super) fn import(import: &Import) -> Result<(), String> {
     };
     report(&converted.notes);
     print_line(converted.text.trim_end());
-    // The text is printed even if invalid, so that the user can fix it.
+    // Printed even if invalid, so that the user can fix it.
     let name = format!("made from {}", file.display());
     match Config::parse(&name, &converted.text, &Flags::default()) {
         Ok(_) => refuse_opened(&converted),
@@ -191,11 +188,11 @@ fn json(file: &Path) -> Result<Value, String> {
     Ok(value)
 }
 
-/// Decides by the file type if the path exists here, otherwise by its name.
+/// Decides by file type if the path exists here, otherwise by name.
 fn is_device(path: &Path) -> bool {
     match std::fs::metadata(path).map(|there| there.file_type()) {
         Ok(kind) => kind.is_block_device() || kind.is_char_device(),
-        // Folders of /dev that contain files.
+        // Folders of /dev with files.
         Err(_) => {
             let files = ["/dev/shm", "/dev/mqueue", "/dev/hugepages"];
             path.starts_with("/dev") && !files.iter().any(|folder| path.starts_with(folder))

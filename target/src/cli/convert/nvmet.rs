@@ -35,11 +35,11 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
 
 struct HostKeys {
     host: String,
-    /// Keys of the host and of the controller; `None` if unreadable.
+    /// Host and controller key; `None` if unreadable.
     keys: Option<(String, Option<String>)>,
 }
 
-/// Returns a host's keys. Most versions of nvmetcli save no keys, some save them in a group.
+/// Returns a host's keys: most versions of nvmetcli save none, some save them in a group.
 fn keys_of(notes: &Notes, host: &Value) -> Option<HostKeys> {
     let fields = Fields::of("a host", host, notes);
     let nqn = fields.text("nqn")?;

@@ -33,7 +33,7 @@ pub(super) fn export(config: &Config) -> Converted {
     notes.into_converted(format!("{saved:#}"))
 }
 
-/// Returns the JSON of a host. In nvmet, a host has the same keys in all subsystems.
+/// Returns a host's JSON, with the same keys in all subsystems.
 fn host(config: &Config, nqn: &str) -> Value {
     let mut host = json!({"nqn": nqn});
     let subsystems = config.subsystems.iter();
@@ -57,7 +57,7 @@ fn is_inline(keys: &Keys) -> bool {
     all.all(|key| matches!(key, KeySource::Inline(_)))
 }
 
-/// Largest NSID and port number restored by nvmetcli.
+/// Largest NSID and port number that nvmetcli restores.
 const NVMETCLI_MAX: u32 = 8192;
 
 fn addr(Trid { address, port }: Trid) -> Value {
@@ -78,7 +78,7 @@ fn port(notes: &Notes, config: &Config, listener: &Listener) -> Value {
             "{what}: nvmetcli restores no port_id above {NVMETCLI_MAX}: give it another"
         ));
     }
-    // nvmet itself creates the first group, and refuses states of unknown groups.
+    // nvmet creates the first group itself, and refuses states of unknown groups.
     let used: BTreeSet<u32> = config
         .subsystems
         .iter()

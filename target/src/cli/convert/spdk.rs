@@ -28,13 +28,12 @@ const BEST: &str = "optimized";
 
 #[derive(Default, PartialEq, Eq)]
 struct States {
-    /// State of all other groups; [`BEST`] if `None`.
+    /// State of other groups; [`BEST`] if `None`.
     all: Option<String>,
     groups: BTreeMap<u32, String>,
 }
 
 impl States {
-    /// Sets the state of a group; 0 or `None` means all groups.
     fn set(&mut self, group: Option<u32>, state: String) {
         let Some(group) = group.filter(|group| *group != 0) else {
             self.groups.clear();
@@ -132,7 +131,7 @@ impl Import {
                 }
             }
             "nvmf_set_config" => self.settings(&params),
-            // These requests have no effect, because Cairn always meets their conditions.
+            // No effect: Cairn always meets their conditions.
             "bdev_wait_for_examine" | "framework_start_init" | "framework_wait_init" => {}
             "nvmf_create_transport" if is_rdma(&params) => {
                 if params.members() > 1 {
@@ -157,7 +156,7 @@ impl Import {
                 self.notes.add(format!(
                     "nvmf_set_config: {message}: no host can authenticate"
                 ));
-                // The configuration check refuses an empty list, so that the restriction is not lost.
+                // The check refuses an empty list, so the restriction is not lost.
                 Some(Vec::new())
             })
         });
@@ -305,7 +304,7 @@ impl Import {
         }
     }
 
-    /// Adds a host unless one of its keys is unreadable: without the key, it would connect unauthenticated.
+    /// Adds a host, but not without an unreadable key: it would connect unauthenticated.
     fn host(&mut self, params: Fields<'_>) {
         let host = params.text("host").unwrap_or_default();
         let what = format!("host {host}");
@@ -347,7 +346,7 @@ impl Import {
         }
     }
 
-    /// Adds a key file, whose text format SPDK and Cairn share.
+    /// Adds a key file, in the format of SPDK and Cairn.
     fn key(&mut self, params: Fields<'_>) {
         let (name, path) = (params.text("name"), params.text("path"));
         let (Some(name), Some(path)) = (name, path) else {
@@ -415,7 +414,7 @@ impl Import {
             return;
         }
         let new = NewListener::at(at.address, at.port);
-        // A listener may serve several subsystems, and always serves discovery.
+        // A listener may serve several subsystems and always serves discovery.
         if !self.listeners.contains(&at) {
             let made = self.draft.add_listener(&new);
             self.notes.made(made);

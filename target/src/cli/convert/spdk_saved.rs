@@ -1,7 +1,6 @@
 //! Export of a configuration as requests for SPDK's rpc.py.
 //!
-//! A copy of the configuration is adapted first: settings that SPDK lacks are noted and removed, and required names
-//! are added.
+//! A copy is adapted first: settings that SPDK lacks are noted and removed, required names added.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -168,7 +167,7 @@ fn fit_keys(notes: &Notes, subsystem: &mut Subsystem, keyring: &mut Vec<NamedKey
     }
 }
 
-/// Names the keys in the keyring. Returns false if a key is in no file.
+/// Names the keys in the keyring. Returns false for a key without file.
 fn name_keys(keys: &mut Keys, keyring: &mut Vec<NamedKey>) -> bool {
     let mut all = std::iter::once(&mut keys.host).chain(&mut keys.controller);
     all.all(|source| {

@@ -1,4 +1,4 @@
-//! Checks whether the audit log can be written, without opening or creating files.
+//! Checks whether the audit log can be written, without opening files.
 
 use std::fs::Metadata;
 use std::io;

@@ -1,6 +1,5 @@
-//! Checks disks and memory of namespaces.
-//!
-//! Keeps every disk open until the last check, to detect a disk that is exported twice.
+//! Checks disks and memory of namespaces. All disks stay open until the last check, which reveals
+//! double exports.
 
 use std::collections::HashSet;
 use std::io;
@@ -20,16 +19,16 @@ pub(super) struct Problem {
     pub(super) by_another: bool,
 }
 
-/// Maximum number of disks that do not answer before the check skips the others.
+/// Maximum late disks before the check skips others.
 const LATE_MAX: u32 = 3;
 
-/// Device and inode of a file; device number and 0 of a device.
+/// (device, inode) of a file, or (device number, 0).
 type Place = (u64, u64);
 
 struct Opened<'a> {
     nqn: &'a Nqn,
     config: &'a Namespace,
-    /// Length of the file in bytes; 0 for a device.
+    /// 0 for a device.
     bytes: u64,
     disk: Backend,
 }
@@ -68,8 +67,8 @@ impl Probed {
     }
 }
 
-/// Opens the disk, within the deadline of file accesses, or by `until` if it is in use. `late` counts
-/// the disks that did not answer.
+/// Opens the disk within the deadline of file accesses, or by `until` if it is in use. `late`
+/// counts the late disks.
 fn probe_in_time(
     control: &ControlSettings,
     namespace: &Namespace,
@@ -93,13 +92,14 @@ fn probe_in_time(
     })
 }
 
-/// Returns the problems of namespaces that `serve` would lack, and notes about disks that it would export in part.
+/// Returns the problems of namespaces that `serve` would lack, and notes about partly exported
+/// disks.
 pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
     let mut problems = Vec::new();
     let mut opened: Vec<Opened<'_>> = Vec::new();
     let mut places = HashSet::new();
     let mut late = 0;
-    // All disks share one wait, because disks of a running target stay in use.
+    // One wait for all: disks of a running target stay in use.
     let until = Instant::now() + IN_USE_PATIENCE;
     for subsystem in &config.subsystems {
         for namespace in &subsystem.namespaces {
@@ -142,7 +142,7 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
 }
 
 impl Opened<'_> {
-    /// Returns a note about a file whose size is not a multiple of the block size.
+    /// Returns a note if the file's size is not a multiple of the block size.
     fn hidden_end(&self) -> Option<Finding> {
         let Backing::Disk(path) = &self.config.backing else {
             return None;
@@ -164,7 +164,7 @@ impl Opened<'_> {
         })
     }
 
-    /// Returns the identity from the configuration or from the disk's place: a UUID may not be stored yet.
+    /// Returns the configured identity, or one from the disk's place: a UUID may not be stored yet.
     fn identity(&self, index: usize) -> Identity<'_> {
         let place = self.disk.place();
         let derived = match place {

@@ -1,4 +1,4 @@
-//! Checks whether Ceph images can be opened, with a deadline for each and for all together.
+//! Checks whether Ceph images open in time.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -9,7 +9,7 @@ use cairn_disk::{Backend, Claim};
 
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
-    /// Time for each image; a Ceph client waits 8 seconds for a monitor.
+    /// A Ceph client waits 8 seconds for a monitor.
     each: Duration,
     all: Duration,
 }
@@ -23,7 +23,7 @@ impl Default for Patience {
     }
 }
 
-/// Opens an image as a reader, without its lock, which a running target may hold.
+/// Opens an image as a reader: a running target may hold its lock.
 pub(super) fn open(image: &ImageSpec, namespace: &Namespace) -> Result<(), String> {
     let claim = Claim {
         read_only: true,

@@ -1,7 +1,5 @@
-//! Checks the preconditions of `serve` without side effects.
-//!
-//! Each part calls the code of `serve`. Disks and Ceph images are opened read-only, except NVMe character devices,
-//! which only receive Identify commands.
+//! Checks the preconditions of `serve` by its own code, without side effects. Disks and Ceph images
+//! open read-only, except NVMe character devices, which only receive Identify commands.
 
 mod audit;
 mod disks;
@@ -26,7 +24,7 @@ use crate::pool::Pools;
 use crate::server::{KeyError, check_count, key_errors};
 use crate::{logging, placement, steering};
 
-/// Time for a running target to answer at the control socket.
+/// Time for an answer at the control socket.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,8 +38,8 @@ const IN_USE: [&str; 2] = [PORT_IN_USE, "is already exported"];
 
 const PORT_IN_USE: &str = "is in use";
 
-/// Returns the findings for a configuration. Despite a warning, `serve` starts without the part; a note is about a
-/// part that may be in use by the running target.
+/// Returns the findings for a configuration. `serve` starts without the part of a warning; a
+/// running target may use the part of a note.
 pub(super) fn probe(config: &Config) -> Vec<Finding> {
     let mut config = config.clone();
     Pools::default().expand(&mut config, false);
@@ -133,7 +131,7 @@ fn keys(config: &Config) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for (nqn, error) in key_errors(config) {
         let finding = match error {
-            // Credentials exist only in the service, so their absence here is no error.
+            // Credentials exist only in the service.
             KeyError::NoCredentials(name) => Finding {
                 severity: Severity::Note,
                 text: format!(
@@ -236,7 +234,7 @@ fn explain_rdma_port(
             "listener {at}: the port {PORT_IN_USE} at an RDMA device: `rdma resource show cm_id` shows by which \
              program"
         )),
-        // With `auto` and no device, the soft provider listens.
+        // With `auto`, the soft provider listens.
         Err(error) if provider == Provider::Verbs => Some(format!("listener {at}: {error}")),
         _ => None,
     }
@@ -255,7 +253,7 @@ fn tcp_port(at: SocketAddr) -> Result<(), String> {
         })
 }
 
-/// Checks the limit on locked memory, which does not apply to the soft provider.
+/// Checks the limit on locked memory, unless for the soft provider.
 fn memory(config: &Config) -> Option<String> {
     let mut listeners = config.listeners.iter();
     let limit = getrlimit(Resource::Memlock).current?;
@@ -375,7 +373,7 @@ mod tests {
         let mut of_image = found.iter().filter(|one| one.text.starts_with(name));
         let image = of_image.next().unwrap();
         assert_eq!(image.severity, Severity::Warning);
-        // The first remedy applies if the library is missing.
+        // For a missing library.
         let remedies = [
             "install Ceph's client libraries",
             "copy it from the cluster",
@@ -427,7 +425,8 @@ mod tests {
         }
     }
 
-    /// Returns the only finding for a configuration. FOLDER in `text` contains a disk image of 1 MiB.
+    /// Returns the only finding for a configuration, with a folder that contains a disk image of 1
+    /// MiB as FOLDER.
     fn only(text: &str) -> Finding {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);

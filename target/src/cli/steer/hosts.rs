@@ -1,4 +1,4 @@
-//! Requests of the commands for hosts and referrals.
+//! Requests for hosts and referrals.
 
 use serde_json::json;
 
@@ -99,8 +99,8 @@ fn of_group(action: &GroupAction) -> Asked<'_> {
     }
 }
 
-/// Makes the path of a key file absolute. Names are unchanged, as are inline keys, which the target refuses without
-/// showing them.
+/// Makes a key file's path absolute, but not names and inline keys, which the target refuses
+/// without showing them.
 fn key_file(key: &str) -> String {
     let is_name = ["key:", "credential:", "DHHC-"];
     if is_name.iter().any(|start| key.starts_with(start)) {

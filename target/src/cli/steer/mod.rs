@@ -1,4 +1,4 @@
-//! Commands for a running target, sent through its control socket.
+//! Commands sent through the control socket of a running target.
 
 mod actions;
 mod hosts;
@@ -19,7 +19,7 @@ use actions::{
 };
 use hosts::{HOSTS, of_host, of_referral};
 
-/// Maximum wait for a response; long, because disks may be slow.
+/// Maximum wait for a response, longer than slow disks need.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Commands that need a running target.
@@ -213,7 +213,6 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Creates a request without the null parameters.
     fn deed(at: &'a At, method: &'a str, mut params: Value) -> Self {
         if let Some(params) = params.as_object_mut() {
             params.retain(|_, value| !value.is_null());
@@ -534,7 +533,7 @@ fn of_limit(action: &LimitAction) -> Asked<'_> {
     }
 }
 
-/// Makes a path absolute, because the target has another current directory.
+/// The target has another current directory.
 fn absolute(export: &str) -> String {
     if ["mem:", "null:", "rbd:"]
         .iter()

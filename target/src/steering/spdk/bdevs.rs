@@ -1,6 +1,4 @@
-//! Named bdevs, created by SPDK clients.
-//!
-//! A bdev backs a namespace once it is added to a subsystem; the configuration file then contains its name.
+//! Named bdevs of SPDK clients. The configuration file has a bdev's name once it backs a namespace.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +18,7 @@ use super::qos;
 use crate::files;
 use crate::server::{Export, Snapshot};
 
-/// Maximum number of bdevs that back no namespace.
+/// Maximum bdevs without a namespace.
 const DISKS_MAX: usize = 16384;
 
 /// SPDK product names, by which clients filter bdevs.
@@ -30,7 +28,7 @@ pub(super) const NULL: &str = "Null disk";
 pub(super) const URING: &str = "URING bdev";
 
 pub(super) struct New {
-    /// Name of the bdev; `None` means the next free "Malloc" name.
+    /// `None`: the next free "Malloc" name.
     name: Option<String>,
     disk: Disk,
 }
@@ -164,7 +162,7 @@ pub(super) fn resize_null(
     new_mib: u64,
 ) -> Result<Value, Error> {
     let bytes = new_mib.checked_mul(1 << 20).filter(|bytes| {
-        // Sizes are compared in whole MiB, as in SPDK.
+        // In whole MiB, as in SPDK.
         (1..=1 << 62).contains(bytes) && new_mib >= old >> 20
     });
     let bytes = bytes.ok_or_else(|| {
@@ -267,8 +265,8 @@ fn of_backing(product: &str, config: &cairn_config::Namespace) -> Value {
     }
 }
 
-/// Returns `driver_specific` of a bdev. `file` contains its filename, whether its block size is given, and whether it
-/// is read-only.
+/// Returns a bdev's `driver_specific`. `file` has filename, whether the block size is given, and
+/// whether it is read-only.
 fn specific(product: &str, file: Option<(Value, bool, bool)>) -> Value {
     match file {
         None => json!({}),

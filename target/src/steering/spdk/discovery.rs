@@ -1,7 +1,5 @@
-//! Methods for the discovery subsystem.
-//!
-//! Cairn's discovery answers every host at every listener. Requests to allow this succeed; requests that would
-//! restrict it are refused.
+//! Methods for the discovery subsystem, which answers every host at every listener: allowing this
+//! succeeds, restricting it is refused.
 
 use cairn_config::{Config, EditError, NewListener, Nqn};
 use cairn_control::Error;
@@ -93,7 +91,7 @@ impl Methods {
                 .draft
                 .add_listener(&NewListener::at(at.address, at.port))
             {
-                // A concurrent request may have added the listener.
+                // A concurrent request may have added it.
                 Ok(()) | Err(EditError::Exists(_)) => Ok(json!(true)),
                 Err(other) => Err(of(other)),
             }

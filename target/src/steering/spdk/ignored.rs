@@ -1,5 +1,5 @@
-//! SPDK parameters and methods that Cairn accepts without effect, or refuses. Most are part of SPDK's saved
-//! configurations, with values that change nothing.
+//! SPDK parameters and methods that Cairn accepts without effect, or refuses. Saved SPDK
+//! configurations contain most of them, with values without effect.
 
 use cairn_control::Error;
 use serde_json::{Value, json};
@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 use super::{Answer, Params, invalid};
 
 enum Accepted {
-    /// Accepted and ignored: no value changes the data.
+    /// Ignored: no value changes the data.
     Number,
     Flag,
     Text,
-    /// Accepted only if 0, false, "" or a text of zeros. The text is the reason for refusing other values.
+    /// Accepted only if 0, false, "" or zeros; the text is the reason of a refusal.
     Off(&'static str),
 }
 
 const NO_METADATA: &str = "Cairn's disks have no metadata and no protection information";
 
-/// Ignored parameters by method name, or by name suffix if the entry begins with `_`.
+/// Ignored parameters by method, or by method suffix after a `_`.
 const IGNORED: &[(&str, &[(&str, Accepted)])] = &[
     (
         "nvmf_create_subsystem",
@@ -93,7 +93,7 @@ const IGNORED: &[(&str, &[(&str, Accepted)])] = &[
     ),
 ];
 
-/// Ignored parameters of the `namespace` object of `nvmf_subsystem_add_ns`.
+/// Of the `namespace` object of `nvmf_subsystem_add_ns`.
 const OF_NAMESPACES: &[(&str, Accepted)] = &[
     ("hide_metadata", Accepted::Flag),
     (
@@ -106,7 +106,7 @@ const OF_NAMESPACES: &[(&str, Accepted)] = &[
     ),
 ];
 
-/// Settings of SPDK components that Cairn lacks; every saved configuration contains them.
+/// Of SPDK components that Cairn lacks, in every saved configuration.
 pub(super) const SETTINGS: [&str; 14] = [
     "accel_set_options",
     "bdev_examine",
@@ -124,7 +124,7 @@ pub(super) const SETTINGS: [&str; 14] = [
     "sock_set_default_impl",
 ];
 
-/// Name of SPDK's only target by default.
+/// SPDK's only target by default.
 const TARGET: &str = "nvmf_tgt";
 
 pub(super) fn take_out(method: &str, params: &mut Params) -> Result<(), Error> {

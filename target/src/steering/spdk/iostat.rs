@@ -13,7 +13,7 @@ use crate::metrics::{Class, Op};
 use crate::namespace::Namespace;
 use crate::server::Snapshot;
 
-/// Ticks per second: times are in nanoseconds.
+/// Ticks are nanoseconds.
 pub(super) const TICK_RATE: u64 = 1_000_000_000;
 
 pub(super) fn answer(snapshot: &Snapshot, disks: &BTreeMap<String, Disk>, of: IostatOf) -> Answer {
@@ -69,7 +69,7 @@ fn counts(name: &str, namespace: Option<&Namespace>) -> Value {
         "num_read_ops": ios(Op::Read),
         "bytes_written": bytes(Op::Write),
         "num_write_ops": ios(Op::Write),
-        // Bytes of deallocated ranges are not counted.
+        // Not counted.
         "bytes_unmapped": 0,
         "num_unmap_ops": ios(Op::DatasetManagement),
         "read_latency_ticks": time_ns(Class::Read),

@@ -92,8 +92,8 @@ impl Methods {
 type Names = (String, Option<String>);
 
 impl HostKeys {
-    /// Converts keyring names to configuration names. `code` is the error code for a controller key without a host
-    /// key.
+    /// Converts keyring names to configuration names. `code`: error code of a controller key
+    /// without host key.
     fn names(&self, draft: &mut Draft, code: i64) -> Result<Option<Names>, Error> {
         for name in self.dhchap_key.iter().chain(&self.dhchap_ctrlr_key) {
             if !draft.has_key(name) {
@@ -125,7 +125,7 @@ fn set(draft: &mut Draft, of: &HostKeys, keys: Option<&Names>) -> Result<bool, E
 async fn check_file(path: &Path) -> Result<(), Error> {
     let refused = |message: String| Err(Error::errno(Errno::PERM, message));
     if !path.is_absolute() {
-        // The error omits the path: it may be a key.
+        // Omits the path, which may be a key.
         return refused("the path of a key is absolute".to_owned());
     }
     let shown = path.display();

@@ -54,13 +54,13 @@ impl Methods {
         let all: Vec<Trid> = all.collect();
         match method {
             "nvmf_subsystem_add_listener" => {
-                // An existing listener may come from the command line and be absent from the file.
+                // A listener of the command line is not in the file.
                 let new = (!all.contains(&at)).then_some(NewListener::at(at.address, at.port));
-                // New listeners are optimized by default.
+                // New listeners are optimized.
                 let state = state.filter(|state| new.is_none() || *state != "optimized");
                 self.change(Kind::Grows, move |stage| {
                     match new.as_ref().map(|new| stage.draft.add_listener(new)) {
-                        // A concurrent request may have added the listener.
+                        // A concurrent request may have added it.
                         None | Some(Ok(()) | Err(EditError::Exists(_))) => {}
                         Some(Err(other)) => return Err(of(other)),
                     }

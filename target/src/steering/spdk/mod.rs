@@ -1,6 +1,4 @@
-//! SPDK-compatible methods, for programs written for SPDK's target.
-//!
-//! Parameters, results and error codes match SPDK; docs/control.md lists the differences.
+//! SPDK-compatible methods, parameters, results and error codes (differences: docs/control.md).
 
 mod bdevs;
 mod discovery;
@@ -119,7 +117,7 @@ fn invalid() -> Error {
     Error::invalid("Invalid parameters")
 }
 
-/// Converts an error of an edit; as in SPDK, a missing object gives -32602.
+/// As in SPDK, a missing object gives -32602.
 fn of(error: EditError) -> Error {
     match error {
         EditError::Missing(message) => Error::invalid(format!("Invalid parameters: {message}")),
@@ -133,7 +131,7 @@ fn subsystem<'a>(config: &'a Config, nqn: &str) -> Result<&'a Subsystem, Error> 
         .ok_or_else(|| Error::invalid(format!("Subsystem with NQN '{nqn}' not found")))
 }
 
-/// Refuses a malformed NQN, as SPDK does. In the configuration file it only causes a warning.
+/// Refuses a malformed NQN as SPDK does; in the configuration file it only causes a warning.
 fn well_formed(name: &str, parameter: &str) -> Result<(), Error> {
     let refused = |why: String| {
         let name = name.escape_debug();
@@ -291,7 +289,7 @@ impl Methods {
             controller_ids: range,
             allow_any_host: create.allow_any_host,
             hosts: Vec::new(),
-            // SPDK adds listeners to a subsystem one by one.
+            // SPDK adds listeners one by one.
             listeners: Some(Vec::new()),
         };
         self.change(Kind::Grows, move |stage| {
@@ -315,8 +313,8 @@ impl Methods {
                 let message = format!("Invalid parameters: no bdev {}", namespace.bdev_name);
                 return Err(Error::invalid(message));
             };
-            // As in SPDK, a bdev may back one namespace only. A memory bdev would otherwise become a separate disk in
-            // each namespace.
+            // As in SPDK, a bdev backs one namespace. A memory bdev would otherwise be a separate
+            // disk in each.
             if !stage.draft.named(&namespace.bdev_name).is_empty() {
                 let name = &namespace.bdev_name;
                 let message = format!("Invalid parameters: bdev {name} is a namespace already");
@@ -354,7 +352,7 @@ impl Methods {
         self.change(kind, move |stage| {
             let shown = stage.draft.show_namespace(&nqn, nsid, &host, is_shown);
             shown.map_err(|error| match error {
-                // SPDK refuses this for a namespace that is visible to every host.
+                // SPDK refuses this for a namespace visible to every host.
                 EditError::Exists(message) => Error::errno(Errno::PERM, message),
                 other => of(other),
             })?;

@@ -23,7 +23,7 @@ pub(super) fn set_max_subsystems(params: Params) -> Answer {
     Ok(json!(true))
 }
 
-/// Returns the values of `all` that the client lists, in the order of `all`; `None` without a list.
+/// Returns the values of `all`, in its order, that the client lists; `None` without a list.
 pub(crate) fn listed(
     key: &str,
     list: Option<&[String]>,
@@ -144,7 +144,7 @@ impl Methods {
                     "DISABLED" => "off",
                     "ERROR" => "error",
                     "WARNING" => "warn",
-                    // Cairn has no level between info and warn.
+                    // No level lies between info and warn.
                     "NOTICE" | "INFO" => "info",
                     "DEBUG" => "debug",
                     _ => return Err(Error::invalid("invalid log level")),

@@ -9,7 +9,7 @@ use super::super::changes::Stage;
 use super::super::parameters::read;
 use super::parameters::QosLimit;
 
-/// SPDK rounds IOPS limits up to multiples of 1000.
+/// SPDK rounds up to multiples of 1000.
 const IOS_UNIT: u64 = 1000;
 const MBYTE: u64 = 1 << 20;
 
@@ -21,7 +21,7 @@ pub(super) struct Set {
 impl Set {
     pub(super) fn read(params: Map<String, Value>) -> Result<Self, Error> {
         let set: QosLimit = read(params).map_err(|error| {
-            // SPDK uses this code here; other methods answer -32602.
+            // SPDK's code here; other methods answer -32602.
             let message = format!("spdk_json_decode_object failed: {error}");
             Error::new(Error::INTERNAL, message)
         })?;

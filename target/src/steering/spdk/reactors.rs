@@ -47,9 +47,9 @@ fn of(
         "numa_id": numa_node(core),
         "tid": thread.map(|thread| thread.tid),
         "busy": busy_ns,
-        // A reactor counts its sleep only when it wakes, so idle time is derived.
+        // Derived, because a sleep counts only when it ends.
         "idle": elapsed_ns.saturating_sub(busy_ns),
-        // An idle reactor sleeps until a device wakes it.
+        // Idle reactors sleep until a device wakes them.
         "in_interrupt": counters.sleeps.get() > 0,
         "irq": times.irq,
         "sys": times.sys,
@@ -67,7 +67,7 @@ struct Thread {
     tid: u32,
     name: String,
     core: u32,
-    /// Hexadecimal mask of the allowed cores.
+    /// Mask of allowed cores.
     allowed: String,
 }
 
@@ -98,11 +98,11 @@ impl Thread {
     }
 }
 
-/// Returns the name and the last core in a line of `stat`. The name is in parentheses, and may contain parentheses.
+/// Returns name and last core of a `stat` line. The name, in parentheses, may contain parentheses.
 fn name_and_core(stat: &str) -> Option<(String, u32)> {
     let (before, after) = stat.rsplit_once(") ")?;
     let (_, name) = before.split_once(" (")?;
-    // Core is field 39 of stat; `after` starts at field 3.
+    // Field 39; `after` starts at field 3.
     let core = after.split_ascii_whitespace().nth(36)?.parse().ok()?;
     Some((name.to_owned(), core))
 }

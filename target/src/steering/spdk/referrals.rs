@@ -27,7 +27,7 @@ impl Methods {
         if of.address.trsvcid.as_deref().is_none_or(str::is_empty) {
             return Err(Error::new(Error::INTERNAL, "Service ID is required."));
         }
-        // An interface of this machine is nothing to another host.
+        // Interfaces of this machine mean nothing to other hosts.
         let address = place(&of.address)?.unscoped().ok_or_else(invalid)?;
         let nqn = Some(of.subnqn).filter(|nqn| !nqn.is_empty());
         match method {

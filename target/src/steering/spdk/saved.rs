@@ -1,4 +1,4 @@
-//! Requests that recreate the configuration, which SPDK's clients save and load.
+//! Requests that recreate the configuration, for SPDK's clients.
 
 use std::collections::BTreeMap;
 
@@ -132,7 +132,7 @@ pub(crate) fn keyring(config: &Config) -> Value {
     keyring::saved(config)
 }
 
-/// Returns the requests that recreate subsystems, namespaces and listeners; their bdevs must exist.
+/// Returns the requests for subsystems, namespaces and listeners; their bdevs must exist.
 pub(crate) fn nvmf(config: &Config) -> Value {
     let mut all = vec![
         request("nvmf_set_config", dhchap(&config.dhchap)),
