@@ -1,4 +1,4 @@
-//! Blocking admin commands that read a controller's properties, structures and logs.
+//! Blocking admin commands.
 
 use nvme_proto::wire::fabrics::{PropertyGetCommand, PropertySetCommand, PropertySize};
 use nvme_proto::wire::feature::{Feature, Select};
@@ -16,38 +16,38 @@ use crate::queue::Ticket;
 use crate::reading::Reading;
 
 impl Host {
-    /// Reads a 4-byte property at offset `at`.
+    /// Reads the 4-byte property at `at`.
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run).
+    /// As [`run`](Self::run).
     pub fn property(&mut self, at: u32) -> Result<u32, HostError> {
         let get = PropertyGetCommand::new(0, PropertySize::Four, at);
         Ok(self.run_admin(get.into(), Data::None)?.cqe.result() as u32)
     }
 
-    /// Reads an 8-byte property at offset `at`.
+    /// Reads the 8-byte property at `at`.
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run).
+    /// As [`run`](Self::run).
     pub fn wide_property(&mut self, at: u32) -> Result<u64, HostError> {
         let get = PropertyGetCommand::new(0, PropertySize::Eight, at);
         Ok(self.run_admin(get.into(), Data::None)?.cqe.result())
     }
 
-    /// Writes a 4-byte property at offset `at`. Do not write CC to shut down or reset: [`shutdown`](Self::shutdown) and
-    /// [`reset`](Self::reset) also update the host's own state.
+    /// Writes the 4-byte property at `at`. Do not write CC: [`shutdown`](Self::shutdown) and [`reset`](Self::reset)
+    /// also update the host's state.
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run).
+    /// As [`run`](Self::run).
     pub fn set_property(&mut self, at: u32, value: u32) -> Result<(), HostError> {
         let set = PropertySetCommand::new(0, PropertySize::Four, at, value.into());
         self.run_admin(set.into(), Data::None).map(|_| ())
     }
 
-    /// Runs Identify and returns its 4096-byte structure as `T`.
+    /// Returns the 4096-byte structure of Identify as `T`.
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run).
+    /// As [`run`](Self::run).
     ///
     /// # Panics
     /// If `T` is not 4096 bytes long.
@@ -59,10 +59,10 @@ impl Host {
         ))
     }
 
-    /// Runs Identify and returns its 4096 bytes.
+    /// Returns the 4096 bytes of Identify.
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run).
+    /// As [`run`](Self::run).
     pub fn identify_bytes(&mut self, cns: Cns, nsid: u32) -> Result<Vec<u8>, HostError> {
         let mut scratch = self.scratch.lend();
         let data = Data::start_of(&mut scratch, IDENTIFY_BYTES as u32);
@@ -70,10 +70,10 @@ impl Host {
         Ok(scratch.bytes(0, IDENTIFY_BYTES))
     }
 
-    /// Returns the NSIDs of all active namespaces in ascending order.
+    /// Returns the NSIDs of active namespaces, ascending.
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run).
+    /// As [`run`](Self::run).
     pub fn active_namespaces(&mut self) -> Result<Vec<u32>, HostError> {
         let mut all = Vec::new();
         loop {
@@ -90,15 +90,15 @@ impl Host {
     /// Runs Identify Namespace (CNS 00h).
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run).
+    /// As [`run`](Self::run).
     pub fn namespace(&mut self, nsid: u32) -> Result<Box<IdentifyNamespace>, HostError> {
         self.identify(Cns::NAMESPACE, nsid)
     }
 
-    /// Reads `length` bytes of a log page. Splits the read by the maximum transfer of a command.
+    /// Reads `length` bytes of a log page, in parts of the maximum transfer.
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run).
+    /// As [`run`](Self::run).
     ///
     /// # Panics
     /// If `length` is 0 or not a multiple of 4.
@@ -112,10 +112,10 @@ impl Host {
         self.log_page_of(NSID_ALL, page, offset, length, retain)
     }
 
-    /// Reads the log page of one namespace, otherwise like [`log_page`](Self::log_page).
+    /// Reads a namespace's log page, like [`log_page`](Self::log_page).
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run).
+    /// As [`run`](Self::run).
     ///
     /// # Panics
     /// If `length` is 0 or not a multiple of 4.
@@ -137,31 +137,30 @@ impl Host {
         Ok(reading.into_bytes())
     }
 
-    /// Reads a feature and returns DW0 of the completion.
+    /// Reads a feature: DW0 of the completion.
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run).
+    /// As [`run`](Self::run).
     pub fn feature(&mut self, feature: Feature, select: Select) -> Result<u32, HostError> {
         let sqe = command::get_features(feature.0, select, 0, 0);
         Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())
     }
 
-    /// Sets a feature by CDW11 and returns DW0 of the completion.
+    /// Sets a feature by CDW11; returns DW0 of the completion.
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run).
+    /// As [`run`](Self::run).
     pub fn set_feature(&mut self, feature: Feature, value: u32) -> Result<u32, HostError> {
         let sqe = command::set_features(feature.0, 0, value);
         Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())
     }
 
-    /// Runs Abort for `command` and returns true if the controller aborted it. The aborted command still completes, and
-    /// its result must be taken.
+    /// Aborts `command`; returns true if aborted. `command` still completes, and its result must be taken.
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run).
+    /// As [`run`](Self::run).
     pub fn abort(&mut self, command: Ticket) -> Result<bool, HostError> {
-        /// Bit 0 of DW0, set if the command was not aborted (Base, 5.1.1).
+        /// DW0 bit 0: not aborted (Base, 5.1.1).
         const NOT_ABORTED: u32 = 1;
         let sqe = command::abort(command.qid(), command.cid());
         let dw0 = self.run_admin(sqe, Data::None)?.cqe.dw0.get();

@@ -1,15 +1,15 @@
-//! Constructors of submission queue entries; CID and data pointer are filled in at submission.
+//! Constructors of submission queue entries, to which submission adds CID and data pointer.
 
 use nvme_proto::wire::feature::{GetFeaturesCdw10, Select, SetFeaturesCdw10};
 use nvme_proto::wire::identify::{CSI_NVM, Cns, IdentifyCdw10, IdentifyCdw11};
 use nvme_proto::wire::log::{GetLogCdw10, GetLogCdw11, LogPage};
 use nvme_proto::wire::{AdminOpcode, FromZeros, NvmOpcode, Sqe, U32};
 
-/// FUA bit in CDW12 of Read, Write, Compare and Write Zeroes (NVM, 3.2.4).
+/// FUA in CDW12 of Read, Write, Compare and Write Zeroes (NVM, 3.2.4).
 const FUA: u32 = 1 << 30;
-/// DEAC bit in CDW12 of Write Zeroes, which allows the controller to deallocate the blocks.
+/// DEAC in CDW12 of Write Zeroes: blocks may be deallocated.
 const DEALLOCATE: u32 = 1 << 25;
-/// AD bit in CDW11 of Dataset Management, which deallocates the ranges.
+/// AD in CDW11 of Dataset Management: ranges are deallocated.
 const ATTRIBUTE_DEALLOCATE: u32 = 1 << 2;
 
 /// Identify.
@@ -21,7 +21,7 @@ pub fn identify(cns: Cns, nsid: u32) -> Sqe {
     sqe
 }
 
-/// Get Log Page of `length` bytes from `offset`. With `retain` (RAE), reading does not re-arm the page's event.
+/// Get Log Page of `length` bytes from `offset`; `retain` (RAE) does not re-arm the page's event.
 ///
 /// # Panics
 /// If `length` is 0 or not a multiple of 4.
@@ -102,13 +102,13 @@ pub fn compare(nsid: u32, slba: u64, blocks: u32) -> Sqe {
     blocks_command(NvmOpcode::COMPARE, nsid, slba, blocks)
 }
 
-/// Verify of `blocks` logical blocks from `slba`, without data transfer.
+/// Verify of `blocks` logical blocks from `slba`.
 #[must_use]
 pub fn verify(nsid: u32, slba: u64, blocks: u32) -> Sqe {
     blocks_command(NvmOpcode::VERIFY, nsid, slba, blocks)
 }
 
-/// Write Zeroes to `blocks` logical blocks from `slba`. With `deallocate`, the controller may deallocate them.
+/// Write Zeroes to `blocks` logical blocks from `slba`, which `deallocate` lets the controller deallocate.
 #[must_use]
 pub fn write_zeroes(nsid: u32, slba: u64, blocks: u32, deallocate: bool) -> Sqe {
     let mut sqe = blocks_command(NvmOpcode::WRITE_ZEROES, nsid, slba, blocks);
@@ -124,7 +124,7 @@ pub fn flush(nsid: u32) -> Sqe {
     plain(NvmOpcode::FLUSH.0, nsid)
 }
 
-/// Dataset Management that deallocates `ranges` ranges. The command's data has 16 bytes per range.
+/// Dataset Management that deallocates `ranges` ranges, each with 16 bytes of data.
 ///
 /// # Panics
 /// If `ranges` is not in 1 to 256.
@@ -140,14 +140,14 @@ pub fn deallocate(nsid: u32, ranges: u32) -> Sqe {
     sqe
 }
 
-/// Sets Force Unit Access in a Read, Write, Compare or Write Zeroes command.
+/// Adds Force Unit Access (Read, Write, Compare, Write Zeroes).
 #[must_use]
 pub fn with_fua(mut sqe: Sqe) -> Sqe {
     sqe.cdw12 = U32::new(sqe.cdw12.get() | FUA);
     sqe
 }
 
-/// Command with opcode and NSID; all other fields are 0.
+/// Opcode and NSID; other fields are 0.
 #[must_use]
 pub fn plain(opcode: u8, nsid: u32) -> Sqe {
     let mut sqe = Sqe::new_zeroed();
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(deallocate(1, 256).cdw10.get(), 255);
     }
 
-    /// Expected CDW10 of Linux reading 3072 bytes of the discovery log.
+    /// Linux reads 3072 bytes of the discovery log with this CDW10.
     #[test]
     fn a_log_page_is_asked_for_in_dwords() {
         let sqe = get_log_page(LogPage::DISCOVERY, 0, 0, 3072, false);

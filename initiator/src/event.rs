@@ -6,7 +6,7 @@ use nvme_proto::host::Notice;
 
 use crate::error::HostError;
 
-/// Maximum number of queued events; the oldest is dropped when it is exceeded.
+/// Maximum queued events; more drop the oldest.
 const WAITING_MAX: usize = 64;
 
 /// Event of a controller.
@@ -14,27 +14,27 @@ const WAITING_MAX: usize = 64;
 pub enum Event {
     /// The controller accepts commands.
     Live {
-        /// Attempts needed to reconnect; 0 after the first connection and after a reset.
+        /// Attempts to reconnect; 0 for the first connection and after a reset.
         tries: u32,
     },
-    /// The controller is lost. If [`Recovery`](crate::Recovery) allows, reconnection follows, else [`Event::Gone`].
+    /// The controller is lost. [`Recovery`](crate::Recovery) decides whether reconnection or [`Event::Gone`] follows.
     Lost(HostError),
-    /// An attempt to reconnect failed. Another attempt or [`Event::Gone`] follows.
+    /// An attempt to reconnect failed; another or [`Event::Gone`] follows.
     TryFailed {
-        /// Number of attempts so far.
+        /// Attempts so far.
         tries: u32,
-        /// Error of the attempt.
+        /// Error.
         error: HostError,
     },
-    /// `fast_io_fail_tmo` has expired: commands fail instead of waiting for the controller.
+    /// `fast_io_fail_tmo` expired: commands fail and do not wait.
     FailFast,
-    /// The controller has ended permanently; `None` if requested by the caller.
+    /// The controller has ended; `None` at the caller's request.
     Gone(Option<HostError>),
     /// The controller reported an asynchronous event.
     Notice(Notice),
-    /// Each queue has authenticated again.
+    /// Each queue is reauthenticated.
     Reauthenticated,
-    /// The target refused to authenticate this host again. The connections stay established.
+    /// The target refused to authenticate this host again; connections stay.
     NotReauthenticated(HostError),
 }
 
@@ -42,7 +42,7 @@ pub enum Event {
 pub(crate) struct Events(VecDeque<Event>);
 
 impl Events {
-    /// Adds an event, unless an equal notice or success is already queued.
+    /// Adds an event, unless an equal notice or success is queued.
     pub(crate) fn push(&mut self, event: Event) {
         let same = |waiting: &Event| match (waiting, &event) {
             (Event::Notice(a), Event::Notice(b)) => a == b,

@@ -6,10 +6,10 @@ use std::path::Path;
 use nvme_proto::wire::Nqn;
 use uuid::Uuid;
 
-/// NQN and identifier of a host.
+/// NQN and identifier of a host, unique to the machine.
 ///
-/// Targets treat associations with equal NQN and identifier as one host: they order the writes of that host, and end
-/// its former association before they accept the next. Each machine must have its own identity.
+/// Targets treat associations with equal NQN and identifier as one host: they order its writes, and end its former
+/// association before they accept the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// HOSTNQN.
@@ -19,17 +19,16 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Identity of this machine as in nvme-cli: from /etc/nvme/hostnqn and /etc/nvme/hostid, else derived from
+    /// Identity of this machine as in nvme-cli: /etc/nvme/hostnqn and /etc/nvme/hostid, or derived from
     /// /etc/machine-id.
     ///
     /// # Errors
-    /// A file contains an invalid name or identifier, or the machine has no ID.
+    /// A file has an invalid name or identifier, or the machine no ID.
     pub fn of_this_machine() -> Result<Self, String> {
         of_this_host(None, None)
     }
 
-    /// Identity with an identifier derived from the NQN: its UUID if it contains one, else a version 5 (SHA-1) UUID of
-    /// the NQN.
+    /// Identity with an identifier from the NQN: its UUID, or the NQN's version 5 (SHA-1) UUID.
     #[must_use]
     pub fn named(nqn: Nqn) -> Self {
         let id = of_name(&nqn).into_bytes();
@@ -40,7 +39,7 @@ impl Identity {
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 const NAMESPACE: Uuid = Uuid::from_u128(0x8c1b_3f6e_52a4_4d0f_9d7e_1f0a_63c2_b5d8);
 
-/// Identity from the arguments, else from /etc/nvme, else derived from the machine ID.
+/// Identity from the arguments, or /etc/nvme, or the machine ID.
 ///
 /// # Errors
 /// A name or identifier is invalid, or the machine has no ID.

@@ -6,33 +6,32 @@ use nvme_proto::wire::identify::{IdentifyNamespace, NamespaceDescriptor, namespa
 use crate::command;
 use crate::error::HostError;
 
-/// Opened namespace with size, identifiers and constructors of commands.
+/// Opened namespace: size, identifiers, and constructors of commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
-    /// NSID of the namespace.
+    /// NSID.
     pub nsid: u32,
-    /// Size in logical blocks (NSZE).
+    /// Logical blocks (NSZE).
     pub blocks: u64,
     /// Logical block size in bytes.
     pub block_bytes: u32,
-    /// UUID, if any; equal on all paths.
+    /// UUID, if any, equal on all paths.
     pub uuid: Option<[u8; 16]>,
-    /// NGUID, if any; equal on all paths.
+    /// NGUID, if any, equal on all paths.
     pub nguid: Option<[u8; 16]>,
-    /// EUI64, if any; equal on all paths.
+    /// EUI64, if any, equal on all paths.
     pub eui64: Option<[u8; 8]>,
-    /// ANA group (ANAGRPID), or 0.
+    /// ANA group (ANAGRPID); 0 for none.
     pub anagrpid: u32,
-    /// True if several controllers may attach the namespace (NMIC bit 0).
+    /// True if several controllers may attach it (NMIC bit 0).
     pub shared: bool,
-    /// True if the namespace is write protected (NSATTR).
+    /// True if write protected (NSATTR).
     pub write_protected: bool,
 }
 
 /// Command for [`Controller::submit`](crate::Controller::submit).
 ///
-/// Commands created by a [`Namespace`] name its disk: the controller sends them to that disk or fails them.
-/// [`Command::admin`] creates commands for the admin queue.
+/// Commands of a [`Namespace`] reach its disk or fail; [`Command::admin`] creates those of the admin queue.
 #[derive(Debug, Clone, Copy)]
 pub struct Command {
     pub(crate) sqe: Sqe,
@@ -41,11 +40,11 @@ pub struct Command {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum To {
-    /// The controller itself (admin commands).
+    /// Admin commands.
     Controller,
-    /// The namespace in the SQE, which must be this disk.
+    /// Namespace of the SQE, which must be this disk.
     Disk(Disk),
-    /// The namespace in the SQE, without a check of the disk.
+    /// Namespace of the SQE, whatever its disk.
     #[cfg(feature = "raw")]
     Anything,
 }
@@ -64,7 +63,7 @@ impl Command {
         Self { sqe, to }
     }
 
-    /// Adds Force Unit Access to a Read, Write, Compare or Write Zeroes command.
+    /// Adds Force Unit Access (Read, Write, Compare, Write Zeroes).
     #[must_use]
     pub fn with_fua(self) -> Self {
         let sqe = command::with_fua(self.sqe);
@@ -80,7 +79,7 @@ impl From<Sqe> for Command {
     }
 }
 
-/// Identifiers of a disk; an identifier of zeroes is missing.
+/// Identifiers of a disk; zeroes for none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskIdentity {
     /// UUID.
@@ -105,7 +104,7 @@ impl DiskIdentity {
         identity
     }
 
-    /// Adds NGUID and EUI64 from Identify Namespace if the descriptors lack them, for controllers before NVMe 1.3.
+    /// Adds missing NGUID and EUI64 from Identify Namespace, for controllers before NVMe 1.3.
     pub(crate) fn completed_by(mut self, identify: &IdentifyNamespace) -> Self {
         if self.nguid == [0; 16] {
             self.nguid = identify.nguid;
@@ -118,10 +117,10 @@ impl DiskIdentity {
 }
 
 impl Namespace {
-    /// Parses Identify Namespace and the identification descriptors (CNS 03h). `descriptors` may be empty.
+    /// Parses Identify Namespace and identification descriptors (CNS 03h), which may be empty.
     ///
     /// # Errors
-    /// The namespace is not active, its block size is not 512 bytes to 64 KiB, or it has metadata.
+    /// The namespace is inactive, has blocks outside 512 bytes to 64 KiB, or metadata.
     pub fn parse(
         nsid: u32,
         identify: &IdentifyNamespace,
@@ -180,8 +179,8 @@ impl Namespace {
         u128::from(self.blocks) * u128::from(self.block_bytes)
     }
 
-    /// True if both are the same namespace, possibly on different paths: equal block size, and equal UUID, else equal
-    /// NGUID, else equal EUI64.
+    /// True for the same namespace, possibly on different paths: equal block size, and equal UUID, else NGUID, else
+    /// EUI64.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let alike = match (self.uuid, other.uuid) {
@@ -212,13 +211,13 @@ impl Namespace {
         self.command(command::compare(self.nsid, slba, blocks))
     }
 
-    /// Verify of `blocks` logical blocks from `slba`, without data transfer.
+    /// Verify of `blocks` logical blocks from `slba`.
     #[must_use]
     pub fn verify(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::verify(self.nsid, slba, blocks))
     }
 
-    /// Write Zeroes to `blocks` logical blocks from `slba`. With `deallocate`, the controller may deallocate them.
+    /// Write Zeroes to `blocks` logical blocks from `slba`, which `deallocate` lets the controller deallocate.
     #[must_use]
     pub fn write_zeroes(&self, slba: u64, blocks: u32, deallocate: bool) -> Command {
         self.command(command::write_zeroes(self.nsid, slba, blocks, deallocate))
@@ -230,7 +229,7 @@ impl Namespace {
         self.command(command::flush(self.nsid))
     }
 
-    /// Dataset Management that deallocates `ranges` ranges. The command's data has 16 bytes per range.
+    /// Dataset Management that deallocates `ranges` ranges, each with 16 bytes of data.
     #[must_use]
     pub fn deallocate(&self, ranges: u32) -> Command {
         self.command(command::deallocate(self.nsid, ranges))

@@ -7,22 +7,22 @@ use crate::error::HostError;
 use crate::host::Host;
 use crate::namespace::Namespace;
 
-/// Attempts to identify a namespace whose properties change during the identification.
+/// Attempts to identify a namespace that changes meanwhile.
 const OPEN_TRIES: u32 = 8;
 
 impl Host {
-    /// Opens namespace `nsid`: identifies it and allows I/O to it. Blocks.
+    /// Identifies namespace `nsid` and allows I/O to it. Blocks.
     ///
-    /// The controller identifies the namespace again after each reconnection and reported change. If the NSID then
-    /// refers to another disk, commands end in [`HostError::Replaced`] until the namespace is opened anew.
+    /// It is identified again after each reconnection and reported change. If the NSID then refers to another disk,
+    /// commands end in [`HostError::Replaced`] until the namespace is opened anew.
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run). Also fails if the namespace is inactive or has an unsupported format.
+    /// As [`run`](Self::run); or the namespace is inactive or has an unsupported format.
     pub fn open_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
         for _ in 0..OPEN_TRIES {
             let changes = self.changes();
             let namespace = self.identify_namespace(nsid)?;
-            // If namespaces changed between the Identify commands, the results may be of two disks.
+            // After a change between the Identify commands, the results may be of two disks.
             if self.changes() == changes {
                 self.expect_disk(&namespace)?;
                 return Ok(namespace);
@@ -37,7 +37,7 @@ impl Host {
     /// Opens a namespace that was opened at another controller. Blocks.
     ///
     /// # Errors
-    /// Fails like [`open_namespace`](Self::open_namespace). Also fails if the NSID refers to another disk at this controller.
+    /// As [`open_namespace`](Self::open_namespace); or the NSID refers to another disk here.
     pub fn open_same(&mut self, namespace: &Namespace) -> Result<(), HostError> {
         let found = self.open_namespace(namespace.nsid)?;
         if found.disk() == namespace.disk() {
@@ -51,7 +51,7 @@ impl Host {
 
     fn identify_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
         let identify = self.namespace(nsid)?;
-        // Controllers before NVMe 1.3 have no descriptors.
+        // Descriptors exist since NVMe 1.3.
         let descriptors = match self.identify_bytes(Cns::NAMESPACE_DESCRIPTORS, nsid) {
             Ok(bytes) => bytes,
             Err(HostError::Status { .. }) => vec![0; IDENTIFY_BYTES],
@@ -63,7 +63,7 @@ impl Host {
     /// Opens all active namespaces with a supported format. Blocks.
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run).
+    /// As [`run`](Self::run).
     pub fn open_namespaces(&mut self) -> Result<Vec<Namespace>, HostError> {
         let mut all = Vec::new();
         for nsid in self.active_namespaces()? {
@@ -76,13 +76,13 @@ impl Host {
         Ok(all)
     }
 
-    /// Returns the NSIDs changed since the last call (log page 04h), or `None` if any may have changed. Blocks, and
-    /// re-arms the event.
+    /// Returns the NSIDs changed since the last call (log page 04h), or `None` if any may have changed. Re-arms the
+    /// event. Blocks.
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run).
+    /// As [`run`](Self::run).
     pub fn changed_namespaces(&mut self) -> Result<Option<Vec<u32>>, HostError> {
-        // While namespaces are open, the controller itself reads the page and collects the changes.
+        // The controller reads the page itself while namespaces are open.
         let what = "the list of changed namespaces";
         let mut changes = self.wait_until(what, |host| host.take_changes())?;
         let bytes = self.log_page(LogPage::CHANGED_NAMESPACES, 0, IDENTIFY_BYTES, false)?;

@@ -62,22 +62,19 @@ pub struct HostOptions {
     pub command_timeout: Duration,
     /// Reconnection after a loss of the controller.
     pub recovery: Recovery,
-    /// True if commands wait for a lost controller to reconnect. If false, they end as soon as their connection is
-    /// closed.
+    /// Whether commands wait for a lost controller to reconnect, instead of ending when their connection is closed.
     pub requeue: bool,
-    /// Time between the close of a connection and the resending of its unanswered writes. Other writes of the same
-    /// blocks wait too.
+    /// Time from the close of a connection until its unanswered writes, and other writes of their blocks, are sent.
     ///
-    /// `None`: until the lost target can no longer execute the write, from KATO and CQT. Zero: no wait, as in Linux; a
-    /// target that was only paused may then overwrite newer data with an old write.
+    /// `None`: until the lost target can no longer execute the write, by KATO and CQT. Zero: no wait, as in Linux; a
+    /// target that was only paused may then overwrite newer data.
     pub write_hold: Option<Duration>,
 }
 
 impl HostOptions {
-    /// Defaults: one I/O queue of 128 entries and a timeout of 10 s; KATO (5 s), command timeout and recovery as in
-    /// Linux.
+    /// Defaults: one I/O queue of 128 entries, a timeout of 10 s; KATO (5 s), command timeout and recovery of Linux.
     ///
-    /// `host` has no default, because each machine must have its own identity.
+    /// `host` has no default: each machine must have its own identity.
     #[must_use]
     pub fn new(remote: SocketAddr, subnqn: Nqn, host: Identity) -> Self {
         Self {
@@ -114,7 +111,7 @@ impl HostOptions {
             return otherwise;
         }
         let remote = self.remote.ip();
-        // Without a route, the connection attempt fails later with an error.
+        // Without a route, connecting fails later.
         let local = self.local.or_else(|| local_for(self.remote));
         let local = local.unwrap_or(remote);
         let host_nqn = Some(self.hostnqn.raw());
@@ -123,7 +120,7 @@ impl HostOptions {
             .or(otherwise)
     }
 
-    /// Entries of each I/O queue: at least 2. With secrets, one more for authentication commands.
+    /// Entries of each I/O queue, at least 2; with secrets, one more for authentication.
     pub(crate) fn entries(&self) -> u16 {
         let spare = u16::from(self.authentication.is_some());
         self.queue_entries.max(2).saturating_add(spare)
@@ -151,7 +148,7 @@ impl HostOptions {
     }
 }
 
-/// Returns the local address of the route to `remote`. Connecting a UDP socket sends no packet.
+/// Returns the local address of the route to `remote`; a UDP socket connects without a packet.
 fn local_for(remote: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

@@ -62,21 +62,21 @@ impl RdmaOptions {
     }
 }
 
-/// Device with a route to a target, and its provider.
+/// Device with a route to a target.
 #[derive(Debug, Clone)]
 pub struct Provided {
     /// Name of the provider.
     pub name: &'static str,
-    /// Device of the provider.
+    /// Device.
     pub device: Arc<dyn Device>,
-    /// Provider of `device`; must outlive `device`.
+    /// Provider, which must outlive `device`.
     provider: Arc<dyn Provider>,
 }
 
-/// Listens with the first usable provider. With `auto`, RDMA devices are tried first.
+/// Listens with the first usable provider; `auto` tries RDMA devices first.
 ///
 /// # Errors
-/// The reasons of all tried providers, if none can listen.
+/// Reasons of all tried providers.
 pub fn listen(
     rdma: RdmaOptions,
     listen: impl Fn(&dyn Provider) -> Result<Box<dyn Listener>, FabricError>,
@@ -105,10 +105,10 @@ pub fn listen(
 }
 
 impl Provided {
-    /// Chooses a device with a route to `remote`. With `auto`, RDMA devices are tried first.
+    /// Chooses a device with a route to `remote`; `auto` tries RDMA devices first.
     ///
     /// # Errors
-    /// The reasons of all tried providers, if none has a route.
+    /// Reasons of all tried providers.
     pub fn choose(
         rdma: RdmaOptions,
         remote: SocketAddr,

@@ -1,4 +1,4 @@
-//! Log pages read by several commands, each limited by MDTS.
+//! Log pages read by several commands within MDTS.
 
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::log::LogPage;
@@ -17,9 +17,9 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Prepares to read `length` bytes from `offset` with commands of up to `piece_max` bytes.
+    /// Reads `length` bytes from `offset` with commands of up to `piece_max` bytes.
     ///
-    /// Without `retain`, the first command re-arms the page's event, so that a change during the read is reported.
+    /// Without `retain`, the first command re-arms the page's event, which then reports a change during the read.
     ///
     /// # Panics
     /// If `length` is 0 or not a multiple of 4, or `piece_max` is less than 4.

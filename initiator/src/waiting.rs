@@ -4,21 +4,21 @@ use std::time::{Duration, Instant};
 
 use crate::error::HostError;
 
-/// Time without work after which a wait sleeps, about the latency of a local target.
+/// Time without work until a wait sleeps, about the latency of a local target.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
 
 pub(crate) trait Waiting {
-    /// Does all work possible without waiting; returns true if there was any.
+    /// Works without waiting; returns true if there was work.
     fn poll_now(&mut self) -> bool;
 
-    /// Sleeps until a poll may find work, or until `latest`. May return early.
+    /// Sleeps until a poll may find work, at most until `latest`.
     fn sleep_until(&mut self, latest: Instant) -> Result<(), HostError>;
 
-    /// Sends pending acknowledgements, because the caller may not poll for some time.
+    /// Sends pending acknowledgements: the caller may not poll for some time.
     fn settle(&mut self);
 }
 
-/// Polls once; if there was no work, sleeps up to 10 ms.
+/// Polls once; without work, sleeps up to 10 ms.
 pub(crate) fn step(host: &mut impl Waiting) {
     const NAP: Duration = Duration::from_millis(10);
     if host.poll_now() {
@@ -29,7 +29,7 @@ pub(crate) fn step(host: &mut impl Waiting) {
     }
 }
 
-/// Polls until `ready` returns a value, and sleeps while idle. Afterwards sends pending acknowledgements.
+/// Polls until `ready` returns a value, sleeping while idle; then sends pending acknowledgements.
 pub(crate) fn wait_until<H: Waiting, T>(
     host: &mut H,
     what: impl Into<String>,
@@ -41,7 +41,7 @@ pub(crate) fn wait_until<H: Waiting, T>(
     Ok(value)
 }
 
-/// Polls like [`wait_until`] but leaves acknowledgements pending, for callers that poll again soon.
+/// As [`wait_until`], but leaves acknowledgements pending for callers that poll again soon.
 pub(crate) fn poll_until<H: Waiting, T>(
     host: &mut H,
     what: impl Into<String>,

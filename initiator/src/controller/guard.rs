@@ -1,13 +1,13 @@
 //! Checks after a reconnection: I/O waits until its namespace is identified, and writes wait while a lost write may
 //! still be executed.
 //!
-//! An opened namespace is identified again after each reconnection and after each report of changed namespaces; I/O for
-//! the namespace waits meanwhile. If the identifiers differ or are missing, I/O fails until the caller opens the
-//! namespace anew. After a report, log page 04h (changed namespaces) is read first, which re-arms the event.
+//! An opened namespace is identified again after each reconnection and each report of changed namespaces. If its
+//! identifiers differ or are missing, I/O fails until the caller opens it anew. After a report, log page 04h is read
+//! first, which re-arms the event.
 //!
 //! The target may still execute a write whose connection broke
-//! ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome)). Other writes of its blocks wait until this
-//! is no longer possible.
+//! ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome)); other writes of its blocks wait until
+//! then.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

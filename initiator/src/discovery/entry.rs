@@ -8,18 +8,18 @@ use nvme_proto::wire::log::{DiscoveryEntry, SubsystemType, TransportType};
 /// RDMA route to a subsystem at an IP address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// SUBTYPE of the entry.
+    /// SUBTYPE.
     pub kind: SubsystemType,
-    /// SUBNQN of the subsystem.
+    /// SUBNQN.
     pub subnqn: Nqn,
     /// Address and port (TRADDR and TRSVCID).
     pub address: SocketAddr,
-    /// PORTID of the port.
+    /// PORTID.
     pub portid: u16,
 }
 
 impl Route {
-    /// Parses an entry; `None` if its transport or address is not usable by this host.
+    /// Parses an entry; `None` if this host cannot use its transport or address.
     #[must_use]
     pub fn parse(entry: &DiscoveryEntry) -> Option<Self> {
         if TransportType(entry.trtype) != TransportType::RDMA {
@@ -36,7 +36,7 @@ impl Route {
     }
 }
 
-/// Removes the padding of an ASCII field: spaces by specification, zeroes from some targets.
+/// Removes padding: spaces by specification, zeroes from some targets.
 fn text(field: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(field).ok()?;
     Some(text.trim_end_matches(['\0', ' ']))

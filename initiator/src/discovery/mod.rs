@@ -21,18 +21,18 @@ pub use entry::Route;
 pub use referral::{SERVICES_MAX, Service};
 
 const ENTRIES_MAX: u64 = 4096;
-/// Attempts to read a log that changes during the read.
+/// Attempts to read a log that changes meanwhile.
 const ATTEMPTS: u32 = 8;
 
-/// KATO in milliseconds of a persistent discovery connection, as in Linux.
+/// KATO of a persistent discovery connection in milliseconds, as in Linux.
 const PERSISTENT_KATO_MS: u32 = 120_000;
 
 /// Consistent copy of the discovery log page.
 #[derive(Debug, Clone)]
 pub struct DiscoveryLog {
-    /// GENCTR, incremented by the controller with each change.
+    /// GENCTR, incremented with each change.
     pub genctr: u64,
-    /// Entries of the log.
+    /// Entries.
     pub entries: Vec<DiscoveryEntry>,
 }
 
@@ -43,11 +43,10 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Connects to the discovery service at `options.remote` and blocks until connected. If KATO is 0 in `options`, 120
-    /// s is used.
+    /// Connects to the discovery service at `options.remote`. KATO 0 in `options` becomes 120 s. Blocks.
     ///
     /// # Errors
-    /// Fails like [`Host::connect`].
+    /// As [`Host::connect`].
     pub fn connect(provider: &dyn Provider, options: &HostOptions) -> Result<Self, HostError> {
         let kato_ms = match options.kato_ms {
             0 => PERSISTENT_KATO_MS,
@@ -59,16 +58,15 @@ impl Discovery {
     /// Reads the current log and re-arms the report of changes. Blocks.
     ///
     /// # Errors
-    /// Fails like [`Host::run`]. Also fails if the log keeps changing or has too many entries.
+    /// As [`Host::run`]; or the log keeps changing or has too many entries.
     pub fn log(&mut self) -> Result<DiscoveryLog, HostError> {
         self.host.discovery_log()
     }
 
-    /// Blocks until the log may have changed (true) or the timeout is over (false). Also returns true after a
-    /// reconnection.
+    /// Blocks until the log may have changed or a reconnection (true), or until the timeout (false).
     ///
     /// # Errors
-    /// The controller is lost permanently.
+    /// The controller is lost for good.
     pub fn wait_for_change(&mut self, patience: Duration) -> Result<bool, HostError> {
         self.host.set_timeout(patience);
         let result = self
@@ -90,7 +88,7 @@ impl Discovery {
     /// Shuts the controller down and disconnects. Blocks.
     ///
     /// # Errors
-    /// Fails like [`Host::shutdown`].
+    /// As [`Host::shutdown`].
     pub fn leave(self) -> Result<(), HostError> {
         self.host.shutdown()
     }
@@ -112,11 +110,11 @@ impl Discovery {
     }
 }
 
-/// Reads the log of the discovery controller at `options.remote`. Ignores subsystem NQN, queues and KATO of the
+/// Reads the log of the discovery controller at `options.remote`, ignoring subsystem NQN, queues and KATO of the
 /// options.
 ///
 /// # Errors
-/// Fails like [`Host::connect`] and [`Host::run`].
+/// As [`Host::connect`] and [`Host::run`].
 pub fn discover(provider: &dyn Provider, options: &HostOptions) -> Result<DiscoveryLog, HostError> {
     discover_at(provider, options, Nqn::discovery())
 }
@@ -135,18 +133,18 @@ fn discover_at(
 /// Logs of a discovery service and of the services it refers to.
 #[derive(Debug)]
 pub struct Discovered {
-    /// Logs in the order of reading.
+    /// Logs in reading order.
     pub logs: Vec<(Service, DiscoveryLog)>,
-    /// Referred services that failed, with their errors.
+    /// Services that failed, with their errors.
     pub failures: Vec<(Service, HostError)>,
-    /// Number of referrals beyond [`SERVICES_MAX`], which are not followed.
+    /// Referrals beyond [`SERVICES_MAX`], not followed.
     pub left_out: usize,
 }
 
-/// Reads the log of a discovery service and of all services it refers to, each once.
+/// Reads the logs of a discovery service and of the services it refers to, each once.
 ///
 /// # Errors
-/// The first service cannot be read. Errors of others are in [`Discovered::failures`].
+/// The first service failed; errors of others are in [`Discovered::failures`].
 pub fn discover_all(
     provider: &dyn Provider,
     options: &HostOptions,
@@ -182,7 +180,7 @@ impl Host {
     /// Reads the discovery log and re-arms its event. Blocks.
     ///
     /// # Errors
-    /// Fails like [`run`](Self::run). Also fails if the log keeps changing or has too many entries.
+    /// As [`run`](Self::run); or the log keeps changing or has too many entries.
     pub fn discovery_log(&mut self) -> Result<DiscoveryLog, HostError> {
         for _ in 0..ATTEMPTS {
             let header = self.discovery_header(true)?;
@@ -192,7 +190,7 @@ impl Host {
                 return Err(HostError::Unsupported(why));
             }
             let entries = self.discovery_entries(numrec as usize)?;
-            // If GENCTR changed, the entries may belong to different generations (Base, 5.16.1.23).
+            // Entries of different GENCTR may be inconsistent (Base, 5.16.1.23).
             if self.discovery_header(false)?.genctr == header.genctr {
                 let genctr = header.genctr.get();
                 return Ok(DiscoveryLog { genctr, entries });

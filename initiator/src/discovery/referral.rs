@@ -9,15 +9,15 @@ use nvme_proto::wire::log::SubsystemType;
 use super::DiscoveryLog;
 use super::entry::Route;
 
-/// Maximum number of contacted discovery services, including the first.
+/// Maximum discovery services, including the first.
 pub const SERVICES_MAX: usize = 32;
 
 /// Discovery service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service {
-    /// Address of the service.
+    /// Address.
     pub address: SocketAddr,
-    /// SUBNQN: the well-known discovery NQN or a unique one.
+    /// Well-known discovery NQN, or a unique NQN.
     pub subnqn: Nqn,
 }
 
@@ -25,7 +25,7 @@ pub struct Service {
 pub(super) struct Itinerary {
     known: Vec<Service>,
     ahead: VecDeque<Service>,
-    /// Number of services not added because of [`SERVICES_MAX`].
+    /// Services left out because of [`SERVICES_MAX`].
     pub(super) left_out: usize,
 }
 
@@ -44,7 +44,7 @@ impl Itinerary {
 
     pub(super) fn learn(&mut self, log: &DiscoveryLog) {
         let referrals = log.routes().filter(|route| {
-            // A service also lists its own ports with another SUBTYPE.
+            // A service also lists its own ports, with another SUBTYPE.
             route.kind == SubsystemType::DISCOVERY_REFERRAL
         });
         for route in referrals {
@@ -66,7 +66,7 @@ impl Itinerary {
 }
 
 impl DiscoveryLog {
-    /// Routes in the log that are usable by this host.
+    /// Routes that this host can use.
     pub fn routes(&self) -> impl Iterator<Item = Route> {
         self.entries.iter().filter_map(Route::parse)
     }
@@ -103,7 +103,7 @@ mod tests {
         while let Some(next) = itinerary.next() {
             let port = next.address.port();
             asked.push(port);
-            // Each service refers to all three, including itself.
+            // Each service refers to all three.
             itinerary.learn(&log([1, 2, 3, port]));
         }
         assert_eq!(asked, [1, 2, 3]);

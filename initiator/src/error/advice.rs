@@ -69,7 +69,7 @@ pub(super) fn on_loss(loss: &Loss, remote: SocketAddr) -> String {
     let trouble = match loss {
         Loss::Disconnected(reason) => of_disconnect(*reason),
         Loss::Transport(status) => trouble::of_completion(status.code()),
-        // The text of these losses already includes a remedy or needs none.
+        // These texts include a remedy or need none.
         Loss::Protocol(_)
         | Loss::GivenUp(_)
         | Loss::Closed

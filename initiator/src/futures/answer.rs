@@ -9,11 +9,11 @@ use cairn_rdma::FabricError;
 
 use crate::error::HostError;
 
-/// Receiver of a result. Dropping it discards the result; the work continues.
+/// Receives a result. Dropped, it discards the result; the work continues.
 #[derive(Debug)]
 pub(super) struct Answer<T>(Arc<Cell<T>>);
 
-/// Sender of a result. Dropping it unused reports that the host's thread has ended.
+/// Sends a result. Dropped unused, it reports that the host's thread has ended.
 #[derive(Debug)]
 pub(super) struct Promise<T>(Option<Arc<Cell<T>>>);
 

@@ -1,8 +1,7 @@
-//! Asynchronous host with commands as futures, for any executor.
+//! Asynchronous host: commands as futures, for any executor.
 //!
-//! A thread owns and polls the [`Host`], and sleeps while idle. Tasks send commands to it by a channel. Each command
-//! costs an allocation and two thread switches; programs with strict latency requirements should poll a
-//! [`Controller`](crate::Controller) directly.
+//! A thread owns and polls the [`Host`], sleeping while idle; tasks send commands by a channel. A command costs an
+//! allocation and two thread switches: programs with strict latency limits poll a [`Controller`](crate::Controller).
 
 mod answer;
 mod thread;
@@ -29,9 +28,9 @@ use crate::queue::Ended;
 use answer::{Answer, Promise, promise};
 use thread::{Order, Submission, Worker};
 
-/// Future that completes when a command has ended.
+/// Future of an ended command.
 ///
-/// Dropping the future does not stop the command, which drops its buffer when it ends.
+/// A command continues without its future, and then drops its buffer.
 #[derive(Debug)]
 #[must_use = "a command continues without its future, but its result and its buffer are dropped"]
 pub struct Completion(Answer<Ended>);
@@ -49,7 +48,7 @@ impl Future for Completion {
     }
 }
 
-/// Connected host with asynchronous commands, shared between tasks in an [`Arc`].
+/// Host with asynchronous commands, shared in an [`Arc`].
 #[derive(Debug)]
 pub struct AsyncHost {
     orders: Sender<Order>,
@@ -64,7 +63,7 @@ impl AsyncHost {
     /// Connects to a controller on a new thread.
     ///
     /// # Errors
-    /// Fails like [`Host::connect`]. Also fails if the thread cannot be started.
+    /// As [`Host::connect`]; or the thread cannot start.
     pub async fn connect(
         provider: Arc<dyn Provider>,
         options: HostOptions,
@@ -92,13 +91,13 @@ impl AsyncHost {
         })
     }
 
-    /// Number of I/O queues; QIDs start at 1.
+    /// I/O queues; QIDs start at 1.
     #[must_use]
     pub fn io_queues(&self) -> u16 {
         self.io_queues
     }
 
-    /// Allocates registered memory that the controller may read and write.
+    /// Allocates memory that the controller may read and write.
     ///
     /// # Errors
     /// The memory cannot be allocated or locked.
@@ -106,8 +105,8 @@ impl AsyncHost {
         Ok(Buffer::new(&*self.device, length)?)
     }
 
-    /// Submits a command on queue `qid`; while the queue is full, the command waits. The command owns its buffer until
-    /// it ends, even if the future is dropped:
+    /// Submits a command on queue `qid`, for which it waits while the queue is full. It owns its buffer until it ends,
+    /// even without its future:
     ///
     /// ```compile_fail,E0382
     /// # fn main() {}
@@ -128,7 +127,7 @@ impl AsyncHost {
         Completion(answer)
     }
 
-    /// Submits an I/O command on the next queue in rotation. A status other than success becomes an error.
+    /// Submits an I/O command on the next queue in rotation.
     pub async fn run(&self, command: impl Into<Command>, data: Data<'static>) -> Ended {
         let command = command.into();
         let turn = self.next_queue.fetch_add(1, Ordering::Relaxed);
@@ -141,20 +140,20 @@ impl AsyncHost {
         Ended { answer, ..ended }
     }
 
-    /// Runs blocking work, such as admin commands, on the host's thread. Other commands make no progress meanwhile.
+    /// Runs blocking work, such as admin commands, on the host's thread; other commands wait.
     ///
     /// # Errors
-    /// The error returned by `work`.
+    /// Error of `work`.
     ///
     /// # Panics
-    /// If `work` panics. The panic continues in the awaiting task.
+    /// If `work` panics, the awaiting task panics.
     pub async fn with_host<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Host) -> Result<T, HostError> + Send + 'static,
     ) -> Result<T, HostError> {
         let (promise, answer) = promise();
         self.order(Order::Work(Box::new(move |host| {
-            // The thread serves all tasks, so a panic of `work` must not end it.
+            // The thread serves all tasks: a panic of `work` must not end it.
             let work = AssertUnwindSafe(|| work(host));
             match catch_unwind(work) {
                 Ok(result) => promise.keep(Ok(Ok(result))),
@@ -170,15 +169,15 @@ impl AsyncHost {
     /// Opens namespace `nsid`.
     ///
     /// # Errors
-    /// Fails like [`Host::open_namespace`].
+    /// As [`Host::open_namespace`].
     pub async fn open_namespace(&self, nsid: u32) -> Result<Namespace, HostError> {
         self.with_host(move |host| host.open_namespace(nsid)).await
     }
 
-    /// Shuts the controller down and ends the thread. Commands in flight end as lost.
+    /// Shuts the controller down and ends the thread; commands in flight end as lost.
     ///
     /// # Errors
-    /// Fails like [`Host::shutdown`].
+    /// As [`Host::shutdown`].
     pub async fn shutdown(mut self) -> Result<(), HostError> {
         let (promise, answer) = promise();
         self.order(Order::Shutdown(promise));
@@ -188,7 +187,7 @@ impl AsyncHost {
     }
 
     fn order(&self, order: Order) {
-        // If the thread has ended, dropping the order reports that to the task.
+        // Dropping the order reports an ended thread to the task.
         let _ = self.orders.send(order);
         self.wake.wake();
     }
@@ -205,7 +204,7 @@ impl AsyncHost {
 }
 
 impl Drop for AsyncHost {
-    /// Disconnects. Only [`shutdown`](Self::shutdown) also shuts the controller down.
+    /// Disconnects without shutting the controller down, unlike [`shutdown`](Self::shutdown).
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.order(Order::Leave);

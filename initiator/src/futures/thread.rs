@@ -36,7 +36,7 @@ pub(super) struct Submission {
 pub(super) struct Worker {
     inbox: Receiver<Order>,
     wake: Arc<Wake>,
-    /// Commands that wait because their queue is full, by queue, oldest first.
+    /// Commands that wait for their full queue, by queue, oldest first.
     backlogs: Vec<VecDeque<Submission>>,
     waiting: Vec<Vec<Option<Promise<Ended>>>>,
 }
@@ -63,11 +63,11 @@ impl Worker {
         };
         ready.keep(Ok((host.io_queues(), Arc::clone(host.device()))));
         let end = self.serve(&mut host);
-        // Tasks whose commands have not ended receive an error when `self` is dropped.
+        // Dropping `self` sends errors to tasks of other commands.
         match end {
             End::Shutdown(promise) => promise.keep(host.shutdown()),
             End::Leave => {
-                // The `AsyncHost` is dropped, so no task receives the result.
+                // No task receives the result of a dropped `AsyncHost`.
                 let _ = host.disconnect();
             }
         }
@@ -97,7 +97,7 @@ impl Worker {
             } else if now - idle_since > SPIN {
                 let latest = now + SLEEP_MAX;
                 let wake = host.next_deadline().unwrap_or(latest).min(latest);
-                // Sleeping fails only for a removed device, whose removal the next poll reports.
+                // Sleeping fails if the device is removed, as the next poll reports.
                 let _ = sleep_until_ready_or_woken(host.endpoint(), &self.wake, wake);
             }
         }

@@ -1,8 +1,8 @@
 //! Memory of command capsules.
 //!
-//! The fabric may retransmit a capsule after its command has ended, until the peer acknowledges the SEND. Signaling
-//! each SEND would cost a completion per command. Therefore only every [`SIGNAL_EVERY`]th SEND is signaled, and there
-//! are more capsule slots ([`CapsuleSlot`]) than commands. SENDs complete in order, so a completion covers all earlier SENDs.
+//! Until the peer acknowledges its SEND, the fabric may retransmit a capsule, even of an ended command. A signaled SEND
+//! costs a completion, so only every [`SIGNAL_EVERY`]th is signaled, and there are more capsule slots ([`CapsuleSlot`])
+//! than commands. SENDs complete in order: a completion covers all earlier ones.
 
 use std::collections::VecDeque;
 
@@ -14,20 +14,20 @@ use crate::buffer::Buffer;
 
 const SIGNAL_EVERY: u16 = 32;
 
-/// Maximum number of posted capsules whose commands have ended: twice the interval of signaled SENDs.
+/// Maximum posted capsules of ended commands: twice the signal interval.
 const LINGER_MAX: u16 = 2 * SIGNAL_EVERY;
 
 pub(super) struct Capsules {
-    /// All SQEs, followed by all in-capsule data, so that SQEs are adjacent and share pages and cache lines.
+    /// All SQEs, then all in-capsule data: SQEs share pages and cache lines.
     memory: Buffer,
     stride: usize,
     places: Vec<CapsuleSlot>,
     free: Vec<u16>,
-    /// Slots whose SEND has not completed, in the order of the SENDs.
+    /// Slots with incomplete SENDs, in order.
     posted: VecDeque<u16>,
-    /// Number of SENDs since the last signaled one.
+    /// SENDs since the last signaled one.
     silent: u16,
-    /// Number of posted capsules whose commands have ended.
+    /// Posted capsules of ended commands.
     lingering: u16,
 }
 
@@ -38,7 +38,7 @@ struct CapsuleSlot {
 }
 
 impl Capsules {
-    /// Returns the number of capsule slots for `commands` commands, which is also the maximum number of posted SENDs.
+    /// Returns the capsule slots for `commands` commands, and maximum of posted SENDs.
     pub(super) const fn places(commands: u16) -> u32 {
         commands as u32 + LINGER_MAX as u32
     }
@@ -113,7 +113,7 @@ impl Capsules {
         }
     }
 
-    /// Handles the completion of a SEND: slot `last` and all slots posted before it are no longer posted.
+    /// Handles a SEND completion: slot `last` and all earlier ones are no longer posted.
     pub(super) fn sent(&mut self, last: u16) {
         loop {
             let place = self.posted.pop_front();
@@ -137,8 +137,7 @@ impl Capsules {
         self.silent = 0;
     }
 
-    /// Returns the slot for the next SEND of the same capsule. If the old slot is still posted, the capsule is copied
-    /// to a new one.
+    /// Returns the slot for another SEND of the capsule, copied if the old slot is posted.
     pub(super) fn renew(&mut self, cid: u16, place: u16, length: usize) -> u16 {
         if !self.places[usize::from(place)].posted {
             return place;
@@ -153,8 +152,8 @@ impl Capsules {
         next
     }
 
-    /// True if the command of a capsule may end: its SEND has completed, or fewer than [`LINGER_MAX`] posted capsules
-    /// belong to ended commands.
+    /// True if the capsule's command may end: its SEND completed, or fewer than [`LINGER_MAX`] posted capsules are of
+    /// ended commands.
     pub(super) fn may_leave(&self, place: u16) -> bool {
         !self.places[usize::from(place)].posted || self.lingering < LINGER_MAX
     }

@@ -1,5 +1,4 @@
-//! List of ended commands, oldest first. Linked through command slots, so that removal of any command takes constant
-//! time.
+//! Ended commands, oldest first, linked through command slots: any command is removed in constant time.
 
 use super::slot::Slot;
 

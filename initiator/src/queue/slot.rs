@@ -8,7 +8,7 @@ use nvme_proto::wire::Cqe;
 use crate::buffer::Buffer;
 use crate::error::{HostError, Loss};
 
-/// Handle of a submitted command, valid for one result.
+/// Handle of a command, valid for one result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket {
     pub(super) qid: u16,
@@ -26,25 +26,25 @@ impl Ticket {
         }
     }
 
-    /// QID of the command's queue.
+    /// QID.
     #[must_use]
     pub fn qid(&self) -> u16 {
         self.qid
     }
 
-    /// CID of the command. Below the queue's depth and unique until the result is taken, so usable as an index.
+    /// CID, less than the queue's depth and unique until the result is taken: usable as an index.
     #[must_use]
     pub fn cid(&self) -> u16 {
         self.cid
     }
 }
 
-/// Response of the controller to a command.
+/// Controller's response to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Response {
     /// Completion queue entry.
     pub cqe: Cqe,
-    /// Remote key invalidated by the response, if any.
+    /// Remote key invalidated by it, if any.
     pub invalidated_rkey: Option<u32>,
 }
 
@@ -69,9 +69,9 @@ impl Response {
 #[derive(Debug)]
 #[must_use]
 pub struct Ended {
-    /// Response, or the error of a command that got none.
+    /// Response, or error of a command without one.
     pub answer: Result<Response, HostError>,
-    /// Buffer of the command, if it had one.
+    /// Buffer of the command, if any.
     pub buffer: Option<Buffer>,
 }
 
@@ -79,7 +79,7 @@ impl Ended {
     /// Returns the buffer of a successful command.
     ///
     /// # Errors
-    /// The error of a command without response, or a status other than success.
+    /// Error of a command without response, or status other than success.
     ///
     /// # Panics
     /// If the command had no buffer.
@@ -93,9 +93,9 @@ impl Ended {
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Unsent {
-    /// Reason of the failure.
+    /// Reason.
     pub error: HostError,
-    /// Buffer of the command, if it had one.
+    /// Buffer of the command, if any.
     pub buffer: Option<Buffer>,
 }
 
@@ -107,12 +107,12 @@ impl From<Unsent> for HostError {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Owner {
-    /// A user of the controller.
+    /// User of the controller.
     #[default]
     Caller,
     Duty(Duty),
     Guard,
-    /// No owner: the slot is freed when the command ends.
+    /// The slot is freed when the command ends.
     Abandoned,
 }
 
@@ -120,11 +120,11 @@ pub(crate) enum Owner {
 pub(super) enum Phase {
     #[default]
     Free,
-    /// The command was sent. `response` is set while the command waits for SENDs to complete.
+    /// Sent. `response` is set while SENDs must complete.
     Outstanding {
         response: Option<Response>,
     },
-    /// The command waits to be sent, for the first time or again.
+    /// Waits to be sent, for the first time or again.
     Parked,
     Done(Result<Response, Loss>),
 }
@@ -134,19 +134,19 @@ pub(super) struct Slot {
     pub(super) generation: u32,
     pub(super) phase: Phase,
     pub(super) owner: Owner,
-    /// Buffer of the command until its result is taken.
+    /// Buffer, until the result is taken.
     pub(super) held: Option<Buffer>,
-    /// Capsule slot, from preparation of the command until it ends.
+    /// Capsule slot, until the command ends.
     pub(super) place: Option<u16>,
     pub(super) capsule_bytes: u32,
-    /// True if the command may be sent again after its connection breaks.
+    /// True if it may be sent again after its connection breaks.
     pub(super) requeue: bool,
     pub(super) retries: u8,
     pub(super) not_before: Duration,
     /// True if the command timeout applies.
     pub(super) timed: bool,
     pub(super) aborted: bool,
-    /// Number of age checks since the SEND or the abort.
+    /// Age checks since the SEND or the abort.
     pub(super) age: u8,
     /// Links of the list of ended commands.
     pub(super) older: Option<u16>,

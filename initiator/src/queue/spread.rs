@@ -1,27 +1,26 @@
 //! Choice between in-capsule data and RDMA READ for small writes.
 //!
-//! A capsule that exceeds a packet takes two packets and cannot share a UDP datagram with others. Capsules without data
-//! share datagrams, as do RDMA READ requests and responses. RDMA READ adds a round trip to each command. A queue with
-//! many commands in flight hides that latency on a short path.
+//! A capsule that exceeds a packet takes two, and shares no UDP datagram. Capsules without data share datagrams, as do
+//! RDMA READ requests and responses. RDMA READ adds a round trip, which many commands in flight hide on a short path.
 
 use std::time::Duration;
 
-/// Number of commands in flight from which a queue counts as deep.
+/// Commands in flight of a deep queue.
 const DEEP: usize = 7;
-/// Maximum round trip, divided by the commands in flight, at which RDMA READ is as fast as in-capsule data: two round
-/// trips per write, at the measured 203,000 writes/s of in-capsule data.
+/// Maximum round trip per command in flight at which RDMA READ is as fast: two round trips per write, at 203,000
+/// writes/s with in-capsule data (measured).
 const NEAR: Duration = Duration::from_nanos(2500);
-/// Number of consecutive commands outside [`DEEP`] or [`NEAR`] that end the use of RDMA READ.
+/// Consecutive commands outside [`DEEP`] or [`NEAR`] that end the use of RDMA READ.
 const CALM: u8 = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Spread {
-    /// Countdown from [`CALM`]; data is read by RDMA READ until it is 0.
+    /// Countdown from [`CALM`]; RDMA READ is used until 0.
     left: u8,
 }
 
 impl Spread {
-    /// Updates the state for a command with data; returns true if its data should be read by RDMA READ.
+    /// Counts a command with data; returns true if RDMA READ should be used.
     pub(super) fn next(&mut self, unanswered: usize, round_trip: Option<Duration>) -> bool {
         let near = NEAR * unanswered as u32;
         if unanswered >= DEEP && round_trip.is_some_and(|round_trip| round_trip < near) {
@@ -44,7 +43,7 @@ mod tests {
         let mut spread = Spread::default();
         assert!((0..DEEP).all(|unanswered| !spread.next(unanswered, AT_ONCE)));
         assert!(spread.next(DEEP, AT_ONCE));
-        // Simulates a queue whose commands all complete before it is filled again.
+        // All commands complete before the queue is filled again.
         for _ in 0..10 {
             assert!((0..=DEEP).all(|unanswered| spread.next(unanswered, AT_ONCE)));
         }

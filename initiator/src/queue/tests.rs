@@ -79,7 +79,7 @@ fn capsules_outlive_their_commands_but_not_too_many() {
         }
         ended += 1;
     };
-    // Ended commands occupy all capsule slots except three: depth 2, and one for the association.
+    // Three capsule slots are not of ended commands: depth 2, and one of the association.
     assert_eq!(ended, places - 3);
     assert!(queue.next_over().is_none());
     assert!(ended >= 2 * signaled.len() && signaled.len() >= 2);
@@ -149,7 +149,7 @@ fn a_forgotten_command_keeps_its_slot_until_it_is_over() {
 fn a_command_has_its_buffer_until_the_connection_is_closed() {
     let mut queue = queue(1);
     let (ticket, region) = read(&mut queue);
-    // While the connection is not closed, the peer may still write, so the memory stays registered.
+    // Until the close, the peer may write: the memory stays registered.
     queue.link = Link::Broken(QP, Loss::Closed);
     assert!(queue.take(ticket).is_none() && region.upgrade().is_some());
     queue.closed(Loss::Closed, false, |_| ());
@@ -239,7 +239,7 @@ fn a_smaller_connection_ends_what_it_cannot_take() {
     assert!(queue.take(long).unwrap().0.is_err());
     assert!(queue.take(high).unwrap().0.is_err());
     assert_eq!((queue.depth(), queue.in_capsule_max()), (2, 0));
-    // Two slots are free: one for the caller, and one reserved for Connect.
+    // Two slots are free, one of them for Connect.
     assert_eq!(flush(&mut queue).cid(), long.cid());
     assert!(prepare(&mut queue, command::flush(1), Data::None).is_err());
     let own = Owner::Duty(Duty::Step(1));
