@@ -1,7 +1,7 @@
 //! Commit of a release build, for `--version`, `status` and the metrics.
 //!
-//! Development builds have none, because each commit would rebuild them. `CAIRN_COMMIT` sets the
-//! commit for sources without a git repository.
+//! Development builds have none, because each commit would rebuild them. `CAIRN_COMMIT` sets it for
+//! sources without git.
 
 use std::process::Command;
 
@@ -15,7 +15,7 @@ fn main() {
 }
 
 pub(crate) fn of_repository() -> Option<String> {
-    // Each commit and each change of the branch adds a line to this file.
+    // Each commit and branch change adds a line to this file.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     println!("cargo:rerun-if-changed={log}");
     println!("cargo:rerun-if-changed=src");

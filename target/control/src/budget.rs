@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Maximum bytes of all connections of one user. A single request may exceed it.
+/// Maximum bytes of a user's connections; a single request may exceed it.
 pub const USER_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug, Default)]
@@ -14,8 +14,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Waits until `bytes` fit, or until the user has no other reservation. The caller must not hold a reservation:
-    /// two such callers would deadlock.
+    /// Waits until `bytes` fit, or the user has no reservation. The caller must not hold one: two
+    /// such callers would deadlock.
     pub(crate) async fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         loop {
             let freed = self.freed.notified();
@@ -45,7 +45,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Sets the actual size. Never waits, and may exceed the limit.
+    /// Sets the actual size, possibly beyond the limit, without waiting.
     pub(crate) fn set(&mut self, bytes: usize) {
         let mut used = self.budget.lock();
         *used = *used - self.bytes + bytes;

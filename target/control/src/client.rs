@@ -19,15 +19,15 @@ pub enum CallError {
          user may open its control socket; --socket selects another socket"
     )]
     Unreachable {
-        /// Path of the socket.
+        /// Socket path.
         path: PathBuf,
-        /// Error of the operating system.
+        /// System error.
         source: io::Error,
     },
     /// The connection failed.
     #[error("the connection to the target broke: {0}: check the log of the target")]
     Broken(#[from] io::Error),
-    /// The received data is not a JSON-RPC response.
+    /// The data is no JSON-RPC response.
     #[error("the response is not from a target: check that this is its control socket")]
     NoResponse,
     /// The target returned an error.
@@ -44,10 +44,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a control socket. `patience` is the timeout of each read and write.
+    /// Connects to a control socket, with `patience` as the timeout of each read and write.
     ///
     /// # Errors
-    /// [`CallError::Unreachable`] if no target listens there or the user lacks permission.
+    /// [`CallError::Unreachable`] if no target listens or the user lacks permission.
     pub fn connect(path: &Path, patience: Duration) -> Result<Self, CallError> {
         let connected = UnixStream::connect(path).and_then(|stream| {
             stream.set_read_timeout(Some(patience))?;

@@ -1,9 +1,9 @@
 //! Splits a byte stream into JSON values.
 
-/// Maximum size of a request or batch, in bytes.
+/// Maximum bytes of a request or batch.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// Reason why a stream cannot be read further.
+/// Reason why a stream is unusable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The next value is neither an object nor an array.
@@ -14,8 +14,8 @@ pub enum FrameError {
     TooLong,
 }
 
-/// Splitter of a byte stream into JSON objects and arrays. Recognizes only brackets and strings; the parser checks
-/// the rest. Examines each byte once.
+/// Splits a byte stream into JSON objects and arrays by brackets and strings only; the parser
+/// checks the rest. Examines each byte once.
 #[derive(Debug, Default)]
 pub struct Frames {
     bytes: Vec<u8>,
@@ -31,7 +31,7 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns true if a value has begun and is incomplete.
+    /// Returns true within an incomplete value.
     #[must_use]
     pub fn is_within(&self) -> bool {
         !self.bytes.is_empty()
@@ -40,7 +40,7 @@ impl Frames {
     /// Returns the next complete value, if any.
     ///
     /// # Errors
-    /// See [`FrameError`]. The stream is unusable afterwards.
+    /// See [`FrameError`]. The stream is then unusable.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
         self.next_within(REQUEST_BYTES_MAX)
     }

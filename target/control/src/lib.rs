@@ -1,8 +1,7 @@
 //! JSON-RPC 2.0 over a Unix socket: protocol of the target's control socket.
 //!
-//! Values follow each other without a length prefix, as sent by SPDK's clients, or one per line. Clients are
-//! untrusted: request size, number of connections and every wait are bounded, and no client waits for another
-//! client's requests.
+//! Values have no length prefix; SPDK's clients send no line ends. Clients are untrusted: request
+//! size, connections and waits are bounded, and no client waits for another's requests.
 
 mod budget;
 mod frame;

@@ -8,22 +8,22 @@ const BATCH_MAX: usize = 1024;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// JSON-RPC error code, or a negated errno.
+    /// JSON-RPC code, or negated errno.
     pub code: i64,
     /// Cause and remedy.
     pub message: String,
 }
 
 impl Error {
-    /// Code for invalid JSON.
+    /// Invalid JSON.
     pub const PARSE: i64 = -32700;
-    /// Code for valid JSON that is not a request.
+    /// Valid JSON, but no request.
     pub const INVALID_REQUEST: i64 = -32600;
-    /// Code for an unknown method.
+    /// Unknown method.
     pub const METHOD_NOT_FOUND: i64 = -32601;
-    /// Code for invalid parameters.
+    /// Invalid parameters.
     pub const INVALID_PARAMS: i64 = -32602;
-    /// Code for an internal error of the target.
+    /// Internal error of the target.
     pub const INTERNAL: i64 = -32603;
 
     /// Returns an error with a JSON-RPC code.
@@ -37,12 +37,13 @@ impl Error {
         Self::new(Self::INVALID_PARAMS, message)
     }
 
-    /// Returns an error of the operating system; its code is the negated errno.
+    /// Returns a system error; its code is the negated errno.
     pub fn errno(errno: rustix::io::Errno, message: impl Into<String>) -> Self {
         Self::new(-i64::from(errno.raw_os_error()), message)
     }
 
-    /// Returns a [`METHOD_NOT_FOUND`](Self::METHOD_NOT_FOUND) error with the text that SPDK's clients compare.
+    /// Returns a [`METHOD_NOT_FOUND`](Self::METHOD_NOT_FOUND) error with the text known to SPDK's
+    /// clients.
     #[must_use]
     pub fn no_method() -> Self {
         Self::new(Self::METHOD_NOT_FOUND, "Method not found")
@@ -54,7 +55,7 @@ impl Error {
 pub struct Request {
     /// Method name.
     pub method: String,
-    /// Named parameters; empty if none were sent.
+    /// Named parameters, possibly none.
     pub params: Map<String, Value>,
 }
 
@@ -94,7 +95,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Calls, Error> {
     }
 }
 
-/// Returns true if the bytes parse as a request or batch.
+/// Returns true for a request or batch.
 #[cfg(feature = "fuzzing")]
 #[must_use]
 pub fn parses(bytes: &[u8]) -> bool {

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, FlockOperation, Gid, accessat, chown, flock, statfs};
 use rustix::io::Errno;
 
-/// Returns the default path: in `$RUNTIME_DIRECTORY` if set by the service manager, in `/run` for root, otherwise in
-/// `$XDG_RUNTIME_DIR`.
+/// Returns the default path: in the service manager's `$RUNTIME_DIRECTORY`, in `/run` for root,
+/// otherwise in `$XDG_RUNTIME_DIR`.
 #[must_use]
 pub fn default_path() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY").map(PathBuf::from)
@@ -49,14 +49,14 @@ pub enum BindError {
          user, or give it another path, by --control or [control] socket"
     )]
     System {
-        /// Path of the socket.
+        /// Socket path.
         path: PathBuf,
-        /// Error of the operating system.
+        /// System error.
         source: io::Error,
     },
 }
 
-/// Listening socket, whose file is removed on drop.
+/// Listening socket; a drop removes its file.
 #[derive(Debug)]
 pub struct Bound {
     path: PathBuf,
@@ -64,7 +64,7 @@ pub struct Bound {
     _lock: File,
 }
 
-/// Checked path and group of a socket.
+/// Checked path and group.
 #[derive(Debug)]
 pub struct Plan {
     path: PathBuf,
@@ -72,7 +72,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks that a socket can be created at `path` and that `group` exists. Creates nothing.
+    /// Checks that `path` permits a socket and that `group` exists. Creates nothing.
     ///
     /// # Errors
     /// See [`Bound::bind`].
@@ -145,7 +145,7 @@ impl Plan {
 }
 
 fn check_folder(path: &Path) -> io::Result<()> {
-    /// Types of file systems in which no socket can be created, whatever the folder's mode (`linux/magic.h`).
+    /// File systems without sockets, whatever the folder's mode (`linux/magic.h`).
     const MAGICS: [u64; 3] = [0x9fa0, 0x6265_6572, 0x6367_7270];
     let mut ancestors = path.ancestors().skip(1);
     let there = ancestors.find(|folder| folder.as_os_str().is_empty() || folder.exists());
@@ -167,8 +167,8 @@ fn check_folder(path: &Path) -> io::Result<()> {
 }
 
 impl Bound {
-    /// Listens at `path` with mode 0660, and replaces the socket of an ended process. Owner and mode are set before
-    /// the socket becomes visible to clients.
+    /// Listens at `path` with mode 0660, and replaces the socket of an ended process. Clients see
+    /// it only with owner and mode.
     ///
     /// # Errors
     /// See [`BindError`].
@@ -185,7 +185,7 @@ impl Bound {
     /// Returns a listener for [`serve`](crate::serve).
     ///
     /// # Errors
-    /// No file descriptor is left.
+    /// No file descriptor is available.
     pub fn listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }
@@ -193,12 +193,12 @@ impl Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        // The file may already have been removed.
+        // Possibly removed already.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Takes the lock. The lock file is never removed: otherwise two processes could both conclude that the owner has
+/// Takes the lock. Its file stays: otherwise two processes could both conclude that the owner has
 /// ended.
 fn lock(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()

@@ -1,6 +1,5 @@
-//! Connection to a Ceph cluster and to one of its pools.
-//!
-//! Each image has a separate client, so that blocklisting a client affects only one image.
+//! Connection to a Ceph cluster and a pool. Each image has its own client, so that blocklisting one
+//! affects only one image.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -10,17 +9,17 @@ use crate::error::{OpenError, check, words};
 use crate::spec::Spec;
 use crate::sys::{self, Functions};
 
-/// Time limit for a reply of a monitor, in seconds.
+/// Maximum wait for a monitor, in seconds.
 const CONNECT_TIMEOUT_S: &str = "8";
 
 /// Client options: name, value, and whether a failure to set it is an error.
 const OPTIONS: [(&str, &str, bool); 6] = [
-    // The client cache acknowledges writes before any OSD has them, so it is disabled.
+    // The cache acknowledges writes before any OSD has them.
     ("rbd_cache", "false", true),
-    // An operation that timed out could still be executed later, so there is no timeout.
+    // No timeout: a late operation could be executed after it.
     ("rados_osd_op_timeout", "0", true),
-    // librbd must copy the data of writes; otherwise a failed write, for example of a blocklisted client, never calls
-    // back (seen with 16.2.15).
+    // librbd must copy the data of writes: otherwise a failed write, for example of a blocklisted
+    // client, never calls back (seen with 16.2.15).
     ("rbd_disable_zero_copy_writes", "true", false),
     ("rbd_non_blocking_aio", "true", false),
     ("client_mount_timeout", CONNECT_TIMEOUT_S, false),
@@ -28,7 +27,7 @@ const OPTIONS: [(&str, &str, bool); 6] = [
     ("objecter_tick_interval", "0.5", false),
 ];
 
-/// Returns true if the target sets this client option itself, or has a configuration key for it.
+/// Returns true if the target or a configuration key sets this client option.
 #[must_use]
 pub fn is_reserved(option: &str) -> bool {
     let name = option.trim().replace([' ', '-'], "_");
@@ -36,7 +35,7 @@ pub fn is_reserved(option: &str) -> bool {
     of_keys || OPTIONS.iter().any(|(option, ..)| *option == name)
 }
 
-/// Client and pool. Dropping it blocks until both are closed.
+/// Client and pool. A drop blocks until both are closed.
 pub(crate) struct Cluster {
     functions: &'static Functions,
     cluster: sys::Cluster,

@@ -13,7 +13,7 @@ use crate::open::{ImageState, OnChange, Open, refused, size_of_image};
 use crate::spec::{Access, Layout, Spec};
 use crate::sys::{self, Functions};
 
-/// Reference to an open image and its client, held by each operation.
+/// Open image and its client, referenced by each operation.
 pub(crate) struct Handle {
     pub(crate) functions: &'static Functions,
     pub(crate) image: sys::Image,
@@ -39,14 +39,14 @@ unsafe impl Sync for Handle {}
 impl Drop for Handle {
     fn drop(&mut self) {
         self.note_close();
-        // The close may block, so the keeper does it.
+        // The keeper closes the image, which may block.
         let _ = self.notes.send(Note::Close);
     }
 }
 
-/// Open RBD image. Its keeper thread closes it after the last reference.
+/// Open RBD image, closed by its keeper thread after the last reference.
 pub struct Image {
-    /// Handle of the current client, locked only while it is read or replaced.
+    /// Current client's handle, locked only to read or replace it.
     current: RwLock<Arc<Handle>>,
     spec: Spec,
     access: Access,
@@ -68,8 +68,8 @@ struct Opened {
 }
 
 impl Image {
-    /// Opens an image. Blocks until the cluster replies. `on_change` is called when the size changes or the image
-    /// becomes unusable, on the keeper's thread, and by [`Self::open_again`].
+    /// Opens an image. Blocks until the cluster replies. `on_change` is called after a change of
+    /// the size or a permanent failure, by the keeper's thread and [`Self::open_again`].
     ///
     /// # Errors
     /// The image cannot be opened, or another client uses it; the error contains the remedy.
@@ -89,11 +89,11 @@ impl Image {
         })
     }
 
-    /// Opens the image with a new client, after the cluster blocklisted the old one, whose pending operations end on
-    /// their own. Blocks until the cluster replies.
+    /// Opens the image with a new client, because the cluster blocklisted the old one, whose
+    /// operations end on their own. Blocks until the cluster replies.
     ///
     /// # Errors
-    /// Errors of [`Self::open`], or the name now refers to another image. The old client then stays.
+    /// Errors of [`Self::open`], or another image has the name. The old client then stays.
     pub fn open_again(&self) -> Result<(), OpenError> {
         let opened = open(&self.spec, self.access, &self.on_change)?;
         if opened.identity != self.identity {
@@ -109,8 +109,8 @@ impl Image {
         Ok(())
     }
 
-    /// Announces that no new operations will be started. The image closes after the pending ones; an open of the same
-    /// image waits for that.
+    /// Announces the last operation. The image closes after pending ones; an open of the same image
+    /// waits for that.
     pub fn let_go(&self) {
         self.current().note_close();
     }
@@ -126,7 +126,7 @@ impl Image {
         self.spec.to_string()
     }
 
-    /// Returns the identity, which is unique across images and clusters.
+    /// Returns the identity, unique across clusters.
     #[must_use]
     pub fn identity(&self) -> &str {
         &self.identity
@@ -138,14 +138,15 @@ impl Image {
         self.layout
     }
 
-    /// Returns the last known size in bytes. Does not call the library.
+    /// Returns the last known size in bytes, without a call of the library.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.current().state.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the errno that made the image unusable, if any: its client was blocklisted, or the image was removed.
+    /// Returns the errno that made the image unusable, if any: its client was blocklisted, or it
+    /// was removed.
     #[must_use]
     #[inline]
     pub fn failure(&self) -> Option<i32> {

@@ -1,5 +1,5 @@
-//! Keeper thread of an open image: reads the size after a change, detects blocklisting of the client, and closes the
-//! image.
+//! Keeper thread of an open image: reads the size after a change, detects blocklisting, and closes
+//! the image.
 
 use std::ffi::{CString, c_int, c_void};
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::cluster::c_string;
 use crate::error::{OpenError, check, words};
 use crate::open::{ImageState, OnChange, Open, size_of_image};
 
-/// Maximum time that an open waits for the close of the same image.
+/// Maximum wait of an open for the close of the same image.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub(crate) enum Note {
     Close,
 }
 
-/// Names of the images that are being closed. Consistent after a panic: each change is one step.
+/// Images being closed. Consistent after a panic: each change is one step.
 static CLOSING: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static CLOSED: Condvar = Condvar::new();
 
@@ -54,7 +54,7 @@ pub(crate) fn wait_for_closes(longest: Duration) -> bool {
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
 
-/// Starts the thread. `watched` is the header object, whose watch reveals blocklisting.
+/// Starts the thread. A watch of the header object `watched` detects blocklisting.
 pub(crate) fn start(
     open: Open,
     name: String,
@@ -105,7 +105,7 @@ unsafe impl Send for Watch {}
 
 struct Keeper {
     open: Open,
-    /// Boxed: callbacks hold its address until the watches are removed.
+    /// Boxed: callbacks have its address until the watches are removed.
     watch: Box<Watch>,
     name: String,
     state: Arc<ImageState>,
@@ -118,8 +118,7 @@ impl Keeper {
     fn run(mut self, notes: &Receiver<Note>) {
         let work = || while self.is_open_after(notes) {};
         if confine_part(Part::Image, work).is_none() {
-            // After a panic of this thread, blocklisting of the client would not be detected, so the image counts as
-            // failed.
+            // Without this thread, blocklisting would go undetected, so the image counts as failed.
             self.state.failure.store(libc::EIO, Ordering::Relaxed);
             confine_part(Part::Image, || (self.on_change)());
             while !matches!(notes.recv(), Ok(Note::Close) | Err(_)) {}

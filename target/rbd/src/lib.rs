@@ -1,13 +1,12 @@
-//! Images of a Ceph cluster (RBD), over librbd and librados.
+//! Images of a Ceph cluster (RBD), over librbd and librados, loaded at run time.
 //!
-//! Both libraries are loaded at run time. An [`Image`] is shared by all threads. Each I/O thread has a [`Queue`],
-//! which accepts work for any image. Threads of librbd pass completions to the queue by a list, and by an eventfd
-//! while its thread sleeps.
+//! All threads share an [`Image`]. Each I/O thread has a [`Queue`], which accepts work for any
+//! image. Threads of librbd pass completions by a list, and wake a sleeping thread by an eventfd.
 //!
-//! The library's cache is off: an acknowledged write is on all replicas.
+//! The cache is off: an acknowledged write is on all replicas.
 //!
-//! Why `unsafe` here: librbd is C code, and its threads access an operation's memory until they call back. Each
-//! operation holds its memory ([`Memory`]) and its image until then.
+//! Why `unsafe` here: librbd is C code, whose threads access an operation's memory until they call
+//! back. Until then the operation holds its memory ([`Memory`]) and its image.
 
 mod cluster;
 mod error;
@@ -29,14 +28,15 @@ pub use spec::{Access, Layout, Spec};
 /// Checks that the Ceph libraries can be loaded.
 ///
 /// # Errors
-/// A library is missing; the error names the package that contains it.
+/// A library is missing; the error names its package.
 pub fn available() -> Result<(), OpenError> {
     sys::functions().map(drop)
 }
 
-/// Waits until all unused images are closed, for at most `longest`. Returns false on timeout.
+/// Waits for the close of all unused images, for at most `longest`. Returns false on timeout.
 ///
-/// If the process ends earlier, the lock of an open image stays until the cluster has missed its client for 30 seconds.
+/// If the process ends earlier, an image's lock stays until the cluster has missed its client for
+/// 30 seconds.
 #[must_use]
 pub fn wait_for_closes(longest: Duration) -> bool {
     keeper::wait_for_closes(longest)

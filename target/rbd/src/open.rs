@@ -1,4 +1,4 @@
-//! Opening of an image, and queries of its properties.
+//! Opening of an image, and its properties.
 
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) type OnChange = Arc<dyn Fn() + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct ImageState {
     pub(crate) bytes: AtomicU64,
-    /// Errno that made the image unusable, or 0.
+    /// Errno of a permanent failure, or 0.
     pub(crate) failure: AtomicI32,
 }
 

@@ -1,4 +1,4 @@
-//! Operations on images, and delivery of their completions to the submitting thread.
+//! Operations on images, whose completions go to the submitting thread.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -13,7 +13,7 @@ use cairn_rdma::wake::Wake;
 use crate::image::{Handle, Image};
 use crate::sys::{self, Completion};
 
-/// Range of mapped memory. Keeps the mapping alive.
+/// Range of a mapping, which it keeps alive.
 #[derive(Debug, Clone)]
 pub struct Memory {
     mapping: Arc<Mapping>,
@@ -22,7 +22,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Returns the range of `length` bytes at offset `at` of `mapping`.
+    /// Returns `length` bytes at offset `at` of `mapping`.
     ///
     /// # Panics
     /// If the range exceeds the mapping.
@@ -55,7 +55,7 @@ pub enum Work {
         /// Destination.
         memory: Memory,
     },
-    /// Writes memory to the image. Completes when all replicas have the data.
+    /// Writes memory to the image and all replicas.
     Write {
         /// Offset in the image.
         offset: u64,
@@ -71,14 +71,14 @@ pub enum Work {
         /// Whether the space stays allocated.
         allocated: bool,
     },
-    /// Deallocates the whole discard units of a range; partial units keep their data.
+    /// Deallocates whole discard units; partial ones keep their data.
     Discard {
         /// Offset in the image.
         offset: u64,
         /// Length in bytes.
         length: u64,
     },
-    /// Completes after all writes started earlier.
+    /// Completes after all earlier writes.
     Flush,
 }
 
@@ -97,9 +97,9 @@ struct Ended {
 struct Shared {
     ended: Mutex<VecDeque<Ended>>,
     count: AtomicUsize,
-    /// Whether the thread must be woken by the eventfd.
+    /// Whether to wake the thread by the eventfd.
     asleep: AtomicBool,
-    /// True once the queue was dropped: completions are then discarded.
+    /// Whether the queue was dropped and discards completions.
     closed: AtomicBool,
     wake: Wake,
 }
@@ -123,10 +123,10 @@ impl Shared {
     }
 }
 
-/// Operations submitted by a thread.
+/// Operations of a thread.
 pub struct Queue {
     shared: Arc<Shared>,
-    /// Unused operation boxes, reused so that submitting does not allocate.
+    /// Reused boxes, so that submitting does not allocate.
     #[expect(clippy::vec_box, reason = "the library knows each by its address")]
     free: Vec<Box<Operation>>,
     out: u32,
@@ -139,7 +139,7 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// Creates a queue. Returns `None` if no eventfd can be created.
+    /// Creates a queue, if an eventfd can be created.
     #[must_use]
     pub fn new() -> Option<Self> {
         let shared = Shared {
@@ -156,7 +156,7 @@ impl Queue {
         })
     }
 
-    /// Starts an operation, whose completion [`Self::pop`] returns. Never blocks.
+    /// Starts an operation, for [`Self::pop`], without blocking.
     pub fn submit(&mut self, image: &Image, tag: u64, work: &Work) {
         self.out += 1;
         let mut operation = self.free.pop().unwrap_or_else(|| {
@@ -180,7 +180,7 @@ impl Queue {
         }
     }
 
-    /// Returns the next completion: its tag, and a number of bytes or an errno.
+    /// Returns the next completion: tag, and bytes or errno.
     #[inline]
     pub fn pop(&mut self) -> Option<(u64, Result<u32, i32>)> {
         if self.shared.count.load(Ordering::Relaxed) == 0 {
@@ -200,13 +200,13 @@ impl Queue {
         Some((tag, result))
     }
 
-    /// Returns the number of operations not yet returned by [`Self::pop`].
+    /// Returns the number of operations that [`Self::pop`] has not returned.
     #[must_use]
     pub fn out(&self) -> u32 {
         self.out
     }
 
-    /// Prepares to sleep on [`Self::wake_fd`]. Returns `false` if a completion is available.
+    /// Prepares to sleep on [`Self::wake_fd`]. Returns `false` if a completion is ready.
     #[must_use]
     pub fn prepare_sleep(&self) -> bool {
         self.shared.asleep.store(true, Ordering::SeqCst);
@@ -217,13 +217,13 @@ impl Queue {
         quiet
     }
 
-    /// Returns a descriptor that becomes readable on a completion after [`Self::prepare_sleep`].
+    /// Returns a descriptor, readable on a completion after [`Self::prepare_sleep`].
     #[must_use]
     pub fn wake_fd(&self) -> RawFd {
         self.shared.wake.fd()
     }
 
-    /// Resets [`Self::wake_fd`] after it was readable.
+    /// Resets a readable [`Self::wake_fd`].
     pub fn clear(&self) {
         self.shared.wake.clear();
     }
@@ -231,7 +231,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // Breaks the reference cycle between the list and its completed operations.
+        // Breaks the reference cycle of the list and its completed operations.
         let mut ended = self.shared.ended();
         self.shared.closed.store(true, Ordering::Relaxed);
         let left = std::mem::take(&mut *ended);
@@ -292,7 +292,7 @@ fn begin(
     }
 }
 
-/// Handles a completion, on a thread of the library.
+/// Handles a completion, on a library's thread.
 extern "C" fn ended(completion: Completion, argument: *mut c_void) {
     // SAFETY: the argument was made from a box for this one callback.
     let operation = unsafe { Box::from_raw(argument.cast::<Operation>()) };

@@ -1,26 +1,26 @@
-//! Identification of an image, and its access mode.
+//! Identification and access mode of an image.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Image to open, and the Ceph user that opens it.
+/// Image, and Ceph user that opens it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Spec {
     /// Pool name.
     pub pool: String,
-    /// Namespace of the pool; `None` for the default one.
+    /// Namespace in the pool; `None`: the default.
     pub namespace: Option<String>,
     /// Image name.
     pub image: String,
-    /// Snapshot name. An image with a snapshot is read-only.
+    /// Snapshot name, which makes the image read-only.
     pub snapshot: Option<String>,
-    /// Path of the cluster's configuration; `None` for the default.
+    /// Cluster configuration; `None`: the default path.
     pub conf: Option<PathBuf>,
-    /// User name without `client.`; `None` for `admin`.
+    /// User name without `client.`; `None`: `admin`.
     pub user: Option<String>,
-    /// Path of the user's keyring; `None` for that of the configuration.
+    /// Keyring; `None`: as configured.
     pub keyring: Option<PathBuf>,
-    /// Client options as names and values. [`is_reserved`](crate::is_reserved) must be false for each name.
+    /// Client options by name; none may be [reserved](crate::is_reserved).
     pub options: Vec<(String, String)>,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Spec {
 pub struct Access {
     /// Whether to open for reading only.
     pub read_only: bool,
-    /// Whether to allow other writers: the exclusive lock is then not acquired.
+    /// Whether to allow other writers, without the exclusive lock.
     pub shared: bool,
 }
 
@@ -52,8 +52,8 @@ pub struct Access {
 pub struct Layout {
     /// Object size in bytes.
     pub object_bytes: u64,
-    /// Stripe unit in bytes: the object size if the image is not striped.
+    /// Stripe unit in bytes: the object size without striping.
     pub stripe_bytes: u64,
-    /// Number of objects per stripe.
+    /// Objects per stripe.
     pub stripe_objects: u64,
 }

@@ -1,7 +1,7 @@
 //! Functions of librados and librbd, loaded at run time.
 //!
-//! Why `unsafe` here: a library runs code when it loads, and only its headers (`librados.h` and `librbd.h`) define its
-//! types. Libraries with the same version in their soname have the same types.
+//! Why `unsafe` here: libraries run code when they load, and only headers (`librados.h` and
+//! `librbd.h`) define their types, which are the same for the same version in the soname.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -122,7 +122,7 @@ table! {
 const RADOS: &str = "librados.so.2";
 const RBD: &str = "librbd.so.1";
 
-/// Returns the functions of librbd and librados. The libraries stay loaded; a failed load is retried by the next
+/// Returns the functions of both libraries, which stay loaded. A failed load is retried by the next
 /// call.
 pub(crate) fn functions() -> Result<&'static Functions, OpenError> {
     static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
