@@ -3,25 +3,24 @@
 /// Path MTUs of InfiniBand and RoCE in bytes of payload (IBTA 1.5, 9.5.2).
 pub const ROCE_MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
-/// Upper bound of the headers in bytes: IP, UDP, BTH, longest extended headers, ICRC. Drivers
-/// assume 80 to 96 bytes.
+/// Upper bound of the headers in bytes: IP, UDP, BTH, longest extended headers, ICRC. Drivers assume 80 to 96 bytes.
 const HEADER_BYTES: u32 = 96;
 
-/// Recommended MTU of a netdev for RoCE in bytes: the largest path MTU and the headers.
+/// Recommended netdev MTU for RoCE in bytes: the largest path MTU and the headers.
 pub const ADVISED_NETDEV_MTU: u32 = 4200;
 
-/// Returns the largest RoCE MTU that fits a netdev MTU, or `None` if none fits.
+/// Returns the largest RoCE MTU that fits a netdev MTU.
 #[must_use]
 pub fn fitting(netdev_mtu: u32) -> Option<u32> {
     let room = netdev_mtu.saturating_sub(HEADER_BYTES);
     ROCE_MTUS.into_iter().rev().find(|mtu| *mtu <= room)
 }
 
-/// Bytes on the wire besides the payload, for RoCE v2 over IPv4: Ethernet with preamble, FCS and
-/// gap 38, IP 20, UDP 8, BTH 12, ICRC 4.
+/// Bytes on the wire besides the payload, for RoCE v2 over IPv4: Ethernet with preamble, FCS and gap 38, IP 20, UDP 8,
+/// BTH 12, ICRC 4.
 pub const WIRE_OVERHEAD_BYTES: u32 = 38 + 20 + 8 + 12 + 4;
 
-/// Returns the share of the link rate that is payload, in percent.
+/// Returns the payload's share of the link rate, in percent.
 #[must_use]
 pub fn efficiency_percent(roce_mtu: u32) -> f64 {
     100.0 * f64::from(roce_mtu) / f64::from(roce_mtu + WIRE_OVERHEAD_BYTES)

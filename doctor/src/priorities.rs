@@ -11,14 +11,13 @@ use crate::tos::Tos;
 pub struct Priorities([u8; 8]);
 
 impl Priorities {
-    /// Mapping of adapters, and of tags that user-space RoCE writes: the PCP equals the service
-    /// level.
+    /// Mapping of adapters, and of tags written by user-space RoCE: the PCP equals the service level.
     pub const OF_LEVEL: Self = Self([0, 1, 2, 3, 4, 5, 6, 7]);
 
-    /// Returns the mapping for packets from an address of this machine.
+    /// Returns the mapping for packets from an address of this machine; `None` without a VLAN interface, because such
+    /// packets have no tag.
     ///
-    /// An adapter writes tags itself; without an adapter the kernel does. Returns `None` if the
-    /// address is on no VLAN interface, because such packets have no tag.
+    /// An adapter writes tags itself; without an adapter the kernel does.
     #[must_use]
     pub fn of(source: &dyn Source, address: IpAddr, is_adapter: bool) -> Option<Self> {
         let vlan = Vlan::of_address(source, address)?;
@@ -36,7 +35,7 @@ impl Priorities {
         Self::of(source, route.source?, is_adapter)
     }
 
-    /// A service level that the `egress-qos-map` of the VLAN lacks has PCP 0.
+    /// A service level missing in the `egress-qos-map` of the VLAN has PCP 0.
     fn by_map(vlan: &Vlan) -> Self {
         let of_level = |level| vlan.egress.get(&level).copied().unwrap_or(0);
         Self([0, 1, 2, 3, 4, 5, 6, 7].map(of_level))
@@ -61,7 +60,7 @@ mod tests {
             egress: [(3, 6), (4, 4)].into(),
         };
         let by_map = Priorities::by_map(&vlan);
-        // The map gives SL 3 the PCP 6, and has no entry for SL 5.
+        // The map gives SL 3 the PCP 6, and lacks SL 5.
         assert_eq!((by_map.pcp(Tos(104)), by_map.pcp(Tos(184))), (6, 0));
         let of_level = Priorities::OF_LEVEL;
         assert_eq!((of_level.pcp(Tos(104)), of_level.pcp(Tos(184))), (3, 5));

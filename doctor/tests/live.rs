@@ -1,6 +1,4 @@
-//! Answers of the kernel, in a network namespace created by the test.
-//!
-//! Without root these tests print a message and end.
+//! Answers of the kernel, in a network namespace created by the test; without root, the tests print a message and end.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -9,7 +7,7 @@ use cairn_doctor::source::{
     Address, Driver, Echo, Live, Neighbour, Pause, Question, Reached, Reason, Route, Source,
 };
 
-/// Moves the calling thread to a new network namespace. Returns false without permission.
+/// Moves the calling thread to a new network namespace; false without permission.
 fn leave_the_network() -> bool {
     // SAFETY: the call affects only the calling thread, and passes no pointers.
     let left = unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub enum Outcome {
     /// Every assertion held.
     Passed,
-    /// The case cannot run here; the text is the reason.
+    /// The case cannot run here, for this reason.
     Skipped(String),
 }
 
@@ -35,7 +35,7 @@ pub fn list<'a, C: 'a>(cases: impl IntoIterator<Item = &'a Case<C>>) {
     }
 }
 
-/// Returns the named cases in suite order, or all if `wanted` is empty.
+/// Returns the named cases in suite order; all if `wanted` is empty.
 ///
 /// # Errors
 /// A name is unknown.
@@ -52,7 +52,7 @@ pub fn select<'a, C>(all: &'a [Case<C>], wanted: &[String]) -> anyhow::Result<Ve
         .collect())
 }
 
-/// Runs the cases and prints a line for each. Returns true if no case failed.
+/// Runs the cases and prints a line for each. Returns true if none failed.
 pub fn run_all<C>(cases: &[&Case<C>], run: impl Fn(&Case<C>) -> anyhow::Result<Outcome>) -> bool {
     let mut failed = 0;
     for case in cases {

@@ -110,7 +110,7 @@ impl Exposition {
         bounds.collect()
     }
 
-    /// Returns the sum of the samples of a metric with at least these labels, if any.
+    /// Returns the sum of the samples of a metric with at least these labels.
     #[must_use]
     pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let has = |own: &Labels| {

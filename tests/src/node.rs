@@ -15,7 +15,7 @@ pub(crate) const QUEUE_PAIRS: u16 = 64;
 pub(crate) const DATA: usize = RECEIVES as usize * SLOT;
 pub(crate) const DATA_LEN: usize = 2 * 1024 * 1024;
 
-/// Bit that marks IDs of receives. The other bits are the slot number.
+/// Bit that marks IDs of receives; the other bits are the slot number.
 const RECEIVE_ID: u64 = 1 << 63;
 
 pub(crate) const fn receive_id(slot: u32) -> u64 {
@@ -59,7 +59,7 @@ impl Node {
         })
     }
 
-    /// Polls completions and events. Returns true if any arrived.
+    /// Polls completions and events; true if any arrived.
     ///
     /// # Errors
     /// A completion or event for a queue pair arrived after its `Closed`.

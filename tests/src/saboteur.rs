@@ -1,7 +1,5 @@
-//! Provider that makes a target panic.
-//!
-//! Reactors panic at reads of a certain length or at Connects, the control plane at connection or
-//! metrics requests.
+//! Provider that makes a target panic: reactors at reads of a certain length or at Connects, the control plane at
+//! connection or metrics requests.
 
 use std::any::Any;
 use std::fmt;
@@ -21,7 +19,7 @@ use cairn_rdma::{
 /// Panic message.
 pub const MESSAGE: &str = "an invariant is broken on purpose";
 
-/// Provider with injected panics. Only the target uses it; hosts use the wrapped provider.
+/// Provider with injected panics for the target; hosts use the wrapped provider.
 #[derive(Debug, Clone)]
 pub struct Saboteur {
     network: Arc<dyn Provider>,
@@ -37,10 +35,10 @@ struct Fuse {
     connects: AtomicUsize,
 }
 
-/// Decrements `times` if it is not 0.
+/// Decrements `times` unless it is 0.
 ///
 /// # Panics
-/// If `times` was not 0.
+/// `times` was not 0.
 pub fn blow(times: &AtomicUsize) {
     let order = Ordering::Relaxed;
     let less = |times: usize| times.checked_sub(1);
@@ -59,7 +57,7 @@ impl Fuse {
 }
 
 impl Saboteur {
-    /// Wraps a provider. After [`arm`](Self::arm), reads of `length` bytes panic.
+    /// Wraps a provider; after [`arm`](Self::arm), reads of `length` bytes panic.
     #[must_use]
     pub fn new(network: Arc<dyn Provider>, length: u64) -> Self {
         let fuse = Arc::new(Fuse {

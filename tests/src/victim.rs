@@ -65,7 +65,7 @@ impl Victim {
         self.soft.counters()[0].1
     }
 
-    /// Checks that a host from another address can connect and perform I/O.
+    /// Checks that a host at another address can connect and perform I/O.
     ///
     /// # Panics
     /// If connecting or I/O fails.

@@ -1,7 +1,7 @@
 //! `cairn-initiator` on the command line: examples, commands of the guide, and errors.
 //!
-//! The environment variable [`PROGRAM`] makes this executable the initiator or the target, so that
-//! documented command lines run as processes.
+//! The environment variable [`PROGRAM`] makes this executable the initiator or the target, so that documented command
+//! lines run as processes.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,4 @@
-//! GIDs, the addresses of RDMA ports. RoCE has one GID per address and RoCE version.
+//! GIDs: addresses of RDMA ports. RoCE has one GID per address and RoCE version.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -54,16 +54,15 @@ impl fmt::Display for RoceVersion {
 pub struct Gid {
     /// Index in the table.
     pub index: u32,
-    /// Address of 128 bits.
+    /// 128-bit address.
     pub gid: Ipv6Addr,
     /// IP address; `None` for a GID derived from a MAC address.
     pub address: Option<IpAddr>,
     /// RoCE version.
     pub version: Known<RoceVersion>,
-    /// Netdev to which the entry belongs.
+    /// Netdev of the entry.
     pub netdev: Known<String>,
-    /// True if connections from this address use the entry, because it has the default RoCE
-    /// version.
+    /// True if connections from this address use the entry, which has the default RoCE version.
     pub in_use: bool,
 }
 
@@ -72,7 +71,7 @@ impl Gid {
         let indices = numbers(source, &format!("{port}/gids"))?;
         let size = indices.len();
         let entries = indices.into_iter().filter_map(|index| {
-            // Empty entries are zeros, or cannot be read.
+            // Empty entries are zeros, or unreadable.
             let text = unless_absent(source.text(&format!("{port}/gids/{index}")));
             let gid: Ipv6Addr = text.ok()??.parse().ok()?;
             (!gid.is_unspecified()).then(|| Self {
@@ -112,8 +111,7 @@ fn version(source: &dyn Source, path: &str) -> Known<RoceVersion> {
         .into()
 }
 
-/// Returns the IP address of a GID. Link-local GIDs have none, because they derive from the MAC
-/// address.
+/// Returns the IP address of a GID; a link-local GID, derived from the MAC address, has none.
 fn address(gid: Ipv6Addr) -> Option<IpAddr> {
     match gid.to_ipv4_mapped() {
         Some(v4) => Some(v4.into()),

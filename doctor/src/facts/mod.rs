@@ -1,4 +1,4 @@
-//! Facts about RoCE on a machine, read from sysfs, procfs and the kernel ([`Fabric`]).
+//! Facts about RoCE on a machine, from sysfs, procfs and the kernel ([`Fabric`]).
 
 mod address_map;
 mod bond;
@@ -36,7 +36,7 @@ use crate::source::{Address, Known, Question, Source};
 pub const INFINIBAND: &str = "/sys/class/infiniband";
 /// Directory of the netdevs.
 pub const NET: &str = "/sys/class/net";
-/// Directory of the connection manager's defaults, if configfs is mounted.
+/// Directory of the connection manager's defaults; needs configfs.
 pub const RDMA_CM: &str = "/sys/kernel/config/rdma_cm";
 
 /// All facts about RoCE on one machine.
@@ -44,11 +44,11 @@ pub const RDMA_CM: &str = "/sys/kernel/config/rdma_cm";
 pub struct Fabric {
     /// RDMA devices.
     pub devices: Known<Vec<Device>>,
-    /// All netdevs except the loopback device.
+    /// All netdevs except loopback.
     pub netdevs: Known<Vec<Netdev>>,
     /// IP addresses of the machine.
     pub addresses: Known<Vec<Address>>,
-    /// Limits, permissions and modules of the machine.
+    /// Limits, permissions and modules.
     pub host: Host,
     /// Sockets on UDP port 4791.
     pub udp_port: Known<Vec<UdpHolder>>,
@@ -90,8 +90,7 @@ impl Fabric {
         self.netdevs.each().find(|netdev| netdev.name == name)
     }
 
-    /// Returns the ports that a netdev's traffic uses. A VLAN or bond uses the ports of the netdevs
-    /// below it.
+    /// Returns the ports below a netdev; a VLAN or bond uses the ports of the netdevs below it.
     pub fn ports_of<'a>(&'a self, netdev: &str) -> impl Iterator<Item = (&'a Device, &'a Port)> {
         let below = self.below(netdev);
         self.ports().filter(move |(device, port)| {
@@ -100,7 +99,7 @@ impl Fabric {
         })
     }
 
-    /// Returns the netdev itself and all netdevs below it.
+    /// Returns the netdev and all netdevs below it.
     #[must_use]
     pub fn below(&self, netdev: &str) -> Vec<String> {
         let mut found = vec![netdev.to_owned()];

@@ -20,7 +20,7 @@ pub struct Peer {
     pub route: Known<Route>,
     /// Neighbour entry of the peer or of the router.
     pub neighbour: Known<Neighbour>,
-    /// Results of test packets by size in bytes, in ascending order.
+    /// Results of test packets by size in bytes, ascending.
     pub echoes: Vec<(u32, Known<Echo>)>,
     /// Result of a datagram to UDP port 4791.
     pub roce_port: Known<Reached>,
@@ -36,7 +36,7 @@ impl Peer {
             let netdev = fabric.netdev(&route.netdev)?;
             netdev.mtu.get().copied()
         });
-        // The packets are sent first, because they make the kernel resolve the neighbour.
+        // Sent first, because they make the kernel resolve the neighbour.
         let echoes: Vec<_> = sizes(mtu)
             .into_iter()
             .map(|bytes| (bytes, source.answer(&Question::Echo(address, bytes)).into()))
@@ -77,8 +77,8 @@ impl Peer {
     }
 }
 
-/// Returns the route with the netdev that has the peer's address, if the peer is this machine: the
-/// kernel uses the loopback device, RDMA the adapter.
+/// Returns the route with the netdev of the peer's address if the peer is this machine: the kernel uses the loopback
+/// device, RDMA the adapter.
 fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
     let own = fabric.addresses.each().find(|own| own.address == address);
     match own {
@@ -90,8 +90,7 @@ fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
     }
 }
 
-/// Returns the packet sizes to test in bytes: a small one, one per RoCE MTU that fits the netdev,
-/// and the MTU of the netdev.
+/// Returns packet sizes to test in bytes: a small one, one per RoCE MTU that fits the netdev, and the netdev's MTU.
 fn sizes(netdev_mtu: Option<u32>) -> Vec<u32> {
     let limit = netdev_mtu.unwrap_or(1500);
     let steps = ROCE_MTUS.into_iter().map(|mtu| mtu + HEADER_BYTES);

@@ -1,4 +1,4 @@
-//! State and counters of a device that change over time, cheap enough for periodic reading.
+//! Variable state and counters of a device, cheap enough for periodic reading.
 
 use super::counters;
 use super::{Counters, Device, INFINIBAND, numbers};
@@ -26,16 +26,16 @@ pub struct PortTelemetry {
     pub physical_state: Known<String>,
     /// Link layer: Ethernet or InfiniBand.
     pub link_layer: Known<String>,
-    /// Rate as in sysfs: "100 Gb/sec (4X EDR)".
+    /// Rate, such as "100 Gb/sec (4X EDR)".
     pub rate: Known<String>,
-    /// Counters of packets, bytes and errors.
+    /// Packet, byte and error counters.
     pub counters: Known<Counters>,
-    /// Counters of RoCE, such as retransmissions and congestion.
+    /// RoCE counters, such as retransmissions and congestion.
     pub hw_counters: Known<Counters>,
 }
 
 impl Telemetry {
-    /// Reads a device. Returns `None` if it does not exist.
+    /// Reads a device; `None` if it does not exist.
     #[must_use]
     pub fn read(source: &dyn Source, device: &str) -> Option<Self> {
         let path = format!("{INFINIBAND}/{device}");

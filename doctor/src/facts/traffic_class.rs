@@ -11,7 +11,7 @@ use crate::tos::Tos;
 /// Forced classes, as in `/sys/class/infiniband/DEV/tc/PORT/traffic_class`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ForcedClass {
-    /// Class of all queue pairs, which overrides the rules.
+    /// Class of all queue pairs, overriding the rules.
     pub global: Option<Tos>,
     /// Classes by address.
     pub rules: Vec<ForcedRule>,
@@ -22,14 +22,14 @@ pub struct ForcedClass {
 pub struct ForcedRule {
     /// Class of the queue pairs.
     pub class: Tos,
-    /// Source address of the queue pairs; `None` for any.
+    /// Source address; `None` for any.
     pub source: Option<IpAddr>,
     /// Prefix of the destination address and its length in bits; `None` for any.
     pub destination: Option<(IpAddr, u8)>,
 }
 
 impl ForcedClass {
-    /// Parses the driver's file. Invalid lines are skipped.
+    /// Parses the driver's file; invalid lines are skipped.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut class = Self::default();
@@ -63,7 +63,7 @@ impl fmt::Display for ForcedRule {
     }
 }
 
-/// Parses a rule. Returns `None` for a rule with a host NQN, which drivers do not support.
+/// Parses a rule; `None` for a rule with a host NQN, which drivers do not support.
 fn rule(line: &str) -> Option<ForcedRule> {
     let rule = Rule::parse(line).ok()?;
     let Scope {

@@ -8,11 +8,11 @@ use crate::source::{Question, Source, Unknown, unless_absent};
 /// Socket on UDP port 4791.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UdpHolder {
-    /// Path of the file that lists the socket.
+    /// File that lists the socket.
     pub path: String,
     /// Line of the file.
     pub line: String,
-    /// User ID of the owner; 0 for a socket of the kernel.
+    /// User ID of the owner; 0 for the kernel.
     pub uid: u32,
     /// Owning process, if known.
     pub process: Option<String>,

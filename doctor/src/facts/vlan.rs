@@ -1,4 +1,4 @@
-//! VLAN netdevs. Packets of their GIDs have a VLAN tag.
+//! VLAN netdevs; packets of their GIDs have a VLAN tag.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use crate::source::{Address, Question, Source, Unknown, unless_absent};
 /// VLAN configuration of a netdev.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Vlan {
-    /// Name of the netdev below, which carries the frames.
+    /// Netdev below, which carries the frames.
     pub parent: String,
     /// VLAN ID.
     pub id: u16,
@@ -29,7 +29,7 @@ impl Vlan {
         Ok(Some(parsed))
     }
 
-    /// Returns the VLAN whose netdev has an address, or `None` if there is no such VLAN.
+    /// Returns the VLAN whose netdev has an address.
     #[must_use]
     pub fn of_address(source: &dyn Source, address: IpAddr) -> Option<Self> {
         // The directory exists only if the module 8021q is loaded.

@@ -10,14 +10,14 @@ use serde::Serialize;
 pub enum Severity {
     /// Information; nothing is wrong.
     Note,
-    /// RoCE works, but slower or less reliably than it could.
+    /// RoCE works, but slower or less reliably than possible.
     Warning,
     /// RoCE does not work for some purpose.
     Error,
 }
 
 impl Severity {
-    /// Returns the exit code of a program whose worst finding has this severity.
+    /// Returns a program's exit code if this is its worst finding.
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
@@ -52,8 +52,7 @@ pub struct Evidence {
 pub struct Fix {
     /// Command to run, or text to add to a file.
     pub command: String,
-    /// Words of the command if `doctor --fix` may run it: traffic continues, and the command prints
-    /// the old value.
+    /// Words of the command if `doctor --fix` may run it: traffic continues, and the command prints the old value.
     pub safe: Option<Vec<String>>,
 }
 
@@ -64,7 +63,7 @@ pub struct Finding {
     pub rule: &'static str,
     /// Severity of the finding.
     pub severity: Severity,
-    /// Device, netdev, address or limit.
+    /// Affected device, netdev, address or limit.
     pub subject: String,
     /// Observed condition.
     pub what: String,
@@ -107,7 +106,7 @@ impl Finding {
         self
     }
 
-    /// Adds a command that only the administrator may run.
+    /// Adds a command for the administrator only.
     pub(super) fn fixed_by(mut self, command: impl Into<String>) -> Self {
         self.fix.push(Fix {
             command: command.into(),
@@ -126,7 +125,7 @@ impl Finding {
     }
 }
 
-/// Formats bytes in the largest binary unit that is not larger, rounded up.
+/// Formats bytes in the largest unit that does not exceed them, rounded up.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(unit, _)| bytes >= *unit) {

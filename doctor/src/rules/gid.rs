@@ -123,8 +123,7 @@ fn no_gid(own: &Address, device: &Device, port: &Port, gids: &[Gid]) -> Finding 
         ))
 }
 
-/// Reports a netdev without an address: hosts connect by IP address, and the port has only
-/// link-local GIDs.
+/// Reports a netdev without an address: hosts connect by IP address, and the port has only link-local GIDs.
 fn netdev_without_address(
     examination: &Examination,
     netdev: &Netdev,
@@ -145,7 +144,7 @@ fn netdev_without_address(
     if has_address || has_above || !port.is_active() {
         return None;
     }
-    // If another port has addresses, an unused port is normal.
+    // An unused port is normal if another port has addresses.
     let severity = if examination.addresses().is_empty() {
         Severity::Warning
     } else {

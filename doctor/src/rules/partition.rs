@@ -12,11 +12,11 @@ pub(super) const NAME: &str = "partition";
 /// Partition membership that a program needs.
 #[derive(Clone, Debug)]
 pub struct Membership {
-    /// P_Key that the table of the port must contain.
+    /// P_Key required in the port's table.
     pub pkey: PKey,
-    /// Listening address; an unspecified one means all addresses of its family.
+    /// Listening address; an unspecified one means all of its family.
     pub address: IpAddr,
-    /// True if RoCE in user space is used even if there are RDMA devices.
+    /// True if RoCE in user space is used even with RDMA devices.
     pub is_soft: bool,
     /// Origin in words: "the listener 192.0.2.1:4420".
     pub by: String,
@@ -34,7 +34,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns the ports at the address. User-space RoCE uses no port.
+/// Returns the ports at the address; none for user-space RoCE.
 fn ports_behind<'a>(
     examination: &'a Examination,
     wanted: &Membership,

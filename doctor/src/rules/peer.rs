@@ -150,8 +150,7 @@ fn routed_v1(examination: &Examination, peer: &Peer, route: &Route) -> Option<Fi
     )
 }
 
-/// Reports a peer on the same link in another IP network: the prefix or VLAN of one machine is
-/// wrong.
+/// Reports a peer on the same link in another IP network: the prefix or VLAN of one machine is wrong.
 fn other_subnet(examination: &Examination, peer: &Peer, route: &Route) -> Option<Finding> {
     let gateway = route.gateway?;
     let netdev = examination.fabric.netdev(&route.netdev)?;
@@ -204,7 +203,7 @@ fn neighbour(peer: &Peer, route: &Route) -> Option<Finding> {
     })
 }
 
-/// Reports that large packets are lost and small ones are not: the MTU differs along the path.
+/// Reports that only large packets are lost: the MTU differs along the path.
 fn path_mtu(peer: &Peer, route: &Route) -> Option<Finding> {
     let subject = peer.address.to_string();
     let tried = peer.largest_tried()?;

@@ -1,14 +1,12 @@
 //! Rule: compatibility of RoCE v1 and v2.
 //!
-//! The connecting side chooses the version. With v1 it reaches servers of both versions, with v2
-//! only servers with v2.
+//! The connecting side chooses the version. With v1 it reaches servers of both versions, with v2 only servers with v2.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::{Device, Port, RoceVersion};
 
 pub(super) const NAME: &str = "versions";
 
-/// True if a client with one version can connect to a server with another.
 #[must_use]
 pub(super) fn can_connect(client: RoceVersion, server: RoceVersion) -> bool {
     client == RoceVersion::V1 || server == RoceVersion::V2

@@ -1,7 +1,6 @@
 //! Sources of facts: files, and answers of the kernel to questions that no file answers.
 //!
-//! A machine is read only through [`Source`], so that a recording of another machine can replace
-//! it.
+//! Only [`Source`] reads a machine, so that a recording of another machine can replace it.
 
 mod answers;
 mod live;
@@ -37,7 +36,7 @@ pub struct Node {
     pub gid: u32,
 }
 
-/// Machine from which facts are read. Paths are absolute.
+/// Machine from which facts are read; paths are absolute.
 pub trait Source {
     /// Returns the content of a file.
     fn read(&self, path: &str) -> Result<String, Unknown>;
@@ -59,7 +58,7 @@ impl dyn Source + '_ {
         Ok(self.read(path)?.trim().to_owned())
     }
 
-    /// Returns the number that is the content of a file.
+    /// Returns the number in a file.
     pub fn number<T: FromStr>(&self, path: &str) -> Result<T, Unknown> {
         let text = self.text(path)?;
         text.parse()

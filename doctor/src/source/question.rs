@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-/// Question to the kernel. Its text is its name in a recording.
+/// Question to the kernel; its text is its name in a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// Global pause of a netdev (`ethtool -a`): [`super::Pause`].
@@ -28,9 +28,9 @@ pub enum Question {
     Route(IpAddr),
     /// Neighbour entry of a next hop on a netdev: [`super::Neighbour`].
     Neighbour(String, IpAddr),
-    /// Result of a packet to a peer with this many bytes, IP header included: [`super::Echo`].
+    /// Result of a packet of this many bytes, including the IP header, to a peer: [`super::Echo`].
     Echo(IpAddr, u32),
-    /// Process that has the socket with this inode: "NAME (pid N)", or null for the kernel.
+    /// Process with the socket of this inode: "NAME (pid N)", or null for the kernel.
     SocketHolder(u64),
     /// Result of a datagram to this UDP port of a peer: [`super::Reached`].
     Udp(IpAddr, u16),

@@ -30,7 +30,7 @@ impl<'a> Recorder<'a> {
         self.moment.borrow().to_string()
     }
 
-    /// Records a result. The absence of a path is not recorded.
+    /// Records a result; the absence of a path is not recorded.
     fn keep<T>(
         &self,
         path: &str,
@@ -44,7 +44,7 @@ impl<'a> Recorder<'a> {
         };
         if let Some(entry) = entry {
             let mut moment = self.moment.borrow_mut();
-            // The mark of an empty directory must not replace an entry.
+            // An empty directory's mark must not replace an entry.
             if entry != Entry::Directory || !moment.entries.contains_key(path) {
                 moment.entries.insert(path.to_owned(), entry);
             }

@@ -86,7 +86,7 @@ pub enum Known<T> {
 }
 
 impl<T> Known<T> {
-    /// Returns the fact, if it is available.
+    /// Returns the fact if available.
     pub fn get(&self) -> Option<&T> {
         match self {
             Self::Is(value) => Some(value),
@@ -99,7 +99,7 @@ impl<T: IntoIterator> Known<T>
 where
     for<'a> &'a T: IntoIterator,
 {
-    /// Returns the elements of the fact; none if it is unavailable.
+    /// Returns the elements of the fact; none if unavailable.
     pub fn each(&self) -> impl Iterator<Item = <&T as IntoIterator>::Item> {
         self.get().into_iter().flatten()
     }

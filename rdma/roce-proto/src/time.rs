@@ -7,7 +7,7 @@ use cairn_rdma::allowance::Moment;
 
 /// Point in time, relative to a start chosen by the owner of the state machines.
 ///
-/// The standard library's type needs the clock of the operating system.
+/// The standard library's type needs the operating system's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 
@@ -41,7 +41,7 @@ impl Instant {
         self.saturating_duration_since(earlier)
     }
 
-    /// Subtracts `duration`. Returns `None` if the result is before the start.
+    /// Subtracts `duration`; `None` if the result is before the start.
     #[must_use]
     #[inline]
     pub fn checked_sub(self, duration: Duration) -> Option<Self> {

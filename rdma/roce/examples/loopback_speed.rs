@@ -1,7 +1,7 @@
 //! Speed of RoCE without storage: two threads, each with an endpoint, over the loopback interface.
 //!
-//! `cargo run --release -p cairn-roce --example loopback_speed [SECONDS]`, where SECONDS is the
-//! time of each measurement.
+//! `cargo run --release -p cairn-roce --example loopback_speed [SECONDS]`, where SECONDS is the time of each
+//! measurement.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -79,10 +79,8 @@ fn measure(
     (rate, rate * length as f64 / 1e9)
 }
 
-/// Exchanges UDP datagrams of a capsule's and a block's length between two polling threads, for
-/// comparison.
-///
-/// Returns exchanges per second.
+/// Exchanges UDP datagrams of a capsule's and a block's length between two polling threads, for comparison, and returns
+/// exchanges per second.
 fn there_and_back(time: Duration) -> std::io::Result<f64> {
     const CAPSULE: usize = 92;
     const BLOCK: usize = 4200;

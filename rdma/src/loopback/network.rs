@@ -303,8 +303,8 @@ impl Network {
         self.withheld.insert(device, withheld);
     }
 
-    /// Answers the oldest delayed work of one queue pair, and returns false if none is delayed.
-    /// `number` selects among the queue pairs with delayed work, modulo their count.
+    /// Answers the oldest delayed work of one queue pair; false if none is delayed. `number`, modulo their count,
+    /// selects among the queue pairs with delayed work.
     pub(super) fn release_one(&mut self, device: u64, number: usize) -> bool {
         let Some(withheld) = self.withheld.get(&device).copied() else {
             return false;
@@ -364,8 +364,8 @@ impl Network {
         withheld.is_some_and(|withheld| withheld.is(work))
     }
 
-    /// Executes the sends of a queue pair until its queue is empty, an error occurs, or the peer
-    /// lacks a receive or delays its answer.
+    /// Executes the sends of a queue pair until its queue is empty, an error occurs, or the peer lacks a receive or
+    /// delays its answer.
     fn pump(&mut self, at: QpAddress) {
         while let Some(qp) = self.qp(at).filter(|qp| qp.phase == Phase::Established) {
             let Some(&work) = qp.sends.front() else {

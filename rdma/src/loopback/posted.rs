@@ -5,13 +5,13 @@ use std::iter::Sum;
 /// Work of all open endpoints of a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Posted {
-    /// Chains posted to send queues. Each chain costs an adapter one doorbell.
+    /// Chains posted to send queues; each costs an adapter one doorbell.
     pub send_posts: u64,
-    /// Work requests in chains posted to send queues.
+    /// Work requests in these chains.
     pub sends: u64,
-    /// Chains posted to shared receive queues. Each chain costs an adapter one doorbell.
+    /// Chains posted to shared receive queues; each costs an adapter one doorbell.
     pub receive_posts: u64,
-    /// Receives in chains posted to shared receive queues.
+    /// Receives in these chains.
     pub receives: u64,
     /// Polled completions: receives, and send work that was signaled or failed.
     pub completions: u64,

@@ -9,14 +9,14 @@ pub enum End {
     Target,
 }
 
-/// Names of the programs at both ends, as users type them in commands.
+/// Names of the programs at both ends, as typed in commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// End at which the caller runs.
     pub end: End,
     /// Program with a `doctor` command at the host.
     pub host: &'static str,
-    /// Program with a `doctor` command at the target. Its systemd service has this name too.
+    /// Program with a `doctor` command at the target; also the name of its systemd service.
     pub target: &'static str,
 }
 
@@ -30,7 +30,7 @@ impl Caller {
         }
     }
 
-    /// Replaces the words PROGRAM and TARGET in a text by the names of the programs.
+    /// Replaces the words PROGRAM and TARGET in a text by program names.
     #[must_use]
     pub fn fill(self, text: &str) -> String {
         text.replace("PROGRAM", self.program())

@@ -1,6 +1,6 @@
 //! Conversion of socket addresses between Rust and C.
 //!
-//! Why `unsafe` here: C's `sockaddr` is a family of structures that differ by their first field.
+//! Why `unsafe` here: C's `sockaddr` is a family of structures, distinguished by their first field.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -47,7 +47,7 @@ impl RawAddress {
     }
 }
 
-/// Converts a socket address. An unknown family yields 0.0.0.0:0.
+/// Converts a socket address; an unknown family yields 0.0.0.0:0.
 ///
 /// # Safety
 /// `raw` points to a complete structure of its family.

@@ -81,8 +81,8 @@ impl VerbsDevice {
         !self.is_removed() && id.device().is_some_and(|handle| handle.name == self.name)
     }
 
-    /// Returns the index of a P_Key in the table of the identifier's port, or `None` for the
-    /// default partition, whose index rdma_cm chooses.
+    /// Returns the index of a P_Key in the table of the identifier's port, or `None` for the default partition, whose
+    /// index rdma_cm chooses.
     ///
     /// # Errors
     /// The table lacks the P_Key.
@@ -110,7 +110,7 @@ impl VerbsDevice {
         &self.regions
     }
 
-    /// Returns the next completion vector in rotation, so that endpoints use different interrupts.
+    /// Returns completion vectors in rotation, so that endpoints use different interrupts.
     pub(crate) fn next_vector(&self) -> u32 {
         let turn = self.next_vector.fetch_add(1, Ordering::Relaxed);
         turn % self.domain.context().completion_vectors()

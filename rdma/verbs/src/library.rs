@@ -4,12 +4,11 @@ use std::sync::OnceLock;
 
 use crate::sys::Symbols;
 
-/// Name of the library to load. It depends on libibverbs.so.1, so one handle resolves the functions
-/// of both.
+/// Library to load. It depends on libibverbs.so.1, so one handle resolves the functions of both.
 const RDMACM_SONAME: &str = "librdmacm.so.1";
 
-/// Functions of rdma-core. The libraries are never unloaded, because device drivers leave threads
-/// and `atexit` handlers behind.
+/// Functions of rdma-core. The libraries are never unloaded, because device drivers leave threads and `atexit` handlers
+/// behind.
 pub struct Library {
     symbols: Symbols,
 }
@@ -29,7 +28,7 @@ pub struct LibraryError {
 static LIBRARY: OnceLock<Library> = OnceLock::new();
 
 impl Library {
-    /// Loads the libraries at the first call, and returns them.
+    /// Returns the libraries, loaded at the first call.
     ///
     /// # Errors
     /// The libraries are not installed, or lack a function of rdma-core 28.

@@ -126,8 +126,8 @@ impl ListenerThread {
         Ok((id, device))
     }
 
-    /// Handles events until the listener is dropped. After a panic it creates a new identifier,
-    /// because the old one may be inconsistent.
+    /// Handles events until the listener is dropped. After a panic, it replaces the identifier, which may be
+    /// inconsistent.
     fn serve(&self, first: Listening, stop: &Wake) {
         let mut listening = Some(first);
         let mut retry = RETRY_FIRST;
@@ -227,8 +227,7 @@ impl ListenerThread {
             return;
         }
         let device = self.devices.of(handle.id()).and_then(|device| {
-            // The index depends on the device of the request: a listener on 0.0.0.0 or [::] covers
-            // all devices.
+            // The index depends on the request's device: a listener on 0.0.0.0 or [::] covers all devices.
             handle.pkey_index = device.pkey_index(handle.id(), self.pkey)?;
             Ok(device)
         });
@@ -243,8 +242,7 @@ impl ListenerThread {
             local,
             peer,
             private_data: event.private_data,
-            // The kernel reports the two fields swapped. The names here are from the view of the
-            // peer.
+            // The kernel reports the two fields swapped. The names here are from the view of the peer.
             peer_responder_resources: event.initiator_depth,
             peer_initiator_depth: event.responder_resources,
             device,

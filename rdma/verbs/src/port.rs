@@ -8,9 +8,7 @@ use std::io;
 use crate::library::Library;
 use crate::sys::{ibv_context, ibv_device};
 
-/// Words of the buffer for `struct ibv_port_attr`, which has 52 bytes.
-///
-/// Its first words are `state`, `max_mtu` and `active_mtu`.
+/// Words of the buffer for `struct ibv_port_attr` (52 bytes), which begins with `state`, `max_mtu` and `active_mtu`.
 const PORT_ATTR_WORDS: usize = 64;
 const MAX_MTU: usize = 1;
 const ACTIVE_MTU: usize = 2;
@@ -77,7 +75,6 @@ fn query(library: &Library, device: *mut ibv_device, port: u8) -> io::Result<Por
     })
 }
 
-/// Converts `enum ibv_mtu` to bytes: 1 is 256 bytes, 5 is 4096 bytes.
 fn bytes(mtu: u32) -> io::Result<u32> {
     match mtu {
         1..=5 => Ok(128 << mtu),

@@ -15,7 +15,7 @@ use crate::listener::VerbsListener;
 use crate::sys;
 use cairn_rdma::wake::wait_readable;
 
-/// Timeout of address resolution. The kernel sends three ARP requests, one per second.
+/// Timeout of address resolution; the kernel sends three ARP requests, one per second.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// RDMA provider for adapters and the kernel's software devices.
@@ -42,12 +42,10 @@ impl VerbsProvider {
         })
     }
 
-    /// Checks that a listener could use this address, by binding it for a moment.
-    ///
-    /// No host can connect meanwhile.
+    /// Checks that a listener could use this address, by binding it briefly; no host can connect meanwhile.
     ///
     /// # Errors
-    /// As for [`listen`](Provider::listen).
+    /// As [`listen`](Provider::listen).
     pub fn check_free(&self, address: SocketAddr) -> Result<(), FabricError> {
         let channel = Channel::new(self.devices.library())?;
         Id::new(&channel, LISTENING)?.bind(address)

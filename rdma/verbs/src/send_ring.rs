@@ -1,7 +1,7 @@
 //! Ring of the outstanding work of one send queue.
 //!
-//! The ring maps the sequence number in a completion to the work request. A send queue completes in
-//! order, and a signaled completion also ends the unsignaled work before it.
+//! The ring maps the sequence number in a completion to the work request. A send queue completes in order; a signaled
+//! completion also ends the unsignaled work before it.
 
 use cairn_rdma::{CompletionKind, Operation, SendWork};
 
@@ -65,8 +65,7 @@ impl SendRing {
         self.tail = self.tail.wrapping_sub(count);
     }
 
-    /// Ends the work with this sequence number and all earlier work. Returns `None` if the number
-    /// is not outstanding.
+    /// Ends the work with this sequence number and all earlier work; `None` if the number is not outstanding.
     pub(crate) fn complete(&mut self, sequence: u32) -> Option<SendEntry> {
         if sequence.wrapping_sub(self.head) >= self.outstanding() {
             return None;

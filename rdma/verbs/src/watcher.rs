@@ -1,8 +1,7 @@
 //! Thread that reads asynchronous events of a device for all its endpoints.
 //!
-//! The device has one stream of events, so each endpoint receives a copy through its mailbox. The
-//! thread also binds an `rdma_cm_id` to the device, which reports the removal of the device even
-//! without connections.
+//! The device has one stream of events, so each endpoint receives a copy through its mailbox. The thread also binds an
+//! `rdma_cm_id` to the device, which reports the device's removal even without connections.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -47,8 +46,7 @@ impl Subscribers {
         let mut mailboxes = lock(&self.mailboxes);
         mailboxes.retain(|old| old.strong_count() > 0);
         mailboxes.push(Arc::downgrade(&mailbox));
-        // Checked while `mailboxes` is locked, so that a removal either is seen here or finds the
-        // mailbox in the list.
+        // Checked under the lock of `mailboxes`: a removal is either seen here or finds the mailbox in the list.
         if self.is_removed() {
             mailbox.put(DeviceEvent::Removed);
         }
@@ -62,7 +60,7 @@ impl Subscribers {
     pub(crate) fn device_removed(&self) {
         let mailboxes = lock(&self.mailboxes);
         if !self.removed.swap(true, Ordering::AcqRel) {
-            // Cause: a fault of the device; needs no rate limit.
+            // The cause is a fault of the device, so the message needs no rate limit.
             tracing::warn!(device = self.device, "the RDMA device is being removed");
             notify(&mailboxes, &DeviceEvent::Removed);
         }
@@ -94,7 +92,7 @@ impl Subscribers {
                 )));
                 self.device_removed();
             }
-            // Logged at level debug only, because GIDs, P_Keys and subnet managers change often.
+            // Level debug, because GIDs, P_Keys and subnet managers change often.
             AsyncEvent::Other(kind) => cairn_rdma::peer_detail!(device, kind, "device event"),
         }
     }
@@ -152,9 +150,8 @@ impl Drop for Watcher {
     }
 }
 
-/// Reports the device as removed after a panic, because nothing watches it any more.
-///
-/// The next connection opens the device again.
+/// Reports the device as removed after a panic, because nothing watches it any more; the next connection opens it
+/// again.
 fn removed_by_panic(subscribers: &Subscribers, watch: impl FnOnce()) {
     if confine_part(Part::Device, watch).is_none() {
         confine_part(Part::Device, || subscribers.device_removed());
@@ -179,7 +176,7 @@ fn watch(
                 Ok(Some(event)) => subscribers.async_event(event),
                 Ok(None) => break,
                 Err(_) => {
-                    // The error is EIO: the kernel has removed the device.
+                    // EIO: the kernel has removed the device.
                     subscribers.device_removed();
                     break;
                 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::{proc_text, succeed};
 
-/// Size of the OSD's sparse data file in bytes.
+/// Bytes of the OSD's sparse data file.
 const DISK_BYTES: u64 = 16 << 30;
 
 pub(crate) fn prepare(folder: &Path) -> io::Result<String> {
@@ -63,7 +63,7 @@ pub(crate) fn prepare(folder: &Path) -> io::Result<String> {
     Ok(uuid)
 }
 
-/// Returns an unused TCP port. Every call in a process returns another one.
+/// Returns an unused TCP port, a different one at each call in a process.
 fn free_port() -> io::Result<u16> {
     static TURN: AtomicU16 = AtomicU16::new(0);
     let turn = TURN.fetch_add(1, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! Fuzz targets for parsers and state machines.
 //!
-//! `fuzz/` runs them with libFuzzer, `tests/targets.rs` with random bytes and the corpora of
-//! `fuzz/corpus`. A target panics if the tested code panics, reads beyond its input, completes a
-//! command twice, or encodes a parsed value differently.
+//! `fuzz/` runs them with libFuzzer, `tests/targets.rs` with random bytes and the corpora of `fuzz/corpus`. A target
+//! panics if the tested code panics, reads beyond its input, completes a command twice, or encodes a parsed value
+//! differently.
 
 mod authentication;
 mod controller;
@@ -15,7 +15,7 @@ mod text;
 /// Entry point of a fuzz target.
 pub type Target = fn(&[u8]);
 
-/// Fuzz targets by name. `fuzz/fuzz_targets` has a program for each.
+/// Fuzz targets by name; `fuzz/fuzz_targets` has a program for each.
 pub const TARGETS: [(&str, Target); 9] = [
     ("authentication", authentication::run),
     ("configuration", text::configuration),

@@ -21,12 +21,12 @@ const ID: QpId = QpId::new(0, 1);
 const KEY: u32 = 0x100;
 const BASE: u64 = 0x10_0000;
 const BYTES: usize = 16 << 10;
-/// Maximum size of a packet in bytes.
+/// Maximum packet size in bytes.
 const FRAME_BYTES: usize = 2048;
 const SEND_WORK: u32 = 16;
 const RECEIVES: usize = 8;
 const STEPS_MAX: usize = 200;
-/// Maximum number of packets sent for one received packet. RDMA READ requests need the most.
+/// Maximum packets sent for one received packet; RDMA READ requests need the most.
 const SENDS_MAX: usize = 4096;
 
 #[derive(Debug)]

@@ -4,7 +4,6 @@
 const PCAP: [u8; 4] = [0xd4, 0xc3, 0xb2, 0xa1];
 /// Type of the first pcapng block.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-/// Type of a pcapng block with a packet.
 const ENHANCED_PACKET: u32 = 6;
 const BLOCK_HEADER: usize = 8;
 const PACKET_HEADER: usize = 20;

@@ -1,6 +1,6 @@
 //! Random numbers with a seed.
 
-/// Random generator with a seed.
+/// Generator of random numbers with a seed.
 #[derive(Debug, Clone)]
 pub struct Random(fastrand::Rng);
 

@@ -9,14 +9,14 @@ fn number(variable: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{variable}={value} is no number")))
 }
 
-/// Returns true if `CAIRN_SEED` selects a single seed. Tests then print details.
+/// Returns true if `CAIRN_SEED` selects a single seed; tests then print details.
 #[must_use]
 pub fn is_replay() -> bool {
     number("CAIRN_SEED").is_some()
 }
 
-/// Returns the seeds selected by `CAIRN_SEEDS_SHARE`: `first` is the first quarter, `rest` the
-/// others, and all by default.
+/// Returns the seeds selected by `CAIRN_SEEDS_SHARE`: the first quarter for `first`, the others for `rest`, all by
+/// default.
 fn share(seeds: u64) -> Range<u64> {
     let first = seeds.div_ceil(4);
     match std::env::var("CAIRN_SEEDS_SHARE").as_deref() {
@@ -27,10 +27,7 @@ fn share(seeds: u64) -> Range<u64> {
     }
 }
 
-/// Runs `case` for one or more seeds.
-///
-/// `CAIRN_SEED` selects one seed, `CAIRN_SEEDS` a number of seeds; otherwise `default` seeds or a
-/// share of them run.
+/// Runs `case` for the seed `CAIRN_SEED`, or for `CAIRN_SEEDS` seeds, or for `default` seeds or a share of them.
 ///
 /// # Panics
 /// At the first failing seed, with a message how to repeat it with `command`.

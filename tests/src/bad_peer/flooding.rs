@@ -11,7 +11,7 @@ use super::{BLOCK_BYTES, Bystander, Setting};
 use crate::case::suite;
 
 const LARGE_BLOCKS: u32 = 2048;
-/// Number of I/O queues whose transfers exceed the buffer share of a host.
+/// Number of I/O queues whose transfers exceed a host's buffer share.
 const LARGE_QUEUES: u16 = 4;
 
 suite! {
@@ -73,8 +73,7 @@ fn more_than_the_queue_holds(setting: &Setting) -> Result<()> {
 }
 
 fn abort_of_duplicates(setting: &Setting) -> Result<()> {
-    // The reads wait for buffers of the peer's share, unless the device reads the disk's memory
-    // directly.
+    // The reads wait for buffers of the peer's share, unless the device reads the disk's memory directly.
     let (mut peer, admin, queues) = deaf_peer_and_admin(setting, LARGE_QUEUES)?;
     let mut read = plain(&mut peer, command::read(setting.nsid, 0, LARGE_BLOCKS));
     read.dptr = peer.keyed(LARGE_BLOCKS * BLOCK_BYTES);
@@ -155,7 +154,7 @@ fn event_request_flood(setting: &Setting) -> Result<()> {
             Answer::Closed => anyhow::bail!("the target closed the admin queue"),
         }
     }
-    // 255 requests exceed the AERL of any target.
+    // More than the AERL of any target.
     ensure!(
         refused > 0 && refused < requests.len(),
         "{refused} of {} were refused",

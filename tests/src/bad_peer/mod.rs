@@ -1,7 +1,7 @@
 //! Test suite of misbehaving hosts.
 //!
-//! Each case sends raw capsules. A second host, the bystander, performs I/O in the same subsystem
-//! before and after it. The cases overwrite the namespace.
+//! Each case sends raw capsules and overwrites the namespace. A second host, the bystander, performs I/O in the same
+//! subsystem before and after each case.
 
 mod capsules;
 mod connecting;
@@ -41,13 +41,13 @@ pub struct Setting {
     pub subnqn: Nqn,
     /// NSID of an unused, writable namespace of 64 MiB with 512-byte blocks.
     pub nsid: u32,
-    /// Timeout of each operation. It must exceed the target's own timeouts.
+    /// Timeout of each operation, longer than the target's own timeouts.
     pub patience: Duration,
     /// Seed of random capsules.
     pub seed: u64,
     /// Number of random capsules.
     pub random_capsules: u32,
-    /// Number of connection requests so far. A target may log a line for each.
+    /// Connection requests so far; a target may log a line for each.
     pub dials: Arc<AtomicU64>,
 }
 
@@ -89,7 +89,7 @@ impl Bystander {
     fn connect(setting: &Setting, name: &str) -> Result<Self> {
         let options = HostOptions {
             timeout: setting.patience,
-            // Reconnection is off, because it would hide a lost connection.
+            // Reconnection would hide a lost connection.
             recovery: Recovery::NONE,
             kato_ms: 0,
             ..HostOptions::new(

@@ -15,15 +15,13 @@ use nvme_proto::wire::{AdminOpcode, FabricsType, SglDescriptor, Sqe, Status};
 use super::peer::{BUFFER, ENTRIES, Peer};
 use super::{Setting, host_nqn};
 
-/// First two bytes of authentication messages: type and message ID.
+/// Type and message ID: the first two bytes of authentication messages.
 pub(super) const FAILURE: [u8; 2] = [0x00, 0xf1];
 const CHALLENGE: [u8; 2] = [0x01, 0x01];
 pub(super) const SUCCESS: [u8; 2] = [0x01, 0x03];
 
-/// Checks an unauthenticated queue.
-///
-/// The target must fail every command before authentication, and close the queue after a failed
-/// one.
+/// Checks an unauthenticated queue: the target must fail every command before authentication, and close the queue after
+/// a failed one.
 ///
 /// # Errors
 /// The target behaves differently.
@@ -162,7 +160,7 @@ impl std::fmt::Debug for Impostors {
 }
 
 impl Impostors {
-    /// Connects two peers that each claim `qids`. QID 0 claims a new controller.
+    /// Connects two peers that each claim `qids`; QID 0 claims a new controller.
     ///
     /// # Errors
     /// The target rejects a claim before authentication, or accepts it without.

@@ -1,8 +1,7 @@
-//! Target and host in one thread, for reproducible instruction counts of callgrind in
-//! `tests/costs`.
+//! Target and host in one thread, for reproducible instruction counts of callgrind in `tests/costs`.
 //!
-//! The clock advances by a fixed time each turn, so runs over the loopback provider are identical.
-//! User-space RoCE uses real sockets.
+//! The clock advances by a fixed time each turn, so runs over the loopback provider are identical. User-space RoCE uses
+//! real sockets.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,9 +20,8 @@ use clap::{Parser, ValueEnum};
 
 const BLOCK: u32 = 512;
 
-/// Simulated time of a turn, and of each command in it.
-///
-/// The time determines how often the reactor performs its periodic checks.
+/// Simulated time of a turn, and of each command in it, which determines how often the reactor performs its periodic
+/// checks.
 const TURN: Duration = Duration::from_micros(10);
 const TURN_OF_COMMAND: Duration = Duration::from_micros(2);
 
@@ -138,7 +136,7 @@ fn main() {
     std::process::exit(0);
 }
 
-/// Marker function at which callgrind writes and resets its counts.
+/// Marker at which callgrind writes and resets its counts.
 #[inline(never)]
 fn milestone(name: &str) {
     black_box(name);

@@ -278,7 +278,7 @@ fn disconnect_twice_is_harmless(setting: &Setting) -> Result<()> {
 }
 
 fn silent_work_holds_up_no_other(setting: &Setting) -> Result<()> {
-    // Maximum time to confirm a disconnect. On a slow machine some rounds may exceed it.
+    // Maximum time to confirm a disconnect; on a slow machine some rounds may exceed it.
     const DEADLINE: Duration = Duration::from_secs(1);
     let mut pair = Pair::open(setting)?;
     let mut quickest = Duration::MAX;
@@ -389,7 +389,7 @@ fn ids_are_not_reused(setting: &Setting) -> Result<()> {
 
 fn slots_wait_for_closed(setting: &Setting) -> Result<()> {
     let (mut pair, old) = Pair::connected(setting)?;
-    // The old host is moved out of the pair, so that only this code polls it.
+    // Outside the pair, only this code polls the old host.
     let mut host = Node::open(&Arc::clone(pair.host.endpoint.device()))?;
     std::mem::swap(&mut host, &mut pair.host);
     host.endpoint.disconnect(old.host);
@@ -561,7 +561,6 @@ fn closes_by_itself(pair: &mut Pair, host: cairn_rdma::QpId) -> Result<()> {
     Ok(())
 }
 
-/// Returns bytes that differ from zero padding.
 fn pattern(length: usize, step: u8) -> Vec<u8> {
     (0..length)
         .map(|index| (index as u8).wrapping_mul(step) | 1)

@@ -8,9 +8,8 @@ use std::time::Duration;
 pub enum Nature {
     /// A disk with a queue: the caller continues.
     Disk,
-    /// A frozen file system: each operation blocks a thread (an io_uring worker).
-    ///
-    /// A held write holds the file's lock and so also blocks fsync.
+    /// A frozen file system: each operation blocks a thread (an io_uring worker). A held write holds the file's lock
+    /// and so blocks fsync.
     FileSystem,
 }
 
@@ -40,15 +39,14 @@ impl Op {
 /// Fault injected into an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The operation waits until released. Signals do not interrupt the caller.
+    /// The operation waits until released; signals do not interrupt the caller.
     Hold,
-    /// The operation waits until released. A signal interrupts the caller with EINTR.
+    /// The operation waits until released; a signal interrupts the caller with EINTR.
     HoldUntilInterrupted,
     /// The operation fails with an errno.
     Fail(i32),
-    /// The operation transfers only this number of bytes.
-    ///
-    /// For a [`Disk`](Nature::Disk), the kernel turns a short write into EIO.
+    /// The operation transfers only this number of bytes. The kernel turns a short write to a [`Disk`](Nature::Disk)
+    /// into EIO.
     Short(u32),
     /// The operation executes after a delay.
     Delay(Duration),
@@ -77,7 +75,7 @@ impl Rule {
         }
     }
 
-    /// Restricts the rule to these bytes. Operations without a range always match.
+    /// Restricts the rule to these bytes; operations without a range always match.
     #[must_use]
     pub fn within(self, bytes: Range<u64>) -> Self {
         Self { bytes, ..self }

@@ -1,7 +1,7 @@
 //! Ceph images as namespaces, over user-space RoCE.
 //!
-//! The tests are ignored by default. `cargo xtask test` runs them, as does `cargo test -p
-//! cairn-tests --test ceph -- --ignored`.
+//! The tests are ignored by default; `cargo xtask test` runs them, as does `cargo test -p cairn-tests --test ceph --
+//! --ignored`.
 
 mod guide;
 mod trouble;
@@ -127,8 +127,8 @@ fn what_an_administrator_does_reaches_the_host() {
     cluster.image("gone/disk", "64M").unwrap();
     let images = ["rbd/disk", "rbd/other", "gone/disk"];
     let exports = images.map(|image| export(&cluster, image));
-    // Administrative commands take a second, in which an unpolled user-space RoCE host would lose
-    // its connection. So they come before the host connects.
+    // Administrative commands come before the host connects: each takes a second, in which an unpolled user-space RoCE
+    // host would lose its connection.
     let exports = subsystem(NQN, &exports.each_ref().map(String::as_str));
     let target = TestTarget::start(&exports);
     let mut options = target.options("a");

@@ -1,13 +1,13 @@
 //! Cost of attackers: instructions and system calls of the target for each command of another host.
 //!
-//! Attacker, host and target alternate in one thread ([`cairn_tests::attacker`]). Only rounds of
-//! the reactor are counted.
+//! Attacker, host and target alternate in one thread ([`cairn_tests::attacker`]). Only rounds of the reactor are
+//! counted.
 
 use crate::{Bounds, Counted, NO_ADAPTER, counted_program};
 
-/// Maximum increase of instructions by an attack in percent.
+/// Maximum increase of instructions by an attack, in percent.
 const MOST: f64 = 10.0;
-/// Maximum increase of system calls in percent. User-space RoCE needs some for each connection.
+/// Maximum increase of system calls, in percent; user-space RoCE needs some for each connection.
 const MOST_CALLS: f64 = 20.0;
 
 const ATTACKS: [&str; 6] = [
@@ -18,9 +18,9 @@ const ATTACKS: [&str; 6] = [
     "admin",
     "io",
 ];
-/// Attack with guessed queue pair numbers, which exists only over RoCE.
+/// Attack with guessed queue pair numbers, only over RoCE.
 ///
-/// Socket filters drop these packets in the kernel. Without filters, they would cost two percent.
+/// Socket filters drop these packets in the kernel; without filters, they would cost two percent.
 const GUESSES: &str = "garbage";
 const MOST_OF_GUESSES: f64 = 1.0;
 

@@ -1,6 +1,5 @@
-//! Cost of an operation on a Ceph image, without librbd.
-//!
-//! The stub `librbd.c` completes operations at once and moves no data.
+//! Cost of an operation on a Ceph image, without librbd: the stub `librbd.c` completes operations at once and moves no
+//! data.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,20 +9,19 @@ use super::{FORBIDDEN, release_folder};
 
 const LIBRARIES: [&str; 2] = ["librados.so.2", "librbd.so.1"];
 
-/// Maximum instructions of Cairn's crates for each operation, 5 % above the measurement.
+/// Maximum instructions of Cairn's crates for each operation: 5 % above the measurement.
 const INSTRUCTIONS: f64 = 580.0;
 
-/// Maximum atomic operations: reference counts of image and memory, image state, lock of
-/// completions.
+/// Maximum atomic operations: reference counts of image and memory, image state, lock of completions.
 const LOCKED: f64 = 17.0;
 
-/// Maximum instructions in memcpy and memset. Copying 4 KiB would take 128.
+/// Maximum instructions in memcpy and memset; copying 4 KiB would take 128.
 const COPIES: f64 = 64.0;
 
-/// Maximum instructions for allocation and formatting, all of which occur at start.
+/// Maximum instructions for allocation and formatting, all at start.
 const OTHERS: f64 = 20.0;
 
-/// Workload, bytes and depth. The total size of all buffers is constant.
+/// Workload, bytes and depth; the total size of all buffers is constant.
 const ROWS: [(&str, u32, u32); 4] = [
     ("randread", 4 << 10, 32),
     ("randwrite", 4 << 10, 32),

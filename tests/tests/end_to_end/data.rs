@@ -129,8 +129,7 @@ fn zeroes_and_deallocated_blocks_read_as_zeroes() {
         }
         for transfer in [Transfer::Keyed, Transfer::InCapsule] {
             disk.write(0, &data, Transfer::Keyed);
-            // Ranges are whole pages, because a controller may keep data of smaller ones (NVM,
-            // 3.2.3.2.1).
+            // Ranges are whole pages, because a controller may keep data of smaller ones (NVM, 3.2.3.2.1).
             let page = 4096 / disk.block_bytes;
             let holes = [(0, page), (u64::from(page) * 2, 2 * page)];
             let ranges: Vec<u8> = holes
@@ -154,9 +153,8 @@ fn range(slba: u64, nlb: u32) -> DatasetRange {
     }
 }
 
-/// Checks that the first 64 blocks contain `data`, with zeroes in the deallocated `holes`.
-///
-/// Unless `certain`, holes may still contain the data.
+/// Checks that the first 64 blocks contain `data`, with zeroes in the deallocated `holes`, which may still contain the
+/// data unless `certain`.
 fn expect_holes(disk: &mut Disk<'_>, data: &[u8], holes: &[(u64, u32)], certain: bool) {
     let block = disk.block_bytes as usize;
     let mut expected = data.to_vec();

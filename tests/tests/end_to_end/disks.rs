@@ -139,15 +139,15 @@ fn a_flush_that_hangs_does_not_keep_the_target() {
     let started = Instant::now();
     let error = target.try_stop().unwrap_err();
     assert!(error.contains("1 flushes have not ended"), "{error}");
-    // The target guarantees 15 s; the test allows 30 s for a busy machine.
+    // The target guarantees 15 s; the test allows 30 s on a busy machine.
     assert!(started.elapsed() < Duration::from_secs(30));
     disk.release(Operation::Flush);
 }
 
 #[test]
 fn more_disks_than_a_thousand_work() {
-    // A subsystem has at most 1,024 namespaces. Each disk needs one or two descriptors, so a low
-    // limit on open files reduces the count.
+    // A subsystem has at most 1,024 namespaces. Each disk needs one or two descriptors, so a low limit on open files
+    // reduces the count.
     let disk = Scratch::in_memory("many", SIZE);
     let export = format!("{} read_only = true", disk.path().display());
     let mut toml = String::new();
@@ -208,8 +208,7 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// Without direct I/O, the page cache would hide writes of other targets, so the disk cannot be
-/// shared.
+/// Without direct I/O, the page cache would hide writes of other targets.
 #[test]
 fn a_disk_behind_the_page_cache_is_not_shared() {
     let folder = tempfile::tempdir().unwrap();
@@ -255,7 +254,7 @@ fn a_disk_behind_the_page_cache_is_not_shared() {
     let _ = fs::remove_file(&toml);
 }
 
-/// The kernel reports a lost write to one flush only, so the target must fail the others itself.
+/// The kernel reports a lost write to one flush only, so the target itself must fail the others.
 #[test]
 fn a_failed_flush_fails_for_all_hosts_until_the_disk_flushes_again() {
     let disk = Scratch::in_memory("flush", SIZE);

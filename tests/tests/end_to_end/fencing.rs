@@ -1,7 +1,5 @@
-//! Commands must not take effect after the host's keep alive timer has expired or its association
-//! was replaced.
-//!
-//! The target runs on a simulated clock.
+//! Commands must not take effect after the host's keep alive timer has expired or its association was replaced, on a
+//! simulated clock.
 
 mod epochs;
 mod order;

@@ -1,6 +1,4 @@
-//! A hung disk or host must not stall other hosts.
-//!
-//! The test uses a simulated clock.
+//! A hung disk or host must not stall other hosts, on a simulated clock.
 
 use std::net::IpAddr;
 use std::sync::Arc;

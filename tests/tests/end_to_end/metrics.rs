@@ -280,8 +280,8 @@ fn waits_for_buffers_are_counted() {
 fn waits_for_a_queue_pairs_own_work_are_counted() {
     let target = target_with(&["mem:16MiB block_size = 512"]);
     let mut host = connect(&target, "many");
-    // The number of writes exceeds the host's limit of RDMA READs. A busy target may receive them
-    // in small batches, which takes several rounds.
+    // The writes exceed the host's limit of RDMA READs. A busy target may receive them in small batches, which takes
+    // several rounds.
     let length = 16 * KIB;
     let blocks = length / BLOCK;
     let mut round = || {
@@ -440,8 +440,7 @@ pub(crate) fn documented() -> BTreeMap<String, Documented> {
         let [_, names, of, labels, ..] = columns[..] else {
             continue;
         };
-        // "host_nqn, op = read, write; stage" are three labels, of which the second lists its
-        // values.
+        // "host_nqn, op = read, write; stage" are three labels, of which the second lists its values.
         let parts = labels.split(';');
         let names_of = parts.filter_map(|part| part.split(" = ").next());
         let labels: BTreeSet<String> = names_of

@@ -1,6 +1,4 @@
-//! Hosts that withhold write data or acknowledgements.
-//!
-//! The test uses a simulated clock.
+//! Hosts that withhold write data or acknowledgements, on a simulated clock.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -15,13 +13,11 @@ use super::isolation::{BLOCK, Bed};
 const STALLER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 66));
 const QUEUES: u16 = 12;
 const DEPTH: usize = 127;
-/// Timeout of the target for the data of a command.
+/// The target's timeout for the data of a command.
 const DATA_DEADLINE: Duration = Duration::from_secs(30);
-/// Timeout of the target for one response while others are acknowledged.
+/// The target's timeout for one response while others are acknowledged.
 const RESPONSE_DEADLINE: Duration = Duration::from_secs(120);
-/// Timeout of the target for all responses of a completion batch.
-///
-/// One acknowledgement every five seconds is too slow.
+/// The target's timeout for all responses of a completion batch; one acknowledgement every five seconds is too slow.
 const COMPLETION_DEADLINE: Duration = Duration::from_secs(30);
 const READS: usize = 100;
 
@@ -66,8 +62,8 @@ fn seldom(bed: &Bed) {
 
 /// Runs a host that fills its queues and withholds data or acknowledgements.
 ///
-/// After the timeouts, the host is connected again and uses no resources of the target. Reads of
-/// another host continue throughout.
+/// After the timeouts, the host is connected again and uses no resources of the target; reads of another host continue
+/// throughout.
 fn stall(
     name: &str,
     [earliest, latest]: [Duration; 2],
@@ -80,7 +76,7 @@ fn stall(
     let bystander = bed.connect_as(bed.options("bystander", 1, 32));
     let alone = slowest_read(&mut bed, bystander);
     let baseline = held(&bed);
-    // Keep alive is off, so that only the timeouts under test end the queues.
+    // Keep alive is off: only the timeouts under test end the queues.
     let staller = bed.connect_as(HostOptions {
         local: Some(STALLER),
         kato_ms: 0,

@@ -1,5 +1,4 @@
-//! Multipath host whose two paths lead to one disk, through two target processes over user-space
-//! RoCE.
+//! Multipath host with two paths to one disk, through two target processes over user-space RoCE.
 
 mod bench;
 mod plain;
@@ -214,8 +213,7 @@ fn a_transition_that_never_ends_resets_the_controller() {
     let paths = [(device.unwrap(), options)];
     let mut disk = Multipath::begin(paths, MultipathOptions::new(1), now).unwrap();
     let ticket = disk.submit(command::flush(1), Data::None).unwrap();
-    // The simulated clock jumps first, then runs with the real clock, because the host reads CSTS
-    // at intervals.
+    // The simulated clock jumps first, then follows the real clock, because the host reads CSTS at intervals.
     let poll_until =
         |disk: &mut Multipath, clock: &dyn Fn() -> Instant, ready: &dyn Fn(&PathEvent) -> bool| {
             let patience = Instant::now() + Duration::from_secs(20);

@@ -1,7 +1,5 @@
-//! Minimal NVMe target without protection against replaced disks.
-//!
-//! A command reaches the current disk of an NSID, even if its host expects another one. Only a read
-//! of log page 04h re-arms the event.
+//! Minimal NVMe target without protection against replaced disks: a command reaches the current disk of an NSID, even
+//! if its host expects another one. Only a read of log page 04h re-arms the event.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,11 +51,9 @@ struct Disks {
     /// True if log page 04h contains NSID 1.
     is_listed: bool,
     is_due: bool,
-    /// True after an event until log page 04h is read.
+    /// True from an event until log page 04h is read.
     is_masked: bool,
-    /// Number of commands to fail, and their status.
-    ///
-    /// The first entry is for Identify and Get Log Page, the second for the I/O queue.
+    /// Number of commands to fail, and their status: first for Identify and Get Log Page, then for the I/O queue.
     failing: [(usize, Status); 2],
 }
 

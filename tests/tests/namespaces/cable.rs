@@ -24,7 +24,7 @@ pub(crate) struct Cable {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Roce {
     V1,
-    /// RoCE v1 whose endpoint writes the VLAN tags.
+    /// RoCE v1; the endpoint writes the VLAN tags.
     V1Tagged,
     /// RoCE v1 over a VLAN interface of the kernel, which writes the tags.
     V1Vlan,
@@ -52,9 +52,9 @@ pub(crate) const V6: [&str; 2] = ["fd77::1", "fd77::2"];
 pub(crate) const LINK_LOCAL: [&str; 2] = ["fe80::77:1", "fe80::77:2"];
 
 pub(crate) const VID: u16 = 5;
-/// IP type of service of the connections: DSCP 26.
+/// DSCP 26.
 pub(crate) const TOS: u8 = 26 << 2;
-/// Expected priority in VLAN tags. Linux would derive 2 from the type of service by default.
+/// Expected priority in VLAN tags; Linux would by default derive 2 from the type of service.
 pub(crate) const PCP: u8 = TOS >> 5;
 const AS_IT_IS: &str = "egress-qos-map 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7";
 
@@ -75,7 +75,7 @@ impl Cable {
         self.addresses[0].starts_with("fe80")
     }
 
-    /// Returns the address of an end as this `near` end writes it, with its own interface.
+    /// Returns the address of an end as written at the `near` end, with its interface.
     pub(crate) fn traddr(&self, end: usize, near: usize) -> Traddr {
         let address = self.addresses[end];
         let text = match self.is_link_local() {
@@ -221,7 +221,7 @@ fn leave_the_network() -> io::Result<()> {
     }
 }
 
-/// Returns whether this process may make network namespaces, and otherwise records a skip.
+/// Returns true if this process may create network namespaces; otherwise records a skip.
 #[track_caller]
 fn can_make_namespaces() -> bool {
     match thread::spawn(leave_the_network).join().unwrap() {
@@ -250,7 +250,7 @@ pub(crate) fn ip(arguments: &str) {
     try_ip(arguments).unwrap_or_else(|stderr| panic!("ip {arguments}: {stderr}"));
 }
 
-/// Returns whether the kernel has VLAN interfaces, and otherwise records a skip.
+/// Returns true if the kernel has VLAN interfaces; otherwise records a skip.
 #[track_caller]
 fn has_vlans() -> bool {
     let probe = || {

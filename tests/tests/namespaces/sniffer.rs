@@ -126,7 +126,7 @@ fn read(bytes: &[u8], tag: Option<u16>) -> Sniffed {
     Sniffed { ethernet, roce }
 }
 
-/// Number of the lowest bit of a queue pair number that identifies the endpoint.
+/// Lowest bit of a queue pair number that identifies the endpoint.
 const ENDPOINT_SHIFT: u32 = 18;
 
 pub(crate) fn check_frames(frames: &[Sniffed], cable: &Cable) {

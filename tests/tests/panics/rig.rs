@@ -1,6 +1,6 @@
 //! Target whose two reactors panic at reads of [`FATAL_BLOCKS`].
 //!
-//! Tests choose the reactors of each host's queues by the order of connecting.
+//! The order of connecting chooses the reactors of each host's queues.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
@@ -38,8 +38,7 @@ pub(crate) fn on_soft() -> Network {
     (network, own_loopback_address().into(), None)
 }
 
-/// Returns a network and a counter. Connection management of a target on this network panics that
-/// many times.
+/// Returns a network, and a counter: connection management of a target on this network panics that many times.
 pub(crate) fn on_soft_that_panics() -> (Network, Arc<AtomicUsize>) {
     let panics: Arc<AtomicUsize> = Arc::default();
     let left = Arc::clone(&panics);
@@ -152,8 +151,8 @@ impl Rig {
 
     /// Connects the first host, with all queues on reactor 1.
     pub(crate) fn connect_apart(&self, name: &str) -> Host {
-        // The target assigns a queue to the first reactor with the fewest queues of its type. Admin
-        // queues of fillers alternate between reactors; those on reactor 1 leave again.
+        // The target assigns a queue to the first reactor with the fewest queues of its type. Admin queues of fillers
+        // alternate between reactors; those on reactor 1 leave again.
         let admin = |n: usize| self.connect(self.options(&format!("filler-{n}"), 0));
         let mut fillers: Vec<_> = (0..5).map(|n| Some(admin(n))).collect();
         for n in [1, 3] {
@@ -173,12 +172,12 @@ impl Rig {
         self.connect(self.options(name, 1))
     }
 
-    /// Connects a later host that reconnects automatically, with all queues on reactor 0.
+    /// Connects a later, reconnecting host, with all queues on reactor 0.
     pub(crate) fn connect_back(&self, name: &str) -> Host {
         self.connect(self.coming_back(name, 1))
     }
 
-    /// Connects the third host, which reconnects automatically, with a queue on each reactor.
+    /// Connects the third, reconnecting host, with a queue on each reactor.
     pub(crate) fn connect_torn(&self, name: &str) -> Host {
         self.connect(self.coming_back(name, 2))
     }

@@ -1,7 +1,7 @@
 //! Write of a host that disconnected while threads of the target were stopped.
 //!
-//! The target must not execute it, in whichever order its threads resume: the host may already have
-//! sent it again on another path.
+//! The target must not execute it, in whichever order its threads resume: the host may already have sent it again on
+//! another path.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ enum Resumes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StopsAt {
     Network,
-    /// A worker has received the write, and has not yet read the clock.
+    /// A worker has received the write, but not read the clock.
     Worker,
 }
 
@@ -41,8 +41,7 @@ const ALL: Stopped = Stopped {
     workers: true,
 };
 
-/// Returns all orders in which the threads can resume. A write passes two scheduling points of
-/// workers.
+/// Returns all orders in which the threads can resume; a write passes two scheduling points of workers.
 fn orders() -> Vec<Vec<Resumes>> {
     use Resumes::{Manager, Target, Workers};
     let mut orders = vec![Vec::new()];
@@ -137,8 +136,7 @@ fn a_host_that_left_during_a_stop_writes_nothing_whichever_thread_goes_on_first(
     }
 }
 
-/// The planted bug drops cancellations: a write returned by a worker is submitted again although
-/// its queue was closed.
+/// The planted bug drops cancellations: a write returned by a worker is submitted again although its queue was closed.
 #[test]
 fn a_cancellation_that_gets_lost_is_found() {
     let found = |order: &Vec<Resumes>| is_made(0, StopsAt::Worker, order, true);

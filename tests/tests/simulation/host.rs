@@ -258,8 +258,7 @@ impl Simulated {
             range,
             since: world::now(),
             key: key.filter(|_| invalidates),
-            // An outstanding Abort may reach this command if it has the CID of the command to
-            // abort.
+            // An outstanding Abort may reach this command if it has the CID of the command to abort.
             may_be_aborted: self
                 .aborts
                 .iter()

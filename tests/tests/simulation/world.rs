@@ -1,6 +1,4 @@
-//! Simulated clock, network and target of the calling thread.
-//!
-//! Waiting code advances the clock.
+//! Simulated clock, network and target of the calling thread; waiting code advances the clock.
 
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,7 +23,7 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// Maximum number of steps without progress of the clock. More are an endless loop.
+/// Maximum steps without progress of the clock; more are an endless loop.
 const STEPS_MAX: u32 = 10_000;
 
 #[derive(Debug, Clone)]
@@ -70,8 +68,7 @@ pub(crate) fn end() {
     drop(WORLD.with(|slot| slot.borrow_mut().take()));
 }
 
-/// Leaks the world of this thread, so that a failed run does not report its unanswered commands as
-/// a further failure.
+/// Leaks the world of this thread, so that a failed run does not report its unanswered commands too.
 pub(crate) fn abandon() {
     std::mem::forget(WORLD.with(|slot| slot.borrow_mut().take()));
 }
@@ -217,8 +214,7 @@ impl World {
         let from_target = frame.source.ip() == self.target_address;
         let trace = self.trace.then(|| describe(&frame));
         let length = frame.bytes.len();
-        // The digest covers opcode, flags, partition and PSN. Addresses, keys, payloads and ICRCs
-        // differ between runs.
+        // The digest covers opcode, flags, partition and PSN; addresses, keys, payloads and ICRCs differ between runs.
         let start = frame.bytes.first_chunk::<12>().copied();
         let fate = self.network.send(now, Carried(frame));
         let at_ns = now.duration_since(self.start).as_nanos();

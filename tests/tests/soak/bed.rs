@@ -14,7 +14,7 @@ use cairn_tests::process::TargetProcess;
 use crate::patience::Patience;
 use crate::resources::Resources;
 
-/// Size of each disk in bytes. The load uses half of it.
+/// Bytes of each disk; the load uses half of it.
 const DISK_BYTES: u64 = 4 << 20;
 /// Time limit for the release of a round's resources, excluding time without CPU.
 const PATIENCE: Duration = Duration::from_secs(40);

@@ -193,8 +193,8 @@ fn a_disk_without_an_nguid_has_its_uuid_as_one_on_request() {
     assert_eq!(ids(9).0, None);
     let of_memory = ids(10).1;
     assert_eq!(ids(10).0, Some(of_memory));
-    // The configuration check rejects the first NGUID. The second equals a UUID known only to its
-    // disk, so the running target rejects it.
+    // The configuration check rejects the first NGUID. The second equals a UUID known only to its disk, so the running
+    // target rejects it.
     let of_memory = format!("{:032x}", u128::from_be_bytes(of_memory));
     for nguid in [digits, of_memory] {
         let params = add(11, json!({"nguid": nguid}));

@@ -114,8 +114,8 @@ fn files_come_are_renamed_grow_and_go() {
     assert_eq!(first_byte(&mut host, 100), 7);
     fs::remove_file(pool.join("b")).unwrap();
 
-    // Links, directories, files of unsuitable size and unfinished copies are ignored. Only the last
-    // file becomes a namespace.
+    // Links, directories, files of unsuitable size and unfinished copies are ignored; only the last file becomes a
+    // namespace.
     let outside = target.folder.path().join("outside");
     make(&outside, SIZE);
     symlink(&outside, pool.join("link")).unwrap();

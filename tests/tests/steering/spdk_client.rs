@@ -1,7 +1,6 @@
 //! SPDK's published clients: rpc.py, Python classes, and spdkcli.
 //!
-//! The tests are ignored by default. `cargo xtask test --all` fetches the client and runs them, as
-//! does:
+//! The tests are ignored by default. `cargo xtask test --all` fetches the client and runs them, as does:
 //!
 //! ```sh
 //! SPDK_PYTHON=$(cargo xtask spdk-client) \
@@ -229,7 +228,7 @@ fn spdks_own_rpc_py_loads_what_it_saved() {
     assert!(output.status.success(), "{printed}");
     assert_eq!(printed, "");
     let mut again = rpc.done("save_config");
-    // The second target also has the listener of its configuration file, which is not compared.
+    // The second target's own configured listener is not compared.
     let own = target.address.to_string();
     let nvmf = again["subsystems"][2]["config"].as_array_mut().unwrap();
     nvmf.retain(|request| request["params"]["listen_address"]["traddr"] != own);

@@ -28,7 +28,7 @@ fn save(target: &Steered) -> Vec<Value> {
     all
 }
 
-/// Sends the requests of `rpc.py load_config`. Each must be callable in the current state.
+/// Sends the requests of `rpc.py load_config`; each must be callable in the current state.
 fn load(target: &Steered, requests: &[Value]) {
     let known = target.done("rpc_get_methods", json!({"include_aliases": false}));
     let current = target.done("rpc_get_methods", json!({"current": true}));
@@ -105,7 +105,7 @@ fn what_one_target_saves_another_loads() {
     let target = Steered::start();
     target.done("nvmf_delete_subsystem", json!({"nqn": NQN}));
     load(&target, &saved);
-    // The second target also has the listener of its configuration file, which is not compared.
+    // The second target's own configured listener is not compared.
     let own = target.address.to_string();
     let mut again = save(&target);
     again.retain(|request| request["params"]["listen_address"]["traddr"] != own);

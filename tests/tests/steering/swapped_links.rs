@@ -16,15 +16,15 @@ use crate::target::{NQN, Steered, until};
 const EACCES: i64 = -13;
 const NSID: u32 = 7;
 
-/// Sizes of both disks in bytes: a client distinguishes the disks by them.
+/// Bytes of both disks, by which a client distinguishes them.
 const PERMITTED: u64 = 1 << 20;
 const SECRET: u64 = 2 << 20;
 
-/// Requests of a client while a link changes. Each hit the secret disk with a probability of about
-/// one in four when the target decided by the path.
+/// Requests of a client while a link changes. If the target decided by the path, each would hit the secret disk with a
+/// probability of about one in four.
 const TRIES: u32 = 48;
 
-/// Target that permits to export the folder `images`, which anybody can change.
+/// Target that permits exports from the folder `images`, which anybody can change.
 struct Rig {
     folder: TempDir,
     target: Steered,
@@ -46,7 +46,7 @@ impl Rig {
         self.folder.path().join(name)
     }
 
-    /// Lets the link lead to another file, in one step.
+    /// Redirects the link to another file, in one step.
     fn lead_to(&self, name: &str) {
         symlink(self.at(name), self.at("images/next")).unwrap();
         fs::rename(self.at("images/next"), self.at("images/link")).unwrap();

@@ -43,14 +43,12 @@ impl Steered {
         Self::start_as(more, &[], |_, _| String::new())
     }
 
-    /// Starts a target whose configuration ends with the lines returned by `last` for its folder
-    /// and address.
+    /// Starts a target; `last` returns the last lines of its configuration for its folder and address.
     pub(crate) fn start_after(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
         Self::start_as("", &[], last)
     }
 
-    /// Like [`start_after`](Self::start_after), in a network namespace with only a loopback
-    /// interface.
+    /// Like [`start_after`](Self::start_after), in a network namespace with only a loopback interface.
     pub(crate) fn start_apart(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
         let up = "ip link set lo up && exec \"$0\" \"$@\"";
         Self::start_as("", &["unshare", "--net", "sh", "-c", up], last)

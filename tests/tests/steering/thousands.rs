@@ -1,5 +1,4 @@
-//! Thousands of namespaces: configured, listed, read, added by many clients, and rejected at the
-//! limit.
+//! Thousands of namespaces: configured, listed, read, added by many clients, and rejected at the limit.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -22,15 +21,15 @@ use crate::target::{NQN, Steered};
 /// Largest NSID of the null disks, and number of memory disks.
 const NULL: u32 = 4_200;
 const MEMORY: u32 = 300;
-/// Number of namespaces in the second subsystem; both subsystems have ten thousand together. A
-/// namespace must not use a memory region, because user-space RoCE has only 8,192.
+/// Number of namespaces in the second subsystem; both have ten thousand together. A namespace must not use a memory
+/// region, because user-space RoCE has only 8,192.
 const BESIDE: u32 = 5_499;
-/// Maximum NSID with transfers of 64 KiB or more.
+/// Maximum NSID for transfers of 64 KiB or more.
 const LAST: u32 = 10_240;
 const CLIENTS: u32 = 100;
 const OF_EACH: u32 = 10;
-/// Maximum ratio of the time of a change with thousands of namespaces to that with a few. Each
-/// change copies the configuration and writes the file.
+/// Maximum ratio of a change's time with thousands of namespaces to that with a few; each change copies the
+/// configuration and writes the file.
 const RATIO_MAX: u32 = 20;
 const OTHER: &str = "nqn.2024-01.com.example:steered-too";
 
@@ -42,8 +41,8 @@ fn put(text: &mut String, nsid: u32, export: &str) {
     .unwrap();
 }
 
-/// Number of file disks at the start: `BESIDE`, or fewer with a low limit on open files, which must
-/// also suffice for added disks. Each disk uses two descriptors.
+/// Number of file disks at the start: `BESIDE`, or fewer with a low limit on open files, which must also suffice for
+/// added disks. Each disk uses two descriptors.
 fn files() -> u32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     let room = limit.map_or(u64::MAX, |limit| limit / 2 - 300);
@@ -56,8 +55,8 @@ fn file(folder: &Path, number: u32) -> String {
     path.display().to_string()
 }
 
-/// Starts a target with null and memory disks in one subsystem, and `files` file disks in another,
-/// or null disks if `None`.
+/// Starts a target with null and memory disks in one subsystem; the other has `files` file disks, or null disks if
+/// `None`.
 fn start(files: Option<u32>) -> Steered {
     Steered::start_after(|folder, _| {
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Peers that behave like adapters in ways that Cairn's own endpoints do not.
+//! Peers that behave like adapters, unlike Cairn's own endpoints.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use cairn_tests::stranger::Stranger;
 
 use super::{PATIENCE, Victim};
 
-/// UDP source port that older drivers use for all queue pairs.
+/// UDP source port of all queue pairs with older drivers.
 const PORT: u16 = 0xc000;
 const TOGETHER: u32 = 16;
 const ROUNDS: u32 = 100;
@@ -68,8 +68,7 @@ fn two_endpoints(peer: &mut Stranger) -> [Pair; 2] {
     pairs.try_into().ok().expect("the target has two reactors")
 }
 
-/// The kernel joins packets of all queue pairs and delivers them to one socket. Each endpoint must
-/// still get its packets in order.
+/// The kernel joins packets of all queue pairs and delivers them to one socket.
 #[test]
 fn one_port_for_all_queue_pairs_loses_nothing() {
     let victim = Victim::start_with(2);
@@ -139,8 +138,7 @@ fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
     again
 }
 
-/// The kernel joins a DREQ with a packet for another endpoint. The DREQ must be handled although
-/// the other endpoint reads nothing.
+/// The kernel joins a DREQ with a packet for another endpoint, which reads nothing.
 #[test]
 fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
     let (provider, address) = (Soft::default(), own_loopback_address());
@@ -185,7 +183,7 @@ fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
         source_qpn: GSI_QPN,
     });
     dreq.payload = &mad;
-    // The payload makes this packet as long as the DREQ, which also has a DETH of 8 bytes.
+    // This packet is as long as the DREQ, which also has a DETH of 8 bytes.
     let payload = [0; MAD_LEN + 8];
     let mut first = Packet::new(Opcode::SendOnly, other.qpn, other.starting_psn);
     first.payload = &payload;
@@ -201,8 +199,7 @@ fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
     }
 }
 
-/// A congestion notification must not be ECN-capable: routers would mark it, and peers would answer
-/// with another.
+/// Routers would mark ECN-capable notifications, and peers would answer with others.
 #[test]
 fn notifications_are_not_ecn_capable() {
     let victim = Victim::start();

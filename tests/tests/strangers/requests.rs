@@ -16,7 +16,7 @@ use nvme_proto::wire::cm::RequestData;
 use super::{PATIENCE, Victim};
 
 const BATCH: usize = 15;
-/// Number of connects of each host, and of permitted failures.
+/// Connects of each host, and permitted failures.
 const CONNECTS: u32 = 20;
 const FAILURES_MAX: u32 = 1;
 
@@ -30,8 +30,7 @@ fn claimed_addresses_keep_no_host_out_at_3000_a_second() {
     claimed_addresses_keep_no_host_out(3000);
 }
 
-/// The flood has one address in each of 600 networks, so a network has as few requests as a new
-/// host's.
+/// The flood has one address in each of 600 networks, so a network has as few requests as a new host's.
 #[test]
 fn claimed_networks_keep_no_host_out() {
     let networks = (0..600).map(|number| Ipv4Addr::from_bits((127 << 24) + (number << 8) + 9));
@@ -75,8 +74,8 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
     victim.target.stop().unwrap();
 }
 
-/// Maximum ratio of the connection times of a host whose address is claimed to those of another
-/// host. Each is a sum of [`CONNECTS`].
+/// Maximum ratio of the connection times, each a sum of [`CONNECTS`], of a host whose address is claimed and another
+/// host.
 const SLOWDOWN_MAX: u32 = 5;
 
 #[test]
@@ -113,8 +112,7 @@ fn a_half_open_connection_has_no_queue_pair() {
     let mut events = Vec::new();
     let mut sockets = Vec::new();
     for asked in 0..32_u32 {
-        // Each request names a queue pair of another endpoint of the peer, whose flow would need
-        // its own socket.
+        // Each request names a queue pair of another endpoint of the peer, whose flow would need its own socket.
         peer.ask(asked << 18 | 5);
         let request = requests.recv_timeout(PATIENCE).unwrap();
         let device = Arc::clone(&request.device);

@@ -14,7 +14,7 @@ use nvme_proto::wire::cm::RequestData;
 
 use super::PATIENCE;
 
-/// Number of connections, more than a reactor accepts.
+/// More connections than a reactor accepts.
 const CONNECTIONS: u32 = 1100;
 const TRIES: u32 = 5;
 const CONNECTS: u32 = 5;
@@ -32,8 +32,8 @@ fn one_address_refuses_no_other_by_soft() {
     one_address_refuses_no_other(&target, soft, |_| own_loopback_address().into());
 }
 
-/// Checks that one address gets only its own share of connections, although it replaces those that
-/// time out. Known and new hosts must still connect.
+/// Checks that one address gets only its own share of connections, although it replaces those that time out, and that
+/// known and new hosts still connect.
 fn one_address_refuses_no_other(
     target: &TestTarget,
     provider: impl Fn() -> Arc<dyn Provider>,
@@ -65,8 +65,8 @@ fn one_address_refuses_no_other(
 
 /// Addresses in 600 networks occupy all places for unknown addresses, and replace lost ones.
 ///
-/// A place is lost after as many newer requests as there are places. During each attempt, the flood
-/// sends only half as many, so that the result does not depend on scheduling.
+/// A place is lost after as many newer requests as there are places. The flood sends only half as many during each
+/// attempt, so that scheduling does not decide the result.
 #[test]
 fn many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;
@@ -80,8 +80,7 @@ fn many_networks_keep_no_new_host_out() {
     silent.permit(0);
     let mut tries = 0;
     for number in 0..HOSTS {
-        // The new hosts' addresses are below, among and above those of the flood. Like Linux, a
-        // host waits and retries.
+        // The new hosts' addresses are below, among and above those of the flood. Like Linux, a host waits and retries.
         let first = [9, 10, 200][number as usize % 3];
         let local: IpAddr = Ipv4Addr::new(first, 200, number as u8, 1).into();
         let connected = (0..TRIES).find_map(|_| {
@@ -114,8 +113,7 @@ fn many_addresses_refuse_no_known_host() {
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// Controllers are limited by host NQN and address, so the same NQN from another address uses none
-/// of the host's.
+/// Controllers are limited by host NQN and address, so the same NQN from another address uses none of the host's.
 #[test]
 fn a_claimed_name_keeps_no_host_out() {
     let target = TestTarget::start(&exports());
@@ -253,8 +251,8 @@ impl Asker {
                     }
                 }
             }
-            // The addresses rotate, so that each one sends requests even if the limit permits fewer
-            // requests than addresses.
+            // The addresses rotate, so that each sends requests even if the limit permits fewer requests than
+            // addresses.
             endpoints.rotate_left(asks % locals.len());
             thread::sleep(Duration::from_micros(300));
         }

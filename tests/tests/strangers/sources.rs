@@ -14,11 +14,11 @@ const FOLDERS: [&str; 8] = [
     "nvme-proto/src",
 ];
 const MACROS: [&str; 5] = ["error!", "warn!", "info!", "debug!", "trace!"];
-/// Number of lines above a log macro in which a comment must name the cause.
+/// Lines above a log macro in which a comment must name the cause.
 const ABOVE: usize = 3;
 
-/// `peer_line!` and `peer_detail!` require a `Line`, the permission of the rate limit. Any other
-/// log macro requires a comment with a cause other than a peer.
+/// `peer_line!` and `peer_detail!` require a `Line`, the permission of the rate limit. Any other log macro requires a
+/// comment with a cause other than a peer.
 #[test]
 fn each_log_line_has_permission_or_a_cause() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -34,7 +34,7 @@ pub(crate) fn read(capture: &Path) -> Vec<Vec<u8>> {
 
 pub(crate) fn transport_fields(frame: &[u8]) -> Vec<Option<u64>> {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
-    // The IP identification is 0, because a socket does not report that of a received packet.
+    // A socket does not report the IP identification of a received packet, so it is 0.
     let transport = Checker::new().open(&parsed.route(), 0, parsed.packet);
     let packet = Packet::parse(transport.expect("a good ICRC")).expect("a packet");
     let Packet {
@@ -74,8 +74,7 @@ pub(crate) fn transport_fields_of(row: &Row) -> Vec<Option<u64>> {
         .collect()
 }
 
-/// Returns type, queue pair number, first PSN and private data of a REQ or REP, or `None` for any
-/// other packet.
+/// Returns type, queue pair number, first PSN and private data of a REQ or REP; `None` for other packets.
 pub(crate) fn connection_message(frame: &[u8]) -> Option<(&'static str, u32, u32, Vec<u8>)> {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
     let transport = Checker::new().open(&parsed.route(), 0, parsed.packet);

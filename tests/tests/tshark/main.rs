@@ -45,8 +45,7 @@ fn roce_v1_is_as_good() {
     }
 }
 
-/// This validates the setup: in a capture of two kernels, tshark 4.0 reports three frames of the
-/// command effects log as malformed.
+/// In a capture of two kernels, tshark 4.0 reports three frames of the command effects log as malformed.
 #[test]
 fn what_it_finds_wrong_would_be_seen() {
     if !can_run() {
@@ -73,8 +72,8 @@ fn transport_headers_mean_to_tshark_what_they_mean_to_us() {
         assert_eq!(transport_fields_of(row), meant, "frame {number}: {row:?}");
         opcodes.insert(meant[0].expect("every packet has an opcode"));
     }
-    // Opcodes: SEND_ONLY, WRITE_FIRST to _ONLY, READ_REQUEST, READ_RESPONSE_FIRST to _ONLY, ACK,
-    // SEND_ONLY_INV, and UD_SEND_ONLY of connection management (IBTA table 38).
+    // Opcodes (IBTA table 38): SEND_ONLY, WRITE_FIRST to _ONLY, READ_REQUEST, READ_RESPONSE_FIRST to _ONLY, ACK,
+    // SEND_ONLY_INV, and UD_SEND_ONLY of connection management.
     let all = [4, 6, 7, 8, 10, 12, 13, 14, 15, 16, 17, 23, 100];
     assert!(
         all.iter().all(|opcode| opcodes.contains(opcode)),
@@ -206,8 +205,7 @@ fn commands_of_queue_1(rows: &[Row]) -> Vec<Command> {
         else {
             continue;
         };
-        // The completion of Connect has no command here, because tshark names its fields
-        // differently.
+        // tshark names the fields of Connect differently, so its completion has no command here.
         if let Some(at) = open
             .iter()
             .position(|&at| u64::from(commands[at].cid) == cid)

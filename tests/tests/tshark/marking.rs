@@ -1,7 +1,7 @@
 //! Traffic class and hop limit of a target's packets, by the marking rules for the host.
 //!
-//! The kernel reports the traffic class of received packets (capture at the host), but not the hop
-//! limit (capture at the target).
+//! The kernel reports the traffic class of received packets (capture at the host), but not the hop limit (capture at
+//! the target).
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -23,7 +23,7 @@ use nvme_proto::wire::cm::RequestData;
 use crate::dissection::{can_run, dissect};
 use crate::frames;
 
-/// ECN bits of the traffic class, to which rules do not apply.
+/// ECN bits of the traffic class, which rules do not affect.
 const ECN: u8 = 3;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -78,7 +78,7 @@ impl Guest {
     }
 }
 
-/// Number of commands, more than a host sends without requesting an acknowledgement.
+/// More commands than a host sends without requesting an acknowledgement.
 const COMMANDS: u32 = 40;
 
 fn exchange(host: &mut Host) {
@@ -214,8 +214,7 @@ fn each_host_gets_what_its_rule_says_and_a_reload_changes_new_connections_alone(
     }
 }
 
-/// A rule for a host NQN applies to the admin queue after Connect, which contains the NQN, and to
-/// I/O queues from the start, because their REQ names the controller.
+/// Connect gives the admin queue's host NQN; the REQ of an I/O queue names the controller.
 #[test]
 fn a_rule_for_a_name_holds_from_connect_on_and_for_io_queues_from_the_start() {
     let guest = Guest::new("named");

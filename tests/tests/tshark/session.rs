@@ -16,7 +16,7 @@ pub(crate) struct Command {
     pub(crate) cid: u16,
     pub(crate) opcode: u8,
     pub(crate) nsid: u32,
-    /// SLBA and number of blocks of Read and Write. tshark 4.0 shows them for no other command.
+    /// SLBA and number of blocks of Read and Write; tshark 4.0 shows them for no other command.
     pub(crate) blocks: Option<(u64, u32)>,
     pub(crate) status: (u8, u8),
 }
@@ -45,7 +45,7 @@ pub(crate) fn record_on(network: &Network, name: &str) -> Session {
         capture: Some(Arc::new(file)),
         ..on_network
     };
-    // The target has another provider: one shared provider would capture each packet twice.
+    // One shared provider would capture each packet twice.
     let provider = Soft::new(options);
     discover(&provider, &target.options("a")).expect("discovery");
     let mut host = Host::connect(&provider, target.options("a")).expect("a connection");
@@ -70,9 +70,8 @@ fn read_effects_log(host: &mut Host) {
     read.expect("the command effects log");
 }
 
-/// Transfers data in the capsule, in one and many packets, and with key invalidation.
-///
-/// One command fails, and several overlap, so that CIDs differ.
+/// Transfers data in the capsule, in one and many packets, and with key invalidation. One command fails, and several
+/// overlap, so that CIDs differ.
 fn exchange(host: &mut Host) -> Vec<Command> {
     let memory = |host: &Host, length| host.buffer(length).expect("memory");
     let bytes = Random::new(3).bytes(64 << 10);

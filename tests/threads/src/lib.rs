@@ -1,6 +1,5 @@
-//! Threads of a loaded target, for `cargo xtask sanitize thread`.
-//!
-//! Two reactors serve changing hosts during configuration changes and reads of metrics.
+//! Threads of a loaded target, for `cargo xtask sanitize thread`: two reactors serve changing hosts during
+//! configuration changes and reads of metrics.
 
 //! This is a separate package, because a sanitizer recompiles all dependencies.
 #![cfg(test)]
@@ -32,7 +31,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Writes and reads on two queues of different reactors. Each reads the data of the other.
+/// Writes and reads on two queues of different reactors; each reads the data of the other.
 fn write_and_read(target: &TestTarget, seed: u64) {
     let options = HostOptions {
         io_queues: 2,

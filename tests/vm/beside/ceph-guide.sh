@@ -1,9 +1,9 @@
-# Build machine's half of the scenario ceph-guide: a Ceph cluster, and a target that exports an image. Both are set
-# up with the guide's commands.
+# Build machine's half of the scenario ceph-guide: a Ceph cluster, and a target that exports an image, both set up with
+# the guide's commands.
 
 GUIDE=$LIB/../../../docs/guide-ceph.md
 GUIDE_ADDR=192.0.2.1
-# This folder contains the daemons' sockets, whose paths must be short.
+# Folder of the daemons' sockets, whose paths must be short.
 CLUSTER=$(mktemp -d)
 TARGET_PROVIDER=soft
 TARGET_PREFIX=()

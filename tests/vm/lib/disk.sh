@@ -7,7 +7,7 @@ make_backing_file() {
     echo "/var/tmp/backing/$1"
 }
 
-# verified_fio NAME DEVICE OPTION...: Runs fio, which verifies every block it reads. The report is kept.
+# verified_fio NAME DEVICE OPTION...: Runs fio, which verifies every block it reads, and keeps the report.
 verified_fio() {
     local name=$1 device=$2
     shift 2
@@ -24,9 +24,9 @@ verified_fio() {
         paste -sd ' ')"
 }
 
-# start_verified_io DEVICE [OPTION...]: Runs fio repeatedly in the background until end_verified_io. (A single long
-# fio run would verify only a part of its data when stopped.) --rate_iops=READS,WRITES leaves processor time on an
-# emulated machine.
+# start_verified_io DEVICE [OPTION...]: Runs fio repeatedly in the background until end_verified_io; a single long run
+# would verify only a part of its data when stopped. --rate_iops=READS,WRITES leaves processor time on an emulated
+# machine.
 start_verified_io() {
     local device=$1
     shift
@@ -51,7 +51,7 @@ end_verified_io() {
     say "ok: the I/O in the background was right to the last block"
 }
 
-# make_tree DIR: Creates a tree of small files from the system, and some files of several MiB.
+# make_tree DIR: Creates a tree of small system files, and some files of several MiB.
 make_tree() {
     local n
     mkdir -p "$1"
@@ -64,8 +64,7 @@ make_tree() {
 # tree_checksums DIR: Prints the checksum of each file, sorted by path.
 tree_checksums() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum); }
 
-# check_filesystem NAME DEVICE MKFS FSCK: Checks that a file system keeps /tmp/tree, whose checksums are in
-# /tmp/expected.
+# check_filesystem NAME DEVICE MKFS FSCK: Checks that a file system keeps /tmp/tree, with checksums in /tmp/expected.
 check_filesystem() {
     local name=$1 device=$2 mkfs=$3 fsck=$4
     step "$name"

@@ -3,8 +3,8 @@
 OUT=/cairn/out
 LIB=/cairn/tests/lib
 
-# kernel_complaints: Prints kernel messages about its own faults. Lockup warnings are excluded, because an emulated
-# processor may stall on a busy machine.
+# kernel_complaints: Prints kernel messages about its own faults, except lockup warnings: an emulated processor may
+# stall on a busy machine.
 kernel_complaints() {
     dmesg | grep -E 'BUG: |WARNING: CPU|Oops|general protection fault|refcount_t: |UBSAN: ' |
         grep -v 'soft lockup'
@@ -26,7 +26,7 @@ run_scenario() {
 }
 
 power_off() {
-    # The guest is discarded, so it needs no orderly shutdown, except for the shared folder.
+    # The guest is discarded, so only the shared folder needs an orderly shutdown.
     umount "$OUT" 2>/dev/null
     dmesg -n 1
     echo o > /proc/sysrq-trigger

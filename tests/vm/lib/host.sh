@@ -24,7 +24,6 @@ controllers() {
 
 count_controllers() { controllers | wc -l; }
 
-# controller_is NAME STATE: Succeeds if the controller is in this state.
 controller_is() {
     local state
     { read -r state < "/sys/class/nvme/$1/state"; } 2>/dev/null && [ "$state" = "$2" ]
@@ -47,7 +46,7 @@ namespace_device() {
 
 no_namespace_device() { ! namespace_device "$@"; }
 
-# live_controllers COUNT: Succeeds if there are COUNT controllers, all of them live.
+# live_controllers COUNT: Succeeds if there are COUNT controllers, all live.
 live_controllers() {
     local ctrl
     [ "$(count_controllers)" -eq "$1" ] || return 1
@@ -58,7 +57,6 @@ live_controllers() {
 
 no_controllers() { [ "$(count_controllers)" -eq 0 ]; }
 
-# connect_and_wait NSID...: Connects, and waits for the namespaces.
 connect_and_wait() {
     local nsid
     nvme_connect
@@ -67,5 +65,5 @@ connect_and_wait() {
     done
 }
 
-# count_in_kernel_news PATTERN: Prints the number of matching kernel log lines since the mark.
+# count_in_kernel_news PATTERN: Counts matching kernel log lines since the mark.
 count_in_kernel_news() { kernel_news | grep -cE "$1" || true; }

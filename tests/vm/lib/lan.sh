@@ -2,9 +2,9 @@
 #
 # OUT=FOLDER bash lan.sh TAP COMPANION.sh QEMU ARGUMENT...
 #
-# The script creates the network, starts the companion, waits until the companion is ready, and runs QEMU. When QEMU
-# ends, it closes the companion's standard input, or kills the companion if the scenario failed. A failed companion
-# fails the scenario. When this process ends, the kernel kills all other processes of the namespace.
+# The script creates the network, starts the companion, waits until it is ready, and runs QEMU. When QEMU ends, the
+# script closes the companion's standard input, or kills the companion if the scenario failed. A failed companion fails
+# the scenario. When this process ends, the kernel kills all other processes of the namespace.
 #
 # The companion sends QEMU monitor commands (such as system_wakeup) through $OUT/monitor.in.
 
@@ -19,7 +19,7 @@ fail_scenario() {
     echo "FAILED: the build machine's half: $1"
     tail -n 20 "$OUT/beside.log" | sed 's/^/    /'
     echo 1 > "$OUT/exit-code"
-    # The file prevents another boot, which would not help.
+    # Prevents another boot, which would not help.
     touch "$OUT/begun"
 }
 

@@ -1,12 +1,11 @@
-# NFS server and client of the kernel on one machine: a file system that does not support non-blocking writes.
+# NFS server and client of the kernel on one machine: a file system without non-blocking writes.
 
 # Flags of linux/nfsd/export.h: NFSEXP_FSID, NFSEXP_NOSUBTREECHECK and NFSEXP_INSECURE_PORT.
 NFS_EXPORT_FLAGS=$((0x2000 | 0x0400 | 0x0002))
 
-# mount_nfs FOLDER MOUNT_POINT: Exports a folder and mounts it by NFS 4.2 over loopback.
-#
-# The server normally requests permissions from the daemon rpc.mountd through /proc/net/rpc. Here the responses are
-# written in advance, and are valid for a day.
+# mount_nfs FOLDER MOUNT_POINT: Exports a folder and mounts it by NFS 4.2 over loopback. The server normally requests
+# permissions from the daemon rpc.mountd through /proc/net/rpc; here the responses are written in advance, valid for a
+# day.
 mount_nfs() {
     local until
     until=$(($(date +%s) + 86400))

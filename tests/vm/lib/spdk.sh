@@ -1,7 +1,7 @@
 # Control of the target by SPDK's methods.
 
 CONTROL_SOCKET=${CONTROL_SOCKET:-/run/cairn/target.sock}
-# This folder is used in place, because nothing is copied from it under systemd.
+# Used in place, because nothing is copied from it under systemd.
 SPDK_CLIENT=/cairn/programs/spdk-client
 SPDK_COMMANDS=
 
@@ -10,9 +10,9 @@ spdk_client() {
     [ -d "$SPDK_CLIENT" ] && echo "SPDK's rpc.py" || echo "a stand-in for SPDK's rpc.py: requests that were recorded"
 }
 
-# spdk_rpc METHOD PARAMETERS ARGUMENT...: Queues a command of SPDK's rpc.py with these arguments until spdk_rpc_run,
-# if `cargo xtask vm` provides rpc.py. Otherwise it sends the request of rpc.py, with PARAMETERS as JSON, over
-# several lines, and reads a complete response.
+# spdk_rpc METHOD PARAMETERS ARGUMENT...: Queues a command of SPDK's rpc.py with these arguments until spdk_rpc_run, if
+# `cargo xtask vm` provides rpc.py. Otherwise it sends the request of rpc.py, with PARAMETERS as JSON, over several
+# lines, and reads a complete response.
 spdk_rpc() {
     local method=$1 parameters=$2
     shift 2

@@ -12,7 +12,7 @@ key() {
     printf -v "KEY_$1" '%s' "$(cat "/tmp/$1.key")"
 }
 
-# keyed_config HASH GROUP: Writes a configuration with namespace 1 for a host with the keys "host" and "ctrl".
+# keyed_config HASH GROUP: Writes a configuration of namespace 1 for a host with keys "host" and "ctrl".
 keyed_config() {
     write_config "$CONFIG" "1 $disk"
     {
@@ -22,7 +22,7 @@ keyed_config() {
     sed -i "s/^allow_any_host = true$/allowed_hosts = [\"$HOSTNQN\"]\ndhchap_hashes = [\"$1\"]\ndhchap_groups = [\"$2\"]/" "$CONFIG"
 }
 
-# connect_as OPTION...: Connects with one I/O queue, whose authentication takes a second exchange.
+# connect_as OPTION...: Connects with one I/O queue, which authenticates in a second exchange.
 connect_as() {
     nvme_connect --hostnqn="$HOSTNQN" --nr-io-queues=1 "$@"
     wait_for 20 "namespace 1" namespace_device 1
@@ -39,7 +39,7 @@ refuses() {
 # reauthenticate SECRET: Makes the kernel's host authenticate its live controller with SECRET.
 reauthenticate() { printf '%s' "$1" > "$(echo /sys/class/nvme/nvme*/dhchap_secret)"; }
 
-# reauthenticated COUNT: Succeeds if COUNT queues have authenticated again, including the admin queue.
+# reauthenticated COUNT: Succeeds if COUNT queues, including the admin queue, have authenticated again.
 reauthenticated() { [ "$(count_in_target_log 'authenticated again')" -eq "$1" ]; }
 
 read_a_block() { dd if="$(namespace_device 1)" of=/dev/null bs=4k count=4 iflag=direct status=none; }

@@ -16,8 +16,8 @@ connect_and_wait 1 2 3
 # The rate leaves most of the emulated processor to the peers.
 start_verified_io "$(namespace_device 1)" --rate_iops=200,200
 
-# bad_peers NAME NSID CASE...: Runs the cases in one process, because each start takes two seconds in the guest.
-# Results are in bad-peer-NAME.log.
+# bad_peers NAME NSID CASE...: Runs the cases in one process, because each start takes two seconds in the guest. Results
+# are in bad-peer-NAME.log.
 bad_peers() {
     local name=$1 nsid=$2
     shift 2

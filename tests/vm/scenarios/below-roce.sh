@@ -2,7 +2,7 @@
 # RoCE below IPsec, MACsec and a filter: each carries a verified job and blocks all other peers.
 # vm: programs=cairn-target,cairn-initiator timeout=400
 
-# Keys for this test only. docs/operations/below-roce.md describes how to create keys.
+# Keys for this test only; docs/operations/below-roce.md describes how to create keys.
 KEY_TO_TARGET=0x$(printf '0123456789abcdef%.0s' 1 2)aabbccdd
 KEY_TO_HOST=0x$(printf 'fedcba9876543210%.0s' 1 2)ddccbbaa
 SECURE_TARGET=192.168.79.1
@@ -17,10 +17,9 @@ launch_target_beside() {
     launch_target --nqn "$NQN" --provider soft --export mem:64M "$@"
 }
 
-# count_frames FILE FILTER: Prints the number of matching frames in a capture.
 count_frames() { tcpdump -r "$OUT/$1.pcap" "$2" 2> /dev/null | wc -l; }
 
-# exchange NAME LISTEN FROM: Runs a verified job, and captures the frames sent at the host's end of the cable.
+# exchange NAME LISTEN FROM: Runs a verified job, and captures frames sent at the host's end of the cable.
 exchange() {
     local name=$1 listen=$2 from=$3
     tcpdump -q -U -s 64 -Q out -i cable0 -w "$OUT/$name.pcap" 2> "$OUT/$name.tcpdump" &
@@ -37,7 +36,6 @@ exchange() {
     wait "$sniffer" || true
 }
 
-# cannot_connect WHO FROM: Checks that a connection from FROM fails.
 cannot_connect() {
     if timeout 20 cairn-initiator connect-check -a "$FABRIC_ADDR" -w "$2" -n "$NQN" --provider soft \
         > "$OUT/refused.txt" 2>&1; then
@@ -46,8 +44,8 @@ cannot_connect() {
     say "ok: $1 cannot connect"
 }
 
-# protect COMMAND...: Configures IPsec at one end for UDP port 4791, so that unprotected packets are dropped. The
-# guest has no /etc/protocols, so UDP is 17.
+# protect COMMAND...: Configures IPsec at one end for UDP port 4791, so that unprotected packets are dropped. The guest
+# has no /etc/protocols, so UDP is 17.
 protect_host() { protect out in; }
 protect_target() { protect in out in_soft_netns; }
 protect() {

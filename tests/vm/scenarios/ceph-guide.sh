@@ -2,8 +2,8 @@
 # From a Ceph cluster to a mounted disk with the guide's commands; the OSD is killed during verified file I/O.
 # vm: programs=cairn-target examples=cairn-ceph-cluster network=tap timeout=600 by-name
 #
-# Cluster and target run on the build machine (tests/vm/beside/ceph-guide.sh). The scenario runs only by name,
-# because it requires Ceph there (`cargo demo ceph --install`).
+# Cluster and target run on the build machine (tests/vm/beside/ceph-guide.sh). The scenario runs only by name, because
+# it requires Ceph there (`cargo demo ceph --install`).
 
 GUEST_ADDR=192.0.2.2
 GUIDE_ADDR=192.0.2.1

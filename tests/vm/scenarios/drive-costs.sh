@@ -1,12 +1,11 @@
 #!/bin/bash
-# Instructions and system calls for reads and writes on an NVMe drive, by passthrough and block layer, Cairn and
-# fio.
+# Instructions and system calls for I/Os of an NVMe drive, by passthrough and block layer, Cairn and fio.
 # vm: examples=cairn-bench-disk nvme=512 timeout=1500 by-name counted
 #
 # The machine's clock counts instructions, so processor time does too. The result is the difference of a long and a
-# short run, which excludes start-up. At depth 1 the processor idles between reads and the clock jumps, so the
-# result is meaningless. The same happens on a busy machine, where the drive is late: counts of I/Os are then small
-# or negative, or Linux aborts commands after 30 s, and the run fails.
+# short run, which excludes start-up. It is meaningless at depth 1, where the processor idles between reads and the
+# clock jumps, and on a busy machine, where the drive is late: counts of I/Os are then small or negative, or Linux
+# aborts commands after 30 s, and the run fails.
 
 SHORT_MS=${COSTS_SHORT_MS:-200}
 LONG_MS=${COSTS_LONG_MS:-1000}
@@ -14,7 +13,7 @@ NS_PER_INSTRUCTION=2
 ENTERED=/sys/kernel/tracing/events/raw_syscalls/sys_enter
 COUNT=hist:keys=common_pid.execname,id.syscall:size=8192
 
-# Set to --poll-drives while both programs poll for completions of the drive.
+# --poll-drives while both programs poll for completions of the drive.
 POLLED=
 # ours DEVICE RW DEPTH MS, theirs DEVICE RW DEPTH MS: Run Cairn's benchmark and fio on a device.
 ours() { cairn-bench-disk ${POLLED:+"$POLLED"} --filename "$1" --rw "$2" --iodepth "$3" --runtime-ms "$4"; }

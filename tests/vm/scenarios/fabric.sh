@@ -76,7 +76,7 @@ END
 assert_eq "exit code" 2 "$(doctor_json --config "$OUT/partition.toml")"
 found partition 'P_Key 0x8001 is not in its table'
 code=0
-# Options instead of a file, with which the target would wait for the partition.
+# With a configuration file, the target would wait for the partition.
 cairn-target serve --listen "$FABRIC_ADDR" --provider verbs --pkey 0x8001 --export mem:1MiB \
     2> "$OUT/refused.txt" || code=$?
 assert_eq "exit code of the target" 1 "$code"

@@ -39,15 +39,15 @@ same() {
 
 values() { jq -S 'del(.cntlid)' "$1"; }
 
-# bits FILE: Prints each part of a field that -H explains, with its value. Temperatures are excluded, because
-# nvme-cli prints only words.
+# bits FILE: Prints each part of a field that -H explains, with its value, except temperatures, for which nvme-cli
+# prints only words.
 bits() {
     awk '/^[a-z0-9]+ *:/ { field = $1 }
         /^ *\[[0-9]+:[0-9]+\] *:/ && $3 ~ /^(0|0x[0-9a-f]+)$/ { print field $1, $3 }' "$1" | sort
 }
 
-# same_bits WHAT FILE FILE COUNT: Checks that at least COUNT parts are printed by both programs, with equal values.
-# The programs may split a field differently.
+# same_bits WHAT FILE FILE COUNT: Checks that both programs print at least COUNT common parts, with equal values; they
+# may split a field differently.
 same_bits() {
     local both
     both=$(join <(bits "$2") <(bits "$3"))

@@ -1,8 +1,6 @@
 #!/bin/bash
-# Check of the lab itself: the kernel's target over rxe is discovered, connected, read and written.
+# Check of the lab itself, without Cairn: the kernel's target over rxe is discovered, connected, read and written.
 # vm: timeout=120
-#
-# Cairn is not used here. A failure means a fault of the lab.
 
 step "The kernel's own target, nvmet-rdma, on soft-RoCE"
 setup_rxe
@@ -61,8 +59,7 @@ assert_json "one value that holds" '.a == 1' '{"a": 1}'
 assert_empty "lines of a program that prints none" true
 
 step "Complaints of the kernel's host"
-# passes_beside LINE: Succeeds if the line is permitted in the kernel's log while namespaces come and go at NSIDs 3
-# and 30.
+# passes_beside LINE: Succeeds if the kernel's log may have the line while namespaces 3 and 30 come and go.
 passes_beside() {
     LINE=$1 bash -c ". $LIB/scenario.sh; begin_scenario; mark_kernel_log; FLEETING_NSIDS='3|30'
         echo \"<4>\$LINE\" > /dev/kmsg; assert_no_nvme_warnings; end_scenario"

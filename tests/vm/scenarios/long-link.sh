@@ -19,9 +19,8 @@ JOBS=(
     "write-128k-qd32 write 128k 32"
 )
 
-# impair NETWORK_CARD IFB [PREFIX...]: Delays and drops received packets. netem affects only sent packets, so
-# received ones pass through an IFB device. Offloads are off, because an interface would deliver several packets as
-# one.
+# impair NETWORK_CARD IFB [PREFIX...]: Delays and drops received packets, which pass through an IFB device, because
+# netem affects only sent packets. Offloads are off, because an interface would deliver several packets as one.
 impair() {
     local card=$1 detour=$2
     shift 2
@@ -45,12 +44,12 @@ start_nvmet_tcp() {
     echo ipv4 > "$NVMET/ports/1/addr_adrfam"
     echo "$FABRIC_ADDR" > "$NVMET/ports/1/addr_traddr"
     echo 4421 > "$NVMET/ports/1/addr_trsvcid"
-    # The listening socket belongs to the network namespace of the process that opens the port. configfs is not
-    # mounted there.
+    # The listening socket belongs to the network namespace of the process that opens the port. configfs is not mounted
+    # there.
     nsenter --net="/run/netns/$SOFT_NETNS" ln -s "$NVMET/subsystems/$NQN" "$NVMET/ports/1/subsystems/$NQN"
 }
 
-# by_tcp NAME RW BS IODEPTH: Prints MiB/s.
+# by_tcp NAME RW BS IODEPTH, by_roce NAME RW BS IODEPTH: Print MiB/s.
 by_tcp() {
     local report=$OUT/tcp-$1.json
     fio --name="$1" --filename="$DISK" --ioengine=libaio --direct=1 --rw="$2" --bs="$3" \
@@ -59,7 +58,6 @@ by_tcp() {
     jq '.jobs[0] | (.read.bw_bytes + .write.bw_bytes) / 1048576' "$report"
 }
 
-# by_roce NAME RW BS IODEPTH: Prints MiB/s.
 by_roce() {
     local report=$OUT/roce-$1.json
     cairn-initiator bench --provider soft -a "$FABRIC_ADDR" -w "$HOST_ADDR" -n "$NQN" --destroy-data \

@@ -4,7 +4,7 @@
 
 HOSTS=8
 CYCLES=100
-# Memory in KiB that the allocator may keep after a hundred connections. One leaked admin queue would be more.
+# Memory in KiB that the allocator may keep after a hundred connections; one leaked admin queue would be more.
 RSS_TOLERANCE_KIB=2048
 
 # connect_host HOST: Connects through /dev/nvme-fabrics. nvme-cli first reads all controllers from sysfs, and may

@@ -37,7 +37,6 @@ path_to() {
     return 1
 }
 
-# state_is ADDRESS STATE: Checks the kernel's ANA state of a path.
 state_is() {
     local path
     path=$(path_to "$1") && [ "$(cat "/sys/block/$path/ana_state")" = "$2" ]
@@ -55,7 +54,7 @@ io_goes_by() {
     [ "$(writes_by "$1")" -gt "$here" ] && [ "$(writes_by "$2")" -eq "$there" ]
 }
 
-# live_path ADDRESS: Succeeds if the controller of the path is live.
+# live_path ADDRESS: Succeeds if the path's controller is live.
 live_path() {
     local path
     path=$(path_to "$1") && [ "$(cat "/sys/block/$path/device/state")" = live ]

@@ -6,7 +6,6 @@ OTHER_ADDR=192.168.77.4
 NVMET=/sys/kernel/config/nvmet
 SAID=$OUT/load.txt
 
-# add_port NUMBER ADDRESS: Adds a port to the subsystem.
 add_port() {
     mkdir "$NVMET/ports/$1"
     echo rdma > "$NVMET/ports/$1/addr_trtype"

@@ -4,7 +4,6 @@
 
 SAID=$OUT/bench
 
-# writes DISK: Prints the number of completed writes of a disk.
 writes() { awk '{ print $5 }' "/sys/block/$1/stat"; }
 
 # goes_on COUNT: Checks that the benchmark runs, and succeeds if the first disk has more than COUNT writes.

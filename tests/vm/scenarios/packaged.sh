@@ -1,6 +1,6 @@
 #!/bin/bash
-# The .deb under systemd: apt installs it, SPDK's client builds the export, reboot and upgrade keep it, purge
-# removes it.
+# The .deb under systemd: apt installs it, SPDK's client builds the export, reboot and upgrade keep it, purge removes
+# it.
 # vm: systemd packages spdk-client programs=cairn-target,cairn-initiator disk=256M nvme=512 timeout=900
 #
 # CLIENTS is the number of clients that concurrently add and remove namespaces, by default 20.
@@ -37,7 +37,7 @@ connect_host() {
     wait_for 60 "namespace 2" namespace_device 2
 }
 
-# drive_name: Prints /dev/ng0n1. Connected hosts would add further devices.
+# drive_name: Prints /dev/ng0n1; connected hosts would add further devices.
 drive_name() { compgen -G '/dev/ng*n1'; }
 
 checksum_of() { dd if="$(namespace_device "$1")" bs=1M count=8 iflag=direct status=none | sha256sum; }
@@ -101,7 +101,7 @@ first_boot() {
     reboot_guest
 }
 
-# come_and_go: Runs clients that each add a namespace and remove it again.
+# come_and_go: Runs clients that each add and remove a namespace.
 come_and_go() {
     local client clients=() nsid
     for client in $(seq "$CLIENTS"); do

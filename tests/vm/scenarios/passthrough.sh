@@ -2,8 +2,8 @@
 # NVMe drives by passthrough: every command, verified I/O, the drive's own errors, and removal of the drive.
 # vm: programs=cairn-target tests=cairn-disk examples=cairn-bench-disk nvme=512,4096,metadata,zoned,read-only timeout=300
 #
-# QEMU emulates the drive, with a namespace of each kind. Target and host are one machine, and Linux rejects a
-# second namespace with the same identifiers, so exported namespaces get other UUIDs.
+# QEMU emulates the drive, with a namespace of each kind. Target and host are one machine, and Linux rejects a second
+# namespace with the same identifiers, so exported namespaces get other UUIDs.
 
 UUID_OF_1=11111111-1111-4111-8111-111111111111
 UUID_OF_2=22222222-2222-4222-8222-222222222222
@@ -58,7 +58,7 @@ pull_out() {
     stop_target
 }
 
-# drive_interrupts: Prints the number of interrupts of the drive's I/O queues so far.
+# drive_interrupts: Prints the number of interrupts of the drive's I/O queues.
 drive_interrupts() {
     awk '/nvme[0-9]+q[1-9]/ { for (i = 2; i <= NF && $i ~ /^[0-9]+$/; i++) sum += $i } END { print sum + 0 }' /proc/interrupts
 }

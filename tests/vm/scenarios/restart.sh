@@ -7,8 +7,8 @@ disk_flushes() { awk '{ print $16 }' /sys/block/vdb/stat; }
 
 serve() { start_target --export "$file" --export /dev/vdb; }
 
-# write_acknowledged DEVICE: Writes blocks one at a time, and records each number after its flush. The last one may
-# be incomplete.
+# write_acknowledged DEVICE: Writes blocks one at a time, and records each number after its flush. The last one may be
+# incomplete.
 write_acknowledged() {
     local block=0
     : > acknowledged
@@ -56,14 +56,14 @@ flushes=$(disk_flushes)
 write_acknowledged "$(namespace_device 2)" &
 writer=$!
 sleep 4
-# The count is read before the target dies: when a path fails, Linux's multipath (nvme_failover_req) completes an
-# outstanding flush as a success.
+# Read before the target dies: when a path fails, Linux's multipath (nvme_failover_req) completes an outstanding flush
+# as a success.
 written=$(wc -l < acknowledged)
 kill_target
 flushes=$(($(disk_flushes) - flushes))
 assert_ge "acknowledged blocks" "$written" 1
 assert_ge "flushes that have reached the disk" "$flushes" "$written"
-# The blocks are read from the disk itself, bypassing the page cache.
+# Reads the disk itself, bypassing the page cache.
 for block in $(seq 0 $((written - 1))); do
     cmp -s <(printf 'block %08d' "$block"; cat pattern) \
         <(dd if=/dev/vdb bs=4096 skip="$block" count=1 iflag=direct status=none) ||

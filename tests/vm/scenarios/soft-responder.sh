@@ -2,7 +2,7 @@
 # rping and perftest over the kernel's rxe work with RoCE in user space.
 # vm: examples=responder timeout=600
 
-# start_responder: Starts the example at the end of the cable without an RDMA device.
+# start_responder: Starts the example at the cable's end without RDMA device.
 start_responder() {
     ip netns exec "$SOFT_NETNS" responder "$FABRIC_ADDR" > "$OUT/responder.log" 2>&1 &
     RESPONDER=$!
@@ -12,12 +12,11 @@ start_responder() {
 # told PATTERN: Succeeds if the responder's output matches.
 told() { grep -qE "$1" "$OUT/responder.log"; }
 
-# cable_bytes rx|tx: Prints the number of bytes received or sent by the host over the cable.
+# cable_bytes rx|tx: Prints the bytes received or sent by the host over the cable.
 cable_bytes() { cat "/sys/class/net/cable0/statistics/$1_bytes"; }
 
-# only_its_exit CODE: Succeeds if rping failed only while exiting. Its thread for CM events may use their channel
-# after the main thread has freed it (fixed in rdma-core commit f3ae6534a, July 2025). All other errors print
-# another line.
+# only_its_exit CODE: Succeeds if rping failed only while exiting: its thread for CM events may use their channel after
+# the main thread has freed it (fixed in rdma-core commit f3ae6534a, July 2025). All other errors print another line.
 only_its_exit() {
     [ "$1" -ne 124 ] && ! grep -qvE '^(client DISCONNECT EVENT\.\.\.|rdma_get_cm_event: .*)$' "$OUT/rping.log"
 }

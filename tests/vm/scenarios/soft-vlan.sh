@@ -26,8 +26,8 @@ in_soft_netns ip link set cable1.$VID up
 in_soft_netns ip addr add "$VLAN_TARGET/24" dev cable1.$VID
 in_soft_netns ip addr add "$VLAN_TARGET_V6/64" dev cable1.$VID nodad
 
-# exchange NAME TOS LISTEN FROM [OPTION...]: Runs a verified job, and checks that every RoCE frame in both
-# directions is tagged, with the upper three bits of TOS as priority. The target mirrors the host's class.
+# exchange NAME TOS LISTEN FROM [OPTION...]: Runs a verified job, and checks that every RoCE frame in both directions is
+# tagged, with the upper three bits of TOS as priority. The target mirrors the host's class.
 exchange() {
     local name=$1 tos=$2 listen=$3 from=$4 frames tagged="vlan $VID and $ROCE"
     shift 4
@@ -66,7 +66,7 @@ launch_target_beside() {
 # count_frames NAME FILTER: Prints the number of matching frames in a capture.
 count_frames() { tcpdump -r "$OUT/$1.pcap" "$2" 2> /dev/null | wc -l; }
 
-# Linux would derive priority 2 from ToS 104, and 4 from 184, by its default rule for sockets.
+# Linux's default rule for sockets would derive priority 2 from ToS 104, and 4 from 184.
 step "RoCE v2 on an address of a VLAN interface: the kernel tags"
 ROCE="udp port 4791"
 exchange v2-kernel 104 "$VLAN_TARGET" "$VLAN_HOST"

@@ -1,4 +1,4 @@
-# Stock nvme-cli discovers, connects and inspects; the kernel finds nothing to warn of.
+# Stock nvme-cli discovers, connects and inspects; the kernel logs no warnings.
 # Sourced by scenarios: run_suite connect
 
 step "A target with four namespaces, 512-byte and 4096-byte blocks"

@@ -17,7 +17,7 @@ const SELECTOR_DSCP: u8 = 5;
 
 /// Returns the settings shown by `dcb pfc show` and `dcb app show`.
 pub(super) fn ask(netdev: &str) -> io::Result<Dcb> {
-    // Fields of `struct dcbmsg`: family, cmd, padding.
+    // `struct dcbmsg`: family, cmd, padding.
     let mut body = vec![0, CMD_IEEE_GET, 0, 0];
     attribute(&mut body, ATTR_IFNAME, format!("{netdev}\0").as_bytes());
     let messages = request(libc::RTM_GETDCB, 0, &body)?;
@@ -36,12 +36,12 @@ fn parse(answer: &[u8]) -> Dcb {
     };
     for (kind, value) in nested(ATTR_IEEE) {
         match kind {
-            // Fields of `struct ieee_pfc`: pfc_cap, pfc_en, ...
+            // `struct ieee_pfc`: pfc_cap, pfc_en, ...
             ATTR_IEEE_PFC => {
                 let enabled = value.get(1).copied().unwrap_or_default();
                 dcb.pfc = (0..8).filter(|bit| enabled & (1 << bit) != 0).collect();
             }
-            // Fields of `struct dcb_app`: selector, priority, protocol.
+            // `struct dcb_app`: selector, priority, protocol.
             ATTR_IEEE_APP_TABLE => {
                 let entries = attributes(value);
                 dcb.dscp = entries

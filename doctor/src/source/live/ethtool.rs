@@ -15,13 +15,13 @@ const GSTATS: u32 = 0x1d;
 const GSSET_INFO: u32 = 0x37;
 
 const SS_STATS: u32 = 1;
-/// Length of a counter's name in bytes (ETH_GSTRING_LEN).
+/// Bytes of a counter's name (ETH_GSTRING_LEN).
 const STRING_BYTES: usize = 32;
 const MAX_COUNTERS: u32 = 1 << 16;
 
 /// Returns the settings shown by `ethtool -a`.
 pub(super) fn pause(netdev: &str) -> io::Result<Pause> {
-    // Fields of `struct ethtool_pauseparam`: cmd, autoneg, rx_pause, tx_pause.
+    // `struct ethtool_pauseparam`: cmd, autoneg, rx_pause, tx_pause.
     let mut data = [GPAUSEPARAM, 0, 0, 0];
     sys::ethtool(netdev, &mut data)?;
     let [_, autonegotiated, rx, tx] = data.map(|flag| flag != 0);
@@ -34,7 +34,7 @@ pub(super) fn pause(netdev: &str) -> io::Result<Pause> {
 
 /// Returns the settings shown by `ethtool -g`.
 pub(super) fn rings(netdev: &str) -> io::Result<Rings> {
-    // Fields of `struct ethtool_ringparam`: cmd, four maxima (rx, mini, jumbo, tx), four values.
+    // `struct ethtool_ringparam`: cmd, four maxima (rx, mini, jumbo, tx), four values.
     let mut data = [0; 9];
     data[0] = GRINGPARAM;
     sys::ethtool(netdev, &mut data)?;
@@ -48,8 +48,7 @@ pub(super) fn rings(netdev: &str) -> io::Result<Rings> {
 
 /// Returns the driver shown by `ethtool -i`.
 pub(super) fn driver(netdev: &str) -> io::Result<Driver> {
-    // Fields of `struct ethtool_drvinfo`, 196 bytes: cmd, driver[32], version[32], fw_version[32],
-    // ...
+    // `struct ethtool_drvinfo`, 196 bytes: cmd, driver[32], version[32], fw_version[32], ...
     let mut data = [0; 49];
     data[0] = GDRVINFO;
     sys::ethtool(netdev, &mut data)?;
@@ -63,11 +62,11 @@ pub(super) fn driver(netdev: &str) -> io::Result<Driver> {
 /// Returns the counters shown by `ethtool -S`.
 pub(super) fn statistics(netdev: &str) -> io::Result<BTreeMap<String, u64>> {
     let count = counters(netdev)?.min(MAX_COUNTERS);
-    // Fields of `struct ethtool_gstrings`: cmd, string_set, len, strings.
+    // `struct ethtool_gstrings`: cmd, string_set, len, strings.
     let mut names = vec![0; 3 + count as usize * STRING_BYTES / 4];
     names[..3].copy_from_slice(&[GSTRINGS, SS_STATS, count]);
     sys::ethtool(netdev, &mut names)?;
-    // Fields of `struct ethtool_stats`: cmd, n_stats, 64-bit values.
+    // `struct ethtool_stats`: cmd, n_stats, 64-bit values.
     let mut values = vec![0; 2 + count as usize * 2];
     values[..2].copy_from_slice(&[GSTATS, count]);
     sys::ethtool(netdev, &mut values)?;
@@ -86,8 +85,7 @@ pub(super) fn statistics(netdev: &str) -> io::Result<BTreeMap<String, u64>> {
 }
 
 fn counters(netdev: &str) -> io::Result<u32> {
-    // Fields of `struct ethtool_sset_info`: cmd, reserved, sset_mask (64 bits), one count per
-    // existing set.
+    // `struct ethtool_sset_info`: cmd, reserved, sset_mask (64 bits), one count per existing set.
     let mut data = [GSSET_INFO, 0, 1 << SS_STATS, 0, 0];
     sys::ethtool(netdev, &mut data)?;
     if data[2] & (1 << SS_STATS) == 0 {

@@ -38,7 +38,7 @@ impl Live {
 
     /// Creates a source for the files below `root`.
     ///
-    /// Questions to the kernel are refused, because the answers would be about this machine.
+    /// It refuses questions to the kernel, because answers would be about this machine.
     #[must_use]
     pub fn tree(root: &Path) -> Self {
         Self {
@@ -117,11 +117,10 @@ impl Source for Live {
 }
 
 impl Live {
-    /// Reads the connection manager's defaults of a port that has no directory in configfs: creates
-    /// the directory, reads, and removes it.
+    /// Reads the connection manager's defaults of a port that has no directory in configfs: creates the directory,
+    /// reads, and removes it.
     ///
-    /// The kernel keeps the values without the directory. A directory that another program creates
-    /// at the same time stays.
+    /// The kernel keeps the values without the directory. A directory that another program creates meanwhile stays.
     fn peek_defaults(&self, device: &str, port: u32) -> io::Result<Defaults> {
         let directory = self.root.join(RDMA_CM).join(device);
         let made = fs::create_dir(&directory);

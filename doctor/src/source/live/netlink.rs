@@ -49,7 +49,7 @@ pub(super) fn request_of(
 
 /// Returns the addresses shown by `ip address`.
 pub(super) fn addresses() -> io::Result<Vec<Address>> {
-    // Fields of `struct ifaddrmsg`: family, prefix length, flags, scope, index.
+    // `struct ifaddrmsg`: family, prefix length, flags, scope, index.
     let messages = request(libc::RTM_GETADDR, libc::NLM_F_DUMP, &[0; 8])?;
     Ok(messages.iter().filter_map(|body| address(body)).collect())
 }
@@ -68,7 +68,7 @@ fn address(body: &[u8]) -> Option<Address> {
 /// Returns the route shown by `ip route get PEER`.
 pub(super) fn route(peer: IpAddr) -> io::Result<Route> {
     let (family, address) = octets(peer);
-    // Fields of `struct rtmsg`: family, dst_len, src_len, tos, table, protocol, scope, type, flags.
+    // `struct rtmsg`: family, dst_len, src_len, tos, table, protocol, scope, type, flags.
     let mut body = vec![0; 12];
     body[0] = family;
     body[1] = (address.len() * 8) as u8;
@@ -91,7 +91,7 @@ pub(super) fn route(peer: IpAddr) -> io::Result<Route> {
 /// Returns the entry shown by `ip neighbour show PEER dev NETDEV`.
 pub(super) fn neighbour(netdev: &str, peer: IpAddr) -> io::Result<Neighbour> {
     let index = index_of_name(netdev)?;
-    // Fields of `struct ndmsg`: family, padding, ifindex, state, flags, type.
+    // `struct ndmsg`: family, padding, ifindex, state, flags, type.
     let mut body = [0; 12];
     body[0] = octets(peer).0;
     let messages = request(libc::RTM_GETNEIGH, libc::NLM_F_DUMP, &body)?;

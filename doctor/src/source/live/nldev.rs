@@ -1,5 +1,4 @@
-//! Queue pairs shown by `rdma resource show qp`, read by netlink (rdma/rdma_netlink.h). sysfs does
-//! not contain them.
+//! Queue pairs shown by `rdma resource show qp`, read by netlink (rdma/rdma_netlink.h), because sysfs lacks them.
 //!
 //! ```text
 //! request   nlmsghdr, DEV_INDEX
@@ -10,8 +9,7 @@
 //!                                              ...
 //! ```
 //!
-//! Each user may send the request. Unknown attributes are skipped, and entries without type or
-//! state too.
+//! Any user may send the request. Unknown attributes, and entries without type or state, are skipped.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -118,11 +116,11 @@ mod tests {
     use super::*;
     use cairn_rdma::netlink::collect;
 
-    /// Answer of Linux about rxe0: a broken GSI queue pair, queue pairs of two connections, a queue
-    /// pair without a port, and the end of the dump.
+    /// Answer of Linux about rxe0: a broken GSI queue pair, queue pairs of two connections, a queue pair without a
+    /// port, and the end of the dump.
     #[rustfmt::skip]
     const ANSWER: &[u8] = &[
-        // Fields of `struct nlmsghdr`: length 212, type 5 << 10 | 10, flags MULTI, sequence, port.
+        // `struct nlmsghdr`: length 212, type 5 << 10 | 10, flags MULTI, sequence, port.
         212, 0, 0, 0, 10, 20, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0,
         8, 0, 1, 0, 0, 0, 0, 0, // DEV_INDEX 0
         9, 0, 2, 0, b'r', b'x', b'e', b'0', 0, 0, 0, 0, // DEV_NAME "rxe0", padded

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::sys;
 use crate::source::{Echo, Reached};
 
-/// Timeout of an answer, far above each round trip in a data center.
+/// Timeout of an answer, far above round trips in a data center.
 const TIMEOUT: Duration = Duration::from_millis(700);
 
 // ICMP types (RFC 792, RFC 4443).
@@ -18,8 +18,7 @@ const ECHO_REQUEST_V6: u8 = 128;
 const ECHO_REPLY_V6: u8 = 129;
 const ICMP_HEADER: usize = 8;
 
-/// Sends an echo request without fragmentation, like `ping -M do -s SIZE -c 1`. `packet_bytes`
-/// includes the IP header.
+/// Sends an echo request without fragmentation, like `ping -M do -s SIZE -c 1`; `packet_bytes` includes the IP header.
 pub(super) fn echo(peer: IpAddr, packet_bytes: u32) -> io::Result<Echo> {
     let (socket, is_raw) = open(peer)?;
     let ip_header = if peer.is_ipv4() { 20 } else { 40 };
@@ -47,8 +46,7 @@ pub(super) fn echo(peer: IpAddr, packet_bytes: u32) -> io::Result<Echo> {
     Ok(Echo::Silent)
 }
 
-/// Opens a ping socket, or a raw socket if ping sockets are not permitted. The flag is true for a
-/// raw socket.
+/// Opens a ping socket, or a raw socket, flagged true, if ping sockets are not permitted.
 fn open(peer: IpAddr) -> io::Result<(UdpSocket, bool)> {
     let (family, protocol) = match peer {
         IpAddr::V4(_) => (libc::AF_INET, libc::IPPROTO_ICMP),
@@ -58,7 +56,7 @@ fn open(peer: IpAddr) -> io::Result<(UdpSocket, bool)> {
         Ok(fd) => (fd, false),
         Err(_) => (sys::socket(family, libc::SOCK_RAW, protocol)?, true),
     };
-    // PROBE forbids fragments, and ignores a path MTU learnt earlier.
+    // PROBE forbids fragments, and ignores a learnt path MTU.
     match peer {
         IpAddr::V4(_) => sys::set_option(
             &fd,
@@ -83,12 +81,11 @@ fn request(peer: IpAddr, length: usize) -> Vec<u8> {
     } else {
         ECHO_REQUEST_V6
     };
-    // The identifier distinguishes our replies from those to another program. On a ping socket the
-    // kernel sets it.
+    // The identifier distinguishes our replies from another program's; the kernel sets it on a ping socket.
     message[4..6].copy_from_slice(&(std::process::id() as u16).to_be_bytes());
     message[6..8].copy_from_slice(&(length as u16).to_be_bytes());
     if peer.is_ipv4() {
-        // For IPv6 the kernel computes the checksum.
+        // The kernel computes the checksum of IPv6.
         let sum = checksum(&message);
         message[2..4].copy_from_slice(&sum.to_be_bytes());
     }
@@ -133,7 +130,7 @@ pub(super) fn udp(peer: IpAddr, port: u16) -> io::Result<Reached> {
     };
     let socket = UdpSocket::bind(any)?;
     socket.set_read_timeout(Some(TIMEOUT))?;
-    // A datagram of one byte is no RoCE packet: a RoCE endpoint drops it.
+    // RoCE endpoints drop a datagram of one byte, which is no RoCE packet.
     let outcome = socket
         .connect(SocketAddr::new(peer, port))
         .and_then(|()| socket.send(&[0]))

@@ -1,7 +1,6 @@
 //! System calls missing in std: sockets of other families, their options, and the ioctl of ethtool.
 //!
-//! Why `unsafe` here: each is a call of a C function with integers or one pointer to a local
-//! variable that outlives the call.
+//! Why `unsafe` here: each C function takes integers, or one pointer to a local variable that outlives the call.
 
 use std::io;
 use std::mem;
@@ -45,7 +44,7 @@ pub(super) fn set_option(
 
 /// Executes an ethtool command.
 ///
-/// `data` begins with the number of the command, and has space for its output.
+/// `data` begins with the command's number, and has space for its output.
 pub(super) fn ethtool(netdev: &str, data: &mut [u32]) -> io::Result<()> {
     // SAFETY: `ifreq` consists of integers, arrays and a union of both, for which zeros are valid.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };

@@ -1,8 +1,7 @@
 //! Random identifiers of a connection manager, which are neither repeated nor predictable.
 //!
-//! After a restart, Linux hosts refuse a GUID and queue pair number seen before as a stale
-//! connection (IBTA 12.9.8.3.1). Each number is drawn separately, because REQs and REPs expose the
-//! GUID.
+//! After a restart, Linux hosts refuse a GUID and queue pair number seen before as a stale connection (IBTA
+//! 12.9.8.3.1). REQs and REPs expose the GUID, so each number is drawn separately.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -37,7 +36,7 @@ impl Identity {
         self.guid
     }
 
-    /// Returns a new communication id. The id is never 0, which means "no id" in messages.
+    /// Returns a new communication id, never 0, which means "no id" in messages.
     pub(super) fn comm_id(&mut self) -> u32 {
         ((self.draw)() as u32).max(1)
     }

@@ -1,10 +1,8 @@
-//! Penalties for addresses that send wrong memory keys: their connection requests are ignored for a
-//! while.
+//! Penalties for addresses that send wrong memory keys: their connection requests are ignored for a while.
 //!
-//! A packet with a memory key that the peer was not given ends the queue pair, and an attacker
-//! would connect again. Each wrong key therefore adds [`COST`] to the penalty of the address. The
-//! penalty decreases by a second each second. While the penalty exceeds [`CREDIT`], requests of the
-//! address are ignored.
+//! A packet with a memory key that the peer was not given ends the queue pair, and an attacker would connect again.
+//! Each wrong key therefore adds [`COST`] to the penalty of the address. The penalty decreases by a second each second.
+//! While it exceeds [`CREDIT`], requests of the address are ignored.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -12,13 +10,11 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 const COST: Duration = Duration::from_secs(10);
-/// Penalty at which an address may still connect (eight wrong keys), so that a faulty host can be
-/// diagnosed.
+/// Penalty at which an address may still connect (eight wrong keys), so that a faulty host can be diagnosed.
 const CREDIT: Duration = Duration::from_secs(80);
 const DEBT_MAX: Duration = Duration::from_secs(600);
 
-/// Maximum number of addresses with a penalty. A new address replaces the one with the smallest
-/// penalty.
+/// Maximum number of addresses with a penalty; a new one replaces the one with the smallest.
 const ADDRESSES_MAX: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -27,7 +23,7 @@ pub(super) struct Penalties {
 }
 
 impl Penalties {
-    /// Adds [`COST`] to a penalty. Returns true if requests of the address are ignored from now on.
+    /// Adds [`COST`] to a penalty; true if requests of the address are ignored from now on.
     pub(super) fn penalize(&mut self, now: Instant, address: IpAddr) -> bool {
         let key = address.to_canonical();
         if self.until.len() == ADDRESSES_MAX && !self.until.contains_key(&key) {

@@ -1,10 +1,9 @@
-//! Limits for connection requests that wait for the local consumer, or for proof of the peer's
-//! address.
+//! Limits for connection requests that wait for the local consumer, or for proof of the peer's address.
 //!
-//! A source address can be forged. An RTU with the communication id of the REP proves it. Requests
-//! of unproven addresses have few places; a new request replaces the oldest one of the largest
-//! [`Payer`] in the largest network. A genuine peer sends its RTU within a round trip, before a
-//! flood replaces its request. Proven addresses have separate places.
+//! A source address can be forged; an RTU with the communication id of the REP proves it. Requests of unproven
+//! addresses have few places; a new request replaces the oldest one of the largest [`Payer`] in the largest network. A
+//! genuine peer sends its RTU within a round trip, before a flood replaces its request. Proven addresses have separate
+//! places.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -20,8 +19,7 @@ use cairn_rdma::allowance::Allowance;
 const STRANGERS_MAX: usize = 192;
 /// Maximum number of undecided requests of one unproven [`Payer`].
 ///
-/// A request is undecided until the consumer accepts or rejects it. Until then it cannot be
-/// replaced.
+/// An undecided request waits for the consumer's decision and cannot be replaced.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
 const WAITING_MAX: usize = 1024;
 const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;
@@ -85,9 +83,8 @@ impl RequestBacklog {
         victim.map_or(Verdict::Drop, |place| Verdict::Evict(place.id))
     }
 
-    /// Returns the request that a new one replaces: the oldest request of the largest payer in the
-    /// largest network, by number of requests. Undecided requests are not considered. Each proven
-    /// address counts as a network.
+    /// Returns the request that a new one replaces: the oldest decided request of the largest payer in the largest
+    /// network, by number of requests. Each proven address counts as a network.
     fn victim(&self, is_known: bool) -> Option<&BacklogEntry> {
         let may_go = |place: &&BacklogEntry| place.is_known == is_known && place.is_answered;
         let network = |place: &BacklogEntry| match is_known {
@@ -132,8 +129,7 @@ impl RequestBacklog {
         self.places.retain(|place| place.id != id);
     }
 
-    /// Adds a proven address. Beyond the limit, it replaces the oldest address of the network with
-    /// most proven addresses.
+    /// Adds a proven address. At the limit, it replaces the oldest address of the network with most proven addresses.
     pub(super) fn prove(&mut self, address: IpAddr) {
         let address = address.to_canonical();
         if !self.forget(address) && self.proven.len() >= PROVEN_MAX {

@@ -1,12 +1,12 @@
 //! Packet sequence numbers: 24 bits on the wire, 64 bits internally.
 //!
-//! Internal numbers never wrap, so they can be compared. Their low 24 bits are the PSN. A PSN from
-//! the wire maps to the nearest internal number (IBTA 9.7.1: within 2^23 behind or ahead).
+//! Internal numbers never wrap, so they can be compared; their low 24 bits are the PSN. A PSN from the wire maps to the
+//! nearest internal number (IBTA 9.7.1: within 2^23 behind or ahead).
 
 const BITS: u32 = 24;
 const MASK: u64 = (1 << BITS) - 1;
 
-/// Returns the first sequence number, which is so large that no PSN maps to a number below 0.
+/// Returns the first sequence number, so large that no PSN maps to a number below 0.
 #[must_use]
 pub const fn start(psn: u32) -> u64 {
     1 << BITS | psn as u64 & MASK
@@ -18,7 +18,7 @@ pub const fn to_wire(sequence: u64) -> u32 {
     (sequence & MASK) as u32
 }
 
-/// Returns the sequence number nearest to `expected` that has this PSN.
+/// Returns the sequence number with this PSN that is nearest to `expected`.
 #[must_use]
 pub const fn from_wire(psn: u32, expected: u64) -> u64 {
     let ahead = (psn as u64).wrapping_sub(expected) & MASK;

@@ -1,14 +1,14 @@
 //! Probes that find out whether the peer still has its queue pair.
 //!
-//! Probing starts when an unauthenticated message claims that the queue pair is gone. Unanswered
-//! probes confirm the message.
+//! Probing starts when an unauthenticated message claims that the queue pair is gone; unanswered probes confirm the
+//! message.
 
 use crate::time::Instant;
 use core::time::Duration;
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Shortest and longest silence of the peer that confirms the loss of the queue pair. The retry
-/// time of the connection applies within these bounds.
+/// Bounds of the peer's silence that confirms the loss of the queue pair; within them, the connection's retry time
+/// applies.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ struct Asked {
 }
 
 impl Question {
-    /// `patience`: retry time of the connection; `None` if unlimited.
+    /// Creates the state; `patience` is the connection's retry time, `None` if unlimited.
     pub(super) fn new(patience: Option<Duration>) -> Self {
         let (least, most) = SILENCE;
         Self {

@@ -1,8 +1,7 @@
 //! Retransmission timeout from measured round trips.
 //!
-//! The fixed timeout of InfiniBand is typically half a second. This timer instead retransmits when
-//! the measured round trip makes a loss likely (estimator of RFC 6298). The retry limit still
-//! applies to the fixed timeout.
+//! InfiniBand's fixed timeout is typically half a second. This timer instead retransmits when the measured round trip
+//! makes a loss likely (estimator of RFC 6298). The retry limit still applies to the fixed timeout.
 
 use crate::time::Instant;
 use core::time::Duration;
@@ -15,15 +14,13 @@ pub(super) struct RoundTrip {
     variation: Duration,
     /// Shortest round trip since a timeout expired: the delay without queueing.
     least: Duration,
-    /// Number of doublings of the timeout since the last measurement.
+    /// Doublings of the timeout since the last measurement.
     ///
-    /// Progress does not reset this number. Otherwise, a peer that always answers late would
-    /// receive each packet twice, and its round trip would never be measured (Karn's rule, RFC 6298
-    /// section 5).
+    /// Progress does not reset this number. Otherwise, a peer that always answers late would receive each packet twice,
+    /// and its round trip would never be measured (Karn's rule, RFC 6298 section 5).
     backoff: u32,
     limit: Duration,
-    /// Packet whose round trip is measured, and its send time. Never a retransmitted packet (Karn's
-    /// rule).
+    /// Packet whose round trip is measured, and its send time; never a retransmitted packet (Karn's rule).
     sample: Option<(u64, Instant)>,
 }
 
@@ -52,8 +49,7 @@ impl RoundTrip {
         smoothed.saturating_sub(self.least)
     }
 
-    /// True if packets queue: the round trip exceeds the shortest by more than a quarter, or is not
-    /// measured.
+    /// True if packets queue: the round trip is unmeasured, or exceeds the shortest by more than a quarter.
     pub(super) fn is_queued(&self) -> bool {
         match (self.smoothed, self.least()) {
             (Some(smoothed), Some(least)) => smoothed > least + least / 4,

@@ -36,7 +36,7 @@ impl CompletionQueue {
     /// Adds a completion.
     ///
     /// # Panics
-    /// The queue is full: the owner has posted more work than it announced.
+    /// The queue is full: the owner has posted more work than announced.
     pub fn push(&mut self, completion: Completion) {
         assert!(
             self.queue.len() < self.limit,
@@ -86,8 +86,7 @@ impl CompletionQueue {
 
 /// Shared receive queue of an endpoint.
 ///
-/// The receive posted last is used first, because its memory is in the cache. A shared receive
-/// queue guarantees no order (IBTA 10.2.9).
+/// The receive posted last is used first, because its memory is in the cache. No order is guaranteed (IBTA 10.2.9).
 #[derive(Debug)]
 pub struct ReceiveQueue {
     stack: Vec<RecvWork>,
@@ -104,7 +103,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Adds all receives, or adds none and returns false if they exceed the limit.
+    /// Adds all receives, or none; false if they exceed the limit.
     #[must_use]
     pub fn post(&mut self, works: &[RecvWork]) -> bool {
         let fits = self.stack.len() + works.len() <= self.limit;

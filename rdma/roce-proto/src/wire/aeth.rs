@@ -7,7 +7,7 @@ use super::{Header, field};
 /// ACK extended transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aeth {
-    /// Syndrome as received, which may be a reserved value.
+    /// Received syndrome, possibly reserved.
     pub syndrome: u8,
     /// MSN: number of completed messages, modulo 2^24.
     pub msn: u32,
@@ -34,7 +34,7 @@ impl Header for Aeth {
 pub enum Syndrome {
     /// All packets up to this PSN have arrived.
     ///
-    /// The credit count is 31, which means unlimited, as required for a shared receive queue.
+    /// The credit count is 31, unlimited, as required for a shared receive queue.
     Ack,
     /// Receiver not ready: send again after the delay of this timer code.
     Rnr(u8),
@@ -77,7 +77,7 @@ impl Syndrome {
 pub enum NakCode {
     /// A packet is missing: retransmit from this PSN.
     PsnSequence = 0,
-    /// The responder does not support the request, or the request is malformed.
+    /// The request is unsupported or malformed.
     InvalidRequest = 1,
     /// The key, range or access right is invalid.
     RemoteAccess = 2,
@@ -96,7 +96,7 @@ pub fn rnr_delay(code: u8) -> Duration {
     Duration::from_micros(u64::from(TABLE[usize::from(code & 0x1f)]) * 10)
 }
 
-/// Returns the ACK timeout of a code; code 0 means no timeout (IBTA 9.7.6.1.3).
+/// Returns the ACK timeout of a code, or `None` for 0 (IBTA 9.7.6.1.3).
 #[must_use]
 pub fn ack_timeout_of_code(code: u8) -> Option<Duration> {
     (code != 0).then(|| timeout_of_code(code))

@@ -14,11 +14,11 @@ pub fn set_pkey(packet: &mut [u8], pkey: PKey) {
 /// Base transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bth {
-    /// OpCode as received, which may be unsupported.
+    /// Received OpCode, possibly unsupported.
     pub opcode: u8,
     /// SE: the receiver's completion raises an event.
     pub solicited: bool,
-    /// MigReq: 1 means Migrated. Ignored on receipt, because rdma_rxe sends 0.
+    /// MigReq: 1 means Migrated; ignored on receipt, because rdma_rxe sends 0.
     pub mig_req: bool,
     /// PadCnt: pad bytes that make the payload a multiple of 4 bytes.
     pub pad: u8,
@@ -26,7 +26,7 @@ pub struct Bth {
     pub version: u8,
     /// P_Key.
     pub pkey: u16,
-    /// FECN of InfiniBand. Reserved in RoCE v2, but CNPs may have it.
+    /// FECN of InfiniBand; reserved in RoCE v2, except in CNPs.
     pub fecn: bool,
     /// BECN: set in a CNP (annex A17.9.3).
     pub becn: bool,

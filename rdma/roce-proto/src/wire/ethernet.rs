@@ -67,7 +67,7 @@ impl Ethernet {
         false
     }
 
-    /// Writes the header and its tag to the front of `out`, and returns the rest.
+    /// Writes the header and its tag to `out`, and returns the rest.
     ///
     /// # Panics
     /// `out` is too short.

@@ -1,4 +1,4 @@
-//! Complete Ethernet frames of RoCE, as packet sockets and captures contain them.
+//! Complete Ethernet frames of RoCE, as in packet sockets and captures.
 
 use core::net::IpAddr;
 
@@ -33,7 +33,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Parses a frame. Returns `None` if it is malformed or not RoCE.
+    /// Parses a frame; `None` if it is malformed or not RoCE.
     #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (ethernet, rest) = Ethernet::parse(bytes)?;
@@ -81,7 +81,7 @@ impl<'a> Frame<'a> {
         false
     }
 
-    /// Writes the frame to the front of `out`, and returns its length in bytes.
+    /// Writes the frame to `out`, and returns its length in bytes.
     ///
     /// # Panics
     /// `out` is too short.
@@ -96,7 +96,7 @@ impl<'a> Frame<'a> {
         self.len()
     }
 
-    /// Returns the addresses that the ICRC covers.
+    /// Returns the addresses covered by the ICRC.
     #[must_use]
     pub fn route(&self) -> Route {
         match self.network {
@@ -117,7 +117,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Returns the IPv4 fields that the ICRC covers.
+    /// Returns the IPv4 fields covered by the ICRC.
     #[must_use]
     pub fn identity(&self) -> Identity {
         match self.network {

@@ -1,6 +1,4 @@
-//! Global route header (GRH), which replaces IP in RoCE v1 (IBTA 8.3).
-//!
-//! Its layout is that of IPv6.
+//! Global route header (GRH), which replaces IP in RoCE v1 and has the layout of IPv6 (IBTA 8.3).
 
 use core::net::{IpAddr, Ipv6Addr};
 

@@ -14,9 +14,9 @@ pub const PROTOCOL_UDP: u8 = 17;
 pub struct Ipv4 {
     /// Type of service: DSCP and ECN.
     pub tos: u8,
-    /// Length of header and payload, in bytes.
+    /// Length of header and payload in bytes.
     pub total_len: u16,
-    /// Identification, by which fragments are reassembled.
+    /// Identification, for reassembly of fragments.
     pub id: u16,
     /// DF: routers must not fragment the packet.
     pub dont_fragment: bool,
@@ -33,8 +33,7 @@ pub struct Ipv4 {
 impl Ipv4 {
     /// Parses the header, and returns the rest of the packet.
     ///
-    /// Returns `None` if the header is not IPv4, has a wrong checksum or options, or belongs to a
-    /// fragment.
+    /// Returns `None` if the header is not IPv4, has a wrong checksum or options, or belongs to a fragment.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let b = bytes.get(..LEN)?;
@@ -56,7 +55,7 @@ impl Ipv4 {
         Some((this, payload))
     }
 
-    /// Writes the header with its checksum to the front of `out`, and returns the rest.
+    /// Writes the header with its checksum to `out`, and returns the rest.
     ///
     /// # Panics
     /// `out` is too short.

@@ -54,7 +54,7 @@ impl MadHeader {
         }
     }
 
-    /// True if the header is that of a connection message in a supported version.
+    /// True for a connection message in a supported version.
     #[must_use]
     pub const fn is_cm(&self) -> bool {
         self.base_version == BASE_VERSION

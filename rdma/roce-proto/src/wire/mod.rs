@@ -1,7 +1,6 @@
 //! Wire formats, one file for each header.
 //!
-//! Parsers check lengths and never panic. Reserved bits are ignored on receipt and sent as zero
-//! (IBTA 5.2).
+//! Parsers check lengths and never panic. Reserved bits are ignored on receipt and sent as zero (IBTA 5.2).
 
 pub mod aeth;
 pub mod atomiceth;
@@ -43,14 +42,13 @@ pub trait Header: Sized {
     /// Writes the header to exactly [`Self::LEN`] bytes.
     fn write(&self, out: &mut [u8]);
 
-    /// Parses the header at the front of `bytes`, and returns the rest. Returns `None` if `bytes`
-    /// is too short.
+    /// Parses the header at the front of `bytes`, and returns the rest; `None` if `bytes` is too short.
     fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(Self::LEN)?;
         Some((Self::read(head), rest))
     }
 
-    /// Writes the header to the front of `out`, and returns the rest.
+    /// Writes the header to `out`, and returns the rest.
     ///
     /// # Panics
     /// `out` is too short.

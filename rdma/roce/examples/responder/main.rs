@@ -1,5 +1,5 @@
-//! Responder for rdma-core's `rping` and perftest's `ib_send_bw`, `ib_write_bw` and `ib_read_bw`
-//! (with `-R`), without an RDMA device at this end.
+//! Responder for rdma-core's `rping` and perftest's `ib_send_bw`, `ib_write_bw` and `ib_read_bw` (with `-R`), without
+//! an RDMA device at this end.
 //!
 //! ```text
 //! cargo run --release -p cairn-roce --example responder -- 192.0.2.1
@@ -8,8 +8,7 @@
 //! ib_write_bw -R -F 192.0.2.1
 //! ```
 //!
-//! The responder listens on the default ports of the tools, prints one line for each event, and
-//! runs until it is killed.
+//! The responder listens on the tools' default ports, prints one line for each event, and runs until killed.
 
 mod perftest;
 mod rping;
@@ -114,8 +113,8 @@ impl Responder {
         }
     }
 
-    /// Accepts each request. The port distinguishes rping from perftest; the first connection of
-    /// perftest is its control connection.
+    /// Accepts each request. The port distinguishes rping from perftest, whose first connection is its control
+    /// connection.
     fn answer(&mut self, request: ConnRequest) {
         let peer = request.peer.ip();
         let controlled = self.conversations.values().any(|known| {

@@ -1,17 +1,16 @@
 //! Server side of perftest's bandwidth tests with `-R`.
 //!
-//! A client opens a control connection, and then data connections. On the control connection, both
-//! ends alternate with messages of equal length: versions, settings, path MTU, readiness, results.
-//! The server echoes each message. One of the messages describes memory, in a C structure of 56
-//! bytes with big-endian fields. In tests of WRITE and READ the server is passive; in a test of
-//! SEND it posts receives.
+//! A client opens a control connection, and then data connections. On the control connection, both ends alternate with
+//! messages of equal length: versions, settings, path MTU, readiness, results. The server echoes each message. One of
+//! them describes memory, in a C structure of 56 bytes with big-endian fields. The server is passive in tests of WRITE
+//! and READ, and posts receives in a test of SEND.
 
 use cairn_rdma::RemoteBuffer;
 
 use crate::station::Step;
 
-/// Length in bytes of the description of memory: LID, outstanding READs, queue pair number, PSN,
-/// key (4 each), unused (4), address (8), GID (16), SRQ number, GID index (4 each).
+/// Bytes of the description of memory: LID, outstanding READs, queue pair number, PSN, key (4 each), unused (4),
+/// address (8), GID (16), SRQ number, GID index (4 each).
 const DESTINATION_BYTES: usize = 56;
 const DESTINATION_QPN: usize = 8;
 const DESTINATION_RKEY: usize = 16;

@@ -1,9 +1,8 @@
 //! Server side of `rping`.
 //!
-//! The client sends the location of its data, and the server READs the data and confirms. The
-//! client then sends the destination of the echo, and the server WRITEs the data there and
-//! confirms. A message of the client has 16 bytes, big-endian: address (8), key (4), length (4).
-//! Messages of the server have no content.
+//! The client sends the location of its data; the server READs the data and confirms. The client then sends the
+//! destination of the echo; the server WRITEs the data there and confirms. A message of the client has 16 bytes,
+//! big-endian: address (8), key (4), length (4). Messages of the server have no content.
 
 use cairn_rdma::{CompletionKind, RemoteBuffer};
 
@@ -55,7 +54,7 @@ impl Rping {
                 self.turn = Turn::Source;
                 self.pings += 1;
                 self.bytes += u64::from(self.length);
-                // The answer arrives after the WRITE, because a queue pair executes in order.
+                // A queue pair executes in order, so the answer arrives after the WRITE.
                 Ok(Step::WriteAndSay {
                     buffer,
                     length: self.length.min(length),

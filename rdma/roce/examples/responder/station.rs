@@ -1,7 +1,6 @@
 //! Endpoint, receives and memory of all connections.
 //!
-//! Peers can access only the region `window`, which contains no secrets. Messages are in the region
-//! `private`.
+//! Peers can access only the region `window`, without secrets. Messages are in the region `private`.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ const RECEIVE_BYTES: usize = 128 << 10;
 
 const CONNECTIONS: usize = 64;
 
-/// Scratch memory of a connection in bytes: data of READs and WRITEs, then the message to send.
+/// Scratch bytes of a connection: data of READs and WRITEs, then the message to send.
 const DATA_BYTES: usize = 64 << 10;
 const SAID_BYTES: usize = 4 << 10;
 const SCRATCH_BYTES: usize = DATA_BYTES + SAID_BYTES;
@@ -28,7 +27,6 @@ const READS: u8 = 128;
 pub(crate) enum Step {
     /// Wait for the next message.
     Wait,
-    /// Send a message.
     Say(Vec<u8>),
     /// READ the buffer of the peer.
     Read { buffer: RemoteBuffer, length: u32 },

@@ -49,8 +49,7 @@ struct FaultState {
 }
 
 impl BadInlet {
-    /// Wraps an inlet. `turn` is its index at the address, and makes the faults differ between
-    /// inlets.
+    /// Wraps an inlet; `turn`, its index at the address, makes the faults differ between inlets.
     #[must_use]
     pub fn new(inlet: Inlet, options: FaultOptions, turn: u32) -> Self {
         let seed = options.seed ^ u64::from(turn) << 32;

@@ -38,8 +38,8 @@ impl std::fmt::Debug for Frames {
 }
 
 impl Frames {
-    /// Creates a sender. With a `vlan`, each frame has a tag with this VID. `scope_id` is the interface
-    /// of link-local addresses.
+    /// Creates a sender. With a `vlan`, each frame has a tag with this VID. `scope_id` is the interface of link-local
+    /// addresses.
     #[must_use]
     pub fn new(vlan: Option<u16>, scope_id: u32) -> Self {
         Self {
@@ -53,8 +53,8 @@ impl Frames {
 
     /// Sends packets from the front of `packets` through the socket `fd`, at most one batch.
     ///
-    /// Returns the number of handled packets, and how many of them were lost because the MAC
-    /// address of their peer is unknown.
+    /// Returns the number of handled packets, and how many of these were lost because the peer's MAC address is
+    /// unknown.
     ///
     /// # Errors
     /// The socket returned an error for the first packet.

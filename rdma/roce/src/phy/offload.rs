@@ -1,8 +1,8 @@
 //! Detection of peers to which super-packets cannot be sent.
 //!
-//! The system refuses super-packets on some paths (udp(7)). Some adapters split super-packets
-//! without counting the IPv4 identification, which the ICRC covers; the peer then drops all packets
-//! except the first. Because paths may change, super-packets are tried again later.
+//! The system refuses super-packets on some paths (udp(7)). Some adapters split them without counting the IPv4
+//! identification, which the ICRC covers; the peer then drops all packets except the first. Because paths may change,
+//! super-packets are tried again later.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use cairn_roce_proto::qp::Joined;
 
 const PAUSE: Duration = Duration::from_secs(60);
-/// Number of consecutive losses after which super-packets to the peer are disabled.
+/// Consecutive losses after which super-packets to the peer are disabled.
 const LOSSES_MAX: u32 = 8;
 const PEERS_MAX: usize = 64;
 
@@ -50,15 +50,13 @@ impl Offload {
         self.is_on && until.is_none()
     }
 
-    /// Handles a refusal by the system. Returns true if super-packets to the peer are disabled from
-    /// now on.
+    /// Handles a refusal by the system; true if super-packets to the peer are disabled from now on.
     pub(super) fn refuse(&mut self, address: IpAddr) -> bool {
         let until = Some(Instant::now() + PAUSE);
         std::mem::replace(&mut self.peer(address).until, until).is_none()
     }
 
-    /// Handles the result of a super-packet. Returns true if super-packets to the peer are disabled
-    /// from now on.
+    /// Handles the result of a super-packet; true if super-packets to the peer are disabled from now on.
     pub(super) fn judge(&mut self, address: IpAddr, fate: Joined) -> bool {
         if address.is_ipv6() {
             return false;

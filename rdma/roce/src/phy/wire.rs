@@ -1,7 +1,6 @@
 //! Network in memory, for endpoints isolated from the system's network.
 //!
-//! A sent packet arrives when the owner delivers it. A simulation can therefore delay, duplicate,
-//! corrupt or lose packets.
+//! A sent packet arrives when the owner delivers it; a simulation can delay, duplicate, corrupt or lose it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -10,12 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cairn_roce_proto::wire::{Bth, Header};
 
-/// Packet under way in memory.
+/// Packet in transit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// Source address and UDP port.
     pub source: SocketAddr,
-    /// Destination address. The destination port is RoCE's.
+    /// Destination address; the port is RoCE's.
     pub destination: IpAddr,
     /// Type of service (IPv4) or traffic class.
     pub traffic_class: u8,
@@ -38,8 +37,7 @@ struct WireState {
     sockets: BTreeMap<IpAddr, Sockets>,
 }
 
-/// Sockets of one address, selected by queue pair number as in
-/// [`spread`](super::socket::Socket::spread).
+/// Sockets of one address, selected by queue pair number as in [`spread`](super::socket::Socket::spread).
 #[derive(Debug)]
 struct Sockets {
     qpn_low_bits: u32,
@@ -55,7 +53,7 @@ pub struct Tap {
 }
 
 impl Wire {
-    /// Creates a network. `path_mtu` is a code (1 is 256 bytes, 5 is 4096).
+    /// Creates a network; `path_mtu` is a code (1 is 256 bytes, 5 is 4096).
     #[must_use]
     pub fn new(path_mtu: u8) -> Self {
         Self {
@@ -95,11 +93,10 @@ impl Wire {
         }
     }
 
-    /// Adds a socket at an address. It is selected by the bits of a queue pair number above the
-    /// `qpn_low_bits` lowest.
+    /// Adds a socket at an address, selected by the bits of a queue pair number above the lowest `qpn_low_bits`.
     ///
     /// # Errors
-    /// `is_first` is true and the address has a socket, or is false and it has none.
+    /// `is_first` is true but the address has a socket, or false but it has none.
     pub(crate) fn join(
         &self,
         address: IpAddr,

@@ -23,8 +23,8 @@ use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::time::Instant;
 
-/// Maximum number of endpoints. Each has a value of the top bits of queue pair numbers; one value
-/// belongs to connection management.
+/// Maximum number of endpoints, each with a value of the top bits of queue pair numbers; one value belongs to
+/// connection management.
 const MAX_ENDPOINTS: usize = (1 << INDEX_BITS) - 1;
 pub(super) const INDEX_SHIFT: u32 = 24 - INDEX_BITS;
 
@@ -35,10 +35,9 @@ pub(super) struct SoftDevice {
     pub(super) options: SoftOptions,
     regions: Arc<Regions>,
     pub(super) manager: Arc<ConnectionManager>,
-    /// Thread of the connection manager; `None` in a simulation.
+    /// `None` in a simulation.
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Inlets of endpoints, in the order of binding. Never removed, because the kernel selects them
-    /// by index.
+    /// Inlets of endpoints, in the order of binding; never removed, because the kernel selects them by index.
     inlets: Mutex<Vec<Slot>>,
     counted: Mutex<Counted>,
     path_mtus: Mutex<PathMtus>,
@@ -126,7 +125,7 @@ impl SoftDevice {
         self.options.network.roce()
     }
 
-    /// Returns an address at the device's link: a local one, or that of a peer.
+    /// Returns a local or peer address at the device's link.
     pub(super) fn scoped(&self, address: IpAddr) -> ScopedAddr {
         ScopedAddr::new(address, self.address.scope_id())
     }
@@ -179,8 +178,8 @@ impl SoftDevice {
         Ok(inlets[index].take(index))
     }
 
-    /// Returns the inlets of other endpoints that were not read lately and on which the kernel
-    /// combines packets (GRO). `own` is the calling endpoint.
+    /// Returns inlets of endpoints other than `own` that were not read lately, and on which the kernel combines packets
+    /// (GRO).
     pub(super) fn unread_inlets(&self, own: u32, now: Instant) -> Vec<Arc<Inlet>> {
         let inlets = lock(&self.inlets);
         let all = inlets.iter().zip(1..);

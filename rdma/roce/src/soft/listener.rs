@@ -34,7 +34,7 @@ impl fmt::Debug for ListenerState {
 }
 
 impl ListenerState {
-    /// Logs a request with a wrong P_Key. The REJ itself gives an attacker no hint.
+    /// Logs a request with a wrong P_Key; the REJ itself gives an attacker no hint.
     fn log_partition(&self, request: &Request, now: Instant) {
         let (own, other) = (self.pkey, request.pkey);
         let payer = Payer::stranger(request.peer.ip());
@@ -147,7 +147,7 @@ pub(super) fn deliver(
         manager.reject(id, RejReason::UnsupportedRequest, &[], &[]);
         return listening.log_partition(&request, shared.options.clock.now());
     }
-    // The additional information of reason 26 is the largest acceptable MTU code (IBTA 12.6.7.2).
+    // Reason 26 comes with the largest acceptable MTU code (IBTA 12.6.7.2).
     let fits = device.path_mtu_code(request.path.local).unwrap_or(1);
     if request.path_mtu > fits {
         manager.reject(id, RejReason::InvalidPathMtu, &[fits], &[]);

@@ -1,4 +1,4 @@
-//! One queue pair whose peer, an adapter or an attacker, is played by the test.
+//! One queue pair; the test plays its peer, an adapter or an attacker.
 
 use super::*;
 use cairn_roce_proto::qp::Joined;
@@ -103,8 +103,8 @@ fn only_the_request_that_is_due_stands_for_the_rtu() {
     assert!(!end.qp.is_held());
 }
 
-/// A copy of an old request, and a request that reveals a gap, arrive before a response is sent.
-/// One NAK is sent per gap.
+/// A copy of an old request, and a request that reveals a gap, arrive before a response is sent. One NAK is sent per
+/// gap.
 #[test]
 fn a_copy_of_a_request_takes_no_nak_back() {
     let now = Instant::START;
@@ -132,7 +132,7 @@ fn a_copy_of_a_request_takes_no_nak_back() {
     }
 }
 
-/// The late packet and its successor arrive before a response is sent, so no NAK is sent.
+/// The late packet and its successor arrive before a response is sent.
 #[test]
 fn a_packet_that_was_only_late_is_not_asked_for() {
     let now = Instant::START;
@@ -324,8 +324,8 @@ fn a_forged_nak_ends_no_queue_pair() {
     }
 }
 
-/// After a fatal NAK, an adapter is silent, and Cairn sends the NAK again. In both cases the work
-/// fails with the NAK's status.
+/// After a fatal NAK, an adapter is silent, and Cairn repeats the NAK. In both cases the work fails with the NAK's
+/// status.
 #[test]
 fn a_nak_of_the_peer_is_believed() {
     let config = configs(&mut Random::new(1))[0];
@@ -360,8 +360,7 @@ fn a_nak_of_the_peer_is_believed() {
     }
 }
 
-/// The adapter splits super-packets without counting the identification, so the peer accepts only
-/// the first packet.
+/// The adapter splits super-packets without counting the identification, so the peer accepts only the first packet.
 #[test]
 fn the_fate_of_joined_packets_is_reported() {
     let now = Instant::START;

@@ -1,5 +1,4 @@
-//! One queue pair whose peer is played by the test: missing and late answers, another partition,
-//! attacks.
+//! One queue pair; the test plays its peer: missing and late answers, another partition, attacks.
 
 use super::*;
 
@@ -153,7 +152,7 @@ fn packets_are_of_the_queue_pairs_partition() {
     }
 }
 
-/// The peer repeats a READ whose data is under way, and then invalidates the key.
+/// The peer repeats a READ whose data is in transit, and then invalidates the key.
 #[test]
 fn a_read_repeated_before_its_key_is_invalidated() {
     let now = Instant::START;
@@ -219,8 +218,7 @@ fn a_peer_cannot_invalidate_what_it_was_not_given() {
     }
 }
 
-/// READs with an old PSN and a valid key: an answer would let an attacker test keys without
-/// breaking the queue pair.
+/// READs with an old PSN and a valid key: an answer would let an attacker test keys without breaking the queue pair.
 #[test]
 fn only_reads_that_were_made_are_repeated() {
     let now = Instant::START;

@@ -1,12 +1,11 @@
 //! Closing of queue pairs.
 //!
-//! A queue pair is destroyed when all its send work has completed, the device uses no more receives
-//! for it ("last WQE reached"), and the completion queue was then polled until empty. An earlier
-//! destruction would lose receives of the shared queue, because some drivers discard completions of
-//! a destroyed queue pair.
+//! A queue pair is destroyed when all its send work has completed, the device uses no more receives for it ("last WQE
+//! reached"), and the completion queue was then polled until empty. Earlier, receives of the shared queue would be
+//! lost, because some drivers discard completions of a destroyed queue pair.
 //!
-//! Successful unsignaled work has no completion. A last SEND, posted after the move to the error
-//! state, is therefore flushed after all other work and shows its end.
+//! Successful unsignaled work has no completion: a last SEND, posted after the move to the error state, is flushed
+//! after all other work and shows its end.
 
 use std::time::{Duration, Instant};
 
@@ -71,7 +70,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Reports a connection that ended without a call of `disconnect`. Reports at most once.
+    /// Reports, at most once, a connection that ended without a call of `disconnect`.
     pub(super) fn end_connection(&mut self, id: QpId, reason: DisconnectReason) {
         let Some(qp) = self.table.get_mut(id) else {
             return;
@@ -118,8 +117,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// True if the queue pair can be destroyed. If `overdue`, the device's report about receives is
-    /// not required.
+    /// True if the queue pair can be destroyed; if `overdue`, without the device's report about receives.
     fn is_drained(&self, qp: &Qp, overdue: bool) -> bool {
         let receives = overdue
             || qp

@@ -19,11 +19,10 @@ use super::VerbsEndpoint;
 use super::qp::{Attempt, Phase, Qp, from_tag, tag};
 use super::transition::{self, Depths, Start};
 
-/// Inline data of a SEND in bytes: the adapter needs no DMA read for a response or a capsule
-/// without data.
+/// Inline data of a SEND in bytes: responses and capsules without data need no DMA read by the adapter.
 const INLINE: u32 = 64;
 
-/// Minimum interval of reads of connection events, because each read is a system call.
+/// Minimum interval between reads of connection events; each is a system call.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl VerbsEndpoint {
@@ -222,8 +221,7 @@ impl VerbsEndpoint {
             sys::RDMA_CM_EVENT_ADDR_ERROR
             | sys::RDMA_CM_EVENT_ROUTE_ERROR
             | sys::RDMA_CM_EVENT_CONNECT_ERROR => self.unreachable(id, event),
-            // For an established connection, the kernel reports UNREACHABLE when the peer's MAC
-            // address changes.
+            // For an established connection, UNREACHABLE means that the peer's MAC address has changed.
             sys::RDMA_CM_EVENT_UNREACHABLE => match qp.phase {
                 Phase::Established => self.end_connection(id, DisconnectReason::PeerMoved),
                 Phase::Connecting(_) | Phase::Accepted => self.unreachable(id, event),
@@ -311,8 +309,8 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Reports if the packets do not have the requested hop limit. For user-space verbs, Linux
-    /// takes the hop limit from the route (`ib_resolve_unicast_gid_dmac`).
+    /// Logs a warning if the packets lack the requested hop limit: for user-space verbs, Linux takes it from the route
+    /// (`ib_resolve_unicast_gid_dmac`).
     fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
         let Some(qp) = self.table.get(id) else { return };
         let (Some(wanted), Some(pair)) = (options.hop_limit, &qp.pair) else {

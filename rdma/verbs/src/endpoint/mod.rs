@@ -1,8 +1,7 @@
 //! Endpoint: the queues of one reactor on a device.
 //!
-//! The data path ([`VerbsEndpoint::post`], [`VerbsEndpoint::post_receives`],
-//! [`VerbsEndpoint::poll`]) uses preallocated memory and the queues mapped by the driver. Set-up
-//! and tear-down are in [`connect`] and [`close`].
+//! The data path ([`VerbsEndpoint::post`], [`VerbsEndpoint::post_receives`], [`VerbsEndpoint::poll`]) uses preallocated
+//! memory and the queues mapped by the driver. Set-up and tear-down are in [`connect`] and [`close`].
 
 mod close;
 mod connect;
@@ -38,8 +37,7 @@ use work_id::WorkId;
 
 const RECEIVE_BATCH: usize = 64;
 
-/// Field order is drop order: queue pairs and identifiers come before the queues and the channel
-/// that they use.
+/// Field order is drop order: queue pairs and identifiers precede the queues and channel that they use.
 pub(crate) struct VerbsEndpoint {
     table: QpTable,
     settling: Vec<QpId>,
@@ -97,7 +95,7 @@ impl VerbsEndpoint {
         })
     }
 
-    /// Posts up to `RECEIVE_BATCH` receives. Receives accepted before a refused one complete later.
+    /// Posts up to `RECEIVE_BATCH` receives; those accepted before a refused one complete later.
     fn post_batch(&mut self, batch: &[RecvWork]) -> Result<(), PostError> {
         let mut slots = [0; RECEIVE_BATCH];
         self.receive_chain.clear();
@@ -194,8 +192,7 @@ impl Endpoint for VerbsEndpoint {
                 _ => PostError::Broken,
             });
         }
-        // The device accepted a part of the chain. The refused rest completes as flushed, and the
-        // queue pair breaks.
+        // The device accepted a part of the chain. The refused rest completes as flushed, and the queue pair breaks.
         self.staged.flush(id, refused);
         self.break_down(id);
         Ok(())
@@ -210,7 +207,7 @@ impl Endpoint for VerbsEndpoint {
         out.extend(self.events.drain(..));
     }
 
-    /// Makes the next poll of events read the kernel's events at once.
+    /// Makes the next poll read the kernel's events at once.
     fn drain_connections(&mut self) {
         self.next_look = Instant::now();
     }

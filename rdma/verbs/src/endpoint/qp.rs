@@ -12,22 +12,21 @@ use crate::objects::QueuePair;
 use crate::send_ring::SendRing;
 
 pub(super) struct Qp {
-    /// Declared before `cm`, so that it is destroyed first. `None` until a connecting end has
-    /// resolved its device.
+    /// Declared before `cm`, so that it is destroyed first. `None` until a connecting end has resolved its device.
     pub(super) pair: Option<QueuePair>,
     pub(super) cm: Id,
     pub(super) ring: SendRing,
     pub(super) phase: Phase,
     pub(super) down: bool,
-    /// Value of `Staged::rounds` at which all receives of the queue pair have been polled; set when
-    /// the device uses no more receives for it.
+    /// Value of `Staged::rounds` at which all receives of the queue pair have been polled; set when the device uses no
+    /// more of them.
     pub(super) receives_end: Option<u64>,
 }
 
 pub(super) enum Phase {
-    /// The connection request is under way.
+    /// The connection request is outstanding.
     Connecting(Box<Attempt>),
-    /// The REP is sent, and the RTU has not arrived.
+    /// The REP is sent; the RTU has not arrived.
     Accepted,
     /// The RTU has arrived, or was sent.
     Established,
@@ -74,10 +73,10 @@ impl Qp {
         send && work.sges.total_len() <= limit.into()
     }
 
-    /// Posts a chain. On failure, returns the number of accepted requests, and the error.
+    /// Posts a chain. On failure, returns the error and the number of accepted requests.
     ///
     /// # Safety
-    /// As for [`QueuePair::post`].
+    /// As [`QueuePair::post`].
     pub(super) unsafe fn post(&mut self, chain: &mut SendChain) -> Result<(), (usize, io::Error)> {
         match &mut self.pair {
             // SAFETY: the caller guarantees the bytes of inline work.

@@ -10,7 +10,7 @@ use super::qp::Qp;
 pub(super) struct QpTable {
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// Slots by queue pair number of the device, which each receive completion contains.
+    /// Slots by the device's queue pair number, which each receive completion contains.
     numbers: HashMap<u32, u16, BuildHasherDefault<NumberHasher>>,
 }
 
@@ -93,8 +93,7 @@ impl QpTable {
     }
 }
 
-/// Hasher for queue pair numbers. Protection against chosen collisions is not needed, because
-/// devices and not peers choose the numbers.
+/// Hasher for queue pair numbers, which devices choose, not peers: no protection against chosen collisions is needed.
 #[derive(Default)]
 pub(super) struct NumberHasher(u64);
 
@@ -110,8 +109,8 @@ impl Hasher for NumberHasher {
     }
 
     fn write_u32(&mut self, number: u32) {
-        // Multiplicative hash (Knuth, The Art of Computer Programming, 6.4): the factor is 2^64
-        // divided by the golden ratio. The map uses low bits, into which the high bits are folded.
+        // Multiplicative hash (Knuth, The Art of Computer Programming, 6.4): the factor is 2^64 divided by the golden
+        // ratio. The map uses low bits, into which the high bits are folded.
         let product = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ (product >> 32);
     }

@@ -1,7 +1,7 @@
 //! State transitions of queue pairs.
 //!
-//! rdma_cm supplies the attributes of each transition. The options of the queue pair replace
-//! traffic class, hop limit, partition, outstanding READs, timeouts and retries.
+//! rdma_cm supplies the attributes of each transition. The queue pair's options replace traffic class, hop limit,
+//! partition, outstanding READs, timeouts and retries.
 
 use cairn_rdma::{FabricError, QpOptions};
 
@@ -18,7 +18,7 @@ pub(super) struct Depths {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) depths: Depths,
-    /// Index in the P_Key table of the port; with `None`, chosen by rdma_cm.
+    /// Index in the port's P_Key table; `None`: chosen by rdma_cm.
     pub(super) pkey_index: Option<u16>,
 }
 

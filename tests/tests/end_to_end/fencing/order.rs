@@ -1,7 +1,7 @@
 //! Order of changes by one host on several associations.
 //!
-//! A change waits until the disk has completed older changes of the same blocks by the host's other
-//! associations, which may be lost without notice.
+//! A change waits until the disk has completed older changes of the same blocks by the host's other associations, which
+//! may be lost without notice.
 
 use super::*;
 
@@ -102,12 +102,10 @@ fn a_connect_does_not_wait_for_the_disk() {
     bed.pass(Duration::from_millis(100));
 }
 
-/// Capsules not yet received by the target execute before commands of the host's next association,
-/// or never.
+/// Capsules not yet received by the target execute before commands of the host's next association, or never.
 #[test]
 fn capsules_that_the_target_has_not_read_count_as_well() {
-    // Number of writes: more than a reactor receives in two rounds, and fewer than a host may have
-    // outstanding.
+    // More writes than a reactor receives in two rounds, but fewer than a host may have outstanding.
     const CAPSULES: usize = 300;
     let mut bed = Bed::new("unread");
     let options = HostOptions {

@@ -1,7 +1,7 @@
 //! Stops of the target at every clock reading, after which no disk operation may start.
 //!
-//! The stop exceeds KATO, or the host disconnects during it. A program cannot detect a stop between
-//! two clock readings, so these are all cases.
+//! The stop exceeds KATO, or the host disconnects during it. A program cannot detect a stop between two clock readings,
+//! so these are all cases.
 
 use std::time::Instant;
 
@@ -26,8 +26,7 @@ fn admin_commands() -> [Sqe; 4] {
     ]
 }
 
-/// Connects a host whose writes the disk will hold. `neighbours` determines which reactors get the
-/// host's queues.
+/// Connects a host whose writes the disk will hold; `neighbours` determines the reactors of its queues.
 fn host_of_held_writes(neighbours: usize, kato: Duration) -> (Bed, Vec<Controller>, Controller) {
     let mut bed = Bed::new("stopped");
     let names = ["first", "second"];

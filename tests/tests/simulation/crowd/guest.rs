@@ -158,8 +158,7 @@ impl Guest {
             match event {
                 Event::Live { .. } => {
                     association.live = true;
-                    // Writes of earlier associations can no longer take effect, unless the disk
-                    // hangs.
+                    // Writes of earlier associations can no longer take effect, unless the disk hangs.
                     bury(&mut self.lost, ledgers, |ledger, _, _| !ledger.hangs);
                 }
                 Event::Lost(error)
@@ -353,8 +352,7 @@ impl Guest {
         let changed = open.kind.writes() && end == End::Done;
         ledger.end(open.id, end);
         if changed {
-            // A successful change implies that earlier changes of the same blocks by this host have
-            // ended.
+            // A successful change implies that earlier changes of the same blocks by this host have ended.
             let overlaps = |ledger: &Ledger, namespace, id| {
                 namespace == open.namespace && ledger.overlaps(id, &open.blocks)
             };

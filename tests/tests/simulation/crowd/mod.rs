@@ -1,7 +1,7 @@
 //! Several hosts use the same blocks while targets, disks and network fail.
 //!
-//! A correct disk must explain all results seen by the hosts ([`crate::history`]). Finally, the
-//! target must hold no resources.
+//! A correct disk must explain all results seen by the hosts ([`crate::history`]). Finally, the target must hold no
+//! resources.
 
 mod guest;
 mod ledger;
@@ -22,8 +22,7 @@ use ledger::Ledger;
 use stage::Stage;
 
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Maximum latency of a command of the uninvolved host, without network faults and with a disk
-/// latency of 1 ms.
+/// Maximum latency of a command of the uninvolved host, without network faults and with a disk latency of 1 ms.
 const BYSTANDERS_PATIENCE: Duration = Duration::from_millis(100);
 /// Time after KATO in which a target ends the commands of a lost host.
 const QUIESCE: Duration = Duration::from_secs(2);
@@ -401,7 +400,7 @@ impl Crowd {
                 .iter()
                 .all(|guest| guest.is_live() && guest.pending() == 0)
         });
-        // Commands of ended associations that were delayed reach the disks within this time.
+        // Delayed commands of ended associations reach the disks within this time.
         self.pass(Duration::from_secs(1));
         for namespace in 0..self.ledgers.len() {
             for first in (0..BLOCKS).step_by(TRANSFER_BYTES / BLOCK_BYTES) {

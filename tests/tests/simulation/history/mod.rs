@@ -1,12 +1,11 @@
 //! Operations on a namespace, and a check that a correct disk explains their results.
 //!
-//! Each block is a register. A write takes effect at one moment between begin and end, and a read
-//! returns the value at such a moment. A failed write may take effect; an unanswered one may do so
-//! until it is [`dead`](History::dead). A [`crash`](History::crash) may undo writes that are
-//! neither durable nor followed by a flush.
+//! Each block is a register. A write takes effect at one moment between begin and end, and a read returns the value at
+//! such a moment. A failed write may take effect; an unanswered one may do so until it is [`dead`](History::dead). A
+//! [`crash`](History::crash) may undo writes that are neither durable nor followed by a flush.
 //!
-//! [`History::check`] follows all possible orders of operations on each block (just-in-time
-//! linearization; G. Lowe, "Testing for linearizability", 2017).
+//! [`History::check`] follows all possible orders of operations on each block (just-in-time linearization; G. Lowe,
+//! "Testing for linearizability", 2017).
 
 mod register;
 #[cfg(test)]
@@ -20,7 +19,7 @@ use register::Register;
 /// Contents of a block: zeroes, or bytes generated from a number unique to a write.
 pub(crate) type Value = u64;
 
-/// Value of a block that was zeroed or never written.
+/// Value of a zeroed or never written block.
 pub(crate) const ZEROES: Value = 0;
 /// Value of contents that no write produced.
 pub(crate) const GARBAGE: Value = u64::MAX;
@@ -31,7 +30,7 @@ pub(crate) struct Id(usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
-    /// Writes consecutive values to the blocks, starting with `first`.
+    /// Writes consecutive values, starting with `first`.
     Write {
         first: Value,
         durable: bool,
@@ -52,7 +51,7 @@ impl Kind {
 pub(crate) enum End {
     Done,
     Read(Vec<Value>),
-    /// Error. A failed write may have taken effect in part.
+    /// A failed write may have taken effect in part.
     Failed,
 }
 

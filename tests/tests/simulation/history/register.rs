@@ -6,7 +6,7 @@ use super::{Id, Value, ZEROES};
 pub(super) struct Register {
     pending: Vec<Pending>,
     states: HashSet<State>,
-    /// True if a crash follows. Durability has no effect otherwise.
+    /// True if a crash follows; otherwise durability has no effect.
     pub(super) crash_ahead: bool,
 }
 
@@ -24,14 +24,13 @@ enum Action {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct State {
-    /// Pending operations that took effect, in ascending order.
+    /// Pending operations that took effect, ascending.
     taken: Vec<Id>,
-    /// Values that can survive a crash, oldest first. The last value is current.
+    /// Values that can survive a crash, oldest first; the last is current.
     trail: Vec<Value>,
     /// Unfinished flushes and durable writes, each with its position in the trail.
     ///
-    /// When one ends, earlier values are removed. Positions identify values, because zeroes can
-    /// occur twice.
+    /// When one ends, earlier values are removed. Positions identify values, because zeroes can occur twice.
     marks: Vec<(Id, usize)>,
 }
 
@@ -62,7 +61,7 @@ impl State {
         self.marks.push((id, self.trail.len() - 1));
     }
 
-    /// Removes a mark. If the operation succeeded, earlier values cannot return after a crash.
+    /// Removes a mark; after success, earlier values cannot return after a crash.
     fn unmark(&mut self, id: Id, durable: bool) {
         let Some(at) = self.marks.iter().position(|(mark, _)| *mark == id) else {
             return;
@@ -106,7 +105,7 @@ impl Register {
         self.pending.push(Pending { id, action });
     }
 
-    /// Ends an operation, which took effect if `certain` is true, and may have otherwise.
+    /// Ends an operation, which took effect if `certain`, and may have otherwise.
     pub(super) fn ends(&mut self, id: Id, certain: bool) {
         let Some(at) = self.pending.iter().position(|pending| pending.id == id) else {
             return;
@@ -124,8 +123,7 @@ impl Register {
         self.states = reached.into_iter().map(forget).collect();
     }
 
-    /// Adds all states in which `last`, and possibly other pending operations before it, took
-    /// effect.
+    /// Adds all states in which `last`, and possibly other pending operations before it, took effect.
     fn follow(&self, state: State, last: Id, certain: bool, reached: &mut HashSet<State>) {
         let mut seen = HashSet::from([state.clone()]);
         let mut open = vec![state];
@@ -192,7 +190,7 @@ impl Register {
             .collect();
     }
 
-    /// Ends all pending operations: the block then has one of the values that may survive a crash.
+    /// Ends all pending operations: the block has one of the values that may survive a crash.
     pub(super) fn crash(&mut self) {
         let mut left = HashSet::new();
         for state in &self.states {

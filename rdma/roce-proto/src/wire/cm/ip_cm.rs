@@ -8,10 +8,10 @@ use crate::wire::grh::gid_of;
 
 /// Length of the header in bytes.
 pub const LEN: usize = 36;
-/// Private data of the REQ that remains for the consumer, in bytes.
+/// Bytes of the REQ's private data for the consumer.
 pub const CONSUMER_LEN: usize = PRIVATE_LEN - LEN;
 
-/// Service ids of TCP ports: prefix 0x0000000001, then the protocol number 6, then the port.
+/// Service ids of TCP ports: prefix 0x0000000001, protocol number 6, port.
 const SERVICE_TCP: u64 = 0x0000_0000_0106_0000;
 
 /// Returns the service id of a TCP port (annex A11.2).
@@ -35,12 +35,12 @@ pub const fn port_of(service_id: u64) -> Option<u16> {
 pub struct IpCm {
     /// Source IP address and port.
     pub source: SocketAddr,
-    /// Destination IP address, of the same family. Its port is in the service id.
+    /// Destination IP address, of the same family; the service id contains the port.
     pub destination: IpAddr,
 }
 
 impl IpCm {
-    /// Parses the header. Returns `None` for another version or another address family.
+    /// Parses the header; `None` for another version or address family.
     #[must_use]
     pub fn read(private_data: &[u8; PRIVATE_LEN]) -> Option<Self> {
         let b = private_data;

@@ -26,12 +26,12 @@ use super::{Header, field};
 /// Body of a message: 232 bytes after the MAD header.
 pub type Body = [u8; MAD_BODY_LEN];
 
-/// Communication ids of both ends, which each message except the REQ contains.
+/// Communication ids of both ends, in each message except the REQ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CommIds {
-    /// Local Communication ID, that of the sender; 0 if it has none.
+    /// Sender's Local Communication ID, or 0.
     pub local: u32,
-    /// Remote Communication ID, that of the receiver.
+    /// Receiver's Remote Communication ID.
     pub remote: u32,
 }
 
@@ -75,11 +75,11 @@ macro_rules! messages {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Connection message.
         #[derive(Debug, Clone, PartialEq, Eq)]
-        #[allow(clippy::large_enum_variant)] // the value is consumed at once and never stored
+        #[allow(clippy::large_enum_variant)] // never stored
         pub enum Message { $($(#[$doc])* $name($name),)* }
 
         impl Message {
-            /// Parses a datagram. Returns `None` if it is too short or no supported message.
+            /// Parses a datagram, or returns `None` if it is too short or no supported message.
             #[must_use]
             pub fn parse(mad: &[u8]) -> Option<(MadHeader, Self)> {
                 let (header, rest) = MadHeader::parse(mad)?;
@@ -131,7 +131,7 @@ messages! {
     SidrRep,
 }
 
-/// Returns `bytes` truncated, or padded with zeros, to `N` bytes.
+/// Returns `bytes` truncated or padded with zeros to `N` bytes.
 #[must_use]
 pub fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut data = [0; N];

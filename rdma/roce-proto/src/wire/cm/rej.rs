@@ -13,7 +13,7 @@ pub const ARI_LEN: usize = 72;
 pub struct Rej {
     /// Communication IDs.
     pub ids: CommIds,
-    /// Message REJected: the message that is answered.
+    /// Message REJected: the answered message.
     pub answered: Answered,
     /// Reject Info Length: bytes used in `info`.
     pub info_len: u8,
@@ -39,10 +39,9 @@ pub enum RejReason {
     InvalidServiceId = 8,
     /// The transport type is not a reliable connection.
     InvalidTransportType = 9,
-    /// The queue pair of the request is connected, or was recently.
+    /// The request's queue pair is connected, or was recently.
     StaleConnection = 10,
-    /// The path does not support the requested MTU; the additional information has the acceptable
-    /// one.
+    /// The path does not support the requested MTU; the additional information has an acceptable one.
     InvalidPathMtu = 26,
     /// The consumer refused the request.
     Consumer = 28,

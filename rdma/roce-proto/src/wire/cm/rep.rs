@@ -15,21 +15,21 @@ pub struct Rep {
     pub local_qkey: u32,
     /// Local QPN.
     pub local_qpn: u32,
-    /// Starting PSN: the first PSN that the sender expects.
+    /// Starting PSN: the first PSN expected by the sender.
     pub starting_psn: u32,
-    /// Responder Resources: maximum outstanding READs and atomics that the sender answers.
+    /// Responder Resources: maximum outstanding READs and atomics from the receiver.
     pub responder_resources: u8,
-    /// Initiator Depth: maximum outstanding READs and atomics that the sender issues.
+    /// Initiator Depth: maximum outstanding READs and atomics from the sender.
     pub initiator_depth: u8,
     /// Target ACK Delay code (4.096 us * 2^code).
     pub target_ack_delay: u8,
     /// Failover Accepted: 0 is accepted, 1 not supported, 2 refused.
     pub failover: u8,
-    /// End-To-End Flow Control: true if the sender implements end-to-end credits.
+    /// End-To-End Flow Control: true if the sender has end-to-end credits.
     pub flow_control: bool,
     /// RNR Retry Count: RNR retries requested from the receiver.
     pub rnr_retry_count: u8,
-    /// SRQ exists: true if the queue pair has a shared receive queue.
+    /// SRQ exists: true with a shared receive queue.
     pub srq: bool,
     /// Local CA GUID.
     pub local_ca_guid: u64,

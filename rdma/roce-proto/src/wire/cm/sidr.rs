@@ -1,9 +1,9 @@
-//! SIDR REQ and SIDR REP, which look up the queue pair of a datagram service (IBTA 12.11).
+//! SIDR REQ and SIDR REP: lookup of a datagram service's queue pair (IBTA 12.11).
 
 use super::Body;
 use crate::wire::field;
 
-/// Length of a SIDR REQ's private data, in bytes.
+/// Length of a SIDR REQ's private data in bytes.
 pub const REQ_PRIVATE_LEN: usize = 216;
 /// Length of a SIDR REP's private data, in bytes.
 pub const REP_PRIVATE_LEN: usize = 136;

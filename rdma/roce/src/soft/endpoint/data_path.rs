@@ -14,8 +14,7 @@ use crate::phy::socket::FlowKey;
 use cairn_roce_proto::qp::is_first_request;
 use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
 
-/// Maximum number of packets that a queue pair sends before another queue pair sends: four
-/// super-packets of 15 full packets.
+/// Maximum number of packets of a queue pair before another queue pair sends: four super-packets of 15 full packets.
 const BURST: usize = 60;
 const BATCHES: usize = 4;
 
@@ -24,7 +23,7 @@ impl SoftEndpoint {
         let mut receiver = self.receiver.take().expect("it is put back below");
         let before = self.counters.rcvd_bytes;
         for _ in 0..BATCHES {
-            // An error (from ICMP) is ignored, because the socket reports it only once.
+            // The socket reports an error (from ICMP) only once.
             let count = receiver.receive(&self.inlet).unwrap_or(0);
             self.counters.rcv_calls += 1;
             if count == 0 {
@@ -111,8 +110,8 @@ impl SoftEndpoint {
         }
     }
 
-    /// Handles a packet of a half-open connection. Only the peer's first request completes the
-    /// connection; other packets have no effect.
+    /// Handles a packet of a half-open connection; only the peer's first request has an effect: it completes the
+    /// connection.
     #[cold]
     fn handle_early(&mut self, id: QpId, received: &Received<'_>, now: Instant) {
         let Some(entry) = self.slots.get(id) else {
@@ -248,8 +247,8 @@ impl SoftEndpoint {
                 cx.counters.sent_bytes += length as u64;
                 let (place, opcode) = (&mut entry.place, self.sender.opcode());
                 let is_joined = if opcode == Opcode::Cnp.code() {
-                    // Congestion notifications are sent without ECN, because routers must not mark
-                    // them (annex A17.9.3).
+                    // Congestion notifications are sent without ECN, because routers must not mark them (annex
+                    // A17.9.3).
                     let flow = entry.flow.not_ecn_capable();
                     self.sender.commit(&flow, length, place, Sharing::Alone)
                 } else {
@@ -271,7 +270,7 @@ impl SoftEndpoint {
         self.sender.report(&mut self.counters);
     }
 
-    /// Updates timers and events of a queue pair. Called after each change of the queue pair.
+    /// Updates timers and events of a queue pair; called after each of its changes.
     pub(super) fn after_activity(&mut self, id: QpId) {
         let Some(entry) = self.slots.get(id) else {
             return;

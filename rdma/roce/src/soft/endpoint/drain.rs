@@ -1,8 +1,7 @@
 //! Handling of all connection messages that have arrived, on the thread of one endpoint.
 //!
-//! The kernel may combine a message with packets for another endpoint (GRO), so that the message
-//! waits at that endpoint's socket. The endpoint therefore first reads its own socket, and the
-//! sockets that were not read lately.
+//! The kernel may combine a message with packets for another endpoint (GRO); the message then waits at that endpoint's
+//! socket. The endpoint therefore first reads its own socket, and sockets not read lately.
 
 use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::{Bth, Header};
@@ -14,8 +13,7 @@ use crate::phy::Inlet;
 use crate::phy::receive::BATCH;
 
 impl SoftEndpoint {
-    /// Handles the messages that arrived before the call. Connections ended by them are reported as
-    /// events.
+    /// Handles the messages that arrived before the call; connections ended by them become events.
     pub(super) fn drain(&mut self) {
         let now = self.clock.now();
         self.memory.refresh();
@@ -44,7 +42,7 @@ impl SoftEndpoint {
             let count = match receiver.receive(inlet) {
                 Ok(0) => break,
                 Ok(count) => count,
-                // Datagrams may follow the error, which the socket reports only once.
+                // The socket reports an error only once; datagrams may follow.
                 Err(_) => {
                     handled += 1;
                     continue;
