@@ -185,11 +185,10 @@ fn every_error_name_has_a_line_in_troubleshooting() {
 fn next_cell(next: Next) -> String {
     match next {
         Next::Path => "path".to_owned(),
-        Next::Here => "doctor".to_owned(),
         Next::KernelLog => "kernel log".to_owned(),
         Next::OtherLog => "log".to_owned(),
         Next::Report => "report".to_owned(),
-        Next::Counters | Next::Own { .. } => {
+        Next::Here | Next::Counters | Next::Own { .. } => {
             next.command(common::CALLER, "ADDR").replace('|', "\\|")
         }
     }
