@@ -1,10 +1,10 @@
-//! A command through host, loopback fabric and target with a null disk.
+//! Command through host, loopback fabric and target with a null disk.
 
 use cairn_initiator::{Buffer, Data, Host, Ticket, command};
 use cairn_tests::harness::TestTarget;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// Number of 512-byte blocks in each command.
+/// 512-byte blocks of each command.
 const BLOCKS: u32 = 8;
 const BYTES: u32 = BLOCKS * 512;
 

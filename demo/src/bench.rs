@@ -1,4 +1,4 @@
-//! Short benchmark with a table of results.
+//! Short benchmark with a table.
 
 use std::sync::atomic::AtomicBool;
 
@@ -7,7 +7,7 @@ use cairn_bench::{Direction, Job, JobResult, NvmeLanes, run};
 
 use crate::progress::Progress;
 
-/// Workload of a line in the table.
+/// Workload of a table line.
 #[derive(Debug)]
 pub(crate) struct Workload {
     name: &'static str,
@@ -40,7 +40,7 @@ const fn line(
 }
 
 impl Workload {
-    /// Runs the workload for some seconds and returns the formatted line.
+    /// Runs the workload for `seconds`; returns the line.
     pub(crate) fn measure(&self, lanes: &NvmeLanes, seconds: u64) -> Result<String> {
         let seconds = seconds.to_string();
         let keys = [

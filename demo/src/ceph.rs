@@ -1,6 +1,5 @@
-//! Demonstration with a real Ceph cluster.
-//!
-//! One monitor and one OSD in a temporary folder on loopback, which end with this process.
+//! Demonstration with Ceph: one monitor and one OSD in a temporary folder on loopback, which end
+//! with this process.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -15,9 +14,9 @@ use cairn_target::Target;
 
 use super::{Args, bench, config, connect, measure};
 
-/// Time from the start of the load until the OSD is killed.
+/// Time from start of the load to the kill of the OSD.
 const BEFORE_KILL: Duration = Duration::from_millis(700);
-/// Time from the end of the OSD until its restart.
+/// Time from the OSD's end to its restart.
 const DEAD: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: &Args, install: bool) -> Result<()> {
@@ -53,7 +52,7 @@ pub(crate) fn run(args: &Args, install: bool) -> Result<()> {
     Ok(())
 }
 
-/// Writes the whole image while the OSD is killed and restarted, then verifies the image.
+/// Writes the image while the OSD is killed and restarted, then verifies it.
 fn verify_under_kill(cluster: &mut Cluster, lanes: &NvmeLanes) -> Result<()> {
     let keys = [
         ("rw", "write"),

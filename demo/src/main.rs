@@ -1,6 +1,5 @@
-//! Demonstration of Cairn (`cargo demo`): target and host in one process.
-//!
-//! User-space RoCE over loopback needs no RDMA device, root privileges or packages.
+//! Demonstration of Cairn (`cargo demo`): target and host in one process, over user-space RoCE on
+//! loopback, without RDMA device, root or packages.
 
 mod bench;
 mod ceph;
@@ -100,7 +99,7 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Creates an unnamed sparse file, which the kernel deletes when this process ends.
+/// Creates an unnamed sparse file, which ends with this process.
 fn image(bytes: u64) -> Result<File> {
     let make = || {
         let file = tempfile::tempfile()?;
@@ -117,7 +116,7 @@ fn image(bytes: u64) -> Result<File> {
     })
 }
 
-/// Configuration with one reactor, within the usual limit on locked memory (8 MiB).
+/// Configuration with one reactor, within the usual locked memory (8 MiB).
 fn config(address: IpAddr, export: &str, more: &str) -> Result<Config> {
     let text = format!(
         r#"
@@ -146,9 +145,8 @@ block_size = 4096
         .map_err(|error| anyhow::anyhow!("the target's configuration:\n{error}"))
 }
 
-/// Discovers the subsystem, connects to it, and prints its controller and namespace.
-///
-/// Benchmark jobs use separate connections.
+/// Discovers the subsystem, connects, and prints controller and namespace. Jobs use other
+/// connections.
 fn connect(provider: &dyn Provider, target: &Target) -> Result<NvmeLanes> {
     let options = HostOptions::new(
         target.addresses()[0],

@@ -1,4 +1,4 @@
-//! Progress bar, drawn only on a terminal.
+//! Progress bar, only on a terminal.
 
 use cairn_bench::{Audience, Glimpse};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Steps of a complete bar.
 const PARTS: u64 = 1000;
 
-/// Progress bar of a task, removed on drop.
+/// Progress bar, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,

@@ -1,4 +1,4 @@
-//! The README's first command works, with a shorter run time.
+//! The README's first command works.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Cache shared by all clones, with tools built on demand.
+//! Cache of tools built on demand, shared by all clones.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ pub(crate) fn folder() -> Result<PathBuf> {
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    /// Dependencies to optimise. For others, compiling takes longer than optimised code saves.
+    /// Dependencies worth the time of an optimised compile.
     pub(crate) busy: &'static [&'static str],
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
                 .map(|package| format!("--config=profile.dev.package.{package}.opt-level=2")),
         )
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
-        // The command runs outside the workspace, whose settings do not apply to the tool.
+        // Outside the workspace, whose settings do not apply to the tool.
         .current_dir(Path::new("/"));
     let installed = cairn_skips::probe(&mut install);
     let _ = std::fs::remove_dir_all(&building);
@@ -77,7 +77,7 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// FNV-1a hash of the parts of a recipe. Unlike std's hashers, it is the same for all compilers.
+/// FNV-1a hash of a recipe, equal for all compilers, unlike std's hashers.
 pub(crate) fn fingerprint(recipe: &[&str]) -> u64 {
     let bytes = recipe.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

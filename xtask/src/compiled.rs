@@ -1,7 +1,7 @@
 //! `cargo xtask compiled`: cache of compiled dependencies across clones, for CI.
 //!
-//! Packages of the workspace are excluded, so each run compiles and checks them. cargo compiles
-//! files of another compiler, or with other flags or features, again.
+//! Each run compiles and checks the workspace's packages. Other compilers, flags or features are
+//! compiled again.
 
 use std::collections::HashSet;
 use std::fs;
@@ -25,10 +25,8 @@ const RECIPE: [&str; 5] = [
 
 const NOTES: &str = ".fingerprint";
 
-/// Folders of compiled output.
-///
-/// Fingerprints are last in the archive, so that cargo ignores an archive that was extracted only
-/// partly.
+/// Folders of compiled output. Fingerprints come last: cargo ignores a partly extracted archive
+/// without them.
 const FOLDERS: [&str; 3] = ["build", "deps", NOTES];
 
 const DEPTH: usize = 4;
@@ -69,7 +67,7 @@ fn archive(tree: &Tree) -> Result<PathBuf> {
     let mut nightly = Command::new("rustup");
     nightly.args(["run", "nightly", "rustc", "-vV"]);
     recipe.push(process::output(&mut nightly).unwrap_or_default());
-    // cargo compiles a crate again if the path of its sources has changed.
+    // cargo compiles a crate again if its sources moved.
     let home = ["CARGO_HOME", "HOME"].map(|name| std::env::var(name).unwrap_or_default());
     recipe.extend(home);
     let recipe: Vec<&str> = recipe.iter().map(String::as_str).collect();
@@ -89,15 +87,14 @@ fn take(archive: &Path, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes the archive under a temporary name, then replaces earlier ones.
-///
-/// Nothing is printed, because the last line of CI output must be the test total.
+/// Writes the archive under a temporary name, then replaces earlier ones. Prints nothing: CI output
+/// must end with the test total.
 fn keep(archive: &Path, tree: &Tree) -> Result<()> {
     let dir = archive.parent().context("the archive is in a folder")?;
     fs::create_dir_all(dir)?;
     let partial = tempfile::NamedTempFile::new_in(dir)?;
     let mut tar = Command::new("tar");
-    // The POSIX format stores times in nanoseconds, which cargo compares.
+    // cargo compares times in nanoseconds, which the POSIX format stores.
     tar.args(["--format=posix", "-C"])
         .arg(tree.build())
         .arg("-cf");
@@ -178,13 +175,13 @@ fn places(folder: &Path, depth: usize) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the crate in a name such as `libserde_json-0123456789abcdef.rlib`, or the package in
+/// Returns the crate in `libserde_json-0123456789abcdef.rlib`, or the package in
 /// `serde-json-0123456789abcdef`.
 fn crate_of(file: &str) -> Option<String> {
     let stem = file.split('.').next()?;
     let (name, hash) = stem.rsplit_once('-')?;
     let is_hash = hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-    // Only library files have an extension, and their names start with "lib".
+    // Libraries have an extension, and names that start with "lib".
     let library = file.ends_with("lib") || file.ends_with(".rmeta") || file.ends_with(".so");
     let name = if library {
         name.strip_prefix("lib").unwrap_or(name)

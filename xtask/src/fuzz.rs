@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: libFuzzer runs on parsers and state machines.
 //!
-//! The programs are in `fuzz/`, the tested functions in `tests/fuzzed`. Without nightly Rust or
-//! cargo-fuzz, the command is skipped.
+//! The programs are in `fuzz/`, the tested functions in `tests/fuzzed`. Skipped without nightly
+//! Rust or cargo-fuzz.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
     };
-    // rustup selects the nightly cargo, which cargo-fuzz calls.
+    // rustup selects the nightly cargo that cargo-fuzz calls.
     let build = format!(
         "run nightly {} build --fuzz-dir {SOURCES} --target-dir {OUTPUT}",
         cargo_fuzz.display()
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     let mut failed = Vec::new();
-    // Two targets run at a time, because the time limit is wall-clock time.
+    // Two at a time: the time limit is wall-clock time.
     for pair in targets.chunks(2) {
         println!("\n==> {}, {} s", pair.join(" and "), args.seconds);
         let results = thread::scope(|scope| {
@@ -102,7 +102,7 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs a fuzz target. Found inputs stay outside the repository, whose corpus is curated.
+/// Runs a fuzz target. Found inputs stay out of the repository, whose corpus is curated.
 fn fuzz(target: &str, seconds: u64) -> Result<bool> {
     let found = format!("{OUTPUT}/found/{target}");
     let broken = format!("{OUTPUT}/broken");

@@ -1,7 +1,7 @@
 //! `cargo xtask loom`: model checking of thread interleavings.
 //!
-//! `--cfg cairn_loom` replaces locks, atomics and wake-ups by those of loom, which reports a lost
-//! wake-up as a deadlock.
+//! `--cfg cairn_loom` replaces locks, atomics and wake-ups by loom's, which reports a lost wake-up
+//! as a deadlock.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let models = "test -p cairn-rdma --lib --locked --target-dir build/loom -- loom_models";
     let outcome = Step::cargo("loom", models)
         .with_env("RUSTFLAGS", "--cfg cairn_loom")
-        // The tests are optimised, because they try thousands of interleavings.
+        // Optimised, because the tests try thousands of interleavings.
         .with_env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
         .run("")?;
     Ok(if outcome.success {

@@ -1,8 +1,7 @@
 //! `cargo xtask miri`: tests under Miri, an interpreter that detects undefined behaviour.
 //!
-//! The tests cover unsafe code and parsers of peer input. Miri is hundreds of times slower and
-//! supports few system calls, so each crate has a list of tests. Without nightly Rust, the command
-//! is skipped.
+//! The tests cover unsafe code and parsers of peer input, from a list for each crate: Miri is
+//! hundreds of times slower, and supports few system calls. Skipped without nightly Rust.
 
 use std::process::ExitCode;
 
@@ -13,7 +12,7 @@ use crate::test::step::Step;
 
 const OUTPUT: &str = "build/miri";
 
-/// Number of cases of each property test; hundreds without Miri.
+/// Cases of each property test; hundreds without Miri.
 const CASES: &str = "2";
 
 struct Part {
@@ -26,21 +25,20 @@ const PARTS: [Part; 3] = [
     Part {
         package: "cairn-rdma",
         programs: "--lib",
-        // The other tests wait, use system calls or start processes.
+        // Others wait, use system calls or start processes.
         tests: "address:: entropy:: loopback:: memory:: partition:: work::",
     },
     Part {
         package: "cairn-roce-proto",
         programs: "--lib --test arbitrary",
-        // The skipped tests simulate hundreds of peers, or compute checksums for every bit.
+        // Skipped tests simulate hundreds of peers, or compute checksums of every bit.
         tests: "--skip a_flood --skip of_many_networks --skip a_claimed_address --skip debts_and_debtors \
                 --skip proven_addresses --skip the_longest_ago --skip qp::congestion:: --skip wire::icrc::tests::a",
     },
     Part {
         package: "nvme-proto",
         programs: "--lib",
-        // The skipped tests try every length at every offset, every code, or thousands of
-        // combinations.
+        // Skipped tests try every length at every offset, every code, or thousands of combinations.
         tests: "--skip any_window_shows --skip field_keeps_every_bit \
                 --skip the_choice_is_always",
     },
@@ -73,8 +71,7 @@ fn examine(part: &Part) -> Result<bool> {
     );
     let outcome = Step::program("miri", "rustup", &arguments)
         .with_env("PROPTEST_CASES", CASES)
-        // Isolation is off, because recorded inputs are files, and random numbers come from the
-        // system.
+        // Recorded inputs are files, and random numbers come from the system.
         .with_env("MIRIFLAGS", "-Zmiri-disable-isolation")
         .run("")?;
     Ok(outcome.success)

@@ -10,7 +10,7 @@ use crate::test::step::Step;
 
 const OUTPUT: &str = "build/msrv";
 
-/// Checks the workspace without tests, because developers use the newest Rust.
+/// Checks the workspace without tests: developers use the newest Rust.
 pub(crate) fn run() -> Result<ExitCode> {
     let version = promised()?;
     if let Err(reason) = require(&version) {
@@ -29,7 +29,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     })
 }
 
-/// Returns `rust-version` of the workspace with a patch level, as in names of rustup toolchains.
+/// Returns the workspace's `rust-version` as rustup names it, with a patch level.
 fn promised() -> Result<String> {
     let version = env!("CARGO_PKG_RUST_VERSION");
     match version.split('.').count() {

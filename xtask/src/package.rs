@@ -1,8 +1,8 @@
 //! `cargo xtask package`: .deb, .rpm, tar.gz and OCI image archive from one file tree.
 //!
-//! Order, owner and time of files are fixed, so the same sources and tools give the same bytes.
-//! Without cargo-generate-rpm there is no .rpm. Without the glibc of Debian 11, the packages
-//! require the glibc of this machine.
+//! Order, owner and time of files are fixed: equal sources and tools give equal bytes. Without
+//! cargo-generate-rpm there is no .rpm, and without Debian 11's glibc, packages require this
+//! machine's.
 
 mod assets;
 mod deb;

@@ -1,5 +1,5 @@
 //! `cargo xtask sanitize`: tests with ThreadSanitizer (data races) or AddressSanitizer
-//! (out-of-bounds accesses). Without nightly Rust, the command is skipped.
+//! (out-of-bounds accesses), skipped without nightly Rust.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::nightly;
 use crate::test::step::Step;
 
-/// Explicit target platform, without which procedural macros would be sanitised too.
+/// Explicit target, without which procedural macros would be sanitised.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 const ENGINE: &str = concat!(
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let clean = match args.sanitizer {
         Sanitizer::Thread => threads()?,
-        // The second call runs even if the first one fails.
+        // The second runs even if the first fails.
         Sanitizer::Address => addresses()? & engine()?,
     };
     if clean {
@@ -80,19 +80,17 @@ impl Sanitizer {
         );
         Step::program("sanitize", "rustup", &arguments)
             .with_env("RUSTFLAGS", &format!("-Zsanitizer={name}"))
-            // Line tables suffice for reports, and halve the compile time.
+            // Line tables suffice for reports, and compile in half the time.
             .with_env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
             .with_env("CARGO_INCREMENTAL", "0")
     }
 }
 
-/// Tests threads.
-///
-/// The standard library is compiled with the sanitizer, which would not detect synchronisation in
-/// the precompiled one.
+/// Tests threads, with a sanitized standard library: synchronisation in the precompiled one would
+/// not be detected.
 fn threads() -> Result<bool> {
     let tests = "test -Zbuild-std -p cairn-threads --lib";
-    // The tests run once, so optimising would take longer than it saves.
+    // Run once: optimising would take longer than it saves.
     let quickly =
         OPTIMISED.map(|package| format!("--config=profile.dev.package.{package}.opt-level=0"));
     let step = Sanitizer::Thread
@@ -106,9 +104,7 @@ fn addresses() -> Result<bool> {
     Ok(Sanitizer::Address.cargo(tests).run("")?.success)
 }
 
-/// Tests the engine in fio.
-///
-/// fio is not sanitised, so the sanitizer's runtime library is preloaded.
+/// Tests the engine in fio. fio is not sanitised, so the sanitizer's library is preloaded.
 fn engine() -> Result<bool> {
     let library = match preloaded() {
         Ok(library) => library,
@@ -123,8 +119,7 @@ fn engine() -> Result<bool> {
     if !built.success {
         return Ok(false);
     }
-    // The whole workspace is built, which shares compiled output with ordinary tests. The skipped
-    // test loads the engine without fio.
+    // The whole workspace shares compiled output with other tests. The skipped test has no fio.
     let tests = Step::cargo(
         "sanitize",
         "test --workspace --test jobs --locked -- --skip a_program_that_is_no_such_fio",
@@ -132,20 +127,20 @@ fn engine() -> Result<bool> {
     let outcome = tests
         .with_env("CAIRN_FIO_ENGINE", ENGINE)
         .with_env("CAIRN_FIO_PRELOAD", &library)
-        // fio does not free all memory at exit.
+        // fio leaks memory at exit.
         .with_env("ASAN_OPTIONS", "detect_leaks=0")
         .run("")?;
     Ok(outcome.success)
 }
 
-/// Returns gcc's runtime library of the sanitizer, because Rust links its own only into programs.
-/// The error is the reason of a machine without fio, gcc or the library.
+/// Returns gcc's sanitizer library, because Rust links its own into programs only. The error is the
+/// reason without fio, gcc or library.
 fn preloaded() -> Result<String, String> {
     cairn_skips::version(&mut Command::new("fio"), "fio")?;
     cairn_skips::version(&mut Command::new("gcc"), "gcc")?;
     let answer = cairn_skips::probe(Command::new("gcc").arg("-print-file-name=libasan.so"))?;
     let path = answer.trim();
-    // gcc prints the bare name if the library is missing.
+    // gcc prints the bare name of a missing library.
     match Path::new(path).is_absolute() {
         true => Ok(path.to_owned()),
         false => Err(format!("gcc names no file for its library {path}")),

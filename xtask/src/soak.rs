@@ -1,7 +1,5 @@
-//! `cargo xtask soak`: random fault injection for a given time.
-//!
-//! The command runs the rounds of `tests/tests/soak`, the test of many connects, and the simulation
-//! with more seeds.
+//! `cargo xtask soak`: random faults for a given time: rounds of `tests/tests/soak`, the test of
+//! many connects, and the simulation with more seeds.
 
 use std::process::ExitCode;
 
@@ -11,7 +9,7 @@ use crate::stops;
 use crate::test::step::Step;
 
 const SIMULATED: &str = "10000";
-/// Number of connects, more than there are controller IDs.
+/// Connects, more than controller IDs.
 const CONNECTS: &str = "70000";
 const A_YEAR: u64 = 365 * 24 * 60 * 60;
 
@@ -61,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn steps(args: &Args, seconds: u64) -> Result<Vec<Step>> {
-    // The whole workspace is built, so that dependencies have the features of other tests.
+    // The whole workspace has the features of other tests.
     let soak = |name, test: &str| {
         let arguments = format!(
             "test --workspace --test soak --locked -- --ignored --exact --nocapture {test}"

@@ -1,4 +1,4 @@
-//! Client of SPDK (rpc.py and spdkcli) in a fixed version, from the Python package registry.
+//! SPDK's client (rpc.py and spdkcli) in a fixed version, from the Python package registry.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::cache;
 
-/// Files of the registry: name, version, and SHA-256, which pip checks. spdkcli imports the other
-/// two packages.
+/// Packages: name, version, SHA-256 for pip. spdkcli imports the last two.
 const WHEELS: [(&str, &str, &str); 3] = [
     (
         "spdk",
@@ -39,7 +38,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the folder for `PYTHONPATH`, downloaded on first use. The error is one line with the
+/// Returns the folder for `PYTHONPATH`, downloaded at first use. The error is one line with the
 /// packages to install.
 pub(crate) fn fetch() -> Result<PathBuf> {
     let folder = cache::folder()?.join(format!("tools/spdk-client-{}", versions()));
@@ -54,7 +53,7 @@ pub(crate) fn fetch() -> Result<PathBuf> {
     fs::create_dir_all(parent)
         .with_context(|| format!("cannot make the folder {}", parent.display()))?;
     eprintln!("fetching SPDK's client into {}", folder.display());
-    // The complete folder is renamed, so that parallel downloads do not conflict.
+    // Renamed when complete: parallel downloads do not conflict.
     let temporary = tempfile::tempdir_in(parent).context("cannot make a folder in the cache")?;
     let unpacked = temporary.path().join("unpacked");
     download(temporary.path())?;

@@ -1,9 +1,9 @@
-//! `cargo xtask stops`: tests under SIGSTOP and SIGCONT, to find those that pass only on a fast
-//! machine.
+//! `cargo xtask stops`: tests under SIGSTOP and SIGCONT, to find those that pass on a fast machine
+//! only.
 //!
-//! Each test process is stopped for 60 ms and continued for 20 ms until it ends. cargo and nextest
-//! start tests through this program as their runner ([`run_stopped`]). `cargo xtask soak --stops`
-//! instead stops random processes of a tree, for milliseconds or for longer than KATO.
+//! Each test process is stopped for 60 ms and continued for 20 ms until it ends; this program is
+//! cargo's and nextest's runner ([`run_stopped`]). `cargo xtask soak --stops` stops random
+//! processes of a tree, for milliseconds or longer than KATO.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,11 +16,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::test::step::Step;
 
-/// Stop and run times of a test process. A reactor handles a gap of more than 50 ms as a stop.
+/// Stop and run times. A reactor handles a gap of more than 50 ms as a stop.
 const STOPPED: Duration = Duration::from_millis(60);
 const RUNNING: Duration = Duration::from_millis(20);
 
-/// Maximum length of short stops, and of the rare long ones, which exceed a KATO of one second.
+/// Maximum of short stops, and of the rare long ones, beyond a KATO of one second.
 const SHORT_STOP_MS: u64 = 250;
 const LONG_STOP_MS: u64 = 3000;
 const LONG_STOPS: u8 = 8;

@@ -1,7 +1,5 @@
-//! `cargo xtask test`: checks required for every change.
-//!
-//! Each step is a program with an exit code. All steps run, even after a failure. Scenarios of the
-//! virtual machine run in parallel.
+//! `cargo xtask test`: checks required for every change. All steps, programs with exit codes, run
+//! even after a failure. Scenarios of the virtual machine run in parallel.
 
 mod failures;
 mod lane;
@@ -68,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     times.save();
     let skipped = skips.report(&done, extent)?;
     print_table(&done, skipped.recorded, started.elapsed());
-    // `.ci/run` repeats these lines at the end of its output.
+    // `.ci/run` repeats these lines at its end.
     for skip in &skipped.untested {
         println!("not tested here: {skip}");
     }
@@ -80,9 +78,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Prints the result of each step, the failures, and a last line with the totals.
-///
-/// A step without test counts is one test. Tests that recorded a skip are not counted as passed.
+/// Prints each step's result, the failures, and last the totals. A step without counts is one test;
+/// recorded skips are not passes.
 fn print_table(done: &[Done], recorded_skips: u32, took: Duration) {
     let mut sum = Tally::default();
     println!("\n      step            seconds   tests");

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Assumed duration in seconds of a step that never ran.
+/// Seconds assumed for a step that never ran.
 const UNKNOWN_S: f32 = 60.0;
 
-/// Durations in seconds on a machine with two cores and a fresh clone.
+/// Seconds on a machine with two cores and a fresh clone.
 const FRESH_S: [(&str, f32); 2] = [("tests", 540.0), ("real kernel", 600.0)];
 
 pub(crate) struct Times {
@@ -41,8 +41,7 @@ impl Times {
         self.measured.insert(name.to_owned(), took.as_secs_f32());
     }
 
-    /// Merges the durations into the file, which another process may have changed. Errors are
-    /// ignored.
+    /// Merges the durations into the file, possibly changed by another process. Errors are ignored.
     pub(crate) fn save(&self) {
         let mut kept = read(&self.path);
         kept.extend(self.measured.clone());

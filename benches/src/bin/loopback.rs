@@ -1,6 +1,5 @@
-//! Benchmark of target and host in one process over the loopback provider.
-//!
-//! The program prints the same report as `cairn-initiator bench --output-format=json`.
+//! Benchmark of target and host in one process over the loopback provider, with the report of
+//! `cairn-initiator bench --output-format=json`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use nvme_proto::wire::Nqn;
 const SUBSYSTEM: &str = "nqn.2026-01.org.example:bench";
 const HOST: &str = "nqn.2026-01.org.example:bench-host";
 
-/// Address of the host's loopback device. The target uses another device.
+/// Host's loopback device, other than the target's.
 const HOST_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
 /// Measures the logic of target and host, without a network.

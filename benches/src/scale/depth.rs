@@ -1,4 +1,4 @@
-//! Throughput at a fixed total queue depth, by number of queue pairs.
+//! Throughput at a fixed total queue depth, by queue pairs.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,16 @@ use crate::hosts::{self, Wish};
 use crate::report::{DepthRow, Report};
 use crate::served::{Core, NAMESPACE_BYTES, Program, Served, Usage, on_core};
 
-/// Bytes transferred by each command.
+/// Bytes of each command.
 const BYTES: u32 = 4096;
 const BLOCKS: u64 = NAMESPACE_BYTES / BYTES as u64;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) depth: u16,
-    /// Number of controllers to which the queue pairs belong.
+    /// Controllers of the queue pairs.
     pub(crate) hosts: u16,
-    /// Measurement time. A warm-up of a quarter of it comes first.
+    /// Measurement time, after a warm-up of a quarter of it.
     pub(crate) seconds: Duration,
 }
 
@@ -101,8 +101,7 @@ impl Commands {
         })
     }
 
-    /// Keeps the queues full for `length`, waits for all commands, and returns the number of
-    /// completed ones.
+    /// Keeps the queues full for `length`, waits for all commands; returns how many completed.
     fn run(&mut self, length: Duration) -> Result<u64> {
         let end = Instant::now() + length;
         let mut done = 0;
@@ -151,7 +150,7 @@ impl Commands {
         let queues = usize::from(self.hosts[host].io_queues());
         let qid = 1 + self.turn / self.hosts.len() % queues;
         self.turn += 1;
-        // Xorshift generator (Marsaglia, 2003).
+        // Xorshift (Marsaglia, 2003).
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;

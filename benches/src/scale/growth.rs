@@ -1,4 +1,4 @@
-//! Memory of idle queue pairs and controllers, and connection rate.
+//! Memory of idle queue pairs and controllers; connection rate.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use crate::hosts::{self, Wish};
 use crate::report::{Growth, Report};
 use crate::served::{Core, Program, Served, on_core};
 
-/// Number of queue pairs, including admin queues.
+/// Queue pairs, admin queues included.
 const QUEUE_PAIRS: u16 = 1000;
 const HOSTS: u16 = 8;
 const CONTROLLERS: u16 = 60;
-/// Delay before each memory reading, in which the target frees temporary memory.
+/// Time before a reading, in which the target frees temporary memory.
 const SETTLE: Duration = Duration::from_millis(300);
 
 pub(crate) fn measure(program: &Program, report: &mut Report) -> Result<()> {
@@ -24,7 +24,7 @@ pub(crate) fn measure(program: &Program, report: &mut Report) -> Result<()> {
     };
     let soft = Soft::default();
     let served = Served::start(program, "")?;
-    // The first connection allocates fixed memory, so it comes before the first reading.
+    // The first connection allocates fixed memory, before the first reading.
     let first = hosts::connect(&soft, 1, wish(1))?;
     std::thread::sleep(SETTLE);
     let before = served.memory()?;

@@ -1,8 +1,7 @@
-//! Cost of a target by number of queue pairs and hosts, and while idle, for `cargo xtask bench
-//! scale`.
+//! Cost of a target by queue pairs and hosts, and while idle (`cargo xtask bench scale`).
 //!
-//! The program starts `cairn-target` as a child process, and runs all hosts in its own process over
-//! user-space RoCE on loopback.
+//! `cairn-target` is a child process; all hosts are in this process, over user-space RoCE on
+//! loopback.
 
 mod depth;
 mod growth;

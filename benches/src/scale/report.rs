@@ -16,11 +16,11 @@ pub(crate) struct Report {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start {
     pub(crate) listening_in: Duration,
-    /// Resident memory in bytes while listening.
+    /// Resident bytes while listening.
     pub(crate) memory: u64,
-    /// Resident memory in bytes after the first connection.
+    /// Resident bytes after the first connection.
     pub(crate) memory_connected: u64,
-    /// Pinned memory of rings and devices in bytes, part of `memory`.
+    /// Pinned bytes of rings and devices, part of `memory`.
     pub(crate) pinned: u64,
 }
 
@@ -30,11 +30,11 @@ pub(crate) struct DepthRow {
     pub(crate) hosts: u16,
     pub(crate) depth: u16,
     pub(crate) iops: f64,
-    /// Packets in both directions per command.
+    /// Packets per command, both directions.
     pub(crate) packets: f64,
-    /// Processor time of the target per command in microseconds, including polling.
+    /// Processor time of the target per command in microseconds, polling included.
     pub(crate) target_cpu_us: f64,
-    /// Processor time of the hosts per command in microseconds.
+    /// Processor time of hosts per command in microseconds.
     pub(crate) host_cpu_us: f64,
 }
 

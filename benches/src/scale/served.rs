@@ -1,4 +1,4 @@
-//! Target process under measurement, with its memory and processor time.
+//! Target process, with its memory and processor time.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -11,9 +11,9 @@ use anyhow::{Context, Result, anyhow, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 pub(crate) const NQN: &str = "nqn.2026-01.org.example:scale";
-/// Size of the target's memory namespace in bytes.
+/// Bytes of the target's memory namespace.
 pub(crate) const NAMESPACE_BYTES: u64 = 4 << 20;
-/// Loopback address that no other test uses.
+/// Loopback address of no other test.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 71, 0, 1);
 const PORT: u16 = 4420;
 
@@ -21,7 +21,7 @@ const PORT: u16 = 4420;
 pub(crate) struct Program(PathBuf);
 
 impl Program {
-    /// Selects the program at `path`, or else `cairn-target` next to this executable.
+    /// Selects the program at `path`, or `cairn-target` next to this executable.
     pub(crate) fn new(path: Option<PathBuf>) -> Result<Self> {
         let path = match path {
             Some(path) => path,
@@ -41,20 +41,19 @@ impl Program {
 pub(crate) struct Served {
     child: Child,
     config: tempfile::NamedTempFile,
-    /// Time from process start until the target listened.
+    /// Time from process start to listening.
     pub(crate) started_in: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     pub(crate) cpu: Duration,
-    /// Number of voluntary context switches.
+    /// Voluntary context switches.
     pub(crate) sleeps: u64,
 }
 
 impl Served {
-    /// Starts a target with one reactor on the last core. The lines in `more` extend the `[target]`
-    /// table.
+    /// Starts a target with one reactor on the last core. `more` extends the `[target]` table.
     pub(crate) fn start(program: &Program, more: &str) -> Result<Self> {
         let mut config = tempfile::NamedTempFile::new()?;
         write!(
@@ -98,7 +97,7 @@ impl Served {
         SocketAddr::new(ADDRESS.into(), PORT)
     }
 
-    /// Returns the resident memory in bytes, including pinned memory.
+    /// Returns the resident bytes, pinned memory included.
     pub(crate) fn memory(&self) -> Result<u64> {
         self.status("VmRSS:").map(|kib| kib * 1024)
     }
@@ -125,7 +124,7 @@ impl Usage {
         };
         for thread in fs::read_dir(format!("/proc/{process}/task"))? {
             let folder = thread?.path();
-            // The first field is the time on a core in nanoseconds (Linux, sched-stats.rst).
+            // First field: time on a core in nanoseconds (Linux, sched-stats.rst).
             let stat = fs::read_to_string(folder.join("schedstat"))?;
             let on_core = stat.split_ascii_whitespace().next();
             let nanos = on_core.and_then(|text| text.parse().ok());
@@ -139,7 +138,7 @@ impl Usage {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // SIGKILL loses nothing: the namespace is in memory.
+        // SIGKILL loses nothing of a namespace in memory.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -152,14 +151,14 @@ fn number(text: &str, key: &str) -> Result<u64> {
         .with_context(|| format!("no number behind {key}"))
 }
 
-/// Core to run on: the first or last in the process's affinity mask.
+/// First or last core of the process's affinity mask.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Core {
     First,
     Last,
 }
 
-/// Runs `work` with this thread, and its new threads and child processes, pinned to one core.
+/// Runs `work` with this thread, new threads and child processes pinned to one core.
 pub(crate) fn on_core<T, E>(core: Core, work: impl FnOnce() -> Result<T, E>) -> Result<T>
 where
     E: Into<anyhow::Error>,

@@ -1,11 +1,9 @@
-//! ABI of fio's engine interface for releases 3.33 to 3.42 on 64-bit Linux.
+//! ABI of fio's engine interface, of releases 3.33 to 3.42 on 64-bit Linux.
 //!
-//! fio's interface for engines is not stable: structure offsets differ between releases, even of equal interface
-//! version. Therefore the engine only runs in releases whose layout is known. `layout.c` prints the layout from fio's
-//! headers.
+//! Structure offsets differ between releases, even of equal interface version. The engine therefore runs only in
+//! releases of known layout, which `layout.c` prints from fio's headers.
 //!
-//! Why `unsafe` here: fio's memory is accessed through raw pointers, which come from fio and are valid for the duration
-//! of fio's call.
+//! Why `unsafe` here: pointers to fio's memory come from fio, and are valid during its call.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
@@ -14,11 +12,11 @@ use std::sync::OnceLock;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
     interface: c_int,
-    /// Value of `FIO_NO_OFFLOAD`: I/O is submitted on the job's thread.
+    /// `FIO_NO_OFFLOAD`: the job's thread submits I/O.
     no_offload: c_int,
-    /// True if `struct ioengine_ops` has a member `cancel`.
+    /// True if `struct ioengine_ops` has `cancel`.
     has_cancel: bool,
-    /// Offset in bytes of the members of [`Transfer`] in `struct io_u`.
+    /// Offset of [`Transfer`] in `struct io_u`, in bytes.
     transfer: usize,
 }
 
@@ -55,7 +53,7 @@ const NODISKUTIL: c_int = 1 << 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Queued {
     Completed = 0,
-    /// The I/O is in flight and will be returned by `getevents`.
+    /// In flight, until `getevents` returns it.
     Underway = 1,
 }
 
@@ -64,17 +62,17 @@ pub(crate) enum Direction {
     Read,
     Write,
     Trim,
-    /// Operations fsync, fdatasync and sync_file_range.
+    /// fsync, fdatasync and sync_file_range.
     Sync,
 }
 
-/// Opaque `struct thread_data`: a job of fio.
+/// Opaque `struct thread_data`, a job.
 #[repr(C)]
 pub(crate) struct ThreadData {
     _opaque: [u8; 0],
 }
 
-/// First members of `struct fio_file`.
+/// Start of `struct fio_file`.
 #[repr(C)]
 pub(crate) struct File {
     _hash_list: [*mut c_void; 2],
@@ -99,7 +97,7 @@ pub(crate) struct IoUnit {
     ddir: c_int,
 }
 
-/// Members of `struct io_u` whose offset differs between releases.
+/// Members of `struct io_u` with different offsets.
 #[repr(C)]
 struct Transfer {
     offset: u64,
@@ -115,7 +113,7 @@ struct Transfer {
 }
 
 const _: () = {
-    // 296 bytes is the size in the release with the largest structure.
+    // Maximum size, of the release with the largest structure.
     assert!(size_of::<EngineOps>() == 296);
     assert!(offset_of!(File, file_name) == 40 && offset_of!(File, real_file_size) == 48);
     assert!(offset_of!(IoUnit, ddir) == 44);
@@ -128,7 +126,7 @@ type GetEvents =
     unsafe extern "C" fn(*mut ThreadData, c_uint, c_uint, *const libc::timespec) -> c_int;
 type Unused = *mut c_void;
 
-/// `struct ioengine_ops`: members common to all releases, and the remaining members as words.
+/// `struct ioengine_ops`: common members, and the others as words.
 #[repr(C)]
 pub(crate) struct EngineOps {
     list: [*mut c_void; 2],
@@ -160,7 +158,7 @@ pub(crate) struct Calls {
 }
 
 impl EngineOps {
-    /// Creates the engine description for the fio release that has loaded this library.
+    /// Creates the engine description for the release of this process.
     pub(crate) fn for_this_fio(name: &'static CStr, calls: &Calls) -> Result<Self, String> {
         let layout = layout_of(this_fio())?;
         let layout = LAYOUT.get_or_init(|| layout);
@@ -177,9 +175,9 @@ impl EngineOps {
         let at = usize::from(layout.has_cancel);
         rest[at + 1] = *cleanup as *mut c_void;
         rest[at + 2] = *open_file as *mut c_void;
-        // Callback `close_file`, which does nothing either.
+        // `close_file` does nothing either.
         rest[at + 3] = *open_file as *mut c_void;
-        // Callback `invalidate`; there is no cache to invalidate.
+        // `invalidate`: there is no cache.
         rest[at + 4] = *open_file as *mut c_void;
         rest[at + 6] = calls.get_file_size as *mut c_void;
         rest[at + 12] = calls.io_u_free as *mut c_void;
@@ -202,7 +200,7 @@ impl EngineOps {
     }
 }
 
-/// Version string of the process if it is fio.
+/// Version of fio, if this process is fio.
 fn this_fio() -> Option<&'static CStr> {
     // SAFETY: dlsym only looks a symbol up in the running program.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"fio_version_string".as_ptr()) };
@@ -232,7 +230,7 @@ impl File {
     /// Returns the job's `filename`.
     ///
     /// # Safety
-    /// `file` is a valid pointer from fio, for the duration of fio's call.
+    /// `file` is fio's, and valid during fio's call.
     pub(crate) unsafe fn name<'a>(file: *const Self) -> Option<&'a str> {
         // SAFETY: the file is valid; its name is a string or null.
         let name = unsafe { (*file).file_name };
@@ -243,10 +241,10 @@ impl File {
         unsafe { CStr::from_ptr(name) }.to_str().ok()
     }
 
-    /// Sets the type of the file to block device, and its size in bytes.
+    /// Makes the file a block device of `bytes` bytes.
     ///
     /// # Safety
-    /// Same requirements as [`Self::name`].
+    /// As [`Self::name`].
     pub(crate) unsafe fn set_size(file: *mut Self, bytes: u64) {
         // SAFETY: the file is valid, and only the calling fio thread accesses it.
         unsafe {
@@ -265,10 +263,10 @@ pub(crate) struct Request {
 }
 
 impl IoUnit {
-    /// Returns the parameters of the I/O; `None` for an unsupported type.
+    /// Returns the parameters of the I/O, if its type is supported.
     ///
     /// # Safety
-    /// `unit` is a valid pointer from fio, and the I/O has not completed.
+    /// `unit` is fio's, and the I/O has not completed.
     pub(crate) unsafe fn request(unit: *const Self) -> Option<Request> {
         // SAFETY: the unit is valid.
         let (unit, transfer) = unsafe { (&*unit, &*Self::transfer(unit.cast_mut())) };
@@ -287,10 +285,10 @@ impl IoUnit {
         })
     }
 
-    /// Sets the result of the I/O: 0 or an errno.
+    /// Sets the result: 0 or an errno.
     ///
     /// # Safety
-    /// Same requirements as [`Self::request`].
+    /// As [`Self::request`].
     pub(crate) unsafe fn set_outcome(unit: *mut Self, errno: c_int) {
         // SAFETY: the unit is valid, and only the calling fio thread accesses it.
         let transfer = unsafe { &mut *Self::transfer(unit) };
@@ -302,7 +300,7 @@ impl IoUnit {
     /// Returns the members of [`Transfer`] in the unit.
     ///
     /// # Safety
-    /// Same requirements as [`Self::request`].
+    /// As [`Self::request`].
     unsafe fn transfer(unit: *mut Self) -> *mut Transfer {
         let layout = LAYOUT.get().expect("fio has units once it has the engine");
         // SAFETY: the offset lies within fio's structure, by the layout of its release.
@@ -398,7 +396,7 @@ mod tests {
             assert_eq!(filled[1..], expected[1..], "{release}");
             let words = (0..size_of::<EngineOps>() / 8).map(|at| word(at * 8));
             let set = words.filter(|word| !word.is_null()).count();
-            // All words not listed in `expected` are null; version and flags share one word.
+            // Other words are null; version and flags share a word.
             assert_eq!(set, expected.len() + 1, "{release}: nothing else is there");
             let at = |field: usize| layout.transfer + field;
             let transfer = [

@@ -1,6 +1,6 @@
-//! Parser of fio's `filename`, which selects a namespace.
+//! Parser of fio's `filename`, which selects a namespace by the keys of SPDK's fio engine.
 //!
-//! The keys are those of SPDK's fio engine. fio separates names by colons, so a colon within a value is written `\:`.
+//! A colon in a value is written `\:`, because fio separates names by colons.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! Detection of SIGINT and SIGTERM.
 //!
-//! After a signal, fio waits until the engine has ended all I/Os, but does not report the signal to the engine.
-//! Therefore this module installs handlers that set a flag and then call fio's handlers.
+//! After a signal, fio waits until all I/Os have ended, without a report to the engine. This module's handlers set a
+//! flag and then call fio's.
 //!
-//! Why `unsafe` here: signal handlers are installed and called. The new handlers only store a flag and call fio's
-//! handler, both allowed in a signal handler.
+//! Why `unsafe` here: handlers are installed and called. They only store a flag and call fio's, which is allowed in a
+//! signal handler.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -26,7 +26,7 @@ enum Handler {
     WithInfo(WithInfo),
 }
 
-/// Installs the handlers once. Skips signals without a handler of fio, which end the process.
+/// Installs the handlers once, but none for a signal without fio's handler, which ends the process.
 pub(crate) fn watch() {
     let before = BEFORE.get_or_init(|| SIGNALS.map(before));
     for (signal, before) in SIGNALS.iter().zip(before) {

@@ -1,7 +1,7 @@
-//! Job of fio: a controller with the I/Os in flight.
+//! Job of fio: a controller with I/Os in flight.
 //!
-//! Why `unsafe` here: I/O units and data are accessed through pointers from fio. The engine owns a unit from `queue`
-//! until `event` returns it, and the unit's data buffer outlives that.
+//! Why `unsafe` here: units and data are fio's. The engine owns a unit from `queue` until `event` returns it; its data
+//! buffer outlives that.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -20,42 +20,41 @@ use crate::filename::Filename;
 use crate::interrupt;
 
 const QID: u16 = 1;
-/// Requested queue depth; the target may grant less.
+/// Requested queue depth.
 const DEPTH: u16 = 1023;
-/// Minimum time between polls in [`Job::commit`], during which further I/Os can be queued.
+/// Minimum time between polls in [`Job::commit`], to queue further I/Os.
 const GATHER: Duration = Duration::from_micros(20);
 const SPIN: Duration = Duration::from_micros(100);
 /// Maximum sleep between polls, which send Keep Alives.
 const NAP: Duration = Duration::from_millis(100);
-/// Time limit for I/Os in flight after fio received a signal.
+/// Time limit of I/Os in flight after a signal.
 const LAST_CALL: Duration = Duration::from_secs(2);
 const RANGE_BYTES: usize = 16;
 
 pub(crate) struct Job {
     host: Host,
-    // Declared after `host`, so that the device is dropped after the host that uses it.
+    // Declared, hence dropped, after `host`, which uses the device.
     provided: Provided,
     namespace: Namespace,
     polled_at: Instant,
-    /// Units in flight, by CID.
+    /// I/Os in flight, by CID.
     underway: Vec<*mut IoUnit>,
-    /// I/Os that wait because the queue is full, oldest first.
+    /// I/Os beyond the queue depth, oldest first.
     ///
-    /// fio's iodepth may exceed the queue depth. Returning such an I/O as busy is not possible, because fio would fill
-    /// its buffer with other data before it queues the I/O again.
+    /// Returned to fio as busy, their buffers would be refilled with other data.
     backlog: VecDeque<*mut IoUnit>,
-    /// Ended I/Os, not yet counted by [`Job::wait`].
+    /// Ended I/Os that [`Job::wait`] has not counted.
     over: Vec<*mut IoUnit>,
-    /// Ended I/Os counted by the last [`Job::wait`], for [`Job::event`].
+    /// Ended I/Os that [`Job::wait`] last counted, for [`Job::event`].
     given: Vec<*mut IoUnit>,
     regions: HashMap<usize, Arc<Region>>,
-    /// True once the error about too large an I/O was printed, which is printed once.
+    /// True after the error about too large an I/O, printed once.
     has_complained: bool,
     interrupted_at: Option<Instant>,
 }
 
 impl Job {
-    /// Connects to the target and opens the namespace. If `known` is given, the disk must be the same.
+    /// Connects to the target and opens the namespace, which must be the disk of `known`, if given.
     pub(crate) fn start(filename: &Filename, known: Option<&Namespace>) -> Result<Self, String> {
         interrupt::watch();
         let options = filename.options(DEPTH)?;
@@ -88,17 +87,17 @@ impl Job {
     }
 
     pub(crate) fn stop(self) {
-        // fio ignores errors of this callback, so the error is printed.
+        // fio ignores errors of this callback.
         if let Err(error) = self.host.shutdown() {
             eprintln!("cairn: {error}");
         }
         drop(self.provided);
     }
 
-    /// Submits an I/O, or stores it in the backlog while the queue is full.
+    /// Submits an I/O, or appends it to the backlog while the queue is full.
     ///
     /// # Safety
-    /// `unit` was passed by fio to the engine's `queue`.
+    /// fio passed `unit` to the engine's `queue`.
     pub(crate) unsafe fn queue(&mut self, unit: *mut IoUnit) -> Queued {
         let begun = match self.backlog.is_empty() {
             // SAFETY: guaranteed by the caller.
@@ -115,10 +114,10 @@ impl Job {
         }
     }
 
-    /// Submits an I/O if the queue has room.
+    /// Submits an I/O, if the queue has room.
     ///
     /// # Safety
-    /// `unit` was passed by fio to the engine's `queue`, and has not ended.
+    /// fio passed `unit` to the engine's `queue`, and it has not ended.
     unsafe fn begin(&mut self, unit: *mut IoUnit) -> Result<(), Refused> {
         // SAFETY: guaranteed by the caller.
         let request = unsafe { IoUnit::request(unit) };
@@ -128,9 +127,9 @@ impl Job {
         Ok(())
     }
 
-    /// Polls the host if the last poll was at least [`GATHER`] ago.
+    /// Polls the host at intervals of [`GATHER`].
     ///
-    /// fio commits each I/O separately. Polling less often lets I/Os queued in a row share packets.
+    /// fio commits each I/O; I/Os between two polls share packets.
     pub(crate) fn commit(&mut self) {
         let now = Instant::now();
         if now - self.polled_at >= GATHER {
@@ -140,8 +139,8 @@ impl Job {
         }
     }
 
-    /// Waits until at least `min` I/Os have ended or `patience` is over. Returns the number of ended I/Os, at most
-    /// `max`, which [`Self::event`] then returns by index.
+    /// Waits for `min` ended I/Os, or for `patience`. Returns how many have ended, at most `max`; [`Self::event`]
+    /// returns them by index.
     pub(crate) fn wait(
         &mut self,
         min: usize,
@@ -172,8 +171,8 @@ impl Job {
         }
     }
 
-    /// After a signal, waits [`LAST_CALL`] and then disconnects, which ends all I/Os in flight with errors. fio exits
-    /// only after all I/Os have ended.
+    /// After a signal, waits [`LAST_CALL`], then disconnects, which ends all I/Os in flight with errors. Only then does
+    /// fio exit.
     fn heed_signals(&mut self, now: Instant) {
         if !interrupt::is_due() {
             return;
@@ -188,14 +187,14 @@ impl Job {
         self.given[index]
     }
 
-    /// Ends all access to fio's buffers, before fio frees the buffers.
+    /// Ends all access to buffers, before fio frees them.
     pub(crate) fn forget_buffers(&mut self) {
         if self.regions.is_empty() {
             return;
         }
         self.backlog.clear();
         if self.underway.iter().any(|unit| !unit.is_null()) {
-            // fio no longer expects these I/Os. After the connection is closed, their data is no longer accessed.
+            // fio no longer expects these I/Os; the closed connection ends access to their data.
             Controller::disconnect(&mut self.host);
             while !self.host.is_closed(QID) {
                 self.host.poll();
@@ -229,7 +228,7 @@ impl Job {
                 } else {
                     self.namespace.write(slba, blocks)
                 };
-                // fio does not access the buffer until the I/O has ended.
+                // fio does not access the buffer before the I/O ends.
                 let data = Data::start_of(Buffer::of(region), request.length as u32);
                 self.send(command, data)
             }
@@ -245,8 +244,8 @@ impl Job {
             })
     }
 
-    /// Converts a request to first block and number of blocks. Refuses unaligned ranges and more data than a command
-    /// can transfer.
+    /// Converts a request to first block and number of blocks. Refuses unaligned ranges, and more data than a command
+    /// transfers.
     fn range(&mut self, request: &Request) -> Result<(u64, u32), Refused> {
         let block_bytes = u64::from(self.namespace.block_bytes);
         let (offset, length) = (request.offset, request.length);
@@ -268,7 +267,7 @@ impl Job {
         Err(Refused::Errno(libc::EINVAL))
     }
 
-    /// Returns the registration of fio's buffer, registered at its first use.
+    /// Returns the registration of fio's buffer, made at its first use.
     fn region(&mut self, request: &Request) -> Result<Arc<Region>, Refused> {
         let (address, length) = (request.data as usize, request.length as usize);
         if let Some(region) = self.regions.get(&address)
@@ -317,8 +316,7 @@ impl Job {
     }
 }
 
-/// Returns the device for the target. Jobs with equal parameters share it, because the soft provider binds one UDP
-/// port.
+/// Returns the device for the target, shared by jobs with equal parameters: the soft provider binds one UDP port.
 fn provided(filename: &Filename, options: &HostOptions) -> Result<Provided, String> {
     type Known = Vec<((RdmaOptions, SocketAddr, Option<IpAddr>), Provided)>;
     static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
@@ -337,7 +335,7 @@ enum Refused {
     Errno(libc::c_int),
 }
 
-/// Refuses a namespace whose size exceeds fio's signed 64-bit sizes.
+/// Refuses a namespace beyond fio's signed 64-bit sizes.
 fn check_size(namespace: &Namespace) -> Result<(), String> {
     if namespace.bytes() > i64::MAX as u128 {
         return Err(format!(
@@ -361,7 +359,7 @@ fn dsm_range(slba: u64, blocks: u32) -> [u8; RANGE_BYTES] {
     range
 }
 
-/// Returns the errno of a status, as in Linux's block layer.
+/// Returns the errno of a status, as Linux's block layer.
 fn errno(status: Status) -> libc::c_int {
     match status.code() {
         Status::SUCCESS => 0,

@@ -1,4 +1,4 @@
-//! External ioengine for fio that accesses a namespace over NVMe/RDMA from user space.
+//! External ioengine for fio: a namespace over NVMe/RDMA from user space.
 //!
 //! ```text
 //! fio --ioengine=external:libcairn_fio.so --thread \
@@ -6,11 +6,11 @@
 //!     --name=job --rw=randread --bs=4k --iodepth=32 --runtime=10 --time_based
 //! ```
 //!
-//! Each job (`numjobs`) is a thread of fio with its own controller and I/O queue. Data is transferred directly between
-//! target and fio's buffers, except small writes, which are copied into capsules.
+//! Each job (`numjobs`) is a thread with its own controller and I/O queue. Data moves directly between target and fio's
+//! buffers, except small writes, which are copied into capsules.
 //!
-//! Why `unsafe` here: fio calls these functions with raw pointers. The pointers are valid for the duration of the call,
-//! and all calls of a job come from the job's thread.
+//! Why `unsafe` here: fio calls these functions with raw pointers, valid during the call, and all calls of a job come
+//! from its thread.
 
 mod abi;
 mod filename;
@@ -29,15 +29,14 @@ use abi::{Calls, EngineOps, File, IoUnit, Queued, ThreadData};
 use filename::Filename;
 use job::Job;
 
-/// Release whose glibc the engine is linked with. A changed variable links the engine again.
+/// Release whose glibc the engine links; a change links it again.
 const _: Option<&str> = option_env!("CAIRN_GLIBC");
 
 thread_local! {
     static JOB: RefCell<Option<Job>> = const { RefCell::new(None) };
 }
 
-/// Namespaces of jobs, by address of `struct thread_data`. fio requests sizes on its main thread before it starts the
-/// jobs' threads.
+/// Namespaces of jobs by address of `struct thread_data`. fio requests sizes on its main thread before jobs start.
 static PLANS: Mutex<BTreeMap<usize, Plan>> = Mutex::new(BTreeMap::new());
 
 #[derive(Clone)]
@@ -46,7 +45,7 @@ struct Plan {
     namespace: Namespace,
 }
 
-/// Engine description, to which fio writes its own list pointers and handles.
+/// Engine description, where fio stores its list pointers and handles.
 struct Ops(UnsafeCell<EngineOps>);
 
 // SAFETY: fio loads engines on its main thread before it starts jobs, and later only reads the description.
@@ -68,11 +67,10 @@ const CALLS: Calls = Calls {
     io_u_free,
 };
 
-/// Stores a pointer to the engine description in `ops`. If the fio release is not supported, prints the reason and
-/// stores nothing.
+/// Stores a pointer to the engine description in `ops`, or prints why this fio release is not supported.
 ///
 /// # Safety
-/// `ops` is valid for a write of a pointer, which fio guarantees.
+/// `ops` is valid for a write of a pointer, as fio guarantees.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn get_ioengine(ops: *mut *mut std::ffi::c_void) {
     match EngineOps::for_this_fio(c"cairn", &CALLS) {
@@ -89,7 +87,7 @@ fn complain(error: &str) {
     eprintln!("cairn: {error}");
 }
 
-/// Callback that fio calls for each file of each job on the main thread, before the job starts.
+/// fio calls this for each file of each job on the main thread, before the job starts.
 unsafe extern "C" fn get_file_size(td: *mut ThreadData, file: *mut File) -> c_int {
     // SAFETY: `file` is fio's, valid for this call.
     let name = unsafe { File::name(file) }.unwrap_or_default();
@@ -106,7 +104,7 @@ unsafe extern "C" fn get_file_size(td: *mut ThreadData, file: *mut File) -> c_in
     }
 }
 
-/// Records the namespace of the job at address `td`; returns its size in bytes.
+/// Records the namespace of the job at `td`; returns its bytes.
 fn plan(td: usize, name: &str) -> Result<u64, String> {
     let filename = Filename::parse(name)?;
     let mut plans = PLANS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,7 +146,7 @@ unsafe extern "C" fn init(td: *mut ThreadData) -> c_int {
 }
 
 fn start(td: usize) -> Result<Job, String> {
-    // Without `--thread`, each job is a process and would bind the same UDP port.
+    // Without `--thread`, each job is a process that would bind the same UDP port.
     // SAFETY: both system calls have no preconditions.
     if unsafe { libc::gettid() == libc::getpid() } {
         return Err("jobs must be threads: add --thread, or thread=1 to the job file".to_owned());
@@ -160,7 +158,7 @@ fn start(td: usize) -> Result<Job, String> {
     Job::start(&plan.filename, Some(&plan.namespace))
 }
 
-/// Does nothing: the connection lasts as long as the job.
+/// The connection lasts as long as the job.
 unsafe extern "C" fn open_file(_: *mut ThreadData, _: *mut File) -> c_int {
     0
 }
@@ -207,7 +205,7 @@ unsafe extern "C" fn event(_: *mut ThreadData, index: c_int) -> *mut IoUnit {
     with_job(|job| job.event(index as usize)).unwrap_or(std::ptr::null_mut())
 }
 
-/// Releases all buffers. fio calls this once for each unit; the first call does the work.
+/// Releases all buffers at the first call; fio calls this for each unit.
 unsafe extern "C" fn io_u_free(_: *mut ThreadData, _: *mut IoUnit) {
     with_job(Job::forget_buffers);
 }

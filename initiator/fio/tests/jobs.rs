@@ -10,13 +10,13 @@ use cairn_rdma::Clock;
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, own_loopback_address, subsystem};
 
-/// Environment variable that makes a missing fio a failure; set by `cargo xtask test`, which installs fio.
+/// Makes a missing fio a failure; set by `cargo xtask test`, which installs fio.
 const REQUIRED: &str = "CAIRN_FIO";
-/// Environment variable with the path of a prebuilt engine, set by `cargo xtask sanitize`.
+/// Path of a prebuilt engine, set by `cargo xtask sanitize`.
 const ENGINE: &str = "CAIRN_FIO_ENGINE";
-/// Environment variable with a library to preload into fio, for a prebuilt engine.
+/// Library to preload into fio for a prebuilt engine.
 const PRELOAD: &str = "CAIRN_FIO_PRELOAD";
-/// Environment variable with the path of another fio than the system's.
+/// Path of another fio than the system's.
 const PROGRAM: &str = "CAIRN_FIO_PROGRAM";
 const LAYOUTS: &str = include_str!("../layouts.txt");
 
@@ -37,22 +37,21 @@ fn can_run() -> bool {
     false
 }
 
-/// Returns the path of the engine. Builds it unless a prebuilt one is given.
+/// Returns the path of the engine, built unless prebuilt.
 fn engine() -> &'static PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         if let Some(path) = std::env::var_os(ENGINE) {
             return path.into();
         }
-        // The engine is in the folder of the build profile, two levels above this test.
+        // The engine is two levels above this test.
         let program = std::env::current_exe().expect("this program has a path");
         let folder = program
             .ancestors()
             .nth(2)
             .expect("it is in build/PROFILE/deps");
         let mut build = Command::new(env!("CARGO"));
-        // Building all libraries and a test selects the same features as the test build, so that compiled dependencies
-        // are reused.
+        // All libraries and a test have the features of the test build, whose compiled dependencies are reused.
         build.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         build.args(["build", "--quiet", "--locked", "--lib", "--test", "words"]);
         if !cfg!(debug_assertions) {
@@ -66,7 +65,7 @@ fn engine() -> &'static PathBuf {
     })
 }
 
-/// Starts a target with a memory disk of 64 MiB; returns its fio filename too.
+/// Starts a target with a memory disk of 64 MiB; also returns its fio filename.
 fn target() -> (TestTarget, String) {
     target_with("")
 }
@@ -145,7 +144,7 @@ fn what_is_written_is_verified() {
     target.stop();
 }
 
-/// Uses an iodepth above the queue depth. I/Os above it wait in the engine.
+/// I/Os beyond the queue depth wait in the engine.
 #[test]
 fn a_job_deeper_than_the_queue_verifies() {
     if !can_run() {
@@ -164,7 +163,7 @@ fn a_job_deeper_than_the_queue_verifies() {
     target.stop();
 }
 
-/// The disk does not respond, so the I/Os in flight never complete.
+/// The disk does not respond: I/Os never complete.
 #[test]
 fn a_signal_ends_a_job_without_answers() {
     if !can_run() {
@@ -191,7 +190,7 @@ fn a_signal_ends_a_job_without_answers() {
             .unwrap()
             .success()
     );
-    // The engine's command timeout is 30 s, so an earlier end is caused by the signal.
+    // The command timeout is 30 s: before that, the signal ends the job.
     let end = Instant::now() + Duration::from_secs(25);
     let ended = loop {
         match fio.try_wait().unwrap() {
@@ -269,7 +268,7 @@ fn a_limit_is_what_fio_measures() {
             assert!(share < 1.05, "{limits}: {share} of it");
             share
         };
-        // The measured value may be low on a busy machine, so one good value of ten suffices.
+        // A busy machine may measure less; one good value of ten suffices.
         assert!(
             (0..10).any(|_| measure() > 0.95),
             "{limits}: never all of it"

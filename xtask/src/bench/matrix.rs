@@ -40,9 +40,7 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Returns the items in table order.
-    ///
-    /// If dimensions are given on the command line, the items are the product of these.
+    /// Returns the items in table order, the product of dimensions given on the command line.
     pub(super) fn items(&self) -> Result<Vec<Item>> {
         let dimensions = [
             &self.depth,

@@ -1,7 +1,6 @@
 //! `cargo xtask bench`: performance of target and host on this machine (docs/performance.md).
 //!
-//! The cells of a matrix are measured in rounds, so that a slow phase of the machine affects all
-//! alike.
+//! The cells are measured in rounds: a slow phase of the machine affects all alike.
 
 mod against;
 mod beside;

@@ -1,5 +1,4 @@
-//! Linking with the glibc of the oldest supported release, so that programs run with all later
-//! ones.
+//! Linking with the glibc of the oldest supported release, for all later ones.
 
 use std::ffi::OsString;
 use std::fs;
@@ -31,25 +30,24 @@ const LIBRARIES: [(&str, &str); 5] = [
     ("libm.so", "libm.so.6"),
 ];
 
-/// Builds the programs with the old glibc, or with this machine's if that is unavailable, and
-/// returns the folder.
+/// Builds the programs with the old glibc, or this machine's if unavailable; returns the folder.
 pub(super) fn build(profile: &str) -> Result<PathBuf> {
     let old = root().and_then(|root| link_folder(&root));
     match &old {
         Ok(folder) => println!("linked with the glibc in {}", folder.display()),
         Err(error) => println!("linked with this machine's glibc: {error:#}"),
     }
-    // Compiled crates are shared with other builds, and programs of other builds are preserved.
+    // Other builds share compiled crates and keep their programs.
     let built = std::env::current_dir()?.join("build");
     let programs = built.join("package-programs");
-    // No package is named, because cargo would select other features of dependencies for it.
+    // Package names would select other features of dependencies.
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--locked", "--profile", profile]);
     cargo.args(["--bin", "cairn-target", "--bin", "cairn-initiator", "--lib"]);
     cargo.env("CARGO_BUILD_BUILD_DIR", &built);
     cargo.env("CARGO_TARGET_DIR", &programs);
     if let Ok(libraries) = &old {
-        // The programs read this variable when they are compiled, so they are linked again.
+        // The programs read this variable when compiled, which links them again.
         cargo.env("CAIRN_GLIBC", RELEASE);
         cargo.env("PATH", path_with(&linker(&programs, libraries)?)?);
     }
@@ -57,16 +55,16 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
     Ok(programs.join(if profile == "dev" { "debug" } else { profile }))
 }
 
-/// Returns the search path for programs, with `folder` before all others.
+/// Returns the search path for programs, `folder` first.
 fn path_with(folder: &Path) -> Result<OsString> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&path));
     Ok(std::env::join_paths(folders)?)
 }
 
-/// Writes a script named `cc`, and returns its folder. The script links the programs and the fio
-/// engine with the files in `libraries`, and all other files with the compiler's `cc`. The name is
-/// that of the usual linker, because cargo compiles all crates again for another linker or flag.
+/// Writes a script named `cc` and returns its folder. It links programs and fio engine with
+/// `libraries`, and other files with the compiler's `cc`. Another name of linker would make cargo
+/// compile all crates again.
 fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     let libraries = libraries.display();
     let cc = said(Command::new("sh").args(["-c", "command -v cc"]))?;
@@ -81,7 +79,7 @@ fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     let folder = programs.join("linker");
     fs::create_dir_all(&folder)?;
     let path = folder.join("cc");
-    // Renamed, so that a running process keeps the old file.
+    // Renamed: a running process keeps the old file.
     let new = path.with_extension(format!("new-{}", std::process::id()));
     fs::write(&new, script)?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;
@@ -125,8 +123,7 @@ fn extract(to: &Path) -> Result<()> {
     unpacked
 }
 
-/// Returns a folder with copies of the linker's files, because links in the root contain absolute
-/// paths.
+/// Returns copies of the linker's files: links in the root are absolute.
 fn link_folder(root: &Path) -> Result<PathBuf> {
     let folder = root.join("link");
     if folder.is_dir() {

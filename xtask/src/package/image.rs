@@ -29,7 +29,7 @@ pub(super) fn write(staged: &Staged, about: &About, out: &Path) -> Result<PathBu
             "Entrypoint": ["/usr/bin/cairn-target"],
             "Cmd": ["serve", "--config", "/etc/cairn/target.toml"],
             "User": "65532:65532",
-            // Users other than root have their control socket in a folder below XDG_RUNTIME_DIR.
+            // Control sockets of users other than root are below XDG_RUNTIME_DIR.
             "Env": ["PATH=/usr/bin", "XDG_RUNTIME_DIR=/run"],
             "StopSignal": "SIGTERM",
         },
@@ -92,8 +92,7 @@ fn fill(tree: &Path, root: &Path) -> Result<()> {
     for folder in ["etc/cairn", "run/cairn", "tmp"] {
         fs::create_dir_all(root.join(folder))?;
     }
-    // All files belong to root, but the target runs as another user, who must write to these
-    // folders.
+    // Root owns all files, but the target, another user, must write to these folders.
     for folder in ["run/cairn", "tmp"] {
         fs::set_permissions(root.join(folder), fs::Permissions::from_mode(0o1777))?;
     }

@@ -140,8 +140,7 @@ fn describe(program: &Path, name: &str, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a program to `folder` of a tree without its symbols, which go below `usr/lib/debug`,
-/// where gdb finds them.
+/// Copies a program to `folder` without its symbols, which go below `usr/lib/debug` for gdb.
 fn strip(from: &Path, tree: &Path, folder: &str, debug: &Path) -> Result<()> {
     let name = from.file_name().context("a program has a name")?;
     let to = &tree.join(folder).join(name);

@@ -25,7 +25,7 @@ const fn node(
     }
 }
 
-/// Crates in the picture. Each is in a row above its dependencies.
+/// Crates, each in a row above its dependencies.
 const NODES: [Node; 17] = [
     node(
         "cairn-initiator-cli",
@@ -71,8 +71,7 @@ const NODES: [Node; 17] = [
     node("nvme-proto", "nvme-proto", "NVMe without I/O", (0, 5)),
 ];
 
-/// Pairs of a crate and a direct dependency. Direct dependencies that are also indirect are
-/// omitted.
+/// Crates and direct dependencies that are not also indirect.
 const EDGES: [(&str, &str); 24] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),

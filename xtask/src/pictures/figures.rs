@@ -1,4 +1,4 @@
-//! Chart of current results in relation to other programs.
+//! Chart of results in relation to other programs.
 
 use super::canvas::Canvas;
 use crate::results::{Results, Row};
@@ -38,7 +38,7 @@ const PANELS: [Panel; 4] = [
 ];
 
 const WIDTH: u32 = 960;
-/// Left end of the bars, and width of a ratio of 1, in pixels.
+/// Left end of bars, and width of ratio 1, in pixels.
 const LEFT: f64 = 200.0;
 const ONE: f64 = 300.0;
 const MOST: f64 = 1.65;

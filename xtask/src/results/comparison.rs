@@ -1,9 +1,9 @@
 //! Comparison of two runs, with the significance of differences.
 //!
-//! Each ratio of medians has a 95 % bootstrap interval, which is computed exactly: for an odd
-//! number n of draws with replacement from n sorted samples, the median is at most the k-th sample
-//! if more than half of the draws are among the first k. A noise floor widens the interval, because
-//! runs of one program differ by more than their samples.
+//! Ratios of medians have exact 95 % bootstrap intervals: for an odd number n of draws with
+//! replacement from n sorted samples, the median is at most the k-th sample if more than half of
+//! the draws are among the first k. A noise floor widens the interval, because runs of one program
+//! differ by more than their samples.
 
 use super::figure::number;
 use super::table::Grid;
@@ -24,7 +24,7 @@ pub(crate) struct Change {
     metric: String,
     before: f64,
     after: f64,
-    /// Median after the change divided by the median before.
+    /// Median after the change, divided by the one before.
     pub(crate) ratio: f64,
     pub(crate) bounds: (f64, f64),
     pub(crate) verdict: Verdict,
@@ -38,9 +38,8 @@ pub(crate) enum Verdict {
 }
 
 impl Comparison {
-    /// Compares the first metric of each row, or all metrics.
-    ///
-    /// `noise` is the fraction by which two runs of one program may differ.
+    /// Compares the first metric of each row, or all. Runs of one program may differ by the
+    /// fraction `noise`.
     pub(crate) fn new(before: &Results, after: &Results, all: bool, noise: f64) -> Self {
         let mut changes = Vec::new();
         let mut unmatched = Vec::new();
@@ -141,11 +140,11 @@ fn past_tail<'a>(mut ratios: impl Iterator<Item = &'a (f64, f64)>) -> f64 {
     found.expect("chances add up to one").0
 }
 
-/// Returns each sample with the probability that it is the median of a resample.
+/// Returns each sample with its probability to be the median of a resample.
 fn medians(metric: &Metric) -> Vec<(f64, f64)> {
     let sorted = metric.sorted();
     let n = sorted.len();
-    // An even number of draws has no middle one, so there is one draw less.
+    // One draw less, because an even number has no middle one.
     let draws = if n.is_multiple_of(2) { n - 1 } else { n };
     let mut below = 0.0;
     let of_sample = |(at, sample): (usize, f64)| {
@@ -230,7 +229,7 @@ mod tests {
             let (first, last) = (chances[0].1, chances[chances.len() - 1].1);
             assert!((first - last).abs() < 1e-9, "{chances:?}");
         }
-        // At least two of three draws with probability 1/3 succeed with probability 7/27.
+        // Two or more of three draws with probability 1/3: 7/27.
         assert!((at_least(2, 3, 1.0 / 3.0) - 7.0 / 27.0).abs() < 1e-9);
     }
 

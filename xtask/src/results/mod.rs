@@ -1,7 +1,5 @@
-//! Results of a benchmark, saved as JSON, tables and plots, and compared with other runs.
-//!
-//! A [`Row`] is a workload, a [`Metric`] one quantity with all samples. Rows of a group share a
-//! table.
+//! Results of a benchmark, saved as JSON, tables and plots. A [`Row`] is a workload, a [`Metric`]
+//! one quantity with its samples; rows of a group share a table.
 
 mod comparison;
 mod figure;
@@ -24,7 +22,7 @@ pub(crate) use mark::{Mark, Marks};
 pub(crate) use plot::{Curve, Point, bars, curves};
 pub(crate) use table::{markdown, terminal};
 
-/// Version of the JSON document, incremented when fields change their meaning.
+/// Version of the JSON, incremented when the meaning of fields changes.
 const FORMAT: u32 = 1;
 
 const DOCUMENT: &str = "results.json";
@@ -42,7 +40,7 @@ pub(crate) struct Results {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) group: String,
-    /// Name of the workload. Group and name identify the row in other runs.
+    /// Workload. Group and name identify the row in other runs.
     pub(crate) name: String,
     pub(crate) metrics: Vec<Metric>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

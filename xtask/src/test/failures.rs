@@ -1,4 +1,4 @@
-//! Failures in a step's output, repeated at the end of the run.
+//! Failures in a step's output, repeated at the end.
 
 const LINES_MAX: usize = 20;
 
@@ -25,8 +25,8 @@ impl Failures {
     }
 }
 
-/// Returns true for a line that reports a failure: of nextest (`FAIL [   0.1s] ...`, `TIMEOUT
-/// [...`), cargo test, a scenario (`FAILED: ...` or its row in the table), or the compiler.
+/// True for a line that reports a failure: of nextest (`FAIL [   0.1s] ...`, `TIMEOUT [...`), cargo
+/// test, a scenario (`FAILED: ...`, or its table row), or the compiler.
 fn is_failure(line: &str) -> bool {
     let test = ["FAIL [", "TIMEOUT [", "SIGABRT [", "SIGSEGV ["];
     let other = ["FAIL  ", "FAILED: ", "error: ", "error["];

@@ -1,4 +1,4 @@
-//! Lanes: sequences of steps that run in parallel with other lanes.
+//! Lanes: sequences of steps, in parallel.
 
 use std::sync::Mutex;
 use std::thread;

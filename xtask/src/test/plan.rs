@@ -9,17 +9,16 @@ use super::tools::Tools;
 
 const TSHARK_VARIABLE: &str = "CAIRN_TSHARK";
 const FIO_VARIABLE: &str = "CAIRN_FIO";
-/// Variable that makes failed FUSE mounts an error. Only root can mount faulty disks.
+/// Makes a failed FUSE mount an error. Only root can mount faulty disks.
 const FUSE_VARIABLE: &str = "CAIRN_FUSE";
 
 const SPDK_VARIABLE: &str = "SPDK_PYTHON";
 
-/// Variable that selects the share of the simulations' seeds that a step runs.
+/// Selects the share of the simulations' seeds that a step runs.
 const SEEDS_VARIABLE: &str = "CAIRN_SEEDS_SHARE";
 
-/// Filter for tests whose seeds are divided between two steps.
-///
-/// Tests of planted bugs are excluded, because a quarter of the seeds finds each bug.
+/// Tests whose seeds two steps share, without those of planted bugs, each of which a quarter of the
+/// seeds finds.
 const SEEDED_TESTS: &str = "(binary(simulation) | (package(cairn-roce-proto) & binary(connections))) \
      & not test(planted)";
 
@@ -27,19 +26,18 @@ const LONG_TESTS: &str = "not (binary(simulation) and package(cairn-tests)) \
      and not binary(faults) and not binary(multipath) and not binary(namespaces) \
      and not binary(scale) and not binary(jobs) and not binary(quick)";
 
-/// Filter for tests that run Ceph: end to end, backend suite, and librbd.
-///
-/// The packages equal those of the step "tests", so that nothing is compiled again.
+/// Tests that run Ceph: end to end, backend suite, and librbd. Their packages are those of the step
+/// "tests", so that nothing is compiled again.
 const CEPH_TESTS: &str = "(package(cairn-tests) & binary(ceph)) | (package(cairn-rbd) & binary(images)) \
      | (package(cairn-disk) & test(an_image_of_ceph))";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// A few minutes, without packages.
+    /// A few minutes, no packages.
     Quick,
-    /// Every unit, property, simulation and end-to-end test, and the main scenarios.
+    /// All unit, property, simulation and end-to-end tests, and the main scenarios.
     Main,
-    /// Steps omitted by [`Main`](Self::Main).
+    /// Steps left out by [`Main`](Self::Main).
     Rest,
     All,
 }
@@ -67,8 +65,7 @@ pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> R
     }
     let mut scenarios = Vec::new();
     if vm && extent != Extent::Quick {
-        // The command runs without cargo, whose lock would make it wait for builds of the other
-        // lane.
+        // Run without cargo, whose lock would wait for builds of the other lane.
         let arguments = match extent {
             Extent::Main => "vm --keep-going --beside --main",
             Extent::Rest => "vm --keep-going --beside --others",
@@ -93,7 +90,7 @@ fn quick_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
         Step::cargo("tests, quick", "nextest run --workspace --locked").with_arguments([
             "--filterset",
             LONG_TESTS,
-            // Without this option, nextest prints a line for each test excluded by the filter.
+            // Otherwise nextest prints each test that the filter excludes.
             "--status-level",
             "slow",
         ])
@@ -134,20 +131,20 @@ fn main_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
     ]
 }
 
-/// Three threads for each core, because most tests wait for timers.
+/// Most tests wait for timers, hence three threads per core.
 fn test_threads() -> usize {
     3 * std::thread::available_parallelism().map_or(2, usize::from)
 }
 
 fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
-    // The longest count takes many minutes and is run manually.
+    // The longest count takes many minutes, and is run by hand.
     let without_the_longest = if tools.nextest {
         ["--filterset", "not test(over_soft_roce_attackers)"]
     } else {
         ["--skip", "over_soft_roce_attackers"]
     };
-    // The whole workspace is built, so that dependencies have the features of the step "tests" and
-    // are not compiled again.
+    // A build of the whole workspace has the features of the step "tests", whose compiled
+    // dependencies are reused.
     let (soft, costs, packages) = if tools.nextest {
         (
             "nextest run --workspace --test end_to_end --test bad_peer_loopback \
@@ -167,8 +164,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         )
     };
     Ok(vec![
-        // Steps with their own output folders come first, because the other lane uses cargo's
-        // default folder meanwhile.
+        // First the steps with own output folders: the other lane uses cargo's default folder.
         own_chore("dependencies", "dependencies")?,
         own_chore("msrv", "msrv")?,
         Step::cargo(
@@ -177,7 +173,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         ),
         Step::cargo("documentation", "doc --workspace --no-deps --locked")
             .with_env("RUSTDOCFLAGS", "-D warnings"),
-        // Takes a second. A dry run of `cargo publish` would need the registry.
+        // Takes a second; a dry run of `cargo publish` requires the registry.
         Step::cargo(
             "crate package",
             "package -p nvme-proto --no-verify --allow-dirty --offline --locked",
@@ -189,7 +185,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         skips.note(Step::cargo("packages", packages)),
         own_chore("soak, short", "soak --short --seconds 40")?
             .with_env(FUSE_VARIABLE, fuse_demand()),
-        // Each target runs for 15 seconds. Full optimization would add minutes of compile time.
+        // 15 seconds per target; full optimization would take minutes to compile.
         own_chore("fuzz", "fuzz --compile-fast --seconds 15")?,
         own_chore("loom", "loom")?,
         own_chore("miri", "miri")?,

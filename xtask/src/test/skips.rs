@@ -1,4 +1,4 @@
-//! Skipped tests, which are reported and must be listed as allowed.
+//! Skipped tests, which are reported and must be allowed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ enum Reason {
 
 use Reason::{Lacks, RunsElsewhere};
 
-/// Allowed skips: a part of the test's name or record, and the reason.
+/// Allowed skips: part of the test's name or record, and reason.
 const ALLOWED: [(&str, Reason); 29] = [
     (
         "cairn-tests::ceph",
@@ -201,8 +201,8 @@ impl Skips {
     }
 }
 
-/// Returns the skipped test in a line: `SKIP [   ] BINARY TEST` of nextest, or `test NAME ...
-/// ignored, REASON` of cargo test.
+/// Returns the skipped test in a line: `SKIP [   ] BINARY TEST` (nextest) or `test NAME ...
+/// ignored, REASON` (cargo test).
 pub(super) fn of_line(line: &str) -> Option<String> {
     let line = line.trim();
     if let Some(rest) = line.strip_prefix("SKIP [") {
@@ -229,7 +229,7 @@ mod tests {
         function.split('(').next().unwrap()
     }
 
-    /// A test run would detect an ignored test that is not listed only after minutes.
+    /// A test run would find an unlisted ignored test after minutes.
     #[test]
     fn each_ignored_test_may_be_skipped() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -254,7 +254,7 @@ mod tests {
         assert!(unknown.is_empty(), "not in ALLOWED: {unknown:?}");
     }
 
-    /// A reason without a value is a guess: the error of a probe must be part of it.
+    /// A reason must contain the error of a probe, or it is a guess.
     #[test]
     fn each_reason_has_an_observed_value() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,4 +1,4 @@
-//! Step of a run: a program whose output is shown and parsed while it runs.
+//! Step: a program whose output is shown and parsed while it runs.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, IsTerminal, pipe, stdout};
@@ -76,7 +76,7 @@ impl Step {
             .command
             .spawn()
             .with_context(|| format!("cannot run {}", self.command_line()))?;
-        // The command owns write ends of the pipe, which must be closed for reading to end.
+        // Closes the pipe's write ends, so that reading ends.
         drop(self.command);
         let mut tally = Tally::default();
         let mut skipped = Vec::new();
@@ -85,7 +85,7 @@ impl Step {
             let line = line.context("cannot read what the step prints")?;
             let line = String::from_utf8_lossy(&line);
             println!("{prefix}{line}");
-            // nextest indents the output of a failed test, which may contain a summary line.
+            // nextest indents a failed test's output, which may contain a summary line.
             if !line.starts_with("    test result:") {
                 tally = tally + Tally::of_line(&line);
             }
@@ -103,10 +103,8 @@ impl Step {
 }
 
 impl Outcome {
-    /// Returns the counts for the total.
-    ///
-    /// A failed step counts as a failure even if no test failed, and a step without counts as one
-    /// test.
+    /// Returns the counts for the total. A failed step is a failure even without failed tests; a
+    /// step without counts is one test.
     pub(super) fn counted(&self) -> Tally {
         let counted = self.tally.passed + self.tally.failed > 0;
         match (self.success, self.tally) {

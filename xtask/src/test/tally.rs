@@ -1,4 +1,4 @@
-//! Test counts in summary lines of test runners.
+//! Test counts in summary lines.
 
 use std::fmt;
 use std::ops::Add;
@@ -11,10 +11,9 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Returns the counts in a summary line, or zero for another line.
-    ///
-    /// Summary lines are `test result: ok. 7 passed; 0 failed; ...` of cargo test, `Summary [ 1.2s]
-    /// 7 tests run: 7 passed, 0 skipped` of nextest, and `7 passed, 0 failed` of this program.
+    /// Returns the counts in a summary line: `test result: ok. 7 passed; 0 failed; ...` (cargo
+    /// test), `Summary [ 1.2s] 7 tests run: 7 passed, 0 skipped` (nextest), `7 passed, 0 failed`
+    /// (this program); zero for others.
     pub(super) fn of_line(line: &str) -> Self {
         let line = without_escapes(line);
         let line = line.trim();

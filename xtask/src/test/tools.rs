@@ -1,5 +1,4 @@
-//! Tools required by the steps, and their installation: on the system, or in a cache folder
-//! (cargo-deny, SPDK's client).
+//! Tools of the steps, installed on the system, or in a cache folder (cargo-deny, SPDK's client).
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -12,14 +11,14 @@ use crate::cache::{Tool, cached_tool, succeeds};
 use crate::spdk_client;
 use crate::vm::host;
 
-/// cargo-deny in a fixed version, so that a new release does not fail earlier commits.
+/// In a fixed version: a new release must not fail earlier commits.
 const CARGO_DENY: Tool = Tool {
     name: "cargo-deny",
     version: "0.20.2",
     busy: &[],
 };
 
-/// Packages for tests. Each has a program of its name: tshark dissects captures, fio loads the
+/// Packages for tests, each with a program of its name: tshark dissects captures, fio loads the
 /// engine.
 const PACKAGES_OF_TESTS: [&str; 2] = ["tshark", "fio"];
 /// Packages for longer runs: valgrind counts instructions, rpm and runc test the packages.
@@ -30,9 +29,8 @@ pub(super) struct Tools {
     pub(super) spdk_client: Option<PathBuf>,
 }
 
-/// Finds required tools and installs missing ones.
-///
-/// All are installed here, because two lanes cannot install at the same time.
+/// Finds required tools and installs missing ones, here only, because two lanes cannot install at a
+/// time.
 pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     require_component("fmt", "rustfmt")?;
     if extent.has_rest() {
@@ -52,7 +50,7 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
         eprintln!("without Ceph, whose tests will be skipped: {error:#}");
     }
     if extent.has_rest() && !spdk_client::has_pip() {
-        // If apt fails, the error below names the missing programs.
+        // If apt fails, the error below names the programs.
         let _ = host::require_programs(&spdk_client::PROGRAMS);
     }
     let spdk_client = extent.has_rest().then(spdk_client::fetch);
@@ -80,9 +78,8 @@ fn require_component(subcommand: &str, component: &str) -> Result<()> {
     Ok(())
 }
 
-/// `cargo xtask dependencies`: checks licences, sources, duplicates and known vulnerabilities.
-///
-/// The check for vulnerabilities requires access to the RustSec database.
+/// `cargo xtask dependencies`: checks licences, sources, duplicates and, with access to the RustSec
+/// database, vulnerabilities.
 pub(crate) fn check_dependencies() -> Result<ExitCode> {
     let deny = cached_tool(&CARGO_DENY)?;
     let mut fetch = Command::new(&deny);

@@ -1,7 +1,7 @@
 //! Cached layers of the lab.
 //!
-//! A layer is a folder named by the hash of its recipe. It is built under a temporary name and then
-//! renamed, so parallel builds do not conflict.
+//! A layer is a folder named by the hash of its recipe, renamed when complete: parallel builds do
+//! not conflict.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::process::Log;
 use super::tree::create_dir;
 use crate::cache::{fingerprint, folder};
 
-/// Time without use after which a layer is removed when another one of its name is built.
+/// Age of an unused layer that the build of another one of its name removes.
 const KEEP_UNUSED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 pub(crate) struct Cache {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::process;
 
-/// Tools of the lab, each with its package. Only builds by an ordinary user require the last two.
+/// Tools and their packages. Only builds without root require the last two.
 const TOOLS: [(&str, &str); 9] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("mmdebstrap", "mmdebstrap"),
@@ -30,7 +30,7 @@ pub(crate) const CEPH: [(&str, &str); 3] = [
 
 pub(crate) struct Host {
     id: String,
-    /// Codename of the release. The guest has the same one, and thus a libc that fits the programs.
+    /// Codename of the release, also the guest's, whose libc fits the programs.
     pub(crate) suite: String,
     root: bool,
 }
@@ -109,7 +109,7 @@ impl Host {
         Ok(())
     }
 
-    /// Updates the package lists as root. apt only warns about unreachable sources.
+    /// Updates the package lists as root; apt only warns of unreachable sources.
     pub(crate) fn refresh_package_lists(&self) -> Result<()> {
         if self.root {
             let mut apt = process::command("apt-get");
@@ -128,8 +128,7 @@ impl Host {
         }
     }
 
-    /// Returns this machine's package sources for its release, as lines of a sources.list. The
-    /// guest is installed from them.
+    /// Returns this machine's package sources, as lines of a sources.list, to install the guest.
     pub(crate) fn package_sources(&self) -> Result<Vec<String>> {
         let mut apt = process::command("apt-get");
         apt.args([
@@ -155,7 +154,7 @@ impl Host {
         Ok(lines)
     }
 
-    /// Returns a command that runs as root, or under fakeroot, which simulates file ownership.
+    /// Returns a command as root, or under fakeroot, which simulates file ownership.
     pub(crate) fn rooted(&self, program: &str) -> Command {
         if self.root {
             return process::command(program);

@@ -1,7 +1,7 @@
 //! Private network for the guest and programs on this machine.
 //!
-//! A network namespace has a tap interface connected to the guest's card. QEMU and the other
-//! programs run in it, and in a process namespace that ends with this process, so nothing remains.
+//! QEMU and the other programs run in a network namespace, whose tap interface is connected to the
+//! guest's card, and a process namespace that ends with this process.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use super::tree::Tree;
 
 const TAP: &str = "tap0";
 
-/// Options for entering a new namespace: as root, or as a user who becomes root inside.
+/// Ways into a new namespace: as root, or as a user who becomes root inside.
 const WAYS: [&[&str]; 2] = [&[], &["--user", "--map-root-user"]];
 const NAMESPACES: [&str; 5] = ["--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 

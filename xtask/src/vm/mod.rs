@@ -1,7 +1,7 @@
 //! `cargo xtask vm`: tests of cairn-target with a real Linux kernel (`docs/vm-lab.md`).
 //!
-//! QEMU emulates a machine with the distribution's kernel, rdma_rxe, nvme-rdma, nvme-cli and fio. A
-//! scenario is a shell script in `tests/vm/scenarios` that reports its result by exit code.
+//! A QEMU machine has the distribution's kernel, rdma_rxe, nvme-rdma, nvme-cli and fio. Scenarios
+//! are shell scripts in `tests/vm/scenarios` that report by exit code.
 
 mod booted;
 pub(crate) mod cache;
@@ -170,8 +170,7 @@ impl Progress {
     }
 }
 
-/// Prepares the lab, which mostly waits for downloads and the disk, while the compiler builds the
-/// programs.
+/// Prepares the lab, waiting for downloads and disk, while the compiler builds.
 fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario], with_booted: bool) -> Result<Lab> {
     thread::scope(|scope| {
         let lab = scope.spawn(move || Lab::prepare(with_booted));
@@ -226,10 +225,8 @@ fn judge(
     Ok(verdict)
 }
 
-/// Runs the machine.
-///
-/// It boots again if it dies before the scenario starts, because an emulated kernel sometimes fails
-/// to boot on a busy machine.
+/// Runs the machine, again if it dies before the scenario: emulated kernels sometimes fail to boot
+/// on a busy machine.
 fn boot_until_begun(tree: &Tree, lab: &Lab, boot: &Boot<'_>, console: Console) -> Result<End> {
     for attempt in 1.. {
         let booted = lab.booted.as_deref();

@@ -8,8 +8,7 @@ use anyhow::{Context, Result, bail};
 
 const TAIL_LINES: usize = 20;
 
-/// Returns a command whose PATH includes the sbin folders, which an ordinary user's PATH often
-/// lacks.
+/// Returns a command with the sbin folders in PATH, which other users' PATH may lack.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", search_path());

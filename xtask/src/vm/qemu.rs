@@ -22,11 +22,11 @@ pub(crate) const QEMU_LOG: &str = "qemu.log";
 
 const SETTINGS: &str = "settings";
 
-/// Time in seconds for booting and collecting logs, in addition to the scenario's limit.
+/// Seconds to boot and collect logs, besides the scenario's limit.
 const GRACE_S: u64 = 60;
 
 pub(crate) struct Boot<'a> {
-    /// Name of the scenario; empty for a shell at the console.
+    /// Scenario; empty for a shell at the console.
     pub(crate) scenario: &'a str,
     pub(crate) options: &'a Options,
     pub(crate) variables: &'a [Variable],

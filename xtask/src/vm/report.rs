@@ -1,4 +1,4 @@
-//! Output for users: a line at the start of each scenario, failures, and the final table.
+//! Output: a line per scenario, failures, and the final table.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Reads the exit code stored by the guest. Without one, the guest crashed or hung.
+    /// Reads the guest's exit code. Without one, it crashed or hung.
     pub(crate) fn from_machine(end: End, out_dir: &Path) -> Result<Self> {
         let answer = fs::read_to_string(out_dir.join(EXIT_CODE)).unwrap_or_default();
         Ok(match (answer.trim(), end) {

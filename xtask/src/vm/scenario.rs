@@ -1,4 +1,4 @@
-//! Scenarios: shell scripts whose header states their purpose and the required machine.
+//! Scenarios: shell scripts with a header of purpose and required machine.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -64,7 +64,7 @@ pub(crate) struct Variable {
 }
 
 impl Variable {
-    /// Parses `NAME=VALUE`. A shell in the guest evaluates it, which restricts both parts.
+    /// Parses `NAME=VALUE`; a shell in the guest evaluates it, which restricts both.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let (name, value) = text
             .split_once('=')
@@ -96,13 +96,13 @@ impl fmt::Display for Variable {
 pub(crate) struct Options {
     pub(crate) mem: String,
     pub(crate) disk: Option<String>,
-    /// Physical block size of the second disk in bytes. Its logical blocks have 512 bytes.
+    /// Physical block size of the second disk in bytes; logical blocks have 512.
     pub(crate) disk_physical: u32,
-    /// Namespaces of an NVMe drive, starting with NSID 1. Without any, there is no drive.
+    /// Namespaces of an NVMe drive from NSID 1; without any, no drive.
     pub(crate) nvme: Vec<NvmeNamespace>,
     pub(crate) network: Network,
     pub(crate) timeout_s: u64,
-    /// True if systemd is process 1. The machine may then reboot.
+    /// True if systemd is process 1, which can reboot.
     pub(crate) systemd: bool,
     /// True if the clock counts instructions, on one processor.
     pub(crate) counted: bool,
@@ -122,7 +122,7 @@ impl Options {
         }
     }
 
-    /// Returns true if the default machine is sufficient. The time limit is ignored.
+    /// True if the default machine suffices, whatever the time limit.
     pub(crate) fn are_plain(&self) -> bool {
         let timeout_s = self.timeout_s;
         *self
@@ -136,9 +136,9 @@ impl Options {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     None,
-    /// Card connected to a tap interface in a network namespace of this machine.
+    /// Card on a tap interface in a network namespace.
     Tap {
-        /// Name of the script in `tests/vm/beside` that runs in the namespace.
+        /// Script in `tests/vm/beside` for the namespace.
         beside: String,
     },
 }
@@ -277,7 +277,7 @@ pub(crate) fn choose<'a>(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// Profile of the tests, so that nothing is compiled twice.
+    /// As the tests, so that nothing is compiled twice.
     Dev,
     Release,
 }
@@ -291,10 +291,8 @@ impl Profile {
         }
     }
 
-    /// Returns arguments for cargo.
-    ///
-    /// With profile `dev` they include a test, so that dependencies have the features of the tests
-    /// and are reused.
+    /// Returns arguments for cargo, with a test in `dev`: dependencies then have the features of
+    /// the tests, and are reused.
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Dev => &["--profile", "dev", "--test", "words"],

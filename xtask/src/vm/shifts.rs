@@ -1,4 +1,4 @@
-//! Scheduling of scenarios: one after the other, or two in parallel while a processor is idle.
+//! Scheduling of scenarios: in turn, or two while a processor is idle.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -12,7 +12,7 @@ use super::scenario::Scenario;
 
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// Idle time required for a second machine, as a fraction of one processor.
+/// Idle time for a second machine, as a fraction of one processor.
 const IDLE_LEAST: f64 = 0.7;
 
 struct ScenarioQueue<'a>(Mutex<VecDeque<&'a Scenario>>);
@@ -74,7 +74,7 @@ fn wait_for_idle(waiting: &ScenarioQueue<'_>) -> Result<bool> {
     Ok(false)
 }
 
-/// Sums over all processors in ticks (proc(5), /proc/stat).
+/// Sums of all processors in ticks (proc(5), /proc/stat).
 struct Ticks {
     idle: u64,
     all: u64,
@@ -89,8 +89,7 @@ impl Ticks {
 
     fn of(stat: &str) -> Option<Self> {
         let line = stat.lines().next()?.strip_prefix("cpu ")?;
-        // Fields: user, nice, system, idle, iowait, irq, softirq, steal. Guest times are part of
-        // the first two.
+        // user, nice, system, idle, iowait, irq, softirq, steal; the first two include guest times.
         let ticks = line.split_whitespace().take(8);
         let ticks: Vec<u64> = ticks.map_while(|word| word.parse().ok()).collect();
         let of_one = |line: &&str| {

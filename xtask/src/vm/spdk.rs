@@ -1,4 +1,4 @@
-//! SPDK target for the guest, from a build tree, with the libraries that the guest lacks.
+//! SPDK target for the guest, from a build tree, with libraries that the guest lacks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ The guest's processor is a Nehalem, so SPDK has to be built for x86-64-v2:
   ./configure --with-rdma --target-arch=x86-64-v2 --disable-tests --disable-unit-tests --disable-examples
   make -j";
 
-/// Libraries of the guest: libc, and rdma-core, which must fit the guest's kernel.
+/// Guest's libraries: libc, and rdma-core, which must fit its kernel.
 const OF_THE_GUEST: [&str; 7] = [
     "ld-linux",
     "libc.",
@@ -54,8 +54,8 @@ pub(super) fn stage(build_tree: &Path, programs: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the folder of SPDK's Python package: the given one, or the cached one if a scenario
-/// requires it.
+/// Returns the folder of SPDK's Python package: `given`, or the cached one if a scenario requires
+/// it.
 pub(super) fn client(given: Option<&Path>, scenarios: &[&Scenario]) -> Option<PathBuf> {
     if let Some(folder) = given {
         return Some(folder.to_path_buf());

@@ -53,7 +53,7 @@ impl Tree {
         self.build.join(profile.folder())
     }
 
-    /// Creates two versions of the packages from built programs, the second one newer.
+    /// Creates two versions of the packages, the second newer.
     pub(crate) fn make_packages(&self, profile: Profile, out: &Path) -> Result<()> {
         std::env::set_current_dir(&self.workspace).context("cannot enter the workspace")?;
         for (folder, version_suffix) in [("first", ""), ("second", "+second")] {
@@ -94,7 +94,7 @@ impl Tree {
         profile: Profile,
         no_build: bool,
     ) -> Result<()> {
-        // Programs of an earlier run may belong to other sources.
+        // Earlier programs may belong to other sources.
         let _ = fs::remove_dir_all(self.programs());
         create_dir(&self.programs())?;
         if programs.is_empty() {
@@ -106,9 +106,8 @@ impl Tree {
         self.stage_others(&others, profile, no_build)
     }
 
-    /// Builds unit tests of libraries.
-    ///
-    /// The whole workspace is built, so that dependencies have the features of other builds.
+    /// Builds unit tests of libraries with the whole workspace, whose dependencies have the
+    /// features of other builds.
     fn stage_tests(&self, tests: &BTreeSet<&Program>) -> Result<()> {
         if tests.is_empty() {
             return Ok(());
