@@ -1,7 +1,6 @@
 //! Test suites, fixtures and programs.
 //!
-//! The cases of a suite run as tests over the in-process loopback, and as a program on machines
-//! with RDMA devices.
+//! A suite's cases run as tests over the in-process loopback, and as a program on machines with RDMA devices.
 
 pub mod attacker;
 pub mod bad_peer;

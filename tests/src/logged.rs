@@ -30,7 +30,7 @@ impl MakeWriter<'_> for Tap {
     }
 }
 
-/// Starts to store log lines. Repeated calls have no effect.
+/// Starts to store log lines; repeated calls have no effect.
 ///
 /// # Panics
 /// If the process already has a subscriber.

@@ -3,8 +3,7 @@
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, socket};
 
-/// Returns whether this process may open packet sockets, which RoCE v1 needs, and otherwise records
-/// a skip.
+/// Returns true if this process may open packet sockets, which RoCE v1 needs; otherwise records a skip.
 ///
 /// # Panics
 /// If packet sockets fail for another reason than a missing `CAP_NET_RAW`.

@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, unbounded};
 /// Listens at an address, and sends connection requests to the returned channel.
 ///
 /// # Errors
-/// As for [`Provider::listen`].
+/// As [`Provider::listen`].
 pub fn listen(
     provider: &dyn Provider,
     address: SocketAddr,

@@ -1,4 +1,4 @@
-//! Output to stdout. A closed pipe is no error.
+//! Output to stdout; a closed pipe is no error.
 
 use std::io::{ErrorKind, Write};
 

@@ -219,7 +219,7 @@ fn remedy(error: &std::io::Error) -> String {
 
 /// Directory of a device in configfs.
 ///
-/// A directory created here is removed afterwards. The kernel keeps the values without it.
+/// If created here, it is removed afterwards; the kernel keeps the values without it.
 struct Directory {
     path: PathBuf,
     is_ours: bool,

@@ -416,8 +416,7 @@ fn optional(known: &Known<Option<String>>) -> String {
     }
 }
 
-/// Returns the text of a fact in a table cell: "?" if it is unknown. The reason appears only in
-/// JSON.
+/// Returns the text of a fact in a table cell, "?" if unknown; only JSON has the reason.
 fn word(known: &Known<impl ToString>) -> String {
     known.get().map_or("?".to_owned(), ToString::to_string)
 }

@@ -1,6 +1,6 @@
 //! Text tables.
 
-/// Text table whose columns are as wide as their widest cell.
+/// Text table; columns are as wide as their widest cell.
 #[derive(Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,

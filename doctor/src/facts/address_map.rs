@@ -33,7 +33,7 @@ fn mark_gids_in_use(port: &mut Port) {
 }
 
 impl Port {
-    /// Returns the GID that connections from an address use.
+    /// Returns the GID used by connections from an address.
     #[must_use]
     pub fn gid_of(&self, address: std::net::IpAddr) -> Option<&Gid> {
         self.gids

@@ -44,7 +44,7 @@ pub const RDMA_CM: &str = "/sys/kernel/config/rdma_cm";
 pub struct Fabric {
     /// RDMA devices.
     pub devices: Known<Vec<Device>>,
-    /// All netdevs except loopback.
+    /// Netdevs of the machine, except the loopback device.
     pub netdevs: Known<Vec<Netdev>>,
     /// IP addresses of the machine.
     pub addresses: Known<Vec<Address>>,

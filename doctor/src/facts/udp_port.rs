@@ -8,7 +8,7 @@ use crate::source::{Question, Source, Unknown, unless_absent};
 /// Socket on UDP port 4791.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UdpHolder {
-    /// File that lists the socket.
+    /// Path of the file with the socket.
     pub path: String,
     /// Line of the file.
     pub line: String,

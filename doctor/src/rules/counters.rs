@@ -12,7 +12,7 @@ struct Symptom {
     fix: &'static str,
 }
 
-/// Known counters. Drivers use different names for the same event; each name has its row.
+/// Known counters; drivers have different names for the same event.
 const SYMPTOMS: [Symptom; 22] = [
     symptom("port_rcv_errors", "packets arrive damaged", WIRE, CABLE),
     symptom(

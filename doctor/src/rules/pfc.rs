@@ -86,7 +86,7 @@ fn wrong_priority(
     }
     let lossless: Vec<String> = dcb.pfc.iter().map(ToString::to_string).collect();
     let wanted = dcb.pfc[0];
-    // DSCP mapped to the lossless priority.
+    // DSCP of the lossless priority.
     let mapped = dcb.dscp.iter().find(|(_, to)| **to == wanted);
     let dscp = mapped.map_or(wanted << 3, |(dscp, _)| *dscp);
     let finding = Finding::new(
@@ -129,7 +129,7 @@ fn both(netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {
     })
 }
 
-/// Reports a priority that the switch pauses, and that has no flow control on this machine.
+/// Reports a priority paused by the switch, without flow control on this machine.
 fn paused_priority(examination: &Examination, netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {
     let later = examination.later.as_ref()?.netdev(&netdev.name)?;
     let before = netdev.priority_counters.get()?;

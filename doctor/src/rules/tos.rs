@@ -176,8 +176,8 @@ fn vlan_priority(
     })
 }
 
-/// Reports that packets of user-space RoCE lose their priority: the kernel writes the VLAN tag,
-/// with PCP 0 for service levels that the egress map of the VLAN lacks.
+/// Reports that packets of user-space RoCE lose their priority: the kernel writes the VLAN tag, with PCP 0 for service
+/// levels missing in the VLAN's egress map.
 fn kernels_tag(examination: &Examination, netdev: &Netdev) -> Option<Finding> {
     let vlan = netdev.vlan.get()?.as_ref()?;
     let asked = &examination.intent.addresses;

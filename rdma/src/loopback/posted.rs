@@ -7,11 +7,11 @@ use std::iter::Sum;
 pub struct Posted {
     /// Chains posted to send queues; each costs an adapter one doorbell.
     pub send_posts: u64,
-    /// Work requests in these chains.
+    /// Work requests in the send chains.
     pub sends: u64,
     /// Chains posted to shared receive queues; each costs an adapter one doorbell.
     pub receive_posts: u64,
-    /// Receives in these chains.
+    /// Receives in the receive chains.
     pub receives: u64,
     /// Polled completions: receives, and send work that was signaled or failed.
     pub completions: u64,

@@ -12,7 +12,7 @@ use super::network::QpAddress;
 use super::posted::Posted;
 use crate::wake::Wake;
 
-/// RNR retry count that means unlimited retries (IBTA 9.7.5.2.8).
+/// Unlimited RNR retries (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOR_EVER: u8 = 7;
 
 pub(super) struct EndpointState {
@@ -39,8 +39,7 @@ pub(super) struct Qp {
     pub(super) phase: Phase,
     pub(super) peer: Option<QpAddress>,
     pub(super) send_work: usize,
-    /// True if RNR retries are unlimited. Limited retries are exhausted at once, because the
-    /// loopback has no clock.
+    /// True if RNR retries are unlimited; limited retries are exhausted at once, because the loopback has no clock.
     pub(super) waits_for_receives: bool,
     pub(super) sends: VecDeque<SendWork>,
     pub(super) unpolled: usize,

@@ -1,6 +1,5 @@
-//! Tests of behaviour that only the loopback provider has.
-//!
-//! The conformance suite tests the contract shared by all providers.
+//! Tests of behaviour specific to the loopback provider; the conformance suite tests the contract shared by all
+//! providers.
 
 use std::sync::mpsc;
 

@@ -1,5 +1,4 @@
-//! Explanations of the status (STS) in the private data of a target's REJ (NVMe RDMA transport,
-//! figure 8).
+//! Explanations of the status (STS) in the private data of a target's REJ (NVMe RDMA transport, figure 8).
 
 use super::{Next, Trouble};
 
@@ -24,7 +23,7 @@ const NOT_NVME: &[&str] = &[
     "a bug in the host's NVMe driver",
 ];
 
-/// Explanations of all statuses that the specification defines.
+/// Explanations of all statuses in the specification.
 pub const NVME_REJECTS: [Trouble; 9] = [
     Trouble {
         code: 1,

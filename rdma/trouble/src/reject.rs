@@ -49,7 +49,7 @@ const fn path(
     }
 }
 
-/// Explanations of all reject reasons that the specification defines.
+/// Explanations of all specified reject reasons.
 pub const CM_REJECTS: [Trouble; 34] = [
     Trouble {
         code: 1,

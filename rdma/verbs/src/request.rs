@@ -27,7 +27,7 @@ impl VerbsRequest {
 }
 
 impl ConnHandle for VerbsRequest {
-    /// Has no effect: the kernel sends a REJ with the traffic class of the request.
+    /// No effect: the kernel sends a REJ with the request's traffic class.
     fn mark(&mut self, _: Marking) {}
 
     fn reject(mut self: Box<Self>, private_data: &[u8]) {
@@ -50,7 +50,7 @@ impl Drop for VerbsRequest {
     }
 }
 
-/// Sends a REJ. An error means that the peer no longer waits for an answer.
+/// Sends a REJ; an error means that the peer no longer waits for an answer.
 pub(crate) fn refuse(id: &mut Id, private_data: &[u8]) {
     if let Err(error) = id.reject(private_data) {
         peer_detail!(peer = %id.peer_addr(), %error, "rdma_reject");

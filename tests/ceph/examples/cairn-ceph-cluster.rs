@@ -1,6 +1,6 @@
 //! Program that runs a Ceph cluster in the given folder until standard input ends.
 //!
-//! Input lines are `kill-osd` or `start-osd`; an output line confirms the execution of each.
+//! Input lines are `kill-osd` or `start-osd`; an output line confirms each.
 
 use std::io::{self, BufRead as _};
 use std::path::PathBuf;

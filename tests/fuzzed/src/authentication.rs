@@ -9,7 +9,7 @@ use crate::input::Input;
 
 const TRANSACTION: u16 = 7;
 
-/// Policy with the cheapest groups. Larger ones differ only in their prime.
+/// Policy with the cheapest groups; larger ones differ only in their prime.
 fn policy() -> Policy {
     Policy {
         hashes: Hash::ALL.to_vec(),

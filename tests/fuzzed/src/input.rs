@@ -1,6 +1,6 @@
 //! Numbers and bytes taken from a fuzz input.
 
-/// Unread part of the input. Missing bytes read as 0.
+/// Unread part of the input; missing bytes read as 0.
 pub(crate) struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {

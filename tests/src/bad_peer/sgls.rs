@@ -128,8 +128,7 @@ fn data_without_use(setting: &Setting) -> Result<()> {
 fn bad_sgl_types(setting: &Setting) -> Result<()> {
     let mut bench = Bench::open(setting)?;
     let good = bench.peer.keyed(BLOCK_BYTES);
-    // Valid SGL identifiers: in-capsule offset, keyed data block, keyed data block with
-    // invalidation.
+    // Valid SGL identifiers: in-capsule offset, keyed data block, keyed data block with invalidation.
     for identifier in 0..=u8::MAX {
         if matches!(identifier, 0x01 | 0x40 | 0x4f) {
             continue;

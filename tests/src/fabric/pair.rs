@@ -1,4 +1,4 @@
-//! Host and target connected to each other, polled by the calling thread.
+//! Connected host and target, polled by the calling thread.
 
 use std::net::SocketAddr;
 use std::thread;

@@ -217,7 +217,7 @@ impl Server {
         self.send(&answer);
     }
 
-    /// Sends a response. Errors are ignored, because the request or the mount may have ended.
+    /// Sends a response; errors are ignored, because the request or the mount may have ended.
     fn send(&self, answer: &[u8]) {
         let _ = (&self.device).write(answer);
     }

@@ -1,7 +1,7 @@
 //! Parser of callgrind's output files.
 //!
-//! `fn=` starts a function, followed by lines with its own cost. The line after `calls=` is the
-//! inclusive cost of a call to the function in `cfn=`.
+//! `fn=` starts a function, followed by lines with its own cost. The line after `calls=` is the inclusive cost of a
+//! call to the function in `cfn=`.
 
 use std::collections::HashMap;
 use std::ops::{Add, AddAssign, Sub};
@@ -9,7 +9,7 @@ use std::ops::{Add, AddAssign, Sub};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     pub(crate) instructions: u64,
-    /// Number of atomic read-modify-write instructions, as used by locks.
+    /// Atomic read-modify-write instructions, as used by locks.
     pub(crate) locked: u64,
     pub(crate) system_calls: u64,
 }

@@ -1,5 +1,4 @@
-//! Validation of the Grafana dashboard against Grafana's data model, PromQL, and the target's
-//! metrics and labels.
+//! Validation of the Grafana dashboard: Grafana's data model, PromQL, and the target's metrics and labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;

@@ -1,5 +1,4 @@
-//! A completed reload applies to all commands, including those queued by a rate limit or executing
-//! at the disk.
+//! A completed reload applies to all commands, including those queued by a rate limit or executing at the disk.
 
 use std::fs::File;
 use std::time::{Duration, Instant};

@@ -1,6 +1,5 @@
-//! Temporary loss of the target of a host with one path.
-//!
-//! The disk may be replaced meanwhile, and old commands may still execute.
+//! Temporary loss of the target of a host with one path: the disk may be replaced meanwhile, and old commands may still
+//! execute.
 
 use std::time::{Duration, Instant};
 

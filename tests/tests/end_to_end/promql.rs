@@ -1,5 +1,5 @@
-//! Parser for the PromQL subset of the dashboard: aggregations, four functions, selectors and
-//! operators. Anything else is an error.
+//! Parser for the dashboard's PromQL subset: aggregations, four functions, selectors and operators; anything else is an
+//! error.
 
 use std::collections::BTreeSet;
 

@@ -15,7 +15,7 @@ struct InFlight {
 
 /// Random verified I/O with full queues.
 ///
-/// A lane is one of the `depth` outstanding commands of a queue, and uses a separate block.
+/// A lane is one of the `depth` outstanding commands of a queue, with its own block.
 struct Storm<'a> {
     host: &'a mut Host,
     first_block: u64,

@@ -1,7 +1,6 @@
-//! Reset, hang, end and return of controllers under verified I/O.
+//! Reset, hang, end and return of controllers under verified I/O, on a simulated clock.
 //!
-//! Each command must complete exactly once, without loss of data. Target and host run on a
-//! simulated clock.
+//! Each command must complete exactly once, without loss of data.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Error messages of a host whose target disconnects during authentication, as nvmet does on
-//! failure.
+//! Error messages of a host whose target disconnects during authentication, as nvmet does on failure.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! A write of an ended target must not overwrite those of the next target.
+//! A write of an ended target must not overwrite writes of the next target.
 
 use std::time::Duration;
 

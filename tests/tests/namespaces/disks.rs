@@ -38,7 +38,7 @@ pub(crate) fn run(cable: Cable) {
     join(cable, |host, _, _| write_and_read_back(host));
 }
 
-/// Also checks that the discovery log names no interface of the target: hosts do not have it.
+/// Also checks that the discovery log names no interface of the target, because hosts lack it.
 pub(crate) fn run_link_local(cable: Cable) {
     join(cable, move |host, provider, remote| {
         write_and_read_back(host);

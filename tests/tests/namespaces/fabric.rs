@@ -222,8 +222,7 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
         assert!(read == bytes, "round {round}: the echo is mangled");
         end.post_receive();
     }
-    // A disconnect would flush the last echo if its acknowledgement was lost, so this waits for the
-    // acknowledgement.
+    // A disconnect would flush the last echo if its acknowledgement was lost.
     let nap = Duration::from_millis(2);
     end.wait_napping("the last acknowledgement", nap, |_| echoed.try_recv().ok());
     end.endpoint.disconnect(qp);

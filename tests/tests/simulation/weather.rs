@@ -8,8 +8,7 @@ use cairn_sim::seeds;
 
 use crate::world;
 
-/// Offset of the BTH byte with congestion marks, excluded from the ICRC because routers may change
-/// it.
+/// Offset of the BTH byte with congestion marks, excluded from the ICRC because routers may change it.
 const BTH_CONGESTION: usize = 4;
 
 pub(crate) type Network = network::Network<Instant, Carried>;
@@ -30,8 +29,8 @@ impl Packet for Carried {
 
     fn flip(&mut self, bit: usize) -> bool {
         if self.0.destination.is_ipv4() {
-            // The UDP checksum detects every flipped bit. The ICRC over IPv4 may not, for a
-            // receiver without the IP identification.
+            // The UDP checksum detects every flipped bit; the ICRC over IPv4 may not, for a receiver without the IP
+            // identification.
             return false;
         }
         if bit / 8 != BTH_CONGESTION {

@@ -135,7 +135,6 @@ fn a_subsystem_has_its_own_listeners() {
     assert!(adds.eq(wanted.map(|(nqn, port)| (json!(nqn), json!(port)))));
 }
 
-/// The interface of a link-local address may be missing, like an address.
 #[test]
 fn a_scope_is_kept_as_written() {
     let target = Steered::start_with("\n[[listener]]\naddress = \"fe80::1%absent0\"\n");
@@ -162,7 +161,7 @@ fn a_scope_is_kept_as_written() {
     }
 }
 
-/// Listeners keep the interface of a link-local address. Referrals lead hosts, which do not have it.
+/// Referrals lead hosts, which do not have the interface.
 #[test]
 fn scopes_are_imported_and_exported() {
     const SCOPED: &str = "fe80::1%eth0";

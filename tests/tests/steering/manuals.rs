@@ -1,5 +1,4 @@
-//! Commands and recipes of docs/operations: commands run, and hosts connect with the documented
-//! names.
+//! Commands and recipes of docs/operations: commands run, and hosts connect with the documented names.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,5 +1,4 @@
-//! Forged connection management messages with all of a host's numbers except the target's
-//! communication IDs.
+//! Forged connection management messages, with all of a host's numbers except the target's communication IDs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,8 +16,7 @@ use cairn_tests::stranger::Stranger;
 
 use super::{PATIENCE, Victim};
 
-/// After a forged REQ for a used queue pair, the target queries the host, and the connection
-/// continues.
+/// After a forged REQ for a used queue pair, the target queries the host, and the connection continues.
 #[test]
 fn forged_requests_and_rejections_end_no_connection() {
     let victim = Victim::start();

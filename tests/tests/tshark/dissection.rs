@@ -1,4 +1,4 @@
-//! Captures dissected by tshark, with a row for each frame.
+//! Captures dissected by tshark, one row for each frame.
 
 use std::path::Path;
 use std::process::Command;

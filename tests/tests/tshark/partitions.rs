@@ -1,7 +1,7 @@
 //! Partition keys in captures.
 //!
-//! Packets contain the key of their sender, those of connection management the default key. A REQ
-//! also contains the key of the connection.
+//! Packets contain their sender's key; those of connection management contain the default key. A REQ also contains the
+//! key of the connection.
 
 use std::sync::Arc;
 

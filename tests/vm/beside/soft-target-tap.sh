@@ -1,7 +1,7 @@
-# Build machine's half of the scenario soft-target-tap: a target without any RDMA device, not emulated.
+# Build machine's half of the scenario soft-target-tap: a target without RDMA device, not emulated.
 
 use_soft_target
-# The target runs in this namespace, so the command has no prefix.
+# The target runs in this namespace.
 TARGET_PREFIX=()
 
 ip addr add "$FABRIC_ADDR/24" dev "$LAN_TAP"

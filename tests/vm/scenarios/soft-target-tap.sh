@@ -4,8 +4,8 @@
 #
 # tests/vm/beside/soft-target-tap.sh starts the target.
 
-# lose_incoming PERCENT: Drops received packets. netem affects only sent packets, so received ones pass through an
-# IFB device.
+# lose_incoming PERCENT: Drops received packets, which pass through an IFB device, because netem affects only sent
+# packets.
 lose_incoming() {
     modprobe -a ifb sch_ingress cls_matchall act_mirred sch_netem
     ip link add detour type ifb

@@ -1,10 +1,9 @@
 #!/bin/bash
-# The kernel's nvme-rdma over rxe uses a target without any RDMA device: RoCE in user space.
+# The kernel's nvme-rdma over rxe uses a target without RDMA device: RoCE in user space.
 # vm: programs=cairn-target timeout=900
 
 use_soft_target
 
-# exchange NAME: Connects, verifies data of all sizes, and disconnects.
 exchange() {
     mark_kernel_log
     connect_and_wait 1 2

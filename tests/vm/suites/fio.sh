@@ -1,7 +1,7 @@
 # fio verifies written data, with small and large blocks, low and high depth, one job and four.
 # Sourced by scenarios: run_suite fio
 #
-# The run time suffices to fill each queue several times. More data would find no further faults.
+# The run time suffices to fill each queue several times; more data would find no further faults.
 
 step "A file with 512-byte blocks, and memory"
 setup_fabric

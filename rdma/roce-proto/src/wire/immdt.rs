@@ -2,7 +2,7 @@
 
 use super::{Header, field};
 
-/// Immediate data: four bytes that the receiver's completion contains.
+/// Immediate data: four bytes in the receiver's completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImmDt {
     /// Immediate data as a big-endian number.

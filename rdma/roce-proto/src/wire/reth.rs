@@ -9,7 +9,7 @@ pub struct Reth {
     pub va: u64,
     /// R_Key.
     pub rkey: u32,
-    /// DMALen: length of the whole message, in bytes.
+    /// DMALen: length of the whole message in bytes.
     pub dma_len: u32,
 }
 

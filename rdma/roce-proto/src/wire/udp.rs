@@ -11,7 +11,7 @@ pub struct Udp {
     pub source: u16,
     /// Destination port.
     pub destination: u16,
-    /// Length of header and payload, in bytes.
+    /// Length of header and payload in bytes.
     pub length: u16,
     /// Checksum; 0 means none, because the ICRC protects the packet.
     pub checksum: u16,

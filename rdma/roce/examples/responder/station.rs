@@ -27,6 +27,7 @@ const READS: u8 = 128;
 pub(crate) enum Step {
     /// Wait for the next message.
     Wait,
+    /// Send a message.
     Say(Vec<u8>),
     /// READ the buffer of the peer.
     Read { buffer: RemoteBuffer, length: u32 },

@@ -10,8 +10,7 @@ use super::Network;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
 impl Network {
-    /// Converts an error of [`Network::first_inlet`] or [`Network::next_inlet`] to an error with a
-    /// remedy.
+    /// Adds a remedy to an error of [`Network::first_inlet`] or [`Network::next_inlet`].
     #[must_use]
     pub fn explain(&self, address: ScopedAddr, error: io::Error) -> FabricError {
         let (lacks_scope, address) = (address.lacks_scope(), address.ip());

@@ -3,7 +3,7 @@
 use super::*;
 
 const ROUND_TRIP: Duration = Duration::from_millis(100);
-/// Outstanding messages, with five packets each.
+/// Outstanding messages of five packets.
 const OUTSTANDING: u64 = 256;
 const LENGTH: u64 = 5 * 4096;
 const MINUTES: u64 = 2;
@@ -65,8 +65,7 @@ fn moved(operation: fn(RemoteBuffer) -> Operation, loss: u64, seed: u64) -> f64 
     packets * ROUND_TRIP.as_secs_f64() / now.duration_since(start).as_secs_f64()
 }
 
-/// A TCP that halves its window reaches 1.22 / sqrt(loss) = 39 packets per round trip (Mathis et
-/// al., ACM CCR 1997).
+/// A TCP that halves its window reaches 1.22 / sqrt(loss) = 39 packets per round trip (Mathis et al., ACM CCR 1997).
 #[test]
 fn a_path_that_is_long_and_loses_is_used() {
     let directions: [fn(RemoteBuffer) -> Operation; 2] = [Operation::Write, Operation::Read];

@@ -1,4 +1,4 @@
-//! Work request ids: numbers passed to the device and returned in completions, with these bits.
+//! Work request ids: numbers passed to the device and returned in completions.
 //!
 //! ```text
 //! receive  1 ........................... slot:32

@@ -1,5 +1,5 @@
-//! Changes by a host complete only when they apply to all commands, including those queued by a
-//! rate limit or executing at the disk.
+//! Changes by a host complete only when they apply to all commands, including those queued by a rate limit or executing
+//! at the disk.
 
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::feature::{Feature, WriteProtectionState};

@@ -6,8 +6,7 @@ use cairn_sim::Random;
 
 use crate::history::{End, GARBAGE, History, Id, Kind, Value, ZEROES};
 
-/// Maximum number of unfinished writes of a block. Larger numbers slow the check without finding
-/// more bugs.
+/// Maximum unfinished writes of a block; more would slow the check without finding more bugs.
 const OPEN_MAX: u8 = 3;
 
 pub(super) struct Ledger {

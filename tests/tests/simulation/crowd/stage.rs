@@ -16,7 +16,7 @@ use cairn_target::{SteppedTarget, Usage};
 use crate::weather::{Carried, Network};
 use cairn_sim::network::Weather;
 
-/// Maximum number of steps without progress of the clock. More are an endless loop.
+/// Maximum steps without progress of the clock; more are an endless loop.
 const STEPS_MAX: u32 = 20_000;
 
 pub(super) struct Stage {

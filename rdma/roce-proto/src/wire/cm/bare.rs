@@ -1,4 +1,4 @@
-//! RTU and DREP, which contain only communication ids (IBTA 12.6.9, 12.6.11).
+//! RTU and DREP: messages with only communication ids (IBTA 12.6.9, 12.6.11).
 
 use super::{Body, CommIds};
 use crate::wire::field;
@@ -6,7 +6,7 @@ use crate::wire::field;
 /// Length of the private data in bytes.
 pub const PRIVATE_LEN: usize = 224;
 
-/// Message that contains only communication ids.
+/// Message with only communication ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bare<const ATTRIBUTE: u16> {
     /// Communication IDs.
