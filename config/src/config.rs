@@ -194,7 +194,7 @@ pub struct Log {
 pub enum LogFormat {
     /// Human-readable text.
     Text,
-    /// One JSON object a line.
+    /// A JSON object per line.
     Json,
 }
 
@@ -310,7 +310,7 @@ pub struct HostList {
 pub struct Authentication {
     /// Keys of hosts not in `hosts`; with `None`, these hosts connect without authentication.
     pub others: Option<Keys>,
-    /// Keys of single hosts, at most one entry per host. All of them may connect.
+    /// Keys of single hosts, at most one entry per host. Each listed host may connect.
     pub hosts: Vec<(Nqn, Keys)>,
     /// True if hosts without a key are refused.
     pub is_required: bool,
@@ -330,9 +330,9 @@ impl Authentication {
 /// Keys of a host and of its controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
-    /// Key that authenticates the host.
+    /// Key by which the host authenticates.
     pub host: KeySource,
-    /// Key that authenticates the controller, if the host requests it.
+    /// Key by which the controller authenticates, if the host requests that.
     pub controller: Option<KeySource>,
 }
 
@@ -385,7 +385,7 @@ pub struct Namespace {
     pub shared: bool,
     /// ANA group (ANAGRPID).
     pub ana_group: u32,
-    /// Hosts that see the namespace.
+    /// Hosts that can use the namespace.
     pub hosts: Access,
     /// Identity of the file, in a [`Pool`].
     pub pooled: Option<PooledFile>,
@@ -522,7 +522,7 @@ impl Listener {
 }
 
 impl Access {
-    /// Returns the hosts that see the namespace, or `None` for every host.
+    /// Returns the hosts that can use the namespace, or `None` for every host.
     #[must_use]
     pub fn list(&self) -> Option<&HostList> {
         match self {

@@ -64,7 +64,7 @@ impl Exports {
 
     /// True if a request may export the file, folder or device at `location` by the name `path`.
     ///
-    /// Patterns must match both. Below /dev a match of `path` is enough: the system creates the
+    /// Patterns must match `path` and `location`. Below /dev a match of `path` is enough: the system creates the
     /// links there, such as names of logical volumes.
     #[must_use]
     pub fn allow_path(&self, path: &Path, location: &Path) -> bool {

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 /// Prefix of a secret (NVMe Base 2.0, 8.13.5.8).
 const START: &str = "DHHC-";
 
-/// Key written in the configuration itself. `Debug` omits it.
+/// Key written in the configuration itself. `Debug` output omits the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct InlineKey(String);
 

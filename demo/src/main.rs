@@ -145,7 +145,7 @@ block_size = 4096
         .map_err(|error| anyhow::anyhow!("the target's configuration:\n{error}"))
 }
 
-/// Discovers the subsystem, connects, and prints controller and namespace. Jobs use other
+/// Discovers the subsystem, connects, and prints controller and namespace. Jobs open further
 /// connections.
 fn connect(provider: &dyn Provider, target: &Target) -> Result<NvmeLanes> {
     let options = HostOptions::new(

@@ -51,7 +51,7 @@ impl Host {
         Self::connect_on(&device, options)
     }
 
-    /// As [`connect`](Self::connect), through this device.
+    /// Connects through `device`, otherwise as [`connect`](Self::connect).
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -194,7 +194,7 @@ impl Host {
         })
     }
 
-    /// Ends all connections without shutdown. Blocks.
+    /// Ends all connections without shutting the controller down. Blocks.
     ///
     /// # Errors
     /// A connection does not close in time.

@@ -50,7 +50,7 @@ impl Driver {
         }
     }
 
-    /// Carries out all actions.
+    /// Carries out the pending actions.
     fn run(&mut self) {
         while let Some(action) = self.association.next_action() {
             match action {

@@ -225,7 +225,7 @@ impl Target {
                     Action::FlushAll { cntlid } => {
                         self.subsystem.flushed(cntlid, true, now, &mut actions);
                     }
-                    // Commands complete one by one.
+                    // A command completes before the next is received.
                     Action::Abort {
                         cntlid, abort_cid, ..
                     } => self
@@ -235,7 +235,7 @@ impl Target {
                         self.subsystem
                             .protection_done(nsid, change, true, &mut actions);
                     }
-                    // The disk has no cache, and every host sees the namespace.
+                    // The disk has no cache, and the namespace is visible to every host.
                     Action::SetWriteCache { .. } | Action::SetSeen { .. } => {}
                 }
             }

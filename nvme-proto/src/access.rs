@@ -24,7 +24,7 @@ pub enum HostAccess {
 }
 
 impl HostAccess {
-    /// Only hosts with these NQNs.
+    /// Creates a list of hosts.
     pub fn only(nqns: impl IntoIterator<Item = Nqn>) -> Self {
         Self::Only(Arc::new(nqns.into_iter().collect()))
     }

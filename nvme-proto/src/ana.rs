@@ -12,7 +12,7 @@ use crate::wire::log::AnaState;
 pub struct AnaStates([AnaState; ANA_GROUPS_MAX as usize]);
 
 impl AnaStates {
-    /// Every group has this state.
+    /// Creates states with every group in `state`.
     #[must_use]
     pub const fn all(state: AnaState) -> Self {
         Self([state; ANA_GROUPS_MAX as usize])

@@ -21,7 +21,7 @@ pub struct Settings {
     pub model: String,
     /// Firmware revision (FR), up to 8 ASCII characters.
     pub firmware: String,
-    /// Hosts that may connect.
+    /// Hosts with permission to connect.
     pub hosts: HostAccess,
     /// True if disks may hold acknowledged writes in volatile memory (VWC).
     pub volatile_write_cache: bool,

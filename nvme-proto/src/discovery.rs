@@ -46,7 +46,7 @@ pub struct Listener {
 pub struct Exported {
     /// SUBNQN.
     pub nqn: Nqn,
-    /// Hosts that see the subsystem.
+    /// Hosts to which the subsystem is listed.
     pub hosts: HostAccess,
     /// PORTIDs of exporting listeners; `None` for all.
     pub ports: Option<BTreeSet<u16>>,

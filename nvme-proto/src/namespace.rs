@@ -17,9 +17,9 @@ pub struct Namespace {
     pub nsid: u32,
     /// UUID, big-endian; equal after a restart and at all controllers.
     pub uuid: [u8; 16],
-    /// NGUID, big-endian; zeroes for none.
+    /// NGUID, big-endian; zeroes if missing.
     pub nguid: [u8; 16],
-    /// EUI64, big-endian; zeroes for none.
+    /// EUI64, big-endian; zeroes if missing.
     pub eui64: [u8; 8],
     /// ANA group (ANAGRPID), 1 to [`ANA_GROUPS_MAX`].
     pub anagrpid: u32,

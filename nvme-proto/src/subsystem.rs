@@ -181,7 +181,7 @@ impl Subsystem {
         self.controllers.values()
     }
 
-    /// Controller with this CNTLID.
+    /// Controller with CNTLID `cntlid`.
     #[must_use]
     pub fn controller(&self, cntlid: u16) -> Option<&Controller> {
         self.controllers.get(&cntlid)

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     times.save();
     let skipped = skips.report(&done, extent)?;
     print_table(&done, skipped.recorded, started.elapsed());
-    // `.ci/run` repeats these lines at its end.
+    // `.ci/run` repeats these lines at the end of its output.
     for skip in &skipped.untested {
         println!("not tested here: {skip}");
     }

@@ -1,4 +1,4 @@
-//! Release builds contain their commit.
+//! Release builds contain the commit ID.
 
 #[path = "../../target/build.rs"]
 #[expect(dead_code, reason = "cargo runs the rest")]

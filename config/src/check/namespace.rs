@@ -196,7 +196,7 @@ fn write_protection_file(
     Some(path.to_owned())
 }
 
-/// Returns the hosts that see a namespace: without a list all, with an empty list none.
+/// Returns the hosts that can use a namespace: without a list all, with an empty list none.
 fn hosts(
     check: &mut Check<'_>,
     place: &KeyPath,

@@ -55,7 +55,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Replaces the keys of a host, or removes them for `None`. Returns whether it had keys.
+    /// Replaces the keys of a host, or removes them for `None`. Returns whether the host had keys.
     ///
     /// `keys` are the values of `dhchap_key` and `dhchap_ctrl_key`.
     ///

@@ -86,7 +86,7 @@ pub struct NewNamespace {
     pub shared: bool,
     /// ANA group (ANAGRPID).
     pub ana_group: Option<u32>,
-    /// Hosts that see the namespace; `None` for every host.
+    /// Hosts that can use the namespace; `None` for every host.
     pub hosts: Option<Vec<String>>,
     /// Limits of the namespace.
     pub limits: NewLimits,

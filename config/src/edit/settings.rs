@@ -6,7 +6,7 @@ use toml_edit::{Array, Item, Table, value};
 
 use super::{Draft, EditError, ana, has_nsid, listeners, tables};
 
-/// Every object, or listed ones.
+/// Every object, or the listed objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Only<T> {
     /// Every object.
@@ -43,7 +43,7 @@ pub struct NamespaceSettings {
     pub write_protection: Option<bool>,
     /// ANA group (ANAGRPID).
     pub ana_group: Option<u32>,
-    /// Hosts that see the namespace.
+    /// Hosts that can use the namespace.
     pub hosts: Option<Only<String>>,
 }
 

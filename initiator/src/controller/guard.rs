@@ -6,8 +6,8 @@
 //! first, which re-arms the event.
 //!
 //! The target may still execute a write whose connection broke
-//! ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome)); other writes of its blocks wait until
-//! then.
+//! ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome)); until that is impossible, other writes of
+//! its blocks wait.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -241,13 +241,13 @@ impl Controller {
         self.act();
     }
 
-    /// Ends all connections without shutdown. [`Event::Gone`] follows.
+    /// Ends all connections without shutting the controller down. [`Event::Gone`] follows.
     pub fn disconnect(&mut self) {
         self.association.disconnect(self.time());
         self.act();
     }
 
-    /// Closes an I/O queue permanently. Its commands end as lost.
+    /// Closes an I/O queue permanently. Commands of the queue end as lost.
     ///
     /// # Errors
     /// The queue does not exist or is the admin queue.

@@ -66,7 +66,7 @@ impl Discovery {
     /// Blocks until the log may have changed or a reconnection (true), or until the timeout (false).
     ///
     /// # Errors
-    /// The controller is lost for good.
+    /// The controller is lost permanently.
     pub fn wait_for_change(&mut self, patience: Duration) -> Result<bool, HostError> {
         self.host.set_timeout(patience);
         let result = self

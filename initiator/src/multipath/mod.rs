@@ -55,7 +55,7 @@ const EVENTS_MAX: usize = 256;
 /// Options of a [`Multipath`].
 #[derive(Debug, Clone, Copy)]
 pub struct MultipathOptions {
-    /// NSID, at all controllers.
+    /// NSID, equal at every controller.
     pub nsid: u32,
     /// Required UUID, if any.
     pub uuid: Option<[u8; 16]>,

@@ -1,7 +1,7 @@
 //! Queue of the association with its commands and capsules.
 //!
-//! A queue outlasts its connections. When one breaks, sent commands keep their buffers until the fabric reports it as
-//! closed. Then they are parked for the next connection, or end.
+//! A queue persists over reconnections. When a connection breaks, sent commands keep their buffers until the fabric
+//! reports it as closed. Then they are parked for the next connection, or end.
 
 mod capsules;
 mod done;

@@ -44,7 +44,7 @@ impl Group {
         Self::Ffdhe8192,
     ];
 
-    /// Group with this wire identifier.
+    /// Group with wire identifier `id`.
     #[must_use]
     pub fn of(id: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|group| *group as u8 == id)

@@ -376,7 +376,7 @@ impl Association {
         Duration::from_millis((units + 1) * READY_UNIT_MS)
     }
 
-    /// Requested events that OAES offers.
+    /// Events both requested in the settings and offered in OAES.
     pub(super) fn enabled_events(&self) -> AsyncEventConfig {
         let offered = self.identity.as_ref().map_or(0, |id| id.oaes.get());
         AsyncEventConfig(offered & self.settings.events.0)

@@ -4,8 +4,8 @@
 //! [`Action`]s. It brings the controller up in the order of Linux, sends Keep Alives, and reconnects after a loss as
 //! configured by [`Recovery`].
 //!
-//! The driver sends user commands itself: [`Association::state`] returns whether it may. It reports overdue ones by
-//! [`Association::command_timed_out`], and repeats those allowed by [`requeue::is_safe`].
+//! The driver sends user commands itself: [`Association::state`] shows whether commands may be sent. The driver reports
+//! overdue ones by [`Association::command_timed_out`], and repeats those allowed by [`requeue::is_safe`].
 //!
 //! Invalid responses end the association with a [`Cause`], and never cause a panic.
 
@@ -166,7 +166,7 @@ pub enum AssociationState {
     Resetting,
     /// The controller is lost; the host waits for an attempt to reconnect, or makes it.
     Reconnecting {
-        /// Attempts, including the current one.
+        /// Attempts, including the current attempt.
         tries: u32,
     },
     /// A shutdown is in progress.

@@ -48,7 +48,7 @@ impl<'a> DatasetRanges<'a> {
         Ok(Self(ranges))
     }
 
-    /// Ranges that are not empty.
+    /// Ranges without the empty ranges.
     pub fn iter(&self) -> impl Iterator<Item = BlockRange> + use<'a> {
         self.0
             .iter()

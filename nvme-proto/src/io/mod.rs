@@ -58,7 +58,7 @@ pub struct IoCommand {
     pub cid: u16,
     /// NSID; FFFFFFFFh only for Flush.
     pub nsid: u32,
-    /// Operation with its parameters.
+    /// Operation and parameters.
     pub operation: Operation,
     /// Location and length of the data.
     pub transfer: DataTransfer,

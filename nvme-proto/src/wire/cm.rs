@@ -6,7 +6,7 @@
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// RECFMT of all structures.
+/// RECFMT of every structure.
 pub const RECFMT: u16 = 0;
 /// CNTLID of a request for an admin queue.
 pub const CNTLID_NONE: u16 = 0;

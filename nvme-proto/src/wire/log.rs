@@ -286,7 +286,7 @@ bitfields! {
     /// LSP of Get Log Page for the ANA log.
     pub struct AnaLsp(u8);
     flags {
-        /// RGO: groups without their NSIDs.
+        /// RGO: returns groups without NSIDs.
         rgo with_rgo = 0;
     }
 }

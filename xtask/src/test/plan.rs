@@ -90,7 +90,7 @@ fn quick_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
         Step::cargo("tests, quick", "nextest run --workspace --locked").with_arguments([
             "--filterset",
             LONG_TESTS,
-            // Otherwise nextest prints each test that the filter excludes.
+            // Without this option, nextest prints each test excluded by the filter.
             "--status-level",
             "slow",
         ])

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::process;
 
-/// Tools and their packages. Only builds without root require the last two.
+/// Tools of the lab with Debian packages. Only builds without root require the last two.
 const TOOLS: [(&str, &str); 9] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("mmdebstrap", "mmdebstrap"),

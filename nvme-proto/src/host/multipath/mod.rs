@@ -48,7 +48,7 @@ pub enum Link {
     Live,
     /// The controller is lost, and may return.
     Reconnecting,
-    /// The controller is lost for good, or lacks the namespace.
+    /// The controller is lost permanently, or lacks the namespace.
     Lost,
 }
 
@@ -69,7 +69,7 @@ const CHANGE_LASTS_ANATT: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 struct Path {
     link: Link,
-    /// `None` until it is read.
+    /// ANA state; `None` until read.
     ana: Option<AnaState>,
     /// True if `fast_io_fail_tmo` expired, so that no command waits for this path.
     fails_fast: bool,

@@ -85,9 +85,9 @@ pub struct IdentifyNamespace {
     pub nvmsetid: U16,
     /// Endurance group identifier.
     pub endgid: U16,
-    /// NGUID, big-endian; 0 for none.
+    /// NGUID, big-endian; 0 if missing.
     pub nguid: [u8; 16],
-    /// EUI-64, big-endian; 0 for none.
+    /// EUI-64, big-endian; 0 if missing.
     pub eui64: [u8; 8],
     /// LBA formats LBAF0 to LBAF63.
     pub lbaf: [LbaFormat; 64],
