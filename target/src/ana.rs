@@ -15,7 +15,6 @@ pub(crate) struct ListenerShared {
     pub(crate) address: Trid,
     pub(crate) provider: &'static str,
     pub(crate) pkey: PKey,
-    /// Overridable by a subsystem.
     pub(crate) ana: AnaShared,
     pub(crate) removed: AtomicBool,
 }

@@ -1,9 +1,8 @@
 //! Layout of capsules in registered memory.
 //!
-//! Responses use the head of the reactor's [`Arena`]. [`ReceiveSlots`] are `[SQEs
-//!
-//! in-capsule data]`: a receive has two segments, the SQE and a page-aligned data slot, so that
-//! data goes to disk without a copy.
+//! Responses use the head of the reactor's [`Arena`]. [`ReceiveSlots`] are `[SQEs | in-capsule
+//! data]`. A receive has two segments, the SQE and a page-aligned data slot: data goes to disk
+//! without a copy.
 
 use std::io;
 use std::sync::Arc;

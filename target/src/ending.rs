@@ -24,7 +24,6 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    /// Returns the text of a fault; `None` after a normal end.
     pub(crate) fn fault(self, peer: IpAddr) -> Option<Cow<'static, str>> {
         match self {
             Self::Orderly(_) => None,

@@ -30,7 +30,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Entry of a call in [`RUNNING`], removed by the call's thread.
 struct Entry(Arc<Mutex<Running>>);
 
 impl Entry {
@@ -86,19 +85,17 @@ pub(crate) async fn call<T: Send + 'static>(
     call_or_undo(path, move || job(&place), drop).await
 }
 
-/// [`std::fs::metadata`] by [`call`].
 #[expect(clippy::disallowed_methods, reason = "this is the way to call it")]
 pub(crate) async fn metadata(path: &Path) -> io::Result<Metadata> {
     call(path, |path| std::fs::metadata(path)).await?
 }
 
-/// [`std::fs::canonicalize`] by [`call_here`].
 #[expect(clippy::disallowed_methods, reason = "this is the way to call it")]
 pub(crate) fn canonicalize_here(path: &Path) -> io::Result<PathBuf> {
     call_here(path, |path| std::fs::canonicalize(path))?
 }
 
-/// Makes a [`call`] for a caller without a runtime. Fails, too, if none can be created.
+/// Makes a [`call`] for a caller without a runtime.
 pub(crate) fn call_here<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce(&Path) -> T + Send + 'static,
@@ -116,7 +113,6 @@ pub(crate) async fn call_or_undo<T: Send + 'static>(
     call_within(TIMEOUT, path, job, undo).await
 }
 
-/// Marks a call as late if dropped without its result.
 struct Waiter {
     running: Arc<Mutex<Running>>,
     has_result: bool,

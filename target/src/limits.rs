@@ -1,8 +1,8 @@
 //! Rate limits, as token buckets shared by all reactors.
 //!
 //! A token is one nanosecond: a command costs the nanoseconds that the limit needs for it. A bucket
-//! stores the time up to which tokens are taken, ahead of the clock by at most the waiting
-//! commands' costs, and behind it by at most the burst.
+//! stores the time up to which tokens are taken: at most the waiting commands' costs ahead of the
+//! clock, and at most the burst behind it.
 //!
 //! A reactor takes slices of at least [`SLICE_NS`] tokens into its [`Tokens`], which pay for
 //! commands. A slice taken in advance is usable from its time on.
@@ -17,7 +17,6 @@ pub(crate) const SLICE_NS: u64 = 2_000_000;
 /// Units per nanosecond: small commands at a high rate cost only few nanoseconds.
 const PARTS: u64 = 64;
 
-/// Rates: commands, bytes read, bytes written, all bytes.
 const RATES: usize = 4;
 
 #[derive(Debug, Default)]
@@ -61,9 +60,7 @@ pub(crate) struct Limiter {
     ordered: AtomicBool,
     changes: AtomicU32,
     burst_ns: AtomicU64,
-    /// See [`Limits::weight`].
     weight: AtomicU32,
-    /// In the order of [`Bill::shares`].
     buckets: [Bucket; RATES],
 }
 

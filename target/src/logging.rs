@@ -29,7 +29,6 @@ impl LogFilter {
         most.ok().flatten().unwrap_or(LevelFilter::TRACE)
     }
 
-    /// Fails for unparsable directives.
     pub(crate) fn set(&self, directives: &str) -> Result<(), String> {
         let filter = parse(directives)?;
         let own = self.directives.lock();
@@ -45,12 +44,10 @@ fn parse(directives: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(directives).map_err(|error| format!("log filter: {error}"))
 }
 
-/// Checks the log filter of a configuration.
 pub(crate) fn check(log: &Log) -> Result<(), String> {
     parse(&log.filter).map(drop)
 }
 
-/// Starts the log. Fails for an unparsable filter.
 pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
     let (filter, handle) = reload::Layer::new(parse(&log.filter)?);
     let writer = LogWriter {

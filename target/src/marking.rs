@@ -17,7 +17,6 @@ pub(crate) struct MarkingPolicy {
     pub(crate) listener: Marking,
     pub(crate) local: IpAddr,
     pub(crate) peer: IpAddr,
-    /// `None` if packets are untagged.
     pub(crate) priorities: Option<Priorities>,
 }
 

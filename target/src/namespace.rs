@@ -43,7 +43,6 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// Fails if the disk's identity cannot be determined.
     pub(crate) fn new(
         config: &cairn_config::Namespace,
         backend: Backend,
@@ -102,7 +101,6 @@ impl Namespace {
         })
     }
 
-    /// Warns if drives are to be polled but the driver has no poll queues.
     pub(crate) fn warn_unless_polled(&self) {
         if self.backend.lacks_poll_queues() {
             // Cause: the configuration.
@@ -194,7 +192,6 @@ impl Namespace {
     }
 }
 
-/// Reads the stored protection, or protects if the file is unreadable.
 fn read_protection(protection_file: &ProtectionFile) -> WriteProtectionState {
     protection_file.read().unwrap_or_else(|error| {
         // Cause: the configuration.

@@ -1,9 +1,9 @@
 //! Order of the changes that one host sends to one disk over several associations.
 //!
-//! A host that loses a connection repeats its writes over another, then sends newer ones, which a
-//! change of the lost association must not follow. Each change of a host with several associations
-//! is therefore registered here, and waits for overlapping older changes of other associations.
-//! After [`OVERTAKEN_AFTER`] it overtakes an older change that has not reached the disk; that one
+//! A host that loses a connection repeats its writes over another, then sends newer ones, after
+//! which no change of the lost association may be executed. Changes of a host with several
+//! associations therefore wait here for overlapping older changes of other associations. After
+//! [`OVERTAKEN_AFTER`], a change overtakes an older one that has not reached the disk; that one
 //! fails.
 //!
 //! Namespaces on the same file or device share a [`DiskOrder`].
@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use cairn_config::Uuid;
 
-/// Maximum wait for an older change not yet at the disk.
 pub(crate) const OVERTAKEN_AFTER: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,7 +47,6 @@ pub(crate) struct Ticket(NonZeroU64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Go,
-    /// Its reactor is notified when to try again.
     Wait,
     /// A newer change of the same blocks has begun, so this one must not.
     Overtaken,
@@ -72,7 +70,6 @@ struct Entry {
 }
 
 impl Entry {
-    /// Returns true if `newer` must wait for this entry.
     fn precedes(&self, newer: &Self) -> bool {
         self.ticket < newer.ticket
             && self.stage != Stage::Overtaken

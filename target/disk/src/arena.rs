@@ -1,8 +1,4 @@
-//! Memory of an I/O thread: `[head
-//!
-//! data buffers
-//!
-//! spare buffers]`.
+//! Memory of an I/O thread: `[head | data buffers | spare buffers]`.
 //!
 //! The arena is one mapping, registered once with the ring and each RDMA device. The head belongs
 //! to the caller.
@@ -15,10 +11,10 @@ use cairn_rdma::Mapping;
 use crate::pool::{Buffer, Pool, UNIT};
 use crate::ring::Span;
 
-/// Number of spare buffers, each one page ([`Arena::take_spare`]).
+/// Number of spare buffers of one page ([`Arena::take_spare`]).
 const SPARES: usize = 32;
 
-/// Memory of an I/O thread: head, pool of data buffers, and spare buffers.
+/// Memory of an I/O thread.
 #[derive(Debug)]
 pub struct Arena {
     mapping: Arc<Mapping>,

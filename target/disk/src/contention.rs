@@ -1,6 +1,6 @@
 //! Detects that other threads use the core on which this thread polls.
 //!
-//! Why `unsafe` here: getrusage(2) has no safe wrapper in the crates that we use.
+//! Why `unsafe` here: getrusage(2) has no safe wrapper.
 
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ const LOST_MAX: Duration = Duration::from_millis(10);
 /// Fraction of all time that may be lost: 1 / `LOST_PART`.
 const LOST_PART: u32 = 4;
 
-/// Measures how much other threads use the core of a polling thread.
+/// Detects that other threads use a polling thread's core.
 #[derive(Debug, Default)]
 pub struct Contention {
     /// Start of the last round without work, unless it ended in sleep.
@@ -52,8 +52,8 @@ impl Contention {
         too_much
     }
 
-    /// Returns true if the kernel preempted the thread since the last call. Otherwise the long
-    /// round was slow itself, or the machine was stopped.
+    /// Returns true if the kernel preempted the thread since the last call. If not, the long round
+    /// was slow itself, or the machine was stopped.
     #[cold]
     fn was_switched(&mut self) -> bool {
         let switches = involuntary_switches();

@@ -1,12 +1,12 @@
 //! Decides how long a reactor polls without work before it sleeps.
 //!
-//! The polling window is twice the last gap between work if the last two gaps were shorter than
-//! `poll_idle`, otherwise zero. One short gap does not suffice: a keep alive response is soon
-//! acknowledged, and silence follows. `poll_idle` must exceed the wake-up time of both peers (about
-//! 100 us on a dedicated processor), or two waiting peers keep each other asleep.
+//! The window is twice the last gap between work if the last two gaps were shorter than
+//! `poll_idle`, else zero: after one short gap, such as before a keep alive's acknowledgement,
+//! silence may follow. `poll_idle` must exceed the wake-up time of both peers (about 100 us on a
+//! dedicated processor), or they keep each other asleep.
 //!
-//! After [`CORE_KEPT`] without work, each poll yields the core, for which threads that produce work
-//! may wait. On a busy core, the reactor also tries sleeping ([`SleepTrial`]).
+//! After [`CORE_KEPT`], each poll yields the core to threads that produce work. On a busy core, the
+//! reactor also tries sleeping ([`SleepTrial`]).
 
 use std::time::{Duration, Instant};
 
@@ -85,9 +85,8 @@ impl Idle {
         }
     }
 
-    /// Returns the action of [`Self::pause`], but replaces [`Pause::Yield`] by [`Pause::Sleep`] if
-    /// `threads` is true: threads that may need this core have all pending work
-    /// ([`crate::Ring::waits_for_threads`]).
+    /// Returns [`Self::pause`], but [`Pause::Sleep`] instead of [`Pause::Yield`] if `threads`: all
+    /// pending work is with threads that may need this core ([`crate::Ring::waits_for_threads`]).
     #[inline]
     pub fn pause_for(&mut self, now: Instant, threads: bool) -> Pause {
         match self.pause(now) {

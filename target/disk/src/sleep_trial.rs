@@ -1,12 +1,11 @@
 //! Determines whether a reactor on a shared core serves more commands by sleeping or by polling.
 //!
-//! A computing program keeps a yielded core for milliseconds, whereas a sleeping thread regains it
-//! when work arrives. Threads that produce the reactor's work return the core soon, and sleeping
-//! only costs time. No clock or counter distinguishes the cases, so both methods are tried.
+//! A computing program keeps a yielded core for milliseconds; a sleeping thread regains it when
+//! work arrives. Threads that produce the reactor's work return the core soon, and sleeping only
+//! costs time. No clock or counter distinguishes these cases.
 
 use std::time::{Duration, Instant};
 
-/// Duration of each trial.
 const TRIED: Duration = Duration::from_millis(100);
 
 /// Minimum ratio of command rates, sleeping to polling, for sleeping: less may be chance.

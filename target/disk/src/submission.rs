@@ -1,10 +1,10 @@
 //! Determines which operations on a file may block at submission.
 //!
 //! io_uring tries each operation without blocking, then passes it to a kernel thread. FUSE, and
-//! before Linux 6.12 any file system with frozen writes, ignore the non-blocking flag and would
-//! block the reactor. Reads on them go to a kernel thread at once (IOSQE_ASYNC), and writes to
-//! workers, which check leases first. Slow disks are handled alike: a hanging commit of ext4's
-//! journal blocks the next write.
+//! before Linux 6.12 any file system with frozen writes, would block the reactor in spite of the
+//! non-blocking flag. Reads there go to a kernel thread at once (IOSQE_ASYNC), writes to workers,
+//! which check leases first. So do those on slow disks: a hanging commit of ext4's journal blocks
+//! the next write.
 
 use std::fs::File;
 use std::io::IoSliceMut;

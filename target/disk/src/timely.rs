@@ -1,7 +1,6 @@
 //! System calls made shortly after the clock was read, or not at all.
 //!
-//! A thread stopped between reading the clock and the call would act on a stale decision. Two
-//! mechanisms prevent this:
+//! A thread stopped between the two would act on a stale decision. Therefore:
 //!
 //! - The time stamp counter is read before the clock and directly before the call, which is not
 //!   made after more than `TICKS_MAX` ticks.
@@ -9,8 +8,8 @@
 //!   (rseq(2), Linux 4.18, glibc 2.35): if interrupted, it continues at the abort handler without
 //!   the call. Without rseq, a window of about ten nanoseconds remains.
 //!
-//! A hypervisor's pause within that window is not detected. On processors other than x86-64 the
-//! call is always made.
+//! A hypervisor's pause in that window is not detected. Processors other than x86-64 always make
+//! the call.
 //!
 //! Why `unsafe` here: the sequence is assembly, and the caller chooses the system call.
 

@@ -27,7 +27,6 @@ pub(crate) enum Outcome<J> {
 }
 
 pub(crate) trait Job: Send + Sized + 'static {
-    /// Executes the job. May block.
     fn run(self) -> Outcome<Self>;
 
     fn lose_cancellation(&self);

@@ -39,7 +39,6 @@ impl Event {
         self
     }
 
-    /// Adds a text, cut to [`TEXT_MAX`] bytes.
     pub(crate) fn text(self, key: &'static str, text: &str) -> Self {
         let end = (0..=text.len().min(TEXT_MAX)).rev();
         let end = end.into_iter().find(|end| text.is_char_boundary(*end));
@@ -74,7 +73,6 @@ fn line(
     let mut text = format!("{{\"time\":\"{}\",\"event\":\"{name}\"", Utc(at));
     if let Some(peer) = peer {
         push(&mut text, "address", &peer.ip().to_string().into());
-        // The ports of several events differ.
         if count.is_none() {
             push(&mut text, "port", &peer.port().into());
         }

@@ -12,10 +12,10 @@ use super::event::Event;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Maximum kinds with their own lines, per address and period.
+/// Per address and period.
 const KINDS_OF_ADDRESS_MAX: usize = 4;
 
-/// Maximum kinds with their own lines, per period.
+/// Per period.
 const KINDS_MAX: usize = 32;
 
 #[derive(Default)]
@@ -70,7 +70,6 @@ impl Folding {
         Some(line)
     }
 
-    /// Writes a line for each counted kind, and one for all other kinds.
     pub(super) fn end(&mut self, mut write: impl FnMut(String)) {
         self.ends = None;
         self.of_address.clear();

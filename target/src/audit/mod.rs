@@ -57,7 +57,6 @@ struct Shared {
     ended: AtomicBool,
     lines: AtomicU64,
     lost: AtomicU64,
-    /// Lost events not yet reported.
     unreported: AtomicU64,
     started: Instant,
     /// Start of the current system call, in nanoseconds after `started`, or 0.
@@ -92,7 +91,6 @@ impl Audit {
         Ok(())
     }
 
-    /// Queues an event at each destination without blocking.
     pub(crate) fn record(&self, event: impl FnOnce() -> Event) {
         let sinks = self.lock();
         if sinks.is_empty() {
@@ -195,7 +193,6 @@ impl Shared {
         self.call_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Checks whether the destination's thread hangs in a system call.
     fn look_at_call(&self, destination: &Destination) {
         let begun = Duration::from_nanos(self.call_ns.load(Ordering::Relaxed));
         if begun.is_zero() || self.started.elapsed() < begun + PATIENCE {

@@ -8,7 +8,6 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-/// Socket of systemd's native journal protocol.
 pub(crate) const JOURNAL: &str = "/run/systemd/journal/socket";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +33,6 @@ impl Destination {
         }
     }
 
-    /// Opens the destination. May block on a disk.
     pub(super) fn open(&self) -> io::Result<Output> {
         match self {
             Self::File(path) => Ok(Output::File(open_file(path)?)),

@@ -55,7 +55,6 @@ impl Writer {
                 Some(retry) => Some(retry),
                 None => self.folding.ends(),
             };
-            // After a failure, events stay in the bounded queue.
             let is_full = self.lines.len() >= LINES_MAX;
             if is_full && self.shared.ended.load(Ordering::Relaxed) {
                 break;

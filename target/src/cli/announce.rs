@@ -105,7 +105,6 @@ mod tests {
     use super::*;
     use cairn_config::Flags;
 
-    /// The interface may not exist here.
     const SCOPED: SocketAddr =
         SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)), 4420);
 

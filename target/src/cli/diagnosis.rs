@@ -25,7 +25,6 @@ pub(super) struct Doctor {
     pub(super) args: DoctorArgs,
 }
 
-/// Checks the fabric and, with a configuration, the other requirements of `serve`.
 pub(super) fn run(doctor: &Doctor) -> u8 {
     let config = match doctor.config.as_deref().map(read).transpose() {
         Ok(config) => config,
@@ -46,7 +45,6 @@ fn read(file: &Path) -> Result<Config, ConfigError> {
 
 fn intent(config: Option<&Config>) -> Intent {
     let Some(config) = config else {
-        // Defaults do not depend on the address.
         let anywhere = Flags {
             listen: vec!["127.0.0.1".to_owned()],
             export: vec!["null:1MiB".to_owned()],
@@ -104,7 +102,7 @@ fn partitions(config: &Config) -> Vec<Membership> {
     config.listeners.iter().map(of_listener).collect()
 }
 
-/// Returns the data path's memory for one device by purpose, in bytes.
+/// In bytes by purpose, for one device.
 pub(super) fn memory(target: &Target) -> Vec<(String, u64)> {
     let reactors = placement::count(&target.reactors) as u64;
     let receives = u64::from(target.receives);

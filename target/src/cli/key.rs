@@ -13,7 +13,7 @@ use clap::Subcommand;
 use nvme_auth::{Hash, Secret};
 use zeroize::Zeroizing;
 
-/// Maximum file size in bytes: the longest secret, and spaces.
+/// In bytes: the longest secret, and spaces.
 const FILE_BYTES_MAX: usize = 1024;
 
 /// Commands for secrets.

@@ -15,7 +15,6 @@ pub(super) fn reloading() {
     }
 }
 
-/// Returns the interval of [`alive`] required by the service manager (`WatchdogSec`).
 pub(super) fn watchdog() -> Option<Duration> {
     let own = std::env::var("WATCHDOG_PID").ok();
     if own.is_some_and(|pid| pid != std::process::id().to_string()) {

@@ -93,7 +93,6 @@ async fn follow(
     mut health: watch::Receiver<Arc<Health>>,
 ) {
     let mut reloading: Option<oneshot::Receiver<Result<(), String>>> = None;
-    // Whether another reload was requested meanwhile.
     let mut again = false;
     let watchdog = notify::watchdog();
     let mut last_beat = tokio::time::Instant::now();

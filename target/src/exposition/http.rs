@@ -37,7 +37,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Prometheus's text format.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -45,7 +44,6 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 #[derive(Debug)]
 pub(crate) struct MetricsServer {
     address: SocketAddr,
-    /// A drop ends the thread.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -91,7 +89,6 @@ impl Drop for MetricsServer {
     fn drop(&mut self) {
         self.stop.take();
         if let Some(thread) = self.thread.take() {
-            // A panic was logged.
             let _ = thread.join();
         }
     }

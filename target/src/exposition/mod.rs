@@ -39,7 +39,6 @@ pub(crate) struct Observed {
     reactors: Vec<Arc<ReactorCounters>>,
     providers: Vec<Arc<dyn Provider>>,
     rejected: CodeCounts<16>,
-    /// By HTTP status, written only by the server's thread.
     pub(super) answers: CodeCounts<16>,
     pub(super) panics: Arc<Panics>,
     pub(super) health: watch::Receiver<Arc<Health>>,

@@ -76,7 +76,6 @@ fn report_seen(reporter: &Reporter<'_>, device: &str, seen: &[Arc<DeviceCounters
     }
 }
 
-/// Reports the system's counters, or the presence of a user-space device.
 fn report_system(reporter: &Reporter<'_>, device: &str, provider: &str, machine: &dyn Source) {
     let telemetry = Telemetry::read(machine, device);
     let driver = telemetry.as_ref().and_then(|known| known.driver.get());

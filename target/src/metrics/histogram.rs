@@ -9,7 +9,6 @@ const FIRST: u32 = 8;
 const LAST: u32 = 33;
 /// Log2 of the buckets per power of two.
 const SHARE_BITS: u32 = 2;
-/// Includes the buckets below the first and beyond the last bound.
 const BUCKETS: usize = 1 + (((LAST - FIRST) as usize) << SHARE_BITS) + 1;
 const LONGER: usize = BUCKETS - 1;
 

@@ -211,7 +211,6 @@ impl NamespaceCounters {
             if part == DATA_IN && !fetched {
                 continue;
             }
-            // A command of several rounds usually spends them in one stage.
             match ns {
                 0 => times.record_none(),
                 ns if ns == whole.ns() => times.record(whole),

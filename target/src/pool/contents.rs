@@ -17,7 +17,6 @@ use super::table::{self, Choice, Table};
 use super::writers::is_written;
 use crate::server::admit;
 
-/// Seconds without a change until a file is complete.
 const SETTLED_S: i64 = 2;
 
 #[derive(Debug, Default)]
@@ -206,7 +205,6 @@ impl Memory {
         contents.left_out.push(LeftOut { name, reason });
     }
 
-    /// Logs a message once.
     fn say(&mut self, what: &str) {
         const SAID_MAX: usize = 1024;
         if self.said.len() < SAID_MAX && self.said.insert(what.to_owned()) {

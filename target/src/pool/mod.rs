@@ -85,7 +85,6 @@ impl Pools {
         }
     }
 
-    /// Wakes [`Self::changed`], after a new configuration or the return of a late scan.
     pub(crate) fn note_changed(&self) {
         self.0.changed.notify_one();
     }

@@ -62,7 +62,6 @@ pub(super) fn scan(folder: &Path) -> io::Result<Listing> {
     Ok(listing)
 }
 
-/// Returns false for control characters and changes of text direction.
 fn is_printable(name: &str) -> bool {
     !name.contains(char::is_control) && !name.escape_debug().to_string().contains("\\u{")
 }

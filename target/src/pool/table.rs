@@ -184,7 +184,6 @@ impl Table {
 
     fn give(&mut self, file: &Found, nsid: u32) {
         let key = Key::of(file);
-        // From another range.
         if let Some(former) = self.nsids.insert(key.clone(), nsid) {
             self.rows.remove(&former);
         }

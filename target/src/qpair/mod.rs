@@ -35,7 +35,6 @@ pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QpairState {
-    /// A Connect must succeed before the deadline.
     Connecting {
         deadline: Instant,
     },
@@ -85,16 +84,13 @@ pub(crate) struct QueuePair {
     pub(crate) cm: RequestData,
     pub(crate) marking: Marking,
     pub(crate) policy: MarkingPolicy,
-    /// Counts the connection for its address.
     pub(crate) place: ConnectPlace,
     pub(crate) state: QpairState,
     pub(crate) connect_begun: bool,
-    /// Authentication after the Connect, if required.
     pub(crate) claimant: Option<Box<Claimant>>,
     /// `None` until the Connect and any authentication end.
     pub(crate) association: Option<Association>,
     pub(crate) renewal: Option<Box<Renewal>>,
-    /// In the data buffers, from the Connect on.
     pub(crate) share: Option<ShareId>,
     pub(crate) entries: u16,
     pub(crate) outstanding: u32,
@@ -267,7 +263,6 @@ impl QueuePair {
             || self.renewal.is_some()
     }
 
-    /// Returns true if the host must send an authentication message.
     fn has_claimant_at_rest(&self) -> bool {
         let claimant = self.claimant.as_ref();
         claimant.is_some_and(|claimant| claimant.exchange.is_some())

@@ -7,7 +7,6 @@ struct Entry {
     qpair: Option<QueuePair>,
 }
 
-/// By index; an entry stays until its last request has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Qpairs {
     entries: Vec<Entry>,
@@ -41,7 +40,6 @@ impl Qpairs {
         }
     }
 
-    /// Panics if the table has no such queue pair.
     pub(crate) fn remove(&mut self, id: QpairId) -> QueuePair {
         let entry = &mut self.entries[id.index as usize];
         assert_eq!(entry.generation, id.generation, "{id:?} is gone");

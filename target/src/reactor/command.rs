@@ -25,7 +25,6 @@ pub(super) struct Command<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a command that stopped must be taken on"]
 pub(super) enum Stop {
-    /// No further work: the response is posted, or the queue is closed.
     Nowhere,
     NotIo,
     Refused(nvme_proto::wire::Status),
@@ -83,7 +82,6 @@ impl Command<'_> {
         self.queue.outbox.push_other(work);
     }
 
-    /// Frees the request, without buffers and disk.
     #[inline(always)]
     pub(super) fn free(self) {
         let Self { request, queue, .. } = self;

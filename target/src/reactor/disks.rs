@@ -41,7 +41,6 @@ pub(crate) struct Disk {
     pub(super) last_begun: Option<Instant>,
     pub(super) tokens: Tokens,
     pub(super) depth_queues: Box<DepthQueues>,
-    /// Age of the oldest command in nanoseconds.
     oldest_ns: u64,
     retired: bool,
 }

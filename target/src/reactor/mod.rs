@@ -1,12 +1,12 @@
 //! Reactor: one pinned thread that owns all state of its I/O commands.
 //!
-//! Each round polls the devices and the ring and advances the requests. It then posts receives,
-//! sends in one chain per queue pair, and block I/O in one system call. Without work the reactor
-//! polls for a while ([`cairn_disk::Idle`]), then sleeps in its ring.
+//! Each round polls the devices and the ring and advances the requests, then posts receives, sends
+//! (one chain per queue pair) and block I/O (one system call). Without work the reactor polls for a
+//! while ([`cairn_disk::Idle`]), then sleeps in its ring.
 //!
-//! Submodules: [`stages`] of I/O commands in the order of docs/walk.md, other [`commands`],
-//! [`queueing`] of waiting commands, [`lifecycle`] of queue pairs, and [`control`] by the control
-//! plane.
+//! [`stages`] has the stages of an I/O command in the order of docs/walk.md, [`commands`] other
+//! commands, [`queueing`] waiting commands, [`lifecycle`] queue pairs, and [`control`] answers to
+//! the control plane.
 
 mod aborts;
 mod command;
@@ -67,11 +67,8 @@ const INBOX_TOKEN: u32 = u32::MAX;
 #[derive(Debug, Clone)]
 pub(crate) struct Sizes {
     pub(crate) receives: u32,
-    /// Maximum in-capsule data in bytes.
     pub(crate) in_capsule_bytes: u32,
-    /// Data buffers in bytes.
     pub(crate) data_bytes: usize,
-    /// Maximum data transfer in bytes.
     pub(crate) transfer_bytes: usize,
     pub(crate) queue_pairs: u16,
     pub(crate) poll_idle: Duration,
@@ -126,7 +123,6 @@ impl Reactor {
         }
     }
 
-    /// Runs one round in simulated time.
     pub(crate) fn step_settled(&mut self, now: Instant) -> Rest {
         if let Err(error) = self.io.ring.settle() {
             panic!("io_uring no longer waits: {error}");

@@ -64,7 +64,6 @@ pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
         return;
     }
     if request.ordered.is_some() {
-        // The caller plans again with the new restrictions.
         request.restrictions = request.restrictions.ordered();
         return;
     }

@@ -1,9 +1,9 @@
 //! Shares of hosts and namespaces in the requests and data buffers of a reactor.
 //!
-//! A host with a dead link or a hanging disk holds resources for long. A host may therefore hold at
-//! most as many as remain free, including those of its former controllers, and a namespace half as
-//! many. A host at its share may still use a small namespace (see [`LITTLE`]), so a hanging disk
-//! does not block its other disks.
+//! A host with a dead link or a hanging disk holds resources for long. A host, with its former
+//! controllers, may therefore hold at most as many as remain free, and a namespace half as many. At
+//! its share, a host may still use a small namespace ([`LITTLE`]), so that one hanging disk does
+//! not block its others.
 //!
 //! A request beyond its share waits in the queue of its host and disk, and blocks no other queue.
 
@@ -70,7 +70,6 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// `total`: all data buffers in bytes.
     pub(super) fn new(total: usize) -> Self {
         Self {
             shares: Vec::new(),

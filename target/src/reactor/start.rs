@@ -33,7 +33,6 @@ use crate::request::List;
 
 const RING_SPARE: u32 = 64;
 
-/// Maximum completions per poll of a device.
 const POLL_BATCH: usize = 64;
 
 const JOIN_STEP: Duration = Duration::from_millis(5);

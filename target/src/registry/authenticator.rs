@@ -193,7 +193,6 @@ impl Authenticator {
 }
 
 impl SubsystemShared {
-    /// Lets the thread compute a step; the queue's reactor receives the result.
     pub(crate) fn compute(
         &self,
         address: QueueAddress,
@@ -226,7 +225,6 @@ impl SubsystemShared {
 }
 
 fn run(queue: &Mutex<StepQueue<Job>>, wake: &Receiver<()>) {
-    // On failure, the priority stays normal.
     let _ = rustix::process::setpriority_process(None, NICENESS);
     let mut seqnum: u32 = 0;
     for () in wake {

@@ -62,7 +62,6 @@ pub(crate) struct ControllerShared {
     pub(super) seen: Seen,
     pub(crate) limiter: Arc<Limiter>,
     pub(super) hostid: [u8; 16],
-    /// The association's identity in [`crate::order::DiskOrder`].
     sender: Sender,
     pub(super) arming: Option<Arc<Arming>>,
     pub(super) failures: Failures,

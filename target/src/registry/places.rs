@@ -2,11 +2,11 @@
 //!
 //! Each holds a queue pair until its Connect or [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT).
 //! Limits apply to an address, a network, and all strangers: addresses without a present or recent
-//! association, other than to discovery controllers, which any host may have.
+//! association other than to a discovery controller, which any host may have.
 //!
-//! At an address's limit, its oldest unconfirmed connection, whose source may be forged, is
-//! displaced. At the limit of strangers, a new connection displaces the oldest of the network and
-//! payer with the most.
+//! At an address's limit, its oldest unconfirmed connection is displaced: its source may be forged.
+//! At the strangers' limit, a new connection displaces the oldest of the network and payer with the
+//! most.
 
 mod strangers;
 
@@ -60,7 +60,6 @@ pub(crate) struct Evicted {
     pub(crate) reactor: usize,
 }
 
-/// Ascending in the order of creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PlaceId(u64);
 
@@ -70,7 +69,6 @@ pub(crate) struct Places {
     state: Mutex<AdmissionTable>,
 }
 
-/// Place of a connection, released by its drop.
 #[derive(Debug)]
 pub(crate) struct ConnectPlace {
     places: Arc<Places>,

@@ -58,7 +58,6 @@ pub(super) struct SubsystemState {
 }
 
 pub(crate) struct SubsystemShared {
-    /// Unique in this process.
     pub(crate) id: u32,
     nqn: String,
     is_discovery: bool,

@@ -35,7 +35,7 @@ impl RequestId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LastResponse {
     RefusedConnect,
-    /// The host or the target did not prove its identity, or a message came out of order.
+    /// A missing proof of identity, or a message out of order.
     FailedAuthentication,
     RefusedJoin,
 }
@@ -58,18 +58,18 @@ pub(crate) enum Stage {
     AwaitingBuffer,
     AwaitingRead,
     AwaitingReactor,
-    /// A Connect waits until older queues of its host have registered their changes in [`crate::order`].
+    /// A Connect waits until older queues of its host are registered in [`crate::order`].
     AwaitingCensus,
     AwaitingAuthentication,
-    /// The device owns the request: its RDMA READ is posted, or will be at the end of the round.
+    /// The device owns the request, from the post of its RDMA READ at the end of the round.
     Reading,
     InBackend,
     AwaitingTurn,
     AwaitingRetry,
-    /// The request waits for an older change of the same blocks by another association of the host.
+    /// An older change of the same blocks, by another association of the host, must end.
     AwaitingOlder,
     AwaitingSend,
-    /// The device owns the request: its response is posted, or will be at the end of the round.
+    /// The device owns the request, from the post of its response at the end of the round.
     Sending,
 }
 
@@ -88,7 +88,8 @@ pub(crate) enum Task {
 pub(crate) struct Request {
     generation: u16,
     stage: Stage,
-    /// Next request in the queue of its stage; in [`Stage::Sending`], the request whose SEND completes with this one.
+    /// Next request in the stage's queue; in [`Stage::Sending`], the one whose SEND completes with
+    /// this one's.
     next: Option<RequestId>,
     permit: Option<Permit>,
     pub(crate) qpair: QpairId,
@@ -97,7 +98,7 @@ pub(crate) struct Request {
     pub(crate) in_capsule_bytes: u32,
     pub(crate) task: Task,
     pub(crate) transfer: DataTransfer,
-    /// Sizes in bytes of the data buffer and the scratch buffer that the request needs next.
+    /// Bytes of the data and scratch buffers needed next.
     pub(crate) buffer_bytes: (u32, u32),
     pub(crate) reserved: usize,
     pub(crate) window: Option<Sge>,
@@ -109,7 +110,7 @@ pub(crate) struct Request {
     pub(crate) block: Option<BlockIo>,
     /// Valid once `block` is set.
     pub(crate) restrictions: Restrictions,
-    /// Position in the disk's order of changes, until the disk has completed the change.
+    /// Position in the disk's order, until the disk has completed the change.
     pub(crate) ordered: Option<Ticket>,
     pub(crate) epoch: u32,
     pub(crate) steps_done: u32,
@@ -120,7 +121,7 @@ pub(crate) struct Request {
     pub(crate) close_after: Option<LastResponse>,
 }
 
-// The functions that panic take arguments by value, which lets callers keep them in registers.
+// By value: callers can keep the arguments in registers.
 
 #[cold]
 fn wrong_stage(stage: Stage, from: Stage, to: Stage) -> ! {
@@ -176,7 +177,7 @@ impl Request {
         }
     }
 
-    /// Resets a request. [`Request::release`] has checked that fields with references or counts are empty.
+    /// Resets a request; [`Request::release`] checked that it holds nothing.
     #[inline(always)]
     fn begin(&mut self, qpair: QpairId) {
         self.stage = Stage::Running;
@@ -207,7 +208,7 @@ impl Request {
         WorkId::new(id.0, kind, self.generation).encode()
     }
 
-    /// Returns the data of a request as local memory: the buffer in the arena (registered as `arena_lkey`), or the
+    /// Returns the data as local memory: the arena's buffer (registered as `arena_lkey`), or the
     /// disk's memory.
     #[inline]
     pub(crate) fn local_data(&self, arena: &Arena, arena_lkey: u32, length: u32) -> Sge {
@@ -243,7 +244,7 @@ impl Request {
         self.stage = to;
     }
 
-    /// Marks the request as sending. Its SEND also completes that of `before`.
+    /// Marks the request as sending. Its SEND also completes `before`.
     #[inline]
     pub(crate) fn sends(&mut self, before: Option<RequestId>) {
         self.set_stage(Stage::Running, Stage::Sending);
@@ -266,10 +267,8 @@ impl Request {
         self.times.done(now_ns);
     }
 
-    /// Returns the request to the free list.
-    ///
-    /// # Panics
-    /// If the request still has a permit, a buffer, a share, a receive slot or a disk.
+    /// Returns the request to the free list. Panics if it holds a permit, buffer, share, receive
+    /// slot or disk.
     #[inline(always)]
     pub(crate) fn release(&mut self, id: RequestId, free: &mut FreeList) {
         // One check covers all fields; only the cold path determines the field.
@@ -369,10 +368,7 @@ impl RequestTable {
         permits.for_each(Permit::abandoned);
     }
 
-    /// Takes a free request.
-    ///
-    /// # Panics
-    /// If no request is free: see [`Self::is_full`].
+    /// Takes a free request. Panics if there is none ([`Self::is_full`]).
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Taken<'_> {
         let id = self.free.0.pop().expect("a request is free");
@@ -398,10 +394,8 @@ impl RequestTable {
         self[id].work_id(id, kind)
     }
 
-    /// Returns the request of outstanding work.
-    ///
-    /// # Panics
-    /// If the request has been freed, which must not happen with work outstanding.
+    /// Returns the request of outstanding work. Panics if it was freed, which must not happen
+    /// meanwhile.
     #[inline]
     pub(crate) fn find(&mut self, work: WorkId) -> RequestId {
         self.find_mut(work).0

@@ -1,6 +1,6 @@
-//! Permit that ensures exactly one response per command.
+//! Permit: right to complete a command. A dropped permit panics, because a lost command would hang
+//! the host.
 
-/// Right to complete a command. Dropping it panics, because a lost command would hang the host.
 #[derive(Debug)]
 #[must_use = "a command must be answered"]
 pub(crate) struct Permit {

@@ -1,5 +1,5 @@
-//! Restrictions on the start of block I/O: serialization of flushes and allocations, the disk's depth limit, and
-//! older changes.
+//! Restrictions on the start of block I/O: serialized flushes and allocations, depth limit, older
+//! changes.
 
 use cairn_disk::BlockOp;
 
@@ -9,8 +9,7 @@ pub(crate) enum SerialKind {
     Allocation,
 }
 
-/// Restrictions of one operation, set when its block I/O is planned. An unrestricted operation costs one comparison
-/// per step.
+/// Set when block I/O is planned. Without restrictions, each step costs one comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Restrictions(u8);
 
@@ -18,11 +17,11 @@ impl Restrictions {
     pub(crate) const NONE: Self = Self(0);
     const FLUSH: u8 = 1;
     const ALLOCATION: u8 = 2;
-    /// The operation waits for the disk's depth limit and does not count against it yet.
+    /// Waits for the depth limit, not yet counted against it.
     const LIMITED: u8 = 4;
-    /// The operation counts against the disk's depth limit.
+    /// Counts against the depth limit.
     const COUNTED: u8 = 8;
-    /// The operation waits for older changes of the same blocks.
+    /// Waits for older changes of the same blocks.
     const ORDERED: u8 = 16;
 
     #[inline(always)]

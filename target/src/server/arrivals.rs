@@ -55,7 +55,6 @@ struct Paths {
     setup: Option<Setup>,
 }
 
-/// Watches one folder after another, on threads with a deadline.
 struct Setup(Pin<Box<dyn Future<Output = ()> + Send>>);
 
 impl fmt::Debug for Setup {
@@ -289,7 +288,7 @@ fn watch_path(inotify: &OwnedFd, path: &Path, watches: &mut Vec<Watch>) {
 }
 
 /// Returns the events after which a disk may be usable: created, replaced, or permissions changed.
-/// Not writes, because each attempt closes the file and would trigger the next.
+/// Writes are left out: an attempt closes the file and would trigger the next.
 fn reports() -> WatchFlags {
     WatchFlags::CREATE
         | WatchFlags::MOVED_TO
@@ -300,7 +299,7 @@ fn reports() -> WatchFlags {
         | WatchFlags::MASK_ADD
 }
 
-/// Adds removals and files closed after writing, but not writes, which hosts cause often.
+/// Adds removals and files closed after writing, but not the frequent writes of hosts.
 fn all_reports() -> WatchFlags {
     reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
 }

@@ -14,7 +14,6 @@ use crate::audit::{Audit, Changed, Event};
 use crate::health::Thing;
 use crate::registry::ControlMessage;
 
-/// Time limit for the remaining events at shutdown.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn reload(ended: &Result<(), String>) -> Event {

@@ -200,7 +200,6 @@ impl Flushes {
             return;
         }
         let panics = Arc::clone(self.jobs.panics());
-        // Takes as long as the disk.
         self.jobs.run(Box::new(move || {
             let keep = || {
                 let flushed = !is_protected || was_protected || flush(&subsystem, &namespace);
@@ -217,7 +216,6 @@ impl Flushes {
     fn begin_flush(&self, subsystem: &Arc<SubsystemShared>, table: &Arc<NamespaceTable>) {
         let (subsystem, namespaces) = (Arc::clone(subsystem), Arc::clone(table));
         let control = self.control.clone();
-        // Takes as long as the disks.
         let panics = Arc::clone(self.jobs.panics());
         self.jobs.run(Box::new(move || {
             let flush = || {

@@ -16,7 +16,6 @@ impl Jobs {
     pub(super) fn new(has_threads: bool) -> Self {
         Self {
             has_threads,
-            // A simulation passes panics to the caller.
             panics: Arc::new(Panics::new(has_threads)),
             running: Arc::new(()),
         }

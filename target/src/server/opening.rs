@@ -106,7 +106,6 @@ pub(super) struct Found {
     pub(super) failure: Option<StartError>,
 }
 
-/// [`Call`]s for the next configuration, and late ones.
 pub(super) struct Openings {
     /// Whether calls run on threads, not inline as in simulations.
     has_threads: bool,

@@ -56,7 +56,6 @@ impl Reactors {
             return Ok(());
         };
         let join = |reactor: ReactorHandle| reactor.join_until(deadline);
-        // Awaits all threads, even if one fails.
         let ends: Vec<_> = reactors.drain(..).map(join).collect();
         ends.into_iter().collect()
     }

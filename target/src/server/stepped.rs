@@ -38,7 +38,6 @@ impl SteppedTarget {
         providers: Vec<Arc<dyn Provider>>,
         clock: Clock,
     ) -> Result<Self, StartError> {
-        // Never receives orders.
         let (_, orders) = unbounded_channel();
         let reactors = Reactors::Stepped(Vec::new());
         let audit = Audit::default();

@@ -196,7 +196,6 @@ impl<F: Checked> Rounds<F> {
             }
             let checker = self.idle.take().map_or_else(Checker::start, Ok);
             let Ok(checker) = checker else {
-                // The next round retries.
                 return;
             };
             match checker.check_all(files, &self.is_over) {

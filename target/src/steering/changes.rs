@@ -1,9 +1,9 @@
 //! Queue of configuration changes, executed one at a time, or in batches of only additions or only
 //! removals.
 //!
-//! A change edits a copy of the configuration text. The queue checks the new text, writes it to a
-//! temporary file, applies it like a reload, and renames it over the configuration file. A failure
-//! restores the previous state.
+//! A change edits a copy of the configuration text, which is checked, written to a temporary file,
+//! applied like a reload, and renamed over the configuration file. A failure restores the previous
+//! state.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -423,7 +423,6 @@ impl ChangeQueue {
         prepared.commit().await.map_err(of_write)?;
         let published = Arc::clone(&self.published);
         let (config, before) = (Arc::clone(config), Arc::clone(before));
-        // Made even if this panics.
         let _ = elsewhere(move || published.warnings.log_new(&config, &before)).await;
         Ok(now)
     }

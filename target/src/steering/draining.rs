@@ -15,7 +15,6 @@ use crate::server::{Drained, Which};
 type Params = Map<String, Value>;
 type Answer = Result<Value, Error>;
 
-/// Time for hosts to move to other paths.
 const TIMEOUT_DEFAULT_S: u16 = 60;
 const TIMEOUT_MAX_S: u16 = 3600;
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);

@@ -101,7 +101,6 @@ fn list(config: &Config) -> Value {
     Value::Array(all)
 }
 
-/// Returns the JSON of `limits`; without any, `None` unless `always`.
 fn shown(limits: &Limits, always: bool) -> Option<Value> {
     let Limits {
         iops,

@@ -8,7 +8,8 @@ use cairn_config::Config;
 /// In a status response; `cairn-target check` prints all.
 const SHOWN_MAX: usize = 64;
 
-/// Of the latest configuration, computed once: monitors may request the status every second.
+/// Warnings of the latest configuration, computed once: monitors may request the status every
+/// second.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
     known: Mutex<(Weak<Config>, Arc<[String]>)>,

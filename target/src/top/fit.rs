@@ -4,7 +4,6 @@ use super::tables::Table;
 
 pub(super) const SPACING: u16 = 1;
 
-/// Width of names before columns are dropped.
 const NAME_WIDTH: u16 = 24;
 const NAME_WIDTH_MIN: u16 = 8;
 

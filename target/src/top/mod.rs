@@ -115,7 +115,6 @@ impl Top {
     }
 }
 
-/// Returns false if the output is closed.
 fn print(rates: &Rates, from: SocketAddr, format: Format) -> Result<bool, String> {
     let text = match format {
         Format::Json => serde_json::to_string(rates).map_err(|error| error.to_string())?,

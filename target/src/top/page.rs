@@ -60,7 +60,6 @@ fn parse_line(line: &str) -> Option<(String, Sample)> {
             let (label, after) = rest.split_once("=\"")?;
             let (value, after) = parse_quoted(after)?;
             labels.insert(label.to_owned(), value);
-            // A comma may follow the last label.
             rest = after.strip_prefix(',').unwrap_or(after);
         }
         rest = &rest[1..];

@@ -39,7 +39,6 @@ pub(super) enum Tone {
 pub(super) struct Cell {
     pub(super) text: String,
     pub(super) tone: Tone,
-    /// Sort key; by text if `None`.
     number: Option<f64>,
 }
 

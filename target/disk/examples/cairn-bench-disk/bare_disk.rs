@@ -33,7 +33,6 @@ struct UnderWay {
 }
 
 impl BareDisk {
-    /// Creates a disk with its ring and buffers. Fails if these cannot be allocated.
     pub(crate) fn new(
         backend: Backend,
         depth: u32,
@@ -70,8 +69,8 @@ impl BareDisk {
         geometry.blocks * u64::from(geometry.block_bytes) / u64::from(self.io_bytes)
     }
 
-    /// Reads or writes at the places returned by `next`, at full depth, until `next` returns `None`
-    /// and all operations have completed. Passes latencies to `done`. Returns the first error.
+    /// Reads or writes at the places returned by `next`, at full depth, until it returns `None`.
+    /// Passes latencies to `done`. Returns the first error.
     pub(crate) fn run(
         &mut self,
         write: bool,

@@ -44,7 +44,7 @@ pub(super) struct BlockFile {
     limits: Option<QueueLimits>,
     direct: bool,
     handover: Handover,
-    /// Whether workers submit writes without waiting: FUSE and NFS may lock the file during a wait.
+    /// Whether workers submit writes without waiting: FUSE and NFS may lock the file meanwhile.
     submits: bool,
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,
@@ -183,7 +183,6 @@ impl BlockFile {
         self.sync()
     }
 
-    /// Checks that the disk can flush again after a failed flush. Blocks.
     pub(super) fn verify_flush(&self) -> io::Result<()> {
         if !self.health.must_verify() {
             return Ok(());
@@ -241,8 +240,7 @@ impl BlockFile {
         self.handover
     }
 
-    /// Returns the handover of a slow disk. The journal of a file system may block operations on
-    /// files.
+    /// Returns the handover while the disk is slow: the file system's journal may then block.
     pub(crate) fn handover_while_slow(&self) -> Handover {
         if self.can_grow {
             Handover::ALL
@@ -385,7 +383,6 @@ impl BlockFile {
                 ) =>
             {
                 let expected = self.blocks.load(Ordering::Relaxed) * u64::from(self.block_bytes);
-                // A smaller size may be accepted by now.
                 if io.offset + io.done < expected {
                     self.health.cut_short(&self.path, expected);
                 }
@@ -412,7 +409,7 @@ impl BlockFile {
     }
 
     /// True if a durable operation is split into change and sync: through the page cache, the
-    /// failure of a combined call would not show whether other writes were lost.
+    /// failure of one call would not show whether other writes were lost.
     fn syncs_apart(&self, op: BlockOp) -> bool {
         match op {
             BlockOp::Write { durable } => durable && !self.direct,

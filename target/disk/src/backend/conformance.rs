@@ -103,7 +103,6 @@ impl Rig {
         self.buffer.write(0, bytes);
         let span = self.span(bytes.len() as u32);
         assert_eq!(self.run(op, offset, bytes.len() as u64, Some(span)), Ok(()));
-        // Overwritten, so that data read back must come from the disk.
         self.buffer.fill(0, bytes.len(), 0x5a);
     }
 
@@ -158,7 +157,6 @@ fn keeps_what_was_written(backend: Backend) {
     assert_eq!(after[..2 * block], before[..2 * block]);
     assert_eq!(after[3 * block..], before[3 * block..]);
 
-    // Verify accepts a range longer than the buffer.
     let span = rig.span(64 << 10);
     assert_eq!(rig.run(BlockOp::Verify, 0, DISK_BYTES, Some(span)), Ok(()));
 }
@@ -439,7 +437,6 @@ fn a_file_that_was_cut_is_not_made_longer_again() {
             let part = span.map(|span| span.part(0, length as u32));
             assert_eq!(rig.run(first, offset, length, part), eio, "{first:?}");
             assert_eq!(std::fs::metadata(path).unwrap().len(), 4096, "{first:?}");
-            // All commands fail until the new size is accepted.
             for op in [BlockOp::Read, WRITE, zeroes, BlockOp::Flush] {
                 let span = span.map(|span| span.part(0, 4096));
                 assert_eq!(rig.run(op, 0, 4096, span), eio, "{op:?} after {first:?}");

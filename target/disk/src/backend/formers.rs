@@ -33,8 +33,8 @@ impl Formers {
         files.filter_map(FormerFile::get)
     }
 
-    /// Shares a former disk's lock with the disk that opened `file`. Returns `None` if no former
-    /// disk at this place has a lock.
+    /// Shares a former disk's lock with the disk that opened `file`. `None`: no former disk at this
+    /// place has a lock.
     pub(super) fn lock(
         &self,
         place: Place,

@@ -1,8 +1,8 @@
 //! flock(2) lock of an exported file.
 //!
 //! Each pending operation holds the open file description, whose last reference releases the lock.
-//! A disk writes through the locked description, so that no other process can lock a killed
-//! process's file before its last write has ended. A replacement disk shares the lock.
+//! Disks write through the locked description: no other process can lock a killed process's file
+//! before its last write has ended. A replacement disk shares the lock.
 
 use std::fs::File;
 use std::io;
@@ -228,7 +228,6 @@ mod tests {
                 Some((former, _)) => former.as_ref().unwrap().share(own, claim).unwrap(),
             };
             let killed = |lock: Lock| {
-                // Closes the lock's descriptors, like the end of a process.
                 let state = Arc::clone(&lock.held);
                 std::mem::forget(lock);
                 let mut state = state.lock().unwrap();

@@ -13,7 +13,7 @@ use cairn_rdma::Mapping;
 use super::{BlockIo, BlockOp, Errno, Geometry};
 use crate::ring::Ring;
 
-/// Bytes protected by one lock: the largest block size.
+/// Bytes per lock: the largest block size.
 const UNIT: usize = 4096;
 
 const LOCKS: usize = 256;

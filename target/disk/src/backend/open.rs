@@ -42,7 +42,6 @@ impl From<OpenError> for Refusal {
     }
 }
 
-/// Opens a disk, possibly already open as one of `formers`. May block.
 pub(super) fn open(
     disk: &AdmittedPath,
     claim: Claim,
@@ -55,9 +54,9 @@ pub(super) fn open(
     })
 }
 
-/// Calls `open`, and retries it while the disk is in use, for [`IN_USE_PATIENCE`] or the claim's
-/// own time: the kernel keeps a lock or claim until it has torn down the io_uring of an ended
-/// process. A disk just removed from this target is opened when its reactors have finished with it.
+/// Calls `open`, and retries while the disk is in use, for [`IN_USE_PATIENCE`] or the claim's own
+/// time: the kernel keeps locks and claims until it has torn down an ended process's io_uring.
+/// Waits until this target's reactors have finished with a disk just removed.
 pub(super) fn open_when_left<T>(
     path: &Path,
     place: Place,
@@ -128,7 +127,6 @@ fn check_not_held(disk: &AdmittedPath) -> io::Result<()> {
     disk.open(options).map(drop)
 }
 
-/// Checks that the name still refers to the expected file.
 fn check_expected(disk: &AdmittedPath, claim: Claim) -> Result<(), OpenError> {
     let Some(expected) = claim.expected else {
         return Ok(());
@@ -314,7 +312,7 @@ fn locked(path: &Path) -> OpenError {
     ))
 }
 
-/// Alignment required by direct I/O, in bytes.
+/// In bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Alignment {
     pub(super) offset: u32,

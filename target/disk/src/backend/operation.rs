@@ -144,7 +144,6 @@ impl BlockIo {
         Duration::from_millis(doubled.min(PAUSE_MAX_MS))
     }
 
-    /// Returns the buffer. Panics if there is none.
     pub(super) fn memory(&self) -> Span {
         self.span
             .expect("an operation that moves bytes has a buffer")

@@ -48,8 +48,8 @@ impl Pieces {
         self.count > 1
     }
 
-    /// Records the end of a piece. After the last piece, returns the step's result: after a partial
-    /// failure `EAGAIN`, so that single pieces are retried to find the cause.
+    /// Records the end of a piece. After the last one, returns the step's result: `EAGAIN` after a
+    /// partial failure, to retry single pieces and find the cause.
     pub(super) fn end_one(&mut self, result: Result<u32, i32>) -> Option<Result<u32, i32>> {
         if self.count <= 1 {
             return Some(result);
@@ -68,8 +68,8 @@ impl Pieces {
 }
 
 impl Pieces {
-    /// Records the end of a piece that succeeds or fails as a whole. After the last piece, returns
-    /// the step's bytes or first error.
+    /// Records the end of a piece that cannot succeed in part. After the last one, returns the
+    /// step's bytes or first error.
     pub(super) fn end_whole(&mut self, result: Result<(), i32>) -> Option<Result<u32, i32>> {
         self.out -= 1;
         if let (Err(error), 0) = (result, self.error) {
@@ -82,8 +82,8 @@ impl Pieces {
     }
 }
 
-/// Returns the maximum bytes of a passthrough command, which the kernel does not split but maps in
-/// at most 256 segments. An unaligned buffer needs one more segment.
+/// Returns the maximum bytes of a passthrough command: the kernel maps it, unsplit, in at most 256
+/// segments. An unaligned buffer needs one more.
 pub(super) fn largest_command(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;
     queues.iter().find_map(|queue| command_of_queue(queue))

@@ -121,7 +121,6 @@ fn disk_of(device: &Path) -> Option<PathBuf> {
     disks.into_iter().find(|disk| disk.join("queue").is_dir())
 }
 
-/// Returns true if zones must be written sequentially.
 pub(super) fn has_sequential_zones(device: &File) -> bool {
     let folders = folders(device).into_iter().flatten();
     folders.into_iter().any(|queue| is_host_managed(&queue))

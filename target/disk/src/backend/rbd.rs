@@ -94,7 +94,6 @@ impl RbdDisk {
         identity::derived(self.image.identity())
     }
 
-    /// Reads the size in bytes from the cluster. Blocks.
     pub(super) fn measure(&self) -> io::Result<u64> {
         self.image.measure().map_err(io::Error::from_raw_os_error)
     }
@@ -198,7 +197,6 @@ impl RbdDisk {
             Ok(_) => {}
         }
         io.tries = 0;
-        // librbd silently truncates a write at the end of the image.
         if let Err(errno) = self.check(io) {
             return Progress::Done(Err(errno));
         }

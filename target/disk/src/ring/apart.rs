@@ -1,13 +1,12 @@
 //! Changes of disks that may block, executed by worker threads.
 //!
-//! A kernel thread of io_uring would execute a blocked write however late. Here changes are queued,
-//! with at most [`WITH_WORKERS_MAX`] per file at workers. A worker reads the clock directly before
-//! the system call, which is made soon or not at all ([`timely`]). Changes with expired leases are
-//! cancelled. After a gap ([`ROUND_GAP`]), a change not yet begun returns to its queue until the
-//! reactor has processed closed connections.
+//! A kernel thread of io_uring would execute a blocked write however late. A worker reads the clock
+//! directly before the system call, which is made soon or not at all ([`timely`]). At most
+//! [`WITH_WORKERS_MAX`] changes per file are at workers; others wait here, until cancelled at the
+//! end of their lease. After a gap ([`ROUND_GAP`]), a change not yet begun returns to its queue
+//! until the reactor has processed closed connections.
 //!
-//! On file systems without non-blocking writes (FUSE, NFS), workers submit by AIO ([`Aio`]):
-//! waiting may keep the file locked.
+//! Workers submit by AIO ([`Aio`]) on FUSE and NFS, where waiting may keep the file locked.
 //!
 //! Why `unsafe` here: these system calls take raw memory and have no safe wrapper. Devices may
 //! write to it, so no reference to it may exist.
@@ -85,7 +84,6 @@ impl Fate {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Keeps the allocation, unless a worker refers to it.
     fn give_back(mut self, spare: &mut Vec<Self>) {
         if spare.len() < FATES_MAX
             && let Some(cancelled) = Arc::get_mut(&mut self.0)
@@ -256,7 +254,6 @@ impl Apart {
         Ok(Some(workers.wake_fd()))
     }
 
-    /// Replaces the worker threads by [`Self::step`]. Must be called before the first change.
     pub(super) fn replace_threads(&mut self) {
         assert!(self.workers.is_none(), "no worker has started");
         self.stepped = true;

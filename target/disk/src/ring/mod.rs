@@ -325,8 +325,7 @@ impl Ring {
             }
             retry(self.uring.submit_and_wait(1))?;
         }
-        // Collects all readable descriptors: the loop collects a number that depends on the
-        // workers' speed.
+        // Collects all readable descriptors; the loop's number depends on the workers' speed.
         self.enter()?;
         while let Some(finished) = self.take() {
             self.settled.push_back(finished);
@@ -507,8 +506,8 @@ fn async_flag(handed_over: bool) -> squeue::Flags {
 impl Drop for Ring {
     fn drop(&mut self) {
         if self.in_flight() > 0 {
-            // The kernel keeps pending operations, and with them the locks of their files. These
-            // are leaked, so that the process does not close them earlier.
+            // The kernel keeps pending operations, and so their files' locks. Leaked files are not
+            // closed earlier.
             let files = self.files.drain(..).flatten();
             return files
                 .chain(self.files_removed.drain(..))

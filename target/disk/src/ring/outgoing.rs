@@ -1,8 +1,8 @@
 //! Changes of disks that wait for submission to the kernel.
 //!
-//! An association is a lease: after its end, the host may write the same blocks through another
-//! path. The clock is therefore read directly before submission. If the process was stopped since,
-//! it is read again, and expired changes leave the submission queue.
+//! After a lease (an association), the host may write the same blocks through another path. The
+//! clock is therefore read directly before submission, and again if the process was stopped since;
+//! expired changes leave the submission queue.
 //!
 //! A host may also disconnect during a stop shorter than its lease: after a gap ([`ROUND_GAP`]),
 //! changes wait until the reactor has processed closed connections.

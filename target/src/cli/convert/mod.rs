@@ -57,7 +57,6 @@ pub(super) enum Export {
 struct Converted {
     text: String,
     notes: Vec<String>,
-    /// Whether a restriction of access was lost.
     opens: bool,
 }
 
@@ -114,7 +113,6 @@ impl Notes {
         }
     }
 
-    /// Notes listener settings that nvmet and SPDK lack.
     fn of_listener(&self, what: &str, listener: &Listener) {
         let settings = [
             ("roce", listener.roce.is_some()),
@@ -145,7 +143,6 @@ pub(super) fn import(import: &Import) -> Result<(), String> {
     };
     report(&converted.notes);
     print_line(converted.text.trim_end());
-    // Printed even if invalid, so that the user can fix it.
     let name = format!("made from {}", file.display());
     match Config::parse(&name, &converted.text, &Flags::default()) {
         Ok(_) => refuse_opened(&converted),
@@ -188,11 +185,9 @@ fn json(file: &Path) -> Result<Value, String> {
     Ok(value)
 }
 
-/// Decides by file type if the path exists here, otherwise by name.
 fn is_device(path: &Path) -> bool {
     match std::fs::metadata(path).map(|there| there.file_type()) {
         Ok(kind) => kind.is_block_device() || kind.is_char_device(),
-        // Folders of /dev with files.
         Err(_) => {
             let files = ["/dev/shm", "/dev/mqueue", "/dev/hugepages"];
             path.starts_with("/dev") && !files.iter().any(|folder| path.starts_with(folder))

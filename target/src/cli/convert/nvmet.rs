@@ -35,7 +35,6 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
 
 struct HostKeys {
     host: String,
-    /// Host and controller key; `None` if unreadable.
     keys: Option<(String, Option<String>)>,
 }
 

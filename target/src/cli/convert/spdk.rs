@@ -28,7 +28,6 @@ const BEST: &str = "optimized";
 
 #[derive(Default, PartialEq, Eq)]
 struct States {
-    /// State of other groups; [`BEST`] if `None`.
     all: Option<String>,
     groups: BTreeMap<u32, String>,
 }
@@ -346,7 +345,6 @@ impl Import {
         }
     }
 
-    /// Adds a key file, in the format of SPDK and Cairn.
     fn key(&mut self, params: Fields<'_>) {
         let (name, path) = (params.text("name"), params.text("path"));
         let (Some(name), Some(path)) = (name, path) else {

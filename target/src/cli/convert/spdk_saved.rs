@@ -1,6 +1,5 @@
-//! Export of a configuration as requests for SPDK's rpc.py.
-//!
-//! A copy is adapted first: settings that SPDK lacks are noted and removed, required names added.
+//! Export of a configuration as requests for SPDK's rpc.py, from a copy that has the required names
+//! and lacks settings that SPDK lacks.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -167,7 +166,6 @@ fn fit_keys(notes: &Notes, subsystem: &mut Subsystem, keyring: &mut Vec<NamedKey
     }
 }
 
-/// Names the keys in the keyring. Returns false for a key without file.
 fn name_keys(keys: &mut Keys, keyring: &mut Vec<NamedKey>) -> bool {
     let mut all = std::iter::once(&mut keys.host).chain(&mut keys.controller);
     all.all(|source| {

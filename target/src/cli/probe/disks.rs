@@ -19,7 +19,6 @@ pub(super) struct Problem {
     pub(super) by_another: bool,
 }
 
-/// Maximum late disks before the check skips others.
 const LATE_MAX: u32 = 3;
 
 /// (device, inode) of a file, or (device number, 0).
@@ -28,7 +27,6 @@ type Place = (u64, u64);
 struct Opened<'a> {
     nqn: &'a Nqn,
     config: &'a Namespace,
-    /// 0 for a device.
     bytes: u64,
     disk: Backend,
 }
@@ -142,7 +140,6 @@ pub(super) fn problems(config: &Config) -> (Vec<Problem>, Vec<Finding>) {
 }
 
 impl Opened<'_> {
-    /// Returns a note if the file's size is not a multiple of the block size.
     fn hidden_end(&self) -> Option<Finding> {
         let Backing::Disk(path) = &self.config.backing else {
             return None;

@@ -24,7 +24,6 @@ use crate::pool::Pools;
 use crate::server::{KeyError, check_count, key_errors};
 use crate::{logging, placement, steering};
 
-/// Time for an answer at the control socket.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,7 +142,6 @@ fn keys(config: &Config) -> Vec<Finding> {
                 text: format!("{nqn}: {error}"),
             },
         };
-        // Hosts may share a key.
         if !findings.contains(&finding) {
             findings.push(finding);
         }
@@ -373,7 +371,6 @@ mod tests {
         let mut of_image = found.iter().filter(|one| one.text.starts_with(name));
         let image = of_image.next().unwrap();
         assert_eq!(image.severity, Severity::Warning);
-        // For a missing library.
         let remedies = [
             "install Ceph's client libraries",
             "copy it from the cluster",

@@ -1,9 +1,8 @@
 //! Authentication of a queue after its Connect, and reauthentication whenever its host begins one
-//! (Base, 8.13.5).
+//! (Base, 8.13.5), by messages of [`Authenticator`](crate::registry::Authenticator)'s thread.
 //!
-//! [`Authenticator`](crate::registry::Authenticator)'s thread computes the messages. Before
-//! authentication, a queue has no association and accepts no other commands. A live queue stays in
-//! use during reauthentication, and is closed if that fails.
+//! Before authentication, a queue has no association and accepts no other commands. A live queue
+//! stays in use during reauthentication, and is closed if that fails.
 
 use cairn_rdma::log::{LogLine, Topic};
 use cairn_rdma::peer_line;
@@ -43,7 +42,6 @@ impl Reactor {
     pub(in crate::reactor) fn begin_authenticate(&mut self, id: RequestId) {
         let request = &mut self.queues.requests[id];
         let queue = &self.queues.qpairs[request.qpair];
-        // Capsules of the admin queue have no data (RDMA, 3.1).
         let in_capsule_bytes = match queue.qid() {
             0 => 0,
             _ => request.in_capsule_bytes,
@@ -161,7 +159,6 @@ impl Reactor {
         let Some(message) = answer else {
             let refusal = Refusal::transient(Status::INTERNAL_ERROR);
             if self.queues.qpairs[qpair].renewal.take().is_some() {
-                // The former authentication stays valid.
                 return self.finish(id, refusal.status, 0);
             }
             return self.refuse_step(id, refusal, LastResponse::FailedAuthentication);

@@ -20,7 +20,6 @@ pub(in crate::reactor) struct Census {
     arming: Arc<Arming>,
 }
 
-/// Polls that suffice to read all completions of a device.
 const POLLS_MAX: usize = 256;
 
 impl Reactor {
@@ -30,7 +29,6 @@ impl Reactor {
             until_ns: None,
             arming,
         });
-        // A Connect waits for the census.
         self.time.next_check = self.time.now.at;
     }
 

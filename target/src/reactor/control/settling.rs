@@ -45,7 +45,6 @@ impl Reactor {
     pub(in crate::reactor) fn settle(&mut self, settling: Arc<Settling>) {
         let epoch = self.io.disks.begin_epoch();
         self.control.unsettled.push(Unsettled { epoch, settling });
-        // The control plane waits for the answer.
         self.time.next_check = self.time.now.at;
     }
 

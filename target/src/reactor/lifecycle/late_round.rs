@@ -2,8 +2,8 @@
 //!
 //! Capsules of the gap may be stale, because their host may use another path by now. Before it
 //! reads a device, the reactor therefore ends expired associations, by a clock that counts
-//! suspension, and handles connection events, even those of other threads, which may have been
-//! stopped too. The ring itself checks for stops within a round.
+//! suspension, and handles connection events, because the threads that do so may have been stopped
+//! too. The ring checks for stops within a round.
 
 use crate::ids::QpairId;
 use crate::reactor::Reactor;

@@ -158,7 +158,6 @@ impl Reactor {
         if let Some(index) = self.queues.ports.iter().position(known) {
             return Ok(index);
         }
-        // A free index, unused by queue pairs of a removed port.
         let in_use = |index| {
             self.queues
                 .qpairs

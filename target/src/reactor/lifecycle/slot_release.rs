@@ -1,8 +1,8 @@
 //! Release of receive slots held by waiting capsules.
 //!
 //! Commands for a hanging disk can occupy all receive slots of a device. If few receives are
-//! posted, a queue without progress therefore discards the in-capsule data of its waiting commands.
-//! At their turn or deadline these fail with Namespace Not Ready, without Do Not Retry: nothing was
+//! posted, a queue without progress discards the in-capsule data of its waiting commands. At their
+//! turn or deadline these fail with Namespace Not Ready, without Do Not Retry: nothing was
 //! executed, and the host sends them again.
 
 use std::time::Duration;

@@ -14,7 +14,6 @@ pub(in crate::reactor) struct Capsule {
     /// `None` once the in-capsule data is discarded.
     pub(in crate::reactor) slot: Option<u32>,
     pub(in crate::reactor) sqe: Sqe,
-    /// In-capsule data in bytes.
     pub(in crate::reactor) data_bytes: u32,
     pub(in crate::reactor) seen_ns: u64,
 }

@@ -33,7 +33,6 @@ pub(in crate::reactor) struct DepthQueues {
     pub(in crate::reactor) serial: SerialQueues,
     reactor: usize,
     in_progress: u32,
-    /// Weights of hosts with queued commands.
     wanting: u32,
     queues: Vec<HostQueue>,
     served: u64,

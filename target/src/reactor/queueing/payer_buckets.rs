@@ -17,14 +17,13 @@ use crate::registry::{Admitted, PlaceId};
 const ROUND: u32 = 4;
 /// In commands: enough for a host that connects all its queues.
 const BURST: u64 = 256;
-/// Nanoseconds per command: 2000 commands a second.
+/// Nanoseconds per command: 2000 a second.
 const EACH_NS: u64 = 500_000;
 /// Nanoseconds after an I/O command during which the reactor counts as having I/O.
 const IO_LASTS_NS: u64 = 1_000_000;
-/// Maximum buckets; more payers share one.
+/// More payers share a bucket.
 const PAYERS_MAX: usize = 4096;
 
-/// In commands.
 const COMMAND: u32 = 1;
 /// In commands; a connection creates and destroys a queue pair.
 const CONNECTION: u32 = ROUND;
@@ -222,7 +221,6 @@ impl PayerBuckets {
             self.turns.push_back(payer);
             next_ns = next_ns.min(at);
         }
-        // Buckets stop applying when I/O ends.
         let free_ns = self.io_ns.map_or(u64::MAX, |at| at + IO_LASTS_NS);
         self.next_ns = match is_free {
             true => next_ns,

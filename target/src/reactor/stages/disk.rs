@@ -98,7 +98,6 @@ pub(in crate::reactor) fn begin(
 enum Handed {
     UnderWay,
     Done(Result<(), Errno>),
-    /// Refused by a newer decision; no disk has received the request.
     Refused(Status),
 }
 
@@ -432,7 +431,6 @@ fn serial_ended(
         match result {
             Some(result) if result != Err(Errno(libc::ECANCELED)) => {
                 let mut joined = serial.take_joined();
-                // The flush covers the flushes that joined it.
                 while let Some(id) = queues.requests.pop_front(&mut joined) {
                     ended(queues, io, now, id, result);
                 }

@@ -226,8 +226,8 @@ impl Export {
         );
     }
 
-    /// Applies a subsystem's new configuration: adds `added` namespaces, which may replace just
-    /// removed ones, and changes the others.
+    /// Applies a subsystem's new configuration. Namespaces in `added` may replace just removed
+    /// ones; others are changed.
     pub(super) fn change<'a>(
         &mut self,
         old: Option<&cairn_config::Subsystem>,

@@ -75,7 +75,6 @@ impl OpenListener {
                     });
                 }
                 Err(error @ (FabricError::Unavailable { .. } | FabricError::NoDevice { .. })) => {
-                    // The last candidate's error is the one to act on.
                     failure = Some(error);
                 }
                 Err(source) => return Err(StartError::Listen { address, source }),

@@ -14,7 +14,6 @@ use super::open::ListenerId;
 use crate::ana::ListenerShared;
 use crate::registry::Activity;
 
-/// Time for hosts to leave a removed listener.
 pub(super) const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Idle time of I/O queues from which hosts count as moved.
@@ -37,7 +36,6 @@ struct Retirement {
 }
 
 impl Retirement {
-    /// Returns true if the listener's hosts must be disconnected.
     fn is_over(&mut self, activity: Activity, now: Instant) -> bool {
         self.next_look = now + LOOK_INTERVAL;
         if activity != self.activity || activity.outstanding > 0 {

@@ -93,7 +93,7 @@ const IGNORED: &[(&str, &[(&str, Accepted)])] = &[
     ),
 ];
 
-/// Of the `namespace` object of `nvmf_subsystem_add_ns`.
+/// Ignored parameters of the `namespace` object of `nvmf_subsystem_add_ns`.
 const OF_NAMESPACES: &[(&str, Accepted)] = &[
     ("hide_metadata", Accepted::Flag),
     (
@@ -106,7 +106,7 @@ const OF_NAMESPACES: &[(&str, Accepted)] = &[
     ),
 ];
 
-/// Of SPDK components that Cairn lacks, in every saved configuration.
+/// Settings of SPDK components that Cairn lacks, in every saved configuration.
 pub(super) const SETTINGS: [&str; 14] = [
     "accel_set_options",
     "bdev_examine",

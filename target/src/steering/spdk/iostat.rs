@@ -69,7 +69,6 @@ fn counts(name: &str, namespace: Option<&Namespace>) -> Value {
         "num_read_ops": ios(Op::Read),
         "bytes_written": bytes(Op::Write),
         "num_write_ops": ios(Op::Write),
-        // Not counted.
         "bytes_unmapped": 0,
         "num_unmap_ops": ios(Op::DatasetManagement),
         "read_latency_ticks": time_ns(Class::Read),

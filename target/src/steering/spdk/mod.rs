@@ -289,7 +289,6 @@ impl Methods {
             controller_ids: range,
             allow_any_host: create.allow_any_host,
             hosts: Vec::new(),
-            // SPDK adds listeners one by one.
             listeners: Some(Vec::new()),
         };
         self.change(Kind::Grows, move |stage| {

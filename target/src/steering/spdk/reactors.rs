@@ -67,7 +67,6 @@ struct Thread {
     tid: u32,
     name: String,
     core: u32,
-    /// Mask of allowed cores.
     allowed: String,
 }
 

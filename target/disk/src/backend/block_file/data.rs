@@ -30,7 +30,6 @@ impl BlockFile {
         }
     }
 
-    /// Writes by a worker, which may block.
     pub(super) fn write_in_time(
         &self,
         ring: &mut Ring,

@@ -11,7 +11,6 @@ use super::BlockFile;
 use crate::backend::health;
 
 impl BlockFile {
-    /// Reads the size in bytes. Blocks until the disk or file server replies.
     pub(in crate::backend) fn measure(&self) -> io::Result<u64> {
         let bytes = (&*self.file).seek(SeekFrom::End(0))?;
         if self.can_grow {
@@ -42,7 +41,6 @@ impl BlockFile {
                 self.health.count_names(&self.path, 0);
                 false
             }
-            // Commands report the error.
             Err(_) => false,
         }
     }

@@ -1,10 +1,10 @@
 //! Block devices, tested with loop devices.
 //!
-//! Why `unsafe` here: the loop control device has no safe wrapper in the crates that we use.
+//! Why `unsafe` here: the loop control device has no safe wrapper.
 
 use super::*;
 
-/// Loop device. Requires root.
+/// Requires root.
 struct Loop(String);
 
 impl Loop {
@@ -75,7 +75,6 @@ pub(in crate::backend) fn attach(file: &Path, options: &[&str]) -> Option<String
         let losetup = losetup.args(["--find", "--show"]).args(options).arg(file);
         cairn_skips::probe(losetup)
     };
-    // Another test may take the chosen device.
     let mut attached = attach();
     for _ in 1..8 {
         attached = attached.or_else(|_| attach());
@@ -127,7 +126,6 @@ fn a_discard_whose_lease_is_over_is_not_made() {
     let length = DISK_BYTES / 2;
     let file = rig.file;
     let mut io = BlockIo::new(BlockOp::Deallocate, 0, length, None);
-    // The operation takes longer than the lease.
     let progress = rig.backend.begin(&mut io, &mut rig.ring, file, 0);
     assert_eq!(progress, Progress::Pending);
     clock.advance_to(clock.now() + Duration::from_millis(2));

@@ -7,10 +7,9 @@ use rustix::fs::FallocateFlags;
 
 use super::*;
 
-/// Half of the sparse file, in bytes.
 const SPACE: u64 = DISK_BYTES / 2;
 
-/// Mounted tmpfs. Requires root.
+/// Requires root.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {

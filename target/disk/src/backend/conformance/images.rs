@@ -65,7 +65,6 @@ fn an_image_of_ceph() {
         (1, 16, 16)
     );
 
-    // librbd reports success for operations beyond the end of an image.
     let mut rig = Rig::new(striped);
     cluster
         .rbd(&["resize", "--size", "4M", "--allow-shrink", "striped"])

@@ -18,14 +18,13 @@ pub(super) const CONTROLLER_NVM: u8 = 0x06;
 /// Log2 of the unit of a controller's limits: 2^(12 + MPSMIN) bytes, with MPSMIN 0.
 const PAGE_SHIFT: u32 = 12;
 
-/// CSI of the NVM command set, and of zoned namespaces.
 const CSI_NVM: u8 = 0;
 const CSI_ZONED: u8 = 2;
 
 pub(super) struct Pages {
     pub(super) controller: Box<Page>,
     pub(super) namespace: Box<Page>,
-    /// Identification descriptors, supported since NVMe 1.3.
+    /// Since NVMe 1.3.
     pub(super) descriptors: Option<Box<Page>>,
     pub(super) limits: Option<Box<Page>>,
 }
@@ -50,7 +49,7 @@ pub(super) struct Identified {
     pub(super) reads_zeroes: bool,
 }
 
-/// Returns (blocks, log2 of the block size in bytes). The error has the reason and the remedy.
+/// Returns (blocks, log2 of the block size in bytes), or the reason and remedy.
 pub(super) fn layout(namespace: &Page) -> Result<(u64, u32), String> {
     let (formats, flbas) = (namespace[25], namespace[26]);
     let mut index = flbas & 0xf;
@@ -83,7 +82,6 @@ pub(super) fn layout(namespace: &Page) -> Result<(u64, u32), String> {
 }
 
 impl Identified {
-    /// Parses the Identify pages. The error has the reason and the remedy.
     pub(super) fn parse(pages: &Pages) -> Result<Self, String> {
         let (controller, namespace) = (&*pages.controller, &*pages.namespace);
         let mut names = Names {
@@ -201,7 +199,6 @@ fn read_descriptors(mut list: &[u8], names: &mut Names) -> u8 {
     csi
 }
 
-/// Returns an identifier; `None` if all bytes are 0.
 fn id<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     let id: [u8; N] = bytes[at..at + N].try_into().expect("N bytes");
     (id != [0; N]).then_some(id)

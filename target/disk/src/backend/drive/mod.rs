@@ -34,10 +34,9 @@ pub(super) use open::is_drive;
 /// Minimum alignment in bytes; the kernel copies less aligned buffers.
 const MEMORY_ALIGNMENT: u32 = 4;
 
-/// Queue depth if the system does not report it.
 const TAGS_DEFAULT: u64 = 32;
 
-/// Maximum bytes of a command if the system reports no limit.
+/// Maximum bytes of a command by default.
 const PIECE_DEFAULT: u64 = 64 << 10;
 
 /// Maximum bytes of one deallocation: a cancelled operation ends between two.

@@ -1,6 +1,6 @@
 //! Opens a drive: its character device for commands, and its block device to exclude other users.
 //!
-//! Why `unsafe` here: NVMe's ioctls have no safe wrapper in the crates that we use.
+//! Why `unsafe` here: NVMe's ioctls have no safe wrapper.
 
 use std::fs::{self, File};
 use std::io;
@@ -22,7 +22,6 @@ const DROP_IN: &str = "/usr/share/doc/cairn/nvme-drives.conf";
 
 pub(super) struct Opened {
     pub(super) file: OpenFile,
-    /// Block device, opened with `O_EXCL`.
     pub(super) device: Arc<File>,
     pub(super) nsid: u32,
     pub(super) identified: Identified,
@@ -111,7 +110,7 @@ fn open_at(
     })
 }
 
-/// Returns (blocks, log2 of the block size). Blocks until the drive replies.
+/// Returns (blocks, log2 of the block size).
 pub(super) fn measure(file: &File, nsid: u32) -> io::Result<(u64, u32)> {
     let page = identify(file, nsid, identify::NAMESPACE)?;
     identify::layout(&page).map_err(io::Error::other)
@@ -253,7 +252,6 @@ fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
     }
 }
 
-/// Reads an Identify page. Blocks until the drive replies.
 fn identify(file: &File, nsid: u32, cns: u8) -> io::Result<Box<Page>> {
     let mut page = Box::new([0; PAGE]);
     let addr = page.as_mut_ptr() as u64;

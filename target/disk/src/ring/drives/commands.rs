@@ -87,9 +87,8 @@ pub(in crate::ring) struct Drives {
     pub(super) watched: bool,
     pub(super) places: Vec<Option<DriveSlot>>,
     pub(super) pinned: [bool; BUFFERS_MAX],
-    /// Whether fixed buffers are supported (Linux 6.1).
+    /// Linux 6.1.
     pub(super) can_pin: bool,
-    /// Number of entries pushed so far, modulo 2^32.
     pub(super) pushed: u32,
     pub(super) queued: Vec<Queued>,
     pub(super) look: Option<Look>,
@@ -101,8 +100,8 @@ pub(in crate::ring) struct Drives {
     ranges_out: u32,
 }
 
-/// Returns whether commands support fixed buffers (`IORING_URING_CMD_FIXED`), added in Linux 6.1
-/// like the probed operation.
+/// Returns whether commands support fixed buffers (`IORING_URING_CMD_FIXED`), which Linux 6.1 added
+/// with the probed operation.
 fn has_fixed_commands(uring: &IoUring<squeue::Entry128, cqueue::Entry32>) -> bool {
     let mut probe = Probe::new();
     let asked = uring.submitter().register_probe(&mut probe);

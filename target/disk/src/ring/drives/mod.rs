@@ -1,12 +1,12 @@
 //! NVMe drives by passthrough, in separate rings with larger entries (`IORING_OP_URING_CMD`).
 //!
-//! Completions wake the reactor's ring by an eventfd, polled only while the reactor sleeps. Polled
-//! drives have a second ring (`IORING_SETUP_IOPOLL`) whose completions wake no thread: the reactor
-//! must not sleep while one of their commands is pending.
+//! Completions wake the reactor's ring by an eventfd, polled only during sleep. Those of polled
+//! drives, in a second ring (`IORING_SETUP_IOPOLL`), wake no thread: the reactor must not sleep
+//! meanwhile.
 //!
 //! Without a free tag, the kernel would pass a command to a kernel thread, which may execute it
-//! arbitrarily late. The rings of a drive therefore divide its tags, and further commands wait
-//! here. Their leases are checked directly before submission ([`crate::timely`]).
+//! arbitrarily late. The rings of a drive therefore divide its tags, and other commands wait here.
+//! Leases are checked directly before submission ([`crate::timely`]).
 //!
 //! A drive's claim (its block device, opened with `O_EXCL`) is a fixed file: the kernel keeps it
 //! open until the last command has ended, even of a killed process.
