@@ -29,6 +29,7 @@ pub enum Pause {
     Sleep,
 }
 
+/// Polling state of a reactor.
 #[derive(Debug)]
 pub struct Idle {
     largest: Duration,

@@ -162,6 +162,7 @@ pub(super) fn resize_null(
     new_mib: u64,
 ) -> Result<Value, Error> {
     let bytes = new_mib.checked_mul(1 << 20).filter(|bytes| {
+        // Sizes are compared in whole MiB, as in SPDK.
         (1..=1 << 62).contains(bytes) && new_mib >= old >> 20
     });
     let bytes = bytes.ok_or_else(|| {
