@@ -145,8 +145,8 @@ impl Attacker {
         }
     }
 
-    /// Returns true once the attack has begun: with its first operation for attacks without responses, else with its
-    /// first response.
+    /// Returns true once the attack has begun: with the first operation of an attack without responses, else with the
+    /// first ended operation.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         match self.attack {

@@ -91,8 +91,7 @@ impl Fabric {
         })
     }
 
-    /// Returns the netdev, PCI function or RDMA device with which a netdev shares RoCE traffic in ECMP mode, without a
-    /// bond.
+    /// Returns the netdev, PCI function or RDMA device with which a netdev shares RoCE traffic in ECMP mode (no bond).
     ///
     /// The value for "off" is undocumented, so a value counts only if it names another existing port.
     #[must_use]

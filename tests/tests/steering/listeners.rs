@@ -161,7 +161,7 @@ fn a_scope_is_kept_as_written() {
     }
 }
 
-/// Referrals lead hosts, which do not have the interface.
+/// Listeners keep the interface of a link-local address; referrals are for hosts, which lack the interface.
 #[test]
 fn scopes_are_imported_and_exported() {
     const SCOPED: &str = "fe80::1%eth0";

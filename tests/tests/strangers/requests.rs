@@ -74,8 +74,7 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
     victim.target.stop().unwrap();
 }
 
-/// Maximum ratio of the connection times, each a sum of [`CONNECTS`], of a host whose address is claimed and another
-/// host.
+/// Maximum ratio of two sums of [`CONNECTS`] connection times: of a host whose address is claimed, and of another host.
 const SLOWDOWN_MAX: u32 = 5;
 
 #[test]

@@ -14,7 +14,6 @@ section() { awk '/^## / { on = /From a cluster to a disk/ } on' "$GUIDE"; }
 # commands: Prints the commands in the section's code blocks without a language.
 commands() { section | awk '/^```/ { on = !block && $0 == "```"; block = !block; next } on'; }
 
-# cluster_did LINE: Succeeds if the cluster program has confirmed the input LINE.
 cluster_did() { grep -qx "$1" "$CLUSTER.out"; }
 
 keep_logs() {

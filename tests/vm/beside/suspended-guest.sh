@@ -13,7 +13,6 @@ initiator() {
     cairn-initiator "$command" --provider soft -a "$FABRIC_ADDR" -w "$OWN_ADDR" -n "$NQN" -k 8 "$@"
 }
 
-# ended_well NAME: Checks that the bench job NAME reports no bad block.
 ended_well() { assert_contains "the job $1" ", 0 bad" "$(grep verified "$OUT/bench-$1.txt")"; }
 
 # copy_disk FILE: Copies all blocks, bypassing the page cache.

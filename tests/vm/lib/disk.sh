@@ -61,7 +61,6 @@ make_tree() {
     done
 }
 
-# tree_checksums DIR: Prints the checksum of each file, sorted by path.
 tree_checksums() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum); }
 
 # check_filesystem NAME DEVICE MKFS FSCK: Checks that a file system keeps /tmp/tree, with checksums in /tmp/expected.

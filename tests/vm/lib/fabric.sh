@@ -39,7 +39,6 @@ add_card() {
 add_rxe() { rdma link add rxe0 type rxe netdev "$FABRIC_NETDEV"; }
 remove_rxe() { rdma link delete rxe0; }
 
-# rxe_packets [DEVICE]: Prints the number of packets received by the device.
 rxe_packets() { cat "/sys/class/infiniband/${1:-rxe0}/ports/1/hw_counters/rcvd_pkts"; }
 
 # count_queue_pairs: Prints the number of queue pairs of all processes, including the device's GSI pair.

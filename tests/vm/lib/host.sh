@@ -3,7 +3,6 @@
 NQN=${NQN:-nqn.2026-11.io.cairn:vm}
 PORT=${PORT:-4420}
 
-# nvme_discover [OPTION...]: Prints the discovery log as JSON.
 nvme_discover() { nvme discover -t rdma -a "$FABRIC_ADDR" -s "$PORT" -o json "$@"; }
 
 # nvme_connect [OPTION...]: Connects a controller with an administrator's command.
@@ -65,5 +64,4 @@ connect_and_wait() {
     done
 }
 
-# count_in_kernel_news PATTERN: Counts matching kernel log lines since the mark.
 count_in_kernel_news() { kernel_news | grep -cE "$1" || true; }

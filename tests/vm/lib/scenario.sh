@@ -112,13 +112,13 @@ assert_empty() {
     say "ok: $what: none"
 }
 
-# assert_le WHAT ACTUAL LIMIT: Checks an integer against a maximum.
+# assert_le WHAT ACTUAL LIMIT
 assert_le() {
     [ "$2" -le "$3" ] || fail "$1: $2 is more than $3"
     say "ok: $1: $2 (limit $3)"
 }
 
-# assert_ge WHAT ACTUAL MINIMUM: Checks an integer against a minimum.
+# assert_ge WHAT ACTUAL MINIMUM
 assert_ge() {
     [ "$2" -ge "$3" ] || fail "$1: $2 is less than $3"
     say "ok: $1: $2 (at least $3)"
@@ -230,7 +230,6 @@ mention_slow_keep_alives() {
         grep -oE '(duplicate_request|out_of_seq_request|completer_retry_err) [0-9]+' | paste -sd ',')"
 }
 
-# assert_no_nvme_warnings: Checks that the kernel's log has no NVMe warnings or errors since the mark.
 assert_no_nvme_warnings() {
     local all news warnings
     all=$(kernel_news) || fail "the kernel's log could not be read"

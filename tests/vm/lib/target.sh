@@ -15,7 +15,6 @@ use_soft_target() {
     TARGET_PREFIX=(ip netns exec "$SOFT_NETNS")
 }
 
-# setup_fabric: Creates the network for the selected target.
 setup_fabric() {
     case $TARGET_PROVIDER in
     verbs) setup_rxe ;;
@@ -28,7 +27,6 @@ start_target() {
     launch_target --listen "$FABRIC_ADDR:$PORT" --nqn "$NQN" --provider "$TARGET_PROVIDER" "$@"
 }
 
-# start_target_from FILE: Starts a target with a config file.
 start_target_from() { launch_target --config "$1"; }
 
 launch_target() {

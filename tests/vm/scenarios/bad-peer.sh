@@ -25,7 +25,6 @@ bad_peers() {
         --random-capsules "$RANDOM_CAPSULES" "$@" > "$OUT/bad-peer-$name.log" 2>&1
 }
 
-# connections_of NAME: Prints the number of bad connections of these peers.
 connections_of() { sed -n 's/ bad connections$//p' "$OUT/bad-peer-$1.log"; }
 
 step "Bad peers"

@@ -64,7 +64,6 @@ start_spdk() {
     wait_for 60 "SPDK's target to accept the host (see spdk.log)" nvme_connect --keep-alive-tmo=0
 }
 
-# spdk_goes_on TARGET, spdk_stops TARGET: Continue and stop SPDK.
 spdk_goes_on() { [ "$1" != spdk ] || kill -CONT "$SPDK_PID"; }
 spdk_stops() { [ "$1" != spdk ] || kill -STOP "$SPDK_PID"; }
 

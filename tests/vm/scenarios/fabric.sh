@@ -9,7 +9,6 @@ doctor_json() {
     echo "$code"
 }
 
-# found RULE PATTERN: Checks that the last report has a matching finding.
 found() {
     jq -e --arg rule "$1" --arg pattern "$2" \
         '[.findings[] | select(.rule == $rule and (.what | test($pattern)))] | length > 0' \
@@ -17,7 +16,6 @@ found() {
     say "ok: $1: $2"
 }
 
-# fix_of RULE: Prints the command that fixes the rule's first finding.
 fix_of() { jq -r --arg rule "$1" '[.findings[] | select(.rule == $rule)][0].fix[0].command' "$OUT/doctor.json"; }
 
 rping_listens() { rdma resource show cm_id | grep -qi listen; }

@@ -6,14 +6,12 @@
 HOST_PREFIX=()
 HOST_PROVIDER=verbs
 
-# initiator COMMAND ADDR [OPTION...]: Runs cairn-initiator with the selected provider.
 initiator() {
     local command=$1 address=$2
     shift 2
     "${HOST_PREFIX[@]}" cairn-initiator "$command" --provider "$HOST_PROVIDER" -a "$address" "$@"
 }
 
-# bench NAME ADDR [OPTION...]: Runs a verified job, which must succeed.
 bench() {
     local name=$1 log=$OUT/bench-$1
     shift

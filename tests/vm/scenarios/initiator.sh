@@ -13,7 +13,6 @@ initiator() {
     fi
 }
 
-# bench NAME [OPTION...]: Runs a verified job, which must succeed.
 bench() {
     local name=$1 log=$OUT/bench-$PROVIDER-$1
     shift
@@ -31,7 +30,6 @@ keys() {
     jq -r '[paths | map(if type == "number" then "0" else . end) | join("/")] | unique | .[]' "$1"
 }
 
-# same WHAT COMMAND FILE FILE: Checks that COMMAND prints the same for both files.
 same() {
     diff <($2 "$3") <($2 "$4") || fail "$1 differs as shown above"
     say "ok: $1"

@@ -48,8 +48,6 @@ leave_bond() {
     $1 addr add "$2/24" dev "$3"
 }
 
-# active_port IP: Prints the bond's active port.
-# active_is IP PORT: Succeeds if PORT is the active port.
 active_port() { $1 -d -j link show bond0 | jq -r '.[0].linkinfo.info_data.active_slave'; }
 active_is() { [ "$(active_port "$1")" = "$2" ]; }
 
@@ -80,10 +78,8 @@ no_more_reconnects() {
     assert_eq "reconnects" "$1" "$(reconnects)"
 }
 
-# heard TIMES TEXT: Succeeds if the target's log has at least TIMES matching lines.
 heard() { [ "$(grep -cE -- "$2" "$TARGET_LOG")" -ge "$1" ]; }
 
-# losses: Prints how often the user-space host lost its connection.
 losses() { grep -c "connection lost" "$BENCH_LOG" || true; }
 has_lost() { [ "$(losses)" -ge "$1" ]; }
 

@@ -54,7 +54,6 @@ io_goes_by() {
     [ "$(writes_by "$1")" -gt "$here" ] && [ "$(writes_by "$2")" -eq "$there" ]
 }
 
-# live_path ADDRESS: Succeeds if the path's controller is live.
 live_path() {
     local path
     path=$(path_to "$1") && [ "$(cat "/sys/block/$path/device/state")" = live ]

@@ -21,7 +21,6 @@ close_port() { rm "$NVMET/ports/$1/subsystems/$NQN"; }
 
 set_ana() { echo "$2" > "$NVMET/ports/$1/ana_groups/1/ana_state"; }
 
-# path_does ADDRESS PATTERN: Checks the last output line about a path.
 path_does() { grep "^$1 " "$SAID" | tail -n 1 | grep -qE "$2"; }
 
 load_runs() { kill -0 "$LOAD" 2>/dev/null || fail "the I/O has failed: $(tail -n 5 "$OUT/load.err")"; }

@@ -8,7 +8,6 @@ OTHER_ADDR=192.168.77.3
 DISK=/dev/vdb
 # Without a configured UUID, the disk would have no identity.
 UUID='uuid="00000000-0000-4000-8000-00000000fa17"'
-# Folder of the NFS server, and its mount point.
 NFS_FOLDER=/srv/exported
 NFS_MOUNT=/mnt/nfs
 NFS_UUID='uuid="00000000-0000-4000-8000-00000000fa18"'

@@ -9,10 +9,8 @@ start_responder() {
     wait_for 10 "the responder to listen" grep -q ':18515$' "$OUT/responder.log"
 }
 
-# told PATTERN: Succeeds if the responder's output matches.
 told() { grep -qE "$1" "$OUT/responder.log"; }
 
-# cable_bytes rx|tx: Prints the bytes received or sent by the host over the cable.
 cable_bytes() { cat "/sys/class/net/cable0/statistics/$1_bytes"; }
 
 # only_its_exit CODE: Succeeds if rping failed only while exiting: its thread for CM events may use their channel after

@@ -63,7 +63,6 @@ launch_target_beside() {
     launch_target --nqn "$NQN" --provider soft --export mem:64M "$@"
 }
 
-# count_frames NAME FILTER: Prints the number of matching frames in a capture.
 count_frames() { tcpdump -r "$OUT/$1.pcap" "$2" 2> /dev/null | wc -l; }
 
 # Linux's default rule for sockets would derive priority 2 from ToS 104, and 4 from 184.

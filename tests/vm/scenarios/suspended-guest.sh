@@ -39,7 +39,6 @@ share_of() {
     return 1
 }
 
-# suspend SECONDS: Suspends the machine to memory.
 suspend() {
     local share
     share=$(share_of out)
@@ -58,7 +57,6 @@ clock() { python3 -c "import time; print(time.clock_gettime_ns(time.CLOCK_$1) //
 writes_at_disk() { awk '{ print $5 }' "/sys/block/${DISK##*/}/stat"; }
 writes_reach() { [ "$(writes_at_disk)" -ge "$1" ]; }
 
-# bytes_waiting: Prints the number of bytes in the target's socket buffers.
 bytes_waiting() { ss -Hnua "src $HOST_ADDR" | awk '{ bytes += $2 } END { print bytes + 0 }'; }
 bytes_wait() { [ "$(bytes_waiting)" -ge 65536 ]; }
 nothing_waits() { [ "$(bytes_waiting)" -eq 0 ]; }

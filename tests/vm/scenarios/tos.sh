@@ -60,7 +60,6 @@ join_named() {
 }
 leave() { nvme disconnect -n "$1" > /dev/null; }
 
-# exchange NQN: Transfers data in both directions, with SENDs, READs and WRITEs.
 exchange() {
     local disk
     NQN=$1 wait_for 20 "the disk of $1" namespace_device 1
@@ -104,7 +103,6 @@ marks() {
         END { packet() }' | sort -u
 }
 
-# assert_marked WHAT MARKS FROM TO [KIND]
 assert_marked() { assert_eq "$1 (DSCP, hop limit)" "$2" "$(marks "${@:3}")"; }
 
 # assert_enough FROM TO: Checks that the capture has at least 40 packets.

@@ -3,7 +3,6 @@
 # vm: timeout=120 programs=cairn-fabric-peer
 
 log=$OUT/answer.log
-# heard TIMES LINE: Succeeds if the log has at least TIMES matching lines.
 heard() { [ "$(grep -cE "^$2" "$log")" -ge "$1" ]; }
 
 setup_rxe
@@ -59,7 +58,6 @@ show cairn-fabric-peer ask "$FABRIC_ADDR:4420" --count 4
 kill -0 "$answer" || fail "the target has ended: $(tail -n 3 "$log")"
 
 step "Errors say what to do"
-# reason COMMAND...: Prints the output of a command that must fail.
 reason() { if "$@" 2>&1; then fail "'$*' should have failed"; fi; }
 ip link add plain type dummy
 ip addr add 192.168.90.1/24 dev plain

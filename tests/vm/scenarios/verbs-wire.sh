@@ -32,7 +32,6 @@ assert_contains "the notice" "hop limit 33, not 99" "$news"
 sleep 1
 kill "$answer" "$capture"
 
-# packets FILTER: Prints the number of matching packets in the capture.
 packets() { tcpdump -r "$OUT/wire.pcap" "$1" 2> /dev/null | wc -l; }
 from_host="src $NEAR and not udp[8] = 0x64"
 from_target="src $FAR and not udp[8] = 0x64"

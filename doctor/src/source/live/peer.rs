@@ -46,7 +46,7 @@ pub(super) fn echo(peer: IpAddr, packet_bytes: u32) -> io::Result<Echo> {
     Ok(Echo::Silent)
 }
 
-/// Opens a ping socket, or a raw socket, flagged true, if ping sockets are not permitted.
+/// Opens a ping socket, or a raw socket (true) if ping sockets are not permitted.
 fn open(peer: IpAddr) -> io::Result<(UdpSocket, bool)> {
     let (family, protocol) = match peer {
         IpAddr::V4(_) => (libc::AF_INET, libc::IPPROTO_ICMP),
@@ -92,7 +92,6 @@ fn request(peer: IpAddr, length: usize) -> Vec<u8> {
     message
 }
 
-/// Returns the Internet checksum (RFC 1071).
 fn checksum(message: &[u8]) -> u16 {
     let words = message.chunks(2);
     let mut sum: u32 = words

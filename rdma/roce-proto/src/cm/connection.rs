@@ -31,9 +31,9 @@ pub struct QpTerms {
     pub qpn: u32,
     /// First PSN that the queue pair expects.
     pub starting_psn: u32,
-    /// Maximum outstanding READs and atomics from the receiver of the message.
+    /// Maximum outstanding READs and atomics answered by the sender of the message.
     pub responder_resources: u8,
-    /// Maximum outstanding READs and atomics from the sender of the message.
+    /// Maximum outstanding READs and atomics issued by the sender of the message.
     pub initiator_depth: u8,
     /// RNR retries requested from the receiver of the message.
     pub rnr_retry_count: u8,

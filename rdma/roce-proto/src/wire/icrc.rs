@@ -251,7 +251,7 @@ const fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// Returns x^(-8 * `bytes`), which removes `bytes` bytes behind a field.
+/// Returns x^(-8 * `bytes`).
 fn inverse_power(bytes: usize) -> u32 {
     let mut factor = ONE;
     for _ in 0..8 * bytes {

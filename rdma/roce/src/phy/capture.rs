@@ -149,7 +149,6 @@ impl Capture {
         block.resize(block.len().next_multiple_of(4), 0);
         let mut sink = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(left) = sink.left_bytes.checked_sub(block.len() as u64 + 12) else {
-            // As in `flush`, write errors are ignored.
             let _ = sink.file.flush();
             if !self.is_full.swap(true, Ordering::Relaxed) {
                 // Logged once for each file, so the message needs no rate limit.
@@ -160,7 +159,7 @@ impl Capture {
             return;
         };
         sink.left_bytes = left;
-        // Enhanced packet block; write errors are ignored.
+        // Enhanced packet block.
         let _ = write_block(&mut sink.file, 6, &block);
     }
 }

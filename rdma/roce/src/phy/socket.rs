@@ -182,7 +182,7 @@ impl Socket {
         exchange(self.raw(), &narrow, &[PASS])
     }
 
-    /// Sets the traffic class of sent packets and the matching priority ([`service_level`]).
+    /// Sets the traffic class of sent packets and the matching priority.
     ///
     /// # Errors
     /// The system refuses.

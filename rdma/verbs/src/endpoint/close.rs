@@ -1,8 +1,8 @@
 //! Closing of queue pairs.
 //!
 //! A queue pair is destroyed when all its send work has completed, the device uses no more receives for it ("last WQE
-//! reached"), and the completion queue was then polled until empty. Earlier, receives of the shared queue would be
-//! lost, because some drivers discard completions of a destroyed queue pair.
+//! reached"), and the completion queue was then polled until empty. An earlier destruction would lose receives of the
+//! shared queue, because some drivers discard completions of a destroyed queue pair.
 //!
 //! Successful unsignaled work has no completion: a last SEND, posted after the move to the error state, is flushed
 //! after all other work and shows its end.

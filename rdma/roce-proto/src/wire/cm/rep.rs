@@ -17,9 +17,9 @@ pub struct Rep {
     pub local_qpn: u32,
     /// Starting PSN: the first PSN expected by the sender.
     pub starting_psn: u32,
-    /// Responder Resources: maximum outstanding READs and atomics from the receiver.
+    /// Responder Resources: maximum outstanding READs and atomics answered by the sender.
     pub responder_resources: u8,
-    /// Initiator Depth: maximum outstanding READs and atomics from the sender.
+    /// Initiator Depth: maximum outstanding READs and atomics issued by the sender.
     pub initiator_depth: u8,
     /// Target ACK Delay code (4.096 us * 2^code).
     pub target_ack_delay: u8,

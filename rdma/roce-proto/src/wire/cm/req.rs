@@ -21,9 +21,9 @@ pub struct Req {
     pub local_qkey: u32,
     /// Local QPN.
     pub local_qpn: u32,
-    /// Responder Resources: maximum outstanding READs and atomics from the receiver.
+    /// Responder Resources: maximum outstanding READs and atomics answered by the sender.
     pub responder_resources: u8,
-    /// Initiator Depth: maximum outstanding READs and atomics from the sender.
+    /// Initiator Depth: maximum outstanding READs and atomics issued by the sender.
     pub initiator_depth: u8,
     /// Remote CM Response Timeout code (4.096 us * 2^code).
     pub remote_response_timeout: u8,
