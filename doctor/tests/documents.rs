@@ -181,6 +181,13 @@ fn every_error_name_has_a_line_in_troubleshooting() {
     }
 }
 
+fn error_cell(Trouble { name, code, .. }: &Trouble) -> String {
+    match name.contains(&code.to_string()) {
+        true => (*name).to_owned(),
+        false => format!("{name} ({code})"),
+    }
+}
+
 /// Returns the name of a command in the page's first table, or the command itself.
 fn next_cell(next: Next) -> String {
     match next {
@@ -194,6 +201,11 @@ fn next_cell(next: Next) -> String {
     }
 }
 
+/// Returns true for an error that the page omits, because its only cause is a bug.
+fn is_only_a_bug(trouble: &Trouble) -> bool {
+    trouble.next == Next::Report && trouble.causes.len() == 1
+}
+
 fn error_tables() -> String {
     let mut text = String::new();
     for (title, table) in trouble::tables() {
@@ -204,22 +216,16 @@ fn error_tables() -> String {
         ));
         text.push_str("| error | what it means | causes, the likeliest first | next |\n");
         text.push_str("|---|---|---|---|\n");
-        let same = |a: &Trouble, b: &Trouble| a.causes == b.causes && a.next == b.next;
-        for group in table
-            .chunk_by(same)
-            .filter(|group| group[0].name != "IBV_WC_SUCCESS")
+        for trouble in table
+            .iter()
+            .filter(|trouble| trouble.name != "IBV_WC_SUCCESS" && !is_only_a_bug(trouble))
         {
-            let names: Vec<String> = group
-                .iter()
-                .map(|trouble| format!("{} ({})", trouble.name, trouble.code))
-                .collect();
-            let whats: Vec<&str> = group.iter().map(|trouble| trouble.what).collect();
             text.push_str(&format!(
                 "| {} | {} | {} | {} |\n",
-                names.join("; "),
-                whats.join("; "),
-                group[0].causes.join("; "),
-                next_cell(group[0].next)
+                error_cell(trouble),
+                trouble.what,
+                trouble.causes.join("; "),
+                next_cell(trouble.next)
             ));
         }
     }
