@@ -215,7 +215,7 @@ impl<'a> View<'a> {
 
 /// Returns the address to report for a listener, or `None`.
 ///
-/// A wildcard becomes the connection's local address, if of its family.
+/// For a wildcard, that is the connection's local address, if its family is the same.
 fn reachable(listening: IpAddr, local: Option<IpAddr>) -> Option<IpAddr> {
     if !listening.is_unspecified() {
         return Some(listening);
@@ -230,7 +230,7 @@ impl Route<'_> {
         entry.subtype = self.kind.0;
         entry.subnqn = self.nqn.encode();
         if self.kind == SubsystemType::CURRENT_DISCOVERY {
-            // EPCSD: discovery with keep alive is persistent.
+            // EPCSD: a discovery connection with keep alive is persistent.
             entry.eflags.set(Eflags(0).with_epcsd(true).0);
         }
         let mut tsas = tsas_of(self.listener.provider);

@@ -1,6 +1,6 @@
 //! Limits of controllers and subsystems.
 //!
-//! CAP, Identify Controller or a feature reports each limit; exceeding it fails with the specified status.
+//! CAP, Identify Controller or a feature reports each limit; a host that exceeds a limit receives the specified status.
 
 use crate::wire::fabrics::CNTLID_MAX;
 use crate::wire::log::{AnaGroup, AnaLogHeader};
@@ -10,7 +10,7 @@ pub const PAGE_BYTES: u32 = 4096;
 
 /// Maximum of MDTS: 2^11 pages of 4 KiB, 8 MiB.
 ///
-/// A keyed SGL descriptor describes at most 16 MiB minus one byte.
+/// 16 MiB, the next power of two, exceeds a keyed SGL descriptor by one byte.
 pub const MDTS_MAX: u8 = 11;
 
 /// Size of an SQE in bytes.

@@ -397,7 +397,7 @@ impl Subsystem {
     /// Executes an admin command of controller `cntlid`; without one, it fails with Command Sequence Error.
     ///
     /// # Panics
-    /// If a buffer is not as long as [`AdminCommand::transfer`] says.
+    /// If a buffer's length differs from [`AdminCommand::transfer`].
     pub fn execute(
         &mut self,
         cntlid: u16,

@@ -94,8 +94,8 @@ impl DataTransfer {
         RemoteBuffer::of_command(sqe, length).map(Self::ToHost)
     }
 
-    /// Locates `length` bytes from the host. `in_capsule_bytes` of the capsule are data, 0 on the admin queue (RDMA,
-    /// 3.1).
+    /// Locates `length` bytes from the host. `in_capsule_bytes` is the length of in-capsule data, 0 on the admin queue
+    /// (RDMA, 3.1).
     ///
     /// # Errors
     /// Data SGL Length Invalid if the lengths differ; SGL Offset Invalid if the data exceeds the capsule; SGL

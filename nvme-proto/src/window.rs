@@ -13,7 +13,7 @@ impl<'a> Window<'a> {
         Self { out, start }
     }
 
-    /// True if the window contains a byte of the range.
+    /// True if the window contains a byte of the range at offset `at` of the page.
     pub(crate) fn shows(&self, at: u64, length: u64) -> bool {
         at < self.start.saturating_add(self.out.len() as u64)
             && at.saturating_add(length) > self.start
@@ -24,7 +24,7 @@ impl<'a> Window<'a> {
         if !self.shows(at, bytes.len() as u64) {
             return;
         }
-        // One of `skip` and `offset` is 0; `shows` bounds both.
+        // One of `skip` and `offset` is 0; `shows` ensures that both are within their slices.
         let skip = self.start.saturating_sub(at) as usize;
         let offset = at.saturating_sub(self.start) as usize;
         let (from, to) = (&bytes[skip..], &mut self.out[offset..]);

@@ -26,7 +26,7 @@ impl Aborts {
     /// Records an Abort, until [`Self::end`].
     ///
     /// # Errors
-    /// [`ABORTS`] (ACL) are pending.
+    /// The maximum [`ABORTS`] (ACL) is pending.
     pub fn begin(&mut self, cid: u16, sqid: u16) -> Result<(), Refusal> {
         if self.waiting.len() >= ABORTS {
             return Err(Refusal::transient(Status::ABORT_COMMAND_LIMIT_EXCEEDED));
@@ -59,7 +59,7 @@ impl Aborts {
 impl Controller {
     /// Executes Abort (Base, 5.1).
     ///
-    /// The target aborts commands of I/O queues. Of the admin queue, only Asynchronous Event Requests can be aborted:
+    /// The target aborts commands of I/O queues. On the admin queue, only Asynchronous Event Requests can be aborted:
     /// other commands complete at once, except pending changes of write protection.
     pub(super) fn abort(
         &mut self,

@@ -16,7 +16,8 @@ pub struct Arrival<'a> {
     pub cm: Option<&'a RequestData>,
     /// Local end, if known.
     ///
-    /// The discovery log lists the listeners of its partition, with its address for a wildcard.
+    /// The discovery log lists the listeners of its partition, with its address instead of a
+    /// wildcard address.
     pub local: Option<LocalEnd>,
     /// Host's address, if known.
     pub peer: Option<Peer>,
@@ -27,7 +28,7 @@ pub struct Arrival<'a> {
 }
 
 impl<'a> Arrival<'a> {
-    /// Creates a connection at port 0, with at most its private data known.
+    /// Creates a connection at port 0 without known addresses.
     #[must_use]
     pub fn new(now: Duration, cm: Option<&'a RequestData>, ana: &'a AnaStates) -> Self {
         Self {

@@ -1,10 +1,10 @@
 //! Asynchronous events (Base, 5.2).
 //!
-//! A host keeps up to [`ASYNC_EVENT_REQUESTS`] Asynchronous Event Requests in flight; an event completes one. Events of
-//! its log page are then masked until the host reads the page, and delivered once after that.
+//! A host keeps up to [`ASYNC_EVENT_REQUESTS`] Asynchronous Event Requests in flight; each event completes one. Further
+//! events of its log page are masked until the host reads the page, and then delivered once.
 //!
 //! Notices are masked by log page, not by type: a host that never reads one page (the ANA log, Linux without multipath)
-//! still receives other notices. For error and SMART events, both are equivalent.
+//! still receives other notices. For error and SMART events, both rules are equivalent.
 
 use alloc::vec::Vec;
 
@@ -41,7 +41,7 @@ impl AsyncEvents {
     /// Adds the CID of a request.
     ///
     /// # Errors
-    /// [`ASYNC_EVENT_REQUESTS`] (AERL) are in flight.
+    /// The maximum [`ASYNC_EVENT_REQUESTS`] (AERL) is in flight.
     pub fn park(&mut self, cid: u16) -> Result<(), Refusal> {
         if self.parked.len() >= ASYNC_EVENT_REQUESTS {
             return Err(Refusal::new(Status::ASYNC_EVENT_REQUEST_LIMIT_EXCEEDED));

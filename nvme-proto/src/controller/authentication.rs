@@ -43,7 +43,7 @@ impl AuthenticationRequest {
     }
 
     /// Parses a command of a connected queue before authentication, and locates its data.
-    /// `in_capsule_bytes` of the capsule are data.
+    /// `in_capsule_bytes` is the length of in-capsule data.
     ///
     /// # Errors
     /// The command is not an authentication command, or is invalid.

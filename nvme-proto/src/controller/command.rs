@@ -188,7 +188,7 @@ impl AdminCommand {
     /// # Errors
     /// The command is invalid or unsupported.
     pub fn parse(sqe: &Sqe, transfer_bytes: u32) -> Result<Self, Refusal> {
-        // First the opcode: hosts detect support of a command by Invalid Command Opcode.
+        // The opcode is checked first: hosts detect support of a command by Invalid Command Opcode.
         let command = Self::parse_by_opcode(sqe, transfer_bytes)?;
         check_flags(sqe)?;
         Ok(command)
@@ -354,7 +354,7 @@ impl GetFeatures {
             return 0;
         }
         match self.fid {
-            // A 64-bit host identifier fails without data transfer.
+            // Get Features for a 64-bit host identifier fails without data transfer.
             Feature::HOST_IDENTIFIER if !HostIdentifier(self.cdw11).exhid() => 0,
             fid => data_length(fid),
         }

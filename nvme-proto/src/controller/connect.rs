@@ -41,7 +41,7 @@ pub fn admit(request: &RequestData, limits: &Limits) -> Result<ReplyData, Reject
 pub struct ConnectRequest {
     /// CID of the command.
     pub cid: u16,
-    /// QID; 0, the admin queue, creates a controller.
+    /// QID; 0 is the admin queue, whose Connect creates a controller.
     pub qid: u16,
     /// SQSIZE: entries of the submission queue, 0-based.
     pub sqsize: u16,
@@ -62,8 +62,8 @@ pub struct ConnectRequest {
 const CATTR_BITS: u8 = 0x0f;
 
 impl ConnectRequest {
-    /// Checks that a connection's first command is a valid Connect, and locates its data. `in_capsule_bytes` of the
-    /// capsule are data.
+    /// Checks that a connection's first command is a valid Connect, and locates its data. `in_capsule_bytes` is the
+    /// length of in-capsule data.
     ///
     /// # Errors
     /// The command is not a Connect, or is invalid.
@@ -132,7 +132,7 @@ pub fn refuse_on_io_queue(sqe: &Sqe) -> Refusal {
 }
 
 fn check_command(sqe: &Sqe) -> Result<(), Refusal> {
-    // Only Connect is allowed first (Base, 6.3).
+    // Before a successful Connect, no other command is allowed (Base, 6.3).
     if !sqe.is_fabrics() || sqe.fctype() != FabricsType::CONNECT {
         let at = if sqe.is_fabrics() {
             byte::NSID

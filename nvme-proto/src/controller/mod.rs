@@ -200,9 +200,9 @@ pub struct Exchange<'a> {
     pub now: Duration,
     /// Subsystem counters for log page 02h.
     pub smart: &'a SmartCounters,
-    /// Data from the host, as long as [`AdminCommand::transfer`] says.
+    /// Data from the host, of the length in [`AdminCommand::transfer`].
     pub data_in: &'a [u8],
-    /// Buffer for the host's data, as long as [`AdminCommand::transfer`] says.
+    /// Buffer for data to the host, of the length in [`AdminCommand::transfer`].
     pub data_out: &'a mut [u8],
 }
 
@@ -314,7 +314,8 @@ impl Controller {
 
     /// Time at which the association ends without another admin command.
     ///
-    /// `None` without a limit or if it is ending. Commands on I/O queues also extend the time, but are not known here.
+    /// `None` without a limit, or if the association is ending. Commands on I/O queues also extend the time, but are
+    /// not known here.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         if self.condemned {
@@ -324,7 +325,7 @@ impl Controller {
         }
     }
 
-    /// Time of the last known command, and the time after it that the association lasts, if limited.
+    /// Time of the last known command, and how long the association lasts after it, if limited.
     ///
     /// `None` if the association is ending.
     #[must_use]

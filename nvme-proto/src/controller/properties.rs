@@ -90,7 +90,7 @@ impl Properties {
         }
     }
 
-    /// True if not only Fabrics commands are accepted.
+    /// True if commands other than Fabrics commands are accepted.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.state == EnableState::Ready && !self.fatal
@@ -138,14 +138,14 @@ impl Properties {
         value: u64,
         io_queues: bool,
     ) -> Result<Transition, Refusal> {
-        // Only CC is writable: NSSR is unsupported (CAP.NSSRS is 0), and CSTS.NSSRO never set.
+        // Only CC is writable: NSSR is unsupported (CAP.NSSRS is 0), and CSTS.NSSRO is never set.
         if ofst != offset::CC {
             return Err(Refusal::field(byte::OFST));
         }
         if size != PropertySize::Four {
             return Err(Refusal::field(byte::ATTRIB));
         }
-        // A 4-byte property reserves bits 63:32.
+        // In a 4-byte property, bits 63:32 are reserved.
         let cc = u32::try_from(value).map_err(|_| Refusal::field(byte::VALUE))?;
         self.write_cc(Cc(cc), io_queues)
     }
@@ -256,7 +256,7 @@ impl Properties {
             EnableState::ShutDown => Csts::SHST_COMPLETE,
             _ => Csts::SHST_NORMAL,
         };
-        // CSTS.RDY follows CC.EN, but only at the end of a reset.
+        // CSTS.RDY follows CC.EN, but stays 1 until a reset is complete.
         let rdy = self.cc.en() || self.is_resetting();
         Csts(0).with_rdy(rdy).with_cfs(self.fatal).with_shst(shst)
     }

@@ -1,7 +1,7 @@
 //! Replaced namespaces, hidden until the host has noticed the replacement.
 //!
-//! Otherwise the host might write data of the old disk to the new one. The NSID is inactive at first. After the host
-//! reads that, an event makes it read again, and that read shows the new namespace.
+//! A host that missed the replacement would write data of the old disk to the new one. The NSID is therefore inactive
+//! until the host has read it as inactive. Then an event makes the host read again, and see the new namespace.
 
 use alloc::vec::Vec;
 
@@ -18,7 +18,7 @@ pub(super) struct Withheld {
     is_missed: bool,
 }
 
-/// True if the response shows whether namespace `nsid` is active.
+/// True if the response to `identify` shows whether namespace `nsid` is active.
 fn is_about(identify: &Identify, nsid: u32) -> bool {
     match identify.cns {
         Cns::ACTIVE_NAMESPACES | Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES => nsid > identify.nsid,
@@ -49,7 +49,7 @@ impl Controller {
         }
     }
 
-    /// Records namespaces that the response reports as inactive, and raises an event.
+    /// Records namespaces that the response to `identify` reports as inactive, and raises an event.
     pub(super) fn note_missed(&mut self, identify: &Identify, actions: &mut Vec<Action>) {
         let mut missed = Vec::new();
         for one in &mut self.withheld {

@@ -19,11 +19,11 @@ const SPSP: u8 = 0x01;
 pub enum AuthenticationStep {
     /// Message for Authentication Send.
     Send(Box<[u8]>),
-    /// Buffer bytes of an Authentication Receive.
+    /// Buffer size in bytes of the Authentication Receive to send.
     Receive(u32),
     /// Both ends are authenticated as required.
     Done,
-    /// Failed, with the reason.
+    /// Reason of a failure.
     Failed(&'static str),
 }
 

@@ -39,7 +39,7 @@ pub enum Cause {
         /// Name of the missing response or state.
         what: &'static str,
     },
-    /// A command has no response even after Abort.
+    /// A command got no response, even after an Abort.
     CommandTimeout {
         /// QID of the command's queue.
         qid: u16,
@@ -50,7 +50,7 @@ pub enum Cause {
     Fatal,
     /// Authentication failed at either end, for this reason.
     NotAuthenticated(&'static str),
-    /// The controller misses this requirement of the host.
+    /// The controller does not meet this requirement of the host.
     Unusable(&'static str),
 }
 
@@ -58,7 +58,7 @@ impl Cause {
     /// True if a retry cannot succeed: the controller set DNR, or authentication failed.
     ///
     /// Connect Invalid Parameters for CNTLID is not final, although nvmet sets DNR: the controller may have ended
-    /// between the Connects of admin queue and I/O queue, and a retry creates another.
+    /// between the Connects of admin queue and I/O queue, and a retry creates another controller.
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Status { status, result, .. } => {

@@ -49,8 +49,8 @@ impl Association {
             .identity
             .as_ref()
             .is_some_and(|id| Ctratt(id.ctratt.get()).tbkas());
-        // With traffic at its start only, an interval counts as active. Two intervals, half of KATO together, may thus
-        // pass without traffic.
+        // Two intervals, half of KATO, may pass without traffic: an interval counts as active if its only traffic was
+        // at its start.
         let interval = kato / if traffic_based { 4 } else { 2 };
         self.keep_alive = KeepAlive {
             kato: (!kato.is_zero()).then_some(kato),

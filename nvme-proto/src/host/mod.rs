@@ -1,11 +1,11 @@
 //! Host side of an association with one controller, without I/O.
 //!
 //! [`Association`] is a state machine. Its driver reports events (connections, responses, time) and carries out its
-//! [`Action`]s. It brings the controller up in the order of Linux, sends Keep Alives, and reconnects after a loss as
-//! configured by [`Recovery`].
+//! [`Action`]s. An association brings its controller up in the order of Linux, sends Keep Alives, and reconnects after
+//! a loss as configured by [`Recovery`].
 //!
 //! The driver sends user commands itself: [`Association::state`] shows whether commands may be sent. The driver reports
-//! overdue ones by [`Association::command_timed_out`], and repeats those allowed by [`requeue::is_safe`].
+//! overdue commands by [`Association::command_timed_out`], and repeats commands allowed by [`requeue::is_safe`].
 //!
 //! Invalid responses end the association with a [`Cause`], and never cause a panic.
 

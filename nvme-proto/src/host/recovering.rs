@@ -92,7 +92,7 @@ impl Association {
         }
     }
 
-    /// True after `fast_io_fail_tmo`: commands must fail and not wait.
+    /// True after `fast_io_fail_tmo`: commands must fail instead of waiting.
     #[must_use]
     pub fn fails_fast(&self) -> bool {
         self.loss.is_some_and(|loss| loss.failed_fast)

@@ -23,8 +23,8 @@ impl Renewal {
 impl Association {
     /// Starts to authenticate every queue again; [`Report::Reauthenticated`] or [`Report::NotReauthenticated`] follows.
     ///
-    /// Returns false if the controller is not live, or a reauthentication is in progress. A controller that rejects the host closes
-    /// the connection; the association is then lost.
+    /// Returns false if the controller is not live, or a reauthentication is in progress. A controller that rejects the
+    /// host closes the connection, and the association is lost.
     pub fn reauthenticate(&mut self) -> bool {
         if self.phase != Phase::Live || self.renewal.qid.is_some() {
             return false;

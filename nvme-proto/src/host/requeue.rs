@@ -15,7 +15,7 @@ pub fn may_pass(status: Status, sqe: &Sqe) -> bool {
     !status.is_success() && !status.dnr() && is_safe(sqe)
 }
 
-/// Delay before a repetition: the CRDT selected by CRD.
+/// Delay before a failed command is sent again: the CRDT selected by CRD.
 #[must_use]
 pub fn pause(status: Status, controller: &IdentifyController) -> Duration {
     let units = match status.crd() {

@@ -52,7 +52,7 @@ impl Association {
     pub fn shutdown(&mut self, now: Duration) {
         match self.phase {
             Phase::Live => self.leave(Goal::Shutdown, now),
-            // Of a controller that is not live, only the connections close.
+            // A controller that is not live needs no shutdown: only its connections close.
             Phase::Closing(Next::Gone(_)) | Phase::Gone => {}
             Phase::TearingDown(teardown) if !teardown.is_reset() => {}
             _ => self.close(Next::Gone(None), now),
@@ -105,7 +105,7 @@ impl Association {
         }
         let csts = Csts(cqe.dw0.get());
         let next = match goal {
-            // CFS first: after a failed cache flush, SHST is 10b too.
+            // CFS is checked first: a failed cache flush sets it together with SHST 10b.
             Goal::Shutdown if csts.cfs() => return self.fail(Cause::Fatal, now),
             Goal::Shutdown if csts.shst() == Csts::SHST_COMPLETE => Next::Gone(None),
             Goal::Reset if !csts.rdy() => Next::BringUp,

@@ -48,7 +48,7 @@ impl<'a> DatasetRanges<'a> {
         Ok(Self(ranges))
     }
 
-    /// Ranges without the empty ranges.
+    /// Ranges with at least one block.
     pub fn iter(&self) -> impl Iterator<Item = BlockRange> + use<'a> {
         self.0
             .iter()

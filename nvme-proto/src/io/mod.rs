@@ -221,10 +221,10 @@ const WRITE_PROTECTED: Status = Status::NAMESPACE_WRITE_PROTECTED.with_dnr();
 impl IoCommand {
     /// Parses and validates an SQE.
     ///
-    /// `in_capsule_bytes` is the length of in-capsule data; `namespace` is the one of the SQE's NSID, if it exists.
+    /// `in_capsule_bytes` is the length of in-capsule data; `namespace` is the namespace of the SQE's NSID, if any.
     ///
     /// # Errors
-    /// Status of the command.
+    /// Status with which the command fails.
     // Inlining keeps the parts of a Read command in registers.
     #[inline(always)]
     pub fn parse(

@@ -215,14 +215,14 @@ impl Subsystem {
         self.raise(event, actions);
     }
 
-    /// Sets the hosts that may connect; ends associations of others.
+    /// Sets the hosts that may connect; ends associations of other hosts.
     pub fn set_hosts(&mut self, hosts: HostAccess, actions: &mut Vec<Action>) {
         let unwelcome = |controller: &Controller| !hosts.allows(&controller.host().nqn);
         self.terminate(unwelcome, Termination::HostNotAllowed, actions);
         self.common.settings.hosts = hosts;
     }
 
-    /// Ends all associations before the subsystem's removal. The target must reject new ones.
+    /// Ends all associations before the subsystem's removal. The target must reject new associations.
     pub fn terminate_all(&mut self, actions: &mut Vec<Action>) {
         self.terminate(|_| true, Termination::SubsystemRemoved, actions);
     }
@@ -241,7 +241,7 @@ impl Subsystem {
         self.terminate(of_it, Termination::Disconnected, actions);
     }
 
-    /// Ends an association after a fault of the target lost its state.
+    /// Ends an association of which a fault of the target lost state.
     pub fn terminate_faulty(&mut self, cntlid: u16, actions: &mut Vec<Action>) {
         let faulty = |controller: &Controller| controller.cntlid() == cntlid;
         self.terminate(faulty, Termination::TargetFault, actions);

@@ -64,7 +64,7 @@ pub struct ConnectCommand {
     pub sgl1: SglDescriptor,
     /// RECFMT; 0.
     pub recfmt: U16,
-    /// QID; Connect with 0, the admin queue, creates the controller.
+    /// QID; 0 is the admin queue, whose Connect creates the controller.
     pub qid: U16,
     /// Entries of the submission queue, 0-based.
     pub sqsize: U16,
@@ -311,7 +311,7 @@ pub struct PropertySetCommand {
     pub reserved41: [u8; 3],
     /// OFST ([`super::property::offset`]).
     pub ofst: U32,
-    /// New value; a 4-byte property reserves the upper half.
+    /// New value; the upper half is reserved in a 4-byte property.
     pub value: U64,
     /// Reserved.
     pub reserved56: [u8; 8],

@@ -20,7 +20,7 @@ const ADMIN: [AdminOpcode; 8] = [
     AdminOpcode::FABRICS,
 ];
 
-/// I/O commands of all namespaces; true if data changes.
+/// I/O commands of all namespaces; true if the command changes data.
 const NVM: [(NvmOpcode, bool); 7] = [
     (NvmOpcode::FLUSH, false),
     (NvmOpcode::WRITE, true),

@@ -17,7 +17,7 @@ const EVERYTHING: Range<u64> = 0..u64::MAX;
 
 /// Maximum time in which a controller executes commands after their connection closed.
 ///
-/// KATO, rounded up to KAS, plus CQT. CTRATT.TBKAS doubles KATO: the controller may check for traffic once per
+/// KATO, rounded up to KAS, plus CQT. CTRATT.TBKAS doubles KATO: the controller may check for traffic only once per
 /// interval. Valid only if the controller enforces its keep alive timer.
 #[must_use]
 pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration {
@@ -68,7 +68,7 @@ struct Doubt {
 /// Blocks that commands of lost paths may still change, with expiry times.
 #[derive(Debug)]
 pub struct Doubts {
-    /// Never longer than its initial capacity, to avoid reallocation.
+    /// At most its initial capacity, so that it never reallocates.
     list: Vec<Doubt>,
 }
 

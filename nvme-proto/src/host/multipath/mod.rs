@@ -5,13 +5,13 @@
 //!
 //! # Writes with unknown outcome
 //!
-//! Unanswered writes of a lost path may have been executed, partly or not at all, or may still be executed. As in
-//! Linux, repeatable commands ([`requeue::is_safe`](super::requeue::is_safe)) are sent on another path, and others
-//! return to the caller.
+//! Unanswered writes of a lost path may have been executed completely, partly or not at all, or may still be executed.
+//! As in Linux, repeatable commands ([`requeue::is_safe`](super::requeue::is_safe)) are sent on another path, and
+//! others return to the caller.
 //!
 //! A paused target executes such a write when it continues, possibly over newer data, but no longer after keep alive
-//! timeout and CQT. [`Doubts`] therefore delays commands that change the same blocks by [`time_in_doubt`] after the
-//! lost connection closed; until then the target may have received further commands.
+//! timeout and CQT. [`Doubts`] therefore delays commands that change the same blocks by [`time_in_doubt`] from the
+//! close of the lost connection, before which the target may have received further commands.
 //!
 //! The delay does not protect from a target that ignores its timer, or from a write that stays in a disk longer than
 //! CQT.

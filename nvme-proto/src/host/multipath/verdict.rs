@@ -4,7 +4,7 @@ use crate::host::requeue;
 use crate::wire::Sqe;
 use crate::wire::status::{SCT_PATH, Status};
 
-/// Maximum failovers of a command, as in Linux, not counting those by ANA state or loss of a path.
+/// Maximum failovers of a command, as in Linux, without failovers by ANA state or loss of a path.
 pub const FAILOVERS_MAX: u8 = requeue::RETRIES_MAX;
 
 /// Next step of a failed command.
@@ -14,7 +14,7 @@ pub enum Verdict {
     Caller,
     /// Send the command on another path.
     Elsewhere {
-        /// True if the path's ANA state is to blame and must be read again.
+        /// True if the path's ANA state caused the failure and must be read again.
         doubt_ana: bool,
     },
     /// Send the command again on any path after [`requeue::pause`].

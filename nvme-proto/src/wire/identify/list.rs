@@ -20,7 +20,7 @@ assert_size!(NamespaceList = IDENTIFY_BYTES);
 pub const NAMESPACE_LIST_MAX: usize = 1024;
 
 impl NamespaceList {
-    /// Lists the first [`NAMESPACE_LIST_MAX`] NSIDs.
+    /// Creates a list of the first [`NAMESPACE_LIST_MAX`] NSIDs.
     #[must_use]
     pub fn new(nsids: impl IntoIterator<Item = u32>) -> Self {
         let mut list = Self {
@@ -70,8 +70,8 @@ impl NamespaceDescriptor<'_> {
         DESCRIPTOR_HEADER_BYTES + self.nid().len()
     }
 
-    /// Writes the descriptor to the start of `out` and returns the rest, or `None`, without a
-    /// change, if it does not fit.
+    /// Writes the descriptor to the start of `out`; returns the rest of `out`, or `None` without a
+    /// change if the descriptor does not fit.
     pub fn write<'o>(&self, out: &'o mut [u8]) -> Option<&'o mut [u8]> {
         let nid = self.nid();
         let (head, rest) = out.split_at_mut_checked(self.encoded_len())?;
