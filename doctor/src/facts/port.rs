@@ -35,9 +35,9 @@ pub struct Port {
     pub gid_table_size: usize,
     /// Default RoCE mode and ToS of connections.
     pub defaults: Known<Defaults>,
-    /// Traffic classes forced on queue pairs by the driver; `None` if it cannot.
+    /// Traffic classes forced on queue pairs by the driver; `None` if it cannot force any.
     pub forced_class: Known<Option<ForcedClass>>,
-    /// Hop limit forced on queue pairs by the driver, or -1; `None` if it cannot.
+    /// Hop limit forced on queue pairs by the driver, -1 for none; `None` if it cannot force one.
     pub forced_ttl: Known<Option<String>>,
     /// Packet, byte and error counters.
     pub counters: Known<Counters>,

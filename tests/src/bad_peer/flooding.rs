@@ -154,7 +154,7 @@ fn event_request_flood(setting: &Setting) -> Result<()> {
             Answer::Closed => anyhow::bail!("the target closed the admin queue"),
         }
     }
-    // More than the AERL of any target.
+    // 255 requests exceed the AERL of any target.
     ensure!(
         refused > 0 && refused < requests.len(),
         "{refused} of {} were refused",

@@ -51,7 +51,7 @@ const DEST_QPN: u32 = grh::LEN as u32 + 4;
 pub struct PacketSocket {
     fd: OwnedFd,
     tests: Vec<libc::sock_filter>,
-    /// Held by the first socket of a device.
+    /// Claim of the address, held by the first socket of a device.
     _claim: Option<UnixDatagram>,
 }
 

@@ -309,7 +309,7 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Logs a warning if the packets lack the requested hop limit: for user-space verbs, Linux takes it from the route
+    /// Reports a notice if the packets lack the requested hop limit: for user-space verbs, Linux takes it from the route
     /// (`ib_resolve_unicast_gid_dmac`).
     fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
         let Some(qp) = self.table.get(id) else { return };
