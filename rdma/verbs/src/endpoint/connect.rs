@@ -309,8 +309,8 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Reports a notice if the packets lack the requested hop limit: for user-space verbs, Linux takes it from the route
-    /// (`ib_resolve_unicast_gid_dmac`).
+    /// Reports a notice if the packets lack the requested hop limit: for user-space verbs, Linux takes it from the
+    /// route (`ib_resolve_unicast_gid_dmac`).
     fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
         let Some(qp) = self.table.get(id) else { return };
         let (Some(wanted), Some(pair)) = (options.hop_limit, &qp.pair) else {
