@@ -11,7 +11,7 @@ use crate::identity;
 use crate::key_path::KeyPath;
 use crate::problem::{Excerpt, Problem};
 
-/// NSIDs reserved for each exported directory except the last.
+/// Number of NSIDs reserved for each exported directory except the last.
 const DIRECTORY_NSIDS: i64 = 1000;
 
 /// Command-line options. Lists add to the file; single values override it.

@@ -110,7 +110,7 @@ impl Buffer {
         }
     }
 
-    /// Bytes of the buffer.
+    /// Size in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length

@@ -66,7 +66,7 @@ pub const ASYNC_EVENT_REQUESTS: usize = 4;
 /// Maximum Aborts in flight (ACL is 0-based).
 pub const ABORTS: usize = 4;
 
-/// Error Information log entries (ELPE is 0-based).
+/// Entries of the Error Information log (ELPE is 0-based).
 pub const ERROR_LOG_ENTRIES: usize = 64;
 
 /// KAS: granularity of the keep alive timer, in units of 100 ms.

@@ -164,7 +164,7 @@ impl core::fmt::Display for NamespaceError {
 
 impl core::error::Error for NamespaceError {}
 
-/// 64-bit words of an [`NsidSet`].
+/// Number of 64-bit words of an [`NsidSet`].
 pub const NSID_WORDS: usize = NAMESPACES_MAX as usize / 64;
 
 /// Set of NSIDs.
@@ -362,8 +362,8 @@ impl Namespaces {
 
     /// Sets the write protection of a visible namespace.
     ///
-    /// Returns the number of the change that the target must carry out until [`Self::end_change`], or `None` for no
-    /// change.
+    /// Returns the number of a change that the target must carry out and end by [`Self::end_change`], or `None` if
+    /// nothing changes.
     pub(crate) fn protect(
         &mut self,
         nsid: u32,
@@ -399,7 +399,8 @@ impl Namespaces {
         Ok(Some(number))
     }
 
-    /// Ends change `number`, restoring the former state unless `is_done`. Returns false if it is not in progress.
+    /// Ends change `number`, restoring the former state unless `is_done`. Returns false if the change is not in
+    /// progress.
     pub(crate) fn end_change(&mut self, nsid: u32, number: u64, is_done: bool) -> bool {
         let Some(attached) = self.by_nsid.get_mut(&nsid) else {
             return false;
@@ -440,7 +441,7 @@ impl Namespaces {
             .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)
     }
 
-    /// Sets TLER of a visible namespace; FFFFFFFFh is all of them.
+    /// Sets TLER of a visible namespace, or of all of them for FFFFFFFFh.
     pub(crate) fn set_tler(&mut self, nsid: u32, seen: &NsidSet, tler: u16) -> Result<(), Status> {
         if nsid == NSID_ALL {
             let all = self.by_nsid.iter_mut();

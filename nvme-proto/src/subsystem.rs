@@ -1,7 +1,7 @@
 //! NVM subsystem with its namespaces and controllers.
 //!
-//! The control plane calls these methods under a lock, and the I/O path calls none; a queue on another core locks once,
-//! for its Connect. No method blocks.
+//! The control plane calls these methods under a lock, and the I/O path calls none; a queue on another core takes the
+//! lock once, for its Connect. No method blocks.
 //!
 //! A discovery subsystem ([`Subsystem::discovery`]) has no namespaces or I/O queues; it serves log page 70h.
 
@@ -59,7 +59,7 @@ pub struct Connected {
     pub cntlid: u16,
     /// QID.
     pub qid: u16,
-    /// Entries of the submission queue, modulo which SQHD counts.
+    /// Entries of the submission queue; SQHD counts modulo this number.
     pub sq_entries: u16,
     /// True if responses contain SQHD, not FFFFh.
     pub flow_control: bool,
@@ -119,7 +119,7 @@ impl Subsystem {
         Self::of_kind(Kind::Nvm, settings)
     }
 
-    /// Creates a discovery subsystem with the well-known NQN, not `settings.nqn`.
+    /// Creates a discovery subsystem with the well-known NQN; `settings.nqn` is ignored.
     #[must_use]
     pub fn discovery(settings: Settings) -> Self {
         let nqn = Nqn::discovery();
@@ -349,8 +349,8 @@ impl Subsystem {
 
     /// Returns the first free CNTLID from `from`, with wraparound. At least one must be free.
     ///
-    /// Callers pass the last assigned CNTLID plus one: late reuse keeps late messages of old associations from new
-    /// ones.
+    /// Callers pass the last assigned CNTLID plus one: late reuse keeps a late message of an old association from a new
+    /// one.
     fn free_cntlid(&self, from: u32) -> u16 {
         let (first, last) = self.common.settings.cntlids.clone().into_inner();
         let count = u32::from(last - first) + 1;
@@ -366,7 +366,7 @@ impl Subsystem {
 
     /// Handles a closed queue.
     ///
-    /// Only the admin queue ends the association: a host may close I/O queues before a shutdown.
+    /// Only the close of the admin queue ends the association: a host may close I/O queues before a shutdown.
     pub fn queue_disconnected(
         &mut self,
         cntlid: u16,
@@ -394,7 +394,7 @@ impl Subsystem {
 }
 
 impl Subsystem {
-    /// Executes an admin command of controller `cntlid`; without one, it fails with Command Sequence Error.
+    /// Executes an admin command of controller `cntlid`; fails with Command Sequence Error if that does not exist.
     ///
     /// # Panics
     /// If a buffer's length differs from [`AdminCommand::transfer`].

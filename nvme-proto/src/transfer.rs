@@ -76,7 +76,7 @@ impl DataTransfer {
     /// Checks that the SGL describes no data.
     ///
     /// # Errors
-    /// Data SGL Length Invalid if it does; SGL Descriptor Type Invalid for an invalid descriptor.
+    /// Data SGL Length Invalid if the SGL describes data; SGL Descriptor Type Invalid for an invalid descriptor.
     pub fn none(sqe: &Sqe) -> Result<Self, Status> {
         match sqe.dptr.parse()?.length() {
             0 => Ok(Self::None),
@@ -119,7 +119,7 @@ impl DataTransfer {
         Self::from_host_fitting(sqe, length, in_capsule_bytes, Fit::AtLeast)
     }
 
-    /// Bytes to transfer.
+    /// Number of bytes to transfer.
     #[must_use]
     pub const fn length(&self) -> u32 {
         match self {

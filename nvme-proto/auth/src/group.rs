@@ -50,7 +50,7 @@ impl Group {
         Self::ALL.into_iter().find(|group| *group as u8 == id)
     }
 
-    /// Bytes of a public key; 0 for [`Group::Null`].
+    /// Length of a public key in bytes; 0 for [`Group::Null`].
     #[must_use]
     pub fn key_len(self) -> usize {
         self.prime().map_or(0, |prime| prime.len() / 2)

@@ -32,7 +32,7 @@ impl Hash {
         Self::ALL.into_iter().find(|hash| *hash as u8 == id)
     }
 
-    /// Bytes of the digest.
+    /// Length of the digest in bytes.
     #[must_use]
     pub fn bytes(self) -> usize {
         match self {

@@ -84,7 +84,7 @@ impl Negotiating {
     /// Processes the controller's challenge. `seqnum` must differ for each challenge of this host, and not be 0.
     ///
     /// # Errors
-    /// The controller reported a failure, or its hash or group is not in the policy.
+    /// The controller reported a failure, or selected a hash or group outside the policy.
     pub fn challenged(
         self,
         data: &[u8],
@@ -164,7 +164,7 @@ impl Replied {
     /// Processes the controller's result (DH-HMAC-CHAP_Success1).
     ///
     /// # Errors
-    /// The controller reported a failure, or its response is wrong or missing though required.
+    /// The controller reported a failure, or its required response is wrong or missing.
     pub fn answered(self, data: &[u8]) -> Result<Success, Failure> {
         let message = received(data, self.transaction)?;
         let Message::Success1 { response, .. } = message else {

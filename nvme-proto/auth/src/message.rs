@@ -122,7 +122,7 @@ pub enum Message<'a> {
     },
     /// DH-HMAC-CHAP_Success1.
     Success1 {
-        /// HL: bytes of the hash.
+        /// HL: length of the hash in bytes.
         hash_len: u8,
         /// RVAL: response of the controller, with RVALID.
         response: Option<&'a [u8]>,

@@ -80,7 +80,7 @@ impl Secret {
         Zeroizing::new(format!("{PREFIX}{id:02}:{}:", *base64))
     }
 
-    /// Bytes of the secret.
+    /// Length of the secret in bytes.
     #[must_use]
     pub fn key_len(&self) -> usize {
         self.key.len()

@@ -21,12 +21,12 @@ const SPSP: u8 = 0x01;
 pub enum AuthenticationRequest {
     /// Authentication Send.
     Send {
-        /// TL: bytes of the message.
+        /// TL: length of the message in bytes.
         length: u32,
     },
     /// Authentication Receive.
     Receive {
-        /// AL: bytes of the buffer.
+        /// AL: length of the buffer in bytes.
         length: u32,
     },
 }

@@ -103,7 +103,7 @@ pub struct GetLogPage {
     pub rae: bool,
     /// LPO: offset in bytes, a multiple of 4.
     pub lpo: u64,
-    /// Bytes, from NUMD.
+    /// Length in bytes, from NUMD.
     pub length: u32,
     /// CSI.
     pub csi: u8,
@@ -157,12 +157,12 @@ pub enum Transfer {
     None,
     /// Data to the host.
     ToHost {
-        /// Bytes.
+        /// Length in bytes.
         length: u32,
     },
     /// Data from the host, required before execution.
     FromHost {
-        /// Bytes.
+        /// Length in bytes.
         length: u32,
     },
 }
@@ -381,7 +381,7 @@ impl SetFeatures {
     }
 }
 
-/// Bytes of a feature's data structure; 0 for a value in DW0 or CDW11.
+/// Length in bytes of a feature's data structure; 0 for a value in DW0 or CDW11.
 fn data_length(fid: Feature) -> u32 {
     match fid {
         Feature::TIMESTAMP => 8,

@@ -55,7 +55,7 @@ const TMPSEL_ALL: u8 = 0xf;
 const THSEL_OVER: u8 = 0;
 const THSEL_UNDER: u8 = 1;
 
-/// CRITICAL WARNING and feature 0Bh, bit 1: temperature.
+/// Temperature bit of CRITICAL WARNING and feature 0Bh.
 const WARNING_TEMPERATURE: u8 = 1 << 1;
 const WARNING_SPARE: u8 = 1 << 0;
 
@@ -281,7 +281,8 @@ impl Controller {
             Feature::TEMPERATURE_THRESHOLD => {
                 self.features
                     .set_threshold(TemperatureThreshold(set.cdw11))?;
-                // The old temperature counts as unknown, so that one beyond the new threshold raises an event.
+                // The old temperature counts as unknown, so that a temperature beyond the new threshold raises an
+                // event.
                 let unknown = Health {
                     temperature_k: 0,
                     ..common.health
@@ -346,7 +347,7 @@ impl Controller {
         if !self.queues.is_empty() {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::CDW10));
         }
-        // FFFFh, 65,536 queues, is invalid.
+        // FFFFh would request 65,536 queues, which is invalid.
         let fewer = asked.nsq().min(asked.ncq());
         if asked.nsq() == u16::MAX || asked.ncq() == u16::MAX {
             return Err(Refusal::field(byte::CDW11));

@@ -76,13 +76,13 @@ impl Controller {
                 let namespace = self.find(common, nsid)?.ok_or_else(bad_nsid)?;
                 write_descriptors(namespace, out);
             }
-            // All 0: no format has metadata.
+            // All fields are 0, because no format has metadata.
             Cns::IO_COMMAND_SET_NAMESPACE => {
                 self.find(common, nsid)?;
             }
             Cns::IO_COMMAND_SET_CONTROLLER => {
                 let controller: &mut IdentifyControllerNvm = view(out);
-                // The limits in `io_limits`.
+                // VSL, WZSL and WUSL equal the limits in `io_limits`.
                 controller.vsl = common.limits().mdts;
                 controller.wzsl = common.limits().mdts;
                 controller.wusl = common.limits().mdts;
@@ -165,7 +165,7 @@ impl Controller {
         }
     }
 
-    /// True if all visible namespaces support it, as ONCS requires.
+    /// True if all visible namespaces support Write Uncorrectable, as ONCS requires.
     pub(super) fn has_write_uncorrectable(&self, common: &Common) -> bool {
         common
             .namespaces
@@ -236,7 +236,7 @@ fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyControl
         .with_ana(true)
         .0;
     id.anatt = ANATT_S;
-    // ANAGRPID static is 0: namespaces may move.
+    // ANAGRPID static is 0: a namespace may move to another group.
     id.anacap = Anacap(0)
         .with_optimized(true)
         .with_non_optimized(true)
@@ -272,7 +272,7 @@ pub(crate) fn io_limits(common: &Common) -> IoLimits {
     let mdts_bytes = common.limits().transfer_bytes();
     IoLimits {
         mdts_bytes,
-        // MDTS limits these commands too, to bound their execution time.
+        // MDTS also limits commands without data transfer, to bound their execution time.
         wzsl_bytes: Some(mdts_bytes),
         vsl_bytes: Some(mdts_bytes),
         wusl_bytes: Some(mdts_bytes),

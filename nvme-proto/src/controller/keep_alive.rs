@@ -53,7 +53,7 @@ impl KeepAlive {
         self.restart(now);
     }
 
-    /// Sets whether the controller is ready (KATO) or not (idle limit). Restarts the timer.
+    /// Sets whether the controller is ready, which selects KATO or the idle limit. Restarts the timer.
     pub fn set_running(&mut self, running: bool, now: Duration) {
         self.running = running;
         self.restart(now);
@@ -70,7 +70,7 @@ impl KeepAlive {
         self.last_command
     }
 
-    /// Time without a command that ends the association; `None` for no limit.
+    /// Time without a command after which the association ends; `None` for no limit.
     #[must_use]
     pub fn limit(&self) -> Option<Duration> {
         let ms = match (self.running, self.kato_ms) {

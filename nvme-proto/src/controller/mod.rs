@@ -7,8 +7,8 @@
 //!
 //! 1. [`AdminCommand::parse`] checks the SQE. [`crate::subsystem::Subsystem::refuse`] returns the completion of an
 //!    error.
-//! 2. [`AdminCommand::transfer`] and [`AdminCommand::locate`] describe the data, which the target fetches, or allocates
-//!    a buffer for.
+//! 2. [`AdminCommand::transfer`] and [`AdminCommand::locate`] describe the data. The target fetches it from the host, or
+//!    allocates a buffer for data to the host.
 //! 3. [`crate::subsystem::Subsystem::execute`] executes the command. After [`Outcome::Complete`] with success, the
 //!    target sends the buffer, then the completion. After [`Outcome::Parked`], [`Action::Complete`] follows later.
 //!
@@ -222,7 +222,7 @@ pub struct Controller {
     /// True once `Action::Terminate` was issued.
     condemned: bool,
     keep_alive: KeepAlive,
-    /// I/O queues that the host may connect.
+    /// Number of I/O queues that the host may connect.
     queues_granted: u16,
     queues: BTreeSet<u16>,
     features: Features,

@@ -107,7 +107,7 @@ pub struct OwnCommand {
 pub enum Payload {
     /// No data.
     None,
-    /// Bytes from the controller.
+    /// Number of bytes from the controller.
     ToHost(u32),
     /// Data to the controller.
     FromHost(Box<[u8]>),
@@ -202,7 +202,7 @@ pub enum AssociationState {
 /// };
 /// assert_eq!(command.sqe.fctype(), FabricsType::CONNECT);
 ///
-/// Without a response in time, the host gives up.
+/// // Without a response in time, the host gives up.
 /// association.tick(association.deadline().unwrap());
 /// assert_eq!(association.next_action(), Some(Action::Disconnect { qid: 0 }));
 /// # Ok::<(), nvme_proto::wire::nqn::NqnError>(())
@@ -387,7 +387,7 @@ impl Association {
         }
     }
 
-    /// Handles the response to an own command; `data` is as long as [`Payload::ToHost`].
+    /// Handles the response to an own command; `data` has the length in [`Payload::ToHost`].
     pub fn completed(&mut self, duty: Duty, cqe: &Cqe, data: &[u8], now: Duration) {
         match duty {
             Duty::Step(serial) if serial == self.serial && self.step_due.is_some() => {

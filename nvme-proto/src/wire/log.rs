@@ -63,7 +63,7 @@ bitfields! {
     }
 }
 
-/// Bytes requested by Get Log Page, at most 16 GiB.
+/// Number of bytes requested by Get Log Page, at most 16 GiB.
 #[must_use]
 pub const fn get_log_bytes(cdw10: GetLogCdw10, cdw11: GetLogCdw11) -> u64 {
     let numd = (cdw11.numdu() as u64) << 16 | cdw10.numdl() as u64;
@@ -273,9 +273,9 @@ bitfields! {
 )]
 #[repr(C)]
 pub struct AnaLogHeader {
-    /// Change count, wrapping.
+    /// Change count, with wraparound.
     pub chgcnt: U64,
-    /// Group descriptors.
+    /// Number of group descriptors.
     pub ngrps: U16,
     /// Reserved.
     pub reserved10: [u8; 6],
@@ -299,7 +299,7 @@ bitfields! {
 pub struct AnaGroup {
     /// ANA group identifier.
     pub agid: U32,
-    /// NSIDs after the descriptor.
+    /// Number of NSIDs after the descriptor.
     pub nnsids: U32,
     /// Change count of the group.
     pub chgcnt: U64,
@@ -328,7 +328,7 @@ codes! {
 pub struct DiscoveryLogHeader {
     /// Generation counter, incremented with each change.
     pub genctr: U64,
-    /// Entries.
+    /// Number of entries.
     pub numrec: U64,
     /// RECFMT; 0.
     pub recfmt: U16,

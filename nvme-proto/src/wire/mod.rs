@@ -64,7 +64,7 @@ macro_rules! bitfields {
                 pub const fn $flag(self) -> bool {
                     self.0 & (1 << $bit) != 0
                 }
-                /// Returns a copy with this bit.
+                /// Returns a copy with this bit set or cleared.
                 #[must_use]
                 pub const fn $with_flag(self, value: bool) -> Self {
                     Self((self.0 & !(1 << $bit)) | ((value as $repr) << $bit))

@@ -17,7 +17,7 @@ const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 ///
 /// Any such text is accepted, even if empty, because some peers violate the NQN format; [`Nqn::irregularity`] checks
 /// it. Names are compared bytewise. `Display` and `Debug` escape control characters, which must not reach a terminal or
-/// split a log line; [`Nqn::raw`] does not.
+/// split a log line; [`Nqn::raw`] returns the unescaped text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nqn {
     bytes: [u8; NQN_BYTES_MAX],
@@ -146,7 +146,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Formats a TOML string.
+/// Formats text as a TOML string.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a str);
 

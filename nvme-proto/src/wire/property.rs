@@ -153,7 +153,7 @@ bitfields! {
     fields {
         /// CRWMT: maximum time until ready with media, in units of 500 ms.
         crwmt with_crwmt: u16 = 0..=15;
-        /// CRIMT: maximum time until ready without media, in units of 500 ms.
+        /// CRIMT: maximum time until ready independent of media, in units of 500 ms.
         crimt with_crimt: u16 = 16..=31;
     }
 }

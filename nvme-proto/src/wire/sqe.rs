@@ -126,7 +126,7 @@ impl Sqe {
     /// `flags` with PSDT 01b, for Fabrics.
     pub const FLAGS_SGL: u8 = 0b01 << 6;
 
-    /// Creates a command with these fields, PSDT and an empty data pointer; others are 0.
+    /// Creates a command with these fields, PSDT and an empty data pointer; other fields are 0.
     ///
     /// `opc` is an [`AdminOpcode`] or [`NvmOpcode`].
     #[must_use]
@@ -140,7 +140,7 @@ impl Sqe {
         sqe
     }
 
-    /// Splits a capsule into SQE and in-capsule data; `None` if it is shorter than an SQE.
+    /// Splits a capsule into SQE and in-capsule data; `None` if the capsule is shorter than an SQE.
     #[must_use]
     pub fn split_capsule(capsule: &[u8]) -> Option<(&Self, &[u8])> {
         Self::ref_from_prefix(capsule).ok()

@@ -217,7 +217,7 @@ impl Status {
         (self.0 >> CRD_SHIFT) as u8 & 3
     }
 
-    /// M: the Error Information log has more.
+    /// M: the Error Information log has more information.
     #[must_use]
     pub const fn more(self) -> bool {
         self.0 & MORE != 0

@@ -72,13 +72,13 @@ pub struct IdentifyController {
     pub acl: u8,
     /// Maximum Asynchronous Event Requests in flight, 0-based.
     pub aerl: u8,
-    /// Firmware slots in bits 3:1; bit 0: slot 1 is read-only.
+    /// Number of firmware slots in bits 3:1; bit 0: slot 1 is read-only.
     pub frmw: u8,
     /// Log page attributes, an [`Lpa`].
     pub lpa: u8,
-    /// Error Information log entries, 0-based.
+    /// Entries of the Error Information log, 0-based.
     pub elpe: u8,
-    /// Power states, 0-based.
+    /// Number of power states, 0-based.
     pub npss: u8,
     /// Vendor specific admin command configuration.
     pub avscc: u8,
@@ -401,9 +401,9 @@ pub struct IdentifyControllerNvm {
     pub wusl: u8,
     /// Maximum Dataset Management ranges; 0 means no limit.
     pub dmrl: u8,
-    /// Maximum number of logical blocks of a range; 0 means no limit.
+    /// Maximum logical blocks of a range; 0 means no limit.
     pub dmrsl: U32,
-    /// Maximum number of logical blocks of all ranges of a command; 0 means no limit.
+    /// Maximum logical blocks of all ranges of a command; 0 means no limit.
     pub dmsl: U64,
     /// Reserved.
     pub reserved16: [u8; 4080],

@@ -64,7 +64,7 @@ pub enum NamespaceDescriptor<'a> {
 const DESCRIPTOR_HEADER_BYTES: usize = 4;
 
 impl NamespaceDescriptor<'_> {
-    /// Encoded bytes.
+    /// Encoded length in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         DESCRIPTOR_HEADER_BYTES + self.nid().len()

@@ -19,7 +19,7 @@ pub struct IdentifyNamespace {
     pub nuse: U64,
     /// Features, an [`Nsfeat`].
     pub nsfeat: u8,
-    /// LBA formats, 0-based.
+    /// Number of LBA formats, 0-based.
     pub nlbaf: u8,
     /// LBA format index, in bits 3:0 and 6:5.
     pub flbas: u8,
@@ -71,7 +71,7 @@ pub struct IdentifyNamespace {
     pub msrc: u8,
     /// Reserved.
     pub reserved81: u8,
-    /// LBA formats with unique attributes.
+    /// Number of LBA formats with unique attributes.
     pub nulbaf: u8,
     /// Reserved.
     pub reserved83: [u8; 9],
