@@ -67,7 +67,7 @@ const VAULT: &str = "nqn.2026-01.org.example:vault";
 /// Creates a file with a key for [`tables`].
 ///
 /// # Panics
-/// If the file cannot be written.
+/// The file cannot be written.
 #[must_use]
 pub fn key_file() -> Scratch {
     let file = Scratch::new("liar.key", 0);
@@ -115,7 +115,7 @@ impl Attacker {
     /// Creates an attacker at address `local`.
     ///
     /// # Panics
-    /// If the device or socket cannot be opened.
+    /// The device or socket cannot be opened.
     #[must_use]
     pub fn new(attack: Attack, provider: &dyn Provider, remote: SocketAddr, local: IpAddr) -> Self {
         let device = provider

@@ -20,7 +20,7 @@ impl Exposition {
     /// Requests `/metrics` and parses the page.
     ///
     /// # Panics
-    /// If the request fails or the page is invalid.
+    /// The request fails or the page is invalid.
     #[must_use]
     pub fn scrape(address: SocketAddr) -> Self {
         let (head, body) = get(address, "/metrics");
@@ -127,7 +127,7 @@ impl Exposition {
     /// Returns the sum as an integer, or 0 without samples.
     ///
     /// # Panics
-    /// If the sum is negative or has a fraction.
+    /// The sum is negative or has a fraction.
     #[must_use]
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let value = self.get(name, labels).unwrap_or(0.0);
@@ -195,7 +195,7 @@ fn quoted(text: &str) -> Result<(String, &str)> {
 /// Requests a path, and returns head and body of the response.
 ///
 /// # Panics
-/// If the request fails.
+/// The request fails.
 #[must_use]
 pub fn get(address: SocketAddr, path: &str) -> (String, String) {
     ask(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
@@ -204,7 +204,7 @@ pub fn get(address: SocketAddr, path: &str) -> (String, String) {
 /// Sends a raw request, and returns head and body of the response.
 ///
 /// # Panics
-/// If the request fails.
+/// The request fails.
 #[must_use]
 pub fn ask(address: SocketAddr, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("a listener");

@@ -88,7 +88,7 @@ impl TestTarget {
     /// Starts a target with one listener.
     ///
     /// # Panics
-    /// If the target does not start.
+    /// The target does not start.
     #[must_use]
     pub fn start(toml: &str) -> Self {
         Self::start_as(toml, "")
@@ -97,7 +97,7 @@ impl TestTarget {
     /// Starts a target with additional TOML lines for its listener.
     ///
     /// # Panics
-    /// If the target does not start.
+    /// The target does not start.
     #[must_use]
     pub fn start_as(toml: &str, listener: &str) -> Self {
         Self::start_on(Network::chosen(), toml, listener)
@@ -106,7 +106,7 @@ impl TestTarget {
     /// Starts a target over user-space RoCE, regardless of [`PROVIDER_VARIABLE`].
     ///
     /// # Panics
-    /// If the target does not start.
+    /// The target does not start.
     #[must_use]
     pub fn start_on_soft(soft: Soft, toml: &str) -> Self {
         Self::start_on_soft_as(soft, toml, "")
@@ -115,7 +115,7 @@ impl TestTarget {
     /// Starts a target over user-space RoCE with additional TOML lines for its listener.
     ///
     /// # Panics
-    /// If the target does not start.
+    /// The target does not start.
     #[must_use]
     pub fn start_on_soft_as(soft: Soft, toml: &str, listener: &str) -> Self {
         let network = Network::Soft(Arc::new(soft), own_loopback_address());
@@ -140,7 +140,7 @@ impl TestTarget {
     /// Reloads the configuration.
     ///
     /// # Panics
-    /// If the target rejects it.
+    /// The target rejects it.
     pub fn reload(&self, toml: &str) {
         self.reload_as(toml, "");
     }
@@ -148,7 +148,7 @@ impl TestTarget {
     /// Reloads the configuration with additional TOML lines for the listener.
     ///
     /// # Panics
-    /// If the target rejects it.
+    /// The target rejects it.
     pub fn reload_as(&self, toml: &str, listener: &str) {
         self.try_reload_as(toml, listener)
             .unwrap_or_else(|error| panic!("the target does not reload: {error}"));
@@ -168,7 +168,7 @@ impl TestTarget {
     /// The target rejects the configuration, or a disk does not complete earlier commands.
     ///
     /// # Panics
-    /// If the reloading thread panics.
+    /// The reloading thread panics.
     pub fn try_reload_beside(&self, host: &mut Host, toml: &str) -> Result<(), ReloadError> {
         std::thread::scope(|scope| {
             let reload = scope.spawn(|| self.try_reload_as(toml, ""));
@@ -204,7 +204,7 @@ impl TestTarget {
     /// Returns the address of the metrics server.
     ///
     /// # Panics
-    /// If the configuration has no `[metrics]`.
+    /// The configuration has no `[metrics]`.
     #[must_use]
     pub fn metrics_address(&self) -> SocketAddr {
         let address = self.target.metrics_address();
@@ -214,7 +214,7 @@ impl TestTarget {
     /// Returns the current metrics.
     ///
     /// # Panics
-    /// If the configuration has no `[metrics]`, or the page is invalid.
+    /// The configuration has no `[metrics]`, or the page is invalid.
     #[must_use]
     pub fn scrape(&self) -> Exposition {
         Exposition::scrape(self.metrics_address())
@@ -237,7 +237,7 @@ impl TestTarget {
     /// Connects a host with one I/O queue.
     ///
     /// # Panics
-    /// If the host cannot connect.
+    /// The host cannot connect.
     #[must_use]
     pub fn connect(&self, name: &str) -> Host {
         self.try_connect(self.options(name))
@@ -255,7 +255,7 @@ impl TestTarget {
     /// Stops the target.
     ///
     /// # Panics
-    /// If a part of the target does not stop in order.
+    /// A part of the target does not stop in order.
     pub fn stop(self) {
         self.try_stop()
             .unwrap_or_else(|error| panic!("the target does not stop: {error}"));
@@ -278,7 +278,7 @@ impl Scratch {
     /// Creates the file in the temporary folder; `name` is unique within the process.
     ///
     /// # Panics
-    /// If the file cannot be created.
+    /// The file cannot be created.
     #[must_use]
     pub fn new(name: &str, length: u64) -> Self {
         Self::in_folder(&std::env::temp_dir(), name, length)
@@ -369,7 +369,7 @@ pub fn host_nqn(name: &str) -> Nqn {
 /// Parses an NQN.
 ///
 /// # Panics
-/// If the NQN is invalid.
+/// The NQN is invalid.
 #[must_use]
 pub fn nqn(name: &str) -> Nqn {
     Nqn::parse(name).unwrap_or_else(|error| panic!("{name} is no NQN: {error:?}"))

@@ -44,7 +44,7 @@ impl Load {
     /// Creates a load for a disk of zero bytes.
     ///
     /// # Panics
-    /// If memory cannot be allocated.
+    /// Memory cannot be allocated.
     #[must_use]
     pub fn new(disk: Multipath) -> Self {
         Self {
@@ -65,8 +65,7 @@ impl Load {
     /// Runs I/O until `enough` returns true.
     ///
     /// # Panics
-    /// If a command fails, a block has wrong contents, or the run takes longer than a
-    /// minute.
+    /// A command fails, a block has wrong contents, or the run takes longer than a minute.
     pub fn run_until(&mut self, what: &str, mut enough: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !enough(self) {

@@ -33,7 +33,7 @@ impl MakeWriter<'_> for Tap {
 /// Starts to store log lines; repeated calls have no effect.
 ///
 /// # Panics
-/// If the process already has a subscriber.
+/// The process already has a subscriber.
 pub fn listen() {
     static BEGUN: OnceLock<()> = OnceLock::new();
     BEGUN.get_or_init(|| {

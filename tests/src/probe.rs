@@ -3,10 +3,10 @@
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, socket};
 
-/// Returns true if this process may open packet sockets, which RoCE v1 needs; otherwise records a skip.
+/// True if this process may open packet sockets, which RoCE v1 needs; otherwise records a skip.
 ///
 /// # Panics
-/// If packet sockets fail for another reason than a missing `CAP_NET_RAW`.
+/// Packet sockets fail for another reason than a missing `CAP_NET_RAW`.
 #[must_use]
 #[track_caller]
 pub fn can_open_packet_sockets() -> bool {

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Returns the path of a program of this package.
 ///
 /// # Panics
-/// If the path of the test is unknown.
+/// The path of the test is unknown.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
@@ -34,7 +34,7 @@ pub fn program(name: &str) -> PathBuf {
 /// Sends a signal to a child process.
 ///
 /// # Panics
-/// If the process has ended.
+/// The process has ended.
 pub fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_child(child);
     kill_process(pid, signal).expect("the process is there until it is waited for");
@@ -57,7 +57,7 @@ impl TargetProcess {
     /// `namespaces` are lines of [`namespace`](crate::harness::namespace).
     ///
     /// # Panics
-    /// If the target does not start.
+    /// The target does not start.
     #[must_use]
     pub fn start(port_id: u16, namespaces: &str) -> Self {
         let controller_ids = (100 * port_id, 100 * port_id + 99);
@@ -67,7 +67,7 @@ impl TargetProcess {
     /// Starts a single target, with the default range of CNTLIDs.
     ///
     /// # Panics
-    /// If the target does not start.
+    /// The target does not start.
     #[must_use]
     pub fn start_alone(namespaces: &str) -> Self {
         Self::start_as(1, None, namespaces)
@@ -112,7 +112,7 @@ impl TargetProcess {
     /// Starts the target again, and waits until hosts can connect.
     ///
     /// # Panics
-    /// If the target is running or does not start.
+    /// The target is running or does not start.
     pub fn restart(&mut self) {
         assert!(self.child.is_none(), "it runs");
         let mut child = Command::new(program("cairn-target-process"))
@@ -143,7 +143,7 @@ impl TargetProcess {
     /// Reloads the configuration with other namespaces.
     ///
     /// # Panics
-    /// If the target is not running.
+    /// The target is not running.
     pub fn reload(&mut self, namespaces: &str) {
         namespaces.clone_into(&mut self.namespaces);
         self.write_config();
@@ -153,7 +153,7 @@ impl TargetProcess {
     /// Sends SIGHUP: the configuration is reloaded.
     ///
     /// # Panics
-    /// If the target is not running.
+    /// The target is not running.
     pub fn reload_unchanged(&self) {
         signal(self.child(), Signal::HUP);
     }
@@ -161,7 +161,7 @@ impl TargetProcess {
     /// Sends SIGKILL and waits for the end.
     ///
     /// # Panics
-    /// If the target is not running.
+    /// The target is not running.
     pub fn kill(&mut self) {
         let mut child = self.child.take().expect("it runs");
         child.kill().expect("it was not waited for");
@@ -171,15 +171,15 @@ impl TargetProcess {
     /// Sends SIGSTOP.
     ///
     /// # Panics
-    /// If the target is not running.
+    /// The target is not running.
     pub fn pause(&self) {
         signal(self.child(), Signal::STOP);
     }
 
-    /// Returns true if all threads are stopped or blocked in the kernel.
+    /// True if all threads are stopped or blocked in the kernel.
     ///
     /// # Panics
-    /// If the target is not running.
+    /// The target is not running.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
@@ -198,7 +198,7 @@ impl TargetProcess {
     /// Sends SIGCONT.
     ///
     /// # Panics
-    /// If the target is not running.
+    /// The target is not running.
     pub fn go_on(&self) {
         signal(self.child(), Signal::CONT);
     }
@@ -206,7 +206,7 @@ impl TargetProcess {
     /// Sends SIGTERM. Returns the exit status, or `None` after `patience`.
     ///
     /// # Panics
-    /// If the target is not running.
+    /// The target is not running.
     pub fn terminate(&mut self, patience: Duration) -> Option<ExitStatus> {
         signal(self.child(), Signal::TERM);
         let deadline = Instant::now() + patience;
@@ -224,7 +224,7 @@ impl TargetProcess {
     /// Returns true while the process runs.
     ///
     /// # Panics
-    /// If the target was killed or terminated here.
+    /// The target was killed or terminated here.
     pub fn runs(&mut self) -> bool {
         let child = self.child.as_mut().expect("it was started");
         child.try_wait().expect("it was not waited for").is_none()
@@ -237,7 +237,7 @@ impl TargetProcess {
     /// Returns the process ID.
     ///
     /// # Panics
-    /// If the target is not running.
+    /// The target is not running.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child().id()
@@ -246,7 +246,7 @@ impl TargetProcess {
     /// Returns the current metrics.
     ///
     /// # Panics
-    /// If the target is not running or does not respond.
+    /// The target is not running or does not respond.
     #[must_use]
     pub fn scrape(&self) -> Exposition {
         Exposition::scrape(SocketAddr::from((self.address, 9464)))

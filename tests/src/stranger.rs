@@ -53,7 +53,7 @@ impl Stranger {
     /// Opens a socket at a loopback address; port 0 selects a free port.
     ///
     /// # Panics
-    /// If the address or port cannot be used.
+    /// The address or port cannot be used.
     #[must_use]
     pub fn at(local: Ipv4Addr, port: u16, remote: IpAddr) -> Self {
         let socket = UdpSocket::bind((local, port)).unwrap();
@@ -79,7 +79,7 @@ impl Stranger {
     /// Changes the source port, but not the receiving port.
     ///
     /// # Panics
-    /// If the port cannot be used.
+    /// The port cannot be used.
     pub fn send_from(&mut self, port: u16) {
         let socket = UdpSocket::bind((self.path.local, port)).unwrap();
         set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, PROBE);
@@ -106,7 +106,7 @@ impl Stranger {
     /// Sends packets of equal length in one buffer, as delivered by receive offload (GRO).
     ///
     /// # Panics
-    /// If the system rejects them.
+    /// The system rejects them.
     pub fn send_joined(&self, packets: &[Packet<'_>]) {
         let mut bytes = Vec::new();
         for (packet, index) in packets.iter().zip(0..) {
@@ -126,7 +126,7 @@ impl Stranger {
     /// Waits up to `wait` for a packet to a queue pair.
     ///
     /// # Panics
-    /// If the packet is damaged.
+    /// The packet is damaged.
     pub fn hear(&mut self, wait: Duration) -> Option<Heard> {
         let deadline = Instant::now() + wait;
         loop {
@@ -206,7 +206,7 @@ impl Stranger {
     /// Returns the DREQ datagram of a connection without sending it.
     ///
     /// # Panics
-    /// If the connection is not established.
+    /// The connection is not established.
     pub fn goodbye(&mut self, id: ConnId) -> [u8; MAD_LEN] {
         self.manager.disconnect(self.now(), id);
         let message = self.manager.poll_transmit();
@@ -236,7 +236,7 @@ impl Stranger {
     /// Sends a packet.
     ///
     /// # Panics
-    /// If the system rejects it.
+    /// The system rejects it.
     pub fn send(&self, packet: &Packet<'_>) {
         let mut bytes = [0; 512];
         let length = packet.emit(&mut bytes);
@@ -262,7 +262,7 @@ impl Stranger {
     /// Prepares the reaction required by the protocol: [`Self::say`] sends it, [`Self::say_nothing`] drops it.
     ///
     /// # Panics
-    /// If no response arrives, or it is invalid or from another address.
+    /// No response arrives, or it is invalid or from another address.
     pub fn receive(&mut self) -> CmEvent {
         loop {
             if let Some(event) = self.manager.poll_event() {

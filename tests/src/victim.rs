@@ -27,7 +27,7 @@ impl Victim {
     /// Starts a target with one reactor.
     ///
     /// # Panics
-    /// If the target does not start.
+    /// The target does not start.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(1)
@@ -36,7 +36,7 @@ impl Victim {
     /// Starts a target with `reactors` reactors.
     ///
     /// # Panics
-    /// If the target does not start.
+    /// The target does not start.
     #[must_use]
     pub fn start_with(reactors: usize) -> Self {
         let address = own_loopback_address();
@@ -59,7 +59,7 @@ impl Victim {
     /// Returns the counters of the target's endpoint.
     ///
     /// # Panics
-    /// If the target has no endpoint.
+    /// The target has no endpoint.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.soft.counters()[0].1
@@ -68,7 +68,7 @@ impl Victim {
     /// Checks that a host at another address can connect and perform I/O.
     ///
     /// # Panics
-    /// If connecting or I/O fails.
+    /// Connecting or I/O fails.
     pub fn serves_others(&self) {
         let options = HostOptions {
             timeout: PATIENCE,

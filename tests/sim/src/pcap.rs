@@ -11,7 +11,7 @@ const PACKET_HEADER: usize = 20;
 /// Returns the frames of a capture file in order.
 ///
 /// # Panics
-/// If the file has another format, or ends within a frame.
+/// The file has another format, or ends within a frame.
 #[must_use]
 pub fn frames(file: &[u8]) -> Vec<&[u8]> {
     match file.first_chunk::<4>() {

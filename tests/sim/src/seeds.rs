@@ -9,7 +9,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{variable}={value} is no number")))
 }
 
-/// Returns true if `CAIRN_SEED` selects a single seed; tests then print details.
+/// True if `CAIRN_SEED` selects a single seed; tests then print details.
 #[must_use]
 pub fn is_replay() -> bool {
     number("CAIRN_SEED").is_some()

@@ -19,7 +19,7 @@ pub const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 /// The record is a line of source file, test thread's name and reason, separated by tabs.
 ///
 /// # Panics
-/// If the skip file cannot be written.
+/// The skip file cannot be written.
 #[track_caller]
 pub fn skip(reason: impl Display) {
     let place = Location::caller().file();
@@ -77,7 +77,7 @@ fn message_of(stderr: &str) -> String {
     lines().skip(first).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns true if a [`probe`] succeeds; otherwise records a skip with the error.
+/// True if a [`probe`] succeeds; otherwise records a skip with the error.
 #[track_caller]
 pub fn can(command: &mut Command) -> bool {
     match probe(command) {
@@ -95,7 +95,7 @@ pub fn can(command: &mut Command) -> bool {
 /// The program is not installed; the text names its Debian package.
 ///
 /// # Panics
-/// If the program is installed and fails.
+/// The program is installed and fails.
 pub fn version(program: &mut Command, package: &str) -> Result<String, String> {
     let program = program.arg("--version");
     let name = program.get_program().to_string_lossy().into_owned();

@@ -61,7 +61,7 @@ impl HangingFolder {
     /// Mounts the folder at `place`. Returns `None`, recorded as a skip, if mounting is impossible.
     ///
     /// # Panics
-    /// If mounting fails and [`VARIABLE`] is "required", or if the cause is not a missing /dev/fuse or privilege.
+    /// Mounting fails and [`VARIABLE`] is "required", or the cause is not a missing /dev/fuse or privilege.
     #[must_use]
     #[track_caller]
     pub fn mount(place: &Path) -> Option<Self> {
@@ -222,7 +222,7 @@ impl FaultyDisk {
     /// Blocks until `count` operations of a type are waiting.
     ///
     /// # Panics
-    /// If this takes longer than 30 s.
+    /// This takes longer than 30 s.
     pub fn wait_until_waiting(&self, op: Op, count: usize) {
         let wait = |state: &server::DiskState| state.waiting(op) >= count;
         assert!(

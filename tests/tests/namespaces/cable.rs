@@ -221,7 +221,7 @@ fn leave_the_network() -> io::Result<()> {
     }
 }
 
-/// Returns true if this process may create network namespaces; otherwise records a skip.
+/// True if this process may create network namespaces; otherwise records a skip.
 #[track_caller]
 fn can_make_namespaces() -> bool {
     match thread::spawn(leave_the_network).join().unwrap() {
@@ -250,7 +250,7 @@ pub(crate) fn ip(arguments: &str) {
     try_ip(arguments).unwrap_or_else(|stderr| panic!("ip {arguments}: {stderr}"));
 }
 
-/// Returns true if the kernel has VLAN interfaces; otherwise records a skip.
+/// True if the kernel has VLAN interfaces; otherwise records a skip.
 #[track_caller]
 fn has_vlans() -> bool {
     let probe = || {

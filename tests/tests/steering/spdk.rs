@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
 
-/// Returns true if `found` contains all fields of `wanted` with the same values.
+/// True if `found` contains all fields of `wanted` with the same values.
 pub(crate) fn includes(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => wanted

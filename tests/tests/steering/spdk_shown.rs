@@ -54,7 +54,7 @@ fn add_all(target: &Steered) {
     }
 }
 
-/// Returns true if spdkcli, which searches the product name, lists the bdev under `kind`.
+/// True if spdkcli, which searches the product name, lists the bdev under `kind`.
 fn is_listed(bdev: &Value, kind: &str) -> bool {
     let product = bdev["product_name"].as_str().unwrap();
     product.to_lowercase().contains(kind)

@@ -5,7 +5,7 @@ use std::process::Command;
 
 const REQUIRED: &str = "CAIRN_TSHARK";
 
-/// Returns true if tshark is installed, and records a skip otherwise.
+/// True if tshark is installed, and records a skip otherwise.
 ///
 /// Panics if tshark is required and missing.
 pub(crate) fn can_run() -> bool {

@@ -8,10 +8,10 @@ CLUSTER=$(mktemp -d)
 TARGET_PROVIDER=soft
 TARGET_PREFIX=()
 
-# section: Prints the guide's section "From a cluster to a disk".
+# Prints the guide's section "From a cluster to a disk".
 section() { awk '/^## / { on = /From a cluster to a disk/ } on' "$GUIDE"; }
 
-# commands: Prints the commands in the section's code blocks without a language.
+# Prints the commands in the section's code blocks without a language.
 commands() { section | awk '/^```/ { on = !block && $0 == "```"; block = !block; next } on'; }
 
 cluster_did() { grep -qx "$1" "$CLUSTER.out"; }

@@ -28,7 +28,7 @@ join_build_machine() {
     wait_for 20 "the build machine to answer" ping -c 1 -W 1 "$2"
 }
 
-# add_card: Creates the network interface, without address or RDMA device.
+# Creates the network interface, without address or RDMA device.
 add_card() {
     # By default the module creates its own dummy0 when loaded.
     modprobe dummy numdummies=0
@@ -41,7 +41,7 @@ remove_rxe() { rdma link delete rxe0; }
 
 rxe_packets() { cat "/sys/class/infiniband/${1:-rxe0}/ports/1/hw_counters/rcvd_pkts"; }
 
-# count_queue_pairs: Prints the number of queue pairs of all processes, including the device's GSI pair.
+# Prints the number of queue pairs of all processes, including the device's GSI pair.
 count_queue_pairs() { rdma -j resource show qp | jq 'length'; }
 
 # Two network namespaces joined by a veth pair, the "cable". The first one has the host with its soft-RoCE. The second
@@ -58,7 +58,7 @@ setup_rxe_and_cable() {
     let_rxe_explain
 }
 
-# lay_cable: Creates the cable: cable0 with HOST_ADDR here, cable1 with FABRIC_ADDR in the other namespace.
+# Creates the cable: cable0 with HOST_ADDR here, cable1 with FABRIC_ADDR in the other namespace.
 lay_cable() {
     modprobe veth
     ip netns add "$SOFT_NETNS"
@@ -78,7 +78,7 @@ set_cable_mtu() {
     rdma link add rxe0 type rxe netdev cable0
 }
 
-# let_rxe_explain: Makes the kernel log why a queue pair of rxe fails.
+# Makes the kernel log why a queue pair of rxe fails.
 let_rxe_explain() {
     local lines
     for lines in 'format "error"' 'format "not free"' 'format "not reachable"' 'file *rxe_req.c'; do

@@ -3,14 +3,14 @@
 OUT=/cairn/out
 LIB=/cairn/tests/lib
 
-# kernel_complaints: Prints kernel messages about its own faults, except lockup warnings: an emulated processor may
+# Prints kernel messages about its own faults, except lockup warnings: an emulated processor may
 # stall on a busy machine.
 kernel_complaints() {
     dmesg | grep -E 'BUG: |WARNING: CPU|Oops|general protection fault|refcount_t: |UBSAN: ' |
         grep -v 'soft lockup'
 }
 
-# run_scenario: Runs the scenario and prints its output. The exit code is the result.
+# Runs the scenario and prints its output. The exit code is the result.
 run_scenario() {
     cd /tmp || return 1
     touch "$OUT/begun"

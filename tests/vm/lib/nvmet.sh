@@ -22,8 +22,8 @@ start_nvmet() {
     open_nvmet
 }
 
-# open_nvmet: Adds the subsystem to the port, so that hosts can connect.
+# Adds the subsystem to the port, so that hosts can connect.
 open_nvmet() { ln -s "$NVMET/subsystems/$NQN" "$NVMET/ports/1/subsystems/$NQN"; }
 
-# close_nvmet: Removes the subsystem from the port, which ends its controllers and keeps the data.
+# Removes the subsystem from the port, which ends its controllers and keeps the data.
 close_nvmet() { rm "$NVMET/ports/1/subsystems/$NQN"; }

@@ -36,7 +36,7 @@ end_scenario() {
     SCENARIO_COMPLETE=1
 }
 
-# leave_scenario: Ends all processes of the scenario, which completes their logs.
+# Ends all processes of the scenario, which completes their logs.
 leave_scenario() {
     local code=$?
     trap - ERR EXIT
@@ -66,7 +66,7 @@ report_failure() {
     echo "FAILED: exit code $code from: $command ($where)"
 }
 
-# reboot_guest: Requests a reboot at the end of the script, which then runs again with a higher BOOT. Requires systemd
+# Requests a reboot at the end of the script, which then runs again with a higher BOOT. Requires systemd
 # (`# vm: systemd`).
 reboot_guest() { touch "$OUT/reboot"; }
 
@@ -208,7 +208,7 @@ without_fleeting_namespaces() {
         true
 }
 
-# about_nvme: Selects lines about NVMe that may indicate a fault of the target. It excludes slow keep alives of an
+# Selects lines about NVMe that may indicate a fault of the target. It excludes slow keep alives of an
 # emulated machine, and a keep alive that Linux 6.12 creates but never sends while it quiesces the admin queue to
 # disconnect: it ends as cancelled (error 4) with start time 0, so its round-trip time is the clock reading (4294798688
 # ms after two minutes).
@@ -222,7 +222,7 @@ about_nvme() {
         END { for (controller in held) print held[controller] }'
 }
 
-# mention_slow_keep_alives: Prints slow keep alives and rxe's retransmission counters.
+# Prints slow keep alives and rxe's retransmission counters.
 mention_slow_keep_alives() {
     local slow
     slow=$(kernel_news | grep -oE "$SLOW_KEEP_ALIVE") || return 0

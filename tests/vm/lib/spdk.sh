@@ -5,7 +5,7 @@ CONTROL_SOCKET=${CONTROL_SOCKET:-/run/cairn/target.sock}
 SPDK_CLIENT=/cairn/programs/spdk-client
 SPDK_COMMANDS=
 
-# spdk_client: Prints the name of the client that spdk_rpc uses.
+# Prints the name of the client that spdk_rpc uses.
 spdk_client() {
     [ -d "$SPDK_CLIENT" ] && echo "SPDK's rpc.py" || echo "a stand-in for SPDK's rpc.py: requests that were recorded"
 }
@@ -43,7 +43,7 @@ sys.exit("result" not in answer)
 ' "$CONTROL_SOCKET" "$method" "$parameters" || fail "$method $parameters"
 }
 
-# spdk_rpc_run: Runs all queued commands in one rpc.py, whose start takes half a minute in the guest.
+# Runs all queued commands in one rpc.py, whose start takes half a minute in the guest.
 spdk_rpc_run() {
     [ -n "$SPDK_COMMANDS" ] || return 0
     PYTHONPATH=$SPDK_CLIENT python3 -m spdk.spdk_rpc -s "$CONTROL_SOCKET" <<< "$SPDK_COMMANDS" ||

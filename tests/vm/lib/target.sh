@@ -9,7 +9,7 @@ TARGET_PREFIX=()
 # Settings of the configuration's [target] section, as KEY=VALUE.
 TARGET_SETTINGS=()
 
-# use_soft_target: Selects a target without RDMA device, at the far end of the cable.
+# Selects a target without RDMA device, at the far end of the cable.
 use_soft_target() {
     TARGET_PROVIDER=soft
     TARGET_PREFIX=(ip netns exec "$SOFT_NETNS")
@@ -92,7 +92,7 @@ assert_target_alive() {
     say "ok: the target is alive"
 }
 
-# stop_target: Sends SIGTERM. The target must drain and exit successfully in time.
+# Sends SIGTERM. The target must drain and exit successfully in time.
 stop_target() {
     local code=0
     kill -TERM "$TARGET_PID"
@@ -109,7 +109,7 @@ target_gone() {
     [ "${state// /}" = Z ]
 }
 
-# kill_target: Sends SIGKILL, so the target neither drains nor disconnects its hosts.
+# Sends SIGKILL, so the target neither drains nor disconnects its hosts.
 kill_target() {
     kill -KILL "$TARGET_PID"
     wait "$TARGET_PID" 2>/dev/null || true
@@ -131,7 +131,7 @@ paste_told() {
 
 reload_target() { kill -HUP "$TARGET_PID"; }
 
-# abandon_target: Ends the target after a failed scenario.
+# Ends the target after a failed scenario.
 abandon_target() {
     if target_alive; then
         kill -TERM "$TARGET_PID"

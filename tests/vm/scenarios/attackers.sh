@@ -95,7 +95,7 @@ found_by() {
 exec {nothing}<> <(:)
 nap() { read -r -t "$1" -u "$nothing" || true; }
 
-# now: Reads the number of completed reads, and the reactor's processor time in nanoseconds.
+# Reads the number of completed reads, and the reactor's processor time in nanoseconds.
 now() {
     read -r READS_DONE _ < "$STAT"
     read -r REACTOR_NS _ < "$REACTOR/schedstat"
@@ -136,7 +136,7 @@ attacked() {
 
 queue_pairs_are() { [ "$(count_queue_pairs)" -eq "$1" ]; }
 
-# report: Prints the medians of all rounds, with a star for each kind above its maximum.
+# Prints the medians of all rounds, with a star for each kind above its maximum.
 report() {
     printf '  %-11s %8s %8s %18s %8s %10s\n' attack ns/read "more, %" "of the reactor, %" us/read "slower, %"
     jq -rs --argjson most "$MOST" '

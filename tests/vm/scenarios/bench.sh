@@ -143,7 +143,7 @@ ceiling() {
     awk '$1 == 131072 { print $4 }' "$OUT/$1.log"
 }
 
-# measure_ceilings: Runs perftest once for each direction of the 128 KiB rows.
+# Runs perftest once for each direction of the 128 KiB rows.
 measure_ceilings() {
     local way
     for way in read write; do
@@ -177,7 +177,7 @@ idle_share() {
     awk -v ticks=$((after - before)) -v hz="$(getconf CLK_TCK)" 'BEGIN { print ticks * 100 / hz / 5 }'
 }
 
-# report: Prints the medians of all rounds as a table, and writes them as JSON.
+# Prints the medians of all rounds as a table, and writes them as JSON.
 report() {
     jq -s --argjson idle "$IDLE" --argjson ceilings "$CEILINGS" --arg first "${TARGETS[0]}" '
         def median: sort | .[length / 2 | floor];

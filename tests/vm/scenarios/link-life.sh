@@ -83,7 +83,7 @@ heard() { [ "$(grep -cE -- "$2" "$TARGET_LOG")" -ge "$1" ]; }
 losses() { grep -c "connection lost" "$BENCH_LOG" || true; }
 has_lost() { [ "$(losses)" -ge "$1" ]; }
 
-# packets_flow: Succeeds if rxe receives hundreds of packets, more than retransmissions to a closed queue pair.
+# Succeeds if rxe receives hundreds of packets, more than retransmissions to a closed queue pair.
 packets_flow() {
     local before
     before=$(rxe_packets "$DEVICE")
@@ -91,7 +91,7 @@ packets_flow() {
     [ "$(rxe_packets "$DEVICE")" -ge $((before + 100)) ]
 }
 
-# is_back: Succeeds if the host has reconnected after each loss and has traffic. The host detects the end of a queue
+# Succeeds if the host has reconnected after each loss and has traffic. The host detects the end of a queue
 # pair or device only after some seconds.
 is_back() {
     mend_rxe
@@ -117,11 +117,11 @@ discover() {
         --provider soft -a "$address" "$@" > /dev/null
 }
 
-# gsi_broke: Succeeds if rxe's GSI queue pair, which all connections need, has failed. It fails permanently if the
+# Succeeds if rxe's GSI queue pair, which all connections need, has failed. It fails permanently if the
 # kernel rejects one of its packets, for example without a route.
 gsi_broke() { [ "$(rdma -j resource show qp | jq -r '.[] | select(.type == "GSI") | .state')" = ERR ]; }
 
-# doctor_names_gsi: Checks that the doctor reports this first, with the command that fixes it.
+# Checks that the doctor reports the failed GSI queue pair first, with the command that fixes it.
 doctor_names_gsi() {
     local code=0
     cairn-target doctor -o json --interval 0 > "$OUT/doctor.json" || code=$?

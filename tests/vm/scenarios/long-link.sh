@@ -32,7 +32,7 @@ impair() {
     "$@" tc filter add dev "$card" ingress matchall action mirred egress redirect dev "$detour"
 }
 
-# start_nvmet_tcp: Starts the kernel's TCP target in the namespace at the far end of the cable.
+# Starts the kernel's TCP target in the namespace at the far end of the cable.
 start_nvmet_tcp() {
     mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
     mkdir "$NVMET/subsystems/$NQN" "$NVMET/subsystems/$NQN/namespaces/1"

@@ -14,7 +14,7 @@ mkdir -p /etc/nvme
 [ -s /etc/nvme/hostnqn ] || nvme gen-hostnqn > /etc/nvme/hostnqn
 HOST_NQN=$(cat /etc/nvme/hostnqn)
 
-# list_files: Prints all files on the root disk except those of apt, the journal and systemd.
+# Prints all files on the root disk except those of apt, the journal and systemd.
 list_files() {
     find / -xdev \( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache -o -path /var/log \
         -o -path /var/lib/systemd -o -path /srv -o -path /cairn -o -path '/tmp/*' -o -path '/var/tmp/*' \
@@ -37,12 +37,12 @@ connect_host() {
     wait_for 60 "namespace 2" namespace_device 2
 }
 
-# drive_name: Prints /dev/ng0n1; connected hosts would add further devices.
+# Prints /dev/ng0n1; connected hosts would add further devices.
 drive_name() { compgen -G '/dev/ng*n1'; }
 
 checksum_of() { dd if="$(namespace_device "$1")" bs=1M count=8 iflag=direct status=none | sha256sum; }
 
-# build_export: Builds the export with commands of rpc.py, or the requests that they send.
+# Builds the export with commands of rpc.py, or the requests that they send.
 build_export() {
     local listen path nsid=1
     listen=$(jq -n --arg at "$FABRIC_ADDR" --arg port "$PORT" \
@@ -101,7 +101,7 @@ first_boot() {
     reboot_guest
 }
 
-# come_and_go: Runs clients that each add and remove a namespace.
+# Runs clients that each add and remove a namespace.
 come_and_go() {
     local client clients=() nsid
     for client in $(seq "$CLIENTS"); do

@@ -41,7 +41,7 @@ name_of() {
 all_named() { name_of 1 && name_of 2 && name_of 3 && name_of 4 && name_of 5; } > /dev/null
 drive_gone() { ! name_of 1; }
 
-# pull_out: Removes the drive while a host writes to it.
+# Removes the drive while a host writes to it.
 pull_out() {
     local pci writer
     pci=$(readlink -f /sys/class/nvme/nvme0/device)
@@ -58,7 +58,7 @@ pull_out() {
     stop_target
 }
 
-# drive_interrupts: Prints the number of interrupts of the drive's I/O queues.
+# Prints the number of interrupts of the drive's I/O queues.
 drive_interrupts() {
     awk '/nvme[0-9]+q[1-9]/ { for (i = 2; i <= NF && $i ~ /^[0-9]+$/; i++) sum += $i } END { print sum + 0 }' /proc/interrupts
 }

@@ -54,7 +54,7 @@ blocks_that_differ() {
     done
 }
 
-# bytes_waiting: Prints the number of bytes in socket buffers of the target at FABRIC_ADDR.
+# Prints the number of bytes in socket buffers of the target at FABRIC_ADDR.
 bytes_waiting() {
     in_soft_netns ss -Hnua "src $FABRIC_ADDR" | awk '{ bytes += $2 } END { print bytes + 0 }'
 }

@@ -2,7 +2,7 @@
 # rping and perftest over the kernel's rxe work with RoCE in user space.
 # vm: examples=responder timeout=600
 
-# start_responder: Starts the example at the cable's end without RDMA device.
+# Starts the example at the cable's end without RDMA device.
 start_responder() {
     ip netns exec "$SOFT_NETNS" responder "$FABRIC_ADDR" > "$OUT/responder.log" 2>&1 &
     RESPONDER=$!
@@ -43,7 +43,7 @@ bandwidth() {
     assert_ge "$test of $bytes bytes: bytes on the cable" $((after - before)) $((count * bytes))
 }
 
-# all_tools: Runs all programs in both directions, with messages of one and many packets.
+# Runs all programs in both directions, with messages of one and many packets.
 all_tools() {
     start_responder
     pings 20 64
