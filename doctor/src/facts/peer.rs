@@ -36,7 +36,7 @@ impl Peer {
             let netdev = fabric.netdev(&route.netdev)?;
             netdev.mtu.get().copied()
         });
-        // Sent first, because they make the kernel resolve the neighbour.
+        // The packets are sent first, because they make the kernel resolve the neighbour.
         let echoes: Vec<_> = sizes(mtu)
             .into_iter()
             .map(|bytes| (bytes, source.answer(&Question::Echo(address, bytes)).into()))

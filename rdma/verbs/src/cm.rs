@@ -162,7 +162,7 @@ impl Id {
 
     pub(crate) fn bind(&mut self, address: SocketAddr) -> Result<(), FabricError> {
         if address.is_ipv6() {
-            // Otherwise, a listener on [::] would also occupy the IPv4 port.
+            // Without this option, a listener on [::] would also occupy the IPv4 port.
             self.set_option(sys::RDMA_OPTION_ID_AFONLY, &mut 1i32)?;
         }
         let mut raw = RawAddress::new(address);

@@ -1,6 +1,6 @@
 //! Ceph cluster on loopback: one monitor and one OSD in a folder.
 //!
-//! It requires Debian's `ceph-mon`, `ceph-osd` and `ceph-common`, but neither systemd nor root. Dropping the
+//! The cluster requires Debian's `ceph-mon`, `ceph-osd` and `ceph-common`, but neither systemd nor root. Dropping the
 //! [`Cluster`] ends all processes; the caller deletes the folder.
 
 mod daemon;

@@ -1,6 +1,6 @@
 //! `cairn-multipath-load`: verified I/O for scripts that interrupt paths.
 //!
-//! It prints path events, and the paths in use every second.
+//! The program prints path events, and the paths in use every second.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

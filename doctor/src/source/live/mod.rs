@@ -38,7 +38,7 @@ impl Live {
 
     /// Creates a source for the files below `root`.
     ///
-    /// It refuses questions to the kernel, because answers would be about this machine.
+    /// The source refuses questions to the kernel, because answers would be about this machine.
     #[must_use]
     pub fn tree(root: &Path) -> Self {
         Self {

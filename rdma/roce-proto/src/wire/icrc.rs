@@ -4,10 +4,9 @@
 //! and UDP headers or the GRH, and the packet from the BTH on. Fields that routers may change count as ones. The ICRC
 //! follows the packet, low byte first.
 //!
-//! It covers the IPv4 identification and the don't-fragment flag, which a UDP socket does not report. [`Checker`]
-//! derives them: a CRC is linear, so the contribution of an unknown 16-bit field, divided by x^8 for each byte behind
-//! it, equals the field. In a packet with an unexpected identification, therefore, only 16 bits of the ICRC protect the
-//! packet.
+//! The ICRC covers the IPv4 identification and the don't-fragment flag, which a UDP socket does not report.
+//! [`Checker`] derives them: a CRC is linear, so the contribution of an unknown 16-bit field, divided by x^8 for each
+//! byte behind it, equals the field. If the identification is unexpected, only 16 bits of the ICRC protect the packet.
 
 use alloc::vec;
 use alloc::vec::Vec;

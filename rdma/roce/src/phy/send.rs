@@ -50,7 +50,7 @@ pub struct Flow {
 impl Flow {
     /// Returns the flow for packets without ECN.
     ///
-    /// Its messages carry their traffic class, because the socket's class has ECN bits.
+    /// Messages of the flow carry their traffic class, because the socket's class has ECN bits.
     #[must_use]
     pub fn not_ecn_capable(&self) -> Self {
         Self {

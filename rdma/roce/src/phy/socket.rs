@@ -35,7 +35,7 @@ pub struct FlowKey {
 impl FlowKey {
     /// Returns filter statements that return `value` for packets of the flow, and continue for others.
     ///
-    /// They do not match packets with IP options or extension headers, which RoCE does not use.
+    /// The statements do not match packets with IP options or extension headers, which RoCE does not use.
     fn returns(&self, value: u32) -> Vec<libc::sock_filter> {
         let words = |octets: &[u8]| -> Vec<u32> {
             let words = octets.as_chunks::<4>().0.iter();
@@ -62,7 +62,8 @@ impl FlowKey {
 
 /// Non-blocking UDP socket.
 ///
-/// It is never connected: Linux then sends IPv4 identification 0 and the don't-fragment flag, on which the ICRC relies.
+/// The socket is never connected: Linux then sends IPv4 identification 0 and the don't-fragment flag, on which the
+/// ICRC relies.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
