@@ -137,7 +137,7 @@ impl Host {
         Ok(reading.into_bytes())
     }
 
-    /// Reads a feature: DW0 of the completion.
+    /// Reads a feature; returns DW0 of the completion.
     ///
     /// # Errors
     /// As [`run`](Self::run).

@@ -122,8 +122,8 @@ impl Buffer {
         self.length == 0
     }
 
-    /// Divides the buffer into pieces of `bytes` bytes, except for the last. Different commands can use the
-    /// pieces, which share the registration.
+    /// Divides the buffer into consecutive pieces of `bytes` bytes; the last may be shorter. Different commands can use
+    /// the pieces, which share the registration.
     ///
     /// # Panics
     /// If `bytes` is 0.
@@ -141,7 +141,7 @@ impl Buffer {
     /// Copies bytes into the buffer.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// If the bytes do not fit.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
         let at = self.start + offset;

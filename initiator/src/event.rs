@@ -19,14 +19,14 @@ pub enum Event {
     },
     /// The controller is lost. [`Recovery`](crate::Recovery) decides whether reconnection or [`Event::Gone`] follows.
     Lost(HostError),
-    /// An attempt to reconnect failed; another or [`Event::Gone`] follows.
+    /// An attempt to reconnect failed; another attempt or [`Event::Gone`] follows.
     TryFailed {
         /// Attempts so far.
         tries: u32,
         /// Error.
         error: HostError,
     },
-    /// `fast_io_fail_tmo` expired: commands fail and do not wait.
+    /// `fast_io_fail_tmo` expired: commands fail instead of waiting.
     FailFast,
     /// The controller has ended; `None` at the caller's request.
     Gone(Option<HostError>),

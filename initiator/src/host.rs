@@ -87,7 +87,7 @@ impl Host {
         self.timeout = timeout;
     }
 
-    /// Works without waiting; returns true if there was work.
+    /// Does pending work without waiting; returns whether there was any.
     pub fn poll(&mut self) -> bool {
         self.controller.poll(Instant::now())
     }
@@ -184,8 +184,8 @@ impl Host {
     /// Shuts the controller down and ends all connections. Blocks.
     ///
     /// # Errors
-    /// [`HostError::NotShutDown`] if the controller is lost or does not confirm in time; another error if a connection
-    /// does not close in time.
+    /// [`HostError::NotShutDown`] if the controller is lost or does not confirm the shutdown in time; another error if
+    /// a connection does not close in time.
     pub fn shutdown(mut self) -> Result<(), HostError> {
         self.controller.shutdown();
         self.wait_gone().map_err(|error| match error {

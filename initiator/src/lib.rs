@@ -44,13 +44,13 @@
 //!
 //! A command that exceeds [`HostOptions::command_timeout`] is aborted. The controller counts as lost if the command
 //! does not end within that time again, a connection breaks, a Keep Alive has no response, or the controller violates
-//! the protocol. All its queues are then closed. [`Recovery`] configures when and how long to reconnect, with the
-//! parameters of nvme-cli. A response with "do not retry" ends the attempts.
+//! the protocol. All queues of the controller are then closed. [`Recovery`] configures when and how long to reconnect,
+//! with the parameters of nvme-cli. A response with "do not retry" ends the attempts.
 //!
 //! With [`HostOptions::requeue`], new commands and idempotent commands in flight ([`nvme_proto::host::requeue`]) wait
 //! for the reconnection. They end in [`HostError::Lost`] if the controller does not come back or `fast_io_fail_tmo`
-//! expires. Otherwise commands end when their connection is closed. A target may still execute a write whose connection
-//! broke; [`HostOptions::write_hold`] delays writes of the same blocks.
+//! expires. Without `requeue`, commands end when their connection is closed. A target may still execute a write whose
+//! connection broke; [`HostOptions::write_hold`] delays writes of the same blocks.
 //!
 //! [`Controller::take_event`] reports [`Event::Live`], [`Event::Lost`], [`Event::Gone`], and asynchronous events of the
 //! controller ([`Notice`]).
@@ -58,7 +58,7 @@
 //! # Multipath
 //!
 //! A [`Multipath`](multipath::Multipath) is a namespace behind several controllers. A command is sent on the best path,
-//! and on another one if that fails.
+//! and on another path if that one fails.
 //!
 //! # Discovery and administration
 //!
@@ -66,7 +66,7 @@
 //! [`discover_all`] follows referrals, and a [`Discovery`] stays connected and reports changes.
 //!
 //! [`HostOptions::authentication`] has the secrets for DH-HMAC-CHAP on each queue, if the target requires it. With
-//! large groups, it takes several milliseconds of a poll.
+//! large groups, its arithmetic takes several milliseconds of a poll.
 //!
 //! Metadata and SGLs with several descriptors are not supported.
 //!

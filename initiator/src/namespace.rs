@@ -23,7 +23,7 @@ pub struct Namespace {
     pub eui64: Option<[u8; 8]>,
     /// ANA group (ANAGRPID); 0 for none.
     pub anagrpid: u32,
-    /// True if several controllers may attach it (NMIC bit 0).
+    /// True if several controllers may attach the namespace (NMIC bit 0).
     pub shared: bool,
     /// True if write protected (NSATTR).
     pub write_protected: bool,
@@ -31,7 +31,7 @@ pub struct Namespace {
 
 /// Command for [`Controller::submit`](crate::Controller::submit).
 ///
-/// Commands of a [`Namespace`] reach its disk or fail; [`Command::admin`] creates those of the admin queue.
+/// Commands of a [`Namespace`] reach its disk or fail; [`Command::admin`] creates commands of the admin queue.
 #[derive(Debug, Clone, Copy)]
 pub struct Command {
     pub(crate) sqe: Sqe,
@@ -79,7 +79,7 @@ impl From<Sqe> for Command {
     }
 }
 
-/// Identifiers of a disk; zeroes for none.
+/// Identifiers of a disk; zeroes if missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskIdentity {
     /// UUID.
@@ -120,7 +120,7 @@ impl Namespace {
     /// Parses Identify Namespace and identification descriptors (CNS 03h), which may be empty.
     ///
     /// # Errors
-    /// The namespace is inactive, has blocks outside 512 bytes to 64 KiB, or metadata.
+    /// The namespace is inactive, its block size is not 512 bytes to 64 KiB, or it has metadata.
     pub fn parse(
         nsid: u32,
         identify: &IdentifyNamespace,
@@ -217,7 +217,7 @@ impl Namespace {
         self.command(command::verify(self.nsid, slba, blocks))
     }
 
-    /// Write Zeroes to `blocks` logical blocks from `slba`, which `deallocate` lets the controller deallocate.
+    /// Write Zeroes to `blocks` logical blocks from `slba`; with `deallocate`, the controller may deallocate them.
     #[must_use]
     pub fn write_zeroes(&self, slba: u64, blocks: u32, deallocate: bool) -> Command {
         self.command(command::write_zeroes(self.nsid, slba, blocks, deallocate))

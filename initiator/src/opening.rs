@@ -7,7 +7,7 @@ use crate::error::HostError;
 use crate::host::Host;
 use crate::namespace::Namespace;
 
-/// Attempts to identify a namespace that changes meanwhile.
+/// Maximum attempts to identify a namespace that keeps changing.
 const OPEN_TRIES: u32 = 8;
 
 impl Host {
@@ -37,7 +37,7 @@ impl Host {
     /// Opens a namespace that was opened at another controller. Blocks.
     ///
     /// # Errors
-    /// As [`open_namespace`](Self::open_namespace); or the NSID refers to another disk here.
+    /// As [`open_namespace`](Self::open_namespace); or the NSID refers to another disk at this controller.
     pub fn open_same(&mut self, namespace: &Namespace) -> Result<(), HostError> {
         let found = self.open_namespace(namespace.nsid)?;
         if found.disk() == namespace.disk() {
@@ -51,7 +51,7 @@ impl Host {
 
     fn identify_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
         let identify = self.namespace(nsid)?;
-        // Descriptors exist since NVMe 1.3.
+        // Controllers before NVMe 1.3 have no descriptors.
         let descriptors = match self.identify_bytes(Cns::NAMESPACE_DESCRIPTORS, nsid) {
             Ok(bytes) => bytes,
             Err(HostError::Status { .. }) => vec![0; IDENTIFY_BYTES],

@@ -37,13 +37,13 @@ pub struct HostOptions {
     pub queue_entries: u16,
     /// KATO in milliseconds.
     ///
-    /// With 0, the target does not notice that a host vanished, and may execute its old writes after newer ones of
+    /// With 0, the target does not notice that a host vanished, and may execute its old writes after newer writes of
     /// another connection.
     pub kato_ms: u32,
     /// DH-HMAC-CHAP secrets, if the target requires them. With a controller secret, the target must authenticate too.
     pub authentication: Option<Secrets>,
-    /// Interval of reauthentication, if the target required authentication; `None` for
-    /// [`reauthenticate`](crate::Controller::reauthenticate) only.
+    /// Interval of reauthentication, if the target required authentication; `None`: only by
+    /// [`reauthenticate`](crate::Controller::reauthenticate).
     pub reauthenticate_every: Option<Duration>,
     /// True to request disabled SQ flow control.
     pub disable_sq_flow_control: bool,
@@ -57,8 +57,8 @@ pub struct HostOptions {
     pub events: AsyncEventConfig,
     /// Timeout of each connection step, and of blocking [`Host`](crate::Host) methods.
     pub timeout: Duration,
-    /// Time after which a command is aborted, and after as long again, if the command has not ended, its controller
-    /// counts as lost. Each of the two times may be 25 % longer.
+    /// Time after which a command is aborted. If the command has not ended after as long again, its controller counts
+    /// as lost. Each time may be 25 % longer.
     pub command_timeout: Duration,
     /// Reconnection after a loss of the controller.
     pub recovery: Recovery,

@@ -76,7 +76,7 @@ pub struct Provided {
 /// Listens with the first usable provider; `auto` tries RDMA devices first.
 ///
 /// # Errors
-/// Reasons of all tried providers.
+/// If all providers fail: the reason of each.
 pub fn listen(
     rdma: RdmaOptions,
     listen: impl Fn(&dyn Provider) -> Result<Box<dyn Listener>, FabricError>,
@@ -108,7 +108,7 @@ impl Provided {
     /// Chooses a device with a route to `remote`; `auto` tries RDMA devices first.
     ///
     /// # Errors
-    /// Reasons of all tried providers.
+    /// If all providers fail: the reason of each.
     pub fn choose(
         rdma: RdmaOptions,
         remote: SocketAddr,

@@ -8,7 +8,7 @@ use crate::error::HostError;
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
 
 pub(crate) trait Waiting {
-    /// Works without waiting; returns true if there was work.
+    /// Does pending work without waiting; returns whether there was any.
     fn poll_now(&mut self) -> bool;
 
     /// Sleeps until a poll may find work, at most until `latest`.

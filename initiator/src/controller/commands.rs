@@ -24,7 +24,7 @@ impl Controller {
     /// [`HostOptions::write_hold`](crate::HostOptions::write_hold).
     ///
     /// # Errors
-    /// The queue does not exist, is full or lost; the namespace is not opened or another disk; or in-capsule data is
+    /// The queue does not exist, is full or lost; the namespace is not opened or is another disk; or in-capsule data is
     /// too long.
     #[expect(
         clippy::result_large_err,
@@ -114,7 +114,7 @@ impl Controller {
 
     /// Abandons a command and discards its result. If it was not sent, it is never sent.
     ///
-    /// In flight, it keeps its buffer until it ends; [`give_up`](Self::give_up) forces the end.
+    /// A command in flight keeps its buffer until it ends; [`give_up`](Self::give_up) forces the end.
     ///
     /// # Panics
     /// If the ticket is void.

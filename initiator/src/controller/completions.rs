@@ -65,7 +65,7 @@ impl Controller {
             let start = slot as usize * RESPONSE_BYTES;
             self.responses.read(start, &mut capsule[..length]);
         }
-        // Reposted before the command's slot is free, so that each command in flight has a receive.
+        // The receive is reposted before the command's slot is free, so that each command in flight has a receive.
         let reposted = self.post_response_slot(slot);
         let Some(qid) = self.queue_of(completion.qp) else {
             return;
@@ -103,7 +103,7 @@ impl Controller {
             let mut data = [0; IDENTIFY_BYTES];
             self.scratch.read(0, &mut data);
             self.association.completed(duty, cqe, &data, now);
-            // Processed at once: a target that refuses the host disconnects next.
+            // The message is processed at once: a target that refuses the host disconnects next.
             if self.association.is_authenticating() {
                 self.act();
             }

@@ -27,9 +27,9 @@ const DOUBTS_MAX: usize = 256;
 struct Opened {
     nsid: u32,
     disk: Disk,
-    /// True if it must be identified again.
+    /// True if the namespace must be identified again.
     in_question: bool,
-    /// True if missing, or another disk than the opened one.
+    /// True if the namespace is missing or is another disk than the opened one.
     replaced: bool,
 }
 
@@ -47,7 +47,7 @@ struct Question {
     nsid: u32,
     step: Step,
     sent: bool,
-    /// True if the caller opened it again: the response is ignored.
+    /// True if the caller opened the namespace again: the response is ignored.
     void: bool,
     identity: DiskIdentity,
 }
@@ -56,7 +56,7 @@ struct Question {
 pub(super) enum Found {
     Nothing,
     Same,
-    /// Missing, or another disk.
+    /// The namespace is missing or is another disk.
     Replaced {
         /// NSID of the namespace.
         nsid: u32,
@@ -65,9 +65,9 @@ pub(super) enum Found {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Opened, and the command's disk as far as known.
+    /// The namespace is opened and, as far as known, the command's disk.
     Known,
-    /// Missing, or another disk.
+    /// The namespace is missing or is another disk.
     Replaced,
     Unknown,
 }
@@ -75,7 +75,7 @@ pub(super) enum Standing {
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     nsids: BTreeSet<u32>,
-    /// True if log page 04h was full: all may have changed.
+    /// True if log page 04h was full: any namespace may have changed.
     all: bool,
 }
 
@@ -268,7 +268,7 @@ impl Guard {
             return Found::Nothing;
         }
         if question.step == Step::Descriptors {
-            // Descriptors exist since NVMe 1.3.
+            // Controllers before NVMe 1.3 have no descriptors.
             if status.is_success() {
                 question.identity = DiskIdentity::of_descriptors(data);
             }

@@ -29,7 +29,7 @@ use crate::queue::{Link, Queue};
 use authentication::{Dialogue, NO_SECRET};
 use guard::Guard;
 
-/// Receive for a response capsule: a 16-byte CQE, padded to a cache line.
+/// Size of a response's receive in bytes: a 16-byte CQE, padded to a cache line.
 const RESPONSE_BYTES: usize = 64;
 /// Bit that marks work IDs of receives; the other bits are the receive's index.
 const RECEIVE_ID: u64 = 1 << 63;
@@ -69,7 +69,7 @@ pub struct Controller {
     guard: Guard,
     /// Buffer for identification data, allocated by the first opened namespace.
     answers: Option<Buffer>,
-    /// Time of the next retry.
+    /// Earliest time at which a failed command is retried.
     retry_at: Option<Duration>,
 }
 
@@ -153,7 +153,7 @@ impl Controller {
         Ok(controller)
     }
 
-    /// Works without waiting; returns true if there was work.
+    /// Does pending work without waiting; returns whether there was any.
     pub fn poll(&mut self, now: Instant) -> bool {
         self.now = now;
         let progress = self.poll_completions() | self.poll_events();
@@ -203,12 +203,13 @@ impl Controller {
         self.act();
     }
 
-    /// Authenticates each queue again, with new `secrets` or, for `None`, the current ones.
+    /// Authenticates each queue again, with new `secrets` or, for `None`, the current secrets.
     ///
     /// Polling reports [`Event::Reauthenticated`] or [`Event::NotReauthenticated`]; commands continue. The controller
-    /// is lost if either end fails to prove its identity. If it is not live, the secrets apply to its next connection.
+    /// is lost if either end fails to prove its identity. If the controller is not live, the secrets apply to its next
+    /// connection.
     ///
-    /// With large groups, [`poll`](Self::poll) may take several milliseconds.
+    /// With large Diffie-Hellman groups, [`poll`](Self::poll) may take several milliseconds.
     ///
     /// # Errors
     /// The host connected without secrets: its queues lack an entry for authentication.
@@ -325,7 +326,7 @@ impl Controller {
             .map_or(0, Queue::in_capsule_max)
     }
 
-    /// True if the next command on queue `qid` best sends `bytes` bytes of write data in its capsule.
+    /// True if `bytes` bytes of write data are best sent in the capsule of the next command on queue `qid`.
     ///
     /// If false, use a registered [`Buffer`]: the data exceeds the capsule, or capsules without data are faster with so
     /// many commands in flight.
@@ -357,7 +358,7 @@ impl Controller {
             .is_some_and(|queue| matches!(queue.link, Link::Up(_)))
     }
 
-    /// True if queue `qid` has no connection, through which the controller could access memory.
+    /// True if queue `qid` has no connection: the controller cannot access memory of its commands.
     #[must_use]
     pub fn is_closed(&self, qid: u16) -> bool {
         self.queues
@@ -398,7 +399,8 @@ impl Controller {
         Ok(Buffer::new(&*self.device, length)?)
     }
 
-    /// Posts a prepared capsule. Returns false without a connection, with which the command ends.
+    /// Posts a prepared capsule. Returns false if the queue is not connected; the command then ends with the
+    /// connection.
     fn send(&mut self, qid: u16, cid: u16) -> bool {
         let queue = &mut self.queues[usize::from(qid)];
         let Link::Up(qp) = queue.link else {

@@ -21,7 +21,7 @@ pub use entry::Route;
 pub use referral::{SERVICES_MAX, Service};
 
 const ENTRIES_MAX: u64 = 4096;
-/// Attempts to read a log that changes meanwhile.
+/// Maximum attempts to read a log that keeps changing.
 const ATTEMPTS: u32 = 8;
 
 /// KATO of a persistent discovery connection in milliseconds, as in Linux.
@@ -63,7 +63,7 @@ impl Discovery {
         self.host.discovery_log()
     }
 
-    /// Blocks until the log may have changed or a reconnection (true), or until the timeout (false).
+    /// Blocks until the log may have changed or the host has reconnected (true), or the timeout is over (false).
     ///
     /// # Errors
     /// The controller is lost permanently.
@@ -137,14 +137,14 @@ pub struct Discovered {
     pub logs: Vec<(Service, DiscoveryLog)>,
     /// Services that failed, with their errors.
     pub failures: Vec<(Service, HostError)>,
-    /// Referrals beyond [`SERVICES_MAX`], not followed.
+    /// Number of referrals beyond [`SERVICES_MAX`], which are not followed.
     pub left_out: usize,
 }
 
 /// Reads the logs of a discovery service and of the services it refers to, each once.
 ///
 /// # Errors
-/// The first service failed; errors of others are in [`Discovered::failures`].
+/// The first service failed; errors of other services are in [`Discovered::failures`].
 pub fn discover_all(
     provider: &dyn Provider,
     options: &HostOptions,

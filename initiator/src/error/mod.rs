@@ -65,7 +65,7 @@ pub enum HostError {
         /// Reason with a remedy.
         why: &'static str,
     },
-    /// The connection ended during authentication, before the target's reason.
+    /// The connection ended during authentication, before the target's reason arrived.
     #[error("cannot authenticate with {remote}: {}", advice::on_cut_off(*qid, moment, loss, *remote))]
     LostAuthenticating {
         /// Address of the target.
@@ -137,7 +137,7 @@ pub enum HostError {
         /// Time limit.
         timeout: Duration,
     },
-    /// The controller did not confirm its shutdown: acknowledged writes may be lost.
+    /// The controller did not confirm its shutdown: acknowledged writes may not be durable.
     #[error(
         "the controller did not confirm its shutdown, so writes that it had answered may not be \
          durable: {0}"

@@ -28,9 +28,9 @@ use crate::queue::Ended;
 use answer::{Answer, Promise, promise};
 use thread::{Order, Submission, Worker};
 
-/// Future of an ended command.
+/// Future that completes when a command has ended.
 ///
-/// A command continues without its future, and then drops its buffer.
+/// A command without its future continues, and drops its buffer when it ends.
 #[derive(Debug)]
 #[must_use = "a command continues without its future, but its result and its buffer are dropped"]
 pub struct Completion(Answer<Ended>);
@@ -105,8 +105,8 @@ impl AsyncHost {
         Ok(Buffer::new(&*self.device, length)?)
     }
 
-    /// Submits a command on queue `qid`, for which it waits while the queue is full. It owns its buffer until it ends,
-    /// even without its future:
+    /// Submits a command on queue `qid`; while the queue is full, the command waits. The command owns its buffer until
+    /// it ends, even if the future is dropped:
     ///
     /// ```compile_fail,E0382
     /// # fn main() {}
@@ -127,7 +127,7 @@ impl AsyncHost {
         Completion(answer)
     }
 
-    /// Submits an I/O command on the next queue in rotation.
+    /// Submits an I/O command on the next queue in rotation. A status other than success becomes an error.
     pub async fn run(&self, command: impl Into<Command>, data: Data<'static>) -> Ended {
         let command = command.into();
         let turn = self.next_queue.fetch_add(1, Ordering::Relaxed);
@@ -146,7 +146,7 @@ impl AsyncHost {
     /// Error of `work`.
     ///
     /// # Panics
-    /// If `work` panics, the awaiting task panics.
+    /// If `work` panics; the panic continues in the awaiting task.
     pub async fn with_host<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Host) -> Result<T, HostError> + Send + 'static,
@@ -187,7 +187,7 @@ impl AsyncHost {
     }
 
     fn order(&self, order: Order) {
-        // Dropping the order reports an ended thread to the task.
+        // If the thread has ended, dropping the order reports that to the task.
         let _ = self.orders.send(order);
         self.wake.wake();
     }

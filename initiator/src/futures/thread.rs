@@ -36,7 +36,7 @@ pub(super) struct Submission {
 pub(super) struct Worker {
     inbox: Receiver<Order>,
     wake: Arc<Wake>,
-    /// Commands that wait for their full queue, by queue, oldest first.
+    /// Commands that wait because their queue is full, by queue, oldest first.
     backlogs: Vec<VecDeque<Submission>>,
     waiting: Vec<Vec<Option<Promise<Ended>>>>,
 }
@@ -63,7 +63,7 @@ impl Worker {
         };
         ready.keep(Ok((host.io_queues(), Arc::clone(host.device()))));
         let end = self.serve(&mut host);
-        // Dropping `self` sends errors to tasks of other commands.
+        // Dropping `self` sends errors to the tasks whose commands have not ended.
         match end {
             End::Shutdown(promise) => promise.keep(host.shutdown()),
             End::Leave => {

@@ -16,9 +16,10 @@ use crate::queue::{Ended, Response};
 use crate::waiting::{self, Waiting};
 
 impl Multipath {
-    /// Connects `paths`; blocks until one is usable and each other has connected or failed.
+    /// Connects `paths`; blocks until one is usable and the others have connected or failed.
     ///
-    /// As with `nvme connect`, a path whose first connection fails is not tried again; a path lost later is.
+    /// As with `nvme connect`, a path whose first connection fails is not tried again; a path lost later is
+    /// reconnected.
     ///
     /// # Errors
     /// The first error of a path, if none is usable.
@@ -65,7 +66,7 @@ impl Multipath {
         })
     }
 
-    /// True if a path is usable, for which commands need not wait.
+    /// True if a path is usable, so that commands do not wait for one.
     #[must_use]
     pub fn has_usable_path(&self) -> bool {
         (0..self.paths.len()).any(|path| self.set.is_usable(path))
@@ -171,7 +172,8 @@ impl Multipath {
     /// Shuts all live controllers down; blocks until all connections are closed.
     ///
     /// # Errors
-    /// A connection does not close in time, or a live controller does not confirm ([`HostError::NotShutDown`]).
+    /// A connection does not close in time, or a live controller does not confirm its shutdown
+    /// ([`HostError::NotShutDown`]).
     pub fn close(mut self) -> Result<(), HostError> {
         let was_live = |path: &super::Path| path.controller.is_live();
         let live: Vec<bool> = self.paths.iter().map(was_live).collect();

@@ -41,14 +41,14 @@ pub(super) struct Io {
     pub(super) sqe: Sqe,
     /// Registered data, if any. A retry of in-capsule data would need a copy.
     part: Option<Part>,
-    /// Failures on connected paths, without those by ANA status.
+    /// Failures on connected paths, without failures by ANA status.
     pub(super) failovers: u8,
     not_before: Duration,
     phase: Phase,
     generation: u32,
-    /// True if given up: not sent on another path.
+    /// True if the owner gave the command up: it is not sent on another path.
     given_up: bool,
-    /// True if abandoned: the slot is freed when the command ends.
+    /// True if the owner abandoned the result: the slot is freed when the command ends.
     orphan: bool,
 }
 
@@ -139,8 +139,8 @@ impl Ios {
         self.slots[usize::from(slot)].phase = Phase::Sent(path, ticket);
     }
 
-    /// Gives a command up: no path sends it again. A waiting one ends with `why`; of one in flight, returns path and
-    /// ticket.
+    /// Gives a command up: no path sends it again. A waiting command ends with `why`; for a command in flight, returns
+    /// its path and the ticket of the path's controller.
     pub(super) fn give_up(
         &mut self,
         ticket: PathTicket,
@@ -157,7 +157,7 @@ impl Ios {
         None
     }
 
-    /// Moves a command in flight to the front of the waiting ones; a given-up one ends with `answer`.
+    /// Moves a command in flight to the front of the waiting commands; a given-up command ends with `answer`.
     pub(super) fn wait_again(&mut self, slot: u16, failed_over: bool, answer: Answer) {
         let io = &mut self.slots[usize::from(slot)];
         assert!(matches!(io.phase, Phase::Sent(..)), "{io:?}");
@@ -208,8 +208,8 @@ impl Ios {
         Some((PathTicket { slot, generation }, self.take_done(slot)))
     }
 
-    /// Abandons a command and its result. A waiting one is never sent; one in flight is not sent again, and its slot
-    /// and buffer are freed when it ends.
+    /// Abandons a command and its result. A waiting command is never sent; a command in flight is not sent again, and
+    /// its slot and buffer are freed when it ends.
     pub(super) fn forget(&mut self, ticket: PathTicket) {
         if self.take(ticket).is_some() {
             return;

@@ -14,8 +14,8 @@
 //! All paths must lead to one namespace, of equal size, and equal UUID, NGUID or EUI-64 (one is required); others are
 //! refused. This is checked again after each reconnection and reported change.
 //!
-//! [`Multipath::buffer`] registers a buffer with the devices of all paths. Only [`Multipath::connect`] and
-//! [`Multipath::run`] block.
+//! [`Multipath::buffer`] registers a buffer with the devices of all paths. [`Multipath::connect`], [`Multipath::run`],
+//! [`Multipath::sleep`], [`Multipath::close`] and the methods that wait block; the other methods do not.
 //!
 //! [`Recovery::ctrl_loss_tmo`]: crate::Recovery::ctrl_loss_tmo
 //! [`Recovery::fast_io_fail_tmo`]: crate::Recovery::fast_io_fail_tmo
@@ -313,8 +313,8 @@ impl Multipath {
         self.ios.take_oldest()
     }
 
-    /// Abandons a command and discards its result. A waiting command is never sent; one in flight is not sent again,
-    /// and its buffer dropped when it ends.
+    /// Abandons a command and discards its result. A waiting command is never sent; a command in flight is not sent
+    /// again, and its buffer is dropped when it ends.
     ///
     /// # Panics
     /// If the ticket is void.

@@ -79,9 +79,9 @@ pub(super) struct Path {
     ask_at: Duration,
     identity: Option<Identity>,
     pub(super) refused: Option<String>,
-    /// True if the namespace was identified here.
+    /// True if the namespace was identified on this path.
     pub(super) proven: bool,
-    /// True if it must be identified again.
+    /// True if the namespace must be identified again.
     pub(super) in_question: bool,
     pub(super) commands: u64,
     /// `Ios` slots of commands by QID and CID.

@@ -13,7 +13,7 @@ use crate::event::Event;
 use crate::queue::Response;
 
 impl Multipath {
-    /// Works without waiting; returns true if there was work.
+    /// Does pending work without waiting; returns whether there was any.
     pub fn poll(&mut self, now: Instant) -> bool {
         self.now = now;
         let mut progress = false;
@@ -85,7 +85,7 @@ impl Multipath {
                 Ok(()) => {
                     let path = &mut self.paths[index];
                     (path.proven, path.in_question) = (true, false);
-                    // No longer refused; usable after its ANA state is read.
+                    // The path is no longer refused; it is usable after its ANA state is read.
                     if path.refused.take().is_some() {
                         self.set.set_link(index, Link::Live);
                     }

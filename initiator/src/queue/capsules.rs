@@ -1,8 +1,8 @@
 //! Memory of command capsules.
 //!
 //! Until the peer acknowledges its SEND, the fabric may retransmit a capsule, even of an ended command. A signaled SEND
-//! costs a completion, so only every [`SIGNAL_EVERY`]th is signaled, and there are more capsule slots ([`CapsuleSlot`])
-//! than commands. SENDs complete in order: a completion covers all earlier ones.
+//! costs a completion, so only every [`SIGNAL_EVERY`]th SEND is signaled, and there are more capsule slots
+//! ([`CapsuleSlot`]) than commands. SENDs complete in order: a completion covers all earlier ones.
 
 use std::collections::VecDeque;
 
@@ -25,9 +25,9 @@ pub(super) struct Capsules {
     free: Vec<u16>,
     /// Slots with incomplete SENDs, in order.
     posted: VecDeque<u16>,
-    /// SENDs since the last signaled one.
+    /// Number of SENDs since the last signaled SEND.
     silent: u16,
-    /// Posted capsules of ended commands.
+    /// Number of posted capsules of ended commands.
     lingering: u16,
 }
 
@@ -38,7 +38,7 @@ struct CapsuleSlot {
 }
 
 impl Capsules {
-    /// Returns the capsule slots for `commands` commands, and maximum of posted SENDs.
+    /// Returns the number of capsule slots for `commands` commands, which is also the maximum of posted SENDs.
     pub(super) const fn places(commands: u16) -> u32 {
         commands as u32 + LINGER_MAX as u32
     }

@@ -1,7 +1,7 @@
 //! Queue of the association with its commands and capsules.
 //!
 //! A queue persists over reconnections. When a connection breaks, sent commands keep their buffers until the fabric
-//! reports it as closed. Then they are parked for the next connection, or end.
+//! reports the connection as closed. The commands are then parked for the next connection, or end.
 
 mod capsules;
 mod done;
@@ -33,7 +33,7 @@ pub use slot::{Ended, Response, Ticket, Unsent};
 pub(crate) enum Link {
     Connecting(QpId),
     Up(QpId),
-    /// Broken, not closed: the controller may still access memory.
+    /// Broken but not yet closed: the controller may still access memory.
     Broken(QpId, Loss),
     Down(Loss),
 }
@@ -61,7 +61,7 @@ pub(crate) type Outcome = (Result<Response, Loss>, Option<Buffer>);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Effect {
-    /// Not ended, or abandoned by its caller.
+    /// The command has not ended, or its caller abandoned it.
     No,
     /// A caller's command ended.
     ForCaller,
@@ -267,9 +267,9 @@ impl Queue {
 
     /// Handles the close of the connection.
     ///
-    /// A caller's commands end with their responses, or with `loss`, or are parked if `park` is true and they may be
-    /// sent again. Other commands end without a result. `unanswered` is called for each I/O command that the controller
-    /// may have executed.
+    /// A caller's command with a response ends with that response. If `park` is true, commands that may be sent again
+    /// are parked. The remaining commands of callers end with `loss`, other commands without a result. `unanswered` is
+    /// called for each I/O command that the controller may have executed.
     pub(crate) fn closed(&mut self, loss: Loss, park: bool, mut unanswered: impl FnMut(&Sqe)) {
         self.capsules.closed();
         self.waiting.clear();
@@ -329,7 +329,7 @@ impl Queue {
         buffer
     }
 
-    /// Discards a command's result. In flight, it keeps its buffer until it ends.
+    /// Discards a command's result. A command in flight keeps its buffer until it ends.
     pub(crate) fn forget(&mut self, ticket: Ticket) {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
@@ -343,7 +343,7 @@ impl Queue {
         }
     }
 
-    /// Gives a command up: it is not sent again. Returns true if it is in flight; a parked one ends with `why`.
+    /// Gives a command up: it is not sent again. Returns true if it is in flight; a parked command ends with `why`.
     pub(crate) fn give_up(&mut self, ticket: Ticket, why: &Loss) -> bool {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
@@ -398,7 +398,7 @@ impl Queue {
         self.capsule_bytes - SQE_BYTES
     }
 
-    /// True if the next command best sends `bytes` bytes in its capsule.
+    /// True if `bytes` bytes of data are best sent in the capsule of the next command.
     pub(crate) fn prefers_capsule(&mut self, bytes: usize, trains: Option<Trains>) -> bool {
         if bytes > self.in_capsule_max() {
             return false;
@@ -416,8 +416,8 @@ impl Queue {
         self.free.len() <= usize::from(own)
     }
 
-    /// Takes a free slot. The association has [`OWN_COMMANDS`] slots of the admin queue, and the last slot of an I/O
-    /// queue.
+    /// Takes a free slot. [`OWN_COMMANDS`] slots of the admin queue, and the last slot of an I/O queue, are reserved
+    /// for the association.
     fn free_slot(&mut self, owner: Owner) -> Option<u16> {
         match (self.qid, owner) {
             (0, Owner::Caller | Owner::Guard) if self.is_full() => None,

@@ -44,7 +44,7 @@ impl Ticket {
 pub struct Response {
     /// Completion queue entry.
     pub cqe: Cqe,
-    /// Remote key invalidated by it, if any.
+    /// Remote key invalidated by the response, if any.
     pub invalidated_rkey: Option<u32>,
 }
 
@@ -112,7 +112,7 @@ pub(crate) enum Owner {
     Caller,
     Duty(Duty),
     Guard,
-    /// The slot is freed when the command ends.
+    /// No owner: the slot is freed when the command ends.
     Abandoned,
 }
 
@@ -120,11 +120,11 @@ pub(crate) enum Owner {
 pub(super) enum Phase {
     #[default]
     Free,
-    /// Sent. `response` is set while SENDs must complete.
+    /// The command was sent. `response` is set while the command waits for SENDs to complete.
     Outstanding {
         response: Option<Response>,
     },
-    /// Waits to be sent, for the first time or again.
+    /// The command waits to be sent, for the first time or again.
     Parked,
     Done(Result<Response, Loss>),
 }
@@ -139,7 +139,7 @@ pub(super) struct Slot {
     /// Capsule slot, until the command ends.
     pub(super) place: Option<u16>,
     pub(super) capsule_bytes: u32,
-    /// True if it may be sent again after its connection breaks.
+    /// True if the command may be sent again after its connection breaks.
     pub(super) requeue: bool,
     pub(super) retries: u8,
     pub(super) not_before: Duration,
