@@ -35,7 +35,7 @@ impl Priorities {
         Self::of(source, route.source?, is_adapter)
     }
 
-    /// A service level missing in the `egress-qos-map` of the VLAN has PCP 0.
+    /// Returns the mapping of the VLAN's `egress-qos-map`; a missing service level has PCP 0.
     fn by_map(vlan: &Vlan) -> Self {
         let of_level = |level| vlan.egress.get(&level).copied().unwrap_or(0);
         Self([0, 1, 2, 3, 4, 5, 6, 7].map(of_level))

@@ -224,7 +224,7 @@ fn the_first_command_after_a_quiet_spell_waits_for_no_timer() {
     let busy = quickest_after(&mut host, &mut buffer, Duration::ZERO);
     let first = quickest_after(&mut host, &mut buffer, Duration::from_millis(150));
     println!("a read takes {busy:?} among others, {first:?} after a quiet spell");
-    // Waking both ends takes less than a millisecond timer.
+    // Waking both ends takes less time than a timer of a millisecond.
     assert!(first < busy * 20, "{first:?} after {busy:?}");
     host.disconnect().expect("an orderly end");
     target.stop();

@@ -133,7 +133,7 @@ fn run_words(
     let (name, rest) = words.split_first().ok_or("an empty command")?;
     let root = args.machine.root.as_ref();
     if name == caller.program() {
-        // A command of this program runs in this process, which respects --root.
+        // A command of this program runs in this process, so that --root applies.
         let Own::Fabric(mut own) = Own::try_parse_from(words).map_err(|error| error.to_string())?;
         own.machine.root = root.cloned();
         return run_fabric(&own, caller, out);

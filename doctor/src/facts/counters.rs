@@ -7,7 +7,7 @@ use crate::source::{Source, Unknown};
 /// Counters by name.
 pub type Counters = BTreeMap<String, u64>;
 
-/// Setting in the directory, not a counter: time for which the driver caches the values.
+/// File in the directory that is no counter: time for which the driver caches the values.
 const LIFESPAN: &str = "lifespan";
 
 /// Reads all files of a directory that contain a number.

@@ -36,7 +36,7 @@ pub struct Device {
     pub netdevs: Known<Vec<String>>,
     /// Netdev of each port, if the driver numbers its netdevs.
     pub port_netdevs: BTreeMap<u32, String>,
-    /// Name of the device node for programs.
+    /// Name of the device node that programs open.
     pub uverbs: Known<Option<String>>,
     /// Queue pairs of all programs, counted by port, type and state.
     pub queue_pairs: Known<Vec<QueuePairs>>,

@@ -41,7 +41,7 @@ pub struct Host {
     pub memlock: Known<Memlock>,
     /// User ID and groups of this process.
     pub user: Known<User>,
-    /// Device nodes for programs, by name.
+    /// Device nodes that programs open, by name.
     pub nodes: BTreeMap<String, Known<DeviceNode>>,
     /// True if /dev/infiniband exists.
     pub has_device_nodes: bool,

@@ -10,7 +10,7 @@ use crate::source::{Address, Question, Source, Unknown, unless_absent};
 /// VLAN configuration of a netdev.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Vlan {
-    /// Netdev below, which carries the frames.
+    /// Netdev below the VLAN, which carries the frames.
     pub parent: String,
     /// VLAN ID.
     pub id: u16,

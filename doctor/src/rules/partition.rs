@@ -14,7 +14,7 @@ pub(super) const NAME: &str = "partition";
 pub struct Membership {
     /// P_Key required in the port's table.
     pub pkey: PKey,
-    /// Listening address; an unspecified one means all of its family.
+    /// Listening address; an unspecified one means all addresses of its family.
     pub address: IpAddr,
     /// True if RoCE in user space is used even with RDMA devices.
     pub is_soft: bool,

@@ -1,4 +1,4 @@
-//! A hung disk or host must not stall other hosts, on a simulated clock.
+//! On a simulated clock: a hung disk or host must not stall other hosts.
 
 use std::net::IpAddr;
 use std::sync::Arc;

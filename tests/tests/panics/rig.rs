@@ -38,7 +38,7 @@ pub(crate) fn on_soft() -> Network {
     (network, own_loopback_address().into(), None)
 }
 
-/// Returns a network, and a counter: connection management of a target on this network panics that many times.
+/// Returns a network, and the number of panics that connection management of a target on this network still causes.
 pub(crate) fn on_soft_that_panics() -> (Network, Arc<AtomicUsize>) {
     let panics: Arc<AtomicUsize> = Arc::default();
     let left = Arc::clone(&panics);

@@ -199,7 +199,7 @@ fn a_disconnect_joined_with_packets_for_another_endpoint_is_handled() {
     }
 }
 
-/// Routers would mark ECN-capable notifications, and peers would answer with others.
+/// Routers would mark ECN-capable notifications, and peers would answer with further notifications.
 #[test]
 fn notifications_are_not_ecn_capable() {
     let victim = Victim::start();

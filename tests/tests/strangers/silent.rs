@@ -113,7 +113,8 @@ fn many_addresses_refuse_no_known_host() {
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// Controllers are limited by host NQN and address, so the same NQN from another address uses none of the host's.
+/// Controllers are limited by host NQN and address, so the same NQN from another address uses none of the
+/// host's controllers.
 #[test]
 fn a_claimed_name_keeps_no_host_out() {
     let target = TestTarget::start(&exports());

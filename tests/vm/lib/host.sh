@@ -10,7 +10,7 @@ nvme_connect() { nvme connect -t rdma -a "$FABRIC_ADDR" -s "$PORT" -n "$NQN" "$@
 
 nvme_disconnect() { nvme disconnect -n "$NQN"; }
 
-# Prints the names of the subsystem's controllers: nvme0, nvme1, ... It starts no process, because
+# Prints the names of the subsystem's controllers: nvme0, nvme1, ... Starts no process, because
 # scenarios call it in loops.
 controllers() {
     local dir name

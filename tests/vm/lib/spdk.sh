@@ -1,7 +1,7 @@
 # Control of the target by SPDK's methods.
 
 CONTROL_SOCKET=${CONTROL_SOCKET:-/run/cairn/target.sock}
-# Used in place, because nothing is copied from it under systemd.
+# Folder used in place, because nothing is copied from it under systemd.
 SPDK_CLIENT=/cairn/programs/spdk-client
 SPDK_COMMANDS=
 

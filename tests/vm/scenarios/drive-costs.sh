@@ -13,7 +13,7 @@ NS_PER_INSTRUCTION=2
 ENTERED=/sys/kernel/tracing/events/raw_syscalls/sys_enter
 COUNT=hist:keys=common_pid.execname,id.syscall:size=8192
 
-# --poll-drives while both programs poll for completions of the drive.
+# Option --poll-drives while both programs poll for completions of the drive.
 POLLED=
 # ours DEVICE RW DEPTH MS, theirs DEVICE RW DEPTH MS: Run Cairn's benchmark and fio on a device.
 ours() { cairn-bench-disk ${POLLED:+"$POLLED"} --filename "$1" --rw "$2" --iodepth "$3" --runtime-ms "$4"; }

@@ -8,9 +8,6 @@
 # the script asserts that CLOCK_MONOTONIC counts less than KATO.
 #
 # The target is stopped by SIGSTOP shortly before, so that writes collect in its sockets.
-#
-# The test can fail: a target whose timeouts used CLOCK_MONOTONIC (Clock::through_suspend) executed stale writes after
-# it woke.
 
 DISK=/dev/vdb
 KATO_S=8

@@ -52,7 +52,7 @@ reload_config() {
     wait_for 20 "the reload" reloaded
 }
 
-# join TARGET FROM, join_named TARGET FROM: Connect from an address, the latter with the NQN of a rule.
+# join TARGET FROM, join_named TARGET FROM: Connect from an address, join_named with the NQN of a rule.
 join() { NQN=$ONE_NQN FABRIC_ADDR=$1 nvme_connect -w "$2" --tos 96 -i 1; }
 join_named() {
     NQN=$OTHER_NQN FABRIC_ADDR=$1 nvme_connect -w "$2" -i 1 -q "$NAMED" \

@@ -174,7 +174,7 @@ impl Manager {
         is_held
     }
 
-    /// This manager has no datagram services (IBTA 12.11.2.3).
+    /// Refuses the request: this manager has no datagram services (IBTA 12.11.2.3).
     fn handle_sidr_req(&mut self, path: Path, marked: Marked, transaction_id: u64, sidr: &SidrReq) {
         let answer = Message::SidrRep(SidrRep {
             request_id: sidr.request_id,

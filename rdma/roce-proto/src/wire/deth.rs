@@ -5,7 +5,7 @@ use super::{Header, field};
 /// Datagram extended transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deth {
-    /// Q_Key, compared with the destination queue pair's.
+    /// Q_Key, which the destination queue pair compares with its own.
     pub qkey: u32,
     /// SrcQP: queue pair number of the sender.
     pub source_qpn: u32,

@@ -75,7 +75,7 @@ pub(super) struct Batch {
 impl Batch {
     pub(super) fn new() -> Self {
         Self {
-            // 0 means that a queue pair has not yet sent.
+            // Batch 0 means that a queue pair has not yet sent.
             number: 1,
             bytes: vec![0; BYTES].into(),
             since: 0,

@@ -35,7 +35,7 @@ pub(super) struct SoftDevice {
     pub(super) options: SoftOptions,
     regions: Arc<Regions>,
     pub(super) manager: Arc<ConnectionManager>,
-    /// `None` in a simulation.
+    /// Thread of the connection manager; `None` in a simulation.
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Inlets of endpoints, in the order of binding; never removed, because the kernel selects them by index.
     inlets: Mutex<Vec<Slot>>,

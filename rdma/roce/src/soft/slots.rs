@@ -78,7 +78,7 @@ pub(super) struct Entry {
     pub(super) theirs: Option<QpTerms>,
     pub(super) send_socket: Option<SendSocket>,
     pub(super) place: BatchPosition,
-    /// Created at a passive end when the peer has proven its address, or when the owner posts work.
+    /// A passive end creates the queue pair when the peer has proven its address, or when the owner posts work.
     pub(super) qp: Option<Qp>,
     pub(super) queued: bool,
     pub(super) timer_at: Option<Instant>,

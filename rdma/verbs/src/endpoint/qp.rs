@@ -12,7 +12,8 @@ use crate::objects::QueuePair;
 use crate::send_ring::SendRing;
 
 pub(super) struct Qp {
-    /// Declared before `cm`, so that it is destroyed first. `None` until a connecting end has resolved its device.
+    /// Declared before `cm`, so that the pair is destroyed first. `None` until a connecting end has resolved its
+    /// device.
     pub(super) pair: Option<QueuePair>,
     pub(super) cm: Id,
     pub(super) ring: SendRing,
