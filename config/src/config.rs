@@ -106,7 +106,7 @@ pub struct Target {
     pub data_buffers_bytes: u64,
     /// Receives that each reactor posts on each device (shared receive queue).
     pub receives: u32,
-    /// Maximum in-capsule data: a multiple of 512 bytes, up to 16 KiB.
+    /// Maximum in-capsule data in bytes: a multiple of 512, at most 16 KiB.
     pub in_capsule_data_bytes: u32,
     /// Maximum transfer of a command in bytes, a power of two.
     pub max_transfer_bytes: u32,
@@ -343,7 +343,7 @@ pub enum KeySource {
     File(PathBuf),
     /// Name of a systemd credential.
     Credential(String),
-    /// Key in the configuration itself.
+    /// Key in the configuration itself, readable with the file.
     Inline(InlineKey),
     /// Keyring entry.
     Named(NamedKey),
@@ -387,7 +387,7 @@ pub struct Namespace {
     pub ana_group: u32,
     /// Hosts that can use the namespace.
     pub hosts: Access,
-    /// Identity of the file, in a [`Pool`].
+    /// Identity of the file, if the namespace is a file of a [`Pool`].
     pub pooled: Option<PooledFile>,
     /// Limits of all hosts together on this namespace.
     pub limits: Limits,
@@ -400,7 +400,7 @@ pub enum Backing {
     Disk(PathBuf),
     /// Image of a Ceph cluster.
     Rbd(ImageSpec),
-    /// Memory of the process.
+    /// Memory of the process, lost when the process ends.
     Memory {
         /// Bytes, a nonzero multiple of the block size.
         bytes: u64,

@@ -99,7 +99,8 @@ impl<'t> Document<'t> {
         let end = floor_char_boundary(self.text, span.end.max(start));
         let marked = self.text[start..end].lines().next().unwrap_or("");
         let index = self.text[..line_start].matches('\n').count();
-        // Masked in the whole text: a line alone may not show that it continues a secret.
+        // Secrets are masked in the whole text: a single line may not show that it continues a
+        // secret.
         let line = self.shown.split('\n').nth(index).unwrap_or("");
         Excerpt::of_line(
             self.name,

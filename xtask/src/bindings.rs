@@ -1,7 +1,7 @@
 //! `cargo xtask bindings`: generates `rdma/verbs/src/sys/bindings.rs` from rdma-core's headers.
 //!
-//! The file is checked in: building Cairn requires neither headers nor libclang. Run this to add
-//! functions.
+//! The file is checked in: building Cairn requires neither headers nor libclang. The command is
+//! needed only to add functions.
 
 use std::path::Path;
 use std::process::Command;

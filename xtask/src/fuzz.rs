@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: libFuzzer runs on parsers and state machines.
 //!
-//! The programs are in `fuzz/`, the tested functions in `tests/fuzzed`. Skipped without nightly
-//! Rust or cargo-fuzz.
+//! The programs are in `fuzz/`, the tested functions in `tests/fuzzed`. Without nightly Rust or
+//! cargo-fuzz, the command is skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     let mut failed = Vec::new();
-    // Two at a time: the time limit is wall-clock time.
+    // Two targets run at a time: the time limit is wall-clock time.
     for pair in targets.chunks(2) {
         println!("\n==> {}, {} s", pair.join(" and "), args.seconds);
         let results = thread::scope(|scope| {

@@ -13,7 +13,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let models = "test -p cairn-rdma --lib --locked --target-dir build/loom -- loom_models";
     let outcome = Step::cargo("loom", models)
         .with_env("RUSTFLAGS", "--cfg cairn_loom")
-        // Optimised, because the tests try thousands of interleavings.
+        // The tests are optimised: they try thousands of interleavings.
         .with_env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
         .run("")?;
     Ok(if outcome.success {

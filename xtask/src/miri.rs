@@ -1,7 +1,8 @@
 //! `cargo xtask miri`: tests under Miri, an interpreter that detects undefined behaviour.
 //!
-//! The tests cover unsafe code and parsers of peer input, from a list for each crate: Miri is
-//! hundreds of times slower, and supports few system calls. Skipped without nightly Rust.
+//! The tests cover unsafe code and parsers of peer input. Each crate has a list of tests, because
+//! Miri is hundreds of times slower and supports few system calls. Without nightly Rust, the
+//! command is skipped.
 
 use std::process::ExitCode;
 
@@ -12,7 +13,7 @@ use crate::test::step::Step;
 
 const OUTPUT: &str = "build/miri";
 
-/// Cases of each property test; hundreds without Miri.
+/// Number of cases of each property test; hundreds without Miri.
 const CASES: &str = "2";
 
 struct Part {
@@ -25,7 +26,7 @@ const PARTS: [Part; 3] = [
     Part {
         package: "cairn-rdma",
         programs: "--lib",
-        // Others wait, use system calls or start processes.
+        // The other tests wait, use system calls or start processes.
         tests: "address:: entropy:: loopback:: memory:: partition:: work::",
     },
     Part {
@@ -71,7 +72,7 @@ fn examine(part: &Part) -> Result<bool> {
     );
     let outcome = Step::program("miri", "rustup", &arguments)
         .with_env("PROPTEST_CASES", CASES)
-        // Recorded inputs are files, and random numbers come from the system.
+        // Isolation is off: recorded inputs are files, and random numbers come from the system.
         .with_env("MIRIFLAGS", "-Zmiri-disable-isolation")
         .run("")?;
     Ok(outcome.success)

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// Installs nightly Rust if missing, with rustup's error.
+/// Installs nightly Rust if missing. The error is rustup's.
 pub(crate) fn require() -> Result<(), String> {
     if version().is_ok() {
         return Ok(());
@@ -11,10 +11,10 @@ pub(crate) fn require() -> Result<(), String> {
     version()
 }
 
-/// Installs nightly Rust with components, with rustup's error.
+/// Installs nightly Rust with components. The error is rustup's.
 pub(crate) fn require_components(components: &[&str]) -> Result<(), String> {
     require()?;
-    // Succeeds without the server if the component is installed.
+    // This succeeds without the server if the component is installed.
     let mut components = components.iter();
     components
         .try_for_each(|component| rustup(["component", "add", "--toolchain", "nightly", component]))

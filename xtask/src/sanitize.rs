@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let clean = match args.sanitizer {
         Sanitizer::Thread => threads()?,
-        // The second runs even if the first fails.
+        // The second call runs even if the first fails.
         Sanitizer::Address => addresses()? & engine()?,
     };
     if clean {
@@ -90,7 +90,7 @@ impl Sanitizer {
 /// not be detected.
 fn threads() -> Result<bool> {
     let tests = "test -Zbuild-std -p cairn-threads --lib";
-    // Run once: optimising would take longer than it saves.
+    // The tests run once: optimising would take longer than it saves.
     let quickly =
         OPTIMISED.map(|package| format!("--config=profile.dev.package.{package}.opt-level=0"));
     let step = Sanitizer::Thread
@@ -119,7 +119,8 @@ fn engine() -> Result<bool> {
     if !built.success {
         return Ok(false);
     }
-    // The whole workspace shares compiled output with other tests. The skipped test has no fio.
+    // A build of the whole workspace shares compiled output with other tests. The skipped test
+    // loads the engine without fio.
     let tests = Step::cargo(
         "sanitize",
         "test --workspace --test jobs --locked -- --skip a_program_that_is_no_such_fio",
@@ -133,8 +134,8 @@ fn engine() -> Result<bool> {
     Ok(outcome.success)
 }
 
-/// Returns gcc's sanitizer library, because Rust links its own into programs only. The error is the
-/// reason without fio, gcc or library.
+/// Returns gcc's sanitizer library, because Rust links its own into programs only. The error names
+/// the missing one of fio, gcc and library.
 fn preloaded() -> Result<String, String> {
     cairn_skips::version(&mut Command::new("fio"), "fio")?;
     cairn_skips::version(&mut Command::new("gcc"), "gcc")?;

@@ -9,7 +9,7 @@ use crate::stops;
 use crate::test::step::Step;
 
 const SIMULATED: &str = "10000";
-/// Connects, more than controller IDs.
+/// Number of connects, which exceeds the number of controller IDs.
 const CONNECTS: &str = "70000";
 const A_YEAR: u64 = 365 * 24 * 60 * 60;
 
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn steps(args: &Args, seconds: u64) -> Result<Vec<Step>> {
-    // The whole workspace has the features of other tests.
+    // A build of the whole workspace has the features of other tests.
     let soak = |name, test: &str| {
         let arguments = format!(
             "test --workspace --test soak --locked -- --ignored --exact --nocapture {test}"

@@ -17,7 +17,7 @@ const BLOCKS: u64 = NAMESPACE_BYTES / BYTES as u64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) depth: u16,
-    /// Controllers of the queue pairs.
+    /// Number of controllers that the queue pairs belong to.
     pub(crate) hosts: u16,
     /// Measurement time, after a warm-up of a quarter of it.
     pub(crate) seconds: Duration,

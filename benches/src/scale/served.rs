@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 pub(crate) const NQN: &str = "nqn.2026-01.org.example:scale";
 /// Bytes of the target's memory namespace.
 pub(crate) const NAMESPACE_BYTES: u64 = 4 << 20;
-/// Loopback address of no other test.
+/// Loopback address that no other test uses.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 71, 0, 1);
 const PORT: u16 = 4420;
 
@@ -48,7 +48,7 @@ pub(crate) struct Served {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     pub(crate) cpu: Duration,
-    /// Voluntary context switches.
+    /// Number of voluntary context switches.
     pub(crate) sleeps: u64,
 }
 

@@ -10,7 +10,7 @@ use crate::key_path::KeyPath;
 
 const OFF: &str = "off";
 /// Maximum length of the socket path in bytes: `sun_path` (unix(7)) must also hold the temporary
-/// path with this suffix.
+/// path, longer by this suffix.
 const PATH_MAX: usize = 107 - ".new/socket".len();
 
 pub(super) fn check(

@@ -234,7 +234,8 @@ fn read_only(check: &mut Check<'_>, place: &KeyPath, table: &NamespaceTable) -> 
     table.read_only.unwrap_or(is_snapshot)
 }
 
-/// Returns the sharing setting; no other process can access the memory of a memory namespace.
+/// Returns the sharing setting. Memory namespaces refuse it: no other process can access their
+/// memory.
 fn shared(check: &mut Check<'_>, place: &KeyPath, table: &NamespaceTable) -> bool {
     let shared = table.shared.unwrap_or(false);
     let export = table.export.as_deref().unwrap_or_default();

@@ -11,7 +11,7 @@ use super::{Draft, EditError, push, remove, tables, text_of};
 const KEY: &str = "host_group";
 
 impl Draft {
-    /// Adds hosts to a group, creating it if missing. Returns the number of added hosts.
+    /// Adds hosts to a group, which is created if missing. Returns the number of added hosts.
     ///
     /// # Errors
     /// The group's `hosts` value is no list.
@@ -86,7 +86,7 @@ impl Draft {
         groups.collect()
     }
 
-    /// Removes a host group. The check of the edited text fails if a list names it.
+    /// Removes a host group. The check of the edited text fails if a list names the group.
     ///
     /// # Errors
     /// The group is not in the file.

@@ -9,7 +9,7 @@ use crate::config::GROUP_PREFIX;
 use super::{Draft, EditError, allows_any, groups, remove, set_access, tables, text_of};
 
 impl Draft {
-    /// Adds a host to `allowed_hosts`; false if it is listed.
+    /// Adds a host to `allowed_hosts`; returns false if the host is listed already.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -61,7 +61,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets `allow_any_host`. The host list and its keys stay for the time when it is false.
+    /// Sets `allow_any_host`. The host list and its keys stay, and apply when the setting is false
+    /// again.
     ///
     /// # Errors
     /// The subsystem is not in the file.

@@ -118,7 +118,7 @@ impl NewLimits {
         let item = owner
             .entry(of.key())
             .or_insert_with(|| value(InlineTable::new()));
-        // The check of the edited text reports a value of another type.
+        // A value of another type stays; the check of the edited text reports it.
         let Some(table) = item.as_table_like_mut() else {
             return;
         };

@@ -108,7 +108,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Adds a listener to the list of a subsystem; false if it leads there already.
+    /// Adds a listener to the list of a subsystem; returns false if the listener leads there
+    /// already.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -125,10 +126,11 @@ impl Draft {
 
     /// Removes a listener from a subsystem, and from the file if no other subsystem uses it.
     ///
-    /// `all` are the file's listeners: a subsystem without a list gets the others as its list.
+    /// `all` are the file's listeners: a subsystem without a list gets the other listeners as its
+    /// list.
     ///
     /// # Errors
-    /// The subsystem is not in the file, or is not behind the listener.
+    /// The subsystem is not in the file, or the listener does not lead to it.
     pub fn remove_listener_from(
         &mut self,
         nqn: &str,

@@ -323,7 +323,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Adds a referral; false if the file has it.
+    /// Adds a referral; returns false if the file has it.
     pub fn add_referral(&mut self, address: SocketAddr, nqn: Option<&str>) -> bool {
         let root = self.document.as_table_mut();
         if tables(root, "referral").any(|table| is_referral(table, address, nqn)) {
@@ -430,7 +430,7 @@ fn make_tables(table: &mut Table, key: &str) {
                 key.leaf_decor_mut().clear();
             }
         }
-        // The check of the edited text reports a value of another type.
+        // A value of another type stays; the check of the edited text reports it.
         Err(other) => *item = other,
     }
 }
@@ -444,7 +444,7 @@ fn push(table: &mut Table, key: &str, new: Table) {
     let tables = table
         .entry(key)
         .or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
-    // The check of the edited text reports a value of another type.
+    // A value of another type stays; the check of the edited text reports it.
     if let Some(tables) = tables.as_array_of_tables_mut() {
         tables.push(new);
     }

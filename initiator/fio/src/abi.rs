@@ -14,7 +14,7 @@ struct Layout {
     interface: c_int,
     /// `FIO_NO_OFFLOAD`: the job's thread submits I/O.
     no_offload: c_int,
-    /// True if `struct ioengine_ops` has `cancel`.
+    /// True if `struct ioengine_ops` has a member `cancel`.
     has_cancel: bool,
     /// Offset of [`Transfer`] in `struct io_u`, in bytes.
     transfer: usize,
@@ -97,7 +97,7 @@ pub(crate) struct IoUnit {
     ddir: c_int,
 }
 
-/// Members of `struct io_u` with different offsets.
+/// Members of `struct io_u` whose offset differs between releases.
 #[repr(C)]
 struct Transfer {
     offset: u64,
@@ -230,7 +230,7 @@ impl File {
     /// Returns the job's `filename`.
     ///
     /// # Safety
-    /// `file` is fio's, and valid during fio's call.
+    /// `file` is a valid pointer from fio, during fio's call.
     pub(crate) unsafe fn name<'a>(file: *const Self) -> Option<&'a str> {
         // SAFETY: the file is valid; its name is a string or null.
         let name = unsafe { (*file).file_name };
@@ -266,7 +266,7 @@ impl IoUnit {
     /// Returns the parameters of the I/O, if its type is supported.
     ///
     /// # Safety
-    /// `unit` is fio's, and the I/O has not completed.
+    /// `unit` is a valid pointer from fio, and the I/O has not completed.
     pub(crate) unsafe fn request(unit: *const Self) -> Option<Request> {
         // SAFETY: the unit is valid.
         let (unit, transfer) = unsafe { (&*unit, &*Self::transfer(unit.cast_mut())) };

@@ -1,7 +1,7 @@
 //! Job of fio: a controller with I/Os in flight.
 //!
-//! Why `unsafe` here: units and data are fio's. The engine owns a unit from `queue` until `event` returns it; its data
-//! buffer outlives that.
+//! Why `unsafe` here: units and data are fio's. The engine owns a unit from `queue` until `event` returns it; the
+//! unit's data buffer lives longer.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -41,7 +41,7 @@ pub(crate) struct Job {
     underway: Vec<*mut IoUnit>,
     /// I/Os beyond the queue depth, oldest first.
     ///
-    /// Returned to fio as busy, their buffers would be refilled with other data.
+    /// fio would refill the buffer of an I/O that the engine returns as busy.
     backlog: VecDeque<*mut IoUnit>,
     /// Ended I/Os that [`Job::wait`] has not counted.
     over: Vec<*mut IoUnit>,
@@ -117,7 +117,7 @@ impl Job {
     /// Submits an I/O, if the queue has room.
     ///
     /// # Safety
-    /// fio passed `unit` to the engine's `queue`, and it has not ended.
+    /// fio passed `unit` to the engine's `queue`, and the I/O has not ended.
     unsafe fn begin(&mut self, unit: *mut IoUnit) -> Result<(), Refused> {
         // SAFETY: guaranteed by the caller.
         let request = unsafe { IoUnit::request(unit) };

@@ -29,7 +29,7 @@ use abi::{Calls, EngineOps, File, IoUnit, Queued, ThreadData};
 use filename::Filename;
 use job::Job;
 
-/// Release whose glibc the engine links; a change links it again.
+/// Release whose glibc the engine is linked with. A changed variable links the engine again.
 const _: Option<&str> = option_env!("CAIRN_GLIBC");
 
 thread_local! {
@@ -104,7 +104,7 @@ unsafe extern "C" fn get_file_size(td: *mut ThreadData, file: *mut File) -> c_in
     }
 }
 
-/// Records the namespace of the job at `td`; returns its bytes.
+/// Records the namespace of the job at `td`; returns the size of the namespace in bytes.
 fn plan(td: usize, name: &str) -> Result<u64, String> {
     let filename = Filename::parse(name)?;
     let mut plans = PLANS.lock().unwrap_or_else(PoisonError::into_inner);

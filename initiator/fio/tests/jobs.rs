@@ -37,7 +37,7 @@ fn can_run() -> bool {
     false
 }
 
-/// Returns the path of the engine, built unless prebuilt.
+/// Returns the path of the engine, which is built unless a prebuilt one is given.
 fn engine() -> &'static PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -51,7 +51,8 @@ fn engine() -> &'static PathBuf {
             .nth(2)
             .expect("it is in build/PROFILE/deps");
         let mut build = Command::new(env!("CARGO"));
-        // All libraries and a test have the features of the test build, whose compiled dependencies are reused.
+        // A build of all libraries and a test selects the features of the test build, whose compiled dependencies it
+        // reuses.
         build.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         build.args(["build", "--quiet", "--locked", "--lib", "--test", "words"]);
         if !cfg!(debug_assertions) {

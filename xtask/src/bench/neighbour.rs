@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 const HEAD_START: Duration = Duration::from_secs(2);
 
-/// Seconds of the first host besides its job.
+/// Seconds that the first host needs in addition to its job.
 const START_OF_THE_FIRST_S: f64 = 4.0;
 
 pub(super) fn covering(seconds: f64) -> f64 {

@@ -63,7 +63,7 @@ fn path_with(folder: &Path) -> Result<OsString> {
 }
 
 /// Writes a script named `cc` and returns its folder. It links programs and fio engine with
-/// `libraries`, and other files with the compiler's `cc`. Another name of linker would make cargo
+/// `libraries`, and other files with the compiler's `cc`. For a linker of another name, cargo would
 /// compile all crates again.
 fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     let libraries = libraries.display();
@@ -79,7 +79,7 @@ fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     let folder = programs.join("linker");
     fs::create_dir_all(&folder)?;
     let path = folder.join("cc");
-    // Renamed: a running process keeps the old file.
+    // The new script is renamed: a running process keeps the old file.
     let new = path.with_extension(format!("new-{}", std::process::id()));
     fs::write(&new, script)?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;

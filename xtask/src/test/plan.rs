@@ -9,16 +9,16 @@ use super::tools::Tools;
 
 const TSHARK_VARIABLE: &str = "CAIRN_TSHARK";
 const FIO_VARIABLE: &str = "CAIRN_FIO";
-/// Makes a failed FUSE mount an error. Only root can mount faulty disks.
+/// Variable that makes a failed FUSE mount an error. Only root can mount faulty disks.
 const FUSE_VARIABLE: &str = "CAIRN_FUSE";
 
 const SPDK_VARIABLE: &str = "SPDK_PYTHON";
 
-/// Selects the share of the simulations' seeds that a step runs.
+/// Variable that selects the share of the simulations' seeds that a step runs.
 const SEEDS_VARIABLE: &str = "CAIRN_SEEDS_SHARE";
 
-/// Tests whose seeds two steps share, without those of planted bugs, each of which a quarter of the
-/// seeds finds.
+/// Filter for tests whose seeds two steps share. Tests of planted bugs are excluded: a quarter of
+/// the seeds finds each bug.
 const SEEDED_TESTS: &str = "(binary(simulation) | (package(cairn-roce-proto) & binary(connections))) \
      & not test(planted)";
 
@@ -26,8 +26,8 @@ const LONG_TESTS: &str = "not (binary(simulation) and package(cairn-tests)) \
      and not binary(faults) and not binary(multipath) and not binary(namespaces) \
      and not binary(scale) and not binary(jobs) and not binary(quick)";
 
-/// Tests that run Ceph: end to end, backend suite, and librbd. Their packages are those of the step
-/// "tests", so that nothing is compiled again.
+/// Filter for tests that run Ceph: end to end, backend suite, and librbd. The packages are those of
+/// the step "tests", so that nothing is compiled again.
 const CEPH_TESTS: &str = "(package(cairn-tests) & binary(ceph)) | (package(cairn-rbd) & binary(images)) \
      | (package(cairn-disk) & test(an_image_of_ceph))";
 
@@ -65,7 +65,8 @@ pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> R
     }
     let mut scenarios = Vec::new();
     if vm && extent != Extent::Quick {
-        // Run without cargo, whose lock would wait for builds of the other lane.
+        // The command runs without cargo, whose lock would make it wait for builds of the other
+        // lane.
         let arguments = match extent {
             Extent::Main => "vm --keep-going --beside --main",
             Extent::Rest => "vm --keep-going --beside --others",
@@ -131,7 +132,7 @@ fn main_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
     ]
 }
 
-/// Most tests wait for timers, hence three threads per core.
+/// Returns three threads per core, because most tests wait for timers.
 fn test_threads() -> usize {
     3 * std::thread::available_parallelism().map_or(2, usize::from)
 }
@@ -164,7 +165,8 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         )
     };
     Ok(vec![
-        // First the steps with own output folders: the other lane uses cargo's default folder.
+        // Steps with their own output folders come first: the other lane uses cargo's default
+        // folder.
         own_chore("dependencies", "dependencies")?,
         own_chore("msrv", "msrv")?,
         Step::cargo(

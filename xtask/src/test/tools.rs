@@ -11,7 +11,7 @@ use crate::cache::{Tool, cached_tool, succeeds};
 use crate::spdk_client;
 use crate::vm::host;
 
-/// In a fixed version: a new release must not fail earlier commits.
+/// cargo-deny in a fixed version: a new release must not fail earlier commits.
 const CARGO_DENY: Tool = Tool {
     name: "cargo-deny",
     version: "0.20.2",
@@ -29,8 +29,8 @@ pub(super) struct Tools {
     pub(super) spdk_client: Option<PathBuf>,
 }
 
-/// Finds required tools and installs missing ones, here only, because two lanes cannot install at a
-/// time.
+/// Finds required tools and installs missing ones. No lane installs tools: two lanes cannot install
+/// at a time.
 pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     require_component("fmt", "rustfmt")?;
     if extent.has_rest() {

@@ -64,7 +64,7 @@ pub(crate) struct Variable {
 }
 
 impl Variable {
-    /// Parses `NAME=VALUE`; a shell in the guest evaluates it, which restricts both.
+    /// Parses `NAME=VALUE`; a shell in the guest evaluates it, which restricts name and value.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let (name, value) = text
             .split_once('=')
@@ -122,7 +122,7 @@ impl Options {
         }
     }
 
-    /// True if the default machine suffices, whatever the time limit.
+    /// True if the default machine suffices; the time limit is ignored.
     pub(crate) fn are_plain(&self) -> bool {
         let timeout_s = self.timeout_s;
         *self
@@ -277,7 +277,7 @@ pub(crate) fn choose<'a>(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// As the tests, so that nothing is compiled twice.
+    /// Profile of the tests, so that nothing is compiled twice.
     Dev,
     Release,
 }

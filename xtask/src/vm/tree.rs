@@ -94,7 +94,7 @@ impl Tree {
         profile: Profile,
         no_build: bool,
     ) -> Result<()> {
-        // Earlier programs may belong to other sources.
+        // Programs of an earlier run may belong to other sources.
         let _ = fs::remove_dir_all(self.programs());
         create_dir(&self.programs())?;
         if programs.is_empty() {
