@@ -25,7 +25,7 @@ impl ListenerShared {
     }
 }
 
-/// ANA states of all groups, read by every I/O command. Changes spare commands in progress.
+/// ANA states of all groups, read by every I/O command, but not during one.
 #[derive(Debug)]
 pub(crate) struct AnaShared([AtomicU8; ANA_GROUPS_MAX as usize]);
 

@@ -1,7 +1,7 @@
 //! Layout of capsules in registered memory.
 //!
 //! Responses use the head of the reactor's [`Arena`]. [`ReceiveSlots`] are `[SQEs | in-capsule
-//! data]`. A receive has two segments, the SQE and a page-aligned data slot: data goes to disk
+//! data]`. A receive has two segments, an SQE and a page-aligned data slot: data goes to disk
 //! without a copy.
 
 use std::io;

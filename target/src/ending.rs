@@ -1,5 +1,3 @@
-//! Reasons for the end of a queue.
-
 use std::borrow::Cow;
 use std::net::IpAddr;
 

@@ -33,7 +33,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Entry(Arc<Mutex<Running>>);
 
 impl Entry {
-    /// Adds an entry. Fails if an earlier call for the path or too many calls are late.
+    /// Adds an entry, unless an earlier call for the path or too many calls are late.
     fn new(path: &Path) -> io::Result<Self> {
         let mut all = lock(&RUNNING);
         let mut late = 0;
@@ -75,8 +75,8 @@ fn unanswered(waited: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
-/// Calls `job` with the path on a thread. Fails if it or an earlier call for the path is late, or
-/// no thread can be started.
+/// Calls `job` with the path on a thread. Fails without a thread, or if this call or an earlier one
+/// for the path is late.
 pub(crate) async fn call<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce(&Path) -> T + Send + 'static,
@@ -103,8 +103,8 @@ pub(crate) fn call_here<T: Send + 'static>(
     wait_for(call(path, job))?
 }
 
-/// Makes a [`call`]. The thread passes the result of a late call, or for a caller that is gone, to
-/// `undo`. Until that returns, other calls for the path fail.
+/// Makes a [`call`]. If it is late or its caller is gone, the thread passes the result to `undo`.
+/// Until `undo` returns, other calls for the path fail.
 pub(crate) async fn call_or_undo<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce() -> T + Send + 'static,
@@ -157,8 +157,8 @@ async fn call_within<T: Send + 'static>(
     Ok(result)
 }
 
-/// Blocks until `calls` end: for the start of the target and for subcommands, which have no
-/// runtime. Fails if none can be created.
+/// Blocks until `calls` end, for callers without a runtime: the target's start and subcommands.
+/// Fails if none can be created.
 pub(crate) fn wait_for<F: Future>(calls: F) -> io::Result<F::Output> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     Ok(runtime.enable_time().build()?.block_on(calls))

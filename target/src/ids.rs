@@ -1,5 +1,3 @@
-//! Identifiers of reactor objects.
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct QpairId {
     pub(crate) index: u32,

@@ -23,13 +23,13 @@ const RATES: usize = 4;
 struct Bucket {
     /// Commands or bytes per second; 0 means no limit.
     per_second: AtomicU64,
-    /// Time up to which tokens are taken: `now - taken_ns` are available, at most the burst.
+    /// Time up to which tokens are taken: `now - taken_ns`, at most the burst, are available.
     taken_ns: AtomicU64,
 }
 
 impl Bucket {
-    /// Takes `wanted_ns` tokens if available now, otherwise at least a slice in advance. Returns
-    /// the tokens taken, and the time from which they are usable.
+    /// Takes `wanted_ns` tokens if available, otherwise at least a slice in advance. Returns the
+    /// tokens, and the time from which they are usable.
     fn take(&self, wanted_ns: u64, burst_ns: u64, now_ns: u64) -> (u64, u64) {
         let mut taken = self.taken_ns.load(Ordering::Relaxed);
         loop {
@@ -53,8 +53,8 @@ impl Bucket {
 
 #[derive(Debug, Default)]
 pub(crate) struct Limiter {
-    /// Whether commands leave the fast path when planned, because a limit is set or the host's
-    /// changes are ordered. Other fields are read only then.
+    /// Whether planned commands leave the fast path, because of a limit or ordered changes. Other
+    /// fields are read only then.
     stops: AtomicBool,
     limited: AtomicBool,
     ordered: AtomicBool,
@@ -94,8 +94,8 @@ impl Limiter {
         self.set_stops();
     }
 
-    /// Sets `stops` from `limited` and `ordered`. The caller holds the subsystem's lock or is the
-    /// control plane's thread.
+    /// Sets `stops` from `limited` and `ordered`, under the subsystem's lock or on the control
+    /// plane's thread.
     fn set_stops(&self) {
         let stops = self.is_limited() | self.is_ordered();
         self.stops.store(stops, Ordering::Release);
@@ -105,7 +105,7 @@ impl Limiter {
         self.ordered.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a command leaves the fast path: the only check of I/O without limits.
+    /// Returns whether commands leave the fast path: the only check of unlimited I/O.
     #[inline(always)]
     pub(crate) fn stops(&self) -> bool {
         self.stops.load(Ordering::Relaxed)
@@ -135,7 +135,7 @@ impl Bill {
     }
 }
 
-/// Returns the cost in units of 1/[`PARTS`] ns, rounded up: no rate may be exceeded.
+/// Returns the cost in units of 1/[`PARTS`] ns, rounded up: no rate is exceeded.
 fn price(share: u64, per_second: u64) -> u64 {
     match per_second {
         0 => 0,
@@ -155,8 +155,8 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Takes tokens for a command from all its buckets. The error is the time of the next attempt,
-    /// in nanoseconds.
+    /// Takes a command's tokens from all its buckets. The error is the time of the next attempt, in
+    /// nanoseconds.
     pub(crate) fn provide(
         &mut self,
         limiter: &Limiter,

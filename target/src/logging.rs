@@ -1,5 +1,3 @@
-//! Log output and log filter.
-
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,8 +81,8 @@ fn is_colored() -> bool {
     io::stderr().is_terminal() && !refused
 }
 
-/// Returns true if stderr is the journal, whose device and inode are in `JOURNAL_STREAM`
-/// (systemd.exec(5)). A child with redirected stderr inherits that variable.
+/// Returns true if stderr is the journal: device and inode are in `JOURNAL_STREAM`
+/// (systemd.exec(5)), which a child with redirected stderr inherits too.
 fn is_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else {
         return false;

@@ -1,5 +1,5 @@
-//! Marking of a connection's packets: by the first matching rule, else by its listener, else as the
-//! host requests.
+//! Marking of a connection's packets: by the first matching rule, else its listener, else the
+//! host's request.
 //!
 //! Rules for NQNs apply from the Connect on, for I/O queues from the CNTLID in the connection
 //! request on.

@@ -221,7 +221,8 @@ impl NamespaceTable {
         found.ok().map(|index| &namespaces[index])
     }
 
-    /// Flushes all namespaces, even after a failure. Returns whether all succeeded. Blocks.
+    /// Flushes all namespaces, even after a failure, and returns whether every flush succeeded.
+    /// Blocks.
     pub(crate) fn flush(&self) -> bool {
         let mut intact = true;
         for Entry { namespace, .. } in &self.namespaces {

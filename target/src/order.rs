@@ -1,10 +1,9 @@
 //! Order of the changes that one host sends to one disk over several associations.
 //!
-//! A host that loses a connection repeats its writes over another, then sends newer ones, after
-//! which no change of the lost association may be executed. Changes of a host with several
-//! associations therefore wait here for overlapping older changes of other associations. After
-//! [`OVERTAKEN_AFTER`], a change overtakes an older one that has not reached the disk; that one
-//! fails.
+//! A host that loses a connection repeats its writes over another, then sends newer ones, which no
+//! change of the lost association may follow. Changes of a host with several associations therefore
+//! wait here for overlapping older changes of other associations. After [`OVERTAKEN_AFTER`], a
+//! change overtakes an older one that has not reached the disk; the older one fails.
 //!
 //! Namespaces on the same file or device share a [`DiskOrder`].
 
@@ -155,7 +154,7 @@ impl DiskOrder {
         ticket
     }
 
-    /// Returns whether a change may begin. After [`OVERTAKEN_AFTER`], with `late`, it overtakes
+    /// Returns whether a change may begin. With `late`, after [`OVERTAKEN_AFTER`], it overtakes
     /// older changes not yet at the disk.
     pub(crate) fn arrive(&self, ticket: Ticket, late: bool) -> Arrival {
         let mut entries = self.entries();

@@ -1,5 +1,3 @@
-//! Registered memory regions of namespaces.
-
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -15,8 +13,8 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// Returns the regions of a backend in memory. Null backends share a mapping, because devices
-    /// support only some thousand regions.
+    /// Returns the regions of a backend in memory. Null backends share a mapping: devices support
+    /// only some thousand regions.
     pub(crate) fn of(backend: &Backend) -> Option<Arc<Self>> {
         static COMMON: Mutex<Weak<Regions>> = Mutex::new(Weak::new());
         let mapping = backend.mapping()?;

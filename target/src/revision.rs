@@ -1,5 +1,3 @@
-//! Version and commit of the target.
-
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Commit of the build, with "+" if files differed; "unknown" in development.

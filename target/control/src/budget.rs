@@ -14,8 +14,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Waits until `bytes` fit, or the user has no reservation. The caller must not hold one: two
-    /// such callers would deadlock.
+    /// Waits until `bytes` fit or the user has no reservation. Callers must not hold one: two would
+    /// deadlock.
     pub(crate) async fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         loop {
             let freed = self.freed.notified();

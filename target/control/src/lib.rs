@@ -1,7 +1,8 @@
 //! JSON-RPC 2.0 over a Unix socket: protocol of the target's control socket.
 //!
-//! Values have no length prefix; SPDK's clients send no line ends. Clients are untrusted: request
-//! size, connections and waits are bounded, and no client waits for another's requests.
+//! Values have no length prefix and, from SPDK's clients, no line end. Clients are untrusted:
+//! request size, connections and waits are bounded, and clients do not wait for each other's
+//! requests.
 
 mod budget;
 mod frame;

@@ -55,7 +55,7 @@ impl Error {
 pub struct Request {
     /// Method name.
     pub method: String,
-    /// Named parameters, possibly none.
+    /// Named parameters; may be empty.
     pub params: Map<String, Value>,
 }
 

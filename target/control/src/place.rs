@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, FlockOperation, Gid, accessat, chown, flock, statfs};
 use rustix::io::Errno;
 
-/// Returns the default path: in the service manager's `$RUNTIME_DIRECTORY`, in `/run` for root,
-/// otherwise in `$XDG_RUNTIME_DIR`.
+/// Returns the default path: in `$RUNTIME_DIRECTORY` (service manager), `/run` (root) or
+/// `$XDG_RUNTIME_DIR`.
 #[must_use]
 pub fn default_path() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY").map(PathBuf::from)
@@ -167,8 +167,8 @@ fn check_folder(path: &Path) -> io::Result<()> {
 }
 
 impl Bound {
-    /// Listens at `path` with mode 0660, and replaces the socket of an ended process. Clients see
-    /// it only with owner and mode.
+    /// Listens at `path` with mode 0660; replaces the socket of an ended process. Clients see it
+    /// only with owner and mode set.
     ///
     /// # Errors
     /// See [`BindError`].
@@ -198,8 +198,7 @@ impl Drop for Bound {
     }
 }
 
-/// Takes the lock. Its file stays: otherwise two processes could both conclude that the owner has
-/// ended.
+/// Takes the lock. Its file stays, or two processes could both find the owner ended.
 fn lock(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .write(true)

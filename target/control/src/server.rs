@@ -26,7 +26,7 @@ pub const CONNECTIONS_RESERVED: usize = 64;
 const ANSWER_BYTES: usize = 1 << 20;
 /// Memory reserved for a small response, in bytes.
 const SMALL_ANSWER_BYTES: usize = 4 << 10;
-/// Memory of a parsed request per byte of text: a value of `[0,0,0]` takes two bytes.
+/// Memory of a parsed request per byte: a value of `[0,0,0]` takes two bytes.
 const PARSED_FACTOR: usize = 16;
 
 const READ_BYTES: usize = 16 << 10;
@@ -67,15 +67,14 @@ pub trait Handler: Send + Sync + 'static {
         request: Request,
     ) -> impl Future<Output = Result<Value, Error>> + Send;
 
-    /// Returns true if the method's results are small: less memory of the user's budget is then
-    /// reserved.
+    /// Returns true for small results: less of the user's memory is then reserved.
     fn is_small(&self, method: &str) -> bool {
         let _ = method;
         false
     }
 
-    /// Runs the task of one connection, which closes on return. Unless panics abort the process,
-    /// they must be stopped here.
+    /// Runs the task of one connection, which closes on return. Panics that do not abort the
+    /// process must be stopped here.
     fn confine(
         &self,
         conversation: impl Future<Output = ()> + Send,
@@ -227,8 +226,8 @@ impl Client {
         }
     }
 
-    /// Executes a frame's requests. Each response is sent before the next request runs, so a
-    /// connection holds at most one response.
+    /// Executes a frame's requests. Each response precedes the next execution, so a connection
+    /// holds at most one.
     async fn answer<H: Handler>(&mut self, handler: &H, frame: &[u8]) -> io::Result<()> {
         let parsed_bytes = frame.len() * PARSED_FACTOR;
         let budget = &self.seat.budget;

@@ -1,5 +1,3 @@
-//! Cost of allocating and freeing data buffers.
-
 use std::hint::black_box;
 
 use cairn_disk::{Buffer, Pool};

@@ -1,7 +1,6 @@
 //! Memory of an I/O thread: `[head | data buffers | spare buffers]`.
 //!
-//! The arena is one mapping, registered once with the ring and each RDMA device. The head belongs
-//! to the caller.
+//! One mapping, registered once with the ring and each RDMA device. The caller uses the head.
 
 use std::io;
 use std::sync::Arc;
@@ -94,7 +93,7 @@ impl Arena {
         &mut self.pool
     }
 
-    /// Returns a span of the first `length` bytes of a buffer.
+    /// Returns the first `length` bytes of a buffer.
     ///
     /// # Panics
     /// If the buffer is shorter.
@@ -112,7 +111,7 @@ impl Arena {
         }
     }
 
-    /// Copies bytes to `offset` of the head and returns their address.
+    /// Copies bytes to `offset` of the head, and returns their address.
     ///
     /// # Panics
     /// If the bytes exceed the head.

@@ -24,14 +24,13 @@ pub struct Contention {
 }
 
 impl Contention {
-    /// Records that the round begun at `now` had no work and that the thread continues to poll.
+    /// Records that the round begun at `now` had no work and polling continues.
     #[inline]
     pub fn polls_on(&mut self, now: Instant) {
         self.polled = Some(now);
     }
 
-    /// Returns true if this thread would get more time by sleeping, because other threads use the
-    /// core.
+    /// Returns true if sleeping would give this thread more time, because others use the core.
     #[inline]
     pub fn core_is_shared(&mut self, now: Instant) -> bool {
         let polled = self.polled.take();
@@ -52,8 +51,8 @@ impl Contention {
         too_much
     }
 
-    /// Returns true if the kernel preempted the thread since the last call. If not, the long round
-    /// was slow itself, or the machine was stopped.
+    /// Returns true if the kernel preempted the thread since the last call. If not, the round
+    /// itself was slow, or the machine was stopped.
     #[cold]
     fn was_switched(&mut self) -> bool {
         let switches = involuntary_switches();

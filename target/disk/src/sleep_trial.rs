@@ -2,7 +2,7 @@
 //!
 //! A computing program keeps a yielded core for milliseconds; a sleeping thread regains it when
 //! work arrives. Threads that produce the reactor's work return the core soon, and sleeping only
-//! costs time. No clock or counter distinguishes these cases.
+//! costs time. No clock or counter distinguishes the two cases.
 
 use std::time::{Duration, Instant};
 
@@ -112,8 +112,8 @@ impl SleepTrial {
 mod tests {
     use super::*;
 
-    /// Returns the fraction of 20 s asleep if the core is taken whenever the thread polls, for the
-    /// commands per millisecond of both methods.
+    /// Returns the fraction of 20 s asleep, with the core taken during all polling, for both
+    /// methods' commands per millisecond.
     fn part_asleep(polling: u64, sleeping: u64) -> f64 {
         let (mut trial, mut now) = (SleepTrial::default(), Instant::now());
         let (mut served, mut asleep) = (0, 0);

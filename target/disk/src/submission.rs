@@ -3,8 +3,8 @@
 //! io_uring tries each operation without blocking, then passes it to a kernel thread. FUSE, and
 //! before Linux 6.12 any file system with frozen writes, would block the reactor in spite of the
 //! non-blocking flag. Reads there go to a kernel thread at once (IOSQE_ASYNC), writes to workers,
-//! which check leases first. So do those on slow disks: a hanging commit of ext4's journal blocks
-//! the next write.
+//! which check leases first. Slow disks are handled alike: a hanging commit of ext4's journal
+//! blocks the next write.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -15,7 +15,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 /// Offset beyond the end of any disk, where a read accesses no medium.
 const NOWHERE: u64 = 1 << 62;
 
-/// First Linux version that does not wait to write to a frozen file system (io_uring/rw.c,
+/// First Linux version that tries writes to a frozen file system without waiting (io_uring/rw.c,
 /// `io_kiocb_start_write`). Backports are not detected.
 const FREEZE_AWARE: (u32, u32) = (6, 12);
 

@@ -44,8 +44,8 @@ impl Look {
     }
 }
 
-/// Makes the call if `look` is recent and the thread was not interrupted. Returns `None` without a
-/// call: the caller must read the clock again.
+/// Makes the call if `look` is recent and the thread was not interrupted; otherwise returns `None`,
+/// and the caller must read the clock again.
 ///
 /// # Safety
 /// The requirements of the system call must be met.
@@ -74,8 +74,8 @@ mod imp {
     /// Offset of `rseq_cs` in `struct rseq` (`linux/rseq.h`).
     const SEQUENCE_AT: usize = 8;
 
-    // The descriptor is a `struct rseq_cs`. The sequence extends from label 2 to label 3; if
-    // interrupted, it continues at label 4, after the signature registered by glibc.
+    // The descriptor is a `struct rseq_cs`. The sequence extends from label 2 to 3; if interrupted,
+    // it continues at label 4, after the signature registered by glibc.
     global_asm!(
         ".pushsection .data.rel.ro.cairn_timely, \"aw\", @progbits",
         ".balign 32",
@@ -156,7 +156,7 @@ mod imp {
     pub(super) unsafe fn call(look: Look, call: &Call) -> Option<isize> {
         let mut no_area = 0;
         let sequence = sequence_of_thread().unwrap_or(&raw mut no_area);
-        // SAFETY: `sequence` belongs to this thread, and the caller meets the requirements of the system call.
+        // SAFETY: `sequence` is this thread's, and the caller meets the system call's requirements.
         let result = unsafe { cairn_timely_call(sequence, call, look.ticks, TICKS_MAX) };
         (result != NOT_MADE).then_some(result)
     }
@@ -173,8 +173,7 @@ mod imp {
 
     /// Offset of glibc's `struct rseq` from the thread pointer, if registered.
     fn area() -> Option<isize> {
-        // SAFETY: both variables belong to glibc, have these types, and are constant once the
-        // program runs.
+        // SAFETY: both are glibc's, have these types, and are constant while the program runs.
         unsafe {
             let size: u32 = *variable(c"__rseq_size")?;
             let offset: isize = *variable(c"__rseq_offset")?;

@@ -1,7 +1,7 @@
 //! Worker threads for jobs that io_uring cannot execute. A completion wakes the ring.
 //!
-//! Each job gets an idle worker or a new one at once, so a hanging worker delays no other job. The
-//! ring limits the jobs per disk, and so the workers.
+//! Each job gets an idle worker or a new one, so a hanging worker delays no other job. The ring
+//! limits jobs per disk, and so workers.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -13,7 +13,7 @@ use cairn_rdma::wake::Wake;
 
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Errno of a panicked job, with unknown effect on the disk. No system call of a job returns it.
+/// Errno of a panicked job, with unknown effect on the disk; no system call of a job returns it.
 pub(crate) const FATE_UNKNOWN: i32 = libc::ENOTRECOVERABLE;
 
 pub(crate) type Ended = Result<u32, i32>;
@@ -60,8 +60,8 @@ impl<J> std::fmt::Debug for JobQueue<J> {
 }
 
 impl<J: Job> Workers<J> {
-    /// Creates a set without workers. With `stepped`, [`Self::step`] executes the jobs instead of
-    /// threads. Returns `None` if no eventfd can be created.
+    /// Creates a set without workers, if an eventfd can be created. With `stepped`, [`Self::step`]
+    /// executes the jobs, not threads.
     pub(crate) fn new(stepped: bool) -> Option<Self> {
         let wake = Wake::new().ok()?;
         Some(Self(Arc::new(Shared {
@@ -104,9 +104,8 @@ impl<J: Job> Workers<J> {
         }
     }
 
-    /// Moves each worker of a simulation to its next scheduling point: it executes its job, or
-    /// reports an outcome. Returns whether one moved. With `loses`, jobs that were not started lose
-    /// their cancellations: an injected bug.
+    /// Moves each worker of a simulation to its next scheduling point, for
+    /// [`crate::Ring::step_workers`].
     pub(crate) fn step(&self, loses: bool) -> bool {
         let mut state = self.0.state();
         let jobs = std::mem::take(&mut state.jobs);

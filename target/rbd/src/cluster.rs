@@ -1,5 +1,5 @@
-//! Connection to a Ceph cluster and a pool. Each image has its own client, so that blocklisting one
-//! affects only one image.
+//! Connection to a Ceph cluster and a pool. Each image has its own client: blocklisting it affects
+//! no other image.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ const OPTIONS: [(&str, &str, bool); 6] = [
     ("rbd_cache", "false", true),
     // No timeout: a late operation could be executed after it.
     ("rados_osd_op_timeout", "0", true),
-    // librbd must copy the data of writes: otherwise a failed write, for example of a blocklisted
-    // client, never calls back (seen with 16.2.15).
+    // librbd must copy the data of writes: a failed write, for example of a blocklisted client,
+    // otherwise never calls back (seen with 16.2.15).
     ("rbd_disable_zero_copy_writes", "true", false),
     ("rbd_non_blocking_aio", "true", false),
     ("client_mount_timeout", CONNECT_TIMEOUT_S, false),
@@ -54,7 +54,7 @@ impl Cluster {
         };
         let user = spec.user.as_deref().unwrap_or("admin");
         let id = c_string(user)?;
-        // SAFETY: the id is a C string, and the result is written before it is read.
+        // SAFETY: the id is a C string; the result is written before it is read.
         let created = unsafe { (functions.rados_create)(&mut this.cluster, id.as_ptr()) };
         check(created)
             .map_err(|errno| OpenError::new(format!("no client of Ceph: {}", words(errno))))?;
@@ -78,7 +78,7 @@ impl Cluster {
     fn configure(&self, spec: &Spec) -> Result<(), OpenError> {
         let conf = spec.conf.as_deref().map(c_path).transpose()?;
         let path = conf.as_ref().map_or(std::ptr::null(), |path| path.as_ptr());
-        // SAFETY: the client exists; the path is a C string, or null for the usual places.
+        // SAFETY: the client exists; the path is a C string, or null for default paths.
         let read = unsafe { (self.functions.rados_conf_read_file)(self.cluster, path) };
         check(read).map_err(|errno| {
             let place = spec.conf.as_deref().map(Path::display);

@@ -68,11 +68,11 @@ struct Opened {
 }
 
 impl Image {
-    /// Opens an image. Blocks until the cluster replies. `on_change` is called after a change of
-    /// the size or a permanent failure, by the keeper's thread and [`Self::open_again`].
+    /// Opens an image. Blocks until the cluster replies. After a change of the size or a permanent
+    /// failure, `on_change` is called by the keeper's thread and [`Self::open_again`].
     ///
     /// # Errors
-    /// The image cannot be opened, or another client uses it; the error contains the remedy.
+    /// The image cannot be opened, or another client uses it; the error has the remedy.
     pub fn open(
         spec: &Spec,
         access: Access,
@@ -109,8 +109,8 @@ impl Image {
         Ok(())
     }
 
-    /// Announces the last operation. The image closes after pending ones; an open of the same image
-    /// waits for that.
+    /// Announces the last operation. The image closes after pending ones; an open of it waits for
+    /// that.
     pub fn let_go(&self) {
         self.current().note_close();
     }
@@ -145,8 +145,7 @@ impl Image {
         self.current().state.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the errno that made the image unusable, if any: its client was blocklisted, or it
-    /// was removed.
+    /// Returns the errno of a permanent failure: its client was blocklisted, or it was removed.
     #[must_use]
     #[inline]
     pub fn failure(&self) -> Option<i32> {

@@ -182,7 +182,7 @@ impl Keeper {
             return Ok(());
         };
         let mut cookie = 0;
-        // SAFETY: the pool is open, and the name is a C string. The argument stays in place until
+        // SAFETY: the pool is open; the name is a C string. The argument stays in place until
         // `unwatch`.
         let watched = unsafe {
             (self.open.functions.rados_watch3)(
@@ -263,7 +263,7 @@ impl Drop for Keeper {
 /// # Safety
 /// The argument must belong to a keeper whose watch has not been removed.
 unsafe fn watch_of<'a>(argument: *mut c_void) -> &'a Watch {
-    // SAFETY: the caller passes the argument of a set watch; a keeper's watch is never moved.
+    // SAFETY: the caller passes a set watch's argument; a keeper's watch is never moved.
     unsafe { &*argument.cast::<Watch>() }
 }
 

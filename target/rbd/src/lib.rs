@@ -1,9 +1,10 @@
 //! Images of a Ceph cluster (RBD), over librbd and librados, loaded at run time.
 //!
-//! All threads share an [`Image`]. Each I/O thread has a [`Queue`], which accepts work for any
-//! image. Threads of librbd pass completions by a list, and wake a sleeping thread by an eventfd.
+//! An [`Image`] is shared by the threads. Each I/O thread has a [`Queue`], which accepts work for
+//! any image. librbd's threads pass completions by a list, and wake a sleeping thread by an
+//! eventfd.
 //!
-//! The cache is off: an acknowledged write is on all replicas.
+//! The cache is off: acknowledged writes are on all replicas.
 //!
 //! Why `unsafe` here: librbd is C code, whose threads access an operation's memory until they call
 //! back. Until then the operation holds its memory ([`Memory`]) and its image.
@@ -33,10 +34,9 @@ pub fn available() -> Result<(), OpenError> {
     sys::functions().map(drop)
 }
 
-/// Waits for the close of all unused images, for at most `longest`. Returns false on timeout.
+/// Waits for all unused images to close, for at most `longest`. Returns false on timeout.
 ///
-/// If the process ends earlier, an image's lock stays until the cluster has missed its client for
-/// 30 seconds.
+/// If the process ends earlier, locks stay until the cluster has missed the client for 30 seconds.
 #[must_use]
 pub fn wait_for_closes(longest: Duration) -> bool {
     keeper::wait_for_closes(longest)

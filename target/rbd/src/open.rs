@@ -43,7 +43,7 @@ impl Drop for Open {
 
 pub(crate) fn size_of_image(functions: &Functions, image: sys::Image) -> Result<u64, i32> {
     let mut bytes = 0;
-    // SAFETY: the caller has the image open; the size is written before it is read.
+    // SAFETY: the caller has opened the image; the size is written before it is read.
     check(unsafe { (functions.rbd_get_size)(image, &mut bytes) })?;
     Ok(bytes)
 }
@@ -63,7 +63,7 @@ impl Open {
         } else {
             self.functions.rbd_open
         };
-        // SAFETY: the pool is open; the names are C strings, or null for no snapshot.
+        // SAFETY: the pool is open; the names are C strings, or null without a snapshot.
         let opened = unsafe {
             open(
                 self.cluster.pool(),
@@ -96,7 +96,7 @@ impl Open {
         // SAFETY: the structure contains only numbers, for which zeroes are valid.
         let mut info: ImageInfo = unsafe { std::mem::zeroed() };
         let (mut unit, mut count) = (0, 0);
-        // SAFETY: the image is open, and each result is of the type that the function writes.
+        // SAFETY: the image is open; each result has the type that the function writes.
         unsafe {
             check((self.functions.rbd_stat)(
                 self.image,

@@ -78,7 +78,7 @@ pub enum Work {
         /// Length in bytes.
         length: u64,
     },
-    /// Completes after all earlier writes.
+    /// Completes after the writes started earlier.
     Flush,
 }
 
@@ -249,7 +249,7 @@ fn begin(
     let argument = Box::into_raw(operation);
     let mut completion: Completion = std::ptr::null_mut();
     // SAFETY: the completion is written before it is read. The argument stays a valid operation
-    // until the callback, which takes it back.
+    // until the callback takes it back.
     let made =
         unsafe { (functions.rbd_aio_create_completion)(argument.cast(), ended, &mut completion) };
     if made < 0 {
@@ -257,8 +257,8 @@ fn begin(
         return Err((unsafe { Box::from_raw(argument) }, -made));
     }
     let it = image.image;
-    // SAFETY: the operation keeps the image and the memory until the callback. The memory has the
-    // given length, and no reference to it exists.
+    // SAFETY: the operation keeps image and memory until the callback. The memory has this length,
+    // and no reference to it exists.
     let begun = unsafe {
         match work {
             Work::Read { offset, memory } => {
@@ -284,8 +284,8 @@ fn begin(
     if begun >= 0 {
         return Ok(());
     }
-    // SAFETY: an operation that failed to start has no callback, so the completion and the argument
-    // are still ours.
+    // SAFETY: an operation that failed to start has no callback: completion and argument are still
+    // ours.
     unsafe {
         (functions.rbd_aio_release)(completion);
         Err((Box::from_raw(argument), -begun))

@@ -1,7 +1,7 @@
 //! Functions of librados and librbd, loaded at run time.
 //!
-//! Why `unsafe` here: libraries run code when they load, and only headers (`librados.h` and
-//! `librbd.h`) define their types, which are the same for the same version in the soname.
+//! Why `unsafe` here: libraries run code when they load, and only headers (`librados.h`,
+//! `librbd.h`) define their types, which are the same for the same soname version.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;

@@ -2,7 +2,7 @@
 //! (docs/operations/audit-log.md).
 //!
 //! Each destination has a bounded queue and a thread. Adding an event never blocks; a later line
-//! reports the number of events that did not fit.
+//! has the number of lost events.
 
 mod event;
 mod folding;
@@ -38,7 +38,7 @@ pub(crate) struct Audit {
     sinks: Arc<Mutex<Vec<Sink>>>,
 }
 
-/// Destination with its queue. After a drop, the thread writes the queued events.
+/// Queue of a destination. After a drop, its thread still writes the queued events.
 #[derive(Debug)]
 struct Sink {
     destination: Destination,
@@ -72,8 +72,8 @@ pub(crate) struct Counts {
 }
 
 impl Audit {
-    /// Applies the configured destinations, and reopens existing ones. If the thread of one cannot
-    /// start, keeps the former ones.
+    /// Applies the configured destinations, and reopens known ones. Keeps the former ones if a
+    /// thread cannot start.
     pub(crate) fn apply(&self, config: &cairn_config::Audit, changed: &Changed) -> io::Result<()> {
         let wanted = Destination::all(config);
         let known: Vec<Destination> = self.lock().iter().map(|s| s.destination.clone()).collect();

@@ -1,5 +1,3 @@
-//! Destinations of audit lines.
-
 #![expect(clippy::disallowed_methods, reason = "the audit log has a thread")]
 
 use std::fs::{File, Metadata};
@@ -59,7 +57,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Writes a line from byte `from` on. Returns the bytes written, with the line end.
+    /// Writes a line from byte `from` on. Returns the written bytes, including the line end.
     pub(super) fn write(&mut self, line: &str, from: usize) -> io::Result<usize> {
         match self {
             Self::File(file) => {
@@ -79,8 +77,8 @@ impl Output {
     }
 }
 
-/// Opens the file for appending, or creates it with mode 0600. Refuses symbolic links, which may
-/// belong to another user, and does not block on a FIFO.
+/// Opens the file for appending, or creates it with mode 0600. Refuses symbolic links, possibly of
+/// another user; does not block on a FIFO.
 fn open_file(path: &Path) -> io::Result<File> {
     let mut file = File::options()
         .read(true)

@@ -6,7 +6,7 @@ use cairn_config::{Config, Listener};
 use cairn_doctor::source::{Address, Live, Question, Source};
 use cairn_rdma::PKey;
 
-/// Returns nvme-cli commands: `discover`, then `connect` for each subsystem. Linux hosts support
+/// Returns nvme-cli commands: `discover`, and `connect` for each subsystem. Linux hosts support
 /// only the default partition.
 pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Vec<String> {
     let mut lines = Vec::new();

@@ -10,8 +10,8 @@ use cairn_roce::phy::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
 
-/// Returns all providers in order of preference, and the soft provider for its counters. A provider
-/// unusable here fails only in use. Fails if the capture file cannot be written.
+/// Returns all providers in order of preference, and the soft one for its counters. A provider that
+/// cannot work here fails only in use. Fails if the capture file cannot be written.
 pub(super) fn all(
     target: &cairn_config::Target,
     pcap: Option<(&Path, u64)>,
@@ -37,7 +37,7 @@ pub(super) fn all(
     ))
 }
 
-/// Verbs provider, opened on first use: librdmacm fails without an RDMA device, which may be added
+/// Verbs provider, opened on first use: librdmacm fails without an RDMA device, which may come
 /// later.
 #[derive(Debug, Default)]
 struct Verbs(OnceLock<VerbsProvider>);

@@ -156,7 +156,7 @@ fn report_counters(soft: &Soft) {
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         if !counted.is_empty() {
-            // Cause: the start, a reload or the end of the target.
+            // Cause: a start, reload or end.
             tracing::info!(device, "RoCE has counted {}", counted.join(" "));
         }
     }
@@ -164,14 +164,14 @@ fn report_counters(soft: &Soft) {
 
 fn warn_of(config: &Config) {
     for warning in config.warnings() {
-        // Cause: the start, a reload or the end of the target.
+        // Cause: a start, reload or end.
         tracing::warn!("{warning}");
     }
 }
 
 fn report(reloaded: Result<(), String>) {
     if let Err(error) = reloaded {
-        // Cause: the start, a reload or the end of the target.
+        // Cause: a start, reload or end.
         tracing::error!("the new configuration is invalid and the old one stays in use: {error}");
     }
 }
@@ -207,7 +207,7 @@ pub(super) fn raise_file_limit() {
         ..limit
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        // Cause: the start, a reload or the end of the target.
+        // Cause: a start, reload or end.
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
 }

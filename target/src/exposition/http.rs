@@ -1,5 +1,5 @@
-//! HTTP/1.1 server of the metrics port, on hyper. Because clients may be hostile, connections,
-//! request size and times are limited, and a connection serves one request.
+//! HTTP/1.1 server of the metrics port, on hyper. Clients may be hostile: connections, request size
+//! and times are limited, and a connection serves one request.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -1,7 +1,7 @@
-//! Metrics page, assembled on request from state and counters of present objects (docs/metrics.md).
+//! Metrics page, assembled on request from state and counters (docs/metrics.md).
 //!
-//! [`Observed`] reports to a recorder of the `metrics` façade; [`page`] writes the text, and
-//! [`http`] serves it.
+//! [`Observed`] reports present objects to a recorder of the `metrics` façade; [`page`] writes the
+//! text, and [`http`] serves it.
 
 mod families;
 mod http;

@@ -1,5 +1,3 @@
-//! Metrics of subsystems, namespaces, hosts and queues.
-
 use nvme_proto::wire::Status;
 use nvme_proto::wire::cm::RejectStatus;
 

@@ -1,5 +1,3 @@
-//! Metrics of reactors.
-
 use super::Observed;
 use super::reporter::Reporter;
 use crate::exposition::families;

@@ -1,9 +1,9 @@
-//! Histograms of times, recorded by one thread and read by others. Four buckets per power of two
-//! make quantiles accurate to a fifth.
+//! Histograms of times, recorded by one thread, read by others. Four buckets per power of two make
+//! quantiles accurate to a fifth.
 
 use super::counter::Counter;
 
-/// Log2 of the first bound, 256 ns. Events within one round of a reactor count as 0 ns.
+/// Log2 of the first bound, 256 ns. Events within one reactor round count as 0 ns.
 const FIRST: u32 = 8;
 /// Log2 of the largest bound, 8.6 s.
 const LAST: u32 = 33;
@@ -157,7 +157,7 @@ impl Times {
         if width == 0.0 {
             return 0.0;
         }
-        // Counts and sum are read at different times, and times beyond all bounds have no position.
+        // Counts and sum are read at different times; times beyond all bounds have no position.
         (above / width).clamp(0.0, 1.0)
     }
 

@@ -167,8 +167,8 @@ pub(crate) struct Stages {
     pub(crate) whole: Histogram,
 }
 
-/// Counters of a namespace in one reactor. Aligned to two cache lines, which processors fetch
-/// together, because each reactor writes its own.
+/// Counters of a namespace in one reactor, aligned to two cache lines, which processors fetch
+/// together: each reactor writes its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct NamespaceCounters {

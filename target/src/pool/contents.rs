@@ -1,6 +1,6 @@
 //! Scan of a directory: disks with NSIDs, and omitted files with reasons.
 //!
-//! A new file becomes a namespace once no program has it open for writing, it is unchanged for
+//! A new file becomes a namespace when no program has it open for writing, it is unchanged for
 //! [`SETTLED_S`] seconds, and its size is a multiple of the block size.
 
 use std::collections::HashSet;

@@ -1,7 +1,7 @@
 //! Directories whose files are namespaces: `export = "dir:/srv/cairn"`.
 //!
-//! Each has a thread, which scans it when the configuration is read and when it changes. While its
-//! file system hangs, the former result stays in use.
+//! Each has a thread, which scans it with each configuration and each change. While its file system
+//! hangs, the former result stays in use.
 
 mod contents;
 mod scan;

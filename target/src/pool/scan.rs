@@ -1,5 +1,3 @@
-//! Content of a directory.
-
 #![expect(clippy::disallowed_methods, reason = "each directory has a thread")]
 
 use std::fs;

@@ -10,8 +10,8 @@ use std::path::Path;
 /// Signal of a broken lease (fcntl(2), asm-generic/fcntl.h).
 const F_SETSIG: libc::c_int = 10;
 
-/// Returns whether a program has the file open for writing; false if the kernel cannot report it:
-/// without leases in the file system, or for other users' files.
+/// Returns whether a program has the file open for writing; false if unknown, in file systems
+/// without leases and for other users' files.
 pub(super) fn is_written(path: &Path) -> bool {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let opened = File::options().read(true).custom_flags(flags).open(path);
@@ -19,7 +19,7 @@ pub(super) fn is_written(path: &Path) -> bool {
         return false;
     };
     // SAFETY: the descriptor is open, and these operations take a number. If a program opens the
-    // file, the kernel sends SIGURG, which is ignored, instead of SIGIO, which ends a process.
+    // file, the kernel sends SIGURG, which is ignored, not SIGIO, which ends a process.
     unsafe {
         if libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) != 0 {
             return false;

@@ -25,12 +25,12 @@ use crate::request::List;
 /// From the connection request to a complete Connect or authentication.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Between two messages of a reauthentication, without the target's computing time. Exceeds
+/// Between two messages of a reauthentication, without the target's computing. Exceeds
 /// [`CONNECT_TIMEOUT`]: all queues of a host may reauthenticate at once.
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// From posting work to its completion. Beyond it, the host no longer reads responses: one
-/// completion covers a bounded number of them ([`Outbox::cover`]).
+/// From posting work to its completion, which covers a bounded number of responses
+/// ([`Outbox::cover`]): a host beyond it no longer reads responses.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,14 +5,14 @@ use cairn_rdma::{Operation, SendWork};
 use crate::request::RequestId;
 use crate::work_id::{WorkId, WorkKind};
 
-/// Work of a round in trains: RDMA WRITEs, followed by the other work.
+/// Work of a round in trains: a train is RDMA WRITEs followed by the other work.
 ///
 /// A train makes packets of equal size adjacent, for one batch of the network stack, which the host
-/// processes while the next is built. A long transfer fills batches alone, and its response follows
-/// directly.
+/// processes while the next is built. A long transfer fills batches without others; its response
+/// follows directly.
 ///
-/// The last response of a post is signaled, and also completes the covered ones before it. So is an
-/// earlier one if covered responses would hold many credits or much memory.
+/// The last response of a post is signaled, and also completes the covered ones before it. An
+/// earlier one is signaled too if covered responses would hold many credits or much memory.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     trains: Vec<SendWork>,
@@ -23,8 +23,8 @@ pub(crate) struct Outbox {
     covered: Option<RequestId>,
     /// Bytes that complete with the next signaled response.
     covered_bytes: u64,
-    /// Minimum bytes counted for a response: limits the responses, and so the send credits, that
-    /// wait for one signaled response.
+    /// Minimum bytes counted for a response: limits the responses, and so the send credits, behind
+    /// one signaled response.
     bytes_least: u64,
 }
 
@@ -42,8 +42,8 @@ impl Outbox {
     /// Maximum bytes that complete with one signaled response.
     const COVERED_BYTES: u64 = 128 << 10;
 
-    /// Creates an outbox for a send queue of `send_work` work requests, two per response. A
-    /// completion ends at most a quarter of them.
+    /// Creates an outbox for `send_work` work requests, two per response. One completion ends at
+    /// most a quarter of them.
     pub(crate) fn new(send_work: u32) -> Self {
         Self {
             covered: None,
@@ -80,8 +80,8 @@ impl Outbox {
         push(&mut self.writes, work);
     }
 
-    /// Decides about the response of `request`, after its `bytes` of data and before the response
-    /// are added. Returns the response that completes with it, and whether it is signaled.
+    /// Decides about the response of `request`, after its `bytes` of data and before the response.
+    /// Returns the response that completes with it, and whether it is signaled.
     #[inline(always)]
     pub(crate) fn cover(&mut self, request: RequestId, bytes: u32) -> (Option<RequestId>, bool) {
         self.covered_bytes += u64::from(bytes).max(self.bytes_least);
@@ -262,8 +262,8 @@ mod tests {
         assert_eq!(capacities, (Outbox::MAX, Outbox::TRAIN_MAX));
     }
 
-    /// Adds a response after each length of data. Returns the response that each one completes, and
-    /// which are signaled.
+    /// Adds a response after each length of data. Returns the response that each completes, and
+    /// whether it is signaled.
     fn chain(outbox: &mut Outbox, data: &[u32]) -> (Vec<Option<usize>>, Vec<bool>) {
         let mut table = RequestTable::new(data.len() as u32);
         let ids: Vec<RequestId> = data

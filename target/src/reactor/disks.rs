@@ -1,4 +1,4 @@
-//! Namespaces of a reactor, with their files in its ring and their memory regions on its devices.
+//! Namespaces of a reactor, with their files in its ring and memory regions on its devices.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ const SLOW: Duration = Duration::from_millis(100);
 
 const _: () = assert!(size_of::<Option<Disk>>() == 256);
 
-/// Namespace of a reactor. A size of a power of two makes indexing one instruction.
+/// Namespace of a reactor. Its size, a power of two, makes indexing one instruction.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) namespace: Arc<Namespace>,
@@ -50,7 +50,7 @@ impl Disk {
         &self.namespace.backend
     }
 
-    /// Returns disk memory that the device of `port` can send for a read of `length` bytes.
+    /// Returns disk memory that `port`'s device can send for a read of `length` bytes.
     #[inline(always)]
     pub(crate) fn window(&self, port: usize, length: u32) -> Option<Sge> {
         let (mapping, start) = self.backend().window(length)?;
@@ -358,7 +358,7 @@ impl Disks {
         }
     }
 
-    /// Returns the next disk that the controller may access, at slot `from` or later, as (following
+    /// Returns the next disk that the controller may access, from slot `from` on, as (following
     /// slot, disk).
     pub(crate) fn next(&self, of: &Association, from: u32) -> Option<(u32, u32)> {
         let table = self.tables.get(of.subsystem.id as usize)?;

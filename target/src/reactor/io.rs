@@ -1,5 +1,3 @@
-//! I/O resources of a reactor.
-
 use std::time::Instant;
 
 use cairn_disk::{Arena, Ring, Span};

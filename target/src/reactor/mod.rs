@@ -4,9 +4,9 @@
 //! (one chain per queue pair) and block I/O (one system call). Without work the reactor polls for a
 //! while ([`cairn_disk::Idle`]), then sleeps in its ring.
 //!
-//! [`stages`] has the stages of an I/O command in the order of docs/walk.md, [`commands`] other
-//! commands, [`queueing`] waiting commands, [`lifecycle`] queue pairs, and [`control`] answers to
-//! the control plane.
+//! [`stages`] has the stages of an I/O command in the order of docs/walk.md, [`commands`] the other
+//! commands, [`queueing`] the waiting ones, [`lifecycle`] the queue pairs, and [`control`] the
+//! answers to the control plane.
 
 mod aborts;
 mod command;
@@ -56,8 +56,8 @@ use time::Time;
 pub(crate) use start::{ReactorHandle, Start, start};
 pub(crate) use time::Rest;
 
-/// Interval of checks for events and messages in a busy reactor, each possibly a system call. They
-/// wake a sleeping reactor.
+/// Interval of checks for events and messages, possibly a system call each, in a busy reactor. A
+/// sleeping reactor is woken instead.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 const TICK: Duration = Duration::from_millis(250);
@@ -85,8 +85,8 @@ impl Sizes {
 
     pub(crate) fn completions(&self) -> u32 {
         self.receives
-            // A request has one signaled work request at a time, a READ or a SEND; on a broken
-            // queue pair, WRITE and SEND both complete.
+            // A request has one signaled work request, a READ or a SEND; on a broken queue pair,
+            // WRITE and SEND both complete.
             + 2 * self.requests()
     }
 }
@@ -430,7 +430,7 @@ impl Reactor {
         any.then_some(self.time.next_tick)
     }
 
-    /// Returns the deadline of the sleep, if any, or an outer `None` if work has arrived.
+    /// Returns the sleep's deadline, if any; an outer `None` means that work has arrived.
     fn prepare_sleep(&mut self) -> Option<Option<Instant>> {
         self.time.next_check = self.time.now.at;
         self.take_censuses();
@@ -504,8 +504,8 @@ impl Reactor {
         throttle::serve(queues, io, &time.now)
     }
 
-    /// Resumes waiting requests, and queued capsules after a round with work: others free no
-    /// requests.
+    /// Resumes waiting requests, and after a round with work, which alone frees requests, queued
+    /// capsules.
     fn serve_waiting(&mut self, busy: bool) {
         let Self {
             queues, io, time, ..

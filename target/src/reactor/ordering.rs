@@ -18,7 +18,7 @@ pub(super) fn is_ordered(queues: &Queues, id: RequestId) -> bool {
     controller.limiter.is_ordered()
 }
 
-/// Returns whether a request changes blocks; for Dataset Management false until its ranges have
+/// Returns whether a request changes blocks; false for Dataset Management until its ranges have
 /// arrived.
 fn changes_blocks(request: &Request) -> bool {
     match request.task {

@@ -152,7 +152,7 @@ impl Queues {
         }
     }
 
-    /// Receives precede sends: a host with a response then finds a receive for its next command.
+    /// Receives precede sends: a host with a response finds a receive for its next command.
     pub(super) fn flush(&mut self) {
         for port in self.ports.iter_mut().flatten() {
             if port.flush_receives().is_err() {

@@ -1,5 +1,3 @@
-//! Retries of block I/O, each after a pause.
-
 use std::time::Instant;
 
 use crate::request::{Request, RequestId, RequestTable, Stage};

@@ -2,10 +2,10 @@
 //!
 //! A host with a dead link or a hanging disk holds resources for long. A host, with its former
 //! controllers, may therefore hold at most as many as remain free, and a namespace half as many. At
-//! its share, a host may still use a small namespace ([`LITTLE`]), so that one hanging disk does
-//! not block its others.
+//! its share, a host may still use a small namespace ([`LITTLE`]): one hanging disk does not block
+//! its others.
 //!
-//! A request beyond its share waits in the queue of its host and disk, and blocks no other queue.
+//! A request beyond its share waits in its host's and disk's queue, and blocks no other queue.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -25,8 +25,8 @@ pub(super) struct Stock {
 }
 
 impl Stock {
-    /// Returns true if host and namespace may take `more`. The share of one that holds nothing does
-    /// not limit it.
+    /// Returns true if host and namespace may take `more`. One that holds nothing is not limited by
+    /// its share.
     pub(super) fn allows(self, by_host: usize, by_disk: usize, more: usize) -> bool {
         let left = self.free.saturating_sub(more);
         let (host, disk) = (by_host + more, by_disk + more);
@@ -63,7 +63,7 @@ struct ShareQueue {
 pub(super) struct Shares {
     shares: Vec<Option<Share>>,
     total: usize,
-    /// Held or reserved bytes, beyond the total while a host without buffers waits for its first.
+    /// Held or reserved bytes, beyond the total while a host waits for its first buffer.
     promised: usize,
     queues: VecDeque<ShareQueue>,
     eased: bool,

@@ -1,5 +1,3 @@
-//! Times and timers of a reactor.
-
 use std::time::Instant;
 
 use cairn_rdma::Clock;

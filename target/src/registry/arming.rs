@@ -1,7 +1,7 @@
 //! Start of the ordering of a host's changes.
 //!
-//! Changes of a host with one association are not ordered. When it begins another, its older queues
-//! register their pending changes in [`crate::order`] before the Connect completes.
+//! Changes of a host with one association are not ordered. When it begins another, older queues
+//! register pending changes in [`crate::order`] before the Connect completes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

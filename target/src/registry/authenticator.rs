@@ -13,7 +13,7 @@ use nvme_proto::wire::Nqn;
 use super::{Mailbox, Message, QueueAddress, SubsystemShared};
 use crate::ids::QpairId;
 
-/// Maximum queued steps. Beyond it, the [`Payer`] with the most steps loses its last one, whose
+/// Maximum queued steps. Beyond it, the [`Payer`] with the most steps loses its last one: that
 /// connection or reauthentication ends. A host has at most one step per queue.
 const JOBS_MAX: usize = 256;
 /// Maximum queued steps of a payer; the connection of a further step ends, and its host retries.
@@ -71,8 +71,8 @@ struct Job {
     step: Step,
 }
 
-/// Authentication steps for the thread, served round-robin by payer: many steps of one payer delay
-/// another by one step.
+/// Authentication steps for the thread, round-robin by payer: many steps of one payer delay another
+/// by one.
 #[derive(Debug)]
 struct StepQueue<T> {
     waiting: HashMap<Payer, VecDeque<T>>,
@@ -175,8 +175,8 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Lets the thread compute the answer for [`Message::Computed`], which has no answer if the
-    /// queue is full.
+    /// Lets the thread compute the answer for [`Message::Computed`], without one if the queue is
+    /// full.
     fn compute(&self, payer: Payer, job: Job) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let displaced = queue.push(payer, job);

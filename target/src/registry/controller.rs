@@ -19,8 +19,8 @@ use crate::ana::{AnaShared, ListenerShared};
 use crate::limits::Limiter;
 use crate::order::{Sender, host_key};
 
-/// Maximum time by which the stored time of the last command, and so an association's KATO, may be
-/// late. Saves writes to shared memory.
+/// Maximum time by which the stored time of the last command is ahead, and an association may
+/// exceed KATO. Saves writes to shared memory.
 const LAST_COMMAND_AHEAD: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct ControllerShared {
     pub(super) host: Nqn,
     pub(super) host_nqn: String,
     pub(super) peer: IpAddr,
-    /// Time of the last command in nanoseconds since the target's start, late by at most
+    /// Time of the last command in nanoseconds since the target's start, plus at most
     /// [`LAST_COMMAND_AHEAD`].
     pub(super) last_command_ns: AtomicU64,
     /// Nanoseconds without a command until the association expires; `u64::MAX` for no limit.
@@ -125,8 +125,8 @@ impl ControllerShared {
         self.ana.get(anagrpid)
     }
 
-    /// Extends the lease for a command that arrived at `now_ns`. Returns false if the lease has
-    /// ended: the command must not be executed. Rarely writes to shared memory.
+    /// Extends the lease for a command of `now_ns`. Returns false if the lease has ended: the
+    /// command must not be executed. Rarely writes to shared memory.
     #[inline]
     pub(crate) fn extend_lease(&self, now_ns: u64) -> bool {
         now_ns <= self.last_command_ns.load(Ordering::Relaxed) || self.renew(now_ns)

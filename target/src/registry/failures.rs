@@ -1,6 +1,6 @@
-//! Failed commands on their way to the error log of their controller.
+//! Failed commands on their way to their controller's error log.
 //!
-//! Hosts can cause failures at any rate, so reactors store them without a lock. The controller's
+//! Hosts can cause failures at any rate, so reactors store them without a lock; the controller's
 //! next admin command moves them to the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ const ATTEMPTS: usize = 3;
 pub(super) struct Failures {
     sender: Sender<Failure>,
     receiver: Receiver<Failure>,
-    /// Failures displaced by newer ones.
+    /// Number of failures displaced by newer failures.
     left_out: AtomicU64,
 }
 

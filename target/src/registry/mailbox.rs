@@ -1,7 +1,8 @@
 //! Messages between threads.
 //!
 //! Mailboxes are unbounded, because two reactors could block on each other's full one. The numbers
-//! of queue pairs and controllers limit the content. `cargo xtask loom` tests all interleavings.
+//! of queue pairs and controllers limit the content. `cargo xtask loom` tests every interleaving of
+//! the threads.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -180,9 +181,9 @@ impl Mailbox {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// Whether messages are left. The reactor handles all at once.
+    /// Whether messages remain. The reactor handles all of them at once.
     pub(crate) messages: bool,
-    /// Whether connections are left. The reactor takes a few at intervals.
+    /// Whether connections remain. The reactor takes a few at intervals.
     pub(crate) connections: bool,
 }
 

@@ -28,7 +28,7 @@ pub(crate) const DISPLACED: &str = "waiting without an association while all pla
 /// Places of a stranger: an IPv4 address or IPv6 /64.
 pub(crate) const STRANGER_MAX: u32 = 128;
 /// Places of strangers in a network: twice those that user-space RoCE admits, so that new
-/// connections find a place while old ones end.
+/// connections find one while old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
 pub(crate) const STRANGERS_MAX: u32 = 512;
 /// Places of a known address: enough for hosts that connect 128 I/O queues at once.
@@ -112,8 +112,8 @@ impl Places {
         }
     }
 
-    /// Takes a place for a new connection, and returns the connection displaced by it. If
-    /// `is_short`, strangers find no free queue pair and displace another stranger.
+    /// Takes a place for a new connection. Returns the connection displaced by it. If `is_short`,
+    /// no queue pair is free for a stranger, who then displaces another one.
     pub(crate) fn take(
         self: &Arc<Self>,
         address: IpAddr,

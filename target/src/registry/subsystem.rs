@@ -273,8 +273,8 @@ impl SubsystemShared {
             if let Some(queue) = controller.shown.remove(&qid) {
                 controller.past.add(&queue.counters);
             }
-            // The entry stays for the disconnect message to the queues, until the last one has
-            // ended. The lock prevents reuse of its CNTLID during the removal.
+            // The entry stays for the message to disconnect, until the last queue has ended. The
+            // lock prevents reuse of its CNTLID during the removal.
             if controller.queues.is_empty()
                 && let Some(gone) = state.controllers.remove(&cntlid)
             {
@@ -375,14 +375,14 @@ impl SubsystemShared {
             .collect()
     }
 
-    /// Ends a controller with a queue on a panicked reactor, before [`Self::disconnected`] for that
-    /// queue.
+    /// Ends a controller with a queue on a panicked reactor. [`Self::disconnected`] must follow for
+    /// that queue.
     pub(crate) fn lose(&self, cntlid: u16) {
         self.administer(|subsystem, actions| subsystem.terminate_faulty(cntlid, actions));
     }
 
-    /// Sends the namespaces to the reactors. [`Self::administer`] must follow for new namespaces
-    /// and precede for removed ones, so that hosts find no namespace whose I/O would fail.
+    /// Sends the namespaces to the reactors. [`Self::administer`] must follow for new ones and
+    /// precede for removed ones: hosts must find no namespace whose I/O fails.
     pub(crate) fn set_namespaces(&self, table: NamespaceTable) {
         let table = Arc::new(table);
         for (reactor, counters) in self.reactors.iter().zip(&self.counters) {

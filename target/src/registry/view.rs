@@ -1,5 +1,3 @@
-//! Snapshot of a subsystem for reports.
-
 use std::sync::Arc;
 
 use super::QueueShared;

@@ -1,5 +1,3 @@
-//! FIFO queues of waiting requests.
-
 use super::{RequestId, RequestTable, Stage};
 
 /// FIFO queue, linked through the request table: a request is in at most one.

@@ -1,7 +1,7 @@
 //! Requests: commands in progress in a reactor.
 //!
-//! A request ends when its response has arrived, the backend has completed and its buffers are released. The
-//! [`Stage`] of a request determines its owner.
+//! A request ends when its response has arrived, the backend has completed and the buffers are
+//! released. The [`Stage`] of a request determines its owner.
 
 mod list;
 mod permit;
@@ -61,15 +61,15 @@ pub(crate) enum Stage {
     /// A Connect waits until older queues of its host are registered in [`crate::order`].
     AwaitingCensus,
     AwaitingAuthentication,
-    /// The device owns the request, from the post of its RDMA READ at the end of the round.
+    /// The device owns the request: its RDMA READ is posted, or will be in this round.
     Reading,
     InBackend,
     AwaitingTurn,
     AwaitingRetry,
-    /// An older change of the same blocks, by another association of the host, must end.
+    /// Waits for an older change of the same blocks by another association of the host.
     AwaitingOlder,
     AwaitingSend,
-    /// The device owns the request, from the post of its response at the end of the round.
+    /// The device owns the request: its response is posted, or will be in this round.
     Sending,
 }
 
@@ -244,7 +244,7 @@ impl Request {
         self.stage = to;
     }
 
-    /// Marks the request as sending. Its SEND also completes `before`.
+    /// Marks the request as sending; its SEND also completes `before`.
     #[inline]
     pub(crate) fn sends(&mut self, before: Option<RequestId>) {
         self.set_stage(Stage::Running, Stage::Sending);
@@ -368,7 +368,7 @@ impl RequestTable {
         permits.for_each(Permit::abandoned);
     }
 
-    /// Takes a free request. Panics if there is none ([`Self::is_full`]).
+    /// Takes a free request. Panics if all are in use ([`Self::is_full`]).
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Taken<'_> {
         let id = self.free.0.pop().expect("a request is free");

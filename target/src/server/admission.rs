@@ -221,8 +221,8 @@ fn marking_policy(
     }
 }
 
-/// Returns the priorities in VLAN tags of packets from `local`. With RoCE v1 the listener sets
-/// them; otherwise the adapter or the kernel, if the address belongs to a VLAN interface.
+/// Returns the priorities in VLAN tags of packets from `local`, set by the listener with RoCE v1,
+/// otherwise by the adapter or the kernel for an address of a VLAN interface.
 fn priorities_at(
     config: &Config,
     local: IpAddr,
@@ -236,8 +236,8 @@ fn priorities_at(
     }
 }
 
-/// Returns the host NQN for an I/O queue's request, if a marking rule needs it. The request's
-/// CNTLID identifies the host, unless several hosts at this address match.
+/// Returns the host NQN for an I/O queue's request, if a marking rule needs it: of the request's
+/// CNTLID, unless several hosts at this address match.
 fn host_behind(exports: &Exports, cm: &RequestData, policy: &MarkingPolicy) -> Option<Nqn> {
     if cm.qid.get() == 0 || !policy.rules.name_hosts() {
         return None;

@@ -1,6 +1,6 @@
-//! Watches the kernel for possible arrivals of missing parts: files, devices and folders
-//! (inotify(7)), addresses and links (rtnetlink(7)), RDMA devices (uevents). A report only triggers
-//! another attempt to open them.
+//! Watches the kernel for missing parts: files, devices and folders (inotify(7)), addresses and
+//! links (rtnetlink(7)), RDMA devices (uevents). A report only triggers another attempt to open
+//! them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -64,8 +64,8 @@ impl fmt::Debug for Setup {
 }
 
 impl Arrivals {
-    /// Watches these paths from the first [`next`](Self::next) on, and if `addresses` network
-    /// addresses. Failures are ignored, because missing parts are retried periodically.
+    /// Watches these paths from the first [`next`](Self::next) on, with `addresses` also network
+    /// addresses. Ignores failures: missing parts are retried periodically.
     pub(super) fn of(paths: &[PathBuf], addresses: bool) -> Self {
         let watched = || Paths::of(paths, false).ok();
         let routes = || netlink::address_reports().ok();
@@ -77,8 +77,8 @@ impl Arrivals {
         }
     }
 
-    /// Watches these folders and all changes in them, before it returns, except in file systems
-    /// that do not answer.
+    /// Watches these folders and all changes in them before it returns, except in file systems that
+    /// do not answer.
     pub(crate) async fn in_folders(folders: &[PathBuf]) -> Self {
         let watched = || Paths::of(folders, true).ok();
         let mut this = Self {
@@ -243,8 +243,8 @@ impl Paths {
     }
 }
 
-/// Watches one folder after another. One that does not answer in time stays unwatched: only
-/// periodic attempts cover it.
+/// Watches the folders one after another. Only periodic attempts cover a folder that does not
+/// answer in time.
 async fn set_up(
     inotify: OwnedFd,
     folders: BTreeMap<PathBuf, Vec<PathBuf>>,
@@ -304,7 +304,7 @@ fn all_reports() -> WatchFlags {
     reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
 }
 
-/// Returns true if a report concerns an awaited name or a watch not yet in `watches`.
+/// Returns true for a report about an awaited name or a watch not yet in `watches`.
 fn is_awaited(fd: &OwnedFd, watches: &[Watch]) -> bool {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     let mut reader = Reader::new(fd, &mut buffer);

@@ -1,5 +1,3 @@
-//! Thread of the control plane.
-
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! Errors of a start and of a reload.
-
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -81,7 +79,7 @@ pub enum StartError {
         nqn: String,
         /// First NSID.
         nsid: u32,
-        /// NSID with the same NGUID.
+        /// NSID of the namespace that already has the NGUID.
         other_nsid: u32,
         /// Common NGUID.
         nguid: String,

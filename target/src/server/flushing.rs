@@ -1,8 +1,8 @@
 //! Flushes requested by hosts: at shutdown, for write-through, and for write protection.
 //!
 //! A hanging disk blocks its flush and thread, and hosts can repeat requests. A subsystem therefore
-//! runs one flush at a time, and requests that arrive meanwhile share the next. After a reload,
-//! flushes of the new namespaces do not wait for the former ones.
+//! runs one flush at a time, and requests meanwhile share the next. After a reload, new namespaces'
+//! flushes do not wait for former ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl Flushes {
     }
 
     /// Runs `then` once no disk has a command of the scope from before the change, or after the
-    /// deadline. The change must be in force, or in the mailboxes, before this call.
+    /// deadline. The change must already be in force or in the mailboxes.
     pub(super) fn settle(
         &mut self,
         scope: Scope,
@@ -107,8 +107,8 @@ impl Flushes {
         waiters.shut_down.insert(cntlid);
     }
 
-    /// Returns the waiters for the next flush of these namespaces, which starts now if none is in
-    /// progress.
+    /// Returns the waiters for the next flush of these namespaces, which starts now unless one is
+    /// in progress.
     fn waiters_of(
         &mut self,
         subsystem: Arc<SubsystemShared>,
@@ -130,8 +130,8 @@ impl Flushes {
         &mut self.under_way[last].waiting
     }
 
-    /// Flushes all namespaces once a host's writes from before write-through have ended. If a disk
-    /// is too late, the command fails, but later writes are durable.
+    /// Flushes all namespaces once a host's earlier writes have ended. If a disk is late, the
+    /// command fails, but later writes are durable.
     pub(super) fn write_through(&mut self, subsystem: Arc<SubsystemShared>, wish: WriteThrough) {
         let scope = Scope::Controller(Arc::clone(&wish.controller));
         self.waits.settle(scope, move |flushes, settled| {

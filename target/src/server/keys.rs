@@ -24,7 +24,7 @@ const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
 pub(crate) type SubsystemKeys = HashMap<Nqn, HostKeys>;
 
-/// Loads the keys of all subsystems. Fails if one cannot be used or its file system is late.
+/// Loads the keys of all subsystems. Fails if one is unusable or its file system late.
 pub(crate) async fn load(config: &Config) -> Result<SubsystemKeys, StartError> {
     let mut all = HashMap::new();
     for subsystem in &config.subsystems {
@@ -175,7 +175,7 @@ fn nobodys() -> Result<Secret, KeyError> {
     }
 }
 
-/// Reads a file into a buffer of constant place, wiped when dropped. May block.
+/// Reads a file into a buffer that does not grow, wiped when dropped. May block.
 #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
 fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let fail = |source| KeyError::Read {

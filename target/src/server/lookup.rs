@@ -1,5 +1,3 @@
-//! Lookups in a configuration by NQN, NSID and place.
-
 use std::collections::HashMap;
 
 use cairn_config::{Config, Nqn};

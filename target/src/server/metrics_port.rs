@@ -1,5 +1,3 @@
-//! HTTP port of the metrics page.
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Configured parts that are unavailable: disks, addresses, the metrics port.
 //!
 //! The target serves the others, and retries these at intervals and when the kernel reports a
-//! change ([`arrivals`](super::arrivals)). A namespace without its disk does not exist for hosts;
-//! it is added as by a reload once the disk opens. So a visible namespace always has the identity
-//! of its disk.
+//! change ([`arrivals`](super::arrivals)). Without its disk, a namespace does not exist for hosts;
+//! it is added as by a reload once the disk opens. A visible namespace so always has its disk's
+//! identity.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -83,8 +83,7 @@ struct ControlThread {
 impl Target {
     /// Starts a target and returns once hosts can connect.
     ///
-    /// A listener with provider "auto" uses the first of `providers` that can listen at its
-    /// address.
+    /// Provider "auto" of a listener is the first of `providers` that can listen at its address.
     ///
     /// # Errors
     /// Names the unavailable part and the remedy. All is stopped, except threads blocked by a
@@ -105,8 +104,7 @@ impl Target {
     }
 
     /// Starts a target like [`begin`](Self::begin). Once hosts can connect, `companion` runs on the
-    /// control plane's thread. If `is_patient`, the target starts without missing disks and
-    /// addresses.
+    /// control plane's thread. With `is_patient`, disks and addresses may be missing.
     pub(crate) fn begin_with(
         config: Config,
         providers: Vec<Arc<dyn Provider>>,
@@ -185,9 +183,8 @@ impl Target {
         self.started.metrics
     }
 
-    /// Reports the values of docs/metrics.md to a recorder of the `metrics` façade.
-    ///
-    /// Counters are absolute and histograms whole, so each call requires a new recorder.
+    /// Reports the values of docs/metrics.md to a recorder of the `metrics` façade: a new one for
+    /// each call, because counters are absolute and histograms whole.
     pub fn observe(&self, recorder: &dyn metrics::Recorder) {
         self.started.observed.report(recorder);
     }

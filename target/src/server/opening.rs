@@ -1,8 +1,8 @@
 //! Opens and measures disks ([`Call`]) on separate threads.
 //!
-//! A disk may block a call indefinitely, while the control plane must serve hosts. Each call
+//! A disk may block a call indefinitely, but the control plane must serve hosts. Each call
 //! therefore has a deadline, after which its result is discarded. Until it returns, no other call
-//! is made for its path, which bounds the blocked threads.
+//! is made for its path: this bounds the blocked threads.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -132,7 +132,7 @@ impl Openings {
     }
 
     /// Opens the disks that `config` adds or replaces and, if `measures`, measures the others. A
-    /// failed disk for which `may_fail` holds does not fail the others.
+    /// failed disk does not fail the others if `may_fail` holds for it.
     pub(super) fn begin(
         &mut self,
         exports: &Exports,
@@ -366,8 +366,8 @@ impl Running {
         }
     }
 
-    /// Returns true if `task` must wait for this call, which has its path, or is late and has its
-    /// folder.
+    /// Returns true if `task` must wait for this call: it has the same path, or the same folder and
+    /// the call is late.
     fn blocks(&self, task: &Task, now: Instant) -> bool {
         let is_late = || now.saturating_duration_since(self.since) >= OPEN_TIMEOUT;
         let same_folder = task.folder.is_some() && self.folder == task.folder;

@@ -1,7 +1,7 @@
 //! Waits until disks have no commands from before a change.
 //!
-//! A hanging disk keeps a command indefinitely. Each wait therefore has a deadline, and its
-//! continuation receives whether the change is settled.
+//! Hanging disks keep commands indefinitely: each wait has a deadline, and its continuation
+//! receives whether the change is settled.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,8 +67,8 @@ impl<O> Waits<O> {
         id
     }
 
-    /// Waits until no disk has a command of the scope from before the change, which must be in
-    /// force, or in the mailboxes, before this call.
+    /// Waits until no disk has a command of the scope from before the change, which must already be
+    /// in force or in the mailboxes.
     pub(super) fn settle(
         &mut self,
         scope: Scope,

@@ -12,7 +12,7 @@ use super::service::Service;
 use crate::health::{Place, Thing};
 use crate::namespace::Namespace;
 
-/// Opens the configured parts. Without `is_patient`, a missing part is an error. The only possible
+/// Opens the configured parts. A missing part is an error without `is_patient`. The only possible
 /// order is to stop.
 pub(super) fn open_all<T>(
     service: &mut Service,

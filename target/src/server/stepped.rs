@@ -59,7 +59,7 @@ impl SteppedTarget {
         self.control.service.listeners.addresses()
     }
 
-    /// Does all pending work and returns when to call again: now, if a reactor polls until the
+    /// Does all pending work, and returns when to call again: now, if a reactor polls until the
     /// clock advances.
     pub fn step(&mut self) -> Option<Instant> {
         loop {
@@ -90,8 +90,8 @@ impl SteppedTarget {
     }
 
     /// Moves each worker to its next scheduling point: it executes its change, or reports an
-    /// outcome. Returns whether one moved. With `loses`, returned changes lose their cancellations:
-    /// a bug injected to test the simulation.
+    /// outcome. Returns whether a worker moved. `loses` injects a bug to test the simulation:
+    /// returned changes lose their cancellations.
     pub fn step_workers(&mut self, loses: bool) -> bool {
         self.control.reactors.step_workers(loses)
     }
@@ -101,7 +101,7 @@ impl SteppedTarget {
         self.control.step();
     }
 
-    /// Closes listeners, refuses commands, and closes each queue after its last response.
+    /// Closes listeners, accepts no more commands, and closes each queue after its last response.
     pub fn drain(&mut self) {
         self.control.drain();
     }

@@ -1,8 +1,8 @@
 //! Detects truncated or deleted exported files, even without host I/O.
 //!
 //! A thread checks each file every few seconds. If a check blocks, the thread stays with that file
-//! system, and a new one checks the others. A hanging file system so occupies one thread, and
-//! delays no reactor or connection.
+//! system, and a new one checks the others: a hanging file system occupies one thread, and delays
+//! no reactor or connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -19,8 +19,7 @@ use crate::registry::{Registry, SubsystemShared};
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Ratio of a pause to the preceding round, within the bounds: limits the CPU cost of thousands of
-/// files.
+/// Ratio of a pause to the preceding round: limits the CPU cost of thousands of files.
 const PAUSES_PER_ROUND: u32 = 100;
 
 /// Time limit of a check, after which another thread checks the other file systems.
@@ -257,7 +256,7 @@ impl<F: Checked> Checker<F> {
             let at = self.at.load(Ordering::Relaxed);
             match ended {
                 Ok(()) => return Ok(()),
-                // Slow checks that return.
+                // The checks are slow, but return.
                 Err(RecvTimeoutError::Timeout)
                     if before != Some(at) && !is_over.load(Ordering::Relaxed) => {}
                 Err(_) => return Err(at),

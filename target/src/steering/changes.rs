@@ -2,7 +2,7 @@
 //! removals.
 //!
 //! A change edits a copy of the configuration text, which is checked, written to a temporary file,
-//! applied like a reload, and renamed over the configuration file. A failure restores the previous
+//! applied like a reload, and renamed over the configuration file. Failures restore the previous
 //! state.
 
 use std::collections::BTreeMap;
@@ -216,14 +216,14 @@ impl ChangeQueue {
         }
     }
 
-    /// Applies a batch, or after a failure possibly of a single change, each change separately.
+    /// Applies a batch, or after a failure that one change may have caused, each change separately.
     async fn change_all(&mut self, batch: Vec<Pending>) {
         let mut refused = None;
         let mut tried = self.try_all(&batch).await;
         if batch.len() > 1
             && let Err(Refused::ByOne(error)) = &tried
         {
-            // Cause: a request of the control socket.
+            // Cause: a control socket request.
             tracing::debug!(%error, changes = batch.len(), "one of several changes failed: trying each separately");
             let mut results = Vec::new();
             for pending in &batch {
@@ -324,7 +324,8 @@ impl ChangeQueue {
         Ok(())
     }
 
-    /// Applies the checked configuration and replaces the file. If that fails, restores `before`.
+    /// Applies the checked configuration and replaces the file. Restores `before` if the file
+    /// cannot be replaced.
     async fn change_to(
         &mut self,
         checked: Checked,
@@ -343,7 +344,7 @@ impl ChangeQueue {
                     .change(Arc::clone(before), ReloadScope::Text)
                     .await;
                 if let Err(back) = back {
-                    // Cause: a request of the control socket.
+                    // Cause: a control socket request.
                     tracing::error!(error = %back, "cannot write a change to the configuration: \
                                                     it stays in effect until the next reload");
                 }
@@ -436,7 +437,7 @@ impl ChangeQueue {
 }
 
 /// Returns the configuration of `draft` and its difference from `from`, if namespaces were only
-/// added or only removed.
+/// added or removed.
 fn step(from: Arc<Config>, draft: &Draft) -> Option<(Config, Step)> {
     if let Some((config, added)) = from.grown(draft) {
         let removed = Vec::new();
@@ -464,8 +465,8 @@ fn step(from: Arc<Config>, draft: &Draft) -> Option<(Config, Step)> {
 /// Applies the changes to the stage in order. Returns the result of each.
 ///
 /// In a batch, a failed change is undone: the stage is restored from a copy, and the changes since
-/// are repeated. A copy costs as much as thousands of changes, and is made at first and after each
-/// failure. A single failed change may leave the stage modified: the caller must drop it.
+/// are repeated. A copy costs as much as thousands of changes, so it is made only first and after
+/// each failure. A single failed change may leave the stage modified: the caller must drop it.
 fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
     let attempt = |pending: &Pending, stage: &mut Stage| {
         let result = confine_part(Part::Control, || (pending.change)(stage));

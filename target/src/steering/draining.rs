@@ -1,5 +1,3 @@
-//! Control methods for draining listeners.
-
 use std::time::Duration;
 
 use cairn_config::{PORT_DEFAULT, Trid};

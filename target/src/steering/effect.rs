@@ -1,4 +1,4 @@
-//! Effect of each control method, by which the dispatcher refuses, logs and rate-limits requests.
+//! Effect of each control method, by which requests are refused, logged and rate-limited.
 //! Undeclared methods are unknown.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -238,8 +238,8 @@ impl FileLocation {
         }
     }
 
-    /// Replaces the file's text unless another program has changed it. The state is unlocked during
-    /// file system calls, because the control plane reads it.
+    /// Replaces the file's text unless another program has changed it. Does not lock the state
+    /// during file system calls: the control plane reads it.
     fn commit(&self, file: &ConfigFile, text: &Arc<str>) -> Result<(), WriteError> {
         self.check(file)?;
         file.state().may_have.push(Arc::clone(text));

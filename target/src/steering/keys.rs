@@ -1,5 +1,3 @@
-//! Control methods for the keys of hosts.
-
 use cairn_config::{Config, InlineKey, KEY_PREFIX, KeySource, Nqn};
 use cairn_control::Error;
 use serde_json::{Map, Value, json};

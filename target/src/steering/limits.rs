@@ -1,5 +1,3 @@
-//! Control methods that show and change limits.
-
 use cairn_config::{BURST_DEFAULT, Config, Limits, LimitsOf, NewLimits, format_size};
 use cairn_control::Error;
 use nvme_proto::wire::Nqn;

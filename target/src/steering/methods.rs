@@ -94,7 +94,7 @@ impl Handler for Methods {
             audit.record(|| record(peer, &method, &params, &answer));
             match &answer {
                 Ok(_) => {
-                    // Cause: a request of the control socket.
+                    // Cause: a control socket request.
                     tracing::info!(
                         uid,
                         pid,
@@ -105,7 +105,7 @@ impl Handler for Methods {
                 }
                 Err(error) => {
                     let code = error.code;
-                    // Cause: a request of the control socket.
+                    // Cause: a control socket request.
                     tracing::warn!(uid, pid, method, params, code, %error, "request refused at the control socket");
                 }
             }
@@ -377,7 +377,7 @@ impl Methods {
         match answered.await {
             Ok(Ok(())) => self.status().await,
             Ok(Err(error)) => {
-                // Cause: a request of the control socket.
+                // Cause: a control socket request.
                 tracing::error!(
                     "the new configuration is invalid and the old one stays in use: \
                                  {error}"

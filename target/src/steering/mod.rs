@@ -1,7 +1,7 @@
 //! Control socket: queries and changes of a running target (docs/control.md), in JSON-RPC
 //! ([`cairn_control`]).
 //!
-//! A change edits the configuration text, and is applied like a reload and on disk before the
+//! A change edits the configuration text; it is applied like a reload, and on disk before the
 //! response ([`changes`]).
 
 mod changes;
@@ -55,8 +55,8 @@ impl Steering {
     }
 }
 
-/// Returns the task that executes changes and serves the control socket, if any. `text` is the
-/// configuration at the start.
+/// Returns the task for changes and the control socket, if any. `text` is the configuration at the
+/// start.
 pub(crate) fn companion(
     source: Source,
     text: String,

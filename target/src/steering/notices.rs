@@ -53,8 +53,8 @@ impl Notices {
         }
     }
 
-    /// Records added disks without a full comparison. Returns false if [`Notices::note`] must
-    /// compare, because one shares its name with a disk of another size.
+    /// Records added disks. Returns false if [`Notices::note`] must compare all, because one shares
+    /// its name with a disk of another size.
     pub(super) fn note_added(&mut self, added: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in added {
             match self.disks.get_mut(&name) {
@@ -69,8 +69,8 @@ impl Notices {
         true
     }
 
-    /// Records removed disks without a full comparison. Returns false if [`Notices::note`] must
-    /// compare, because one shares its name with a disk of another size.
+    /// Records removed disks. Returns false if [`Notices::note`] must compare all, because one
+    /// shares its name with a disk of another size.
     pub(super) fn note_removed(&mut self, removed: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in removed {
             match self.disks.get_mut(&name) {

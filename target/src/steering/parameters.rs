@@ -1,5 +1,3 @@
-//! Parameters of Cairn's own control methods.
-
 use std::net::IpAddr;
 
 use cairn_config::{Traddr, Trid};

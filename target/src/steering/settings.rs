@@ -49,8 +49,8 @@ impl Methods {
         }
     }
 
-    /// Changes a subsystem. Returns the settings that take effect at the next start, because they
-    /// cannot change for connected hosts.
+    /// Changes a subsystem. Returns settings that take effect at the next start, because connected
+    /// hosts rely on them.
     async fn subsystem_set(&self, params: Params) -> Answer {
         let SubsystemSet {
             nqn,

@@ -52,7 +52,7 @@ impl Source {
         Ok((text, config))
     }
 
-    /// Returns true if configurations may be derived by steps: no options add namespaces, whose
+    /// Returns true if configurations may be derived by steps: no option adds namespaces, whose
     /// NSIDs would depend on the file's.
     pub(super) fn may_step(&self) -> bool {
         self.flags.export.is_empty()

@@ -44,7 +44,7 @@ impl Warnings {
         let former: HashSet<&String> = former.iter().collect();
         let all = self.of(now);
         for warning in all.iter().filter(|one| !former.contains(one)) {
-            // Cause: a request of the control socket.
+            // Cause: a control socket request.
             tracing::warn!("{warning}");
         }
     }

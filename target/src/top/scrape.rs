@@ -1,5 +1,3 @@
-//! Fetches the metrics page of a target by HTTP.
-
 use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -53,7 +51,7 @@ fn is_no_http(error: &(dyn Error + 'static)) -> bool {
 async fn get(from: SocketAddr) -> Result<Result<String, String>, Box<dyn Error + Send + Sync>> {
     let stream = TcpStream::connect(from).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // Ends with the runtime. Its errors also fail `send_request`.
+    // The task ends with the runtime. An error of the connection also fails `send_request`.
     let _connection = tokio::spawn(connection);
     let request = Request::get(PATH)
         .header(HOST, from.to_string())

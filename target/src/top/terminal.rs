@@ -1,5 +1,3 @@
-//! Terminal handling of the view.
-
 use std::io;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;

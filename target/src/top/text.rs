@@ -1,5 +1,3 @@
-//! Tables as plain text, for files and pipes.
-
 use std::net::SocketAddr;
 
 use super::rates::Rates;

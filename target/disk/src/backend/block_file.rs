@@ -136,7 +136,7 @@ impl BlockFile {
         })
     }
 
-    /// Warns if a power failure can tear a block: NVMe's AWUPF is at least one block.
+    /// Warns if a power failure can tear a block: AWUPF is at least one block.
     fn warn_of_torn_blocks(&self) {
         let keeps = |limits: &QueueLimits| limits.keeps_blocks_whole(self.block_bytes);
         if self.limits.as_ref().is_none_or(keeps) {
@@ -151,7 +151,8 @@ impl BlockFile {
         );
     }
 
-    /// Returns the device's atomic write unit, if a write of that size is a single request; otherwise one block.
+    /// Returns the device's atomic write unit if a single request can write it, otherwise one
+    /// block.
     pub(super) fn atomic(&self) -> Atomic {
         let unit = self.limits.and_then(|limits| limits.unit);
         let fits = |unit: &Unit| self.direct && unit.bytes <= self.piece_bytes;
@@ -408,8 +409,8 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// True if a durable operation is split into change and sync: through the page cache, the
-    /// failure of one call would not show whether other writes were lost.
+    /// True if a durable operation is a change and a sync: through the page cache, one call's
+    /// failure would not show whether other writes were lost.
     fn syncs_apart(&self, op: BlockOp) -> bool {
         match op {
             BlockOp::Write { durable } => durable && !self.direct,

@@ -1,5 +1,3 @@
-//! Properties reported by a disk.
-
 use uuid::Uuid;
 
 /// Block layout of a backend.

@@ -1,4 +1,5 @@
-//! Disks about to be replaced. Successors with the same file or device take over locks and claims.
+//! Disks about to be replaced, whose locks and claims pass to successors with the same file or
+//! device.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -33,8 +34,8 @@ impl Formers {
         files.filter_map(FormerFile::get)
     }
 
-    /// Shares a former disk's lock with the disk that opened `file`. `None`: no former disk at this
-    /// place has a lock.
+    /// Shares a former disk's lock with the disk that opened `file`. `None` if no former disk here
+    /// has one.
     pub(super) fn lock(
         &self,
         place: Place,
@@ -66,8 +67,8 @@ impl Formers {
 }
 
 impl Backend {
-    /// Opens a file, block device or NVMe character device, and takes over the lock or claim of a
-    /// former disk.
+    /// Opens a file, block device or NVMe character device, and takes over a former disk's lock or
+    /// claim.
     ///
     /// # Errors
     /// The disk cannot be opened, or not with that block size.
@@ -85,8 +86,8 @@ impl Backend {
         disk.map(|disk| Self(Kind::File(disk)))
     }
 
-    /// Announces the removal. An open of the same disk waits until the reactors have dropped this
-    /// one, after their pending operations.
+    /// Announces the removal. An open of the same disk waits until reactors have dropped this one
+    /// after its operations.
     pub fn let_go(&self) {
         match &self.0 {
             Kind::File(disk) => disk.let_go(),

@@ -1,7 +1,7 @@
-//! Lookup of a disk's path. Checks and opens use the found descriptor, so later changes of names
-//! and links have no effect.
+//! Lookup of a disk's path. Checks and opens use the found descriptor: later changes of names and
+//! links have no effect.
 //!
-//! A [`Backend`](super::Backend) of a file or device requires an [`AdmittedPath`]: a [`FoundPath`]
+//! A [`Backend`](super::Backend) of a file or device requires an [`AdmittedPath`], a [`FoundPath`]
 //! checked by the caller.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
@@ -46,8 +46,8 @@ impl FoundPath {
         &self.path
     }
 
-    /// Returns the object's path without links. A device node outside /dev has the kernel's name
-    /// for its device number in /dev.
+    /// Returns the object's path without links; for a device node outside /dev, the kernel's name
+    /// of the device in /dev.
     ///
     /// # Errors
     /// The system does not report the path: /proc or /sys is not mounted.

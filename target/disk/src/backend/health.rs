@@ -1,14 +1,15 @@
-//! Permanent failures of a disk, recorded because the system reports each only once, to one caller.
+//! Permanent failures of a disk, recorded because the system reports each to one caller only.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use super::BlockOp;
 
-/// A flush of acknowledged writes failed; the kernel now treats the lost pages as written.
+/// A flush of acknowledged writes failed; the kernel treats the lost pages as written.
 const SYNC_FAILED: u8 = 1;
 
-/// The file is shorter than its namespace: a write would extend it, and lost data would read as zeroes.
+/// The file is shorter than its namespace: writes would extend it, and lost data would read as
+/// zeroes.
 const CUT_SHORT: u8 = 2;
 
 /// A thread panicked during a change.

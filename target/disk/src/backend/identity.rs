@@ -1,5 +1,5 @@
-//! Identity of a disk: a UUID that is the same for all targets, and differs between disks.
-//! `docs/decisions/` has the inputs and reasons.
+//! Identity of a disk: a UUID that all targets derive, different for each disk. `docs/decisions/`
+//! has the inputs and reasons.
 
 use std::fs::{self, File};
 use std::io;
@@ -56,7 +56,7 @@ pub(super) fn of(file: &File, path: &Path, scope: Scope<'_>) -> io::Result<Uuid>
         Ok(uuid) => Ok(uuid),
         Err(error) => {
             if birth.is_weak {
-                // Cause: the configuration, or a disk that changed.
+                // Cause: the configuration, or a changed disk.
                 tracing::warn!(
                     path = %path.display(), %error,
                     "cannot store an identity with this file, and its file system has no creation \
@@ -96,7 +96,7 @@ fn of_device(device: &Path, path: &Path, scope: Scope<'_>) -> Uuid {
         Name::Global(name) => derived(&name),
         Name::Local(name) => derived(&scope.name(&name)),
         Name::Place(name) => {
-            // Cause: the configuration, or a disk that changed.
+            // Cause: the configuration, or a changed disk.
             tracing::warn!(
                 path = %path.display(),
                 "this device has no unique name: hosts mistake any device at this path for the \
@@ -114,7 +114,7 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
         (!text.is_empty()).then(|| text.to_owned())
     };
     if text("partition").is_some() {
-        // A copy of the disk has the same partition UUID, so the disk's own name is used.
+        // A copy of the disk has this partition UUID too, so the disk's name is used.
         let start = text("start").unwrap_or_default();
         let disk = device
             .parent()
@@ -219,7 +219,7 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
             _ => {
                 // Derived, so that all targets that open this copy get the same UUID.
                 let uuid = derived(&format!("copy {kept} {}", birth.text));
-                // Cause: the configuration, or a disk that changed.
+                // Cause: the configuration, or a changed disk.
                 tracing::warn!(
                     path = %path.display(), was = kept, %uuid,
                     "the file is a copy of another disk, or was moved from another file system: \

@@ -1,8 +1,8 @@
 //! flock(2) lock of an exported file.
 //!
-//! Each pending operation holds the open file description, whose last reference releases the lock.
-//! Disks write through the locked description: no other process can lock a killed process's file
-//! before its last write has ended. A replacement disk shares the lock.
+//! Pending operations hold the open file description, whose last reference releases the lock. Disks
+//! write through the locked description: no process can lock a killed process's file before its
+//! last write has ended. A replacement disk shares the lock.
 
 use std::fs::File;
 use std::io;
@@ -48,7 +48,7 @@ impl LockedFile {
     }
 }
 
-/// Reference to a file's lock, released with the last one. Must not be dropped while the kernel has
+/// Reference to a file's lock; the last one releases it. Must not be dropped during kernel
 /// operations on the file.
 #[derive(Debug)]
 pub(super) struct Lock {
@@ -101,8 +101,8 @@ impl Lock {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a disk that has opened `own`. Returns the file for its I/O: for a writer, the locked
-    /// description. Fails if the disk requires exclusive use, but others share the file.
+    /// Adds a disk that has opened `own`. Returns the file for its I/O: the locked description for
+    /// a writer. Fails if the disk requires exclusive use of a shared file.
     pub(super) fn share(&self, own: File, claim: Claim) -> io::Result<(Self, File)> {
         let exclusive = is_exclusive(claim);
         let mut state = self.state();

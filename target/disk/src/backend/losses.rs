@@ -33,8 +33,7 @@ impl Backend {
         }
     }
 
-    /// Returns the file system's device number if the disk is a file, which can be truncated or
-    /// deleted.
+    /// Returns the file system's device number for a file, which can be truncated or deleted.
     pub fn file_system(&self) -> Option<u64> {
         match &self.0 {
             Kind::File(disk) => disk.file_system(),
@@ -42,8 +41,8 @@ impl Backend {
         }
     }
 
-    /// Checks whether a file was truncated or deleted. Blocks until its file system replies.
-    /// Returns true for a newly found [failure](Self::is_failed).
+    /// Checks whether a file was truncated or deleted. Blocks on the file system. Returns true for
+    /// a new [failure](Self::is_failed).
     pub fn look(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.look(),

@@ -1,7 +1,7 @@
 //! Disk in memory.
 //!
-//! Each unit of 4 KiB is copied through a buffer under a lock: blocks are read and written
-//! atomically (AWUN), and a lost connection leaves no partial transfer.
+//! Each 4 KiB are copied through a buffer under a lock: block accesses are atomic (AWUN), and a
+//! lost connection leaves no partial transfer.
 
 use std::hint;
 use std::io;
@@ -21,7 +21,7 @@ const LOCKS: usize = 256;
 /// Spins on a held lock before the thread yields.
 const SPINS: u32 = 100;
 
-/// Sequence lock: odd while a thread writes. Readers do not write to it, and retry.
+/// Sequence lock: odd during a write. Readers do not write to it, and retry.
 #[derive(Debug, Default)]
 struct Lock(AtomicU32);
 

@@ -1,8 +1,8 @@
 //! Backends: storage for the blocks of a namespace.
 //!
-//! All reactors share a [`Backend`]. A reactor [`begin`](Backend::begin)s a [`BlockIo`], and
-//! [`resume`](Backend::resume)s it with each completion of its ring until [`Progress::Done`].
-//! Offsets and lengths are in bytes, checked by the caller.
+//! Reactors share a [`Backend`]. Each [`begin`](Backend::begin)s [`BlockIo`]s, and
+//! [`resume`](Backend::resume)s them with completions of its ring until [`Progress::Done`]. Callers
+//! check offsets and lengths, which are in bytes.
 
 mod block_file;
 mod closing;
@@ -62,7 +62,7 @@ pub struct Claim {
     pub shared: bool,
     /// Required device and inode.
     pub expected: Option<(u64, u64)>,
-    /// Makes the open a check: it locks as configured, opens for reading, and retries a disk in use
+    /// Makes the open a check: locks as configured, opens for reading, and retries a disk in use
     /// until this time.
     pub trial_until: Option<Instant>,
 }
@@ -333,7 +333,7 @@ impl Backend {
         }
     }
 
-    /// Adopts a size in bytes from [`measure`](Self::measure). Returns true if it changed.
+    /// Adopts a size in bytes from [`measure`](Self::measure). Returns whether the size changed.
     pub fn accept_size(&self, bytes: u64) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.accept_size(bytes),
@@ -409,8 +409,7 @@ impl Backend {
         }
     }
 
-    /// Returns the slot to use: operations on a `slow` disk that may block are passed to other
-    /// threads.
+    /// Returns the slot to use: blocking operations on a `slow` disk go to other threads.
     #[must_use]
     pub fn slot_while(&self, file: FileSlot, slow: bool) -> FileSlot {
         match &self.0 {

@@ -31,7 +31,7 @@ pub(super) struct Opened {
 }
 
 pub(super) enum Refusal {
-    /// The disk is in use by another process or disk; the open may be retried.
+    /// In use by another process or disk; the open may be retried.
     InUse(OpenError),
     Other(OpenError),
 }
@@ -88,7 +88,7 @@ pub(super) fn open_when_left<T>(
 fn open_at(disk: &AdmittedPath, claim: Claim, formers: &Formers) -> Result<Opened, Refusal> {
     let (path, place) = (disk.path(), disk.place());
     let is_device = disk.kind().is_block_device();
-    // `O_EXCL` fails if the block device is mounted, part of another device, or claimed by a
+    // `O_EXCL` fails for a block device that is mounted, part of another device, or claimed by a
     // target.
     let is_claimed = is_device && !claim.read_only && !claim.shared;
     if is_device && claim.shared && !claim.read_only && formers.claimed(place).is_none() {
@@ -119,8 +119,8 @@ fn open_at(disk: &AdmittedPath, claim: Claim, formers: &Formers) -> Result<Opene
     })
 }
 
-/// Refuses a device that is mounted or part of another device: writes by hosts would damage it.
-/// Targets that share a device hold `O_EXCL` only during this check.
+/// Refuses a device that is mounted or part of another one: hosts' writes would damage it. Targets
+/// that share a device hold `O_EXCL` only during this check.
 fn check_not_held(disk: &AdmittedPath) -> io::Result<()> {
     let mut options = File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
@@ -169,7 +169,7 @@ fn zoned(path: &Path) -> OpenError {
     ))
 }
 
-/// Refuses a shared file behind the page cache, which does not see writes of other targets.
+/// Refuses a shared file behind the page cache, which misses writes of other targets.
 fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
     // File system type of tmpfs, whose files exist only in the page cache.
     const TMPFS_MAGIC: u32 = 0x0102_1994;
@@ -240,7 +240,7 @@ fn open_direct(disk: &AdmittedPath, claim: Claim, is_claimed: bool) -> io::Resul
     }
 }
 
-/// Returns the remedy for a missing permission; `otherwise` is the text for users other than root.
+/// Returns the remedy for a missing permission: `otherwise` for users other than root.
 pub(super) fn permission(otherwise: &str) -> String {
     cairn_rdma::error::permission(
         otherwise,
@@ -279,8 +279,8 @@ pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {
     })
 }
 
-/// Locks a file, or shares the lock of a disk in `formers`, and returns the file to use. Two
-/// writers would destroy the data unless both declare it as shared.
+/// Locks a file or shares a lock of `formers`, and returns the file to use. Two writers would
+/// destroy the data unless both declare it as shared.
 fn lock(
     path: &Path,
     file: File,

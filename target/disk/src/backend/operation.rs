@@ -34,7 +34,7 @@ pub enum BlockOp {
     /// Deallocates the range if possible.
     Deallocate,
     /// Passes a host's hints to a disk that [uses them](super::Backend::takes_advice). The buffer
-    /// has the ranges of Dataset Management; the offset is unused.
+    /// has Dataset Management ranges; the offset is unused.
     Advise,
     /// Makes completed writes durable.
     Flush,

@@ -1,7 +1,7 @@
 //! Pieces of a transfer, each accepted by the device as one request.
 //!
-//! The kernel splits larger requests, but rejects them if they are non-blocking (`REQ_NOWAIT`), as
-//! io_uring's first attempt is; they would then go to a kernel thread.
+//! The kernel splits larger requests, but rejects non-blocking ones (`REQ_NOWAIT`), which io_uring
+//! tries first: they would go to a kernel thread.
 
 use std::fs::File;
 use std::path::Path;
@@ -43,13 +43,13 @@ impl Pieces {
         self.asked += bytes;
     }
 
-    /// True if the step has several pieces: `EAGAIN` may mean that only some of them failed.
+    /// True for a step of several pieces, whose `EAGAIN` may come from some of them.
     pub(super) fn several(&self) -> bool {
         self.count > 1
     }
 
     /// Records the end of a piece. After the last one, returns the step's result: `EAGAIN` after a
-    /// partial failure, to retry single pieces and find the cause.
+    /// partial failure, so that single pieces are retried to find the cause.
     pub(super) fn end_one(&mut self, result: Result<u32, i32>) -> Option<Result<u32, i32>> {
         if self.count <= 1 {
             return Some(result);
@@ -82,8 +82,8 @@ impl Pieces {
     }
 }
 
-/// Returns the maximum bytes of a passthrough command: the kernel maps it, unsplit, in at most 256
-/// segments. An unaligned buffer needs one more.
+/// Returns the maximum bytes of a passthrough command, which the kernel maps in at most 256
+/// segments, one more if unaligned, and does not split.
 pub(super) fn largest_command(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;
     queues.iter().find_map(|queue| command_of_queue(queue))

@@ -27,8 +27,7 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// Converts to logical blocks. A unit that is not a whole number of at least two blocks becomes
-    /// one block.
+    /// Converts to logical blocks; one block if the unit is not a whole number of at least two.
     pub(super) fn in_blocks(self, block_bytes: u32) -> Atomic {
         let block = u64::from(block_bytes);
         let in_blocks = |bytes: u64| bytes.is_multiple_of(block).then(|| bytes / block);
@@ -85,8 +84,8 @@ impl QueueLimits {
     }
 }
 
-/// Returns `chunk_sectors` in bytes: the distance of boundaries. 0 without boundaries, or for a
-/// partition that does not start at one.
+/// Returns the distance of boundaries (`chunk_sectors`) in bytes; 0 without, or for a partition
+/// that does not start at one.
 fn chunk(device: &Path, queue: &Path) -> u64 {
     let chunk = read_limit(queue, "chunk_sectors").unwrap_or(0);
     let start = read_limit(device, "start").unwrap_or(0);
@@ -105,8 +104,8 @@ fn unit(device: &Path, disk: &Path) -> Option<Unit> {
     Some(Unit { bytes, offset })
 }
 
-/// Returns the smallest physical block of the device and the devices below it; a stacked device
-/// reports the largest.
+/// Returns the smallest physical block of the device and the devices below it; stacked devices
+/// report the largest.
 fn smallest_unit(disk: &Path) -> Option<u64> {
     let mut smallest = read_limit(disk, "queue/physical_block_size")?;
     for below in fs::read_dir(disk.join("slaves")).into_iter().flatten() {
@@ -295,7 +294,7 @@ mod tests {
             fs::write(partition.join("start"), start).unwrap();
             assert_eq!(boundary(&partition, 4096), expected);
         }
-        // Chunk sizes that are not a whole number of blocks, or too large for Identify, set no boundary.
+        // Chunks that are no whole number of blocks, or too large for Identify, set no boundary.
         for (chunk, block) in [("9\n", 4096), ("65536\n", 512), ("0\n", 512)] {
             fs::write(raid.join("queue/chunk_sectors"), chunk).unwrap();
             assert_eq!(boundary(&raid, block), 0, "{chunk}");

@@ -1,9 +1,9 @@
 //! Images of a Ceph cluster (RBD), by librbd. Differences from a disk:
 //!
-//! * librbd truncates an operation at the end of the image and reports success, so the size is
-//!   checked before and after.
+//! * librbd truncates operations at the image's end and reports success: the size is checked before
+//!   and after.
 //! * A discard below 64 KiB has no effect; zeroing uses a call that always zeroes.
-//! * There is no cache: acknowledged writes are on all replicas, and FUA costs nothing.
+//! * Without a cache, acknowledged writes are on all replicas: FUA costs nothing.
 //! * An operation cannot be cancelled, and keeps its buffer until the cluster replies.
 
 use std::io;
@@ -107,7 +107,7 @@ impl RbdDisk {
         self.blocks.swap(blocks, Ordering::Relaxed) != blocks
     }
 
-    /// Waits for started writes. May block. A failure loses no data: acknowledged writes are on the
+    /// Waits for started writes. May block. Failures lose no data: acknowledged writes are on the
     /// OSDs.
     pub(super) fn flush(&self) -> io::Result<()> {
         if let Err(errno) = self.image.flush() {
@@ -124,7 +124,7 @@ impl RbdDisk {
         self.image.failure().is_some()
     }
 
-    /// Opens the image with a new client if the cluster has blocklisted the current client. Blocks.
+    /// Opens the image with a new client if the cluster has blocklisted the current one. Blocks.
     pub(super) fn recover(&self) -> io::Result<()> {
         let Some(errno) = self.image.failure() else {
             return Ok(());

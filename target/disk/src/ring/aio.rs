@@ -80,8 +80,8 @@ impl Aio {
         let blocks = [&raw mut block];
         self.under_way.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the kernel copies the block. The ring has checked that the bytes lie in the
-        // mapping, which `memory` keeps during the call; then the kernel holds their pages until
-        // the write has ended.
+        // mapping, which `memory` keeps during the call; then the kernel holds the pages until the
+        // write's end.
         let taken = unsafe {
             let number = libc::SYS_io_submit as usize;
             let list = blocks.as_ptr() as usize;
@@ -102,8 +102,8 @@ impl Aio {
         // SAFETY: zeroes are a valid value of these structures of numbers.
         let mut events: [Event; BATCH] = unsafe { zeroed() };
         loop {
-            // SAFETY: the array has room for this many events; with a minimum of 0 the call does
-            // not wait.
+            // SAFETY: the array has room for the events; with a minimum of 0 the call does not
+            // wait.
             let count = unsafe {
                 let none = null::<libc::timespec>();
                 let (context, to) = (self.context, events.as_mut_ptr());
@@ -124,8 +124,7 @@ impl Aio {
 
 impl Drop for Aio {
     fn drop(&mut self) {
-        // `io_destroy` would block while a write is pending; the end of the process destroys the
-        // context.
+        // `io_destroy` blocks while a write is pending; the process's end destroys the context.
         if self.under_way.load(Ordering::Relaxed) == 0 {
             // SAFETY: the only argument is a number.
             unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };

@@ -2,13 +2,13 @@
 //!
 //! A kernel thread of io_uring would execute a blocked write however late. A worker reads the clock
 //! directly before the system call, which is made soon or not at all ([`timely`]). At most
-//! [`WITH_WORKERS_MAX`] changes per file are at workers; others wait here, until cancelled at the
-//! end of their lease. After a gap ([`ROUND_GAP`]), a change not yet begun returns to its queue
-//! until the reactor has processed closed connections.
+//! [`WITH_WORKERS_MAX`] changes per file are at workers; others wait here until cancelled at the
+//! end of their lease. After a gap ([`ROUND_GAP`]), a change not begun waits until the reactor has
+//! processed closed connections.
 //!
 //! Workers submit by AIO ([`Aio`]) on FUSE and NFS, where waiting may keep the file locked.
 //!
-//! Why `unsafe` here: these system calls take raw memory and have no safe wrapper. Devices may
+//! Why `unsafe` here: these system calls take raw memory, and have no safe wrapper. Devices may
 //! write to it, so no reference to it may exist.
 
 use std::cell::OnceCell;
@@ -155,8 +155,7 @@ impl Change {
                 };
                 let at = &raw const slice as usize;
                 let flags = if durable { libc::RWF_DSYNC } else { 0 };
-                // The kernel takes two halves of the offset, but 64-bit machines ignore the upper
-                // one.
+                // The kernel takes the offset in halves; 64-bit machines ignore the upper one.
                 let (number, flags) = (libc::SYS_pwritev2, flags as usize);
                 (
                     [
@@ -188,9 +187,9 @@ impl Change {
             #[cfg(test)]
             Self::Call(_) => unreachable!("a test makes it"),
         };
-        // SAFETY: the ring has checked that the bytes of a write lie in the mapping, which `memory`
+        // SAFETY: the ring has checked that the written bytes lie in the mapping, which `memory`
         // keeps until the call returns; the kernel only reads them. The slice and the range live as
-        // long. The remaining arguments are numbers.
+        // long; the remaining arguments are numbers.
         let result = unsafe { timely::call(look, &call) }?;
         Some(match result {
             Ok(bytes) => Ok(made.max(bytes as u32)),
@@ -267,8 +266,8 @@ impl Apart {
         !self.stepped && self.begun() > 0
     }
 
-    /// Returns the AIO context. Without one, because of `fs.aio-max-nr` or a container's rules,
-    /// workers wait for completion.
+    /// Returns the AIO context. Without one (`fs.aio-max-nr`, a container's rules), workers wait
+    /// for completion.
     fn aio(&self) -> Option<Arc<Aio>> {
         let wake = self.workers.as_ref()?.wake_fd();
         self.aio
@@ -318,8 +317,8 @@ impl Apart {
         self.dirty |= std::mem::take(&mut self.came_back);
     }
 
-    /// Passes queued changes to workers, which may begin them until `known_until_ns`. Passes
-    /// changes with expired leases to `refuse`.
+    /// Passes changes to workers, which may begin them until `known_until_ns`, or to `refuse` after
+    /// their lease.
     #[inline]
     pub(super) fn release(&mut self, known_until_ns: u64, refuse: impl FnMut(u64)) {
         if self.dirty {

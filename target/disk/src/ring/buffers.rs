@@ -6,8 +6,8 @@ impl Ring {
     /// Registers `mapping` as a fixed buffer until [`Self::remove_buffer`]. Returns the slot.
     ///
     /// # Errors
-    /// All slots are taken, or the kernel rejects the mapping, but not for the limit on locked
-    /// memory.
+    /// All slots are taken, or the kernel rejects the mapping, other than for the locked memory
+    /// limit.
     pub fn add_buffer(&mut self, mapping: &Arc<Mapping>) -> io::Result<u16> {
         let slot = self
             .buffers
@@ -112,8 +112,8 @@ impl Ring {
         source.copy_to(at, target, target_at, from.length as usize);
     }
 
-    /// Compares two spans of the same length. Copies pieces, because no reference may exist to
-    /// memory that devices write.
+    /// Compares two spans of the same length, in copied pieces: no reference may exist to memory
+    /// that devices write.
     ///
     /// # Panics
     /// If the lengths differ.

@@ -14,8 +14,8 @@ use crate::timely::{self, Look};
 pub(super) const ENTER_GETEVENTS: u32 = 1;
 
 impl Ring {
-    /// Submits the queued entries. A change is submitted only within a bounded time after a reading
-    /// of the clock, so that it never starts after its lease.
+    /// Submits the queued entries; a change only within a bounded time after the clock was read, so
+    /// that it never starts after its lease.
     pub(super) fn enter(&mut self) -> io::Result<()> {
         let mut look = self.outgoing.take_look();
         while self.outgoing.has_queued() {
@@ -37,7 +37,7 @@ impl Ring {
         self.enter_at_leisure()
     }
 
-    /// Reads the clock again after a possible stop of the process, and cancels queued changes with
+    /// Reads the clock again after a possible stop of the process. Cancels queued changes with
     /// expired leases.
     #[cold]
     fn look_again(&mut self) -> io::Result<Look> {
@@ -63,9 +63,9 @@ impl Ring {
     /// Submits a queue without leased changes, without a time limit.
     fn enter_at_leisure(&mut self) -> io::Result<()> {
         let pushed = self.uring.submission().len() as u32;
-        // With GETEVENTS but without waiting, this call delivers available completions; deferred
-        // work (DEFER_TASKRUN) would require a second one. SAFETY: the entries satisfy the
-        // requirements of `push`; no argument is a pointer.
+        // With GETEVENTS but no wait, this call delivers available completions; deferred work
+        // (DEFER_TASKRUN) would require a second one. SAFETY: the entries satisfy the requirements
+        // of `push`; no argument is a pointer.
         let entered = unsafe {
             let submitter = self.uring.submitter();
             submitter.enter::<libc::sigset_t>(pushed, 0, ENTER_GETEVENTS, None)

@@ -1,5 +1,3 @@
-//! Fixed files of a ring.
-
 use super::*;
 
 impl Ring {
@@ -31,7 +29,7 @@ impl Ring {
         })
     }
 
-    /// Unregisters the fixed files. Operations not yet submitted fail with `EBADF` or `ECANCELED`;
+    /// Unregisters the fixed files. Unsubmitted operations fail with `EBADF` or `ECANCELED`;
     /// pending ones complete.
     pub fn remove_all_files(&mut self) -> io::Result<()> {
         let settled = &mut self.settled;

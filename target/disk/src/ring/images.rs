@@ -1,5 +1,4 @@
-//! Operations on Ceph images, executed by threads of librbd. An eventfd wakes the ring only while
-//! it sleeps.
+//! Operations on Ceph images, by threads of librbd. An eventfd wakes the ring only from sleep.
 
 use cairn_rbd::{Image, Memory, Queue, Work};
 
@@ -14,7 +13,7 @@ pub(super) struct Images {
 }
 
 impl Ring {
-    /// Starts an operation on an image. With `changes`, it modifies the image and requires a lease.
+    /// Starts an operation on an image. With `changes`, it requires a lease.
     pub(crate) fn work_on_image(&mut self, tag: u64, image: &Image, work: &Work, changes: bool) {
         if self.images.is_none() {
             let queue = Queue::new();

@@ -1,6 +1,6 @@
 //! io_uring of a reactor, for block I/O and for all sleeping.
 //!
-//! Why `unsafe` here: the kernel accesses the buffers of a submitted entry asynchronously. This is
+//! Why `unsafe` here: the kernel accesses buffers of submitted entries asynchronously. This is
 //! sound: the ring accepts only spans of its fixed buffers, no reference to their bytes exists
 //! ([`Mapping`]'s contract), and the kernel holds their pages until the last operation has ended.
 
@@ -195,8 +195,8 @@ impl Ring {
         unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
         let files = setup::files_max();
         make_room(&uring, files)?;
-        // One kernel thread per operation, because a blocked one must not delay other disks. Linux
-        // before 5.15 cannot set this limit.
+        // One kernel thread per operation: a blocked one must not delay other disks. Linux before
+        // 5.15 lacks this limit.
         let _ = uring
             .submitter()
             .register_iowq_max_workers(&mut [operations, 0]);
@@ -231,14 +231,14 @@ impl Ring {
         self.outgoing.set_clock(clock, started);
     }
 
-    /// Sets the lease of subsequent changes: unless begun by `until_ns` (nanoseconds since the
-    /// start), they fail with `ECANCELED`, without effect.
+    /// Sets the lease of subsequent changes: after `until_ns` (nanoseconds since the start), they
+    /// do not begin but fail with `ECANCELED`.
     #[inline(always)]
     pub fn set_lease(&mut self, until_ns: u64) {
         self.outgoing.set_lease(until_ns);
     }
 
-    /// Polls `fd` once; completes when the descriptor is readable, at once if it already is.
+    /// Polls `fd` once; completes when the descriptor is or becomes readable.
     ///
     /// A multishot poll would not report an earlier change to a thread about to sleep.
     pub fn poll_readable(&mut self, token: u32, fd: RawFd) {
@@ -304,8 +304,8 @@ impl Ring {
     }
 
     /// Waits for all pending operations; [`Self::pop`] then returns them in the order of their
-    /// tags, as simulations require. Later completions are kept for the next call, and changes
-    /// returned by workers because of a gap ([`ROUND_GAP`]) for the next round.
+    /// tags, for simulations. Later completions are kept for the next call, and changes returned by
+    /// workers after a gap ([`ROUND_GAP`]) for the next round.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();
@@ -340,14 +340,13 @@ impl Ring {
         Ok(())
     }
 
-    /// Returns true if a completion is available that no descriptor reports: the caller must not
-    /// sleep.
+    /// Returns true if a completion is ready that no descriptor reports: the caller must not sleep.
     #[inline]
     pub fn has_ended(&self) -> bool {
         !self.settled.is_empty()
     }
 
-    /// Returns true if a gap ([`ROUND_GAP`]) delays changes to a later round. They do not end a
+    /// Returns true if a gap ([`ROUND_GAP`]) delays changes to a later round; they do not end a
     /// wait.
     pub fn keeps_changes(&self) -> bool {
         let simulated = self.simulated.as_ref();
@@ -430,8 +429,8 @@ impl Ring {
         }
     }
 
-    /// Moves leased changes into the submission queue, directly before the system call, and cancels
-    /// expired ones. After a gap or without room, changes are kept.
+    /// Moves leased changes into the submission queue directly before the system call, and cancels
+    /// expired ones. After a gap or without room, changes stay.
     #[inline]
     fn release_changes(&mut self) {
         let (known_until_ns, settled) = (self.outgoing.known_until_ns(), &mut self.settled);
@@ -464,8 +463,7 @@ impl Ring {
         );
     }
 
-    /// Pushes an entry without a lease. A full queue is submitted first, with a check of its
-    /// leases.
+    /// Pushes an entry without a lease. Submits a full queue first, with a check of its leases.
     #[inline]
     fn push(&mut self, entry: &squeue::Entry) {
         while push(&mut self.uring, &mut self.pushed, entry).is_err() {
@@ -481,8 +479,8 @@ fn push(
     pushed: &mut u32,
     entry: &squeue::Entry,
 ) -> Result<u32, squeue::PushError> {
-    // SAFETY: the callers checked that the entry's buffer lies in a mapping that is a fixed buffer,
-    // whose pages the kernel holds as long as it needs.
+    // SAFETY: the callers checked that the entry's buffer lies in a fixed buffer's mapping, whose
+    // pages the kernel holds as long as it needs.
     unsafe { uring.submission().push(entry) }?;
     let place = *pushed;
     *pushed = place.wrapping_add(1);
@@ -513,8 +511,8 @@ impl Drop for Ring {
                 .chain(self.files_removed.drain(..))
                 .for_each(std::mem::forget);
         }
-        // The kernel tears down a closed ring asynchronously; until then its block devices stay
-        // claimed and its memory counts as locked.
+        // The kernel tears down a closed ring asynchronously; until then block devices stay
+        // claimed, and memory counts as locked.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }

@@ -1,5 +1,3 @@
-//! Disk operations of a ring.
-
 use super::apart::{Change, Write};
 use super::*;
 
@@ -23,8 +21,8 @@ impl Ring {
         self.push_operation(tag, entry.flags(async_flag(file.handover.reads)));
     }
 
-    /// Writes `span`; if `durable`, completes only on stable storage. With `at_once`, fails with
-    /// EAGAIN instead of blocking, for example for space.
+    /// Writes `span`, if `durable` to stable storage. With `at_once`, fails with EAGAIN instead of
+    /// blocking, for example for space.
     pub(crate) fn write(
         &mut self,
         tag: u64,
@@ -109,8 +107,8 @@ impl Ring {
         self.change_apart(tag, open, change, false);
     }
 
-    /// Discards a range of a block device, whose data is then undefined. Uses a worker, because
-    /// io_uring would pass many discards to kernel threads, which ignore leases.
+    /// Discards a range of a block device, whose data is then undefined, by a worker: io_uring
+    /// would pass many discards to kernel threads, which ignore leases.
     pub(crate) fn discard(&mut self, tag: u64, device: Open, offset: u64, length: u32) {
         let change = Change::Discard { offset, length };
         self.change_apart(tag, device, change, false);
@@ -137,7 +135,7 @@ impl Ring {
     }
 
     /// Begins a round that has processed all connections closed by `now_ns` (nanoseconds since the
-    /// start). Changes may then begin for [`ROUND_GAP`].
+    /// start). Changes may begin for [`ROUND_GAP`].
     #[inline]
     pub fn begin_round(&mut self, now_ns: u64) {
         self.outgoing.begin_round(now_ns);
@@ -158,8 +156,8 @@ impl Ring {
         });
     }
 
-    /// Cancels operations of this tag that have not begun, with `ECANCELED`. They end at once, or
-    /// when a worker checks or returns them.
+    /// Cancels operations of this tag that have not begun, with `ECANCELED`: at once, or when a
+    /// worker checks or returns them.
     pub fn take_back(&mut self, tag: u64) {
         self.take_back_from_drives(tag);
         self.take_back_simulated(tag);

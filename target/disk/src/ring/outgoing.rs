@@ -61,7 +61,7 @@ impl Outgoing {
         self.known_until_ns = now_ns + ROUND_GAP.as_nanos() as u64;
     }
 
-    /// Returns the end of the reactor's recent view of connections, in nanoseconds since the
+    /// Returns when the reactor's view of connections stops being recent, in nanoseconds since the
     /// target's start; `u64::MAX` without rounds.
     pub(super) fn known_until_ns(&self) -> u64 {
         self.known_until_ns
@@ -91,7 +91,7 @@ impl Outgoing {
         }
     }
 
-    /// Returns true if the current lease is valid and the round began less than [`ROUND_GAP`] ago.
+    /// Returns true during the current lease, less than [`ROUND_GAP`] after the round's start.
     pub(super) fn may_begin(&self) -> bool {
         let until_ns = self.until_ns.min(self.known_until_ns);
         until_ns == u64::MAX || self.now_ns() < until_ns
@@ -117,8 +117,8 @@ impl Outgoing {
             .count()
     }
 
-    /// Removes the first `room` changes, or none [`ROUND_GAP`] after the start of the round. Passes
-    /// valid changes to `carry_out`, which returns their position, and expired ones to `refuse`.
+    /// Removes the first `room` changes, but none [`ROUND_GAP`] after the round's start. Passes
+    /// valid ones to `carry_out`, which returns their position, and expired ones to `refuse`.
     #[inline]
     pub(super) fn release(
         &mut self,
@@ -140,8 +140,8 @@ impl Outgoing {
             self.lacks_room = false;
             return;
         }
-        // Entries in `queued` are submitted with these changes. If a lease of one has ended,
-        // `look_again` must remove it first.
+        // Entries in `queued` are submitted with these changes. After the end of a lease,
+        // `look_again` must remove its entry first.
         if self.first_end() <= now_ns {
             self.look = None;
         }

@@ -55,7 +55,7 @@ impl QueueEntries {
     pub(super) fn blank(&self, place: u32, data: u64) {
         let at = (place & (self.count - 1)) as usize * self.bytes;
         // SAFETY: the number of entries is a power of two, so this one lies in the mapping; the
-        // kernel reads it only during a system call of the calling thread.
+        // kernel reads it only during this thread's system calls.
         unsafe {
             let entry = self.memory.add(at);
             entry.write_bytes(0, self.bytes);

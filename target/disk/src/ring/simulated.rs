@@ -3,8 +3,8 @@
 use super::*;
 
 impl Ring {
-    /// Completes due operations of simulated disks. Returns the time until the next one; zero if a
-    /// completion is available.
+    /// Completes due operations of simulated disks. Returns the time to the next one; zero with a
+    /// completion ready.
     #[inline]
     pub fn step_simulated(&mut self) -> Option<Duration> {
         let next = self.simulated.as_ref()?.step();
@@ -22,8 +22,8 @@ impl Ring {
     }
 
     /// Moves each worker to its next scheduling point: before its job, between job and report,
-    /// after the report. Returns whether one moved. With `loses`, returned changes lose their
-    /// cancellations: a bug injected to test the simulation.
+    /// after the report. Returns whether a worker moved. `loses` injects a bug to test the
+    /// simulation: returned changes lose their cancellations.
     pub fn step_workers(&mut self, loses: bool) -> bool {
         self.apart.step(loses)
     }

@@ -1,5 +1,3 @@
-//! Simulated disks of a ring, and their completions.
-
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;

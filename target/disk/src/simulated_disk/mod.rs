@@ -68,11 +68,11 @@ pub enum Operation {
 /// Random behaviour. Values without a unit are frequencies per thousand operations.
 #[derive(Debug, Clone, Default)]
 pub struct Habits {
-    /// Duration of an operation. Short ones overtake longer ones.
+    /// Duration of an operation; a short operation overtakes a long one.
     pub delay: Range<Duration>,
-    /// Operations that hang until [`SimulatedDisk::release_all`].
+    /// Frequency of operations that hang until [`SimulatedDisk::release_all`].
     pub hang: u64,
-    /// Failures with EIO. A failing write may be executed in part.
+    /// Frequency of failures with EIO; a failing write may be executed in part.
     pub error: u64,
     /// Writes and zeroing operations that fail with ENOSPC.
     pub no_space: u64,
@@ -80,8 +80,8 @@ pub struct Habits {
     pub short: u64,
     /// Operations that start a series of EAGAIN.
     pub again: u64,
-    /// Flushes that fail with EIO. Randomly, all data or none is durable, and the cache drops or
-    /// keeps the writes.
+    /// Frequency of flushes that fail with EIO: at random, all data or none is durable, and the
+    /// cache drops or keeps the writes.
     pub flush_error: u64,
     /// Injected bug and its frequency, to test checkers.
     pub lie: Option<(Lie, u64)>,
@@ -106,8 +106,8 @@ pub enum Lie {
     TornRead,
 }
 
-/// Simulated disk. Clones share the state. The file is ordinary again once no clone and no ring
-/// uses the disk.
+/// Simulated disk. Clones share the state. The file is ordinary again without clones and rings that
+/// use the disk.
 #[derive(Debug, Clone)]
 pub struct SimulatedDisk(Arc<Shared>);
 
@@ -248,7 +248,7 @@ impl SimulatedDisk {
         }
     }
 
-    /// Completes the oldest held operation of this kind. Returns false without one.
+    /// Completes the oldest held operation of this kind, and returns whether one was held.
     pub fn release_oldest(&self, operation: Operation) -> bool {
         let now = self.0.clock.glance();
         let mut state = self.state();
@@ -309,7 +309,7 @@ impl SimulatedDisk {
     }
 
     /// Simulates a power failure. Pending operations never complete; each block of a pending write
-    /// is randomly written or not.
+    /// is written or not, at random.
     pub fn crash(&self, fate: CacheFate) {
         let now = self.0.clock.glance();
         let mut state = self.state();

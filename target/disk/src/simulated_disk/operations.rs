@@ -1,4 +1,4 @@
-//! Operations of a simulated disk. Their effects occur on completion.
+//! Operations of a simulated disk, with their effects on completion.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -8,9 +8,8 @@ use serde_json::Value;
 
 use super::Notes;
 
-/// Reader of a JSON object. Notes invalid members, whose object is then left out
-/// ([`are_readable`](Self::are_readable)), and members not read
-/// ([`note_unknown`](Self::note_unknown)).
+/// Reader of a JSON object. Notes invalid members, without which the object is left out
+/// ([`are_readable`](Self::are_readable)), and unread ones ([`note_unknown`](Self::note_unknown)).
 pub(super) struct Fields<'v> {
     what: String,
     object: &'v Value,

@@ -92,7 +92,7 @@ impl Notes {
     fn unknown(&self, what: &str, table: &Value, known: &[&str]) {
         let table = table.as_object().into_iter().flatten();
         let is_set = |value: &Value| match value {
-            // nvmet shows -1 for values of its own choice, and zeroes for an OUI.
+            // nvmet shows -1 for values that it chooses, and zeroes for an OUI.
             Value::String(text) => !matches!(text.as_str(), "" | "0" | "none" | "-1" | "0x000000"),
             Value::Number(number) => number.as_u64() != Some(0),
             Value::Bool(is_so) => *is_so,

@@ -130,7 +130,7 @@ impl Import {
                 }
             }
             "nvmf_set_config" => self.settings(&params),
-            // No effect: Cairn always meets their conditions.
+            // These requests wait for conditions that Cairn always meets.
             "bdev_wait_for_examine" | "framework_start_init" | "framework_wait_init" => {}
             "nvmf_create_transport" if is_rdma(&params) => {
                 if params.members() > 1 {

@@ -1,4 +1,4 @@
-//! Checks disks and memory of namespaces. All disks stay open until the last check, which reveals
+//! Checks disks and memory of namespaces. Disks stay open until the last check, which reveals
 //! double exports.
 
 use std::collections::HashSet;
@@ -65,8 +65,8 @@ impl Probed {
     }
 }
 
-/// Opens the disk within the deadline of file accesses, or by `until` if it is in use. `late`
-/// counts the late disks.
+/// Opens the disk within the deadline of file accesses, or by `until` if in use. `late` counts late
+/// disks.
 fn probe_in_time(
     control: &ControlSettings,
     namespace: &Namespace,
@@ -161,7 +161,7 @@ impl Opened<'_> {
         })
     }
 
-    /// Returns the configured identity, or one from the disk's place: a UUID may not be stored yet.
+    /// Returns the configured identity, or else the disk's place: a UUID may not be stored yet.
     fn identity(&self, index: usize) -> Identity<'_> {
         let place = self.disk.place();
         let derived = match place {

@@ -1,5 +1,5 @@
-//! Checks the preconditions of `serve` by its own code, without side effects. Disks and Ceph images
-//! open read-only, except NVMe character devices, which only receive Identify commands.
+//! Checks the preconditions of `serve` by its code, without side effects. Disks and Ceph images
+//! open read-only; NVMe character devices only receive Identify commands.
 
 mod audit;
 mod disks;
@@ -232,7 +232,7 @@ fn explain_rdma_port(
             "listener {at}: the port {PORT_IN_USE} at an RDMA device: `rdma resource show cm_id` shows by which \
              program"
         )),
-        // With `auto`, the soft provider listens.
+        // With `auto` and no device, the soft provider listens.
         Err(error) if provider == Provider::Verbs => Some(format!("listener {at}: {error}")),
         _ => None,
     }
@@ -422,8 +422,7 @@ mod tests {
         }
     }
 
-    /// Returns the only finding for a configuration, with a folder that contains a disk image of 1
-    /// MiB as FOLDER.
+    /// Returns the only finding for a configuration in which FOLDER has a disk image of 1 MiB.
     fn only(text: &str) -> Finding {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);

@@ -1,5 +1,3 @@
-//! Requests for hosts and referrals.
-
 use serde_json::json;
 
 use super::actions::{GroupAction, HostAction, KeyAction, ReferralAction};
@@ -99,8 +97,8 @@ fn of_group(action: &GroupAction) -> Asked<'_> {
     }
 }
 
-/// Makes a key file's path absolute, but not names and inline keys, which the target refuses
-/// without showing them.
+/// Makes a key file's path absolute, but no name or inline key, which the target refuses without
+/// showing it.
 fn key_file(key: &str) -> String {
     let is_name = ["key:", "credential:", "DHHC-"];
     if is_name.iter().any(|start| key.starts_with(start)) {

@@ -1,5 +1,3 @@
-//! Audit events of queues.
-
 use std::net::SocketAddr;
 
 use nvme_auth::Authenticated;

@@ -1,4 +1,4 @@
-//! Census of an old queue: it registers its pending changes in the order of their disks
+//! Census of an old queue: it registers its pending changes in their disks' order
 //! ([`crate::order`]) before a Connect of the host's next association completes ([`Arming`]).
 
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ impl Reactor {
         self.time.next_check = self.time.now.at;
     }
 
-    /// Polls the devices of new censuses, so that they include all arrived capsules: others could
+    /// Polls the devices of new censuses, which so include all arrived capsules: others could
     /// execute after changes of the new association. Must not be called while completions are
     /// polled.
     pub(in crate::reactor) fn see_censuses(&mut self) -> bool {
@@ -65,7 +65,7 @@ impl Reactor {
     }
 
     pub(in crate::reactor) fn take_censuses(&mut self) {
-        // In place: after a panic, the list has each census for which a Connect waits.
+        // In place: after a panic, the list has each census awaited by a Connect.
         let mut at = 0;
         while let Some(census) = self.control.censuses.get(at) {
             let (qpair, is_late) = (census.qpair, census.arming.is_late(self.time.now.ns));

@@ -1,9 +1,8 @@
 //! Settling of changed decisions.
 //!
-//! After [`Message::Settle`](crate::registry::Message::Settle) from the control plane, commands of
-//! older epochs are decided again before they reach their disk
-//! ([`decisions`](crate::reactor::stages::decisions)). The reactor answers once no such command is
-//! at a disk.
+//! After [`Message::Settle`](crate::registry::Message::Settle), commands of older epochs are
+//! decided again before they reach their disk ([`decisions`](crate::reactor::stages::decisions)).
+//! The reactor answers the control plane once no such command is at a disk.
 
 use std::sync::Arc;
 

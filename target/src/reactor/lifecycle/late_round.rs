@@ -1,9 +1,9 @@
 //! Round after a gap: the reactor slept, or its thread did not run.
 //!
-//! Capsules of the gap may be stale, because their host may use another path by now. Before it
-//! reads a device, the reactor therefore ends expired associations, by a clock that counts
-//! suspension, and handles connection events, because the threads that do so may have been stopped
-//! too. The ring checks for stops within a round.
+//! Capsules of the gap may be stale: their host may use another path by now. Before reading a
+//! device, the reactor therefore ends expired associations, by a clock that counts suspension, and
+//! handles connection events, because other threads may have been stopped too. The ring checks for
+//! stops within a round.
 
 use crate::ids::QpairId;
 use crate::reactor::Reactor;
@@ -28,7 +28,7 @@ impl Reactor {
     }
 
     /// Polls the devices, so that capsules of this gap restart keep alive timers before the next
-    /// gap. Each capsule is then executed within twice KATO of its sending.
+    /// gap: each is executed within twice KATO of its sending.
     pub(in crate::reactor) fn read_devices(&mut self) {
         for port in 0..self.queues.ports.len() {
             self.drain_port(port);

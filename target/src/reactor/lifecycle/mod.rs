@@ -183,7 +183,7 @@ impl Reactor {
             self.queues.ports.resize_with(index + 1, || None);
         }
         self.queues.ports[index] = Some(port);
-        // Cause: the first connection of a device, or its removal.
+        // Cause: the first connection or removal of a device.
         tracing::info!(
             device = device.name(),
             reactor = self.control.index,
@@ -436,7 +436,7 @@ impl Reactor {
             return;
         };
         let device = port.device().id();
-        // Cause: the first connection of a device, or its removal.
+        // Cause: the first connection or removal of a device.
         tracing::warn!(
             device = port.device().name(),
             reactor = self.control.index,

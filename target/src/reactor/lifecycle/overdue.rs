@@ -1,7 +1,7 @@
 //! Deadlines of commands: for the disk, for the host's data, and for its acceptance of a response.
 //!
 //! A late command at a disk is cancelled, but completes only when the disk has ended it: until then
-//! its data could be transferred.
+//! its data may move.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ use crate::work_id::WorkKind;
 /// Time limit for a host's data after its READ could begin.
 const DATA_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time limit for a host's acceptance of a response after the command. Exceeds
-/// [`crate::qpair::RESPONSE_TIMEOUT`]: the last of many large reads arrives late on a slow link.
+/// Time limit for a host's acceptance of a response. Exceeds [`crate::qpair::RESPONSE_TIMEOUT`]:
+/// the last of many large reads arrives late on a slow link.
 const TAKING_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Time limit for a disk to end an aborted command; the Abort then fails.
+/// Time limit for a disk to end an aborted command; its Abort then completes as not aborted.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(in crate::reactor) fn check_ages(
@@ -117,8 +117,8 @@ fn report_late(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
     );
 }
 
-/// Completes the command, or cancels it if it is at its disk. Several commands may match: a
-/// non-compliant host may reuse a CID.
+/// Completes the command, or cancels it at its disk. Several may match: a non-compliant host may
+/// reuse a CID.
 pub(in crate::reactor) fn abort(
     queues: &mut Queues,
     io: &mut Io,

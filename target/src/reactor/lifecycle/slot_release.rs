@@ -1,8 +1,8 @@
 //! Release of receive slots held by waiting capsules.
 //!
 //! Commands for a hanging disk can occupy all receive slots of a device. If few receives are
-//! posted, a queue without progress discards the in-capsule data of its waiting commands. At their
-//! turn or deadline these fail with Namespace Not Ready, without Do Not Retry: nothing was
+//! posted, a queue without progress discards its waiting commands' in-capsule data. At their turn
+//! or deadline these commands fail with Namespace Not Ready, without Do Not Retry: nothing was
 //! executed, and the host sends them again.
 
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::reactor::queues::Queues;
 use crate::reactor::stages::admission::{self, is_stuck, receives_are_short};
 use crate::reactor::time::Now;
 
-/// Time after which a command with discarded data fails. Linux sends it five more times, so a disk
-/// may hang for a minute.
+/// Time until a command with discarded data fails. Linux sends it five more times, so a disk may
+/// hang for a minute.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(in crate::reactor) fn release_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
@@ -38,8 +38,8 @@ pub(in crate::reactor) fn release_stuck(queues: &mut Queues, io: &mut Io, now: &
     }
 }
 
-/// Removes overdue capsules. They may take requests beyond their host's share, up to three quarters
-/// of all requests.
+/// Removes overdue capsules, which may take requests beyond their host's share, up to three
+/// quarters of all.
 pub(in crate::reactor) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsule> {
     if queues.capsule_queues.is_empty() {
         return Vec::new();

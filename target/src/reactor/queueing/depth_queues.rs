@@ -125,8 +125,8 @@ impl DepthQueues {
         self.tell(depth);
     }
 
-    /// Returns the host's queue. An idle host's use rises to that of the last queue served, so that
-    /// idle time gives no advantage.
+    /// Returns the host's queue. An idle host's use rises to that of the last queue served: idle
+    /// time gives no advantage.
     fn queue_of(&mut self, host: HostShare) -> usize {
         let of = |queue: &HostQueue| queue.host.share == host.share;
         let Some(at) = self.queues.iter().position(of) else {

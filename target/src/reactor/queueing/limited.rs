@@ -1,6 +1,6 @@
 //! Commands that wait for rate limits, in one queue per host and disk, served by
-//! [`throttle`](crate::reactor::stages::throttle). The least use, divided by the host's weight, is
-//! served first.
+//! [`throttle`](crate::reactor::stages::throttle). The queue with the least use, divided by its
+//! host's weight, is served first.
 
 use super::index_counts::IndexCounts;
 use crate::ids::ShareId;
@@ -10,7 +10,7 @@ use crate::request::{List, Request, RequestId, RequestTable, Stage};
 /// If 1/16 of all requests wait for limits, more capsules wait without a request.
 const CROWD: usize = 16;
 
-/// Maximum difference in use of a newly filled queue, in nanoseconds.
+/// Maximum difference between the use of a newly filled queue and others, in nanoseconds.
 const LAG_MAX_NS: u64 = 16 * SLICE_NS;
 
 #[derive(Debug)]

@@ -59,7 +59,7 @@ struct PayerBucket {
 }
 
 impl PayerBucket {
-    /// Checks whether the payer may spend `cost` now. The error is the time from which it may, in
+    /// Checks whether the payer may spend `cost`. The error is the time from which it may, in
     /// nanoseconds. If `is_free`, only the limit per round applies.
     fn allows(&self, cost: u32, round: u64, now_ns: u64, is_free: bool) -> Result<(), u64> {
         let (last, taken) = self.round;
@@ -186,7 +186,7 @@ impl PayerBuckets {
         self.next_ns = self.next_ns.min(now_ns);
     }
 
-    /// Returns the next affordable work; payers take turns. After `None`, [`Self::next_look`] has
+    /// Returns the next affordable work; payers take turns. After `None`, [`Self::next_look`] is
     /// the time of the next attempt.
     pub(in crate::reactor) fn next(
         &mut self,

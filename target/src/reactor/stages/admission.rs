@@ -19,8 +19,8 @@ pub(in crate::reactor) fn reserve(requests: usize) -> usize {
     (requests / 8).clamp(1, 64)
 }
 
-/// Time without progress of a host or disk after which its queued capsules are stuck. A healthy
-/// disk is faster even with hundreds of commands.
+/// Time without progress of a host or disk until its queued capsules are stuck. Healthy disks are
+/// faster even with hundreds of commands.
 pub(in crate::reactor) const STUCK_AFTER: Duration = Duration::from_millis(250);
 
 /// Posted receives are short below 1/`SHORT` of all.
@@ -58,8 +58,8 @@ pub(in crate::reactor) fn may_go(
     false
 }
 
-/// Returns true if the capsule may bypass queued ones: none is of its queue pair, and its host
-/// waits for no limit.
+/// Returns true if the capsule may bypass queued ones: its queue pair has none, and its host waits
+/// for no limit.
 #[cold]
 pub(in crate::reactor) fn goes_past(
     capsule_queues: &CapsuleQueues,
@@ -164,7 +164,7 @@ fn disk_of<'a>(queues: &Queues, io: &'a Io, qpair: QpairId, nsid: u32) -> Option
     Some(&io.disks[disk])
 }
 
-/// Returns the NSID of an I/O command, otherwise 0: Fabrics commands use that field for their type.
+/// Returns an I/O command's NSID, otherwise 0: Fabrics commands have their type in that field.
 fn nsid_of(queue: &QueuePair, sqe: &Sqe) -> u32 {
     let association = queue.association.as_ref();
     let is_io = association.is_some_and(|association| association.qid != 0);

@@ -1,6 +1,6 @@
-//! Limits connections and non-I/O commands by their address's token bucket
-//! ([`payer_buckets`](crate::reactor::queueing::payer_buckets)): they lock, allocate and compute,
-//! and must not delay I/O of other hosts.
+//! Limits connections and non-I/O commands, which lock, allocate and compute, by their address's
+//! token bucket ([`payer_buckets`](crate::reactor::queueing::payer_buckets)): they must not delay
+//! other hosts' I/O.
 
 use std::time::Instant;
 
@@ -102,8 +102,8 @@ pub(in crate::reactor) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id:
     if queues.payer_buckets.pays(payer, now.ns) {
         return queues.execute_later(id);
     }
-    // A queued capsule holds its receive slot for in-capsule data, so it is executed if slots are
-    // short.
+    // A queued capsule holds its receive slot for in-capsule data. If slots are short, it is
+    // executed instead.
     let port = queues.qpairs[qpair].port;
     if slot.is_some() && admission::receives_are_short(queues, port) {
         queues.payer_buckets.charge(payer, now.ns);

@@ -50,7 +50,7 @@ fn go_on(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     fetch::stopped(queues, io, now, id, stop);
 }
 
-/// Assigns the spare buffer, for the sole command of an admin queue or of a connection without
+/// Assigns the spare buffer, for the sole command of an admin queue or a connection without
 /// association.
 fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bool {
     let is_io = matches!(request.task, Task::Io(_));
@@ -63,8 +63,7 @@ fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bo
     request.data.is_some()
 }
 
-/// Reserves buffers within the shares of host and disk; otherwise queues the request and returns
-/// false.
+/// Reserves buffers within the shares of host and disk, or queues the request and returns false.
 fn claim_share(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
     let command = queues.command(id);
     let (share, request) = (command.share(), command.request);
@@ -132,8 +131,8 @@ pub(in crate::reactor) fn serve_pool(queues: &mut Queues, io: &mut Io, now: &Now
     io.buffers_short = None;
 }
 
-/// Returns true in every second period of [`PASS_BY`], in which requests may pass the first waiting
-/// one: it may need a hanging request's buffer, but must not starve.
+/// Returns true in every second period of [`PASS_BY`]: requests may pass the first waiting one,
+/// which may need a hanging request's buffer, but must not starve.
 fn others_pass(io: &Io, now: &Now) -> bool {
     io.buffers_short.is_some_and(|since| {
         let turns = now.at.duration_since(since).as_nanos() / PASS_BY.as_nanos();

@@ -1,6 +1,6 @@
 //! Decisions that a plan is based on: size, position on disk, access, write protection, durability.
 //!
-//! A change of one begins a new epoch ([`Disks::epoch`]). A command planned in an older epoch is
+//! Each change begins a new epoch ([`Disks::epoch`]). A command planned in an older epoch is
 //! decided again directly before its disk receives it.
 
 use cairn_disk::BlockOp;

@@ -501,7 +501,8 @@ fn serve_depth_queues(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
     }
 }
 
-/// Queues the request, and returns true, if it must wait for other operations or the depth limit.
+/// Queues the request if it must wait for other operations or the depth limit; returns whether it
+/// waits.
 #[cold]
 fn must_wait(queues: &mut Queues, io: &mut Io, id: RequestId, restrictions: Restrictions) -> bool {
     let request = &queues.requests[id];

@@ -7,7 +7,7 @@ use nvme_proto::wire::status::SCT_PATH;
 /// A newer change of the same blocks was executed.
 pub(in crate::reactor) const OVERTAKEN: Errno = Errno(-1);
 
-/// Returns the status of a failed operation, without Do Not Retry if a retry or another path may
+/// Returns a failed operation's status, without Do Not Retry if a retry or another path may
 /// succeed.
 pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
     if let Some(bits) = errno.drive_status() {
@@ -39,7 +39,7 @@ pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
     }
 }
 
-/// Returns the status for a host, without Do Not Retry for path errors and aborts by others.
+/// Returns the status for a host, without Do Not Retry for path errors and others' aborts.
 fn status_of_drive(status: Status) -> Status {
     let code = status.code();
     let aborted = [Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION];

@@ -55,8 +55,8 @@ pub(in crate::reactor) fn stopped(
     }
 }
 
-/// Plans the command. Returns true if it may wait for a limit or is ordered. The error is its
-/// status.
+/// Plans the command. Returns true if it may wait for a limit or is ordered. The error is the
+/// command's status.
 // Inlined to keep results in registers.
 #[inline(always)]
 fn plan(

@@ -12,8 +12,8 @@ use crate::reactor::queues::{Broken, Queues};
 use crate::reactor::time::Now;
 use crate::work_id::{WorkId, WorkKind};
 
-/// Frees the request of a signaled SEND and the unsignaled requests before it. Returns the queue
-/// pair if its other requests wait for credits, or an error if it must be closed.
+/// Frees the request of a signaled SEND and the unsignaled ones before it. Returns the queue pair
+/// if other requests wait for the credits; an error if it must be closed.
 #[inline(always)]
 pub(in crate::reactor) fn send_ended(
     queues: &mut Queues,

@@ -1,5 +1,5 @@
 //! Rate limits, applied between plan and buffers. A waiting command holds no buffer, and its
-//! deadline at the disk does not run.
+//! deadline at the disk stands still.
 
 use super::buffers;
 use crate::limits::{Bill, Limiter, Tokens};
@@ -39,8 +39,7 @@ fn bill(request: &Request) -> Option<Bill> {
     }
 }
 
-/// Calls `each` for each limiter of a command, the most widely shared last, with this reactor's
-/// tokens.
+/// Calls `each` for a command's limiters, the most widely shared last, with this reactor's tokens.
 fn each_limit(
     queues: &Queues,
     io: &mut Io,
@@ -163,7 +162,7 @@ fn serve_lines(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     any
 }
 
-/// Continues commands of one queue until its turn ends or a limit blocks the first. Returns whether
+/// Continues one queue's commands until its turn ends or a limit blocks the first. Returns whether
 /// any continued.
 fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
     let mut any = false;

@@ -1,7 +1,7 @@
 //! Leases of associations: the protocol's keep alive timers, as visible to reactors.
 //!
-//! An expired association stays expired: an event's time is read first, and the event restarts the
-//! timer only if that has not expired.
+//! Expired associations stay expired: an event's time is read first, and restarts the timer only if
+//! the association had not expired by then.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

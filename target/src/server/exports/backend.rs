@@ -1,5 +1,3 @@
-//! Opens the disks of namespaces.
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,8 +24,8 @@ pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartErro
 /// Checks a disk or directory against `[control] exports`.
 ///
 /// Requests at the control socket can name only paths in that list. The object behind such a path
-/// must be in the list too, at each opening, because links can change. Other paths come from the
-/// configuration file, which may export anything.
+/// must be in the list too, at each opening, because links can change. The configuration file may
+/// export anything.
 ///
 /// # Errors
 /// The path is in the list, and leads to an object outside it.
@@ -57,7 +55,7 @@ fn claim_of(config: &cairn_config::Namespace) -> Claim {
     }
 }
 
-/// Opens a namespace's disk as a running target does, but writes nothing, and opens no Ceph images.
+/// Opens a namespace's disk like a running target, but writes nothing, and opens no Ceph image.
 /// Retries a disk in use until `until`.
 pub(crate) fn try_backend(
     control: &ControlSettings,

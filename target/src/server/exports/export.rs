@@ -1,5 +1,3 @@
-//! Exported subsystem and the namespaces in it.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -91,7 +89,7 @@ impl Export {
             namespace.backend.names()
         };
         let geometry = namespace.backend.geometry();
-        // Cause: the configuration, or a disk that changed.
+        // Cause: the configuration, or a changed disk.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
@@ -137,7 +135,7 @@ impl Export {
             if let Some(namespace) = self.namespaces.remove(nsid) {
                 namespace.backend.let_go();
             }
-            // Cause: the configuration, or a disk that changed.
+            // Cause: the configuration, or a changed disk.
             tracing::info!(subsystem = self.subsystem.nqn(), nsid, "namespace removed");
         }
         self.publish();
@@ -323,11 +321,11 @@ impl Export {
         }
         self.publish();
         let blocks = namespace.view().nsze;
-        // Cause: the configuration, or a disk that changed.
+        // Cause: the configuration, or a changed disk.
         tracing::info!(subsystem = self.subsystem.nqn(), nsid, blocks, "resized");
         self.subsystem.administer(|subsystem, actions| {
             if let Err(error) = subsystem.resize_namespace(nsid, blocks, actions) {
-                // Cause: the configuration, or a disk that changed.
+                // Cause: the configuration, or a changed disk.
                 tracing::error!(nsid, %error, "cannot report the new size to hosts");
             }
         });

@@ -202,8 +202,8 @@ impl Exports {
         self.all.entry(config.nqn).insert_entry(export).into_mut()
     }
 
-    /// Returns a job that opens a namespace, on any thread, if `control` permits its disk. The disk
-    /// may be one of `formers`.
+    /// Returns a job for any thread that opens a namespace, if `control` permits its disk, possibly
+    /// one of `formers`.
     pub(crate) fn opener(
         &self,
         control: &ControlSettings,
@@ -294,8 +294,8 @@ impl Exports {
         formers
     }
 
-    /// Removes and returns new pool files with the identity of another disk. Fails if two other
-    /// disks have the same identity.
+    /// Removes and returns new pool files with another disk's identity. Fails if two other disks
+    /// have the same one.
     pub(crate) fn leave_out_twins(
         &self,
         config: &Config,

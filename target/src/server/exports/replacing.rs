@@ -1,8 +1,8 @@
 //! Replacement of a namespace by a reload: same NSID, other disk or settings.
 //!
 //! The new disk opens while the old one is in use, possibly with the same file, whose lock it takes
-//! over. Then the namespaces are exchanged. A connected host accesses the new disk only after it
-//! has noticed the removal: earlier writes are for the old disk.
+//! over. Then the namespaces are exchanged. Connected hosts access the new disk only after they
+//! have noticed the removal: earlier writes are for the old disk.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -70,8 +70,8 @@ pub(crate) fn check_images(
     Ok(())
 }
 
-/// Returns true if a namespace can stay open: at most its ANA group, hosts, limits, write
-/// protection or null size differ.
+/// Returns true if a namespace can stay open: at most ANA group, hosts, limits, write protection or
+/// null size differ.
 pub(super) fn is_same_disk(
     before: &cairn_config::Namespace,
     now: &cairn_config::Namespace,

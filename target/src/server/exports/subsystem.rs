@@ -1,5 +1,3 @@
-//! Construction of subsystems.
-
 use std::sync::Arc;
 use std::time::Instant;
 

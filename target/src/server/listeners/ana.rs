@@ -1,5 +1,3 @@
-//! Overrides of ANA states by subsystems.
-
 use cairn_rdma::Trid;
 use std::collections::HashSet;
 

@@ -1,7 +1,7 @@
 //! Listeners of the target: opened, changed, drained and removed.
 //!
 //! A drained listener's hosts move to other paths and are disconnected. No host can connect until
-//! the drain is undone, or the target restarts.
+//! the drain is undone or the target restarts.
 
 mod ana;
 mod open;
@@ -158,8 +158,8 @@ impl Listeners {
         }
     }
 
-    /// Changes listeners that stay open. ANA states apply to existing connections too, most
-    /// settings only to later ones.
+    /// Applies the new configuration of listeners that stay open. ANA states apply to existing
+    /// connections, most settings only to later ones.
     pub(crate) fn change_ana(&mut self, old: &Config, new: &Config, exports: &Exports) {
         let mut changed = Vec::new();
         for listener in &mut self.open {
@@ -234,7 +234,7 @@ impl Listeners {
             begun.push((listener.address(), Arc::clone(&listener.shared)));
         }
         for (address, shared) in &begun {
-            // Cause: a request of the control socket.
+            // Cause: a control socket request.
             tracing::info!(%address, "draining: hosts are moved to other paths");
             self.retire(*address, Arc::clone(shared), within, exports);
         }
@@ -263,8 +263,7 @@ impl Listeners {
             .collect()
     }
 
-    /// Ends a drain: hosts can connect again, and connected ones stay. Returns the number of
-    /// matches.
+    /// Ends a drain: hosts can connect again, connected ones stay. Returns the number of matches.
     pub(crate) fn undo_drain(&mut self, which: Which, exports: &Exports) -> usize {
         let mut count = 0;
         let mut undone = Vec::new();
@@ -279,7 +278,7 @@ impl Listeners {
         for (address, listener) in undone {
             self.retirements.forget(listener.id);
             exports.update_ana(&listener);
-            // Cause: a request of the control socket.
+            // Cause: a control socket request.
             tracing::info!(%address, "draining undone: hosts may connect");
         }
         count

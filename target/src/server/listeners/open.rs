@@ -93,8 +93,8 @@ impl OpenListener {
         self.listener.local_addr()
     }
 
-    /// Returns true if the listener can serve `config` without a reopening: other settings than
-    /// those compared can change while it listens.
+    /// Returns true if the listener can serve `config` while it listens: only settings not compared
+    /// here differ.
     pub(crate) fn serves(&self, config: &cairn_config::Listener) -> bool {
         let own = &self.config;
         own.trid() == config.trid()

@@ -72,7 +72,7 @@ impl Step {
         }
         service.config = config;
         service.publish_health();
-        // Cause: a request of the control socket.
+        // Cause: a control socket request.
         tracing::info!("configuration reloaded");
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! SPDK parameters and methods that Cairn accepts without effect, or refuses. Saved SPDK
-//! configurations contain most of them, with values without effect.
+//! SPDK parameters and methods that Cairn accepts without effect, or refuses. Most are in saved
+//! SPDK configurations, with values without effect.
 
 use cairn_control::Error;
 use serde_json::{Value, json};
@@ -152,7 +152,7 @@ pub(super) fn take_out(method: &str, params: &mut Params) -> Result<(), Error> {
     }
     if !taken.is_empty() {
         let parameters = taken.join(", ");
-        // Cause: a request of the control socket.
+        // Cause: a control socket request.
         tracing::debug!(method, parameters, "accepted and not heeded");
     }
     Ok(())
@@ -207,7 +207,7 @@ pub(super) fn set(method: &str, params: &Params) -> Answer {
         let message = format!("Invalid parameters: Cairn has nothing that {method} turns on");
         return Err(Error::invalid(message));
     }
-    // Cause: a request of the control socket.
+    // Cause: a control socket request.
     tracing::debug!(method, "accepted and not heeded");
     Ok(json!(true))
 }

@@ -1,5 +1,3 @@
-//! Methods for the keyring and for the keys of hosts.
-
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,3 @@
-//! Methods that add listeners to subsystems and remove them.
-
 use std::net::IpAddr;
 
 use cairn_config::{EditError, Listener, NewListener, Traddr, Trid};

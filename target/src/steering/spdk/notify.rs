@@ -1,5 +1,3 @@
-//! Methods for bdev notices.
-
 use cairn_control::Error;
 use serde_json::json;
 

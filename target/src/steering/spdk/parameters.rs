@@ -1,5 +1,3 @@
-//! Parameters of the SPDK-compatible methods.
-
 use std::collections::BTreeMap;
 
 use serde::Deserialize;

@@ -1,5 +1,3 @@
-//! Methods for the process as a whole.
-
 use std::collections::BTreeMap;
 
 use cairn_config::{DHCHAP_GROUPS, DHCHAP_HASHES, SUBSYSTEMS_MAX};

@@ -1,5 +1,3 @@
-//! Bdev QoS limits in SPDK's units.
-
 use cairn_config::{Limits, LimitsOf, NewLimits, parse_size};
 use cairn_control::Error;
 use rustix::io::Errno;

@@ -1,5 +1,3 @@
-//! Methods for referrals to other discovery services.
-
 use cairn_config::{Nqn, Referral};
 use cairn_control::Error;
 use serde_json::{Value, json};

@@ -22,7 +22,7 @@ impl BlockFile {
                 BlockOp::Write { durable } => {
                     let durable = durable && self.direct;
                     self.write_in_time(ring, tag, file, (offset, span), durable);
-                    // A write at a worker cannot be cancelled, so only one piece is written at a time.
+                    // A worker's write cannot be cancelled, so only one piece is written at a time.
                     return;
                 }
                 _ => ring.read(tag, file, offset, span),

@@ -6,16 +6,16 @@ impl BlockFile {
     pub(super) fn may_try_again(&self, io: &BlockIo, errno: i32) -> bool {
         match errno {
             libc::EINTR | libc::EAGAIN => true,
-            // An operation without memory has no effect and may be repeated, except a sync of a
-            // regular file: it may have dropped pages, which the system reports only once. Block
-            // devices keep cached pages.
+            // Without memory, an operation has no effect and may be repeated. A sync of a regular
+            // file may have dropped pages, which the system reports only once; block devices keep
+            // them.
             libc::ENOMEM | libc::ENOBUFS => !self.can_grow || !is_sync(io),
             _ => false,
         }
     }
 
-    /// True if acknowledged writes may be lost. A failed durable write with `O_DIRECT` counts as a
-    /// failed sync: its error does not show which part failed.
+    /// True if acknowledged writes may be lost. A failed durable `O_DIRECT` write counts as a
+    /// failed sync: the error does not show which part failed.
     pub(super) fn loses_writes(&self, io: &BlockIo, errno: i32) -> bool {
         if self.may_try_again(io, errno) {
             return false;

@@ -43,7 +43,7 @@ impl Loop {
         drop(self);
         let control = std::fs::File::open("/dev/loop-control").unwrap();
         let fd = std::os::fd::AsRawFd::as_raw_fd(&control);
-        // SAFETY: the argument is a number. The call fails if another process uses the device.
+        // SAFETY: the argument is a number. Fails if another process uses the device.
         unsafe { libc::ioctl(fd, LOOP_CTL_REMOVE, number.unwrap()) };
     }
 

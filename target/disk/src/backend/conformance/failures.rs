@@ -1,5 +1,3 @@
-//! Failing writes and flushes.
-
 use super::*;
 
 #[test]

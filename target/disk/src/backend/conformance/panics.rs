@@ -1,5 +1,3 @@
-//! Panics of threads that change files.
-
 use super::*;
 
 #[test]

@@ -70,7 +70,7 @@ fn open_at(
 ) -> Result<Opened, Refusal> {
     let path = disk.path();
     check_holders(path, devices)?;
-    // Fails while the device or a partition of it is mounted or part of another device.
+    // Fails while the device or a partition is mounted or part of another device.
     let mut options = File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
     let exclusive = devices.block.open(options);
@@ -242,8 +242,8 @@ fn identify_all(file: &File, nsid: u32) -> io::Result<Pages> {
     })
 }
 
-/// Returns `None` for a page that the drive refuses. A system error stays an error: without the
-/// page, the drive would appear to have other names or another command set.
+/// Returns `None` for a page that the drive refuses, but not after a system error: the drive would
+/// appear to have other names or another command set.
 fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
     match page {
         Ok(page) => Ok(Some(page)),

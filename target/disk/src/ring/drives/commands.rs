@@ -1,4 +1,4 @@
-//! Ring for commands to drives, with commands that wait for a tag.
+//! Ring for commands to drives, which wait here for a tag.
 //!
 //! Why `unsafe` here: the kernel accesses registered memory, which the reactor's ring owns.
 
@@ -19,7 +19,7 @@ use crate::ring::setup::{build, make_room};
 use crate::ring::{BUFFERS_MAX, Finished, Open, SUBMISSIONS, Span};
 use crate::timely::Look;
 
-/// Maximum number of drives, of which the upper 8 bits of user data have the number.
+/// Maximum drives: the upper 8 bits of user data are the drive's number.
 const DRIVES_MAX: usize = 255;
 
 /// Fixed file of the first claim, after those of the drives.
@@ -57,8 +57,7 @@ impl Tags {
         self.can_poll
     }
 
-    /// Returns a ring's share of the drive's tags, at least one, so that no ring depends on
-    /// another's tags.
+    /// Returns a ring's share of the drive's tags, at least one: no ring depends on another's tags.
     pub(super) fn of_a_ring(&self) -> u32 {
         (self.count / self.rings.load(Ordering::Relaxed).max(1)).max(1)
     }
@@ -329,7 +328,7 @@ impl Drives {
         count
     }
 
-    /// Stores a range until the tag's command ends. Returns its address if a slot is free.
+    /// Stores a range until the tag's command ends. Returns its address, if a slot is free.
     pub(super) fn take_range(&mut self, tag: u64, bytes: &[u8]) -> Option<u64> {
         let index = self.ranges_taken.iter().position(Option::is_none)?;
         self.ranges_taken[index] = Some(tag);

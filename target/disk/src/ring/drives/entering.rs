@@ -20,7 +20,7 @@ pub(super) struct Queued {
 
 impl Drives {
     /// Moves commands with free tags into the submission queue, and cancels those with expired
-    /// leases. No command overtakes a change kept because of a gap ([`crate::ROUND_GAP`]).
+    /// leases. None overtakes a change kept because of a gap ([`crate::ROUND_GAP`]).
     pub(super) fn release(
         &mut self,
         known_until_ns: u64,
@@ -41,8 +41,8 @@ impl Drives {
                 if let Some(lease_end_ns) = next.until_ns {
                     let now = *now.get_or_insert_with(|| {
                         let (look, now) = (Look::begin(), now_ns());
-                        // Entries in `queued` are submitted with this command. If a lease has
-                        // ended, `look_again` must come first.
+                        // Entries in `queued` are submitted with this command. After the end of a
+                        // lease, `look_again` must come first.
                         let all_hold = self.queued.iter().all(|queued| queued.until_ns > now);
                         self.look = all_hold.then_some(look);
                         now
@@ -60,8 +60,8 @@ impl Drives {
                 }
                 place.under_way += 1;
                 self.waiting -= 1;
-                // SAFETY: the entry's memory is part of a mapping that the ring keeps until nothing
-                // is in flight.
+                // SAFETY: the entry's memory is part of a mapping that the ring keeps while
+                // operations are in flight.
                 unsafe { queue.push(&next.entry) }.expect("there is room");
                 if until_ns < u64::MAX {
                     self.queued.push(Queued {
@@ -78,7 +78,7 @@ impl Drives {
         self.out -= late;
     }
 
-    /// Submits the queue, with changes only within a bounded time after a reading of the clock.
+    /// Submits the queue; changes only within a bounded time after the clock was read.
     pub(super) fn enter(
         &mut self,
         now_ns: impl Fn() -> u64,
@@ -115,7 +115,7 @@ impl Drives {
         retry(entered)
     }
 
-    /// Reads the clock again after a possible stop of the process, and cancels queued changes with
+    /// Reads the clock again after a possible stop of the process. Cancels queued changes with
     /// expired leases.
     #[cold]
     fn look_again(

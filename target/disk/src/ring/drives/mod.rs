@@ -1,14 +1,14 @@
 //! NVMe drives by passthrough, in separate rings with larger entries (`IORING_OP_URING_CMD`).
 //!
-//! Completions wake the reactor's ring by an eventfd, polled only during sleep. Those of polled
-//! drives, in a second ring (`IORING_SETUP_IOPOLL`), wake no thread: the reactor must not sleep
-//! meanwhile.
+//! Completions wake the reactor's ring by an eventfd, polled only during sleep. Polled drives have
+//! a second ring (`IORING_SETUP_IOPOLL`), whose completions wake no thread: the reactor must not
+//! sleep while it has commands.
 //!
 //! Without a free tag, the kernel would pass a command to a kernel thread, which may execute it
 //! arbitrarily late. The rings of a drive therefore divide its tags, and other commands wait here.
 //! Leases are checked directly before submission ([`crate::timely`]).
 //!
-//! A drive's claim (its block device, opened with `O_EXCL`) is a fixed file: the kernel keeps it
+//! A drive's claim (its block device, opened with `O_EXCL`) is a fixed file, which the kernel keeps
 //! open until the last command has ended, even of a killed process.
 
 mod commands;
@@ -234,7 +234,7 @@ impl Ring {
         polled.is_some_and(|drives| drives.out > drives.waiting)
     }
 
-    /// Arms the wake-up by drives. Returns `false` if a completion is available or must be polled.
+    /// Arms the wake-up by drives. Returns `false` if a completion is ready or must be polled.
     #[inline]
     pub(super) fn watch_drives(&mut self) -> io::Result<bool> {
         if self.drives_out() == 0 {
