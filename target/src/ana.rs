@@ -25,7 +25,7 @@ impl ListenerShared {
     }
 }
 
-/// ANA states of all groups, read by every I/O command, but not during one.
+/// ANA states of all groups, read by every I/O command. Changes do not affect commands in progress.
 #[derive(Debug)]
 pub(crate) struct AnaShared([AtomicU8; ANA_GROUPS_MAX as usize]);
 

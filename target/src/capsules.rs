@@ -42,7 +42,7 @@ impl ReceiveSlots {
     pub(crate) fn new(count: u32, in_capsule_bytes: u32) -> io::Result<Self> {
         // Parsing adjacent SQEs touches fewer cache lines and pages.
         let sqes = (count as usize * SQE_BYTES).next_multiple_of(UNIT);
-        // For direct I/O.
+        // Direct I/O requires page-aligned data.
         let stride = (in_capsule_bytes as usize).next_multiple_of(UNIT);
         let mapping = Arc::new(Mapping::anonymous(sqes + count as usize * stride)?);
         Ok(Self {

@@ -37,7 +37,7 @@ pub(crate) struct Namespace {
     withheld: AtomicBool,
     protected: AtomicBool,
     pub(crate) protection_file: Option<ProtectionFile>,
-    /// At export: from the file, or of the replaced namespace of the same disk.
+    /// Protection at the export, from the file or the replaced namespace of the same disk.
     protection: AtomicU8,
     regions: Option<Arc<Regions>>,
 }

@@ -102,7 +102,7 @@ fn partitions(config: &Config) -> Vec<Membership> {
     config.listeners.iter().map(of_listener).collect()
 }
 
-/// In bytes by purpose, for one device.
+/// Returns the memory of the data path by purpose, in bytes, for one device.
 pub(super) fn memory(target: &Target) -> Vec<(String, u64)> {
     let reactors = placement::count(&target.reactors) as u64;
     let receives = u64::from(target.receives);

@@ -31,7 +31,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("no runtime: {error}"))?;
-    // Before any signal can be lost.
+    // Registered first: an early signal must not be lost.
     let mut signals = runtime
         .block_on(async { Signals::new() })
         .map_err(|error| format!("signals: {error}"))?;

@@ -38,7 +38,7 @@ struct Row {
     name: String,
 }
 
-/// With the name only if the file system has no creation time.
+/// Identity of a file; has the name only if the file system has no creation time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     inode: u64,

@@ -22,15 +22,15 @@ use crate::marking::MarkingPolicy;
 use crate::registry::{ConnectPlace, ControllerShared, QueueShared, SubsystemShared};
 use crate::request::List;
 
-/// From the connection request to a complete Connect or authentication.
+/// Time limit from the connection request to a complete Connect or authentication.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Between two messages of a reauthentication, without the target's computing. Exceeds
-/// [`CONNECT_TIMEOUT`]: all queues of a host may reauthenticate at once.
+/// Time limit between two messages of a reauthentication, without the target's computing time.
+/// Exceeds [`CONNECT_TIMEOUT`]: all queues of a host may reauthenticate at once.
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// From posting work to its completion, which covers a bounded number of responses
-/// ([`Outbox::cover`]): a host beyond it no longer reads responses.
+/// Time limit from posting work to its completion. A later host no longer reads responses, because
+/// a completion covers a bounded number of them ([`Outbox::cover`]).
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,7 +196,6 @@ impl QueuePair {
         }
     }
 
-    /// Returns the connection request's QID, which the Connect repeats.
     pub(crate) fn qid(&self) -> u16 {
         self.cm.qid.get()
     }

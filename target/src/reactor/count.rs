@@ -77,7 +77,7 @@ fn count_success(request: &Request, op: Op, association: &Association, disks: &D
 #[cold]
 fn count_other(request: &Request, status: Status, association: &Association, disks: &Disks) {
     match request.task {
-        // Counted by connections.
+        // The counters of connections count these commands.
         Task::Connect | Task::Authenticate(_) => {}
         _ if status.is_success() => association.queue.counters.succeeded_admin(),
         _ => {

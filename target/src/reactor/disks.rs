@@ -289,7 +289,7 @@ impl Disks {
         for (port, device) in ports {
             disk.learn(*port, device);
         }
-        // Values of a panicked reactor.
+        // A panicked reactor may have left these values.
         disk.show_users();
         disk.counters.oldest_ns.set(0);
         let free = self.disks.iter().position(Option::is_none);

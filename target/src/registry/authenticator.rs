@@ -25,7 +25,7 @@ const NICENESS: i32 = 10;
 #[derive(Debug)]
 pub(crate) enum Step {
     Send(Vec<u8>),
-    /// With the maximum message length that the host accepts, in bytes.
+    /// Maximum length of the message that the host accepts, in bytes.
     Receive(usize),
 }
 

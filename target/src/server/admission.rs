@@ -193,7 +193,7 @@ impl Admission {
         let reserved = match (place.is_known(), evicted) {
             (true, _) => 0,
             (false, None) => QUEUE_PAIRS_RESERVED,
-            // The displaced queue pair stays open until it is closed.
+            // One more queue pair is open until the displaced one is closed.
             (false, Some(_)) => QUEUE_PAIRS_RESERVED / 2,
         };
         let reactor = lightest(reserved).ok_or(RejectStatus::NO_RESOURCES)?;

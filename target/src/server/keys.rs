@@ -183,7 +183,7 @@ fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError
         source,
     };
     let mut options = File::options();
-    // For FIFOs.
+    // Opening a FIFO must not block.
     let options = options.read(true).custom_flags(libc::O_NONBLOCK);
     let file = options.open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;

@@ -338,7 +338,7 @@ impl ChangeQueue {
         let now = match finished {
             Ok(now) => now,
             Err(error) => {
-                // Valid, because it was in force until now.
+                // The former configuration is valid: it was in force until now.
                 let back = self
                     .handle
                     .change(Arc::clone(before), ReloadScope::Text)
@@ -483,7 +483,7 @@ fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
             stage.clone_from(copy);
             for (since, done) in batch[copied..index].iter().zip(&results[copied..]) {
                 if Result::is_ok(done) {
-                    // Succeeds again on the same text.
+                    // The change succeeded on this text before.
                     let _ = attempt(since, stage);
                 }
             }

@@ -219,7 +219,7 @@ impl FileLocation {
     fn of(path: &Path) -> io::Result<Self> {
         // A symbolic link stays a link.
         let path = fs::canonicalize(path)?;
-        // A failure here has no effect.
+        // Opened first: if this fails, nothing has changed.
         let folder = File::open(path.parent().unwrap_or(Path::new("/")))?;
         Ok(Self {
             new: beside(&path),
@@ -249,7 +249,7 @@ impl FileLocation {
 
     #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
     fn write(&self, text: &str) -> io::Result<()> {
-        // Left by a crash.
+        // A crash may have left a temporary file.
         let _ = fs::remove_file(&self.new);
         let like = fs::metadata(&self.path)?;
         let mut file = OpenOptions::new()

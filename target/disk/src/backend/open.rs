@@ -312,7 +312,7 @@ fn locked(path: &Path) -> OpenError {
     ))
 }
 
-/// In bytes.
+/// Alignment required by direct I/O, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Alignment {
     pub(super) offset: u32,

@@ -24,7 +24,6 @@ pub(super) struct ControlLink {
     pub(super) registry: Arc<Registry>,
     pub(super) inbox: Inbox,
     pub(super) inbox_watched: bool,
-    /// `None` means at once.
     pub(super) next_connections: Option<Instant>,
     pub(super) plane: UnboundedSender<ControlMessage>,
     pub(super) audit: Audit,

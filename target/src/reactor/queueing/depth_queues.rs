@@ -40,7 +40,7 @@ pub(in crate::reactor) struct DepthQueues {
 
 impl DepthQueues {
     pub(in crate::reactor) fn new(reactor: usize, depth: &Depth) -> Self {
-        // Counts of a panicked reactor.
+        // A panicked reactor may have left its counts.
         depth.tell(reactor, 0, 0);
         Self {
             serial: SerialQueues::default(),

@@ -24,7 +24,7 @@ use crate::work_id::WorkKind;
 #[inline]
 fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending> {
     if completion.status != WorkStatus::Success {
-        // A capsule larger than the receive.
+        // A capsule larger than the receive breaks the queue pair.
         return Err(Ending::Work(WorkKind::Receive, completion.status));
     }
     let Some(data_bytes) = completion.byte_len.checked_sub(SQE_BYTES as u32) else {

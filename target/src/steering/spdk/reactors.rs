@@ -101,7 +101,7 @@ impl Thread {
 fn name_and_core(stat: &str) -> Option<(String, u32)> {
     let (before, after) = stat.rsplit_once(") ")?;
     let (_, name) = before.split_once(" (")?;
-    // Field 39; `after` starts at field 3.
+    // The core is field 39; `after` starts at field 3.
     let core = after.split_ascii_whitespace().nth(36)?.parse().ok()?;
     Some((name.to_owned(), core))
 }

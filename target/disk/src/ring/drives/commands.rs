@@ -86,7 +86,7 @@ pub(in crate::ring) struct Drives {
     pub(super) watched: bool,
     pub(super) places: Vec<Option<DriveSlot>>,
     pub(super) pinned: [bool; BUFFERS_MAX],
-    /// Linux 6.1.
+    /// Whether fixed buffers are supported (Linux 6.1).
     pub(super) can_pin: bool,
     pub(super) pushed: u32,
     pub(super) queued: Vec<Queued>,
