@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::{DoctorArgs, FabricArgs, Failure, Format, output, run_fabric};
 use crate::rules::{Examination, Finding, Fix, Intent, RULES, Severity};
 
-/// Our own commands, as a finding gives them.
+/// Commands of this program that a finding can suggest.
 #[derive(Parser)]
 enum Own {
     /// fabric

@@ -30,7 +30,7 @@ fn share(seeds: u64) -> Range<u64> {
 /// Runs `case` for the seed `CAIRN_SEED`, or for `CAIRN_SEEDS` seeds, or for `default` seeds or a share of them.
 ///
 /// # Panics
-/// At the first failing seed, with a message how to repeat it with `command`.
+/// At the first failing seed; the message says how `command` repeats it.
 pub fn for_each_seed(command: &str, default: u64, case: impl Fn(u64) + RefUnwindSafe) {
     let seeds = match number("CAIRN_SEED") {
         Some(seed) => seed..seed + 1,

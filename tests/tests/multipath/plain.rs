@@ -1,5 +1,5 @@
 //! Minimal NVMe target without protection against replaced disks: a command reaches the current disk of an NSID, even
-//! if its host expects another one. Only a read of log page 04h re-arms the event.
+//! if its host expects another one. After an event, the target sends the next one only once log page 04h was read.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};

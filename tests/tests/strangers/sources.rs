@@ -17,8 +17,8 @@ const MACROS: [&str; 5] = ["error!", "warn!", "info!", "debug!", "trace!"];
 /// Lines above a log macro in which a comment must name the cause.
 const ABOVE: usize = 3;
 
-/// `peer_line!` and `peer_detail!` require a `Line`, the permission of the rate limit. Any other log macro requires a
-/// comment with a cause other than a peer.
+/// The macros `peer_line!` and `peer_detail!` take a `Line`, which the rate limit grants. Any other log macro needs a
+/// comment that names a cause other than a peer.
 #[test]
 fn each_log_line_has_permission_or_a_cause() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
