@@ -23,7 +23,8 @@ impl Config {
             .collect()
     }
 
-    /// Warns of each referral to a listener of this target, which is right if targets share a file.
+    /// Returns a warning for each referral to a listener of this target: it is valid if targets
+    /// share a file.
     fn own_referrals(&self) -> impl Iterator<Item = String> {
         let is_own = |at: SocketAddr| {
             let mut listeners = self.listeners.iter();
@@ -38,8 +39,8 @@ impl Config {
         })
     }
 
-    /// Warns of two listeners of which one cannot start if both use the soft provider. An explicit
-    /// soft provider makes such a pair an error before this check.
+    /// Returns a warning about two listeners of which one cannot start if both use the soft
+    /// provider. An explicit soft provider makes such a pair an error before this check.
     fn rivals(&self) -> Option<String> {
         let may_bind_udp =
             |one: &&Listener| one.provider != Provider::Verbs && self.roce_at(one) == Roce::V2;
@@ -87,8 +88,8 @@ impl Config {
         of_subsystems.chain(of_groups).collect()
     }
 
-    /// Warns of namespaces whose lists contain hosts that the subsystem refuses. One warning counts
-    /// them, because there may be ten thousand.
+    /// Returns a warning about namespaces whose lists contain hosts that the subsystem refuses. One
+    /// warning counts them, because there may be ten thousand.
     fn hidden_from_hosts(&self, subsystem: &Subsystem) -> Option<String> {
         if subsystem.allow_any_host {
             return None;
@@ -120,8 +121,8 @@ impl Config {
     /// Returns a host of a namespace's list that the subsystem refuses, and whether it refuses each
     /// host on the list.
     ///
-    /// If it accepts one of them, members of groups are not returned: groups may serve several
-    /// subsystems.
+    /// If it accepts a host of the list, members of groups are not returned: groups may serve
+    /// several subsystems.
     fn stranded_host<'a>(
         &self,
         subsystem: &Subsystem,

@@ -78,7 +78,6 @@ impl Workload {
     }
 }
 
-/// Runs a job with a progress bar.
 pub(crate) fn run_job(
     label: String,
     lanes: &NvmeLanes,

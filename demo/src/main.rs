@@ -170,7 +170,6 @@ fn nqn(name: &str) -> Nqn {
     Nqn::parse(name).expect("the demo's own names are right")
 }
 
-/// Prints controller and namespace, and returns lanes for jobs.
 fn inspect(host: &mut Host, options: HostOptions) -> Result<NvmeLanes> {
     let model = String::from_utf8_lossy(&host.identity().mn)
         .trim()

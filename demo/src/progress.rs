@@ -3,7 +3,6 @@
 use cairn_bench::{Audience, Glimpse};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Steps of a complete bar.
 const PARTS: u64 = 1000;
 
 /// Progress bar, removed on drop.

@@ -43,7 +43,6 @@ pub(crate) struct Target {
     last_command: Duration,
 }
 
-/// Connection of a queue.
 struct Queue {
     request: RequestData,
     /// Set by the Connect command.
@@ -307,14 +306,12 @@ fn fetch(transfer: DataTransfer, in_capsule: &[u8], memory: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Sends data to the host by RDMA WRITE.
 fn send(transfer: DataTransfer, data: &[u8], memory: &mut [u8]) {
     if let DataTransfer::ToHost(buffer) = transfer {
         memory[buffer.address as usize..][..data.len()].copy_from_slice(data);
     }
 }
 
-/// Host with one command at a time.
 struct Host {
     target: Target,
     memory: Vec<u8>,

@@ -321,7 +321,7 @@ impl Namespaces {
         self.by_nsid.range(after).map(|(&nsid, _)| nsid)
     }
 
-    /// Returns the visible NSIDs of each ANA group that has any, ascending.
+    /// Returns the visible NSIDs by ANA group, ascending; groups without visible NSIDs are omitted.
     pub(crate) fn by_ana_group(&self, seen: impl Fn(u32) -> bool) -> BTreeMap<u32, Vec<u32>> {
         let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for namespace in self.iter().filter(|namespace| seen(namespace.nsid)) {

@@ -10,7 +10,6 @@ use crate::hosts::{self, Wish};
 use crate::report::{DepthRow, Report};
 use crate::served::{Core, NAMESPACE_BYTES, Program, Served, Usage, on_core};
 
-/// Bytes of each command.
 const BYTES: u32 = 4096;
 const BLOCKS: u64 = NAMESPACE_BYTES / BYTES as u64;
 

@@ -16,7 +16,7 @@ const KATO_MS: u32 = 5000;
 /// Idle time before each timed command.
 const QUIET: Duration = Duration::from_millis(250);
 const TRIES: usize = 16;
-/// Starts of the target, of which the fastest counts.
+/// Number of target starts, of which the fastest is reported.
 const STARTS: usize = 5;
 
 pub(crate) fn start(program: &Program, report: &mut Report) -> Result<()> {

@@ -34,7 +34,6 @@ pub(crate) struct DepthRow {
     pub(crate) packets: f64,
     /// Processor time of the target per command in microseconds, polling included.
     pub(crate) target_cpu_us: f64,
-    /// Processor time of hosts per command in microseconds.
     pub(crate) host_cpu_us: f64,
 }
 

@@ -11,7 +11,6 @@ use anyhow::{Context, Result, anyhow, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 pub(crate) const NQN: &str = "nqn.2026-01.org.example:scale";
-/// Bytes of the target's memory namespace.
 pub(crate) const NAMESPACE_BYTES: u64 = 4 << 20;
 /// Loopback address that no other test uses.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 71, 0, 1);

@@ -16,7 +16,7 @@ const MARK: char = '\0';
 #[derive(Debug, Clone)]
 pub(super) struct Text {
     whole: String,
-    /// End of the last namespace in `whole`, in bytes, by subsystem NQN.
+    /// Byte offset in `whole` of the last namespace's end, by subsystem NQN.
     ends: HashMap<String, usize>,
     /// True if a string spans several lines, of which one may look like a namespace.
     has_long_strings: bool,
@@ -44,7 +44,8 @@ impl Text {
         &self.whole
     }
 
-    /// Returns the bytes of a namespace, or `None` if its removal changes other text.
+    /// Returns the byte range of a namespace, or `None` if its removal changes text outside the
+    /// range.
     pub(super) fn find(
         &self,
         document: &DocumentMut,

@@ -113,7 +113,7 @@ struct Transfer {
 }
 
 const _: () = {
-    // Maximum size, of the release with the largest structure.
+    // 296 bytes is the size in the release with the largest structure.
     assert!(size_of::<EngineOps>() == 296);
     assert!(offset_of!(File, file_name) == 40 && offset_of!(File, real_file_size) == 48);
     assert!(offset_of!(IoUnit, ddir) == 44);
@@ -126,7 +126,7 @@ type GetEvents =
     unsafe extern "C" fn(*mut ThreadData, c_uint, c_uint, *const libc::timespec) -> c_int;
 type Unused = *mut c_void;
 
-/// `struct ioengine_ops`: common members, and the others as words.
+/// `struct ioengine_ops`: members common to all releases, and the remaining members as words.
 #[repr(C)]
 pub(crate) struct EngineOps {
     list: [*mut c_void; 2],

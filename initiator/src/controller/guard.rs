@@ -58,7 +58,6 @@ pub(super) enum Found {
     Same,
     /// The namespace is missing or is another disk.
     Replaced {
-        /// NSID of the namespace.
         nsid: u32,
     },
 }
@@ -99,11 +98,11 @@ pub(super) struct Guard {
     opened: Vec<Opened>,
     question: Option<Question>,
     doubts: Doubts,
-    /// Unanswered writes of queues closed by a reset, which ends them in the controller.
+    /// Unanswered writes of queues closed by a reset; the completed reset ends these writes in the controller.
     of_reset: Doubts,
     /// True if the controller was lost since it was last live.
     lost: bool,
-    /// Reconnections and reports after which namespaces may have changed.
+    /// Number of reconnections and reports after which namespaces may have changed.
     pub(super) changes: u64,
     /// True if log page 04h must be read, to re-arm its event.
     arms: bool,

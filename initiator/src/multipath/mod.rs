@@ -66,8 +66,7 @@ pub struct MultipathOptions {
     pub depth: u16,
     /// Time from the close of a connection until its unanswered writes are sent on another path.
     ///
-    /// `None`: until the lost controller can no longer execute the write, by KATO and CQT. Zero: no wait, as in Linux;
-    /// a target that was only paused may then overwrite newer data.
+    /// `None` and zero have the meaning of [`HostOptions::write_hold`].
     pub write_hold: Option<Duration>,
 }
 

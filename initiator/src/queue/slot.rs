@@ -143,7 +143,6 @@ pub(super) struct Slot {
     pub(super) requeue: bool,
     pub(super) retries: u8,
     pub(super) not_before: Duration,
-    /// True if the command timeout applies.
     pub(super) timed: bool,
     pub(super) aborted: bool,
     /// Age checks since the SEND or the abort.

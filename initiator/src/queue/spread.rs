@@ -5,17 +5,17 @@
 
 use std::time::Duration;
 
-/// Commands in flight of a deep queue.
+/// Number of commands in flight from which a queue counts as deep.
 const DEEP: usize = 7;
-/// Maximum round trip per command in flight at which RDMA READ is as fast: two round trips per write, at 203,000
-/// writes/s with in-capsule data (measured).
+/// Maximum round trip per command in flight at which RDMA READ is as fast as in-capsule data: two round trips per
+/// write, at the measured 203,000 writes/s of in-capsule data.
 const NEAR: Duration = Duration::from_nanos(2500);
-/// Consecutive commands outside [`DEEP`] or [`NEAR`] that end the use of RDMA READ.
+/// Number of consecutive commands outside [`DEEP`] or [`NEAR`] that end the use of RDMA READ.
 const CALM: u8 = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Spread {
-    /// Countdown from [`CALM`]; RDMA READ is used until 0.
+    /// Countdown from [`CALM`]; RDMA READ is used until it is 0.
     left: u8,
 }
 

@@ -79,7 +79,7 @@ fn capsules_outlive_their_commands_but_not_too_many() {
         }
         ended += 1;
     };
-    // Three capsule slots are not of ended commands: depth 2, and one of the association.
+    // Ended commands occupy all capsule slots except three: depth 2, and one for the association.
     assert_eq!(ended, places - 3);
     assert!(queue.next_over().is_none());
     assert!(ended >= 2 * signaled.len() && signaled.len() >= 2);
@@ -149,7 +149,7 @@ fn a_forgotten_command_keeps_its_slot_until_it_is_over() {
 fn a_command_has_its_buffer_until_the_connection_is_closed() {
     let mut queue = queue(1);
     let (ticket, region) = read(&mut queue);
-    // Until the close, the peer may write: the memory stays registered.
+    // Until the connection is closed, the peer may write, so the memory stays registered.
     queue.link = Link::Broken(QP, Loss::Closed);
     assert!(queue.take(ticket).is_none() && region.upgrade().is_some());
     queue.closed(Loss::Closed, false, |_| ());

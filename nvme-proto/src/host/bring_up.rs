@@ -32,7 +32,6 @@ const READY_UNIT_MS: u64 = 500;
 /// Interval between reads of CSTS.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 const REAUTHENTICATION: &str = "reauthentication";
-/// Base-2 logarithms of the SQE and CQE sizes.
 const IOSQES: u8 = SQE_BYTES.trailing_zeros() as u8;
 const IOCQES: u8 = CQE_BYTES.trailing_zeros() as u8;
 

@@ -244,7 +244,6 @@ enum Phase {
     BringUp(Step),
     Live,
     TearingDown(Teardown),
-    /// Every connection is being closed.
     Closing(Next),
     Waiting {
         until: Duration,

@@ -195,7 +195,6 @@ fn check(name: &str) -> Result<(), Irregularity> {
     }
 }
 
-/// Returns the text after a valid `yyyy-mm.`.
 fn strip_date(text: &str) -> Option<&str> {
     let (date, rest) = text.split_once('.')?;
     let (year, month) = date.split_once('-')?;

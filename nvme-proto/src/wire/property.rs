@@ -162,7 +162,7 @@ bitfields! {
 mod tests {
     use super::*;
 
-    /// From the recordings in tests/captures.
+    /// The values are from the recordings in tests/captures.
     #[test]
     fn values_of_the_captures() {
         let cap = Cap(0x0000_0820_0f00_007f);

@@ -261,7 +261,7 @@ fn a_claimed_name_does_not_keep_its_host_out() {
     let stranger = "2001:db8::1";
     connect("host", stranger).unwrap();
     connect("host", "2001:db8::2").unwrap();
-    // A /64 shares the limit.
+    // All addresses of a /64 share the limit.
     assert_eq!(
         connect("host", "2001:db8::3").map(|_| ()),
         busy.map(|_: ()| ())

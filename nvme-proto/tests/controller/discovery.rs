@@ -185,7 +185,7 @@ fn a_subsystem_is_shown_at_its_own_listeners() {
         assert_eq!(at(&mut rig).1, wanted);
     }
     assert_eq!(at(&mut rig).0, genctr + 3);
-    // One entry per listener is the discovery subsystem.
+    // Each listener has one entry for the discovery subsystem itself.
     assert_eq!(discover(&mut rig).1.len(), 6);
 }
 

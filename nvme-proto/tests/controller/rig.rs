@@ -195,7 +195,7 @@ impl Rig {
             Transfer::ToHost { length } => (0, length as usize),
             Transfer::FromHost { length } => (length as usize, 0),
         };
-        // Filler, to find bytes not written.
+        // The filler shows bytes that were not written.
         let mut data_out = vec![0xee; to_host];
         let exchange = Exchange {
             now: self.now,

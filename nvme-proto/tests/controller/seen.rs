@@ -142,7 +142,7 @@ fn a_host_sees_its_namespaces_alone() {
     let mut rig = rig();
     assert_sees(&mut rig, &[1, 2]);
     assert_eq!(groups(&mut rig), [(1, vec![1, 2])]);
-    // NSIDs are greater than CDW1.NSID.
+    // The list contains NSIDs greater than CDW1.NSID.
     assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 1)), [2]);
     assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 2)), []);
 }

@@ -30,7 +30,7 @@ struct Target<'a> {
     session: &'a Session,
     discovery: Subsystem,
     disks: Subsystem,
-    /// Of each connection: whether it is for discovery, and its CNTLID.
+    /// For each connection: whether it is for discovery, and its CNTLID.
     queues: HashMap<usize, (bool, u16)>,
     now: Duration,
     smart: SmartCounters,

@@ -167,7 +167,7 @@ fn a_mute_controller_is_noticed_by_its_keep_alive() {
 #[test]
 fn a_command_that_hangs_is_aborted_and_then_the_controller_is_lost() {
     let mut rig = Rig::live(settings());
-    // ACL allows four Aborts.
+    // Ten commands time out, but ACL allows four Aborts.
     rig.mute = true;
     let now = rig.now;
     let sent = (0..10).filter(|&cid| rig.host.command_timed_out(1, cid, false, now));

@@ -168,7 +168,8 @@ impl Rig {
     }
 
     pub(crate) fn wake(&mut self) {
-        // The keep alive timer of a mute target would end the association before the host.
+        // The timer of a mute target is not checked: it would end the association before the host
+        // does.
         if !self.mute {
             let mut actions = Vec::new();
             self.target.poll(self.now, |_| Duration::ZERO, &mut actions);
@@ -228,7 +229,7 @@ impl Rig {
         let (completion, data) = if is_connect {
             (self.connect(command.qid, &sqe, &command.payload), vec![])
         } else {
-            // Recorded first: an action of `execute` may complete the command.
+            // The command is recorded first, because an action of `execute` may complete it.
             self.parked.insert(cid, command.duty);
             match self.execute(&sqe) {
                 (Outcome::Complete(completion), data) => {

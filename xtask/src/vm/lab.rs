@@ -20,8 +20,8 @@ pub(crate) struct Files {
 }
 
 impl Lab {
-    /// Returns the layers, built if their recipe is new: the source file that builds it, the
-    /// release, and the layer below.
+    /// Returns the layers. A layer with a new recipe is built; a recipe is the source file that
+    /// builds the layer, the release, and the layer below.
     pub(crate) fn prepare(with_booted: bool) -> Result<Self> {
         let host = Host::prepare()?;
         let cache = Cache::open()?;

@@ -170,7 +170,8 @@ impl Progress {
     }
 }
 
-/// Prepares the lab, waiting for downloads and disk, while the compiler builds.
+/// Prepares the lab, which mostly waits for downloads and the disk, while the compiler builds the
+/// programs.
 fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario], with_booted: bool) -> Result<Lab> {
     thread::scope(|scope| {
         let lab = scope.spawn(move || Lab::prepare(with_booted));
@@ -225,8 +226,8 @@ fn judge(
     Ok(verdict)
 }
 
-/// Runs the machine, again if it dies before the scenario: emulated kernels sometimes fail to boot
-/// on a busy machine.
+/// Runs the machine, and boots it again if it dies before the scenario starts: an emulated kernel
+/// sometimes fails to boot on a busy machine.
 fn boot_until_begun(tree: &Tree, lab: &Lab, boot: &Boot<'_>, console: Console) -> Result<End> {
     for attempt in 1.. {
         let booted = lab.booted.as_deref();

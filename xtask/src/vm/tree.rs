@@ -53,7 +53,7 @@ impl Tree {
         self.build.join(profile.folder())
     }
 
-    /// Creates two versions of the packages, the second newer.
+    /// Creates two versions of the packages, the second one newer.
     pub(crate) fn make_packages(&self, profile: Profile, out: &Path) -> Result<()> {
         std::env::set_current_dir(&self.workspace).context("cannot enter the workspace")?;
         for (folder, version_suffix) in [("first", ""), ("second", "+second")] {

@@ -197,7 +197,7 @@ impl PathSet {
         let best = self
             .choose_among(AnaState::OPTIMIZED, &has_room)
             .or_else(|| {
-                // The command waits for a full optimized path.
+                // If an optimized path exists but is full, the command waits for it.
                 let better = self.paths.iter().any(|path| path.is(AnaState::OPTIMIZED));
                 (!better).then(|| self.choose_among(AnaState::NON_OPTIMIZED, &has_room))?
             });

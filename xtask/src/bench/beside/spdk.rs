@@ -27,7 +27,6 @@ It takes about ten minutes and 3 GB. No huge pages and no device are needed.";
 const NQN: &str = "nqn.2026-01.org.example:spdk";
 const PORT: u16 = 4420;
 const DISK_MIB: u32 = 256;
-/// Memory of each SPDK process in MiB.
 const MEMORY_MIB: u32 = 1024;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
