@@ -95,7 +95,6 @@ pub(crate) fn canonicalize_here(path: &Path) -> io::Result<PathBuf> {
     call_here(path, |path| std::fs::canonicalize(path))?
 }
 
-/// Makes a [`call`] for a caller without a runtime.
 pub(crate) fn call_here<T: Send + 'static>(
     path: &Path,
     job: impl FnOnce(&Path) -> T + Send + 'static,

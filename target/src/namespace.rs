@@ -176,7 +176,6 @@ impl Namespace {
         }
     }
 
-    /// Returns the memory's region on a device; `None` for storage elsewhere.
     pub(crate) fn region(
         &self,
         device: &Arc<dyn Device>,

@@ -1,11 +1,10 @@
 //! Order of the changes that one host sends to one disk over several associations.
 //!
 //! A host that loses a connection repeats its writes over another, then sends newer ones, which no
-//! change of the lost association may follow. Changes of a host with several associations therefore
-//! wait here for overlapping older changes of other associations. After [`OVERTAKEN_AFTER`], a
-//! change overtakes an older one that has not reached the disk; the older one fails.
-//!
-//! Namespaces on the same file or device share a [`DiskOrder`].
+//! change of the lost association may follow. Changes of such a host therefore wait here for
+//! overlapping older ones of other associations. After [`OVERTAKEN_AFTER`], a change overtakes an
+//! older one that has not reached the disk; the older one fails. Namespaces on the same file or
+//! device share a [`DiskOrder`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};

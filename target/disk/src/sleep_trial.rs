@@ -2,7 +2,7 @@
 //!
 //! A computing program keeps a yielded core for milliseconds; a sleeping thread regains it when
 //! work arrives. Threads that produce the reactor's work return the core soon, and sleeping only
-//! costs time. No clock or counter distinguishes the two cases.
+//! costs time. No clock or counter distinguishes the cases.
 
 use std::time::{Duration, Instant};
 

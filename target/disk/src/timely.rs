@@ -1,15 +1,11 @@
-//! System calls made shortly after the clock was read, or not at all.
+//! System calls made shortly after the clock was read, or not at all: a thread stopped in between
+//! would act on a stale decision.
 //!
-//! A thread stopped between the two would act on a stale decision. Therefore:
-//!
-//! - The time stamp counter is read before the clock and directly before the call, which is not
-//!   made after more than `TICKS_MAX` ticks.
-//! - From the second reading to the `syscall` instruction, the thread is in a restartable sequence
-//!   (rseq(2), Linux 4.18, glibc 2.35): if interrupted, it continues at the abort handler without
-//!   the call. Without rseq, a window of about ten nanoseconds remains.
-//!
-//! A hypervisor's pause in that window is not detected. Processors other than x86-64 always make
-//! the call.
+//! The time stamp counter is read before the clock and directly before the call, which is not made
+//! after more than `TICKS_MAX` ticks. From the second reading on, the thread is in a restartable
+//! sequence (rseq(2), Linux 4.18, glibc 2.35): if interrupted before the `syscall` instruction, it
+//! skips the call. Without rseq, a window of about ten nanoseconds remains. A hypervisor's pause in
+//! it is not detected. Processors other than x86-64 always make the call.
 //!
 //! Why `unsafe` here: the sequence is assembly, and the caller chooses the system call.
 

@@ -255,7 +255,6 @@ impl QueuePair {
         !self.awaiting_send.is_empty() || !self.awaiting_read.is_empty()
     }
 
-    /// Returns whether [`Self::overdue`] may change without an event.
     pub(crate) fn has_deadline(&self) -> bool {
         matches!(self.state, QpairState::Connecting { .. })
             || self.in_flight > 0

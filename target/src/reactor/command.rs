@@ -50,7 +50,6 @@ impl Command<'_> {
         }
     }
 
-    /// Returns `None` for Connect and authentication commands.
     #[inline(always)]
     pub(super) fn share(&self) -> Option<ShareId> {
         let share = self.queue.share;

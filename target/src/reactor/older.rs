@@ -30,7 +30,6 @@ impl Older {
         first.map(|left| now.at + left)
     }
 
-    /// Returns requests that have waited for [`OVERTAKEN_AFTER`], each once.
     pub(super) fn take_late(&mut self, requests: &RequestTable, now: &Now) -> Vec<RequestId> {
         let mut late = Vec::new();
         for wait in self.waiting.iter_mut().filter(|wait| !wait.late) {

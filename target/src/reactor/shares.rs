@@ -1,11 +1,10 @@
-//! Shares of hosts and namespaces in the requests and data buffers of a reactor.
+//! Shares of hosts and namespaces in a reactor's requests and data buffers, which a dead link or a
+//! hanging disk may hold for long.
 //!
-//! A host with a dead link or a hanging disk holds resources for long. A host, with its former
-//! controllers, may therefore hold at most as many as remain free, and a namespace half as many. At
-//! its share, a host may still use a small namespace ([`LITTLE`]): one hanging disk does not block
-//! its others.
-//!
-//! A request beyond its share waits in its host's and disk's queue, and blocks no other queue.
+//! A host, with its former controllers, may hold at most as many as remain free, and a namespace
+//! half as many. At its share, a host may still use a small namespace ([`LITTLE`]), so that one
+//! hanging disk does not block its others. A request beyond its share waits in the queue of its
+//! host and disk, and blocks no other queue.
 
 use std::collections::VecDeque;
 use std::time::Instant;

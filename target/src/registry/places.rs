@@ -1,12 +1,12 @@
 //! Limits on connections that wait for their Connect, by address and network.
 //!
-//! Each holds a queue pair until its Connect or [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT).
-//! Limits apply to an address, a network, and all strangers: addresses without a present or recent
-//! association other than to a discovery controller, which any host may have.
+//! Each connection holds a queue pair until its Connect or
+//! [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT). Strangers, addresses without a present or
+//! recent association, also have a common limit. Associations with discovery controllers do not
+//! count: any host may have one.
 //!
-//! At an address's limit, its oldest unconfirmed connection is displaced: its source may be forged.
-//! At the strangers' limit, a new connection displaces the oldest of the network and payer with the
-//! most.
+//! At an address's limit, its oldest unconfirmed connection is displaced, because its source may be
+//! forged; at the strangers' limit, the oldest of the network and payer with the most.
 
 mod strangers;
 
@@ -153,7 +153,6 @@ impl ConnectPlace {
         self.payer
     }
 
-    /// Records the peer's confirmation, which proves the source address.
     pub(crate) fn confirm(&self) {
         self.places.lock().confirm(self.id, self.host);
     }

@@ -164,7 +164,6 @@ fn drain(fd: &OwnedFd) -> bool {
     true
 }
 
-/// Returns true for an RDMA device: path or subsystem contains "infiniband".
 fn has_rdma_device(fd: &OwnedFd) -> bool {
     const CLASS: &[u8] = b"infiniband";
     let mut found = false;

@@ -1,8 +1,8 @@
 //! Flushes requested by hosts: at shutdown, for write-through, and for write protection.
 //!
-//! A hanging disk blocks its flush and thread, and hosts can repeat requests. A subsystem therefore
-//! runs one flush at a time, and requests meanwhile share the next. After a reload, new namespaces'
-//! flushes do not wait for former ones.
+//! A hanging disk blocks its flush and thread, and hosts can repeat requests: a subsystem runs one
+//! flush at a time, and requests meanwhile share the next. After a reload, flushes of new
+//! namespaces do not wait for former ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -148,7 +148,6 @@ impl Flushes {
         });
     }
 
-    /// Changes write protection: earlier writes become durable, then the change is stored.
     pub(super) fn protect(&mut self, subsystem: Arc<SubsystemShared>, wish: Protection) {
         let is_protected = wish.state != WriteProtectionState::NONE;
         if let Some(line) = LogLine::about(Topic::Disk) {

@@ -2,8 +2,7 @@
 //!
 //! The target serves the others, and retries these at intervals and when the kernel reports a
 //! change ([`arrivals`](super::arrivals)). Without its disk, a namespace does not exist for hosts;
-//! it is added as by a reload once the disk opens. A visible namespace so always has its disk's
-//! identity.
+//! it is later added as by a reload, so a visible namespace always has its disk's identity.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -206,7 +206,6 @@ impl Target {
         let keys = match keys::wait_to_load(&config) {
             Ok(keys) => Some(keys),
             Err(error) => {
-                // The receiver exists.
                 let _ = answer.send(Err(error.into()));
                 return answered;
             }

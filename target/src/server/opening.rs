@@ -1,8 +1,8 @@
 //! Opens and measures disks ([`Call`]) on separate threads.
 //!
-//! A disk may block a call indefinitely, but the control plane must serve hosts. Each call
-//! therefore has a deadline, after which its result is discarded. Until it returns, no other call
-//! is made for its path: this bounds the blocked threads.
+//! A disk may block a call indefinitely, but the control plane must serve hosts: each call has a
+//! deadline, after which its result is discarded. Until it returns, no other call is made for its
+//! path, which bounds the blocked threads.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;

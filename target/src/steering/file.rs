@@ -1,8 +1,8 @@
 //! Configuration file of a running target, read and replaced only here.
 //!
 //! A change is written to a temporary file, comes into force, and is renamed over the configuration
-//! file. Each step can fail, so the text in force and every text possibly left in the file are
-//! recorded. Other content is from another program.
+//! file. Each step can fail, so the text in force and all texts possibly left in the file are
+//! recorded. Another program wrote any other text.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -79,7 +79,6 @@ impl KnownTexts {
         }
     }
 
-    /// Records the file's content. Returns false for a text of another program.
     fn found(&mut self, now: &[u8]) -> bool {
         let is_it = |text: &&Arc<str>| text.as_bytes() == now;
         let Some(text) = self.may_have.iter().find(is_it).cloned() else {

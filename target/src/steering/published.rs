@@ -45,8 +45,6 @@ impl Published {
         notices
     }
 
-    /// Records a step's changes. `removed` has names and block counts. Compares all disks if they
-    /// share a name.
     pub(super) fn note_step(&self, now: &Snapshot, step: &Step, removed: Vec<(String, u64)>) {
         let made = |(name, _): &(String, u64)| self.lock().disks.contains_key(name);
         let is_simple = !removed.iter().any(made);

@@ -16,7 +16,6 @@ pub(super) struct Warnings {
 }
 
 impl Warnings {
-    /// Returns a configuration's warnings, computed under the lock if new.
     fn of(&self, config: &Arc<Config>) -> Arc<[String]> {
         // Consistent after a panic: each change is one assignment.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

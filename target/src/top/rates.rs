@@ -110,7 +110,6 @@ struct Change<'a> {
 type Labels<'a> = [(&'static str, &'a str)];
 
 impl Change<'_> {
-    /// Returns a counter's increase per second, from 0 after a reset.
     fn rate(&self, name: &str, labels: &Labels<'_>) -> f64 {
         let (then, now) = (self.before.sum(name, labels), self.after.sum(name, labels));
         let change = if now < then { now } else { now - then };
@@ -135,7 +134,6 @@ impl Change<'_> {
         rates.filter(|(_, rate)| *rate > 0.0).collect()
     }
 
-    /// Returns the rates of a `scope`: "host" or "namespace", whose metric names are analogous.
     fn load(&self, scope: &str, labels: &Labels<'_>) -> Load {
         let by_op = |what: &str, op: &str| {
             let name = format!("cairn_{scope}_{what}_total");

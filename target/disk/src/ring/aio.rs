@@ -97,7 +97,6 @@ impl Aio {
         refused
     }
 
-    /// Passes the tag, and bytes or errno, of each completion to `each`.
     pub(super) fn ended(&self, mut each: impl FnMut(u64, Result<u32, i32>)) {
         // SAFETY: zeroes are a valid value of these structures of numbers.
         let mut events: [Event; BATCH] = unsafe { zeroed() };

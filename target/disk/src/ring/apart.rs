@@ -1,14 +1,13 @@
-//! Changes of disks that may block, executed by worker threads.
+//! Changes of disks that may block, executed by worker threads, because a kernel thread of io_uring
+//! would execute a blocked write however late.
 //!
-//! A kernel thread of io_uring would execute a blocked write however late. A worker reads the clock
-//! directly before the system call, which is made soon or not at all ([`timely`]). At most
-//! [`WITH_WORKERS_MAX`] changes per file are at workers; others wait here until cancelled at the
-//! end of their lease. After a gap ([`ROUND_GAP`]), a change not begun waits until the reactor has
-//! processed closed connections.
+//! A worker reads the clock directly before the system call, which is made soon or not at all
+//! ([`timely`]). At most [`WITH_WORKERS_MAX`] changes per file are at workers; others wait here
+//! until cancelled at the end of their lease. After a gap ([`ROUND_GAP`]), changes not begun wait
+//! until the reactor has processed closed connections. On FUSE and NFS, where waiting may keep the
+//! file locked, workers submit by AIO ([`Aio`]).
 //!
-//! Workers submit by AIO ([`Aio`]) on FUSE and NFS, where waiting may keep the file locked.
-//!
-//! Why `unsafe` here: these system calls take raw memory, and have no safe wrapper. Devices may
+//! Why `unsafe` here: these system calls have no safe wrapper, and take raw memory. Devices may
 //! write to it, so no reference to it may exist.
 
 use std::cell::OnceCell;

@@ -2,10 +2,8 @@
 //!
 //! After a lease (an association), the host may write the same blocks through another path. The
 //! clock is therefore read directly before submission, and again if the process was stopped since;
-//! expired changes leave the submission queue.
-//!
-//! A host may also disconnect during a stop shorter than its lease: after a gap ([`ROUND_GAP`]),
-//! changes wait until the reactor has processed closed connections.
+//! expired changes leave the submission queue. After a gap ([`ROUND_GAP`]), in which hosts may have
+//! disconnected, changes wait until the reactor has processed closed connections.
 
 use std::time::Instant;
 

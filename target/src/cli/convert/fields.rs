@@ -79,7 +79,6 @@ impl<'v> Fields<'v> {
         }
     }
 
-    /// Returns a text unless it has only zeroes.
     pub(super) fn identity(&self, key: &'static str) -> Option<String> {
         let text = self.text(key)?;
         let is_set = text.bytes().any(|byte| !matches!(byte, b'0' | b'-'));

@@ -33,7 +33,6 @@ pub(super) fn export(config: &Config) -> Converted {
     notes.into_converted(format!("{saved:#}"))
 }
 
-/// Returns a host's JSON, with the same keys in all subsystems.
 fn host(config: &Config, nqn: &str) -> Value {
     let mut host = json!({"nqn": nqn});
     let subsystems = config.subsystems.iter();

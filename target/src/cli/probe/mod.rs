@@ -251,7 +251,6 @@ fn tcp_port(at: SocketAddr) -> Result<(), String> {
         })
 }
 
-/// Checks the limit on locked memory, unless for the soft provider.
 fn memory(config: &Config) -> Option<String> {
     let mut listeners = config.listeners.iter();
     let limit = getrlimit(Resource::Memlock).current?;

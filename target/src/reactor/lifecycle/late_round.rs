@@ -1,9 +1,9 @@
 //! Round after a gap: the reactor slept, or its thread did not run.
 //!
-//! Capsules of the gap may be stale: their host may use another path by now. Before reading a
-//! device, the reactor therefore ends expired associations, by a clock that counts suspension, and
-//! handles connection events, because other threads may have been stopped too. The ring checks for
-//! stops within a round.
+//! Capsules of the gap may be stale: their host may use another path by now. The reactor therefore
+//! first ends expired associations, by a clock that counts suspension, and handles connection
+//! events itself, because other threads may have been stopped too. The ring checks for stops within
+//! a round.
 
 use crate::ids::QpairId;
 use crate::reactor::Reactor;

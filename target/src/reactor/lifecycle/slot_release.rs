@@ -2,8 +2,8 @@
 //!
 //! Commands for a hanging disk can occupy all receive slots of a device. If few receives are
 //! posted, a queue without progress discards its waiting commands' in-capsule data. At their turn
-//! or deadline these commands fail with Namespace Not Ready, without Do Not Retry: nothing was
-//! executed, and the host sends them again.
+//! or deadline these fail with Namespace Not Ready, without Do Not Retry: nothing was executed, and
+//! the host sends them again.
 
 use std::time::Duration;
 

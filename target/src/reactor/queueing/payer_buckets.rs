@@ -41,7 +41,6 @@ impl AwaitingTokens {
         }
     }
 
-    /// Returns the cost at the start of the work; 0 for a connection.
     fn price(&self) -> u32 {
         match self {
             Self::Capsule(_) => COMMAND,
@@ -98,7 +97,6 @@ pub(in crate::reactor) struct PayerBuckets {
 }
 
 impl PayerBuckets {
-    /// Begins a round. Returns true if queued work must be checked now.
     #[inline(always)]
     pub(in crate::reactor) fn begin_round(&mut self, now_ns: u64) -> bool {
         self.round += 1;
@@ -164,7 +162,6 @@ impl PayerBuckets {
         goes
     }
 
-    /// Charges a command executed in spite of an empty bucket.
     pub(in crate::reactor) fn charge(&mut self, payer: Payer, now_ns: u64) {
         let round = self.round;
         let (_, bucket) = self.of(payer, now_ns);

@@ -79,7 +79,6 @@ impl SerialQueues {
         }
     }
 
-    /// Queues joined flushes again after their flush is cancelled or retried.
     pub(in crate::reactor) fn disjoin(&mut self, requests: &mut RequestTable) {
         let mut first = std::mem::take(&mut self.joined);
         while let Some(id) = requests.pop_front(&mut self.flushes) {

@@ -12,7 +12,6 @@ use crate::request::{Request, RequestId, Task};
 use cairn_disk::BlockOp;
 use nvme_proto::io::OperationKind;
 
-/// Returns the cost of a request; `None` if never throttled.
 fn bill(request: &Request) -> Option<Bill> {
     let bytes = request.disk_bytes;
     let Task::Io(kind) = request.task else {

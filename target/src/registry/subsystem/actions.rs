@@ -137,7 +137,6 @@ impl SubsystemShared {
         Outcome::Parked
     }
 
-    /// Handles the answer to [`ControlMessage::WriteThrough`], unless the controller was reset.
     pub(crate) fn write_through_done(&self, wish: &WriteThrough, intact: bool) {
         let state = self.lock();
         let Some(controller) = state.controllers.get(&wish.controller.cntlid) else {

@@ -30,7 +30,6 @@ impl SubsystemShared {
         })
     }
 
-    /// Ends an expired association, before an event that could restart the timer.
     pub(super) fn end_if_over(&self, state: &mut SubsystemState, cntlid: u16, now: Duration) {
         let Some(own) = state.controllers.get(&cntlid) else {
             return;

@@ -9,7 +9,6 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::super::error::StartError;
 use crate::registry::ControlMessage;
 
-/// Refuses more disks than a reactor's ring or the process can have.
 pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartError> {
     let namespaces = config.subsystems.iter().flat_map(|s| &s.namespaces);
     let is_disk =

@@ -1,7 +1,7 @@
 //! Replacement of a namespace by a reload: same NSID, other disk or settings.
 //!
 //! The new disk opens while the old one is in use, possibly with the same file, whose lock it takes
-//! over. Then the namespaces are exchanged. Connected hosts access the new disk only after they
+//! over; then the namespaces are exchanged. Connected hosts access the new disk only after they
 //! have noticed the removal: earlier writes are for the old disk.
 
 use std::collections::{HashMap, HashSet};

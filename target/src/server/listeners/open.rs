@@ -84,7 +84,6 @@ impl OpenListener {
         Err(StartError::Listen { address, source })
     }
 
-    /// Returns the configured address with the actual port.
     pub(crate) fn address(&self) -> Trid {
         Trid::new(self.config.address, self.local_addr().port())
     }

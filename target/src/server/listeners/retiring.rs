@@ -1,8 +1,8 @@
-//! Retirement of removed or drained listeners: hosts move to other paths and are disconnected.
+//! Retirement of removed or drained listeners.
 //!
-//! All ANA groups become inaccessible at the listener, as hosts learn from an event or a response.
-//! Commands in flight complete. An association ends once its I/O queues are idle for [`SILENCE`],
-//! or at the deadline.
+//! All ANA groups become inaccessible at the listener, as hosts learn from an event or a response;
+//! they move to other paths. Commands in flight complete. An association ends once its I/O queues
+//! are idle for [`SILENCE`], or at the deadline.
 
 use cairn_rdma::Trid;
 use std::sync::Arc;

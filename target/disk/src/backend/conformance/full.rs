@@ -22,7 +22,6 @@ impl Tmpfs {
     }
 }
 
-/// Returns whether files in a folder can have holes; otherwise records a skip.
 #[track_caller]
 pub(super) fn has_holes(folder: &Path) -> bool {
     let file = tempfile::tempfile_in(folder).unwrap();

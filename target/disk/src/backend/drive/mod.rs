@@ -36,7 +36,6 @@ const MEMORY_ALIGNMENT: u32 = 4;
 
 const TAGS_DEFAULT: u64 = 32;
 
-/// Maximum bytes of a command by default.
 const PIECE_DEFAULT: u64 = 64 << 10;
 
 /// Maximum bytes of one deallocation: a cancelled operation ends between two.
@@ -167,7 +166,6 @@ impl Drive {
         self.identified.names
     }
 
-    /// Returns the UUID, or one derived from NGUID, EUI-64 or device.
     pub(super) fn identity(&self, scope: Scope<'_>) -> io::Result<Uuid> {
         let names = self.identified.names;
         let derived = |kind: &str, name: &[u8]| {

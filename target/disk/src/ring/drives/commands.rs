@@ -230,7 +230,6 @@ impl Drives {
         }
     }
 
-    /// Unregisters a buffer. Its pages stay valid for pending commands.
     pub(super) fn unpin(&mut self, slot: usize) -> io::Result<()> {
         if !std::mem::take(&mut self.pinned[slot]) {
             return Ok(());

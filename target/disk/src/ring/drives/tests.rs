@@ -179,7 +179,6 @@ fn more_commands_than_the_queue_has_room_for_end_once() {
     assert_eq!(ended, expected);
 }
 
-/// Returns the release of the running kernel, and whether it is `major.minor` or later.
 fn linux_since(major: u32, minor: u32) -> (String, bool) {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(|character: char| !character.is_ascii_digit());
