@@ -112,8 +112,8 @@ impl SleepTrial {
 mod tests {
     use super::*;
 
-    /// Returns the fraction of 20 s asleep, with the core taken during all polling, for both
-    /// methods' commands per millisecond.
+    /// Returns the fraction of 20 s asleep if the core is taken whenever the thread polls. The
+    /// arguments are commands per millisecond.
     fn part_asleep(polling: u64, sleeping: u64) -> f64 {
         let (mut trial, mut now) = (SleepTrial::default(), Instant::now());
         let (mut served, mut asleep) = (0, 0);

@@ -145,7 +145,7 @@ impl Image {
         self.current().state.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the errno of a permanent failure: its client was blocklisted, or it was removed.
+    /// Returns the errno of a permanent failure: the client was blocklisted, or the image removed.
     #[must_use]
     #[inline]
     pub fn failure(&self) -> Option<i32> {

@@ -55,7 +55,7 @@ pub enum Work {
         /// Destination.
         memory: Memory,
     },
-    /// Writes memory to the image and all replicas.
+    /// Writes memory to the image. Completes when all replicas have the data.
     Write {
         /// Offset in the image.
         offset: u64,

@@ -504,8 +504,8 @@ impl Reactor {
         throttle::serve(queues, io, &time.now)
     }
 
-    /// Resumes waiting requests, and after a round with work, which alone frees requests, queued
-    /// capsules.
+    /// Resumes waiting requests. Queued capsules follow only after a round with work: others free
+    /// no requests.
     fn serve_waiting(&mut self, busy: bool) {
         let Self {
             queues, io, time, ..

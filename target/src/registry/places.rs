@@ -112,8 +112,8 @@ impl Places {
         }
     }
 
-    /// Takes a place for a new connection. Returns the connection displaced by it. If `is_short`,
-    /// no queue pair is free for a stranger, who then displaces another one.
+    /// Takes a place for a new connection, and returns the connection displaced by it. If
+    /// `is_short`, no queue pair is free for strangers: a stranger displaces another stranger.
     pub(crate) fn take(
         self: &Arc<Self>,
         address: IpAddr,

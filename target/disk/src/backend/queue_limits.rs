@@ -84,8 +84,8 @@ impl QueueLimits {
     }
 }
 
-/// Returns the distance of boundaries (`chunk_sectors`) in bytes; 0 without, or for a partition
-/// that does not start at one.
+/// Returns the distance of boundaries (`chunk_sectors`) in bytes; 0 without boundaries, or for a
+/// partition that does not start at one.
 fn chunk(device: &Path, queue: &Path) -> u64 {
     let chunk = read_limit(queue, "chunk_sectors").unwrap_or(0);
     let start = read_limit(device, "start").unwrap_or(0);

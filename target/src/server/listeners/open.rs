@@ -92,8 +92,8 @@ impl OpenListener {
         self.listener.local_addr()
     }
 
-    /// Returns true if the listener can serve `config` while it listens: only settings not compared
-    /// here differ.
+    /// Returns true if `config` needs no reopening: the settings compared here are equal, and the
+    /// others can change while the listener listens.
     pub(crate) fn serves(&self, config: &cairn_config::Listener) -> bool {
         let own = &self.config;
         own.trid() == config.trid()
