@@ -244,6 +244,7 @@ enum Phase {
     BringUp(Step),
     Live,
     TearingDown(Teardown),
+    /// All connections are being closed.
     Closing(Next),
     Waiting {
         until: Duration,
