@@ -109,7 +109,7 @@ impl Pool {
     }
 
     #[cfg(test)]
-    /// May be fragmented.
+    /// Returns the number of free bytes, which may be fragmented.
     pub(crate) fn free_bytes(&self) -> usize {
         self.free_units * UNIT
     }

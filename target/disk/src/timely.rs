@@ -24,7 +24,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Begins a reading of the clock; precedes the reading itself.
+    /// Begins a reading of the clock. Must be called before the clock is read.
     #[inline(always)]
     pub(crate) fn begin() -> Self {
         Self {

@@ -34,8 +34,8 @@ impl Formers {
         files.filter_map(FormerFile::get)
     }
 
-    /// Shares a former disk's lock with the disk that opened `file`. `None` if no former disk here
-    /// has one.
+    /// Shares a former disk's lock with the disk that opened `file`. `None` if no former disk at
+    /// this place has one.
     pub(super) fn lock(
         &self,
         place: Place,

@@ -88,7 +88,7 @@ pub struct BlockIo {
     pub(super) syncing: bool,
     pub(super) stopped: bool,
     pub(super) tries: u8,
-    /// Whether a write may block for space, because the file's size was checked.
+    /// Whether a write may block for space in the file, after a check of its size.
     pub(super) may_wait: bool,
     /// Zeroing method of the current step; the disk's method may change meanwhile.
     pub(super) method: u8,

@@ -325,7 +325,8 @@ impl Ring {
             }
             retry(self.uring.submit_and_wait(1))?;
         }
-        // Collects all readable descriptors; the loop's number depends on the workers' speed.
+        // Collects all readable descriptors: the number collected by the loop depends on the
+        // workers' speed.
         self.enter()?;
         while let Some(finished) = self.take() {
             self.settled.push_back(finished);

@@ -459,7 +459,7 @@ fn changes_beyond_the_room_of_the_queue_are_made() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
-/// A queued change stays in the queue until its lease ends, before the next change arrives.
+/// The lease of a change that the kernel left in the queue ends before the next change arrives.
 #[test]
 fn the_look_at_a_new_change_does_not_cover_an_expired_one_in_the_queue() {
     let mut rig = Rig::new();

@@ -66,7 +66,8 @@ impl Tags {
 pub(super) struct QueuedCommand {
     pub(super) tag: u64,
     pub(super) entry: squeue::Entry128,
-    /// End of the lease, in nanoseconds since the target's start; `None` without changes.
+    /// End of the lease, in nanoseconds since the target's start; `None` if the command modifies
+    /// nothing.
     pub(super) until_ns: Option<u64>,
 }
 
