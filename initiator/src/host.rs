@@ -17,7 +17,7 @@ use crate::options::HostOptions;
 use crate::queue::{Ended, Response, Ticket};
 use crate::waiting::{self, Waiting};
 
-/// Buffer for admin commands, in bytes.
+/// Size of the buffer for admin commands, in bytes.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// [`Controller`] with a clock, for programs that may block.
@@ -63,7 +63,7 @@ impl Host {
             controller,
             timeout,
         };
-        // Ends: the association limits each step to `timeout`.
+        // The loop ends, because the association limits each step to `timeout`.
         while host.state() == AssociationState::Connecting {
             host.poll_or_sleep(Instant::now() + timeout)?;
         }

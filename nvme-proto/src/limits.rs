@@ -91,7 +91,7 @@ pub const READY_TIMEOUT: u8 = 30;
 /// Limits configured for a subsystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// MDTS: maximum transfer of 2^MDTS pages of [`PAGE_BYTES`].
+    /// Maximum transfer of 2^MDTS pages of [`PAGE_BYTES`].
     pub mdts: u8,
     /// Entries of an I/O submission queue (CAP.MQES, MAXCMD), not 0-based.
     pub io_queue_entries: u16,

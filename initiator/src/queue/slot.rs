@@ -107,7 +107,6 @@ impl From<Unsent> for HostError {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Owner {
-    /// User of the controller.
     #[default]
     Caller,
     Duty(Duty),

@@ -74,7 +74,7 @@ impl Authentication {
         }
     }
 
-    /// Result of the ended authentication. Close the connection after a failure.
+    /// Result, once the authentication has ended. Close the connection after a failure.
     #[must_use]
     pub fn outcome(&self) -> Option<Result<Authenticated, Reason>> {
         match &self.state {

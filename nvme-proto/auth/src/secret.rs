@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use crate::{Hash, Random};
 
 const PREFIX: &str = "DHHC-1:";
-/// Hashed into each derived key (section 8.13.5.7).
+/// Constant hashed into each derived key (section 8.13.5.7).
 const LABEL: &[u8] = b"NVMe-over-Fabrics";
 const LENGTHS: [usize; 3] = [32, 48, 64];
 const CRC_BYTES: usize = 4;

@@ -99,9 +99,9 @@ pub struct GetLogPage {
     pub lid: LogPage,
     /// LSP.
     pub lsp: u8,
-    /// RAE: reading does not re-arm the event of the page.
+    /// Reading does not re-arm the event of the page.
     pub rae: bool,
-    /// LPO: offset in bytes, a multiple of 4.
+    /// Offset in bytes, a multiple of 4.
     pub lpo: u64,
     /// Length in bytes, from NUMD.
     pub length: u32,

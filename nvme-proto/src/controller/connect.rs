@@ -43,7 +43,7 @@ pub struct ConnectRequest {
     pub cid: u16,
     /// QID; 0 is the admin queue, whose Connect creates a controller.
     pub qid: u16,
-    /// SQSIZE: entries of the submission queue, 0-based.
+    /// Entries of the submission queue, 0-based.
     pub sqsize: u16,
     /// True if responses contain SQHD (DISSQFC in CATTR is 0).
     pub flow_control: bool,

@@ -33,7 +33,6 @@ const RTD3E_US: u32 = 15_000_000;
 const IORCSZ: u32 = 1;
 /// SGLS bits 1:0: no alignment requirement.
 const SGLS_UNALIGNED: u8 = 0b01;
-/// FRMW: a single, read-only firmware slot.
 const FRMW_ONE_READ_ONLY_SLOT: u8 = 1 << 1 | 1;
 /// CNTID: the controller that executes the command.
 const CNTID_THIS: u16 = 0xffff;

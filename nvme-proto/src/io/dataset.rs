@@ -21,7 +21,7 @@ pub struct DatasetRange {
     pub context_attributes: U32,
     /// Logical blocks, not 0-based; may be 0.
     pub nlb: U32,
-    /// SLBA: first logical block.
+    /// First logical block.
     pub slba: U64,
 }
 const _: () = assert!(size_of::<DatasetRange>() == DATASET_RANGE_BYTES);

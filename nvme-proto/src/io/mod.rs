@@ -166,7 +166,7 @@ pub enum FlushScope {
 pub struct BlockAccess {
     /// Range within the namespace.
     pub range: BlockRange,
-    /// FUA: accesses the medium, not a cache.
+    /// Accesses the medium, not a cache.
     pub fua: bool,
     /// LR: limits the disk's retries.
     pub limited_retry: bool,
@@ -175,7 +175,7 @@ pub struct BlockAccess {
 /// Range of logical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRange {
-    /// SLBA: first logical block.
+    /// First logical block.
     pub slba: u64,
     /// Blocks, not 0-based (unlike NLB).
     pub blocks: u32,
@@ -184,9 +184,9 @@ pub struct BlockRange {
 /// Namespace properties for the parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceView {
-    /// NSZE: logical blocks.
+    /// Logical blocks.
     pub nsze: u64,
-    /// LBADS: base-2 logarithm of the block size in bytes.
+    /// Base-2 logarithm of the block size in bytes.
     pub lbads: u8,
     /// True if commands that change data fail.
     pub write_protected: bool,
@@ -205,9 +205,9 @@ pub struct IoLimits {
     pub vsl_bytes: Option<u32>,
     /// WUSL: maximum Write Uncorrectable in bytes; `None` for no limit.
     pub wusl_bytes: Option<u32>,
-    /// ONCS: optional commands.
+    /// Optional commands.
     pub oncs: Oncs,
-    /// VWC: whether Flush may have NSID FFFFFFFFh.
+    /// Whether Flush may have NSID FFFFFFFFh.
     pub vwc: Vwc,
 }
 

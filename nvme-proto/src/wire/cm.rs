@@ -37,9 +37,9 @@ pub struct RequestData {
     pub recfmt: U16,
     /// QID; 0 for the admin queue.
     pub qid: U16,
-    /// HRQSIZE: receives posted by the host, 1-based.
+    /// Receives posted by the host, 1-based.
     pub hrqsize: U16,
-    /// HSQSIZE: maximum sends in flight from the host, 0-based.
+    /// Maximum sends in flight from the host, 0-based.
     pub hsqsize: U16,
     /// CNTLID, for an I/O queue.
     pub cntlid: U16,
@@ -84,7 +84,7 @@ impl RequestData {
 pub struct ReplyData {
     /// RECFMT; 0.
     pub recfmt: U16,
-    /// CRQSIZE: receives posted by the controller, 1-based.
+    /// Receives posted by the controller, 1-based.
     pub crqsize: U16,
     /// Reserved.
     pub reserved: [u8; 28],

@@ -20,7 +20,7 @@ pub struct Cqe {
     pub dw0: U32,
     /// Upper half of an 8-byte result (Property Get).
     pub dw1: U32,
-    /// SQHD: submission queue head; FFFFh without SQ flow control.
+    /// Submission queue head; FFFFh without SQ flow control.
     pub sqhd: U16,
     /// SQID; reserved over Fabrics.
     pub sqid: U16,

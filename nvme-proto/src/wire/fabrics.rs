@@ -68,7 +68,7 @@ pub struct ConnectCommand {
     pub qid: U16,
     /// Entries of the submission queue, 0-based.
     pub sqsize: U16,
-    /// CATTR: a [`Cattr`].
+    /// A [`Cattr`].
     pub cattr: u8,
     /// Reserved.
     pub reserved47: u8,
@@ -98,7 +98,7 @@ bitfields! {
         priority with_priority: u8 = 0..=1;
     }
     flags {
-        /// DISSQFC: disables SQ flow control; SQHD is FFFFh in every response.
+        /// Disables SQ flow control; SQHD is FFFFh in every response.
         dissqfc with_dissqfc = 2;
         /// The host can delete I/O queues by Disconnect.
         io_queue_deletion with_io_queue_deletion = 3;
@@ -158,7 +158,7 @@ bitfields! {
     /// DW0 of Connect Invalid Parameters.
     pub struct ConnectInvalidParameter(u32);
     fields {
-        /// IPO: byte offset of the invalid parameter.
+        /// Byte offset of the invalid parameter.
         ipo with_ipo: u16 = 0..=15;
     }
     flags {
@@ -267,7 +267,7 @@ pub struct PropertyGetCommand {
     pub fctype: u8,
     /// Reserved.
     pub reserved5: [u8; 35],
-    /// ATTRIB: a [`PropertySize`].
+    /// A [`PropertySize`].
     pub attrib: u8,
     /// Reserved.
     pub reserved41: [u8; 3],
@@ -305,7 +305,7 @@ pub struct PropertySetCommand {
     pub fctype: u8,
     /// Reserved.
     pub reserved5: [u8; 35],
-    /// ATTRIB: a [`PropertySize`].
+    /// A [`PropertySize`].
     pub attrib: u8,
     /// Reserved.
     pub reserved41: [u8; 3],
@@ -354,7 +354,7 @@ pub struct AuthenticationCommand {
     pub spsp0: u8,
     /// SPSP1: 01h.
     pub spsp1: u8,
-    /// SECP: E9h (NVMe).
+    /// E9h (NVMe).
     pub secp: u8,
     /// TL or AL: length of message or buffer in bytes.
     pub length: U32,

@@ -31,9 +31,9 @@ bitfields! {
     /// CDW10 of Get Features.
     pub struct GetFeaturesCdw10(u32);
     fields {
-        /// FID: a [`Feature`].
+        /// A [`Feature`].
         fid with_fid: u8 = 0..=7;
-        /// SEL: a [`Select`].
+        /// A [`Select`].
         sel with_sel: u8 = 8..=10;
     }
 }
@@ -42,7 +42,7 @@ bitfields! {
     /// CDW10 of Set Features.
     pub struct SetFeaturesCdw10(u32);
     fields {
-        /// FID: a [`Feature`].
+        /// A [`Feature`].
         fid with_fid: u8 = 0..=7;
     }
     flags {
@@ -77,7 +77,7 @@ bitfields! {
     /// Arbitration (FID 01h).
     pub struct Arbitration(u32);
     fields {
-        /// Arbitration burst, 2^AB commands; 111b means no limit.
+        /// Arbitration burst, 2^AB commands; 111b: no limit.
         ab with_ab: u8 = 0..=2;
         /// Weight of low priority, 0-based.
         lpw with_lpw: u8 = 8..=15;
@@ -116,7 +116,7 @@ bitfields! {
     /// Error Recovery (FID 05h).
     pub struct ErrorRecovery(u32);
     fields {
-        /// Time limit of error recovery, in units of 100 ms; 0 means no limit.
+        /// Time limit of error recovery, in units of 100 ms; 0: no limit.
         tler with_tler: u16 = 0..=15;
     }
     flags {
@@ -240,7 +240,7 @@ bitfields! {
     /// Namespace Write Protection Config (FID 84h).
     pub struct WriteProtection(u32);
     fields {
-        /// WPS: a [`WriteProtectionState`].
+        /// A [`WriteProtectionState`].
         wps with_wps: u8 = 0..=2;
     }
 }
@@ -307,7 +307,7 @@ pub struct HostBehavior {
     pub lbafee: u8,
     /// Reserved.
     pub reserved3: u8,
-    /// CDFE: enabled copy descriptor formats.
+    /// Enabled copy descriptor formats.
     pub cdfe: U16,
     /// Reserved.
     pub reserved6: [u8; 506],

@@ -24,15 +24,15 @@ bitfields! {
     /// CDW10 of Get Log Page.
     pub struct GetLogCdw10(u32);
     fields {
-        /// LID: a [`LogPage`].
+        /// A [`LogPage`].
         lid with_lid: u8 = 0..=7;
-        /// LSP: log specific field.
+        /// Log specific field.
         lsp with_lsp: u8 = 8..=14;
-        /// NUMDL: lower half of the number of dwords (0-based).
+        /// Lower half of the number of dwords (0-based).
         numdl with_numdl: u16 = 16..=31;
     }
     flags {
-        /// RAE: reading the page does not re-arm its asynchronous event.
+        /// Reading the page does not re-arm its asynchronous event.
         rae with_rae = 15;
     }
 }
@@ -41,9 +41,9 @@ bitfields! {
     /// CDW11 of Get Log Page.
     pub struct GetLogCdw11(u32);
     fields {
-        /// NUMDU: upper half of the number of dwords.
+        /// Upper half of the number of dwords.
         numdu with_numdu: u16 = 0..=15;
-        /// LSI: log specific identifier.
+        /// Log specific identifier.
         lsi with_lsi: u16 = 16..=31;
     }
 }
@@ -54,11 +54,11 @@ bitfields! {
     fields {
         /// UUID index.
         uuid_index with_uuid_index: u8 = 0..=6;
-        /// CSI: I/O command set, for some log pages.
+        /// I/O command set, for some log pages.
         csi with_csi: u8 = 24..=31;
     }
     flags {
-        /// OT: the offset is an entry index, not bytes.
+        /// The offset is an entry index, not bytes.
         ot with_ot = 23;
     }
 }
@@ -286,7 +286,7 @@ bitfields! {
     /// LSP of Get Log Page for the ANA log.
     pub struct AnaLsp(u8);
     flags {
-        /// RGO: returns groups without NSIDs.
+        /// Returns groups without NSIDs.
         rgo with_rgo = 0;
     }
 }
@@ -343,21 +343,21 @@ assert_size!(DiscoveryLogHeader = 1024);
 )]
 #[repr(C)]
 pub struct DiscoveryEntry {
-    /// TRTYPE: a [`TransportType`].
+    /// A [`TransportType`].
     pub trtype: u8,
-    /// ADRFAM: an [`AddressFamily`].
+    /// An [`AddressFamily`].
     pub adrfam: u8,
-    /// SUBTYPE: a [`SubsystemType`].
+    /// A [`SubsystemType`].
     pub subtype: u8,
-    /// TREQ: secure channel in bits 1:0 (01b required, 10b not required); bit 2: SQ flow control can be disabled.
+    /// Secure channel in bits 1:0 (01b required, 10b not required); bit 2: SQ flow control can be disabled.
     pub treq: u8,
-    /// PORTID: identifier of the subsystem port.
+    /// Identifier of the subsystem port.
     pub portid: U16,
     /// CNTLID; FFFFh for the dynamic controller model.
     pub cntlid: U16,
     /// Maximum entries of an admin submission queue, at least 32.
     pub asqsz: U16,
-    /// EFLAGS: an [`Eflags`].
+    /// An [`Eflags`].
     pub eflags: U16,
     /// Reserved.
     pub reserved12: [u8; 20],
@@ -369,7 +369,7 @@ pub struct DiscoveryEntry {
     pub subnqn: [u8; NQN_FIELD_BYTES],
     /// TRADDR, ASCII padded with spaces.
     pub traddr: [u8; 256],
-    /// TSAS: for RDMA, an [`RdmaTsas`].
+    /// For RDMA, an [`RdmaTsas`].
     pub tsas: [u8; 256],
 }
 assert_size!(DiscoveryEntry = 1024);

@@ -23,21 +23,21 @@ bitfields! {
     /// CAP: Controller Capabilities (Base, 3.1.3.1).
     pub struct Cap(u64);
     fields {
-        /// MQES: maximum entries of an I/O queue, 0-based.
+        /// Maximum entries of an I/O queue, 0-based.
         mqes with_mqes: u16 = 0..=15;
-        /// AMS: arbitration mechanisms in addition to round robin.
+        /// Arbitration mechanisms in addition to round robin.
         ams with_ams: u8 = 17..=18;
-        /// TO: maximum time from CC.EN to CSTS.RDY, in units of 500 ms.
+        /// Maximum time from CC.EN to CSTS.RDY, in units of 500 ms.
         to with_to: u8 = 24..=31;
-        /// CSS: supported I/O command sets; bit 0 NVM, bit 6 those of CNS 1Ch.
+        /// Supported I/O command sets; bit 0 NVM, bit 6 those of CNS 1Ch.
         css with_css: u8 = 37..=44;
-        /// MPSMIN: minimum host page, 2^(12 + MPSMIN) bytes.
+        /// Minimum host page, 2^(12 + MPSMIN) bytes.
         mpsmin with_mpsmin: u8 = 48..=51;
-        /// MPSMAX: maximum host page, 2^(12 + MPSMAX) bytes.
+        /// Maximum host page, 2^(12 + MPSMAX) bytes.
         mpsmax with_mpsmax: u8 = 52..=55;
     }
     flags {
-        /// CQR: I/O queues are physically contiguous; 1 over Fabrics.
+        /// I/O queues are physically contiguous; 1 over Fabrics.
         cqr with_cqr = 16;
         /// NVM Subsystem Reset is supported.
         nssrs with_nssrs = 36;
@@ -83,23 +83,23 @@ bitfields! {
     /// CC: Controller Configuration (Base, 3.1.3.5).
     pub struct Cc(u32);
     fields {
-        /// CSS: I/O command sets; 000b NVM, 110b all of CNS 1Ch, 111b none.
+        /// I/O command sets; 000b NVM, 110b all of CNS 1Ch, 111b none.
         css with_css: u8 = 4..=6;
-        /// MPS: host page, 2^(12 + MPS) bytes.
+        /// Host page, 2^(12 + MPS) bytes.
         mps with_mps: u8 = 7..=10;
-        /// AMS: arbitration mechanism.
+        /// Arbitration mechanism.
         ams with_ams: u8 = 11..=13;
-        /// SHN: shutdown notification (an `SHN_` constant).
+        /// Shutdown notification (an `SHN_` constant).
         shn with_shn: u8 = 14..=15;
-        /// IOSQES: I/O submission queue entry, 2^IOSQES bytes.
+        /// I/O submission queue entry, 2^IOSQES bytes.
         iosqes with_iosqes: u8 = 16..=19;
-        /// IOCQES: I/O completion queue entry, 2^IOCQES bytes.
+        /// I/O completion queue entry, 2^IOCQES bytes.
         iocqes with_iocqes: u8 = 20..=23;
     }
     flags {
         /// Enables the controller; clearing it is a reset.
         en with_en = 0;
-        /// CRIME: ready independent of media.
+        /// Ready independent of media.
         crime with_crime = 24;
     }
 }
@@ -123,17 +123,17 @@ bitfields! {
     /// CSTS: Controller Status (Base, 3.1.3.6).
     pub struct Csts(u32);
     fields {
-        /// SHST: shutdown status (an `SHST_` constant).
+        /// Shutdown status (an `SHST_` constant).
         shst with_shst: u8 = 2..=3;
     }
     flags {
-        /// RDY: ready for commands.
+        /// Ready for commands.
         rdy with_rdy = 0;
-        /// CFS: fatal error until a reset.
+        /// Fatal error until a reset.
         cfs with_cfs = 1;
-        /// NSSRO: the NVM subsystem was reset.
+        /// The NVM subsystem was reset.
         nssro with_nssro = 4;
-        /// PP: processing is paused.
+        /// Processing is paused.
         pp with_pp = 5;
     }
 }
@@ -151,9 +151,9 @@ bitfields! {
     /// CRTO: Controller Ready Timeouts (Base, 3.1.3.21).
     pub struct Crto(u32);
     fields {
-        /// CRWMT: maximum time until ready with media, in units of 500 ms.
+        /// Maximum time until ready with media, in units of 500 ms.
         crwmt with_crwmt: u16 = 0..=15;
-        /// CRIMT: maximum time until ready independent of media, in units of 500 ms.
+        /// Maximum time until ready independent of media, in units of 500 ms.
         crimt with_crimt: u16 = 16..=31;
     }
 }

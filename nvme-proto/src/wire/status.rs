@@ -199,13 +199,13 @@ impl Status {
         self.0
     }
 
-    /// SCT: status code type.
+    /// Status code type.
     #[must_use]
     pub const fn sct(self) -> u8 {
         (self.0 >> 8) as u8 & 7
     }
 
-    /// SC: status code.
+    /// Status code.
     #[must_use]
     pub const fn sc(self) -> u8 {
         self.0 as u8
@@ -223,7 +223,7 @@ impl Status {
         self.0 & MORE != 0
     }
 
-    /// DNR: a retry is expected to fail.
+    /// A retry is expected to fail.
     #[must_use]
     pub const fn dnr(self) -> bool {
         self.0 & DNR != 0

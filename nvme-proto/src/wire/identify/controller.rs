@@ -30,7 +30,7 @@ pub struct IdentifyController {
     pub ieee: [u8; 3],
     /// Multi-path and namespace sharing, a [`Cmic`].
     pub cmic: u8,
-    /// Maximum transfer, 2^MDTS pages of CAP.MPSMIN; 0 means no limit.
+    /// Maximum transfer, 2^MDTS pages of CAP.MPSMIN; 0: no limit.
     pub mdts: u8,
     /// Controller identifier.
     pub cntlid: U16,
@@ -198,7 +198,7 @@ pub struct IdentifyController {
     pub icdoff: U16,
     /// Bit 0: 0 for the dynamic, 1 for the static controller model.
     pub fcatt: u8,
-    /// Maximum SGL data block descriptors of a command; 0 means no limit.
+    /// Maximum SGL data block descriptors of a command; 0: no limit.
     pub msdbd: u8,
     /// Optional Fabrics commands; bit 0: Disconnect.
     pub ofcs: U16,
@@ -272,7 +272,7 @@ bitfields! {
     flags {
         /// 128-bit host identifiers are supported.
         host_id_128 with_host_id_128 = 0;
-        /// TBKAS: any command restarts the keep alive timer.
+        /// Any command restarts the keep alive timer.
         tbkas with_tbkas = 6;
         /// Namespace granularity is reported.
         namespace_granularity with_namespace_granularity = 7;
@@ -393,17 +393,17 @@ bitfields! {
 )]
 #[repr(C)]
 pub struct IdentifyControllerNvm {
-    /// Maximum Verify, 2^VSL pages of CAP.MPSMIN; 0 means no limit.
+    /// Maximum Verify, 2^VSL pages of CAP.MPSMIN; 0: no limit.
     pub vsl: u8,
-    /// Maximum Write Zeroes, 2^WZSL pages of CAP.MPSMIN; 0 means no limit.
+    /// Maximum Write Zeroes, 2^WZSL pages of CAP.MPSMIN; 0: no limit.
     pub wzsl: u8,
-    /// Maximum Write Uncorrectable, 2^WUSL pages of CAP.MPSMIN; 0 means no limit.
+    /// Maximum Write Uncorrectable, 2^WUSL pages of CAP.MPSMIN; 0: no limit.
     pub wusl: u8,
-    /// Maximum Dataset Management ranges; 0 means no limit.
+    /// Maximum Dataset Management ranges; 0: no limit.
     pub dmrl: u8,
-    /// Maximum logical blocks of a range; 0 means no limit.
+    /// Maximum logical blocks of a range; 0: no limit.
     pub dmrsl: U32,
-    /// Maximum logical blocks of all ranges of a command; 0 means no limit.
+    /// Maximum logical blocks of all ranges of a command; 0: no limit.
     pub dmsl: U64,
     /// Reserved.
     pub reserved16: [u8; 4080],

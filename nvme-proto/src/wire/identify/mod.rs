@@ -45,9 +45,9 @@ bitfields! {
     /// CDW10 of Identify.
     pub struct IdentifyCdw10(u32);
     fields {
-        /// CNS: a [`Cns`].
+        /// A [`Cns`].
         cns with_cns: u8 = 0..=7;
-        /// CNTID: controller identifier, for some values of CNS.
+        /// Controller identifier, for some values of CNS.
         cntid with_cntid: u16 = 16..=31;
     }
 }
@@ -58,7 +58,7 @@ bitfields! {
     fields {
         /// Identifier specific to CNS.
         cnssid with_cnssid: u16 = 0..=15;
-        /// CSI: I/O command set, for some values of CNS.
+        /// I/O command set, for some values of CNS.
         csi with_csi: u8 = 24..=31;
     }
 }
