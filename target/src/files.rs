@@ -157,7 +157,7 @@ async fn call_within<T: Send + 'static>(
 }
 
 /// Blocks until `calls` end, for callers without a runtime: the target's start and subcommands.
-/// Fails if none can be created.
+/// Fails if no runtime can be created.
 pub(crate) fn wait_for<F: Future>(calls: F) -> io::Result<F::Output> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     Ok(runtime.enable_time().build()?.block_on(calls))

@@ -103,7 +103,6 @@ impl Limiter {
         self.ordered.load(Ordering::Relaxed)
     }
 
-    /// Returns whether commands leave the fast path: the only check of unlimited I/O.
     #[inline(always)]
     pub(crate) fn stops(&self) -> bool {
         self.stops.load(Ordering::Relaxed)

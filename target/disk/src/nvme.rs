@@ -190,8 +190,6 @@ mod tests {
         bytes
     }
 
-    /// Returns the expected `struct nvme_uring_cmd`: opcode at 0, nsid 4, addr 24, data_len 36,
-    /// cdw10 40.
     fn golden(opcode: u8, nsid: u8, dwords: [[u8; 4]; 3]) -> [u8; COMMAND_BYTES] {
         let mut bytes = [0; COMMAND_BYTES];
         (bytes[0], bytes[4]) = (opcode, nsid);

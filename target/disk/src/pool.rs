@@ -109,7 +109,6 @@ impl Pool {
     }
 
     #[cfg(test)]
-    /// Returns the number of free bytes, which may be fragmented.
     pub(crate) fn free_bytes(&self) -> usize {
         self.free_units * UNIT
     }

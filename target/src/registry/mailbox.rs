@@ -167,7 +167,6 @@ impl Mailbox {
         self.messages.nudge();
     }
 
-    /// Returns the connection if it waits for its reactor; otherwise lets the reactor close it.
     pub(crate) fn displace(&self, place: PlaceId) -> Option<Box<Admitted>> {
         let Some(admitted) = self.backlog.take_out(place) else {
             self.send(Message::Displace { place });

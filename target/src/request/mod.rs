@@ -208,8 +208,6 @@ impl Request {
         WorkId::new(id.0, kind, self.generation).encode()
     }
 
-    /// Returns the data as local memory: the arena's buffer (registered as `arena_lkey`), or the
-    /// disk's memory.
     #[inline]
     pub(crate) fn local_data(&self, arena: &Arena, arena_lkey: u32, length: u32) -> Sge {
         match &self.data {

@@ -81,7 +81,6 @@ impl MissingParts {
         self.next_try = Some(self.next_try.map_or(soon, |next| next.min(soon)));
     }
 
-    /// Schedules the next attempt after an interval, doubled each time up to [`PAUSE_MAX`].
     fn try_later(&mut self) {
         let now = self.clock.now();
         if self.all.is_empty() {

@@ -366,8 +366,6 @@ impl Running {
         }
     }
 
-    /// Returns true if `task` must wait for this call: it has the same path, or the same folder and
-    /// the call is late.
     fn blocks(&self, task: &Task, now: Instant) -> bool {
         let is_late = || now.saturating_duration_since(self.since) >= OPEN_TIMEOUT;
         let same_folder = task.folder.is_some() && self.folder == task.folder;

@@ -21,7 +21,6 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Without a file, `path` is `None`. `reactors` overrides the configured count.
     pub(crate) fn new(path: Option<PathBuf>, flags: Flags, reactors: Option<u16>) -> Self {
         Self {
             path,

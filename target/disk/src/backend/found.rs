@@ -146,7 +146,6 @@ impl AdmittedPath {
         self.0.kind()
     }
 
-    /// Returns the device number; 0 for files.
     pub(super) fn number(&self) -> u64 {
         self.0.metadata.rdev()
     }

@@ -140,7 +140,6 @@ impl<'v> Fields<'v> {
             .unknown(&self.what, self.object, &self.asked.borrow());
     }
 
-    /// Returns true if all objects are readable; otherwise notes that this one is left out.
     pub(super) fn are_readable(&self, parts: &[&Self]) -> bool {
         let mut all = parts.iter().copied().chain([self]);
         let is_readable = !all.any(|one| one.is_unreadable.get());

@@ -75,7 +75,6 @@ impl Notes {
         }
     }
 
-    /// Notes a lost restriction of access, with which the conversion fails.
     fn opens(&self, note: impl Into<String>) {
         self.add(note);
         self.opens.set(true);

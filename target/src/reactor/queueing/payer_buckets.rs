@@ -114,7 +114,6 @@ impl PayerBuckets {
         }
     }
 
-    /// Returns the time of the next check in nanoseconds; `u64::MAX` without queued work.
     pub(in crate::reactor) fn next_look(&self) -> u64 {
         if self.waiting == 0 {
             u64::MAX

@@ -1,5 +1,7 @@
-//! Stage 5: execution by the disk. A command completes at once, or waits for the ring ([`Stage::InBackend`], until
-//! [`step_ended`]), for other operations ([`serial_queues`](crate::reactor::queueing::serial_queues)) or for a retry ([`retry`](crate::reactor::retry)).
+//! Stage 5: execution by the disk. A command completes at once, or waits for the ring
+//! ([`Stage::InBackend`], until [`step_ended`]), for other operations
+//! ([`serial_queues`](crate::reactor::queueing::serial_queues)) or for a retry
+//! ([`retry`](crate::reactor::retry)).
 
 use cairn_disk::{BlockIo, BlockOp, Errno, Hints, Progress, Span};
 use cairn_rdma::peer_line;
@@ -24,7 +26,6 @@ use crate::reactor::time::Now;
 use crate::request::{RequestId, Restrictions, SerialKind, Stage, Task};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Completes a read from a window of the backend; other requests leave the fast path.
 #[inline(always)]
 pub(in crate::reactor) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     if command.request.window.is_some() {
