@@ -27,7 +27,7 @@ fn one_at_a_time(c: &mut Criterion) {
                     "flush" => Data::None,
                     _ => Data::whole(&mut buffer),
                 };
-                host.run(1, sqe, data).expect("a null disk does not fail")
+                host.run(sqe, data).expect("a null disk does not fail")
             });
         });
     }
@@ -64,7 +64,7 @@ fn full_queue(c: &mut Criterion) {
 
 fn submit(host: &mut Host, buffer: Buffer) -> Ticket {
     let read = command::read(1, 0, BLOCKS);
-    host.submit(1, read, Data::whole(buffer))
+    host.submit(read, Data::whole(buffer))
         .expect("the queue holds as many")
 }
 

@@ -177,7 +177,7 @@ fn inspect(host: &mut Host, options: HostOptions) -> Result<NvmeLanes> {
     println!(
         "connect   controller {:#x}, model \"{model}\", {} I/O queue",
         host.cntlid(),
-        host.io_queues()
+        host.io_queues().len()
     );
     let nsid = *host
         .active_namespaces()?

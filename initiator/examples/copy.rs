@@ -7,13 +7,13 @@
 use std::error::Error;
 
 use cairn_initiator::{
-    Buffer, Data, Host, HostError, HostOptions, Identity, Namespace, Nqn, Provider, Soft, Ticket,
+    Buffer, Data, Host, HostError, HostOptions, Identity, IoQueue, Namespace, Nqn, Provider, Soft,
+    Ticket,
 };
 
 const DEPTH: usize = 8;
 /// Maximum data of a command in bytes.
 const PART: u32 = 128 * 1024;
-const QUEUE: u16 = 1;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
@@ -52,7 +52,7 @@ pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<u64, 
         copy.read_next(&mut host, buffer)?;
     }
     copy.finish(&mut host)?;
-    host.run(QUEUE, to.flush(), Data::None)?;
+    host.run(to.flush(), Data::None)?;
     host.shutdown()?;
     Ok(from.blocks)
 }
@@ -78,7 +78,7 @@ struct Copy<'a> {
 impl Copy<'_> {
     fn finish(&mut self, host: &mut Host) -> Result<(), HostError> {
         while !self.parts.is_empty() {
-            let (ticket, ended) = host.wait_until("an answer", |host| host.reap(QUEUE))?;
+            let (ticket, ended) = host.wait_until("an answer", |host| host.reap(IoQueue::FIRST))?;
             let buffer = ended.into_buffer()?;
             let mine = self.parts.iter().position(|part| part.ticket == ticket);
             let part = self
@@ -102,7 +102,7 @@ impl Copy<'_> {
         let slba = self.next;
         self.next += u64::from(blocks);
         let data = Data::start_of(buffer, blocks * self.from.block_bytes);
-        let ticket = host.submit(QUEUE, self.from.read(slba, blocks), data)?;
+        let ticket = host.submit(self.from.read(slba, blocks), data)?;
         self.parts.push(Part {
             slba,
             blocks,
@@ -114,7 +114,7 @@ impl Copy<'_> {
 
     fn write(&mut self, host: &mut Host, part: Part, buffer: Buffer) -> Result<(), HostError> {
         let data = Data::start_of(buffer, part.blocks * self.to.block_bytes);
-        let ticket = host.submit(QUEUE, self.to.write(part.slba, part.blocks), data)?;
+        let ticket = host.submit(self.to.write(part.slba, part.blocks), data)?;
         self.parts.push(Part {
             written: true,
             ticket,

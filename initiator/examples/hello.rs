@@ -33,10 +33,10 @@ pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<Strin
     let mut buffer = host.buffer(length as usize)?;
     let hello = b"hello over RDMA";
     buffer.write(0, hello);
-    host.run(1, disk.write(0, 1), Data::start_of(&mut buffer, length))?;
+    host.run(disk.write(0, 1), Data::start_of(&mut buffer, length))?;
 
     buffer.write(0, &[0; 15]);
-    host.run(1, disk.read(0, 1), Data::start_of(&mut buffer, length))?;
+    host.run(disk.read(0, 1), Data::start_of(&mut buffer, length))?;
     let came_back = String::from_utf8(buffer.bytes(0, hello.len()))?;
 
     host.shutdown()?;

@@ -14,7 +14,7 @@ use crate::error::HostError;
 use crate::event::Event;
 use crate::namespace::Command;
 use crate::options::HostOptions;
-use crate::queue::{Ended, Response, Ticket};
+use crate::queue::{Ended, IoQueue, Response, Ticket};
 use crate::waiting::{self, Waiting};
 
 /// Size of the buffer for admin commands, in bytes.
@@ -122,32 +122,46 @@ impl Host {
         }
     }
 
-    /// Submits a command and blocks until it ends ([`wait`](Self::wait)).
+    /// As [`run_on`](Self::run_on), on the first I/O queue.
     ///
     /// # Errors
-    /// The submission failed ([`Controller::submit`]), no response arrived, or the status is not success.
+    /// As [`run_on`](Self::run_on).
     pub fn run(
         &mut self,
-        qid: u16,
+        command: impl Into<Command>,
+        data: Data<'_, &mut Buffer>,
+    ) -> Result<Response, HostError> {
+        self.run_on(IoQueue::FIRST, command, data)
+    }
+
+    /// Submits a command on an I/O queue and blocks until it ends ([`wait`](Self::wait)).
+    ///
+    /// # Errors
+    /// The submission failed ([`Controller::submit_on`]), no response arrived, or the status is not success.
+    pub fn run_on(
+        &mut self,
+        queue: IoQueue,
         command: impl Into<Command>,
         data: Data<'_, &mut Buffer>,
     ) -> Result<Response, HostError> {
         let command = command.into();
-        let ticket = self.submit(qid, command, data.lend())?;
+        let ticket = self.submit_on(queue, command, data.lend())?;
         let response = self.wait(ticket).answer?;
-        response.require_success(|| command_name(qid, &command.sqe))
+        response.require_success(|| command_name(queue.qid(), &command.sqe))
     }
 
-    /// Runs a command on the admin queue. Blocks.
+    /// As [`run_on`](Self::run_on), on the admin queue.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`run_on`](Self::run_on).
     pub fn run_admin(
         &mut self,
         sqe: Sqe,
         data: Data<'_, &mut Buffer>,
     ) -> Result<Response, HostError> {
-        self.run(0, Command::admin(sqe), data)
+        let ticket = self.submit_admin(sqe, data.lend())?;
+        let response = self.wait(ticket).answer?;
+        response.require_success(|| command_name(0, &sqe))
     }
 
     /// Polls until `ready` returns a value.
@@ -163,7 +177,7 @@ impl Host {
         waiting::wait_until(self, what, timeout, ready)
     }
 
-    /// Blocks until a command of queue `qid` ends; returns `None` after `patience`.
+    /// Blocks until a command of an I/O queue ends; returns `None` after `patience`.
     ///
     /// Poll again soon: acknowledgements may be pending.
     ///
@@ -171,10 +185,10 @@ impl Host {
     /// The device is removed.
     pub fn wait_any(
         &mut self,
-        qid: u16,
+        queue: IoQueue,
         patience: Duration,
     ) -> Result<Option<(Ticket, Ended)>, HostError> {
-        match waiting::poll_until(self, "an answer", patience, |host| host.reap(qid)) {
+        match waiting::poll_until(self, "an answer", patience, |host| host.reap(queue)) {
             Ok(next) => Ok(Some(next)),
             Err(HostError::Timeout { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -207,10 +221,10 @@ impl Host {
     ///
     /// # Errors
     /// The queue does not exist, or its connection does not close in time.
-    pub fn close_queue(&mut self, qid: u16) -> Result<(), HostError> {
-        self.release_queue(qid)?;
-        self.wait_until(format!("the end of queue {qid}"), |host| {
-            host.is_closed(qid).then_some(())
+    pub fn close_queue(&mut self, queue: IoQueue) -> Result<(), HostError> {
+        self.release_queue(queue)?;
+        self.wait_until(format!("the end of queue {}", queue.qid()), |host| {
+            host.is_closed(queue).then_some(())
         })
     }
 

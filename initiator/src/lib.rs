@@ -12,7 +12,7 @@
 //! let mut host = Host::connect(&Soft::default(), options)?;
 //! let disk = host.open_namespace(1)?;
 //! let mut buffer = host.buffer(disk.block_bytes as usize)?;
-//! host.run(1, disk.read(0, 1), Data::whole(&mut buffer))?;
+//! host.run(disk.read(0, 1), Data::whole(&mut buffer))?;
 //! println!("{:?}", buffer.bytes(0, 16));
 //! host.shutdown()?;
 //! # Ok(())
@@ -29,9 +29,9 @@
 //! # Commands
 //!
 //! A [`Namespace`] creates commands for a disk, the [`command`] module [`Sqe`]s of the admin queue.
-//! [`Controller::submit`] takes a [`Command`] and returns a [`Ticket`]; [`Controller::take`] returns its result,
-//! [`Controller::reap`] the oldest result. Data is in a registered [`Buffer`] or in the capsule ([`Data`]). The data
-//! path does not allocate, lock or copy, except into capsules; only the fabric makes system calls.
+//! [`Controller::submit`] takes a [`Command`] and returns a [`Ticket`]; [`Controller::take`] returns its result. Programs
+//! with several I/O queues name one by its handle ([`IoQueue`]). Data is in a registered [`Buffer`] or in the capsule
+//! ([`Data`]). The data path does not allocate, lock or copy, except into capsules; only the fabric makes system calls.
 //!
 //! A namespace must be opened before I/O ([`Host::open_namespace`]). It is identified again after each reconnection and
 //! reported change. If its NSID then refers to another disk, commands end in [`HostError::Replaced`].
@@ -110,4 +110,4 @@ pub use namespace::{Command, Namespace};
 pub use nvme_auth::{Secret, SecretError, Secrets};
 pub use nvme_proto::host::{AssociationState, Cause, Notice, Recovery, all_notices};
 pub use options::HostOptions;
-pub use queue::{Ended, Response, Ticket, Unsent};
+pub use queue::{Ended, IoQueue, Response, Ticket, Unsent};

@@ -29,9 +29,9 @@ pub struct Namespace {
     pub write_protected: bool,
 }
 
-/// Command for [`Controller::submit`](crate::Controller::submit).
+/// I/O command for [`Controller::submit`](crate::Controller::submit).
 ///
-/// Commands of a [`Namespace`] reach its disk or fail; [`Command::admin`] creates commands of the admin queue.
+/// Commands of a [`Namespace`] reach its disk or fail.
 #[derive(Debug, Clone, Copy)]
 pub struct Command {
     pub(crate) sqe: Sqe,
@@ -40,8 +40,6 @@ pub struct Command {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum To {
-    /// Admin commands.
-    Controller,
     /// Namespace of the SQE, which must be this disk.
     Disk(Disk),
     /// Namespace of the SQE, whatever its disk.
@@ -56,14 +54,7 @@ pub(crate) struct Disk {
 }
 
 impl Command {
-    /// Creates a command for the admin queue.
-    #[must_use]
-    pub fn admin(sqe: Sqe) -> Self {
-        let to = To::Controller;
-        Self { sqe, to }
-    }
-
-    /// Adds Force Unit Access (Read, Write, Compare, Write Zeroes).
+    /// Adds Force Unit Access to a Read, Write, Compare or Write Zeroes command.
     #[must_use]
     pub fn with_fua(self) -> Self {
         let sqe = command::with_fua(self.sqe);

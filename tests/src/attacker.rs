@@ -8,7 +8,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_initiator::{Buffer, Controller, Data, HostOptions, Identity, Recovery, command};
+use cairn_initiator::{
+    Buffer, Controller, Data, HostOptions, Identity, IoQueue, Recovery, command,
+};
 use cairn_rdma::address::ROCE_PORT;
 use cairn_rdma::{
     ConnectOptions, Device, Endpoint, EndpointOptions, Event, PKey, Provider, QpOptions,
@@ -16,7 +18,7 @@ use cairn_rdma::{
 use cairn_roce_proto::wire::Opcode;
 use clap::ValueEnum;
 use nvme_auth::{Secret, Secrets};
-use nvme_proto::host::AssociationState;
+use nvme_proto::host::{ADMIN_ENTRIES, AssociationState};
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::identify::{Cns, IDENTIFY_BYTES};
 use nvme_proto::wire::{IntoBytes, Sqe};
@@ -166,8 +168,8 @@ impl Attacker {
                 // The authentication thread runs in real time, unlike the simulated clock.
                 std::thread::sleep(COMPUTED);
             }
-            Attack::Admin => self.fill(now, 0, IDENTIFY_BYTES as u32),
-            Attack::Io => self.fill(now, 1, IO_BYTES),
+            Attack::Admin => self.fill(now, None, IDENTIFY_BYTES as u32),
+            Attack::Io => self.fill(now, Some(IoQueue::FIRST), IO_BYTES),
         }
     }
 
@@ -227,13 +229,18 @@ impl Attacker {
         }
     }
 
-    fn fill(&mut self, now: Instant, qid: u16, bytes: u32) {
+    /// Keeps an I/O queue of each controller full, or the admin queue if `queue` is `None`.
+    fn fill(&mut self, now: Instant, queue: Option<IoQueue>, bytes: u32) {
         if self.controllers.len() < CONTROLLERS {
             self.begin(now);
         }
         for (controller, buffers) in &mut self.controllers {
             controller.poll(now);
-            while let Some((_, ended)) = controller.reap(qid) {
+            let reap = |controller: &mut Controller| match queue {
+                Some(queue) => controller.reap(queue),
+                None => controller.reap_admin(),
+            };
+            while let Some((_, ended)) = reap(controller) {
                 assert!(ended.answer.is_ok(), "{ended:?}");
                 let idle = buffers.as_mut().expect("a command has a buffer");
                 idle.extend(ended.buffer);
@@ -244,13 +251,19 @@ impl Attacker {
                 continue;
             }
             let idle = buffers.get_or_insert_with(|| {
-                let all = bytes as usize * usize::from(controller.depth(qid));
+                let depth = queue.map_or(ADMIN_ENTRIES, |queue| controller.depth(queue));
+                let all = bytes as usize * usize::from(depth);
                 let all = controller.buffer(all).expect("memory for the reads");
                 all.split(bytes as usize)
             });
             while let Some(buffer) = idle.pop() {
                 let data = Data::whole(buffer);
-                if let Err(unsent) = controller.submit(qid, self.attack.command(), data) {
+                let sqe = self.attack.command();
+                let submitted = match queue {
+                    Some(queue) => controller.submit_on(queue, sqe, data),
+                    None => controller.submit_admin(sqe, data),
+                };
+                if let Err(unsent) = submitted {
                     idle.extend(unsent.buffer);
                     break;
                 }

@@ -79,10 +79,10 @@ impl Victim {
         let mut buffer = host.buffer(512).unwrap();
         buffer.write(0, &[7; 512]);
         let data = Data::whole(&mut buffer);
-        host.run(1, command::write(1, 0, 1), data).unwrap();
+        host.run(command::write(1, 0, 1), data).unwrap();
         buffer.write(0, &[0; 512]);
         let data = Data::whole(&mut buffer);
-        host.run(1, command::read(1, 0, 1), data).unwrap();
+        host.run(command::read(1, 0, 1), data).unwrap();
         assert_eq!(buffer.bytes(0, 512), [7; 512]);
         host.shutdown().unwrap();
     }

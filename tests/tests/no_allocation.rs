@@ -5,7 +5,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cairn_initiator::{Buffer, Data, Host, command};
+use cairn_initiator::{Buffer, Data, Host, IoQueue, command};
 use cairn_roce::Soft;
 use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
 
@@ -59,7 +59,7 @@ fn submit(host: &mut Host, buffers: &mut Vec<Buffer>, in_capsule: &[u8], turn: u
         }
         _ => (command::flush(nsid), Data::None),
     };
-    host.submit(1, sqe, data).expect("the queue holds as many");
+    host.submit(sqe, data).expect("the queue holds as many");
 }
 
 fn run(host: &mut Host, buffers: &mut Vec<Buffer>, in_capsule: &[u8], count: u32) {
@@ -67,7 +67,7 @@ fn run(host: &mut Host, buffers: &mut Vec<Buffer>, in_capsule: &[u8], count: u32
     let (mut begun, mut over) = (DEPTH, 0);
     while over < begun {
         host.poll();
-        while let Some((_, ended)) = host.reap(1) {
+        while let Some((_, ended)) = host.reap(IoQueue::FIRST) {
             let response = ended.answer.expect("the connection holds");
             buffers.extend(ended.buffer);
             assert!(response.cqe.status().is_success(), "{response:?}");

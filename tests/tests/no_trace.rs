@@ -12,7 +12,7 @@ fn hosts_that_come_and_go_leave_nothing() {
         let mut host = target.connect("a");
         let mut buffer = host.buffer(65_536).unwrap();
         let data = Data::start_of(&mut buffer, 65_536);
-        host.run(1, command::write(1, 8, 128), data).unwrap();
+        host.run(command::write(1, 8, 128), data).unwrap();
         if n.is_multiple_of(3) {
             drop(host);
         } else {

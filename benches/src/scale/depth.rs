@@ -146,8 +146,7 @@ impl Commands {
 
     fn submit(&mut self, slot: usize) -> Result<()> {
         let host = self.turn % self.hosts.len();
-        let queues = usize::from(self.hosts[host].io_queues());
-        let qid = 1 + self.turn / self.hosts.len() % queues;
+        let queue = self.hosts[host].io_queue(self.turn / self.hosts.len());
         self.turn += 1;
         // Xorshift (Marsaglia, 2003).
         self.random ^= self.random << 13;
@@ -156,7 +155,7 @@ impl Commands {
         let sqe = command::read(1, self.random % BLOCKS, 1);
         let buffer = self.buffers[host].pop().expect("as many as commands");
         let data = Data::whole(buffer);
-        let ticket = self.hosts[host].submit(qid as u16, sqe, data)?;
+        let ticket = self.hosts[host].submit_on(queue, sqe, data)?;
         self.flights[slot] = Some(Flight { host, ticket });
         Ok(())
     }

@@ -100,7 +100,7 @@ fn commands(hosts: &mut [Host], quiet: Duration) -> Result<Duration> {
         keep_alive(hosts, quiet);
         let begun = Instant::now();
         let read = command::read(1, 0, 1);
-        let response = hosts[0].run(1, read, Data::start_of(&mut buffer, 4096))?;
+        let response = hosts[0].run(read, Data::start_of(&mut buffer, 4096))?;
         ensure!(response.cqe.status().is_success(), "a read failed");
         times.push(begun.elapsed());
     }

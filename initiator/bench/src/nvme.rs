@@ -10,10 +10,11 @@ use nvme_proto::wire::{IntoBytes, U32, U64};
 use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
 use super::run::Lanes;
 use cairn_initiator::{
-    Buffer, Controller, Data, Ended, Event, Host, HostError, HostOptions, Namespace, Ticket, Unsent,
+    Buffer, Controller, Data, Ended, Event, Host, HostError, HostOptions, IoQueue, Namespace,
+    Ticket, Unsent,
 };
 
-const QUEUE: u16 = 1;
+const QUEUE: IoQueue = IoQueue::FIRST;
 const GOODBYE: Duration = Duration::from_secs(10);
 
 /// Namespace, and the options to connect to it. Each lane is a controller with one I/O queue.
@@ -220,7 +221,7 @@ impl Lane for NvmeLane {
             }
             Command::Flush => (self.namespace.flush(), Data::None),
         };
-        match self.host.submit(QUEUE, sqe, data) {
+        match self.host.submit_on(QUEUE, sqe, data) {
             Ok(ticket) => self.tickets[slot] = Some(ticket),
             Err(Unsent { error, buffer }) => {
                 self.keep(slot, buffer);

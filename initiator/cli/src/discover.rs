@@ -1,6 +1,7 @@
 //! The commands `discover` and `connect-check`.
 
 use cairn_doctor::tos::Tos;
+use cairn_initiator::IoQueue;
 use clap::Args;
 use nvme_proto::wire::log::{
     AddressFamily, DiscoveryEntry, Eflags, RdmaProvider, RdmaTsas, SubsystemType, TransportType,
@@ -171,12 +172,12 @@ impl ConnectCheck {
             .with("model", ascii(&identity.mn))
             .with("serial", ascii(&identity.sn))
             .with("firmware", ascii(&identity.fr))
-            .with("io_queues", host.io_queues())
-            .with("queue_depth", host.depth(1))
-            .with("in_capsule_bytes", host.in_capsule_max(1))
+            .with("io_queues", host.io_queues().len())
+            .with("queue_depth", host.depth(IoQueue::FIRST))
+            .with("in_capsule_bytes", host.in_capsule_max(IoQueue::FIRST))
             .with("transfer_max_bytes", host.transfer_max())
             .with("pkey", host.options().pkey.to_string());
-        if let Some(marked) = host.marked(1) {
+        if let Some(marked) = host.marked(IoQueue::FIRST) {
             let tos = Tos(marked.traffic_class);
             object = object
                 .with("tos", tos.0)

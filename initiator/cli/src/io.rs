@@ -17,7 +17,6 @@ use super::session::{Session, namespace, text};
 use cairn_bench::Format;
 use cairn_initiator::{Command, Data, Host, HostError, Namespace};
 
-const QUEUE: u16 = 1;
 /// Maximum data of a command in bytes, below the controller's limit.
 const PIECE: u64 = 1 << 20;
 
@@ -139,7 +138,7 @@ impl Disk {
             buffer.write(0, piece);
             let part = Data::start_of(&mut buffer, piece.len() as u32);
             let command = make(&self.namespace, slba, blocks);
-            self.host.run(QUEUE, command, part)?;
+            self.host.run(command, part)?;
         }
         Ok(())
     }
@@ -241,7 +240,7 @@ impl Flush {
     pub(super) fn run(&self) -> Result<()> {
         let mut disk = self.target.open()?;
         let flush = disk.namespace.flush();
-        disk.host.run(QUEUE, flush, Data::None).map_err(text)?;
+        disk.host.run(flush, Data::None).map_err(text)?;
         print(&format!(
             "flush: namespace {}: Success",
             disk.namespace.nsid
@@ -283,7 +282,7 @@ impl ReadBlocks {
             let length = blocks * block;
             let read = disk.namespace.read(slba, blocks);
             disk.host
-                .run(QUEUE, read, Data::start_of(&mut buffer, length))
+                .run(read, Data::start_of(&mut buffer, length))
                 .map_err(text)?;
             let bytes = buffer.bytes(0, left.min(length as usize));
             left -= bytes.len();
@@ -404,7 +403,7 @@ impl WriteZeroes {
         for first in (0..count).step_by(BLOCKS_MAX as usize) {
             let blocks = BLOCKS_MAX.min(count - first) as u32;
             let zeroes = disk.namespace.write_zeroes(slba + first, blocks, self.deac);
-            disk.host.run(QUEUE, zeroes, Data::None).map_err(text)?;
+            disk.host.run(zeroes, Data::None).map_err(text)?;
         }
         print(&format!(
             "write-zeroes: {count} blocks from {slba}: Success"
@@ -459,7 +458,7 @@ impl Dsm {
         buffer.write(0, &data);
         let deallocate = disk.namespace.deallocate(self.slbs.len() as u32);
         let part = Data::start_of(&mut buffer, data.len() as u32);
-        disk.host.run(QUEUE, deallocate, part).map_err(text)?;
+        disk.host.run(deallocate, part).map_err(text)?;
         print(&format!("dsm: {} ranges: Success", self.slbs.len()));
         disk.close()
     }

@@ -16,9 +16,10 @@ use super::session::{Session, namespace, text};
 use super::{Controller, Result};
 use cairn_bench::object::Object;
 use cairn_bench::{Format, Random};
-use cairn_initiator::{Buffer, Command, Data, Host, HostOptions, Namespace, command};
+use cairn_initiator::{
+    Command, Data, Host, HostError, HostOptions, IoQueue, Namespace, Response, command,
+};
 
-const QUEUE: u16 = 1;
 const CONNECTIONS: usize = 5;
 
 #[derive(Debug, Args)]
@@ -125,7 +126,7 @@ impl Nvme<'_> {
             0,
             "SEND there, SEND back; no data, no disk",
             effort,
-            || self.time(0, Command::admin(command::keep_alive()), Data::None),
+            || self.time(|host| host.run_admin(command::keep_alive(), Data::None)),
         )?;
         let bytes = IDENTIFY_BYTES as u32;
         let identify = Samples::of(
@@ -134,14 +135,16 @@ impl Nvme<'_> {
             "SEND there, RDMA WRITE and SEND back; no disk",
             effort,
             || {
-                let sqe = Command::admin(command::identify(Cns::CONTROLLER, 0));
-                self.time(0, sqe, Data::start_of(&mut buffer, bytes))
+                let sqe = command::identify(Cns::CONTROLLER, 0);
+                let data = Data::start_of(&mut buffer, bytes);
+                self.time(|host| host.run_admin(sqe, data))
             },
         )?;
         let mut reads = |what, bytes, path| {
             Samples::of(what, bytes, path, effort, || {
                 let sqe = self.random_read(bytes);
-                self.time(QUEUE, sqe, Data::start_of(&mut buffer, bytes))
+                let data = Data::start_of(&mut buffer, bytes);
+                self.time(|host| host.run(sqe, data))
             })
         };
         let small = reads("read", small, "as Identify, and the disk")?;
@@ -151,12 +154,10 @@ impl Nvme<'_> {
 
     fn time(
         &mut self,
-        qid: u16,
-        command: Command,
-        data: Data<'_, &mut Buffer>,
+        run: impl FnOnce(&mut Host) -> std::result::Result<Response, HostError>,
     ) -> Result<Duration> {
         let begun = Instant::now();
-        self.host.run(qid, command, data).map_err(text)?;
+        run(self.host).map_err(text)?;
         Ok(begun.elapsed())
     }
 
@@ -188,14 +189,16 @@ impl Nvme<'_> {
             while more && let Some(buffer) = buffers.pop() {
                 let sqe = self.random_read(bytes);
                 let data = Data::whole(buffer);
-                self.host.submit(QUEUE, sqe, data).map_err(text)?;
+                self.host.submit(sqe, data).map_err(text)?;
                 sent += 1;
             }
             if sent == done {
                 let moved = (done * u64::from(bytes)) as f64;
                 return Ok(moved / begun.elapsed().as_secs_f64());
             }
-            let answer = self.host.wait_until("a read", |host| host.reap(QUEUE));
+            let answer = self
+                .host
+                .wait_until("a read", |host| host.reap(IoQueue::FIRST));
             let (_, ended) = answer.map_err(text)?;
             let status = ended.answer.map_err(text)?.cqe.status();
             if !status.is_success() {

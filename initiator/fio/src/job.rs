@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cairn_initiator::providers::{Provided, RdmaOptions};
 use cairn_initiator::{
-    Buffer, Command, Controller, Data, Host, HostError, HostOptions, Namespace, Ticket,
+    Buffer, Command, Controller, Data, Host, HostError, HostOptions, IoQueue, Namespace, Ticket,
 };
 use cairn_rdma::{Access, Mapping, Region, sleep_until_ready};
 use nvme_proto::wire::Status;
@@ -19,7 +19,7 @@ use crate::abi::{Direction, IoUnit, Queued, Request};
 use crate::filename::Filename;
 use crate::interrupt;
 
-const QID: u16 = 1;
+const QUEUE: IoQueue = IoQueue::FIRST;
 /// Requested queue depth.
 const DEPTH: u16 = 1023;
 /// Minimum time between polls in [`Job::commit`], to queue further I/Os.
@@ -66,7 +66,7 @@ impl Job {
         };
         let namespace = namespace.map_err(|error| text(&error))?;
         check_size(&namespace)?;
-        let depth = usize::from(host.depth(QID));
+        let depth = usize::from(host.depth(QUEUE));
         Ok(Self {
             namespace,
             polled_at: Instant::now(),
@@ -196,7 +196,7 @@ impl Job {
         if self.underway.iter().any(|unit| !unit.is_null()) {
             // fio no longer expects these I/Os; the closed connection ends access to their data.
             Controller::disconnect(&mut self.host);
-            while !self.host.is_closed(QID) {
+            while !self.host.is_closed(QUEUE) {
                 self.host.poll();
             }
             self.collect();
@@ -214,7 +214,7 @@ impl Job {
                 let range = dsm_range(slba, blocks);
                 self.send(self.namespace.deallocate(1), Data::InCapsule(&range))
             }
-            Direction::Write if self.host.prefers_capsule(QID, request.length as usize) => {
+            Direction::Write if self.host.prefers_capsule(QUEUE, request.length as usize) => {
                 // SAFETY: `data` and `length` are fio's buffer, which fio does not modify until the write has ended.
                 let data =
                     unsafe { std::slice::from_raw_parts(request.data, request.length as usize) };
@@ -237,7 +237,7 @@ impl Job {
 
     fn send(&mut self, command: Command, data: Data<'_>) -> Result<Ticket, Refused> {
         self.host
-            .submit(QID, command, data)
+            .submit_on(QUEUE, command, data)
             .map_err(|unsent| match unsent.error {
                 HostError::QueueFull { .. } => Refused::Full,
                 _ => Refused::Errno(libc::EIO),
@@ -289,7 +289,7 @@ impl Job {
     }
 
     fn collect(&mut self) {
-        while let Some((ticket, ended)) = self.host.reap(QID) {
+        while let Some((ticket, ended)) = self.host.reap(QUEUE) {
             let place = &mut self.underway[usize::from(ticket.cid())];
             let unit = std::mem::replace(place, std::ptr::null_mut());
             let errno = match ended.answer {

@@ -7,7 +7,7 @@ use super::Controller;
 use crate::buffer::Data;
 use crate::error::{HostError, Loss};
 use crate::namespace::{Command, To};
-use crate::queue::{Ended, Link, Outcome, Owner, Queue, Ticket, Unsent};
+use crate::queue::{Ended, IoQueue, Link, Outcome, Owner, Queue, Ticket, Unsent};
 
 /// Cause of the loss of a controller whose command was given up.
 const TOO_SLOW: Cause = Cause::TooSlow {
@@ -15,7 +15,23 @@ const TOO_SLOW: Cause = Cause::TooSlow {
 };
 
 impl Controller {
-    /// Submits a command on queue `qid`; fills in CID, PSDT and data pointer.
+    /// As [`submit_on`](Self::submit_on), on the first I/O queue.
+    ///
+    /// # Errors
+    /// As [`submit_on`](Self::submit_on).
+    #[expect(
+        clippy::result_large_err,
+        reason = "the buffer comes back without an allocation"
+    )]
+    pub fn submit(
+        &mut self,
+        command: impl Into<Command>,
+        data: Data<'_>,
+    ) -> Result<Ticket, Unsent> {
+        self.submit_on(IoQueue::FIRST, command, data)
+    }
+
+    /// Submits a command on an I/O queue; fills in CID, PSDT and data pointer.
     ///
     /// The command owns its buffer until [`take`](Self::take) or [`reap`](Self::reap) returns the result.
     ///
@@ -30,16 +46,14 @@ impl Controller {
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
     )]
-    pub fn submit(
+    pub fn submit_on(
         &mut self,
-        qid: u16,
+        queue: IoQueue,
         command: impl Into<Command>,
         data: Data<'_>,
     ) -> Result<Ticket, Unsent> {
-        let command = command.into();
-        if qid != 0
-            && let Err(error) = self.check_disk(qid, &command)
-        {
+        let (qid, command) = (queue.qid(), command.into());
+        if let Err(error) = self.check_disk(qid, &command) {
             return Err(unsent(error, data));
         }
         let ticket = self.submit_unchecked(qid, command.sqe, data)?;
@@ -49,7 +63,21 @@ impl Controller {
         Ok(ticket)
     }
 
-    /// As [`submit`](Self::submit), without a check of the disk.
+    /// Submits a command on the admin queue; fills in CID, PSDT and data pointer.
+    ///
+    /// The command owns its buffer until [`take`](Self::take) returns the result.
+    ///
+    /// # Errors
+    /// The queue is full or lost, or the in-capsule data is too long.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the buffer comes back without an allocation"
+    )]
+    pub fn submit_admin(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Ticket, Unsent> {
+        self.submit_unchecked(0, sqe, data)
+    }
+
+    /// As [`submit_on`](Self::submit_on), without a check of the disk.
     #[expect(
         clippy::result_large_err,
         reason = "the buffer comes back without an allocation"
@@ -94,8 +122,18 @@ impl Controller {
         Some(self.ended_as(ticket.qid(), outcome))
     }
 
-    /// Removes and returns the oldest result of queue `qid` with its ticket.
-    pub fn reap(&mut self, qid: u16) -> Option<(Ticket, Ended)> {
+    /// Removes and returns the oldest result of an I/O queue with its ticket.
+    #[inline]
+    pub fn reap(&mut self, queue: IoQueue) -> Option<(Ticket, Ended)> {
+        self.reap_from(queue.qid())
+    }
+
+    /// Removes and returns the oldest result of the admin queue with its ticket.
+    pub fn reap_admin(&mut self) -> Option<(Ticket, Ended)> {
+        self.reap_from(0)
+    }
+
+    pub(crate) fn reap_from(&mut self, qid: u16) -> Option<(Ticket, Ended)> {
         let (ticket, outcome) = self.queues.get_mut(usize::from(qid))?.take_oldest()?;
         Some((ticket, self.ended_as(qid, outcome)))
     }
@@ -105,9 +143,13 @@ impl Controller {
         Ended { answer, buffer }
     }
 
-    /// True if queue `qid` cannot take another command.
+    /// True if an I/O queue cannot accept another command.
     #[must_use]
-    pub fn is_full(&self, qid: u16) -> bool {
+    pub fn is_full(&self, queue: IoQueue) -> bool {
+        self.has_no_room(queue.qid())
+    }
+
+    pub(crate) fn has_no_room(&self, qid: u16) -> bool {
         let queue = self.queues.get(usize::from(qid));
         queue.is_some_and(Queue::is_full)
     }

@@ -45,7 +45,6 @@ impl Controller {
     pub(super) fn check_disk(&self, qid: u16, command: &Command) -> Result<(), HostError> {
         let nsid = command.sqe.nsid.get();
         let standing = match &command.to {
-            To::Controller => Standing::Unknown,
             To::Disk(disk) => self.guard.standing(nsid, Some(disk)),
             #[cfg(feature = "raw")]
             To::Anything => match self.guard.standing(nsid, None) {

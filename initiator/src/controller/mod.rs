@@ -24,7 +24,7 @@ use crate::buffer::Buffer;
 use crate::error::{HostError, Loss};
 use crate::event::{Event, Events};
 use crate::options::HostOptions;
-use crate::queue::{Link, Queue};
+use crate::queue::{IoQueue, Link, Queue};
 
 use authentication::{Dialogue, NO_SECRET};
 use guard::Guard;
@@ -251,11 +251,12 @@ impl Controller {
     /// Closes an I/O queue permanently. Commands of the queue end as lost.
     ///
     /// # Errors
-    /// The queue does not exist or is the admin queue.
-    pub fn release_queue(&mut self, qid: u16) -> Result<(), HostError> {
-        match self.queues.get_mut(usize::from(qid)) {
-            Some(queue) if qid != 0 => queue.released = true,
-            _ => return Err(HostError::NoQueue { qid }),
+    /// The queue does not exist.
+    pub fn release_queue(&mut self, queue: IoQueue) -> Result<(), HostError> {
+        let qid = queue.qid();
+        match self.queues.get_mut(queue.index()) {
+            Some(queue) => queue.released = true,
+            None => return Err(HostError::NoQueue { qid }),
         }
         self.association.release_queue(qid);
         self.act();
@@ -306,33 +307,38 @@ impl Controller {
         }
     }
 
-    /// I/O queues; QIDs start at 1.
+    /// Handles of the granted I/O queues.
     #[must_use]
-    pub fn io_queues(&self) -> u16 {
-        self.association.io_queues()
+    pub fn io_queues(&self) -> impl ExactSizeIterator<Item = IoQueue> + use<> {
+        IoQueue::all(self.association.io_queues())
     }
 
-    /// Maximum commands of queue `qid`.
+    /// Handle of I/O queue number `turn`, modulo the number of granted queues. A running number uses them in rotation.
     #[must_use]
-    pub fn depth(&self, qid: u16) -> u16 {
-        self.queues.get(usize::from(qid)).map_or(0, Queue::depth)
+    pub fn io_queue(&self, turn: usize) -> IoQueue {
+        IoQueue::in_rotation(turn, self.association.io_queues())
     }
 
-    /// Maximum in-capsule data of queue `qid` in bytes.
+    /// Maximum commands of a queue.
     #[must_use]
-    pub fn in_capsule_max(&self, qid: u16) -> usize {
-        self.queues
-            .get(usize::from(qid))
-            .map_or(0, Queue::in_capsule_max)
+    pub fn depth(&self, queue: IoQueue) -> u16 {
+        self.queues.get(queue.index()).map_or(0, Queue::depth)
     }
 
-    /// True if `bytes` bytes of write data are best sent in the capsule of the next command on queue `qid`.
+    /// Maximum in-capsule data of a queue in bytes.
+    #[must_use]
+    pub fn in_capsule_max(&self, queue: IoQueue) -> usize {
+        let queue = self.queues.get(queue.index());
+        queue.map_or(0, Queue::in_capsule_max)
+    }
+
+    /// True if `bytes` bytes of write data are best sent in the capsule of the next command on a queue.
     ///
     /// If false, use a registered [`Buffer`]: the data exceeds the capsule, or capsules without data are faster with so
     /// many commands in flight.
     #[must_use]
-    pub fn prefers_capsule(&mut self, qid: u16, bytes: usize) -> bool {
-        let Some(queue) = self.queues.get_mut(usize::from(qid)) else {
+    pub fn prefers_capsule(&mut self, queue: IoQueue, bytes: usize) -> bool {
+        let Some(queue) = self.queues.get_mut(queue.index()) else {
             return false;
         };
         let trains = match queue.link {
@@ -342,27 +348,36 @@ impl Controller {
         queue.prefers_capsule(bytes, trains)
     }
 
-    /// Commands without a result on queue `qid`, the association's included.
+    /// Commands without a result on a queue, the association's included.
     #[must_use]
-    pub fn outstanding(&self, qid: u16) -> usize {
-        self.queues
-            .get(usize::from(qid))
-            .map_or(0, Queue::outstanding)
+    pub fn outstanding(&self, queue: IoQueue) -> usize {
+        let queue = self.queues.get(queue.index());
+        queue.map_or(0, Queue::outstanding)
     }
 
-    /// True if queue `qid` has a connection.
+    /// Commands without a result on the admin queue, the association's included.
     #[must_use]
-    pub fn is_up(&self, qid: u16) -> bool {
-        self.queues
-            .get(usize::from(qid))
-            .is_some_and(|queue| matches!(queue.link, Link::Up(_)))
+    pub fn admin_outstanding(&self) -> usize {
+        self.queues.first().map_or(0, Queue::outstanding)
     }
 
-    /// True if queue `qid` has no connection: the controller cannot access memory of its commands.
+    /// True if a queue has a connection.
     #[must_use]
-    pub fn is_closed(&self, qid: u16) -> bool {
+    pub fn is_up(&self, queue: IoQueue) -> bool {
+        self.queues.get(queue.index()).is_some_and(Queue::is_up)
+    }
+
+    /// True if the admin queue has a connection.
+    #[must_use]
+    pub fn is_admin_up(&self) -> bool {
+        self.queues.first().is_some_and(Queue::is_up)
+    }
+
+    /// True if a queue has no connection: the controller cannot access memory of its commands.
+    #[must_use]
+    pub fn is_closed(&self, queue: IoQueue) -> bool {
         self.queues
-            .get(usize::from(qid))
+            .get(queue.index())
             .is_none_or(|queue| matches!(queue.link, Link::Down(_)))
     }
 
@@ -377,9 +392,9 @@ impl Controller {
         &mut *self.endpoint
     }
 
-    /// Traffic class and hop limit of packets sent by queue `qid`, if connected and known.
-    pub fn marked(&mut self, qid: u16) -> Option<Marked> {
-        match self.queues.get(usize::from(qid))?.link {
+    /// Traffic class and hop limit of packets sent by a queue, if connected and known.
+    pub fn marked(&mut self, queue: IoQueue) -> Option<Marked> {
+        match self.queues.get(queue.index())?.link {
             Link::Up(qp) => self.endpoint.marked(qp),
             _ => None,
         }

@@ -10,23 +10,24 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
 use cairn_rdma::wake::Wake;
 use cairn_rdma::{Device, FabricError, Provider};
+use nvme_proto::wire::Sqe;
 
 use crate::buffer::{Buffer, Data};
 use crate::error::HostError;
 use crate::host::{Host, command_name};
 use crate::namespace::{Command, Namespace};
 use crate::options::HostOptions;
-use crate::queue::Ended;
+use crate::queue::{Ended, IoQueue};
 
 use answer::{Answer, Promise, promise};
-use thread::{Order, Submission, Worker};
+use thread::{Order, Submission, To, Worker};
 
 /// Future that completes when a command has ended.
 ///
@@ -55,7 +56,7 @@ pub struct AsyncHost {
     wake: Arc<Wake>,
     device: Arc<dyn Device>,
     io_queues: u16,
-    next_queue: AtomicU16,
+    next_queue: AtomicUsize,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -86,15 +87,15 @@ impl AsyncHost {
             wake,
             device,
             io_queues,
-            next_queue: AtomicU16::new(0),
+            next_queue: AtomicUsize::new(0),
             thread: Some(thread),
         })
     }
 
-    /// I/O queues; QIDs start at 1.
+    /// Handles of the I/O queues.
     #[must_use]
-    pub fn io_queues(&self) -> u16 {
-        self.io_queues
+    pub fn io_queues(&self) -> impl ExactSizeIterator<Item = IoQueue> + use<> {
+        IoQueue::all(self.io_queues)
     }
 
     /// Allocates memory that the controller may read and write.
@@ -105,39 +106,56 @@ impl AsyncHost {
         Ok(Buffer::new(&*self.device, length)?)
     }
 
-    /// Submits a command on queue `qid`; while the queue is full, the command waits. The command owns its buffer until
-    /// it ends, even if the future is dropped:
+    /// Submits a command on the next I/O queue in rotation; while the queue is full, the command waits. The command
+    /// owns its buffer until it ends, even if the future is dropped:
     ///
     /// ```compile_fail,E0382
     /// # fn main() {}
     /// # use cairn_initiator::{AsyncHost, Buffer, Data, Namespace};
     /// # fn example(host: &AsyncHost, disk: &Namespace, mut buffer: Buffer) {
-    /// drop(host.submit(1, disk.write(0, 1), Data::whole(buffer)));
+    /// drop(host.submit(disk.write(0, 1), Data::whole(buffer)));
     /// buffer.write(0, b"other data");
     /// # }
     /// ```
-    pub fn submit(&self, qid: u16, command: impl Into<Command>, data: Data<'static>) -> Completion {
+    pub fn submit(&self, command: impl Into<Command>, data: Data<'static>) -> Completion {
+        self.submit_on(self.next_queue(), command, data)
+    }
+
+    /// Submits a command on an I/O queue, otherwise like [`submit`](Self::submit).
+    pub fn submit_on(
+        &self,
+        queue: IoQueue,
+        command: impl Into<Command>,
+        data: Data<'static>,
+    ) -> Completion {
+        self.submit_to(To::Io(queue, command.into()), data)
+    }
+
+    /// Submits a command on the admin queue, otherwise like [`submit`](Self::submit).
+    pub fn submit_admin(&self, sqe: Sqe, data: Data<'static>) -> Completion {
+        self.submit_to(To::Admin(sqe), data)
+    }
+
+    fn submit_to(&self, to: To, data: Data<'static>) -> Completion {
         let (promise, answer) = promise();
-        self.order(Order::Submit(Submission {
-            qid,
-            command: command.into(),
-            data,
-            promise,
-        }));
+        self.order(Order::Submit(Submission { to, data, promise }));
         Completion(answer)
     }
 
     /// Submits an I/O command on the next queue in rotation. A status other than success becomes an error.
     pub async fn run(&self, command: impl Into<Command>, data: Data<'static>) -> Ended {
-        let command = command.into();
-        let turn = self.next_queue.fetch_add(1, Ordering::Relaxed);
-        let qid = 1 + turn % self.io_queues.max(1);
-        let ended = self.submit(qid, command, data).await;
-        let name = || command_name(qid, &command.sqe);
+        let (queue, command) = (self.next_queue(), command.into());
+        let ended = self.submit_on(queue, command, data).await;
+        let name = || command_name(queue.qid(), &command.sqe);
         let answer = ended
             .answer
             .and_then(|response| response.require_success(name));
         Ended { answer, ..ended }
+    }
+
+    fn next_queue(&self) -> IoQueue {
+        let turn = self.next_queue.fetch_add(1, Ordering::Relaxed);
+        IoQueue::in_rotation(turn, self.io_queues)
     }
 
     /// Runs blocking work, such as admin commands, on the host's thread; other commands wait.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::wake::Wake;
 use cairn_rdma::{Device, sleep_until_ready_or_woken};
+use nvme_proto::wire::Sqe;
 
 use super::Ready;
 use super::answer::Promise;
@@ -14,7 +15,7 @@ use crate::buffer::Data;
 use crate::host::Host;
 use crate::namespace::Command;
 use crate::options::HostOptions;
-use crate::queue::{Ended, Unsent};
+use crate::queue::{Ended, IoQueue, Ticket, Unsent};
 
 const SPIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_secs(60);
@@ -27,10 +28,36 @@ pub(super) enum Order {
 }
 
 pub(super) struct Submission {
-    pub(super) qid: u16,
-    pub(super) command: Command,
+    pub(super) to: To,
     pub(super) data: Data<'static>,
     pub(super) promise: Promise<Ended>,
+}
+
+/// Queue and command of a submission.
+#[derive(Clone, Copy)]
+pub(super) enum To {
+    Admin(Sqe),
+    Io(IoQueue, Command),
+}
+
+impl To {
+    fn qid(&self) -> u16 {
+        match self {
+            Self::Admin(_) => 0,
+            Self::Io(queue, _) => queue.qid(),
+        }
+    }
+
+    #[expect(
+        clippy::result_large_err,
+        reason = "the buffer comes back without an allocation"
+    )]
+    fn submit(self, host: &mut Host, data: Data<'_>) -> Result<Ticket, Unsent> {
+        match self {
+            Self::Admin(sqe) => host.submit_admin(sqe, data),
+            Self::Io(queue, command) => host.submit_on(queue, command, data),
+        }
+    }
 }
 
 pub(super) struct Worker {
@@ -61,7 +88,10 @@ impl Worker {
             Ok(host) => host,
             Err(error) => return ready.keep(Err(error)),
         };
-        ready.keep(Ok((host.io_queues(), Arc::clone(host.device()))));
+        ready.keep(Ok((
+            host.io_queues().len() as u16,
+            Arc::clone(host.device()),
+        )));
         let end = self.serve(&mut host);
         // Dropping `self` sends errors to the tasks whose commands have not ended.
         match end {
@@ -104,7 +134,7 @@ impl Worker {
     }
 
     fn take(&mut self, submission: Submission) {
-        let qid = usize::from(submission.qid);
+        let qid = usize::from(submission.to.qid());
         if self.backlogs.len() <= qid {
             self.backlogs.resize_with(qid + 1, VecDeque::new);
         }
@@ -118,11 +148,11 @@ impl Worker {
     }
 
     fn submit_to(&mut self, host: &mut Host, qid: usize) {
-        while !host.is_full(qid as u16) {
+        while !host.has_no_room(qid as u16) {
             let Some(submission) = self.backlogs[qid].pop_front() else {
                 return;
             };
-            match host.submit(submission.qid, submission.command, submission.data) {
+            match submission.to.submit(host, submission.data) {
                 Ok(ticket) => {
                     let (qid, cid) = (usize::from(ticket.qid()), usize::from(ticket.cid()));
                     if self.waiting.len() <= qid {
@@ -145,7 +175,7 @@ impl Worker {
     fn reap(&mut self, host: &mut Host) -> bool {
         let mut any = false;
         for qid in 0..self.waiting.len() as u16 {
-            while let Some((ticket, ended)) = host.reap(qid) {
+            while let Some((ticket, ended)) = host.reap_from(qid) {
                 any = true;
                 let queue = &mut self.waiting[usize::from(qid)];
                 let promise = queue.get_mut(usize::from(ticket.cid()));

@@ -16,7 +16,7 @@ use crate::command;
 use crate::controller::Controller;
 use crate::error::HostError;
 use crate::event::Event;
-use crate::queue::{Ended, Response, Ticket};
+use crate::queue::{Ended, IoQueue, Response, Ticket};
 use crate::reading::Reading;
 
 /// Maximum ANA log in bytes, for a million namespaces.
@@ -189,7 +189,7 @@ impl Path {
         let (sqe, length) = self.ask(question);
         let data = Data::start_of(self.scratch.lend(), length);
         // A later poll retries if the queue is full or lost.
-        if let Ok(ticket) = self.controller.submit_unchecked(0, sqe, data) {
+        if let Ok(ticket) = self.controller.submit_admin(sqe, data) {
             self.due[next] = false;
             self.asked = Some((question, ticket));
         }
@@ -327,10 +327,10 @@ impl Path {
         Answer::Refused(why)
     }
 
-    pub(super) fn queue_for(&self, slot: u16) -> Option<u16> {
-        let qid = 1 + slot % self.controller.io_queues().max(1);
-        let room = self.controller.outstanding(qid) < usize::from(self.controller.depth(qid));
-        (self.controller.is_live() && self.controller.is_up(qid) && room).then_some(qid)
+    pub(super) fn queue_for(&self, slot: u16) -> Option<IoQueue> {
+        let queue = self.controller.io_queue(usize::from(slot));
+        let room = self.controller.outstanding(queue) < usize::from(self.controller.depth(queue));
+        (self.controller.is_live() && self.controller.is_up(queue) && room).then_some(queue)
     }
 
     pub(super) fn note_owner(&mut self, ticket: Ticket, slot: u16) {
@@ -338,15 +338,15 @@ impl Path {
         self.owners[usize::from(ticket.qid()) - 1][usize::from(ticket.cid())] = slot;
     }
 
-    pub(super) fn reap(&mut self, qid: u16) -> Option<(u16, Result<Response, HostError>)> {
+    pub(super) fn reap(&mut self, queue: IoQueue) -> Option<(u16, Result<Response, HostError>)> {
         // The slot in `Ios` has another handle of the buffer.
-        let (ticket, Ended { answer, .. }) = self.controller.reap(qid)?;
-        let slot = self.owners[usize::from(qid) - 1][usize::from(ticket.cid())];
+        let (ticket, Ended { answer, .. }) = self.controller.reap(queue)?;
+        let slot = self.owners[queue.index() - 1][usize::from(ticket.cid())];
         Some((slot, answer))
     }
 
-    pub(super) fn queues(&self) -> std::ops::RangeInclusive<u16> {
-        1..=self.owners.len() as u16
+    pub(super) fn queues(&self) -> impl Iterator<Item = IoQueue> + use<> {
+        IoQueue::all(self.owners.len() as u16)
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {

@@ -120,7 +120,7 @@ impl Multipath {
         {
             return Err("the namespace has another UUID than was asked for".into());
         }
-        if self.paths[index].controller.io_queues() == 0 {
+        if self.paths[index].controller.io_queues().len() == 0 {
             return Err("the controller grants no I/O queue".into());
         }
         let known = *self.namespace.get_or_insert(found);
@@ -147,8 +147,8 @@ impl Multipath {
 
     fn reap_path(&mut self, index: usize) -> bool {
         let mut progress = false;
-        for qid in self.paths[index].queues() {
-            while let Some((slot, answer)) = self.paths[index].reap(qid) {
+        for queue in self.paths[index].queues() {
+            while let Some((slot, answer)) = self.paths[index].reap(queue) {
                 self.set.end(index);
                 self.settle(index, slot, answer);
                 progress = true;
@@ -219,13 +219,13 @@ impl Multipath {
 
     fn send(&mut self, index: usize, slot: u16) -> bool {
         let path = &mut self.paths[index];
-        let qid = path
+        let queue = path
             .queue_for(slot)
             .expect("a path that was chosen has room");
         let io = self.ios.get(slot);
         let Ok(ticket) = path
             .controller
-            .submit_unchecked(qid, io.sqe, io.data_on(index))
+            .submit_unchecked(queue.qid(), io.sqe, io.data_on(index))
         else {
             return false;
         };

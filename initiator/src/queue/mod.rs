@@ -5,6 +5,7 @@
 
 mod capsules;
 mod done;
+mod handle;
 mod slot;
 mod spread;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use done::Done;
 use slot::{Phase, Slot};
 use spread::Spread;
 
+pub use handle::IoQueue;
 pub(crate) use slot::Owner;
 pub use slot::{Ended, Response, Ticket, Unsent};
 
@@ -377,6 +379,10 @@ impl Queue {
             .iter()
             .filter(|slot| !matches!(slot.phase, Phase::Free | Phase::Done(_)))
             .count()
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.link, Link::Up(_))
     }
 
     pub(crate) fn unanswered(&self) -> usize {

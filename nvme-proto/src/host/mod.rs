@@ -246,9 +246,7 @@ enum Phase {
     TearingDown(Teardown),
     /// All connections are being closed.
     Closing(Next),
-    Waiting {
-        until: Duration,
-    },
+    Waiting { until: Duration },
     Gone,
 }
 

@@ -120,11 +120,11 @@ impl Bystander {
         buffer.write(0, &bytes);
         let data = Data::whole(&mut buffer);
         self.host
-            .run(1, command::write(self.nsid, SLBA, BLOCKS), data)?;
+            .run(command::write(self.nsid, SLBA, BLOCKS), data)?;
         buffer.write(0, &vec![0; length as usize]);
         let data = Data::whole(&mut buffer);
         self.host
-            .run(1, command::read(self.nsid, SLBA, BLOCKS), data)?;
+            .run(command::read(self.nsid, SLBA, BLOCKS), data)?;
         ensure!(
             buffer.bytes(0, length as usize) == bytes,
             "what was read is not what was written"

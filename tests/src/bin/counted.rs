@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
-use cairn_initiator::{Buffer, Controller, Data, HostOptions, Identity, Recovery, command};
+use cairn_initiator::{
+    Buffer, Controller, Data, HostOptions, Identity, IoQueue, Recovery, command,
+};
 use cairn_rdma::loopback::{Loopback, Posted};
 use cairn_rdma::{Clock, Provider};
 use cairn_roce::{Soft, SoftOptions};
@@ -94,9 +96,9 @@ struct World {
     job: Job,
     bytes: u32,
     depth: u32,
-    queues: u16,
+    queues: Vec<IoQueue>,
     outstanding: u32,
-    turn: u16,
+    turn: usize,
 }
 
 fn main() {
@@ -158,8 +160,8 @@ fn host_turn(world: &mut World, now: Instant, more: u32) -> (u32, u32) {
     let host = &mut world.host;
     host.poll(now);
     let mut ended = 0;
-    for qid in 1..=world.queues {
-        while let Some((_, done)) = host.reap(qid) {
+    for &queue in &world.queues {
+        while let Some((_, done)) = host.reap(queue) {
             let response = done.answer.expect("the connection holds");
             assert!(response.cqe.status().is_success(), "{response:?}");
             world.buffers.extend(done.buffer);
@@ -172,20 +174,21 @@ fn host_turn(world: &mut World, now: Instant, more: u32) -> (u32, u32) {
     for turn in 0..more {
         let blocks = world.bytes / BLOCK;
         let slba = u64::from(turn * blocks);
-        world.turn = world.turn % world.queues + 1;
+        let queue = world.queues[world.turn];
+        world.turn = (world.turn + 1) % world.queues.len();
         let command = match world.job {
             Job::Read => command::read(1, slba, blocks),
             Job::Write | Job::Fetch => command::write(1, slba, blocks),
         };
         let in_capsule =
-            world.job == Job::Write && world.capsule.len() <= host.in_capsule_max(world.turn);
+            world.job == Job::Write && world.capsule.len() <= host.in_capsule_max(queue);
         let data = if in_capsule {
             Data::InCapsule(&world.capsule)
         } else {
             let buffer = world.buffers.pop();
             Data::whole(buffer.expect("a buffer for each command of the depth"))
         };
-        host.submit(world.turn, command, data)
+        host.submit_on(queue, command, data)
             .expect("the queue holds as many");
     }
     if more > 0 {
@@ -252,11 +255,12 @@ impl World {
             job: args.job,
             bytes: args.bytes,
             depth: args.depth,
-            queues: args.queues,
+            queues: Vec::new(),
             outstanding: 0,
             turn: 0,
         };
         wait_until_live(&world.clock, &mut world.target, &mut world.host);
+        world.queues = world.host.io_queues().collect();
         world
     }
 

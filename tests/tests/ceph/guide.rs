@@ -137,7 +137,7 @@ fn the_guide_leads_from_a_cluster_to_a_disk() {
     let last = namespace.blocks - u64::from(blocks);
     buffer.write(0, &bytes);
     let data = Data::start_of(&mut buffer, 4096);
-    host.run(1, command::write(1, last, blocks), data).unwrap();
+    host.run(command::write(1, last, blocks), data).unwrap();
 
     cluster.rbd(&["snap", "create", "disks/vm-7@then"]).unwrap();
     let caps = "`mon 'profile rbd' osd 'profile rbd-read-only pool=disks'`";
@@ -156,12 +156,12 @@ fn the_guide_leads_from_a_cluster_to_a_disk() {
     let mut other = connect(&snapshots, &reader);
     let mut buffer = other.buffer(4096).unwrap();
     let data = Data::start_of(&mut buffer, 4096);
-    other.run(1, command::read(1, last, blocks), data).unwrap();
+    other.run(command::read(1, last, blocks), data).unwrap();
     let mut found = vec![0; 4096];
     buffer.read(0, &mut found);
     assert_eq!(found, bytes);
     let data = Data::start_of(&mut buffer, 4096);
-    let written = other.run(1, command::write(1, last, blocks), data);
+    let written = other.run(command::write(1, last, blocks), data);
     assert_eq!(status(written), Err(Status::NAMESPACE_WRITE_PROTECTED));
     drop((host, other));
     reader.stop().unwrap();

@@ -48,13 +48,13 @@ fn status<T>(result: Result<T, HostError>) -> Result<(), Status> {
 fn write(host: &mut Host, nsid: u32, block: u64) -> Result<(), Status> {
     let mut buffer = host.buffer(4096).unwrap();
     let data = Data::start_of(&mut buffer, 4096);
-    status(host.run(1, command::write(nsid, block, 1), data))
+    status(host.run(command::write(nsid, block, 1), data))
 }
 
 fn read(host: &mut Host, nsid: u32, block: u64) -> Result<(), Status> {
     let mut buffer = host.buffer(4096).unwrap();
     let data = Data::start_of(&mut buffer, 4096);
-    status(host.run(1, command::read(nsid, block, 1), data))
+    status(host.run(command::read(nsid, block, 1), data))
 }
 
 fn warning(host: &mut Host) -> u8 {

@@ -1,6 +1,6 @@
 use std::net::SocketAddr;
 
-use cairn_initiator::{HostError, HostOptions, Recovery, command, discover};
+use cairn_initiator::{HostError, HostOptions, IoQueue, Recovery, command, discover};
 use cairn_rdma::PKey;
 use cairn_tests::harness::{METRICS, NQN, TestTarget, host_nqn, nqn, subsystem};
 use nvme_proto::wire::fabrics::ConnectInvalidParameter;
@@ -195,10 +195,10 @@ fn a_host_that_loses_its_leave_is_thrown_out() {
     let (mut a, mut b) = (target.connect("a"), target.connect("b"));
     target.reload(&allowed(&["a"]));
     b.wait_until("b to be thrown out", |b| {
-        (!b.is_up(0) && !b.is_up(1)).then_some(())
+        (!b.is_admin_up() && !b.is_up(IoQueue::FIRST)).then_some(())
     })
     .unwrap();
-    a.run(1, command::flush(1), cairn_initiator::Data::None)
+    a.run(command::flush(1), cairn_initiator::Data::None)
         .unwrap();
     a.shutdown().unwrap();
     target.stop();

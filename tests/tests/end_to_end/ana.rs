@@ -41,7 +41,7 @@ fn listener(target: &TestTarget) -> Host {
 }
 
 fn run(host: &mut Host, sqe: Sqe) -> Result<Response, HostError> {
-    host.run(1, sqe, Data::None)
+    host.run(sqe, Data::None)
 }
 
 fn refused_with(host: &mut Host, expected: Status) {
@@ -55,7 +55,7 @@ fn refused_with(host: &mut Host, expected: Status) {
         (command::flush(NSID_ALL), Data::None),
         (command::write_zeroes(2, 0, 1, false), Data::None),
     ] {
-        let refused = status(host.run(1, sqe, data));
+        let refused = status(host.run(sqe, data));
         assert_eq!(refused.code(), expected, "{sqe:?}");
         assert!(!refused.dnr(), "another path may work: {sqe:?}");
     }

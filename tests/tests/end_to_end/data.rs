@@ -1,6 +1,6 @@
 //! Reads return written data for all sizes, transfer types and disk types.
 
-use cairn_initiator::command;
+use cairn_initiator::{IoQueue, command};
 use cairn_tests::harness::{Scratch, TestTarget};
 use nvme_proto::io::DatasetRange;
 use nvme_proto::wire::{IntoBytes, Status, U32, U64};
@@ -35,7 +35,9 @@ fn every_size(target: &TestTarget) {
             .map(|blocks| blocks * block_bytes as usize);
         for (round, size) in sizes.into_iter().filter(|&size| size <= MIB).enumerate() {
             for transfer in [Transfer::Keyed, Transfer::KeyedOnce, Transfer::InCapsule] {
-                if transfer == Transfer::InCapsule && size > disk.host.in_capsule_max(1) {
+                if transfer == Transfer::InCapsule
+                    && size > disk.host.in_capsule_max(IoQueue::FIRST)
+                {
                     continue;
                 }
                 let slba = 11 + 3 * round as u64;

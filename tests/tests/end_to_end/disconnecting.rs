@@ -1,6 +1,6 @@
 //! Disconnects during I/O, which must not affect other hosts.
 
-use cairn_initiator::{Data, Host, command};
+use cairn_initiator::{Data, Host, IoQueue, command};
 use cairn_tests::harness::TestTarget;
 
 use crate::verified::{Disk, Transfer, bytes};
@@ -13,7 +13,7 @@ fn fill_queue(host: &mut Host) {
             command::write(1, n * 256, 256)
         };
         let data = Data::whole(host.buffer(128 * 1024).unwrap());
-        host.submit(1, sqe, data).unwrap();
+        host.submit(sqe, data).unwrap();
     }
 }
 
@@ -56,10 +56,10 @@ fn one_queue_of_several_can_leave() {
     options.io_queues = 3;
     let mut host = target.try_connect(options).unwrap();
     fill_queue(&mut host);
-    host.close_queue(1).unwrap();
-    for qid in [2, 3] {
+    host.close_queue(IoQueue::FIRST).unwrap();
+    for queue in host.io_queues().skip(1) {
         let mut disk = Disk {
-            qid,
+            queue,
             ..Disk::new(&mut host, 1)
         };
         disk.write(100_000, &bytes(3, 4096), Transfer::Keyed);

@@ -5,7 +5,7 @@ use std::io::BufRead;
 use std::time::{Duration, Instant};
 
 use cairn_disk::{Operation, SimulatedDisk};
-use cairn_initiator::{Data, Host, HostError, command};
+use cairn_initiator::{Data, Host, HostError, IoQueue, command};
 use cairn_rdma::Clock;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, subsystem};
 use nvme_proto::wire::Status;
@@ -115,7 +115,7 @@ fn a_shutdown_says_so_if_a_disk_could_not_be_flushed() {
     let mut host = target.connect("a");
     write(&mut host, 0).unwrap();
     File::create(disk.path()).unwrap();
-    host.close_queue(1).unwrap();
+    host.close_queue(IoQueue::FIRST).unwrap();
     let cc = Cc(host.property(offset::CC).unwrap()).with_shn(Cc::SHN_NORMAL);
     host.set_property(offset::CC, cc.0).unwrap();
     wait_until("it is reported", || {
@@ -133,7 +133,7 @@ fn a_flush_that_hangs_does_not_keep_the_target() {
     let mut host = target.connect("a");
     write(&mut host, 0).unwrap();
     disk.hold(Operation::Flush);
-    host.close_queue(1).unwrap();
+    host.close_queue(IoQueue::FIRST).unwrap();
     let cc = Cc(host.property(offset::CC).unwrap()).with_shn(Cc::SHN_NORMAL);
     host.set_property(offset::CC, cc.0).unwrap();
     let started = Instant::now();
@@ -165,7 +165,7 @@ fn more_disks_than_a_thousand_work() {
         let mut host = target.try_connect(options).unwrap();
         let mut buffer = host.buffer(512).unwrap();
         let read = command::read(last, 0, 1);
-        host.run(1, read, Data::start_of(&mut buffer, 512)).unwrap();
+        host.run(read, Data::start_of(&mut buffer, 512)).unwrap();
         host.shutdown().unwrap();
     }
     target.stop();
@@ -174,17 +174,17 @@ fn more_disks_than_a_thousand_work() {
 fn write(host: &mut Host, block: u64) -> Result<(), Status> {
     let mut buffer = host.buffer(4096).unwrap();
     let data = Data::start_of(&mut buffer, 4096);
-    status(host.run(1, command::write(1, block, 1), data))
+    status(host.run(command::write(1, block, 1), data))
 }
 
 fn read(host: &mut Host, block: u64) -> Result<(), Status> {
     let mut buffer = host.buffer(4096).unwrap();
     let data = Data::start_of(&mut buffer, 4096);
-    status(host.run(1, command::read(1, block, 1), data))
+    status(host.run(command::read(1, block, 1), data))
 }
 
 fn flush(host: &mut Host, nsid: u32) -> Result<(), Status> {
-    status(host.run(1, command::flush(nsid), Data::None))
+    status(host.run(command::flush(nsid), Data::None))
 }
 
 fn status<T>(result: Result<T, HostError>) -> Result<(), Status> {
@@ -303,12 +303,12 @@ fn a_failed_durable_write_fails_the_next_flush() {
     let mut buffer = host.buffer(4096).unwrap();
     let durable = command::with_fua(command::write(1, 1, 1));
     assert_eq!(
-        status(host.run(1, durable, Data::whole(&mut buffer))),
+        status(host.run(durable, Data::whole(&mut buffer))),
         Err(Status::WRITE_FAULT)
     );
     assert_eq!(flush(&mut host, 1), Err(Status::WRITE_FAULT));
     assert_eq!(
-        status(host.run(1, durable, Data::whole(&mut buffer))),
+        status(host.run(durable, Data::whole(&mut buffer))),
         Err(Status::WRITE_FAULT)
     );
     let shutdown = host.shutdown();

@@ -19,12 +19,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 fn write(host: &mut Host, lba: u64) -> Ticket {
     let data = Data::InCapsule(&[7; BLOCK]);
-    host.submit(1, command::write(1, lba, 1), data).unwrap()
+    host.submit(command::write(1, lba, 1), data).unwrap()
 }
 
 fn read(host: &mut Host, lba: u64) -> Status {
     let data = Data::whole(host.buffer(BLOCK).unwrap());
-    let ticket = host.submit(1, command::read(1, lba, 1), data).unwrap();
+    let ticket = host.submit(command::read(1, lba, 1), data).unwrap();
     host.wait(ticket).answer.unwrap().cqe.status()
 }
 
@@ -126,7 +126,7 @@ fn a_file_that_a_reload_made_shorter_works_though_reads_of_its_end_waited() {
         .map(|_| {
             let data = Data::whole(limited.host.buffer(BLOCK).unwrap());
             let sqe = command::read(1, LAST, 1);
-            limited.host.submit(1, sqe, data).unwrap()
+            limited.host.submit(sqe, data).unwrap()
         })
         .collect();
     until_the_first_ends(&mut limited.host, &mut tickets);
@@ -144,7 +144,7 @@ fn a_reload_says_that_a_hung_disk_has_commands_from_before_it() {
     let toml = subsystem(NQN, &[&file.export(BLOCK as u32), "mem:1MiB"]);
     let target = TestTarget::start(&toml);
     let mut host = target.connect("host");
-    host.run(1, command::flush(1), Data::None).unwrap();
+    host.run(command::flush(1), Data::None).unwrap();
     disk.hold(Operation::Write);
     let ticket = write(&mut host, 0);
     let deadline = Instant::now() + PATIENCE;

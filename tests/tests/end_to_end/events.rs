@@ -62,7 +62,7 @@ fn a_removed_namespace_is_gone_and_the_rest_stay() {
     target.reload(&subsystem(NQN, &["mem:1MiB"]));
     assert_eq!(changed_namespaces(&mut host), [2]);
     assert_eq!(host.active_namespaces().unwrap(), [1]);
-    let refused = host.run(1, command::flush(2), cairn_initiator::Data::None);
+    let refused = host.run(command::flush(2), cairn_initiator::Data::None);
     assert_eq!(status(refused).code(), Status::INVALID_NAMESPACE_OR_FORMAT);
     Disk::new(&mut host, 1).write(0, &bytes(1, 4096), Transfer::Keyed);
     host.shutdown().unwrap();

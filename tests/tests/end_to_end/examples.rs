@@ -62,7 +62,7 @@ fn every_future_has_an_end() {
         let host = connected.unwrap();
         let part = || Data::whole(host.buffer(512).unwrap());
         let read = command::read(1, 0, 1);
-        let many: Vec<_> = (0..1000).map(|_| host.submit(1, read, part())).collect();
+        let many: Vec<_> = (0..1000).map(|_| host.submit(read, part())).collect();
         for ended in many {
             assert!(ended.await.answer.unwrap().cqe.status().is_success());
         }
@@ -70,7 +70,7 @@ fn every_future_has_an_end() {
         let lost = host.run(read, part()).await.answer;
         assert!(matches!(lost, Err(HostError::Lost { .. })), "{lost:?}");
         let event = command::async_event_request();
-        let waits = host.submit(0, event, Data::None);
+        let waits = host.submit_admin(event, Data::None);
         drop(host);
         assert!(waits.await.answer.is_err());
     });
@@ -98,7 +98,7 @@ fn a_dropped_future_leaves_the_buffer_to_its_command() {
         buffer.write(0, &[7; 512]);
         disk.hold(Operation::Write);
         let data = Data::start_of(buffer, 512);
-        drop(host.submit(1, command::write(1, 0, 1), data));
+        drop(host.submit(command::write(1, 0, 1), data));
         let read = || {
             host.run(
                 command::read(1, 1, 1),

@@ -181,7 +181,7 @@ fn write(host: &mut Controller, nsid: u32, slba: u64, block: &[u8; BLOCK]) -> Ti
     let mut buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, block);
     let data = Data::whole(buffer);
-    host.submit(1, command::write(nsid, slba, 1), data).unwrap()
+    host.submit(command::write(nsid, slba, 1), data).unwrap()
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn kato_of_set_features_holds_at_once() {
         opc: 0x09,
         ..command::keep_alive()
     };
-    let ticket = host.submit(0, set, Data::None).unwrap();
+    let ticket = host.submit_admin(set, Data::None).unwrap();
     assert_eq!(bed.answer(&mut host, ticket), Status::SUCCESS);
     bed.pass(Duration::from_millis(650));
     assert!(!bed.is_alone(), "too early");
@@ -228,9 +228,9 @@ fn a_host_that_sends_io_alone_stays() {
 fn a_capsule_that_waited_through_a_pause_longer_than_kato_is_not_executed() {
     let mut bed = Bed::new("stale-capsule");
     let mut host = bed.live_host("fails-over", 5000);
-    host.submit(1, command::write(1, 3, 1), Data::InCapsule(&[7; BLOCK]))
+    host.submit(command::write(1, 3, 1), Data::InCapsule(&[7; BLOCK]))
         .unwrap();
-    host.submit(1, command::write(2, 3, 1), Data::InCapsule(&[7; BLOCK]))
+    host.submit(command::write(2, 3, 1), Data::InCapsule(&[7; BLOCK]))
         .unwrap();
     bed.jump(Duration::from_millis(5020));
     bed.target.step();
@@ -259,7 +259,7 @@ fn read_data_that_waited_through_a_pause_longer_than_kato_is_not_written() {
 fn a_capsule_whose_host_left_during_a_pause_is_not_executed() {
     let mut bed = Bed::new("left-meanwhile");
     let mut host = bed.live_host("leaves", 60_000);
-    host.submit(1, command::write(1, 3, 1), Data::InCapsule(&[7; BLOCK]))
+    host.submit(command::write(1, 3, 1), Data::InCapsule(&[7; BLOCK]))
         .unwrap();
     bed.jump(Duration::from_secs(4));
     drop(host);

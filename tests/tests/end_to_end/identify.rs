@@ -148,7 +148,7 @@ fn one_block_fewer_than_a_structure_is_refused() {
     let mut host = target.connect("a");
     let mut buffer = host.buffer(4096).unwrap();
     let identify = command::identify(Cns::CONTROLLER, 0);
-    let short = host.run(0, identify, Data::start_of(&mut buffer, 3584));
+    let short = host.run_admin(identify, Data::start_of(&mut buffer, 3584));
     assert_eq!(status(short).code(), Status::DATA_SGL_LENGTH_INVALID);
     host.shutdown().unwrap();
 }

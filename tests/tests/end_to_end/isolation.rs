@@ -131,8 +131,12 @@ impl Bed {
         }
     }
 
-    pub(super) fn submit(&mut self, at: usize, qid: u16, sqe: Sqe, data: Data<'_>) -> Ticket {
-        self.host(at).submit(qid, sqe, data).unwrap()
+    pub(super) fn submit(&mut self, at: usize, sqe: Sqe, data: Data<'_>) -> Ticket {
+        self.host(at).submit(sqe, data).unwrap()
+    }
+
+    pub(super) fn submit_admin(&mut self, at: usize, sqe: Sqe) -> Ticket {
+        self.host(at).submit_admin(sqe, Data::None).unwrap()
     }
 
     pub(super) fn run(
@@ -141,7 +145,7 @@ impl Bed {
         sqe: Sqe,
         data: Data<'_>,
     ) -> Result<Response, HostError> {
-        let ticket = self.submit(at, 1, sqe, data);
+        let ticket = self.submit(at, sqe, data);
         let mut ended = None;
         self.until("an answer", |bed| {
             ended = bed.host(at).take(ticket);
@@ -178,13 +182,14 @@ impl Bed {
             .unwrap()
             .split(bytes.max(1) as usize);
         let mut tickets = Vec::new();
-        for qid in 1..=queues {
+        for queue in (0..queues).map(usize::from) {
+            let queue = self.host(at).io_queue(queue);
             for _ in 0..depth {
                 let data = match bytes {
                     0 => Data::None,
                     _ => Data::whole(buffers.pop().unwrap()),
                 };
-                tickets.push(self.submit(at, qid, sqe, data));
+                tickets.push(self.host(at).submit_on(queue, sqe, data).unwrap());
             }
         }
         for _ in 0..100 {
@@ -196,10 +201,12 @@ impl Bed {
     fn flood_in_capsule(&mut self, at: usize, queues: u16, depth: usize) -> Vec<Ticket> {
         let bytes = [7; BLOCK as usize];
         let mut tickets = Vec::new();
-        for qid in 1..=queues {
+        for queue in (0..queues).map(usize::from) {
+            let queue = self.host(at).io_queue(queue);
             for _ in 0..depth {
                 let write = command::write(1, 0, 1);
-                tickets.push(self.submit(at, qid, write, Data::InCapsule(&bytes)));
+                let data = Data::InCapsule(&bytes);
+                tickets.push(self.host(at).submit_on(queue, write, data).unwrap());
             }
         }
         for _ in 0..100 {
@@ -261,7 +268,7 @@ fn a_disk_that_hangs_takes_no_requests_from_others() {
     let more = bed.flood(also, 4, 30, read, BLOCK);
     bed.check_io(bystander, 2);
     bed.check_io(greedy, 2);
-    let keep_alive = bed.submit(greedy, 0, command::keep_alive(), Data::None);
+    let keep_alive = bed.submit_admin(greedy, command::keep_alive());
     bed.collect(greedy, vec![keep_alive]);
     let newcomer = bed.connect("newcomer", 1, 32);
     bed.check_io(newcomer, 2);
@@ -432,8 +439,8 @@ fn a_command_that_a_disk_keeps_is_cancelled_in_time() {
     bed.disks[0].allow_cancel(true);
     bed.disks[0].hold(Operation::Write);
     bed.disks[0].hold(Operation::Flush);
-    let write = bed.submit(host, 1, command::write(1, 0, 1), data);
-    let flushes = [(); 2].map(|()| bed.submit(host, 1, command::flush(1), Data::None));
+    let write = bed.submit(host, command::write(1, 0, 1), data);
+    let flushes = [(); 2].map(|()| bed.submit(host, command::flush(1), Data::None));
     bed.pass(Duration::from_secs(9));
     assert!(bed.host(host).take(write).is_none());
     bed.pass(Duration::from_secs(2));
@@ -453,7 +460,7 @@ fn a_command_that_a_disk_does_not_let_go_of_has_no_answer() {
     let host = bed.connect("one", 1, 32);
     let data = bed.block(host);
     bed.disks[0].hold(Operation::Write);
-    let write = bed.submit(host, 1, command::write(1, 0, 1), data);
+    let write = bed.submit(host, command::write(1, 0, 1), data);
     bed.pass(Duration::from_secs(25));
     assert!(
         bed.host(host).take(write).is_none(),
@@ -473,7 +480,7 @@ fn an_abort_reaches_the_disk_and_says_what_became_of_it() {
     for (ticket, cancels) in [(reads[0], false), (reads[1], true)] {
         bed.disks[0].allow_cancel(cancels);
         let abort = command::abort(1, ticket.cid());
-        let abort = bed.submit(host, 0, abort, Data::None);
+        let abort = bed.submit_admin(host, abort);
         bed.pass(Duration::from_secs(3));
         let answer = bed.host(host).take(abort).expect("the Abort is answered");
         let not_aborted = answer.answer.unwrap().cqe.dw0.get() & 1;
@@ -495,14 +502,14 @@ fn a_disk_that_always_asks_to_try_again_costs_its_command_and_no_more() {
     let host = bed.connect("one", 1, 32);
     bed.disks[0].fail(Operation::Read, libc::EAGAIN, u32::MAX);
     let data = bed.block(host);
-    let read = bed.submit(host, 1, command::read(1, 0, 1), data);
+    let read = bed.submit(host, command::read(1, 0, 1), data);
     bed.pass(Duration::from_millis(100));
     assert!(bed.host(host).take(read).is_none(), "it is tried again");
     bed.pass(Duration::from_secs(5));
     let answer = bed.host(host).take(read).expect("the tries have an end");
     assert_eq!(status_of(answer.answer), Status::NAMESPACE_NOT_READY);
     let data = bed.block(host);
-    let _ = bed.submit(host, 1, command::read(1, 0, 1), data);
+    let _ = bed.submit(host, command::read(1, 0, 1), data);
     bed.turn();
     bed.quiet();
 }
@@ -513,7 +520,7 @@ fn a_disk_that_asks_to_try_again_for_a_while_costs_time_alone() {
     let host = bed.connect("one", 1, 32);
     bed.disks[0].fail(Operation::Write, libc::EAGAIN, 8);
     let data = bed.block(host);
-    let write = bed.submit(host, 1, command::write(1, 0, 1), data);
+    let write = bed.submit(host, command::write(1, 0, 1), data);
     bed.pass(Duration::from_secs(2));
     let answer = bed.host(host).take(write).expect("it was tried again");
     assert!(status_of(answer.answer).is_success());
@@ -526,7 +533,7 @@ fn a_device_removed_while_a_short_write_resumes_loses_the_write() {
     let host = bed.connect("one", 1, 32);
     bed.disks[0].hold(Operation::Write);
     let bytes = [7; 2 * BLOCK as usize];
-    let _ = bed.submit(host, 1, command::write(1, 0, 2), Data::InCapsule(&bytes));
+    let _ = bed.submit(host, command::write(1, 0, 2), Data::InCapsule(&bytes));
     bed.until("the write at the disk", |bed| {
         bed.disks[0].waiting(Operation::Write) > 0
     });

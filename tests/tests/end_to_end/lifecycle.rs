@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use cairn_initiator::{Data, Host, HostError, command};
+use cairn_initiator::{Data, Host, HostError, IoQueue, command};
 use cairn_tests::harness::{NQN, TestTarget, subsystem};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::property::{Cc, Csts, offset};
@@ -24,11 +24,11 @@ fn a_silent_host_is_let_go_and_others_stay() {
     }
     silent
         .wait_until("the end of the silent host", |silent| {
-            (!silent.is_up(0) && !silent.is_up(1)).then_some(())
+            (!silent.is_admin_up() && !silent.is_up(IoQueue::FIRST)).then_some(())
         })
         .unwrap();
-    assert!(talkative.is_up(0) && talkative.is_up(1));
-    talkative.run(1, command::flush(1), Data::None).unwrap();
+    assert!(talkative.is_admin_up() && talkative.is_up(IoQueue::FIRST));
+    talkative.run(command::flush(1), Data::None).unwrap();
     talkative.shutdown().unwrap();
     target.stop();
 }
@@ -48,7 +48,7 @@ fn wait_for_csts(host: &mut Host, reached: impl Fn(Csts) -> bool) {
 fn shutdown_is_reported_when_it_is_complete() {
     let target = TestTarget::with_namespaces(&["mem:1MiB"]);
     let mut host = target.connect("a");
-    host.close_queue(1).unwrap();
+    host.close_queue(IoQueue::FIRST).unwrap();
     let cc = Cc(host.property(offset::CC).unwrap()).with_shn(Cc::SHN_NORMAL);
     host.set_property(offset::CC, cc.0).unwrap();
     wait_for_csts(&mut host, |csts| csts.shst() == Csts::SHST_COMPLETE);
@@ -61,7 +61,7 @@ fn shutdown_is_reported_when_it_is_complete() {
 fn a_reset_controller_can_be_enabled_again() {
     let target = TestTarget::with_namespaces(&["mem:1MiB"]);
     let mut host = target.connect("a");
-    host.close_queue(1).unwrap();
+    host.close_queue(IoQueue::FIRST).unwrap();
     let cc = Cc(host.property(offset::CC).unwrap());
     host.set_property(offset::CC, cc.with_en(false).0).unwrap();
     wait_for_csts(&mut host, |csts| !csts.rdy());
@@ -96,7 +96,7 @@ fn an_abort_is_answered_and_so_is_what_it_aborts() {
     let mut host = target.connect("a");
     // An Asynchronous Event Request stays outstanding, so its abort always succeeds.
     let waiting = host
-        .submit(0, command::async_event_request(), Data::None)
+        .submit_admin(command::async_event_request(), Data::None)
         .unwrap();
     assert!(host.abort(waiting).unwrap(), "it was not aborted");
     let end = host.wait(waiting).answer.unwrap().cqe.status();
@@ -106,7 +106,7 @@ fn an_abort_is_answered_and_so_is_what_it_aborts() {
     for _ in 0..20 {
         let read = command::read(1, 0, 2048);
         let data = Data::whole(host.buffer(1 << 20).unwrap());
-        let ticket = host.submit(1, read, data).unwrap();
+        let ticket = host.submit(read, data).unwrap();
         let aborted = host.abort(ticket).unwrap();
         let end = host.wait(ticket).answer.unwrap().cqe.status();
         if aborted {
@@ -126,10 +126,10 @@ fn a_target_that_stops_disconnects_its_hosts() {
     target.stop();
     for host in &mut hosts {
         host.wait_until("the disconnect", |host| {
-            (!host.is_up(0) && !host.is_up(1)).then_some(())
+            (!host.is_admin_up() && !host.is_up(IoQueue::FIRST)).then_some(())
         })
         .unwrap();
-        let late = host.run(1, command::flush(1), Data::None);
+        let late = host.run(command::flush(1), Data::None);
         assert!(matches!(late, Err(HostError::Lost { .. })), "{late:?}");
     }
 }
@@ -151,10 +151,10 @@ fn a_device_can_be_pulled_out_and_put_back() {
         assert_eq!(disk.read(0, 4096, Transfer::Keyed), data, "round {round}");
         let data = Data::whole(host.buffer(512).unwrap());
         let read = command::read(1, 0, 1);
-        let in_flight = host.submit(1, read, data).unwrap();
+        let in_flight = host.submit(read, data).unwrap();
         network.unplug(address);
         host.wait_until("the end of the connections", |host| {
-            (!host.is_up(0) && !host.is_up(1)).then_some(())
+            (!host.is_admin_up() && !host.is_up(IoQueue::FIRST)).then_some(())
         })
         .unwrap();
         let _ = host.wait(in_flight);

@@ -36,8 +36,7 @@ impl Demand {
     fn submit(&mut self, bed: &mut Bed) {
         let buffer = bed.host(self.host).buffer(self.bytes as usize).unwrap();
         let data = Data::whole(buffer);
-        self.open
-            .push_back(bed.submit(self.host, 1, self.sqe, data));
+        self.open.push_back(bed.submit(self.host, self.sqe, data));
     }
 
     pub(super) fn go_on(&mut self, bed: &mut Bed) {
@@ -230,7 +229,7 @@ fn flushes_and_admin_commands_do_not_wait() {
     let began = bed.clock.now();
     let flushed = bed.run(host, command::flush(1), Data::None).unwrap();
     assert!(flushed.cqe.status().is_success());
-    let keep_alive = bed.submit(host, 0, command::keep_alive(), Data::None);
+    let keep_alive = bed.submit_admin(host, command::keep_alive());
     bed.collect(host, vec![keep_alive]);
     bed.check_io(host, 2);
     let took = bed.clock.now() - began;
@@ -263,7 +262,7 @@ fn a_command_that_waits_is_aborted_and_the_next_one_has_its_turn() {
         .collect();
     let first = answers.iter().position(Option::is_none).unwrap();
     let abort = command::abort(1, held[first].cid());
-    let ticket = bed.submit(host, 0, abort, Data::None);
+    let ticket = bed.submit_admin(host, abort);
     let mut answer = None;
     bed.until("the end of the Abort", |bed| {
         answer = bed.host(host).take(ticket);
@@ -324,11 +323,11 @@ fn a_reload_lifts_a_limit_for_those_that_wait() {
     let mut host = target.connect("one");
     let submit = |host: &mut cairn_initiator::Host| {
         let data = Data::whole(host.buffer(512).unwrap());
-        host.submit(1, command::read(1, 0, 1), data).unwrap()
+        host.submit(command::read(1, 0, 1), data).unwrap()
     };
     let tickets: Vec<Ticket> = (0..100).map(|_| submit(&mut host)).collect();
     // The response on the admin queue implies that the target has received the earlier commands.
-    host.run(0, command::keep_alive(), Data::None).unwrap();
+    host.run_admin(command::keep_alive(), Data::None).unwrap();
     target.reload(&toml(""));
     for ticket in tickets {
         host.wait(ticket).answer.unwrap();

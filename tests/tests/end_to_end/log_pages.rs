@@ -23,7 +23,7 @@ fn supported_pages_are_those_that_can_be_read() {
     for lid in 0..=u8::MAX {
         let says = SupportedLogPage(supported.lids[usize::from(lid)].get()).lsupp();
         let sqe = command::get_log_page(LogPage(lid), NSID_ALL, 0, 64, true);
-        let result = host.run(0, sqe, Data::start_of(&mut buffer, 64));
+        let result = host.run_admin(sqe, Data::start_of(&mut buffer, 64));
         match result {
             Ok(_) => assert!(says, "page {lid:#x} is read, but not listed"),
             Err(_) => {
@@ -53,7 +53,7 @@ fn the_error_log_names_the_command_that_failed() {
     for slba in [u64::MAX - 1, 1 << 40] {
         let data = Data::whole(host.buffer(512).unwrap());
         let read = command::read(1, slba, 1);
-        let ticket = host.submit(1, read, data).unwrap();
+        let ticket = host.submit(read, data).unwrap();
         let answer = host.wait(ticket).answer.unwrap().cqe;
         assert_eq!(answer.status().code(), Status::LBA_OUT_OF_RANGE);
         failed.push((slba, ticket.cid(), answer.status()));

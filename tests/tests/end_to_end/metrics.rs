@@ -27,36 +27,37 @@ fn connect(target: &TestTarget, name: &str) -> Host {
     target.try_connect(options).unwrap()
 }
 
-fn repeat(times: u32, host: &mut Host, qid: u16, sqe: Sqe, length: u32) {
+fn repeat(times: u32, host: &mut Host, queue: usize, sqe: Sqe, length: u32) {
+    let queue = host.io_queue(queue);
     let mut buffer = host.buffer(length.max(BLOCK) as usize).unwrap();
     for _ in 0..times {
         let data = match length {
             0 => Data::None,
             _ => Data::start_of(&mut buffer, length),
         };
-        host.run(qid, sqe, data).unwrap();
+        host.run_on(queue, sqe, data).unwrap();
     }
 }
 
 fn known_commands(host: &mut Host) {
-    repeat(5, host, 1, command::read(1, 0, 8), 4 * KIB);
-    repeat(3, host, 2, command::write(2, 8, 16), 8 * KIB);
+    repeat(5, host, 0, command::read(1, 0, 8), 4 * KIB);
+    repeat(3, host, 1, command::write(2, 8, 16), 8 * KIB);
+    let second = host.io_queue(1);
     for _ in 0..2 {
         let data = Data::InCapsule(&[7; 1024]);
-        host.run(2, command::write(2, 0, 2), data).unwrap();
+        host.run_on(second, command::write(2, 0, 2), data).unwrap();
     }
-    repeat(1, host, 1, command::flush(2), 0);
-    repeat(1, host, 1, command::compare(1, 0, 8), 4 * KIB);
-    repeat(1, host, 1, command::verify(1, 0, 16), 0);
-    repeat(1, host, 1, command::write_zeroes(1, 0, 4, false), 0);
+    repeat(1, host, 0, command::flush(2), 0);
+    repeat(1, host, 0, command::compare(1, 0, 8), 4 * KIB);
+    repeat(1, host, 0, command::verify(1, 0, 16), 0);
+    repeat(1, host, 0, command::write_zeroes(1, 0, 4, false), 0);
     let mut buffer = host.buffer(4 * KIB as usize).unwrap();
     let beyond = host.run(
-        1,
         command::read(1, 1 << 40, 8),
         Data::start_of(&mut buffer, 4 * KIB),
     );
     assert_eq!(status(beyond).code(), Status::LBA_OUT_OF_RANGE);
-    let nowhere = host.run(1, command::flush(9), Data::None);
+    let nowhere = host.run(command::flush(9), Data::None);
     assert_eq!(status(nowhere).code(), Status::INVALID_NAMESPACE_OR_FORMAT);
 }
 
@@ -192,9 +193,9 @@ fn each_command_is_in_the_histograms_once_and_its_stages_add_up() {
 fn who_goes_takes_its_series_along() {
     let target = target_with(&["mem:1MiB block_size = 512"]);
     let (mut stays, mut goes) = (connect(&target, "stays"), connect(&target, "goes"));
-    repeat(2, &mut stays, 1, command::read(1, 0, 8), 4 * KIB);
-    repeat(3, &mut stays, 2, command::read(1, 0, 8), 4 * KIB);
-    repeat(4, &mut goes, 1, command::read(1, 0, 8), 4 * KIB);
+    repeat(2, &mut stays, 0, command::read(1, 0, 8), 4 * KIB);
+    repeat(3, &mut stays, 1, command::read(1, 0, 8), 4 * KIB);
+    repeat(4, &mut goes, 0, command::read(1, 0, 8), 4 * KIB);
     let name = host_nqn("goes");
     assert!(target.scrape().values("host_nqn").contains(name.raw()));
 
@@ -208,7 +209,8 @@ fn who_goes_takes_its_series_along() {
         1
     );
 
-    stays.close_queue(2).unwrap();
+    let second = stays.io_queue(1);
+    stays.close_queue(second).unwrap();
     let gone = |page: &Exposition| page.get("cairn_queue_depth", &[("qid", "2")]).is_none();
     let page = eventually(&target, "no series of the queue that went", gone);
     let labels = [("op", "read")];
@@ -259,7 +261,7 @@ fn waits_for_buffers_are_counted() {
     let tickets: Vec<_> = (0..16)
         .map(|_| {
             let data = Data::whole(host.buffer(1 << 20).unwrap());
-            host.submit(1, command::read(1, 0, 2048), data).unwrap()
+            host.submit(command::read(1, 0, 2048), data).unwrap()
         })
         .collect();
     for ticket in tickets {
@@ -289,7 +291,7 @@ fn waits_for_a_queue_pairs_own_work_are_counted() {
             .map(|at| {
                 let data = Data::whole(host.buffer(length as usize).unwrap());
                 let write = command::write(1, at * u64::from(blocks), blocks);
-                host.submit(1, write, data).unwrap()
+                host.submit(write, data).unwrap()
             })
             .collect();
         for ticket in tickets {
@@ -325,7 +327,7 @@ fn reading_metrics_disturbs_no_host() {
             }
             scrapes
         });
-        repeat(2000, &mut host, 1, command::read(1, 0, 8), 4 * KIB);
+        repeat(2000, &mut host, 0, command::read(1, 0, 8), 4 * KIB);
         over.store(true, Ordering::Relaxed);
         reader.join().unwrap()
     });
@@ -342,7 +344,7 @@ fn reading_metrics_disturbs_no_host() {
 fn reactors_devices_and_the_process_are_reported() {
     let target = target_with(&["mem:1MiB block_size = 512"]);
     let mut host = connect(&target, "present");
-    repeat(1, &mut host, 1, command::read(1, 0, 8), 4 * KIB);
+    repeat(1, &mut host, 0, command::read(1, 0, 8), 4 * KIB);
     let page = target.scrape();
     let reactor = ("reactor", "0");
     assert!(page.count("cairn_reactor_capsules_total", &[reactor]) > 0);
@@ -464,7 +466,7 @@ fn all_metrics_are_documented() {
     let manual = include_str!("../../../docs/metrics.md");
     let target = target_with(&["mem:1MiB block_size = 512"]);
     let mut host = connect(&target, "documented");
-    repeat(1, &mut host, 1, command::read(1, 0, 8), 4 * KIB);
+    repeat(1, &mut host, 0, command::read(1, 0, 8), 4 * KIB);
     let page = target.scrape();
     assert!(page.types().len() > 40);
     for (name, of) in page.types() {

@@ -42,7 +42,10 @@ fn answer(bed: &mut Bed, ticket: Ticket) -> Answer {
 fn open(bed: &mut Bed) {
     let mut ask = |cns| {
         let data = Data::whole(bed.host.buffer(IDENTIFY_BYTES).unwrap());
-        let ticket = bed.host.submit(0, command::identify(cns, 1), data).unwrap();
+        let ticket = bed
+            .host
+            .submit_admin(command::identify(cns, 1), data)
+            .unwrap();
         let buffer = end(bed, ticket).into_buffer().unwrap();
         buffer.bytes(0, IDENTIFY_BYTES)
     };
@@ -54,7 +57,7 @@ fn open(bed: &mut Bed) {
 
 fn submit(bed: &mut Bed, sqe: Sqe, block: &[u8; BLOCK]) -> Ticket {
     let data = Data::whole(filled(bed, block));
-    bed.host.submit(1, sqe, data).unwrap()
+    bed.host.submit(sqe, data).unwrap()
 }
 
 fn filled(bed: &Bed, block: &[u8; BLOCK]) -> Buffer {
@@ -119,13 +122,13 @@ fn another_disk_is_not_touched() {
         assert!(error.to_string().contains("open the namespace anew"));
     }
     let data = Data::whole(filled(&bed, &ones));
-    let refused = bed.host.submit(1, command::write(1, 0, 1), data);
+    let refused = bed.host.submit(command::write(1, 0, 1), data);
     let refused = refused.unwrap_err();
     assert!(matches!(refused.error, HostError::Replaced { .. }));
     come_back(&mut bed, Fate::Killed);
     bed.pass(Duration::from_secs(10));
     let data = Data::whole(refused.buffer.unwrap());
-    assert!(bed.host.submit(1, command::write(1, 0, 1), data).is_err());
+    assert!(bed.host.submit(command::write(1, 0, 1), data).is_err());
     let bytes = std::fs::read(other.path()).unwrap();
     assert!(
         bytes.iter().all(|&byte| byte == 0),

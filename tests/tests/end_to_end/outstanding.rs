@@ -99,7 +99,7 @@ fn a_disk_that_hangs_lets_no_more_in_and_loses_none() {
     assert_eq!(bed.disks[0].in_flight(), 8);
     bed.check_io(bystander, 2);
     bed.check_io(host, 2);
-    let flush = bed.submit(host, 1, command::flush(1), Data::None);
+    let flush = bed.submit(host, command::flush(1), Data::None);
     bed.collect(host, vec![flush]);
     bed.disks[0].release(Operation::Read);
     bed.collect(host, held);
@@ -119,7 +119,7 @@ fn waits_are_counted_and_a_reload_lifts_the_limit() {
     let mut read_all = || {
         let submitted = (0..100).map(|_| {
             let data = Data::whole(host.buffer(BLOCK as usize).unwrap());
-            host.submit(1, command::read(1, 0, 1), data).unwrap()
+            host.submit(command::read(1, 0, 1), data).unwrap()
         });
         let tickets: Vec<Ticket> = submitted.collect();
         for ticket in tickets {

@@ -28,13 +28,13 @@ fn connect(target: &TestTarget, name: &str) -> Host {
 fn protect(host: &mut Host, nsid: u32, state: State) -> Result<Response, HostError> {
     let fid = Feature::NAMESPACE_WRITE_PROTECTION.0;
     let sqe = command::set_features(fid, nsid, u32::from(state.0));
-    host.run(0, sqe, Data::None)
+    host.run_admin(sqe, Data::None)
 }
 
 fn reported(host: &mut Host, nsid: u32) -> (u32, bool) {
     let fid = Feature::NAMESPACE_WRITE_PROTECTION.0;
     let get = command::get_features(fid, Select::CURRENT, nsid, 0);
-    let state = host.run(0, get, Data::None).unwrap().cqe.dw0.get();
+    let state = host.run_admin(get, Data::None).unwrap().cqe.dw0.get();
     let nsattr = host.namespace(nsid).unwrap().nsattr;
     (
         state,
@@ -55,11 +55,11 @@ fn can_be_read_alone(host: &mut Host) {
         (command::write_zeroes(1, 0, 1, false), Data::None),
         (command::deallocate(1, 1), Data::start_of(&mut two, 16)),
     ] {
-        let refused = status(host.run(1, sqe, data));
+        let refused = status(host.run(sqe, data));
         assert_eq!(refused.code(), Status::NAMESPACE_WRITE_PROTECTED, "{sqe:?}");
         assert!(refused.dnr());
     }
-    host.run(1, command::flush(1), Data::None).unwrap();
+    host.run(command::flush(1), Data::None).unwrap();
     Disk::new(host, 1).read(0, 4096, Transfer::Keyed);
     Disk::new(host, 2).write(0, &bytes(3, 4096), Transfer::Keyed);
 }
@@ -148,18 +148,15 @@ fn a_write_that_is_sent_after_protection_is_complete_is_refused_on_every_queue()
         let mut options = target.options("writer");
         options.io_queues = 4;
         let mut writer = target.try_connect(options).unwrap();
-        assert_eq!(writer.io_queues(), 4);
+        assert_eq!(writer.io_queues().len(), 4);
         for (before, state) in states().enumerate() {
             loop {
                 let is_complete = complete.load(Ordering::SeqCst) > before;
-                for qid in 1..=writer.io_queues() {
+                for queue in writer.io_queues() {
                     let data = Data::InCapsule(&[7; 512]);
-                    let ended = writer.run(qid, command::write(1, 0, 1), data);
+                    let ended = writer.run_on(queue, command::write(1, 0, 1), data);
                     let is_protected = state == State::PROTECTED;
-                    assert!(
-                        !is_complete || ended.is_err() == is_protected,
-                        "queue {qid}"
-                    );
+                    assert!(!is_complete || ended.is_err() == is_protected, "{queue:?}");
                 }
                 if is_complete {
                     break;
@@ -194,7 +191,7 @@ fn a_protection_outlasts_a_target_that_is_killed() {
     };
     let write = |host: &mut Host| {
         let data = Data::InCapsule(&[7; 512]);
-        host.run(1, command::write(1, 0, 1), data).map(drop)
+        host.run(command::write(1, 0, 1), data).map(drop)
     };
     let mut host = connect(&target);
     assert_eq!(host.identity().nwpc, 0b111);

@@ -1,4 +1,4 @@
-use cairn_initiator::{Buffer, Data, Host, HostError, Ticket, command};
+use cairn_initiator::{Buffer, Data, Host, HostError, IoQueue, Ticket, command};
 use cairn_sim::Random;
 use cairn_tests::harness::TestTarget;
 use nvme_proto::wire::Cqe;
@@ -28,7 +28,7 @@ struct Storm<'a> {
 
 impl<'a> Storm<'a> {
     fn new(host: &'a mut Host, depth: usize, first_block: u64, seed: u64) -> Self {
-        let lanes = depth * usize::from(host.io_queues());
+        let lanes = depth * host.io_queues().len();
         let buffers = host.buffer(lanes * BLOCK).unwrap().split(BLOCK);
         Self {
             buffers: buffers.into_iter().map(Some).collect(),
@@ -45,8 +45,8 @@ impl<'a> Storm<'a> {
         for lane in 0..self.seeds.len() {
             self.start(lane);
         }
-        for outstanding in 1..=self.host.io_queues() {
-            assert!(self.host.outstanding(outstanding) <= self.depth);
+        for queue in self.host.io_queues() {
+            assert!(self.host.outstanding(queue) <= self.depth);
         }
         for _ in 0..commands {
             let lane = self.finish_one();
@@ -58,7 +58,7 @@ impl<'a> Storm<'a> {
     }
 
     fn start(&mut self, lane: usize) {
-        let qid = 1 + (lane / self.depth) as u16;
+        let queue = self.host.io_queue(lane / self.depth);
         let slba = self.first_block + lane as u64;
         let mut buffer = self.buffers[lane].take().unwrap();
         let write = self.seeds[lane] == 0 || self.random.below(2) == 0;
@@ -70,7 +70,10 @@ impl<'a> Storm<'a> {
             buffer.write(0, &[0; BLOCK]);
             command::read(1, slba, 1)
         };
-        let ticket = self.host.submit(qid, sqe, Data::whole(buffer)).unwrap();
+        let ticket = self
+            .host
+            .submit_on(queue, sqe, Data::whole(buffer))
+            .unwrap();
         self.in_flight.push(InFlight {
             ticket,
             lane,
@@ -110,9 +113,9 @@ fn a_queue_takes_as_many_as_it_has_entries_less_one() {
     let mut host = target.connect("a");
     Storm::new(&mut host, 127, 0, 1).run(2000);
     let tickets: Vec<Ticket> = (0..127)
-        .map(|_| host.submit(1, command::flush(1), Data::None).unwrap())
+        .map(|_| host.submit(command::flush(1), Data::None).unwrap())
         .collect();
-    let more = host.submit(1, command::flush(1), Data::None);
+    let more = host.submit(command::flush(1), Data::None);
     let more = more.unwrap_err().error;
     assert!(matches!(more, HostError::QueueFull { qid: 1 }));
     for ticket in tickets {
@@ -146,7 +149,7 @@ fn many_queues_on_several_reactors() {
     options.io_queues = 16;
     options.queue_entries = 32;
     let mut host = target.try_connect(options).unwrap();
-    assert_eq!(host.io_queues(), 16);
+    assert_eq!(host.io_queues().len(), 16);
     Storm::new(&mut host, 31, 0, 3).run(3000);
     host.shutdown().unwrap();
     target.stop();
@@ -183,7 +186,7 @@ fn sqhd_is_sent_unless_the_host_disables_it() {
         let mut host = target.try_connect(options).unwrap();
         let mut heads = Vec::new();
         for _ in 0..3 {
-            let answer = host.run(1, command::flush(1), Data::None).unwrap();
+            let answer = host.run(command::flush(1), Data::None).unwrap();
             heads.push(answer.cqe.sqhd.get());
         }
         if disable {
@@ -193,5 +196,38 @@ fn sqhd_is_sent_unless_the_host_disables_it() {
         }
         host.shutdown().unwrap();
     }
+    target.stop();
+}
+
+#[test]
+fn a_handle_leads_to_its_queue() {
+    let target = TestTarget::with_namespaces(&["mem:1MiB block_size = 512"]);
+    let mut options = target.options("a");
+    options.io_queues = 3;
+    let mut host = target.try_connect(options.clone()).unwrap();
+    let queues: Vec<IoQueue> = host.io_queues().collect();
+    assert_eq!(queues, [0, 1, 2].map(|turn| host.io_queue(turn)));
+    assert_eq!((host.io_queue(3), queues[0]), (queues[0], IoQueue::FIRST));
+    for queue in queues.iter().copied() {
+        let ticket = host.submit_on(queue, command::flush(1), Data::None);
+        let ticket = ticket.unwrap();
+        assert_eq!(ticket.qid(), queue.qid());
+        let (reaped, ended) = host.wait_until("a flush", |host| host.reap(queue)).unwrap();
+        assert_eq!(reaped, ticket);
+        ended.answer.unwrap();
+    }
+    let keep_alive = host.submit_admin(command::keep_alive(), Data::None);
+    assert_eq!(keep_alive.unwrap().qid(), 0);
+    host.shutdown().unwrap();
+
+    options.io_queues = 0;
+    let mut host = target.try_connect(options).unwrap();
+    assert_eq!((host.io_queues().len(), host.io_queue(7)), (0, queues[0]));
+    for queue in queues {
+        let refused = host.submit_on(queue, command::flush(1), Data::None);
+        let refused = refused.unwrap_err().error;
+        assert!(matches!(refused, HostError::NoQueue { qid } if qid == queue.qid()));
+    }
+    host.shutdown().unwrap();
     target.stop();
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use cairn_initiator::{
-    Data, Event, Host, HostError, HostOptions, Recovery, Secret, Secrets, Ticket, command,
+    Data, Event, Host, HostError, HostOptions, IoQueue, Recovery, Secret, Secrets, Ticket, command,
 };
 use cairn_tests::bad_peer::{Disorder, Renewing};
 use cairn_tests::harness::{NQN, TestTarget, namespace};
@@ -122,11 +122,12 @@ fn next_event(host: &mut Host) -> Event {
     event.unwrap()
 }
 
-fn fill_queue(host: &mut Host, qid: u16, seed: u8) -> Vec<Ticket> {
+fn fill_queue(host: &mut Host, queue: IoQueue, seed: u8) -> Vec<Ticket> {
     let data = [seed; 4096];
-    let writes = (0..u64::from(host.depth(qid))).map(|at| {
+    let writes = (0..u64::from(host.depth(queue))).map(|at| {
         let write = command::write(1, at * 8, 8);
-        host.submit(qid, write, Data::InCapsule(&data)).unwrap()
+        host.submit_on(queue, write, Data::InCapsule(&data))
+            .unwrap()
     });
     writes.collect()
 }
@@ -148,8 +149,10 @@ fn our_host_takes_new_keys_while_its_queues_are_full() {
     for seed in 3..9 {
         let new = keys.write("host", seed);
         target.reload(&config);
-        let first = fill_queue(&mut host, 1, seed);
-        let second = fill_queue(&mut host, 2, seed);
+        let [first, second] = [0, 1].map(|queue| {
+            let queue = host.io_queue(queue);
+            fill_queue(&mut host, queue, seed)
+        });
         host.reauthenticate(Some(secrets(&new, &controller)))
             .unwrap();
         let event = next_event(&mut host);

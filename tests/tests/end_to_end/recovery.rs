@@ -193,21 +193,21 @@ impl Storm {
             buffer.write(0, &[0; BLOCK]);
             command::read(1, slba, 1)
         };
-        let qid = 1 + (at % 2) as u16;
+        let queue = bed.host.io_queue(at);
         let in_capsule = bytes(lane.seed, BLOCK);
         let data = if lane.write && self.random.below(2) == 0 {
             Data::InCapsule(&in_capsule)
         } else {
             Data::whole(self.buffers[at].take().unwrap())
         };
-        lane.ticket = Some(bed.host.submit(qid, sqe, data).unwrap());
+        lane.ticket = Some(bed.host.submit_on(queue, sqe, data).unwrap());
         self.submitted += 1;
     }
 
     fn reap(&mut self, bed: &mut Bed) -> usize {
         let mut count = 0;
-        for qid in [1, 2] {
-            while let Some((ticket, ended)) = bed.host.reap(qid) {
+        for queue in bed.host.io_queues() {
+            while let Some((ticket, ended)) = bed.host.reap(queue) {
                 self.check(ticket, ended);
                 count += 1;
             }
@@ -323,7 +323,7 @@ fn a_lost_path_gives_its_commands_back() {
         let before = storm.lost;
         storm.drain(&mut bed);
         assert!(storm.lost > before);
-        let refused = bed.host.submit(1, command::flush(1), Data::None);
+        let refused = bed.host.submit(command::flush(1), Data::None);
         let refused = refused.unwrap_err().error;
         assert!(matches!(refused, HostError::Lost { qid: 1, .. }));
         bed.restart();
@@ -369,7 +369,7 @@ fn the_last_error_names_the_first_cause_beside_the_last() {
     bed.pass_until_lost();
     drop(hung);
     let data = Data::whole(bed.host.buffer(BLOCK).unwrap());
-    let read = bed.host.submit(1, command::read(1, 0, 1), data).unwrap();
+    let read = bed.host.submit(command::read(1, 0, 1), data).unwrap();
     bed.pass(Duration::from_secs(60));
     bed.until("the end", |host| host.state() == AssociationState::Gone);
 
@@ -377,7 +377,7 @@ fn the_last_error_names_the_first_cause_beside_the_last() {
         panic!("{:?}", bed.events);
     };
     let waited = bed.host.take(read).unwrap().answer.unwrap_err();
-    let later = bed.host.submit(1, command::read(1, 0, 1), Data::None);
+    let later = bed.host.submit(command::read(1, 0, 1), Data::None);
     for error in [end, waited, later.unwrap_err().error] {
         let text = error.to_string();
         let (first, last) = text.split_once("; connecting again failed: ").expect(&text);
@@ -416,7 +416,7 @@ fn commands_wait_no_longer_than_fast_io_fail_tmo() {
     bed.pass(Duration::from_secs(2));
     storm.drain(&mut bed);
     assert!(storm.lost > 0);
-    assert!(bed.host.submit(1, command::flush(1), Data::None).is_err());
+    assert!(bed.host.submit(command::flush(1), Data::None).is_err());
     bed.restart();
     bed.pass(Duration::from_secs(20));
     bed.until("the controller again", |host| host.is_live());
@@ -428,13 +428,13 @@ fn commands_wait_no_longer_than_fast_io_fail_tmo() {
 fn a_target_that_hangs_for_a_while_is_asked_to_abort() {
     let mut bed = Bed::new("hangs", |_| {});
     let data = Data::whole(bed.host.buffer(BLOCK).unwrap());
-    let read = bed.host.submit(1, command::read(1, 0, 1), data).unwrap();
+    let read = bed.host.submit(command::read(1, 0, 1), data).unwrap();
     let hung = bed.target.take();
-    let before = bed.host.outstanding(0);
+    let before = bed.host.admin_outstanding();
     bed.pass(Duration::from_secs(29));
-    assert_eq!(bed.host.outstanding(0), before);
+    assert_eq!(bed.host.admin_outstanding(), before);
     bed.pass(Duration::from_secs(10));
-    assert_eq!(bed.host.outstanding(0), before + 1, "an Abort");
+    assert_eq!(bed.host.admin_outstanding(), before + 1, "an Abort");
     assert!(bed.host.take(read).is_none() && bed.host.is_live());
     bed.target = hung;
     let mut answer = None;
@@ -444,7 +444,9 @@ fn a_target_that_hangs_for_a_while_is_asked_to_abort() {
     });
     let status = answer.unwrap().answer.unwrap().cqe.status();
     assert!(status.is_success() || status.code() == Status::ABORT_REQUESTED);
-    bed.until("the end of the Abort", |host| host.outstanding(0) == before);
+    bed.until("the end of the Abort", |host| {
+        host.admin_outstanding() == before
+    });
     bed.pass(Duration::from_secs(300));
     assert!(bed.host.is_live());
 }
@@ -456,7 +458,7 @@ fn a_target_that_hangs_for_good_is_given_up() {
         options.recovery = Recovery::NONE;
     });
     let data = Data::whole(bed.host.buffer(BLOCK).unwrap());
-    let read = bed.host.submit(1, command::read(1, 0, 1), data).unwrap();
+    let read = bed.host.submit(command::read(1, 0, 1), data).unwrap();
     let hung = bed.target.take();
     bed.pass(Duration::from_secs(80));
     bed.target = hung;

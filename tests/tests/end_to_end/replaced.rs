@@ -122,7 +122,7 @@ fn a_disk_gets_other_settings_and_stays_the_same_to_hosts() {
     assert_eq!(read(&mut host, 1), bytes(1, LENGTH));
     target.reload(&of("block_size = 4096\nread_only = true"));
     assert_eq!(changed(&mut host), [1]);
-    let refused = host.run(1, command::write_zeroes(1, 0, 1, false), Data::None);
+    let refused = host.run(command::write_zeroes(1, 0, 1, false), Data::None);
     assert_eq!(status(refused).code(), Status::NAMESPACE_WRITE_PROTECTED);
     assert_eq!(read(&mut host, 1), bytes(1, LENGTH));
     target.reload(&of("block_size = 4096"));
@@ -178,7 +178,7 @@ fn a_command_that_its_disk_holds_ends_after_another_took_its_place() {
     let mut buffer = host.buffer(4096).unwrap();
     buffer.write(0, &bytes(1, 4096));
     let data = Data::whole(buffer);
-    let held = host.submit(1, command::write(1, 0, 1), data).unwrap();
+    let held = host.submit(command::write(1, 0, 1), data).unwrap();
     wait_until("the write is at the disk", || {
         host.poll();
         disk.waiting(Operation::Write) == 1
@@ -200,7 +200,7 @@ fn a_command_that_its_disk_holds_ends_after_another_took_its_place() {
     assert_eq!(read(&mut host, 1)[..4096], bytes(1, 4096));
     disk.hold(Operation::Write);
     let data = Data::whole(buffer);
-    let held = host.submit(1, command::write(1, 1, 1), data).unwrap();
+    let held = host.submit(command::write(1, 1, 1), data).unwrap();
     wait_until("the write is at the disk", || {
         host.poll();
         disk.waiting(Operation::Write) == 1
@@ -222,7 +222,7 @@ fn no_write_for_one_disk_reaches_another() {
     let mut host = listener(&target);
     let send = |host: &mut Host, seed: u64| {
         let data = bytes(seed, 4096);
-        let sent = host.run(1, command::write(1, 0, 1), Data::InCapsule(&data));
+        let sent = host.run(command::write(1, 0, 1), Data::InCapsule(&data));
         sent.map(drop)
     };
     // A reactor may serve the former disk for a short time after the reload.
@@ -289,7 +289,7 @@ fn io_goes_on_while_disks_change_places() {
                     buffer.write(0, &[0xee; 4096]);
                     let read = command::read(1 + index as u32 % 2, 0, 1);
                     let data = Data::whole(buffer);
-                    flying.push((host.submit(1, read, data).unwrap(), index));
+                    flying.push((host.submit(read, data).unwrap(), index));
                 }
                 for (ticket, index) in flying {
                     let Ended { answer, buffer } = host.wait(ticket);
@@ -324,15 +324,15 @@ fn what_hosts_protect_stays_with_the_disk_and_does_not_go_to_another() {
     let fid = Feature::NAMESPACE_WRITE_PROTECTION.0;
     let state = |host: &mut Host| {
         let get = command::get_features(fid, Select::CURRENT, 1, 0);
-        host.run(0, get, Data::None).unwrap().cqe.dw0.get()
+        host.run_admin(get, Data::None).unwrap().cqe.dw0.get()
     };
     let is_refused = |host: &mut Host| {
         let zeroes = command::write_zeroes(1, 0, 1, false);
-        host.run(1, zeroes, Data::None).is_err()
+        host.run(zeroes, Data::None).is_err()
     };
     let wps = WriteProtectionState::PROTECTED.0;
     let set = command::set_features(fid, 1, u32::from(wps));
-    host.run(0, set, Data::None).unwrap();
+    host.run_admin(set, Data::None).unwrap();
     target.reload(&toml(&one, "block_size = 4096"));
     assert_eq!(state(&mut host), u32::from(wps));
     assert!(is_refused(&mut host));
@@ -369,7 +369,7 @@ fn a_disk_that_goes_comes_again_in_the_next_reload() {
     let mut host = target.connect("a");
     let data = bytes(1, 4096);
     for round in 0..20 {
-        let _ = host.run(1, command::write(1, 0, 1), Data::InCapsule(&data));
+        let _ = host.run(command::write(1, 0, 1), Data::InCapsule(&data));
         let hidden = match round % 2 {
             0 => subsystem(NQN, &[]),
             _ => subsystem("nqn.2026-01.org.example:another", &["mem:1MiB"]),

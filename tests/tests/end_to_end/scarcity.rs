@@ -46,8 +46,8 @@ fn crowd(target: &TestTarget, number: u64) {
                 _ => command::compare(nsid, slba, blocks),
             };
             let buffer = host.buffer((blocks * BLOCK) as usize).unwrap();
-            let qid = 1 + (number % u64::from(QUEUES)) as u16;
-            in_flight.push(host.submit(qid, sqe, Data::whole(buffer)).unwrap());
+            let queue = host.io_queue(number as usize);
+            in_flight.push(host.submit_on(queue, sqe, Data::whole(buffer)).unwrap());
         }
         for ticket in in_flight {
             match host.wait(ticket).answer {

@@ -30,11 +30,7 @@ fn changed(host: &mut Host) -> Vec<u32> {
 
 fn read(host: &mut Host, nsid: u32) -> Result<Response, HostError> {
     let mut buffer = host.buffer(4096).unwrap();
-    host.run(
-        1,
-        command::read(nsid, 0, 8),
-        Data::start_of(&mut buffer, 4096),
-    )
+    host.run(command::read(nsid, 0, 8), Data::start_of(&mut buffer, 4096))
 }
 
 fn sees_nothing(host: &mut Host, nsid: u32) {
@@ -50,8 +46,8 @@ fn sees_nothing(host: &mut Host, nsid: u32) {
         (command::flush(nsid), Data::None),
         (command::write_zeroes(nsid, 0, 1, false), Data::None),
     ] {
-        let refused = status(host.run(1, sqe, data));
-        let not_there = status(host.run(1, command::flush(900), Data::None));
+        let refused = status(host.run(sqe, data));
+        let not_there = status(host.run(command::flush(900), Data::None));
         assert_eq!(refused.code(), Status::INVALID_NAMESPACE_OR_FORMAT);
         assert_eq!(refused, not_there, "{sqe:?}");
     }
@@ -83,7 +79,7 @@ fn a_host_sees_and_uses_its_namespaces_alone() {
                 sees_nothing(host, nsid);
             }
         }
-        host.run(1, command::flush(NSID_ALL), Data::None).unwrap();
+        host.run(command::flush(NSID_ALL), Data::None).unwrap();
     }
     for host in [a, b, c] {
         host.shutdown().unwrap();

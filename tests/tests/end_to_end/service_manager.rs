@@ -132,9 +132,9 @@ fn an_ordinary_user_s_target_runs_with_eight_mebibytes_of_locked_memory() {
         for nsid in [1, 2] {
             let mut buffer = host.buffer(64 << 10).unwrap();
             let data = Data::start_of(&mut buffer, 4096);
-            host.run(1, command::write(nsid, 0, 8), data).unwrap();
+            host.run(command::write(nsid, 0, 8), data).unwrap();
             let data = Data::start_of(&mut buffer, 4096);
-            host.run(1, command::read(nsid, 0, 8), data).unwrap();
+            host.run(command::read(nsid, 0, 8), data).unwrap();
         }
         host.shutdown().unwrap();
         signal(&target, "-TERM");

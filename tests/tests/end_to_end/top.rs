@@ -27,7 +27,7 @@ fn while_a_host_reads<T: Send>(target: &TestTarget, look: impl FnOnce() -> T + S
         let looking = scope.spawn(look);
         while !looking.is_finished() {
             let data = Data::start_of(&mut buffer, READ_BYTES);
-            host.run(1, command::read(1, 0, 8), data).unwrap();
+            host.run(command::read(1, 0, 8), data).unwrap();
         }
         host.shutdown().unwrap();
         let seen = looking.join();

@@ -1,10 +1,10 @@
-use cairn_initiator::{Buffer, Data, Event, Host, HostError, Notice, Response, command};
+use cairn_initiator::{Buffer, Data, Event, Host, HostError, IoQueue, Notice, Response, command};
 use cairn_sim::Random;
 use nvme_proto::wire::Status;
 
 pub(crate) struct Disk<'a> {
     pub(crate) host: &'a mut Host,
-    pub(crate) qid: u16,
+    pub(crate) queue: IoQueue,
     pub(crate) nsid: u32,
     pub(crate) block_bytes: u32,
 }
@@ -21,7 +21,7 @@ impl<'a> Disk<'a> {
         let format = host.namespace(nsid).unwrap().lba_format().unwrap();
         Self {
             host,
-            qid: 1,
+            queue: IoQueue::FIRST,
             nsid,
             block_bytes: 1 << format.lbads,
         }
@@ -45,13 +45,13 @@ impl<'a> Disk<'a> {
     ) -> Result<Response, HostError> {
         let length = bytes.len() as u32;
         if transfer == Transfer::InCapsule {
-            return self.host.run(self.qid, sqe, Data::InCapsule(bytes));
+            return self.host.run_on(self.queue, sqe, Data::InCapsule(bytes));
         }
         let mut buffer = self.host.buffer(bytes.len()).unwrap();
         buffer.write(0, bytes);
         let response = self
             .host
-            .run(self.qid, sqe, keyed(&mut buffer, length, transfer))?;
+            .run_on(self.queue, sqe, keyed(&mut buffer, length, transfer))?;
         check_key(&buffer, &response, transfer);
         Ok(response)
     }
@@ -61,13 +61,13 @@ impl<'a> Disk<'a> {
         let mut buffer = self.host.buffer(length).unwrap();
         buffer.write(0, &vec![0xee; length]);
         let data = keyed(&mut buffer, length as u32, transfer);
-        let response = self.host.run(self.qid, sqe, data).unwrap();
+        let response = self.host.run_on(self.queue, sqe, data).unwrap();
         check_key(&buffer, &response, transfer);
         buffer.bytes(0, length)
     }
 
     pub(crate) fn run(&mut self, sqe: nvme_proto::wire::Sqe) -> Result<Response, HostError> {
-        self.host.run(self.qid, sqe, Data::None)
+        self.host.run_on(self.queue, sqe, Data::None)
     }
 }
 

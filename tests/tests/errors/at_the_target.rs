@@ -193,7 +193,7 @@ fn a_host_that_vanishes_is_a_retry_counter_exceeded() {
     let buffer = host.buffer(4096).unwrap();
     let identify = command::identify(Cns::CONTROLLER, 0);
     let data = Data::whole(buffer);
-    host.submit(0, identify, data).unwrap();
+    host.submit_admin(identify, data).unwrap();
     host.poll();
     let line = log::expect(&["disconnected", "transport retry counter exceeded"]);
     let parts = [

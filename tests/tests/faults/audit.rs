@@ -25,8 +25,8 @@ fn an_audit_log_whose_disk_hangs_holds_up_no_host_and_no_end() {
     let missing = || target.scrape().count("cairn_missing", &[("kind", "audit")]);
     until("a trouble of the audit log", || {
         let mut host = target.connect("a");
-        let qid = host.io_queues();
-        let ticket = host.submit(qid, command::flush(1), Data::None).unwrap();
+        let last = host.io_queues().last().unwrap();
+        let ticket = host.submit_on(last, command::flush(1), Data::None).unwrap();
         let answer = host.wait(ticket).answer.unwrap();
         assert!(answer.cqe.status().is_success());
         missing() == 1

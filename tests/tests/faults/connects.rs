@@ -22,7 +22,7 @@ fn ids_are_used_again_only_when_all_of_the_old_one_is_gone() {
     for place in 0..2 {
         let mut dead = target.connect(&format!("dead-{place}"));
         let data = Data::whole(dead.buffer(BLOCK).unwrap());
-        dead.submit(1, command::write(1, place, 1), data).unwrap();
+        dead.submit(command::write(1, place, 1), data).unwrap();
         until("the write to reach the disk", || {
             dead.poll();
             disk.waiting(Op::Write) as u64 == place + 1
@@ -31,7 +31,7 @@ fn ids_are_used_again_only_when_all_of_the_old_one_is_gone() {
     }
     for n in 0..100 {
         let mut host = target.connect("visitor");
-        host.run(1, command::flush(2), Data::None).unwrap();
+        host.run(command::flush(2), Data::None).unwrap();
         if n % 2 == 0 {
             host.shutdown().unwrap();
         }

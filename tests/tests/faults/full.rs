@@ -9,7 +9,7 @@ use nvme_proto::wire::Status;
 fn write(host: &mut Host) -> Result<(), HostError> {
     let mut buffer = host.buffer(4096)?;
     let data = Data::start_of(&mut buffer, 4096);
-    host.run(1, command::write(1, 0, 1), data).map(drop)
+    host.run(command::write(1, 0, 1), data).map(drop)
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn a_disk_without_space_says_so_until_it_has_some() {
         };
         assert_eq!(status.code(), Status::CAPACITY_EXCEEDED);
         write(&mut host).unwrap();
-        host.run(1, command::flush(1), Data::None).unwrap();
+        host.run(command::flush(1), Data::None).unwrap();
     }
     drop(host);
     target.stop();

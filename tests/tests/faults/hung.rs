@@ -27,17 +27,18 @@ fn flood(target: &TestTarget, name: &str, queues: u16, transfer: Transfer) -> Ho
         ..target.options(name)
     };
     let mut host = target.try_connect(options).unwrap();
-    for qid in 1..=host.io_queues() {
+    for queue in host.io_queues() {
         for place in 0..100 {
             let data = match transfer {
                 Transfer::Fetched => Data::whole(host.buffer(BLOCK).unwrap()),
                 Transfer::InCapsule => Data::InCapsule(&[7; BLOCK]),
             };
             let write = command::write(1, place, 1);
-            host.submit(qid, write, data).unwrap();
+            host.submit_on(queue, write, data).unwrap();
         }
         for _ in 0..12 {
-            host.submit(qid, command::flush(1), Data::None).unwrap();
+            host.submit_on(queue, command::flush(1), Data::None)
+                .unwrap();
         }
     }
     let end = Instant::now() + Duration::from_millis(500);
@@ -65,7 +66,7 @@ fn check_bystander(host: &mut Host, random: &mut Random) -> Duration {
                 false => Data::None,
             };
             let before = Instant::now();
-            host.run(1, sqe, data).unwrap();
+            host.run(sqe, data).unwrap();
             slowest = slowest.max(before.elapsed());
         }
         assert_eq!(buffer.bytes(0, BLOCK), bytes);
@@ -138,7 +139,9 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str, transfer: Transfer) {
     disk.wait();
     check_bystander(&mut bystander, &mut random);
     let before = Instant::now();
-    bystander.run(0, command::keep_alive(), Data::None).unwrap();
+    bystander
+        .run_admin(command::keep_alive(), Data::None)
+        .unwrap();
     let late = target.connect("late");
     assert!(before.elapsed() < BOUND, "{:?}", before.elapsed());
     // The host only disconnects: an orderly shutdown would flush all namespaces and hang.
@@ -220,7 +223,7 @@ fn a_disk_that_hangs_under_a_file_system_stalls_no_other_disks_hosts() {
         if written.len() < 100 {
             let data = Data::whole(host.buffer(BLOCK).unwrap());
             let write = command::write(1, written.len() as u64, 1);
-            written.push(host.submit(1, write, data).unwrap());
+            written.push(host.submit(write, data).unwrap());
         }
         host.poll();
         slowest = slowest.max(check_bystander(&mut bystander, &mut random));
@@ -260,7 +263,7 @@ fn the_age_of_the_oldest_command_at_a_hung_disk_is_shown() {
     disk.begin(Rule::new(Op::Write, Fault::Hold));
     let data = Data::whole(host.buffer(BLOCK).unwrap());
     let before = Instant::now();
-    let write = host.submit(1, command::write(1, 0, 1), data).unwrap();
+    let write = host.submit(command::write(1, 0, 1), data).unwrap();
     let mut last = 0.0;
     for age in [0.5, 1.0, 1.5] {
         until("a greater age", || {

@@ -35,13 +35,13 @@ fn connect(target: &TargetProcess) -> Host {
 fn write(host: &mut Host, byte: u8) -> Result<(), HostError> {
     let block = [byte; BLOCK];
     let data = Data::InCapsule(&block);
-    host.run(1, command::write(1, 0, 1), data).map(drop)
+    host.run(command::write(1, 0, 1), data).map(drop)
 }
 
 fn assert_reads_two(host: &mut Host) {
     let mut buffer = host.buffer(BLOCK).unwrap();
     let data = Data::start_of(&mut buffer, BLOCK as u32);
-    host.run(1, command::read(1, 0, 1), data).unwrap();
+    host.run(command::read(1, 0, 1), data).unwrap();
     assert_eq!(buffer.bytes(0, BLOCK), [2; BLOCK]);
 }
 
@@ -62,7 +62,7 @@ fn its_write_does_not_land(name: &str, end: impl FnOnce(&mut TargetProcess)) {
     file.system.sync();
     file.disk.begin(Rule::new(Op::Write, Fault::Hold).times(1));
     let data = Data::InCapsule(&[1; BLOCK]);
-    host.submit(1, command::write(1, 0, 1), data).unwrap();
+    host.submit(command::write(1, 0, 1), data).unwrap();
     until("the write to reach the disk", || {
         host.poll();
         file.disk.waiting(Op::Write) == 1
@@ -74,7 +74,7 @@ fn its_write_does_not_land(name: &str, end: impl FnOnce(&mut TargetProcess)) {
     let mut host = connect(&second);
     // The new target rejects the namespace while the old write may still execute.
     if write(&mut host, 2).is_ok() {
-        host.run(1, command::flush(1), Data::None).unwrap();
+        host.run(command::flush(1), Data::None).unwrap();
         assert_reads_two(&mut host);
         file.disk.release();
     } else {

@@ -19,7 +19,7 @@ use crate::until;
 const END: Duration = Duration::from_millis(22_500);
 
 fn is_served(host: &mut Host, nsid: u32) -> bool {
-    host.run(1, command::flush(nsid), Data::None).is_ok()
+    host.run(command::flush(nsid), Data::None).is_ok()
 }
 
 fn held(target: &TargetProcess) -> [usize; 2] {

@@ -25,7 +25,7 @@ fn two_listeners(disk: &FaultyDisk) -> (TestTarget, [Host; 2], String) {
 }
 
 fn flush(host: &mut Host, nsid: u32) -> Result<(), HostError> {
-    host.run(1, command::flush(nsid), Data::None).map(drop)
+    host.run(command::flush(nsid), Data::None).map(drop)
 }
 
 fn begin_write(host: &mut Host, disk: &FaultyDisk) -> Ticket {
@@ -33,7 +33,7 @@ fn begin_write(host: &mut Host, disk: &FaultyDisk) -> Ticket {
     let mut buffer = host.buffer(4096).unwrap();
     buffer.write(0, &[7; 4096]);
     let data = Data::whole(buffer);
-    let write = host.submit(1, command::write(1, 0, 1), data).unwrap();
+    let write = host.submit(command::write(1, 0, 1), data).unwrap();
     until("the write to reach the disk", || {
         host.poll();
         disk.waiting(Op::Write) == 1

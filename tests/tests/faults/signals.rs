@@ -22,7 +22,7 @@ fn sigterm_ends_a_target_whose_disk_hangs() {
     // Interruptible, because the kernel cannot end a process whose disk ignores signals.
     disk.begin(Rule::new(Op::Sync, Fault::HoldUntilInterrupted));
     let mut host = Host::connect(&Soft::default(), target.options("a")).unwrap();
-    host.submit(1, command::flush(1), Data::None).unwrap();
+    host.submit(command::flush(1), Data::None).unwrap();
     until("the flush to reach the disk", || {
         host.poll();
         disk.waiting(Op::Sync) == 1
@@ -42,7 +42,7 @@ fn sigterm_ends_a_target_that_flushes_for_a_host_in_vain() {
     let mut host = Host::connect(&Soft::default(), target.options("a")).unwrap();
     let mut buffer = host.buffer(4096).unwrap();
     let data = Data::start_of(&mut buffer, 4096);
-    host.run(1, command::write(1, 0, 1), data).unwrap();
+    host.run(command::write(1, 0, 1), data).unwrap();
     let mut host = host.into_controller();
     host.shutdown();
     until("the flush to reach the disk", || {
@@ -68,7 +68,7 @@ fn sighup_with_a_disk_that_does_not_open_leaves_all_hosts_connected() {
     disk.wait_until_waiting(Op::Open, 1);
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end {
-        host.run(1, command::flush(1), Data::None).unwrap();
+        host.run(command::flush(1), Data::None).unwrap();
         let late = Host::connect(&Soft::default(), target.options("late")).unwrap();
         late.shutdown().unwrap();
     }
@@ -79,11 +79,11 @@ fn sighup_with_a_disk_that_does_not_open_leaves_all_hosts_connected() {
     let silent = Host::connect(&Soft::default(), target.options("silent")).unwrap();
     assert_eq!(associations(&target), 2);
     until("a silent host's end", || {
-        let _ = host.run(1, command::flush(1), Data::None);
+        let _ = host.run(command::flush(1), Data::None);
         associations(&target) == 1
     });
     drop(silent);
     disk.heal();
-    host.run(1, command::flush(1), Data::None).unwrap();
+    host.run(command::flush(1), Data::None).unwrap();
     assert!(target.runs());
 }

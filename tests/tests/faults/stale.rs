@@ -15,13 +15,13 @@ fn write(host: &mut Host, nsid: u32, byte: u8) -> Ticket {
     let mut buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, &[byte; BLOCK]);
     let data = Data::whole(buffer);
-    host.submit(1, command::write(nsid, 0, 1), data).unwrap()
+    host.submit(command::write(nsid, 0, 1), data).unwrap()
 }
 
 fn read(host: &mut Host) -> Vec<u8> {
     let mut buffer = host.buffer(BLOCK).unwrap();
     let data = Data::whole(&mut buffer);
-    host.run(1, command::read(1, 0, 1), data).unwrap();
+    host.run(command::read(1, 0, 1), data).unwrap();
     buffer.bytes(0, BLOCK)
 }
 
@@ -58,7 +58,7 @@ fn a_held_write_lands_first(has_path: bool) {
     assert!(second.wait(again).answer.unwrap().cqe.status().is_success());
     let newer = write(&mut second, 1, 2);
     assert!(second.wait(newer).answer.unwrap().cqe.status().is_success());
-    second.run(1, command::flush(1), Data::None).unwrap();
+    second.run(command::flush(1), Data::None).unwrap();
     until("all writes to end", || disk.done(Op::Write) == 3);
     let end = Instant::now() + Duration::from_millis(200);
     while Instant::now() < end {

@@ -61,7 +61,7 @@ fn writes_that_wait_for_a_disk_are_not_made_after_a_stop() {
         let mut buffer = host.buffer(BLOCK).unwrap();
         buffer.write(0, &[7; BLOCK]);
         let data = Data::whole(buffer);
-        host.submit(1, command::write(1, lba, 1), data).unwrap();
+        host.submit(command::write(1, lba, 1), data).unwrap();
     };
     stop_with("stopped-writes", write, Op::Write);
 }
@@ -70,7 +70,7 @@ fn writes_that_wait_for_a_disk_are_not_made_after_a_stop() {
 fn zeroing_that_waits_for_a_disk_is_not_done_after_a_stop() {
     let zero = |host: &mut Host, lba| {
         let zero = command::write_zeroes(1, lba, 1, false);
-        host.submit(1, zero, Data::None).unwrap();
+        host.submit(zero, Data::None).unwrap();
     };
     stop_with("stopped-zeroing", zero, Op::Allocate);
 }
@@ -96,10 +96,10 @@ fn changes_go_to_own_threads(export: &str) {
     buffer.write(0, &[7; BLOCK]);
     for lba in (0..DISK_BYTES / BLOCK as u64).step_by(2) {
         let data = Data::whole(&mut buffer);
-        host.run(1, command::write(1, lba, 1), data).unwrap();
+        host.run(command::write(1, lba, 1), data).unwrap();
     }
     let zero = command::write_zeroes(1, 0, 8, false);
-    host.run(1, zero, Data::None).unwrap();
+    host.run(zero, Data::None).unwrap();
     let names = threads(target.pid());
     let is_kernels = |name: &&String| name.starts_with("iou-wrk");
     assert_eq!(names.iter().find(is_kernels), None, "{names:?}");

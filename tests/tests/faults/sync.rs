@@ -6,7 +6,7 @@ use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
 use cairn_tests::harness::{NQN, TestTarget, subsystem};
 
 fn flush(host: &mut Host) -> Result<(), HostError> {
-    host.run(1, command::flush(1), Data::None).map(drop)
+    host.run(command::flush(1), Data::None).map(drop)
 }
 
 #[test]

@@ -102,27 +102,27 @@ fn write_and_read_back(host: &mut Host) {
     let mut at = 0;
     let mut written = Vec::new();
     for (seed, length) in (1..).zip(TRANSFERS) {
-        let qid = 1 + (seed % u64::from(QUEUES)) as u16;
+        let queue = host.io_queue(seed as usize);
         let blocks = (length / BLOCK_BYTES) as u32;
         let bytes = Random::new(seed).bytes(length);
         let sqe = command::write(1, at, blocks);
         if length == BLOCK_BYTES {
-            host.run(qid, sqe, Data::InCapsule(&bytes)).unwrap();
+            host.run_on(queue, sqe, Data::InCapsule(&bytes)).unwrap();
         } else {
             let mut buffer = host.buffer(length).unwrap();
             buffer.write(0, &bytes);
             let data = Data::start_of(&mut buffer, length as u32);
-            host.run(qid, sqe, data).unwrap();
+            host.run_on(queue, sqe, data).unwrap();
         }
         written.push((at, bytes));
         at += u64::from(blocks);
     }
     for (index, (at, bytes)) in written.iter().enumerate() {
-        let qid = 1 + index as u16 % QUEUES;
+        let queue = host.io_queue(index);
         let mut buffer = host.buffer(bytes.len()).unwrap();
         let sqe = command::read(1, *at, (bytes.len() / BLOCK_BYTES) as u32);
         let data = Data::start_of(&mut buffer, bytes.len() as u32);
-        host.run(qid, sqe, data).unwrap();
+        host.run_on(queue, sqe, data).unwrap();
         assert!(
             buffer.bytes(0, bytes.len()) == *bytes,
             "{} bytes at block {at} came back mangled",
@@ -139,8 +139,8 @@ fn read_while_it_is_written(writer: &mut Host, reader: &mut Host) {
     for round in 0..3000 {
         new.write(0, &[1 + round as u8 % 2; BLOCK_BYTES]);
         let write = command::write(1, 0, 1);
-        let write = writer.submit(1, write, Data::whole(new)).unwrap();
-        let read = reader.submit(1, command::read(1, 0, 1), Data::whole(seen));
+        let write = writer.submit(write, Data::whole(new)).unwrap();
+        let read = reader.submit(command::read(1, 0, 1), Data::whole(seen));
         let read = read.unwrap();
         let end = Instant::now() + PATIENCE;
         let (mut written, mut back) = (None, None);

@@ -173,7 +173,7 @@ fn write_and_read_back(host: &mut Host, progress: &Progress) {
 }
 
 fn patiently(host: &mut Host, sqe: Sqe, buffer: Buffer, progress: &Progress) -> Buffer {
-    let ticket = host.submit(1, sqe, Data::whole(buffer)).unwrap();
+    let ticket = host.submit(sqe, Data::whole(buffer)).unwrap();
     let deadline = Instant::now() + 2 * PATIENCE;
     loop {
         let busy = host.poll();

@@ -122,7 +122,7 @@ fn what_a_disk_holds_is_waited_for() {
     let mut old = victim.buffer(BLOCK).unwrap();
     old.write(0, &[1; BLOCK]);
     let held = Data::whole(old);
-    let ticket = victim.submit(1, command::write(1, 7, 1), held).unwrap();
+    let ticket = victim.submit(command::write(1, 7, 1), held).unwrap();
     rig.until("a write at the disk", || {
         victim.poll();
         rig.disk().waiting(Operation::Write) == 1
@@ -140,7 +140,7 @@ fn what_a_disk_holds_is_waited_for() {
     let mut newer = next.buffer(BLOCK).unwrap();
     newer.write(0, &[2; BLOCK]);
     let data = Data::whole(newer);
-    let waits = next.submit(1, command::write(1, 7, 1), data).unwrap();
+    let waits = next.submit(command::write(1, 7, 1), data).unwrap();
     let end = Instant::now() + Duration::from_millis(300);
     while Instant::now() < end {
         next.poll();
@@ -167,7 +167,7 @@ fn a_read_that_a_disk_ends_late_hits_no_memory_of_others() {
     rig.disk().hold(Operation::Read);
     let tickets = [1, 2, 3].map(|at| {
         let data = Data::whole(victim.buffer(BLOCK).unwrap());
-        victim.submit(1, command::read(1, at, 1), data).unwrap()
+        victim.submit(command::read(1, at, 1), data).unwrap()
     });
     rig.until("reads at the disk", || {
         victim.poll();
@@ -216,7 +216,7 @@ fn a_panic_amid_much_work_loses_nothing_that_was_acknowledged() {
                 0 => command::write(1, HALF + slba, 1),
                 _ => command::read(1, HALF + slba, 1),
             };
-            let ticket = victim.submit(1, sqe, Data::whole(buffer)).unwrap();
+            let ticket = victim.submit(sqe, Data::whole(buffer)).unwrap();
             victim.forget(ticket);
         }
         rig.saboteur.arm(1);
@@ -357,7 +357,7 @@ fn write(host: &mut Host, slba: u64, bytes: &[u8]) -> Result<(), HostError> {
     buffer.write(0, bytes);
     let blocks = (bytes.len() / BLOCK) as u32;
     let data = Data::start_of(&mut buffer, bytes.len() as u32);
-    host.run(1, command::write(1, slba, blocks), data)?;
+    host.run(command::write(1, slba, blocks), data)?;
     Ok(())
 }
 
@@ -369,7 +369,7 @@ fn read_of(host: &mut Host, nsid: u32, slba: u64, blocks: u32) -> Result<Vec<u8>
     let length = blocks as usize * BLOCK;
     let mut buffer = host.buffer(length)?;
     let data = Data::start_of(&mut buffer, length as u32);
-    host.run(1, command::read(nsid, slba, blocks), data)?;
+    host.run(command::read(nsid, slba, blocks), data)?;
     Ok(buffer.bytes(0, length))
 }
 

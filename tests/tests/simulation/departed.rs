@@ -105,7 +105,7 @@ fn is_made(seed: u64, stops_at: StopsAt, order: &[Resumes], planted: bool) -> bo
     world::with(|world| world.stopped = first);
     let data = Data::InCapsule(&[7; BLOCK]);
     let write = command::write(1, 3, 1);
-    host.controller.submit(1, write, data).expect("it is live");
+    host.controller.submit(write, data).expect("it is live");
     host.controller.poll(world::now());
     pass(ARRIVAL);
     world::with(|world| world.stopped = ALL);

@@ -180,7 +180,8 @@ impl Simulated {
         disks: &mut [Disk],
         random: &mut Random,
     ) -> Result<(), HostError> {
-        let qid = 1 + random.below(self.controller.io_queues().into()) as u16;
+        let queues = self.controller.io_queues().len() as u64;
+        let queue = self.controller.io_queue(random.below(queues) as usize);
         let free = self.slots.iter().position(Option::is_none);
         let Some(slot) = free.filter(|_| self.controller.is_live()) else {
             return Ok(());
@@ -216,7 +217,7 @@ impl Simulated {
         let mut invalidates = false;
         let data = match &bytes {
             Some(bytes)
-                if bytes.len() <= self.controller.in_capsule_max(qid) && random.below(4) > 0 =>
+                if bytes.len() <= self.controller.in_capsule_max(queue) && random.below(4) > 0 =>
             {
                 Data::InCapsule(bytes)
             }
@@ -236,7 +237,7 @@ impl Simulated {
                 }
             }
         };
-        let ticket = match self.controller.submit(qid, sqe, data) {
+        let ticket = match self.controller.submit_on(queue, sqe, data) {
             Ok(ticket) => ticket,
             Err(Unsent { error, buffer }) => {
                 if !invalidates {
@@ -293,7 +294,7 @@ impl Simulated {
         let ticket = victim.ticket;
         world::note(|| format!("abort of {ticket:?}"));
         let sqe = command::abort(ticket.qid(), ticket.cid());
-        match self.controller.submit(0, sqe, Data::None) {
+        match self.controller.submit_admin(sqe, Data::None) {
             Ok(abort) => self.aborts.push((abort, ticket)),
             Err(unsent) => match unsent.error {
                 HostError::QueueFull { .. } => {}
@@ -443,7 +444,7 @@ impl Simulated {
     }
 
     fn run(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Option<Buffer>, HostError> {
-        let ticket = self.controller.submit(1, sqe, data)?;
+        let ticket = self.controller.submit(sqe, data)?;
         loop {
             if let Some(ended) = self.controller.take(ticket) {
                 let status = ended.answer?.cqe.status();

@@ -25,7 +25,7 @@ fn connects() {
     for n in 0..count {
         let mut host = Host::connect(&provider, options.clone()).unwrap();
         if n % 16 == 0 {
-            host.run(1, command::flush(1), Data::None).unwrap();
+            host.run(command::flush(1), Data::None).unwrap();
         }
         if n % 3 > 0 {
             host.shutdown().unwrap();

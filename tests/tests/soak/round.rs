@@ -131,7 +131,7 @@ impl<'a> Round<'a> {
             let mut dead = connect(&options);
             for place in 0..count {
                 let data = Data::whole(filled(&dead, 1));
-                dead.submit(1, command::write(2, place, 1), data).unwrap();
+                dead.submit(command::write(2, place, 1), data).unwrap();
             }
             until("the writes to reach the disk", || {
                 dead.poll();
@@ -160,7 +160,7 @@ impl<'a> Round<'a> {
             let mut buffer = filled(&host, 3);
             disk.begin(Rule::new(Op::Write, fault).times(1));
             let data = Data::start_of(&mut buffer, BLOCK as u32);
-            let outcome = host.run(1, command::write(2, 0, 1), data);
+            let outcome = host.run(command::write(2, 0, 1), data);
             // Another write may complete the rest of a short write, which then succeeds.
             assert!(outcome.is_err() || fault == Fault::Short(512), "{fault:?}");
             disk.heal();
@@ -182,10 +182,10 @@ impl<'a> Round<'a> {
                 let (place, bytes) = (random.below(64), random.bytes(BLOCK));
                 buffer.write(0, &bytes);
                 let write = command::write(3, place, 1);
-                host.run(1, write, Data::whole(&mut buffer)).unwrap();
-                host.run(1, command::flush(3), Data::None).unwrap();
+                host.run(write, Data::whole(&mut buffer)).unwrap();
+                host.run(command::flush(3), Data::None).unwrap();
                 let read = command::read(3, place, 1);
-                host.run(1, read, Data::whole(&mut buffer)).unwrap();
+                host.run(read, Data::whole(&mut buffer)).unwrap();
                 assert_eq!(buffer.bytes(0, BLOCK), bytes);
                 assert!(before.elapsed() < BOUND, "{:?}", before.elapsed());
                 if random.below(3) > 0 {
@@ -230,7 +230,7 @@ fn write_at_last(host: &mut Host, blocks: u64, byte: u8) {
     for place in 0..blocks {
         until("a write to succeed", || {
             let data = Data::start_of(&mut buffer, BLOCK as u32);
-            host.run(1, command::write(2, place, 1), data).is_ok()
+            host.run(command::write(2, place, 1), data).is_ok()
         });
     }
 }
@@ -239,7 +239,7 @@ fn expect(host: &mut Host, blocks: u64, byte: u8) {
     let mut buffer = host.buffer(BLOCK).unwrap();
     for place in 0..blocks {
         let data = Data::start_of(&mut buffer, BLOCK as u32);
-        host.run(1, command::read(2, place, 1), data).unwrap();
+        host.run(command::read(2, place, 1), data).unwrap();
         assert_eq!(buffer.bytes(0, BLOCK), [byte; BLOCK], "block {place}");
     }
 }

@@ -141,7 +141,8 @@ fn a_disk_that_goes_can_come_again_at_once() {
     for round in 0..30 {
         call("cairn_namespace_add", add.clone());
         if round % 2 == 0 {
-            let _ = host.run(2, command::flush(2), Data::None);
+            let second = host.io_queue(1);
+            let _ = host.run_on(second, command::flush(2), Data::None);
         }
         call("cairn_namespace_remove", json!({"nqn": NQN, "nsid": 2}));
     }

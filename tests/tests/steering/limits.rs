@@ -116,7 +116,7 @@ fn a_limit_counts_for_a_host_that_is_connected() {
     target.done("cairn_limit_set", of_first(json!({"iops": 1})));
     let mut submit = || {
         let data = Data::whole(host.buffer(512).unwrap());
-        host.submit(1, command::read(1, 0, 1), data).unwrap()
+        host.submit(command::read(1, 0, 1), data).unwrap()
     };
     let tickets: Vec<Ticket> = (0..60).map(|_| submit()).collect();
     let end = std::time::Instant::now() + Duration::from_millis(200);

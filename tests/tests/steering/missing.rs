@@ -69,9 +69,9 @@ fn a_disk_that_comes_later_is_announced_and_served() {
         "{shown}"
     );
     let mut host = host(&target);
-    host.run(1, command::flush(1), Data::None).unwrap();
+    host.run(command::flush(1), Data::None).unwrap();
     assert_eq!(host.active_namespaces().unwrap(), [1]);
-    assert!(host.run(1, command::flush(2), Data::None).is_err());
+    assert!(host.run(command::flush(2), Data::None).is_err());
     fs::create_dir_all(&disk).unwrap();
     until("another reason", || {
         missing(&target)[0].1.contains("is a directory")
@@ -84,7 +84,7 @@ fn a_disk_that_comes_later_is_announced_and_served() {
     fs::rename(&whole, &disk).unwrap();
     wait_for_change(&mut host, 2);
     assert_eq!(host.active_namespaces().unwrap(), [1, 2]);
-    host.run(1, command::flush(2), Data::None).unwrap();
+    host.run(command::flush(2), Data::None).unwrap();
     assert!(missing(&target).is_empty());
     host.shutdown().unwrap();
 }
@@ -124,7 +124,7 @@ fn a_busy_metrics_port_does_not_stop_the_storage() {
     let (listener, at) = busy.unwrap();
     assert_eq!(missing(&target)[0].0, "metrics");
     let mut host = host(&target);
-    host.run(1, command::flush(1), Data::None).unwrap();
+    host.run(command::flush(1), Data::None).unwrap();
     drop(listener);
     until("the port to be served", || missing(&target).is_empty());
     let page = Exposition::scrape(at);

@@ -85,13 +85,13 @@ pub(crate) fn put(host: &mut Host, nsid: u32, value: u8) {
     let mut buffer = host.buffer(512).unwrap();
     buffer.write(0, &[value; 512]);
     let data = Data::part_of(&mut buffer, 0, 512);
-    host.run(1, command::write(nsid, 0, 1), data).unwrap();
+    host.run(command::write(nsid, 0, 1), data).unwrap();
 }
 
 pub(crate) fn first_byte(host: &mut Host, nsid: u32) -> u8 {
     let mut buffer = host.buffer(512).unwrap();
     let data = Data::part_of(&mut buffer, 0, 512);
-    host.run(1, command::read(nsid, 0, 1), data).unwrap();
+    host.run(command::read(nsid, 0, 1), data).unwrap();
     buffer.bytes(0, 1)[0]
 }
 
@@ -139,7 +139,7 @@ fn files_come_are_renamed_grow_and_go() {
     wait_for(&mut host, &[1, 100, 103, 104]);
     let mut buffer = host.buffer(512).unwrap();
     let data = Data::part_of(&mut buffer, 0, 512);
-    assert!(host.run(1, command::read(101, 0, 1), data).is_err());
+    assert!(host.run(command::read(101, 0, 1), data).is_err());
 
     make_whole(&pool, "f");
     wait_for(&mut host, &[1, 100, 101, 103, 104]);

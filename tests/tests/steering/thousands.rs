@@ -91,9 +91,9 @@ fn assert_holds_data(host: &mut Host, nsid: u32) {
     let pattern: Vec<u8> = (0..length).map(|at| (at as u32 + nsid) as u8).collect();
     buffer.write(0, &pattern);
     let written = Data::part_of(&mut buffer, 0, length as u32);
-    host.run(1, command::write(nsid, 3, 1), written).unwrap();
+    host.run(command::write(nsid, 3, 1), written).unwrap();
     let read = Data::part_of(&mut buffer, length, length as u32);
-    host.run(1, command::read(nsid, 3, 1), read).unwrap();
+    host.run(command::read(nsid, 3, 1), read).unwrap();
     assert_eq!(buffer.bytes(length, length), pattern);
 }
 

@@ -49,7 +49,7 @@ fn forged_notifications_do_not_stop_reads() {
         let mut reads = 0_u32;
         while start.elapsed() < time {
             let data = Data::start_of(&mut buffer, READ);
-            host.run(1, command::read(1, 0, READ / 512), data).unwrap();
+            host.run(command::read(1, 0, READ / 512), data).unwrap();
             reads += 1;
         }
         f64::from(reads) / start.elapsed().as_secs_f64()

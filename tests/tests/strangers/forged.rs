@@ -59,7 +59,7 @@ fn forged_requests_and_rejections_end_no_connection() {
             }
         }
         let data = Data::start_of(&mut buffer, 512);
-        host.run(1, command::read(1, 0, 1), data).unwrap();
+        host.run(command::read(1, 0, 1), data).unwrap();
     }
     assert!(victim.soft.connections() >= requests.len());
     host.shutdown().unwrap();

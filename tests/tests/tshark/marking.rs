@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_initiator::{Data, Host, HostOptions, command};
+use cairn_initiator::{Data, Host, HostOptions, IoQueue, command};
 use cairn_rdma::marking::Rules;
 use cairn_rdma::{ConnectOptions, EndpointOptions, Event, PKey, Provider, QpOptions};
 use cairn_roce::capture::Capture;
@@ -84,12 +84,11 @@ const COMMANDS: u32 = 40;
 fn exchange(host: &mut Host) {
     let mut buffer = host.buffer(64 << 10).expect("memory");
     let data = Data::start_of(&mut buffer, 64 << 10);
-    host.run(1, command::write(1, 0, 128), data)
-        .expect("a write");
+    host.run(command::write(1, 0, 128), data).expect("a write");
     let data = Data::whole(&mut buffer);
-    host.run(1, command::read(1, 0, 128), data).expect("a read");
+    host.run(command::read(1, 0, 128), data).expect("a read");
     for _ in 0..COMMANDS {
-        host.run(1, command::flush(1), Data::None).expect("a flush");
+        host.run(command::flush(1), Data::None).expect("a flush");
     }
 }
 
@@ -174,7 +173,9 @@ fn each_host_gets_what_its_rule_says_and_a_reload_changes_new_connections_alone(
     let mut first = ruled.connect(&target, "a", 0x60);
     let mut other = mirrored.connect(&target, "b", 0x88);
     assert_eq!(
-        first.marked(1).map(|marked| marked.traffic_class),
+        first
+            .marked(IoQueue::FIRST)
+            .map(|marked| marked.traffic_class),
         Some(0x60)
     );
     exchange(&mut first);

@@ -43,10 +43,9 @@ fn each_packet_carries_the_key_of_its_sender() {
     let mut host = Host::connect(&host_side, options).expect("a connection");
     let mut buffer = host.buffer(64 << 10).expect("memory");
     let data = Data::start_of(&mut buffer, 64 << 10);
-    host.run(1, command::write(1, 0, 128), data)
-        .expect("a write");
+    host.run(command::write(1, 0, 128), data).expect("a write");
     let data = Data::whole(&mut buffer);
-    host.run(1, command::read(1, 0, 128), data).expect("a read");
+    host.run(command::read(1, 0, 128), data).expect("a read");
     host.shutdown().expect("a shutdown");
     target.stop();
     drop(host_side);

@@ -66,7 +66,7 @@ pub(crate) fn record_on(network: &Network, name: &str) -> Session {
 fn read_effects_log(host: &mut Host) {
     let mut log = host.buffer(4096).expect("memory");
     let sqe = command::get_log_page(LogPage::COMMAND_EFFECTS, 0, 0, 4096, false);
-    let read = host.run(0, sqe, Data::start_of(&mut log, 4096));
+    let read = host.run_admin(sqe, Data::start_of(&mut log, 4096));
     read.expect("the command effects log");
 }
 
@@ -114,7 +114,7 @@ fn run_together<const N: usize>(
     wanted: [Wish<'_>; N],
 ) -> (Vec<Command>, Vec<Option<Buffer>>) {
     let submitted = wanted.map(|(sqe, blocks, data)| {
-        let ticket = host.submit(1, sqe, data).expect("a place in the queue");
+        let ticket = host.submit(sqe, data).expect("a place in the queue");
         (ticket, sqe, blocks)
     });
     let ended = submitted.map(|(ticket, sqe, blocks)| {

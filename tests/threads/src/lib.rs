@@ -43,15 +43,15 @@ fn write_and_read(target: &TestTarget, seed: u64) {
     for stretch in 0..STRETCHES {
         let slba = (seed * STRETCHES + stretch) * u64::from(BLOCKS);
         let bytes = random.bytes(BYTES);
-        let (writes, reads) = if stretch % 2 == 0 { (1, 2) } else { (2, 1) };
+        let [writes, reads] = [stretch, stretch + 1].map(|turn| host.io_queue(turn as usize));
         buffer.write(0, &bytes);
         let write = command::write(1, slba, BLOCKS);
         let data = Data::start_of(&mut buffer, BYTES as u32);
-        host.run(writes, write, data).unwrap();
+        host.run_on(writes, write, data).unwrap();
         buffer.write(0, &[0xee; BYTES]);
         let read = command::read(1, slba, BLOCKS);
         let data = Data::start_of(&mut buffer, BYTES as u32);
-        host.run(reads, read, data).unwrap();
+        host.run_on(reads, read, data).unwrap();
         assert!(buffer.bytes(0, BYTES) == bytes, "host {seed}, {stretch}");
     }
     host.shutdown().unwrap();
@@ -62,7 +62,7 @@ fn come_and_go(target: &TestTarget, done: &AtomicBool) {
         let mut host = target.connect("passer-by");
         for buffer in host.buffer(20 * BYTES).unwrap().split(BYTES) {
             let read = command::read(1, 0, BLOCKS);
-            host.submit(1, read, Data::whole(buffer)).unwrap();
+            host.submit(read, Data::whole(buffer)).unwrap();
         }
         drop(host);
     }

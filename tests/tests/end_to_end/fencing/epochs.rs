@@ -25,7 +25,7 @@ impl Bed {
     fn waiting_writes(&mut self, host: &mut Controller) -> Vec<Ticket> {
         let tickets = (0..COMMANDS as u64).map(|block| {
             let data = Data::InCapsule(&[7; BLOCK]);
-            host.submit(1, command::write(1, block, 1), data).unwrap()
+            host.submit(command::write(1, block, 1), data).unwrap()
         });
         let tickets = tickets.collect();
         for _ in 0..40 {
@@ -35,12 +35,12 @@ impl Bed {
     }
 
     fn admin(&mut self, host: &mut Controller, sqe: Sqe) -> Status {
-        let ticket = host.submit(0, sqe, Data::None).unwrap();
+        let ticket = host.submit_admin(sqe, Data::None).unwrap();
         self.answer(host, ticket)
     }
 
     fn waits_for_the_disk(&mut self, host: &mut Controller, sqe: Sqe) {
-        let ticket = host.submit(0, sqe, Data::None).unwrap();
+        let ticket = host.submit_admin(sqe, Data::None).unwrap();
         for _ in 0..100 {
             self.turn(host);
         }
@@ -51,7 +51,7 @@ impl Bed {
     }
 
     fn fails_when_the_disk_hangs(&mut self, host: &mut Controller, sqe: Sqe) {
-        let ticket = host.submit(0, sqe, Data::None).unwrap();
+        let ticket = host.submit_admin(sqe, Data::None).unwrap();
         self.pass(LONG);
         let status = self.answer(host, ticket);
         assert_eq!(status.code(), Status::WRITE_FAULT);

@@ -4,6 +4,7 @@
 //! may be lost without notice.
 
 use super::*;
+use cairn_initiator::IoQueue;
 
 fn only_the_held_block_waits(bed: &mut Bed, host: &mut Controller) {
     let buffer = [2; BLOCK];
@@ -13,7 +14,7 @@ fn only_the_held_block_waits(bed: &mut Bed, host: &mut Controller) {
         assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
     }
     let read = Data::whole(host.buffer(BLOCK).unwrap());
-    let ticket = host.submit(1, command::read(1, 3, 1), read).unwrap();
+    let ticket = host.submit(command::read(1, 3, 1), read).unwrap();
     assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
     bed.waits_until_the_disk_lets_go(host, waits);
     assert_eq!(bed.block(3), [2; BLOCK], "the old write ends first");
@@ -41,7 +42,7 @@ impl Bed {
         buffer.write(0, &bytes);
         let data = Data::start_of(buffer, bytes.len() as u32);
         let sqe = command::deallocate(1, ranges.len() as u32);
-        host.submit(1, sqe, data).unwrap()
+        host.submit(sqe, data).unwrap()
     }
 
     fn both_until(&mut self, hosts: &mut [&mut Controller], done: impl Fn(&Self) -> bool) {
@@ -116,7 +117,7 @@ fn capsules_that_the_target_has_not_read_count_as_well() {
     bed.until(&mut first, Controller::is_live);
     let _between = bed.live_host("between", 60_000);
     let mut second = bed.host("returns", 60_000);
-    while !second.is_up(0) {
+    while !second.is_admin_up() {
         bed.target.step();
         second.poll(bed.clock.now());
     }
@@ -134,7 +135,7 @@ fn capsules_that_the_target_has_not_read_count_as_well() {
     let buffer = [2; BLOCK];
     let waits = write(&mut second, 1, 3, &buffer);
     bed.waits_until_the_disk_lets_go(&mut second, waits);
-    bed.until(&mut first, |first| first.outstanding(1) == 0);
+    bed.until(&mut first, |first| first.outstanding(IoQueue::FIRST) == 0);
     bed.pass(Duration::from_millis(10));
     assert_eq!(bed.block(3), [2; BLOCK]);
 }
@@ -203,7 +204,7 @@ fn a_write_that_was_overtaken_is_not_carried_out() {
     assert_eq!(status.code(), Status::ANA_TRANSITION);
     assert!(!status.dnr(), "the host may send it again");
     assert_eq!(bed.block(3), [2; BLOCK]);
-    bed.until(&mut first, |first| first.outstanding(1) == 0);
+    bed.until(&mut first, |first| first.outstanding(IoQueue::FIRST) == 0);
     let again = write(&mut first, 1, 3, &buffer);
     assert_eq!(bed.answer(&mut first, again), Status::SUCCESS);
     assert_eq!(bed.block(3), [1; BLOCK]);
@@ -243,7 +244,7 @@ fn a_change_that_waits_ends_with_its_association() {
     let mut buffer = second.buffer(2 * BLOCK).unwrap();
     buffer.write(0, &[9; 2 * BLOCK]);
     let data = Data::whole(buffer);
-    second.submit(1, command::write(1, 3, 2), data).unwrap();
+    second.submit(command::write(1, 3, 2), data).unwrap();
     for _ in 0..20 {
         bed.turn(&mut second);
     }
@@ -269,7 +270,7 @@ fn an_abort_takes_out_a_change_that_waits() {
         bed.turn(&mut second);
     }
     let abort = command::abort(1, waits.cid());
-    let abort = second.submit(0, abort, Data::None).unwrap();
+    let abort = second.submit_admin(abort, Data::None).unwrap();
     assert_eq!(bed.answer(&mut second, abort), Status::SUCCESS);
     let status = bed.answer(&mut second, waits);
     assert_eq!(status.code(), Status::ABORT_REQUESTED);
@@ -286,7 +287,7 @@ fn write_zeroes_and_deallocations_wait_as_well() {
             bed.deallocates(&mut second, &[(40, 8), (2, 2)])
         } else {
             let zeroes = command::write_zeroes(1, 2, 4, false);
-            second.submit(1, zeroes, Data::None).unwrap()
+            second.submit(zeroes, Data::None).unwrap()
         };
         let elsewhere = bed.deallocates(&mut second, &[(10, 8), (30, 2)]);
         assert_eq!(bed.answer(&mut second, elsewhere), Status::SUCCESS);
@@ -312,7 +313,7 @@ fn all_ranges_of_a_deallocation_are_waited_for() {
         let waits = write(second, 1, 3, &buffer);
         bed.writes(second, 20);
         bed.waits_until_the_disk_lets_go(second, waits);
-        bed.until(&mut first, |first| first.outstanding(1) == 0);
+        bed.until(&mut first, |first| first.outstanding(IoQueue::FIRST) == 0);
         assert_eq!(bed.block(3), [2; BLOCK], "the deallocation ends first");
     }
 }
@@ -336,7 +337,7 @@ fn changes_of_memory_are_in_order_too() {
         assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
     }
     let read = Data::whole(second.buffer(BLOCK).unwrap());
-    let ticket = second.submit(1, command::read(2, 3, 1), read).unwrap();
+    let ticket = second.submit(command::read(2, 3, 1), read).unwrap();
     let (status, back) = bed.end(&mut second, ticket);
     assert_eq!(status, Status::SUCCESS);
     let back = back.expect("a Read has a buffer");

@@ -27,7 +27,7 @@ fn stopped_after(rounds: usize, moment: Duration, in_capsule: bool) {
         let block = number % BLOCKS as u64;
         if in_capsule {
             let data = Data::InCapsule(&[7; BLOCK]);
-            host.submit(1, command::write(1, block, 1), data).unwrap();
+            host.submit(command::write(1, block, 1), data).unwrap();
         } else {
             write(&mut host, 1, block, &buffer);
         }

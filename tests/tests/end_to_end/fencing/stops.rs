@@ -39,7 +39,7 @@ fn host_of_held_writes(neighbours: usize, kato: Duration) -> (Bed, Vec<Controlle
 
 fn send_write(host: &mut Controller, block: u64) {
     let data = Data::InCapsule(&[7; BLOCK]);
-    host.submit(1, command::write(1, block, 1), data).unwrap();
+    host.submit(command::write(1, block, 1), data).unwrap();
 }
 
 impl Bed {
@@ -64,7 +64,7 @@ impl Bed {
 fn writes_around(admin: Sqe, neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, KATO);
     send_write(&mut host, 1);
-    host.submit(0, admin, Data::None).unwrap();
+    host.submit_admin(admin, Data::None).unwrap();
     send_write(&mut host, 2);
     let stopped = bed.step_until_stopped(looks, STOP);
     send_write(&mut host, 3);
@@ -119,7 +119,7 @@ fn writes_of_one_who_stays(neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, KATO);
     let tickets = [1, 2].map(|block| {
         let data = Data::InCapsule(&[7; BLOCK]);
-        host.submit(1, command::write(1, block, 1), data).unwrap()
+        host.submit(command::write(1, block, 1), data).unwrap()
     });
     let stopped = bed.step_until_stopped(looks, SHORT_STOP);
     bed.disk.release(Operation::Write);

@@ -250,7 +250,7 @@ impl Guest {
         let slot = association.slots.iter().position(Option::is_none)?;
         let controller = &mut association.controller;
         let home = &mut association.buffers[slot];
-        let qid = 1 + (slot as u16 % controller.io_queues());
+        let queue = controller.io_queue(slot);
         let length = blocks.len() * ledger.block_bytes;
         let (slba, count) = (blocks.start as u64, blocks.len() as u32);
         let (sqe, durable) = match kind {
@@ -268,7 +268,7 @@ impl Guest {
             _ => vec![0xee; length],
         };
         let data = match kind {
-            Kind::Write { .. } if in_capsule && length <= controller.in_capsule_max(qid) => {
+            Kind::Write { .. } if in_capsule && length <= controller.in_capsule_max(queue) => {
                 Data::InCapsule(&bytes)
             }
             Kind::Read | Kind::Write { .. } => {
@@ -278,7 +278,7 @@ impl Guest {
             }
             Kind::WriteZeroes { .. } | Kind::Flush => Data::None,
         };
-        let ticket = match controller.submit(qid, sqe, data) {
+        let ticket = match controller.submit_on(queue, sqe, data) {
             Ok(ticket) => ticket,
             Err(unsent) => {
                 *home = unsent.buffer.or(home.take());
