@@ -244,7 +244,7 @@ enum Phase {
     BringUp(Step),
     Live,
     TearingDown(Teardown),
-    /// All connections are being closed.
+    /// Connections are being closed.
     Closing(Next),
     Waiting { until: Duration },
     Gone,
