@@ -51,7 +51,7 @@ pub struct HostOptions {
     pub traffic_class: Option<u8>,
     /// Hop limit of sent packets; `None` for the fabric's default.
     pub hop_limit: Option<u8>,
-    /// Marking rules, before `traffic_class` and `hop_limit`.
+    /// Marking rules, which take precedence over `traffic_class` and `hop_limit`.
     pub marking_rules: Arc<Rules>,
     /// Asynchronous events to enable if supported.
     pub events: AsyncEventConfig,

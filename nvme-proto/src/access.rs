@@ -24,7 +24,7 @@ pub enum HostAccess {
 }
 
 impl HostAccess {
-    /// Creates a list of hosts.
+    /// Creates a list of the hosts with these NQNs.
     pub fn only(nqns: impl IntoIterator<Item = Nqn>) -> Self {
         Self::Only(Arc::new(nqns.into_iter().collect()))
     }

@@ -47,7 +47,8 @@ pub(super) fn check(
     namespaces
 }
 
-/// Checks the number of namespaces; `nsid_max` depends on the transfer size.
+/// Checks the numbers of namespaces that hosts and devices support; `nsid_max` depends on the
+/// transfer size.
 pub(super) fn check_limits(
     check: &mut Check<'_>,
     place: &KeyPath,

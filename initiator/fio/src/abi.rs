@@ -396,7 +396,7 @@ mod tests {
             assert_eq!(filled[1..], expected[1..], "{release}");
             let words = (0..size_of::<EngineOps>() / 8).map(|at| word(at * 8));
             let set = words.filter(|word| !word.is_null()).count();
-            // Other words are null; version and flags share a word.
+            // Words not listed in `expected` are null; version and flags share a word.
             assert_eq!(set, expected.len() + 1, "{release}: nothing else is there");
             let at = |field: usize| layout.transfer + field;
             let transfer = [

@@ -127,7 +127,7 @@ impl Job {
         Ok(())
     }
 
-    /// Polls the host at intervals of [`GATHER`].
+    /// Polls the host unless the last poll was less than [`GATHER`] ago.
     ///
     /// fio commits each I/O; I/Os between two polls share packets.
     pub(crate) fn commit(&mut self) {

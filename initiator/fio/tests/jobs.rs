@@ -10,13 +10,13 @@ use cairn_rdma::Clock;
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, own_loopback_address, subsystem};
 
-/// Makes a missing fio a failure; set by `cargo xtask test`, which installs fio.
+/// Variable that makes a missing fio a failure; set by `cargo xtask test`, which installs fio.
 const REQUIRED: &str = "CAIRN_FIO";
-/// Path of a prebuilt engine, set by `cargo xtask sanitize`.
+/// Variable with the path of a prebuilt engine, set by `cargo xtask sanitize`.
 const ENGINE: &str = "CAIRN_FIO_ENGINE";
-/// Library to preload into fio for a prebuilt engine.
+/// Variable with a library to preload into fio, for a prebuilt engine.
 const PRELOAD: &str = "CAIRN_FIO_PRELOAD";
-/// Path of another fio than the system's.
+/// Variable with the path of another fio than the system's.
 const PROGRAM: &str = "CAIRN_FIO_PROGRAM";
 const LAYOUTS: &str = include_str!("../layouts.txt");
 

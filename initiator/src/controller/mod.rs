@@ -59,7 +59,7 @@ pub struct Controller {
     loss: Loss,
     /// First cause of the current loss.
     first_loss: Option<Loss>,
-    /// Requested shutdown. Writes are durable only after the controller confirms.
+    /// Requested shutdown. Writes are durable only after the controller confirms it.
     shutdown: Option<Shutdown>,
     origin: Instant,
     now: Instant,

@@ -139,7 +139,7 @@ impl Path {
         }
     }
 
-    /// Schedules a read of the ANA log from its start.
+    /// Schedules a read of the ANA log from its start. A read in progress is discarded.
     pub(super) fn request_ana_log(&mut self) {
         self.ana_log = None;
         self.due[Question::AnaLog as usize] = true;
@@ -339,7 +339,7 @@ impl Path {
     }
 
     pub(super) fn reap(&mut self, queue: IoQueue) -> Option<(u16, Result<Response, HostError>)> {
-        // The slot in `Ios` has another handle of the buffer.
+        // This handle of the buffer is dropped: the slot in `Ios` has another.
         let (ticket, Ended { answer, .. }) = self.controller.reap(queue)?;
         let slot = self.owners[queue.index() - 1][usize::from(ticket.cid())];
         Some((slot, answer))

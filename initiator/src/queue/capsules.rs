@@ -23,7 +23,7 @@ pub(super) struct Capsules {
     stride: usize,
     places: Vec<CapsuleSlot>,
     free: Vec<u16>,
-    /// Slots with incomplete SENDs, in order.
+    /// Slots with incomplete SENDs, in the order of the SENDs.
     posted: VecDeque<u16>,
     /// Number of SENDs since the last signaled SEND.
     silent: u16,
@@ -137,7 +137,8 @@ impl Capsules {
         self.silent = 0;
     }
 
-    /// Returns the slot for another SEND of the capsule, copied if the old slot is posted.
+    /// Returns the slot for another SEND of the capsule. If the old slot is still posted, the capsule is copied to a
+    /// new slot.
     pub(super) fn renew(&mut self, cid: u16, place: u16, length: usize) -> u16 {
         if !self.places[usize::from(place)].posted {
             return place;

@@ -42,7 +42,7 @@ pub enum Reason {
     AuthenticationFailed = 1,
     /// No protocol in common.
     ProtocolNotUsable = 2,
-    /// One end requires a secure channel.
+    /// One end requires a secure channel that the other does not offer.
     SecureChannelMismatch = 3,
     /// No hash function in common.
     HashNotUsable = 4,

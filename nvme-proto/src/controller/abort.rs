@@ -23,7 +23,7 @@ struct PendingAbort {
 }
 
 impl Aborts {
-    /// Records an Abort, until [`Self::end`].
+    /// Records an Abort until the target reports its result to [`Self::end`].
     ///
     /// # Errors
     /// The maximum [`ABORTS`] (ACL) is pending.

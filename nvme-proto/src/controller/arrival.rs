@@ -12,7 +12,7 @@ use crate::wire::cm::RequestData;
 pub struct Arrival<'a> {
     /// Time since a fixed origin.
     pub now: Duration,
-    /// Private data of the connection request, over RDMA.
+    /// Private data of the connection request; `None` for transports other than RDMA.
     pub cm: Option<&'a RequestData>,
     /// Local end, if known.
     ///
@@ -28,7 +28,7 @@ pub struct Arrival<'a> {
 }
 
 impl<'a> Arrival<'a> {
-    /// Creates a connection at port 0 without known addresses.
+    /// Creates the properties of a connection at port 0, without known addresses.
     #[must_use]
     pub fn new(now: Duration, cm: Option<&'a RequestData>, ana: &'a AnaStates) -> Self {
         Self {

@@ -374,7 +374,7 @@ impl SetFeatures {
 
     fn data_length(&self) -> u32 {
         match self.fid {
-            // The host identifier fails without data transfer.
+            // Set Features for the host identifier fails without data transfer.
             Feature::HOST_IDENTIFIER => 0,
             fid => data_length(fid),
         }

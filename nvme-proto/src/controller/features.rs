@@ -202,7 +202,7 @@ impl Controller {
         match get.select {
             Select::SUPPORTED_CAPABILITIES => return Ok(capabilities(get.fid).0),
             Select::CURRENT => {}
-            // The saved value is the default value (Base, 4.4).
+            // The saved value of a feature that cannot be saved is the default value (Base, 4.4).
             _ => return self.get_default(common, get, exchange),
         }
         match get.fid {

@@ -53,7 +53,7 @@ impl Refusal {
         }
     }
 
-    /// Creates an error without DNR.
+    /// Creates an error without DNR: a retry may succeed.
     #[must_use]
     pub const fn transient(status: Status) -> Self {
         Self {

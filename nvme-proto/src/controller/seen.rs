@@ -1,5 +1,5 @@
-//! Namespaces visible to a controller's host, with events. Others are absent from lists, events and ANA groups, and
-//! commands to their NSIDs fail.
+//! Namespaces visible to a controller's host, with events. Other namespaces are absent from lists, events and ANA
+//! groups, and commands to their NSIDs fail.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

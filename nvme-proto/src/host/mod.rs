@@ -231,7 +231,7 @@ pub struct Association {
     io_queues: IoQueues,
     keep_alive: KeepAlive,
     aborts: Aborts,
-    /// True if the admin queue required authentication.
+    /// True if the controller required authentication of the admin queue.
     authenticated: bool,
     renewal: Renewal,
     loss: Option<Loss>,

@@ -25,7 +25,7 @@ pub enum Notice {
     Other(AsyncEvent),
 }
 
-/// Events that this host and Linux handle.
+/// Events handled by this host and by Linux.
 #[must_use]
 pub fn all_notices() -> AsyncEventConfig {
     AsyncEventConfig(0)

@@ -330,7 +330,7 @@ struct Parser<'a> {
 type Parsed = Result<(Operation, DataTransfer), Status>;
 
 impl<'a> Parser<'a> {
-    // Inlining keeps the result in registers; the compiler needs the attribute.
+    // Inlining keeps the result in registers; the compiler does not inline without the attribute.
     #[inline(always)]
     fn read(self) -> Parsed {
         check_header(self.sqe)?;

@@ -412,7 +412,7 @@ bitfields! {
     }
 }
 
-/// TSAS of RDMA entries (RDMA, figure 9).
+/// Transport specific address subtype (TSAS) of RDMA entries (RDMA, figure 9).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

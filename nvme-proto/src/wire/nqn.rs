@@ -130,7 +130,8 @@ impl Nqn {
     }
 }
 
-/// Formats a peer's text, with unprintable characters and backslashes escaped as in Rust literals.
+/// Formats a peer's text, with unprintable characters and backslashes escaped as in Rust literals: different texts have
+/// different output.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a str);
 

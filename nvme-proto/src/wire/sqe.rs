@@ -59,7 +59,7 @@ codes! {
 }
 
 codes! {
-    /// FCTYPE (Base, figure 389).
+    /// FCTYPE: type of a Fabrics command (Base, figure 389).
     pub struct FabricsType(u8);
     0x00 PROPERTY_SET "Property Set";
     0x01 CONNECT "Connect";

@@ -20,7 +20,7 @@ use nvme_proto::wire::{
     AdminOpcode, Cqe, FabricsType, FromBytes, IntoBytes, Nqn, Sgl, SglDescriptor, Sqe, Status,
 };
 
-/// Captures, with their commands, responses and connections.
+/// Captures, with their numbers of commands, responses and connections.
 const SESSIONS: [(&str, usize, usize, usize); 2] = [
     ("nvme-rdma-session-mtu1500", 73, 71, 4),
     ("nvme-rdma-session-mtu4200", 72, 70, 4),

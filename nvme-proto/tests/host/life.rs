@@ -97,7 +97,7 @@ fn queues_are_as_large_as_both_sides_allow() {
 fn a_quiet_host_keeps_alive_and_a_busy_one_need_not() {
     let mut rig = Rig::live(settings());
     words(&mut rig);
-    // With TBKAS, the interval is KATO / 4.
+    // With TBKAS, Keep Alives are sent at intervals of KATO / 4.
     rig.pass(Duration::from_millis(5000));
     assert_eq!(words(&mut rig), ["Keep Alive"; 4]);
     // A completed user command replaces one Keep Alive.

@@ -40,7 +40,8 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Returns the items in table order, the product of dimensions given on the command line.
+    /// Returns the items in table order: the product of the dimensions, if the command line has
+    /// any.
     pub(super) fn items(&self) -> Result<Vec<Item>> {
         let dimensions = [
             &self.depth,

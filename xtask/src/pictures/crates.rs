@@ -71,7 +71,7 @@ const NODES: [Node; 17] = [
     node("nvme-proto", "nvme-proto", "NVMe without I/O", (0, 5)),
 ];
 
-/// Crates and direct dependencies that are not also indirect.
+/// Pairs of a crate and a direct dependency that is not also indirect.
 const EDGES: [(&str, &str); 24] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),

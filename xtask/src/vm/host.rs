@@ -30,7 +30,7 @@ pub(crate) const CEPH: [(&str, &str); 3] = [
 
 pub(crate) struct Host {
     id: String,
-    /// Codename of the release, also the guest's, whose libc fits the programs.
+    /// Codename of the release. The guest has the same release, whose libc fits the programs.
     pub(crate) suite: String,
     root: bool,
 }

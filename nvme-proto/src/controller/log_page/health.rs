@@ -24,11 +24,11 @@ pub struct SmartCounters {
     pub busy: Duration,
     /// Running time of the target.
     pub power_on: Duration,
-    /// Starts of the target.
+    /// Number of starts of the target.
     pub power_cycles: u64,
-    /// Ends of the target without shutdown.
+    /// Number of times that the target stopped without a shutdown.
     pub unsafe_shutdowns: u64,
-    /// Media errors.
+    /// Number of media errors.
     pub media_errors: u64,
 }
 

@@ -335,7 +335,7 @@ bitfields! {
         dataset_management with_dataset_management = 2;
         /// Write Zeroes.
         write_zeroes with_write_zeroes = 3;
-        /// The fields Save and Select are supported.
+        /// The fields Save (Set Features) and Select (Get Features) are supported.
         save_select with_save_select = 4;
         /// Reservations.
         reservations with_reservations = 5;

@@ -165,7 +165,7 @@ bitfields! {
     flags {
         /// Write Zeroes can deallocate (DEAC).
         write_zeroes_deallocate with_write_zeroes_deallocate = 3;
-        /// The guard of a deallocated block is its CRC.
+        /// The guard of a deallocated block is the CRC of the value read.
         guard_crc with_guard_crc = 4;
     }
 }
