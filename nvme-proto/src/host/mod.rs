@@ -244,7 +244,6 @@ enum Phase {
     BringUp(Step),
     Live,
     TearingDown(Teardown),
-    /// Connections are being closed.
     Closing(Next),
     Waiting { until: Duration },
     Gone,
