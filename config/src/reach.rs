@@ -121,8 +121,8 @@ impl Config {
     /// Returns a host of a namespace's list that the subsystem refuses, and whether it refuses each
     /// host on the list.
     ///
-    /// If it accepts a host of the list, members of groups are not returned: groups may serve
-    /// several subsystems.
+    /// If the subsystem accepts a host of the list, members of groups are not returned: groups may
+    /// serve several subsystems.
     fn stranded_host<'a>(
         &self,
         subsystem: &Subsystem,

@@ -394,7 +394,8 @@ impl Subsystem {
 }
 
 impl Subsystem {
-    /// Executes an admin command of controller `cntlid`; fails with Command Sequence Error if that does not exist.
+    /// Executes an admin command of controller `cntlid`; fails with Command Sequence Error if the controller does not
+    /// exist.
     ///
     /// # Panics
     /// If a buffer's length differs from [`AdminCommand::transfer`].

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use packages::{files, has, may_chroot, named, run, text, unpack_image, workspace};
 
 fn make(out: &Path) {
-    // The build includes a test, so that dependencies have the features of the tests and are
-    // reused.
+    // With a test in the build, dependencies have the features of the tests and are reused.
     let build = [
         "build",
         "-q",

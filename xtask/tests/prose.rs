@@ -1,8 +1,7 @@
 //! Number of hard-to-read sentence shapes in comments and pages, per 10,000 words.
 //!
 //! Well-written Rust projects have 6 to 11. The maxima below hold the present count, and are
-//! lowered with each rewrite until they reach the goals: 12 for the tree, 30 for each file, 150,000
-//! words. A sentence without these shapes may still be hard to read.
+//! lowered with each rewrite. A sentence without these shapes may still be hard to read.
 //!
 //! `cargo nextest run -p xtask --test prose --no-capture` prints the counts and the worst files.
 

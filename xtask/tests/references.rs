@@ -77,8 +77,7 @@ fn programs(package: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns true if a text defines a function, a module or a macro's test whose name ends with
-/// `part`.
+/// True if a text defines a function, module or macro's test whose name ends with `part`.
 fn defines(text: &str, part: &str) -> bool {
     text.match_indices(part).any(|(at, _)| {
         let before = &text[..at];
@@ -89,7 +88,7 @@ fn defines(text: &str, part: &str) -> bool {
     })
 }
 
-/// Returns true if a filter of nextest selects a test of a file.
+/// True if a filter of nextest selects a test of a file.
 fn selects(filter: &str, (module, text): &(String, String)) -> bool {
     if module.contains(filter) {
         return true;

@@ -42,8 +42,8 @@ fn packages_run_where_they_say() {
     image_serves(&named(&out, "", ".oci.tar"), &tree, folder.path());
 }
 
-/// Returns the error of mmdebstrap if Debian's server is out of reach. A filled cache makes the
-/// server unnecessary, so this is only called after the build did without Debian 11.
+/// Returns mmdebstrap's error if Debian's server is out of reach. Called only after the build did
+/// without Debian 11: a filled cache needs no server.
 fn can_fetch_debian_11() -> Result<(), String> {
     let mut probe = Command::new("mmdebstrap");
     probe.args(["--simulate", "--variant=extract", "bullseye", "/dev/null"]);

@@ -16,7 +16,7 @@ pub struct Arrival<'a> {
     pub cm: Option<&'a RequestData>,
     /// Local end, if known.
     ///
-    /// The discovery log lists the listeners of its partition, with its address instead of a
+    /// The discovery log lists the listeners of this partition, with this address instead of a
     /// wildcard address.
     pub local: Option<LocalEnd>,
     /// Host's address, if known.

@@ -247,8 +247,8 @@ impl Subsystem {
         self.terminate(faulty, Termination::TargetFault, actions);
     }
 
-    /// Sets listeners and subsystems of the discovery log. If it changed, hosts with a persistent connection receive an
-    /// event.
+    /// Sets listeners and subsystems of the discovery log. If the log changed, hosts with a persistent connection
+    /// receive an event.
     pub fn set_discovery(
         &mut self,
         listeners: Vec<Listener>,
@@ -265,7 +265,8 @@ impl Subsystem {
         }
     }
 
-    /// Sets the referrals of the discovery log. If it changed, hosts with a persistent connection receive an event.
+    /// Sets the referrals of the discovery log. If the log changed, hosts with a persistent connection receive an
+    /// event.
     pub fn set_referrals(&mut self, referrals: Vec<Referral>, actions: &mut Vec<Action>) {
         assert_eq!(
             self.common.kind,

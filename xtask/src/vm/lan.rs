@@ -1,4 +1,4 @@
-//! Private network for the guest and programs on this machine.
+//! Private network of the guest and programs of this machine.
 //!
 //! QEMU and the other programs run in a network namespace, whose tap interface is connected to the
 //! guest's card, and a process namespace that ends with this process.

@@ -142,7 +142,7 @@ impl Controller {
         put_nsids(0, self.changed_namespaces.entries(), page);
     }
 
-    /// Renders log page 0Ch (Base, 5.16.1.13): groups in ascending order, without those that have no visible namespace.
+    /// Renders log page 0Ch (Base, 5.16.1.13): groups with visible namespaces, in ascending order.
     fn put_ana(&self, common: &Common, lsp: AnaLsp, page: &mut Window<'_>) {
         let groups = common.namespaces.by_ana_group(|nsid| self.sees(nsid));
         let mut header = AnaLogHeader::new_zeroed();

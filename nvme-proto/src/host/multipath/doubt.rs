@@ -1,6 +1,6 @@
 //! Delay of writes after unanswered commands of a lost path.
 //!
-//! The target of a lost path may execute unanswered commands for some time; other changes of their blocks must wait.
+//! The target of a lost path may execute unanswered commands for some time; other changes of the same blocks must wait.
 
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -4,7 +4,7 @@ use crate::host::requeue;
 use crate::wire::Sqe;
 use crate::wire::status::{SCT_PATH, Status};
 
-/// Maximum failovers of a command, as in Linux, without failovers by ANA state or loss of a path.
+/// Maximum failovers of a command, as in Linux. Failovers by ANA state or loss of a path do not count.
 pub const FAILOVERS_MAX: u8 = requeue::RETRIES_MAX;
 
 /// Next step of a failed command.
@@ -23,9 +23,9 @@ pub enum Verdict {
 
 /// Decides about a command that failed with `status`.
 ///
-/// `failovers` counts earlier failovers, up to [`FAILOVERS_MAX`], without those by ANA state or loss. As in Linux, a
-/// path related status (SCT 3h) or Command Aborted due to SQ Deletion sends the command on another path, and any other
-/// status on any path. A command that may not be repeated ([`requeue::may_pass`]) returns to the caller.
+/// `failovers` counts earlier failovers, up to [`FAILOVERS_MAX`], without failovers by ANA state or loss. As in Linux,
+/// a path related status (SCT 3h) or Command Aborted due to SQ Deletion sends the command on another path, and any
+/// other status on any path. A command that may not be repeated ([`requeue::may_pass`]) returns to the caller.
 #[must_use]
 pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     let code = status.code();
