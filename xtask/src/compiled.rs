@@ -26,7 +26,7 @@ const RECIPE: [&str; 5] = [
 const NOTES: &str = ".fingerprint";
 
 /// Folders of compiled output. Fingerprints come last: cargo ignores a partly extracted archive
-/// without them.
+/// without fingerprints.
 const FOLDERS: [&str; 3] = ["build", "deps", NOTES];
 
 const DEPTH: usize = 4;

@@ -1,13 +1,12 @@
-//! Checks after a reconnection: I/O waits until its namespace is identified, and writes wait while a lost write may
-//! still be executed.
+//! Checks after a reconnection: I/O waits until its namespace is identified, and writes wait for lost writes of their
+//! blocks.
 //!
 //! An opened namespace is identified again after each reconnection and each report of changed namespaces. If its
 //! identifiers differ or are missing, I/O fails until the caller opens it anew. After a report, log page 04h is read
 //! first, which re-arms the event.
 //!
-//! The target may still execute a write whose connection broke
-//! ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome)); until that is impossible, other writes of
-//! its blocks wait.
+//! The target may still execute a lost write ([`multipath`](nvme_proto::host::multipath#writes-with-unknown-outcome));
+//! until that is impossible, other writes of the blocks wait.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

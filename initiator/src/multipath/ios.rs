@@ -208,8 +208,6 @@ impl Ios {
         Some((PathTicket { slot, generation }, self.take_done(slot)))
     }
 
-    /// Abandons a command and its result. A waiting command is never sent; a command in flight is not sent again, and
-    /// its slot and buffer are freed when it ends.
     pub(super) fn forget(&mut self, ticket: PathTicket) {
         if self.take(ticket).is_some() {
             return;

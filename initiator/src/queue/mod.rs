@@ -331,7 +331,6 @@ impl Queue {
         buffer
     }
 
-    /// Discards a command's result. A command in flight keeps its buffer until it ends.
     pub(crate) fn forget(&mut self, ticket: Ticket) {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
@@ -404,7 +403,6 @@ impl Queue {
         self.capsule_bytes - SQE_BYTES
     }
 
-    /// True if `bytes` bytes of data are best sent in the capsule of the next command.
     pub(crate) fn prefers_capsule(&mut self, bytes: usize, trains: Option<Trains>) -> bool {
         if bytes > self.in_capsule_max() {
             return false;

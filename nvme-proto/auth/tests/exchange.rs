@@ -27,7 +27,6 @@ fn counter(seed: u8) -> impl FnMut(&mut [u8]) {
     }
 }
 
-/// Returns a secret of consecutive bytes from `first`.
 fn secret(first: u8, length: usize, transformation: Option<Hash>) -> Secret {
     Secret::generate(length, transformation, &mut |bytes| {
         for (byte, value) in bytes.iter_mut().zip(first..) {

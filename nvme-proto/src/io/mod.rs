@@ -79,7 +79,7 @@ pub enum Operation {
     WriteZeroes {
         /// Blocks and access flags.
         access: BlockAccess,
-        /// DEAC: the blocks may be deallocated if they read as zeroes.
+        /// DEAC: the blocks may be deallocated if they then read as zeroes.
         deallocate: bool,
     },
     /// Makes blocks unreadable until they are written (NVM, 3.2.7).
@@ -184,7 +184,7 @@ pub struct BlockRange {
 /// Namespace properties for the parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceView {
-    /// Logical blocks.
+    /// Size in logical blocks.
     pub nsze: u64,
     /// Base-2 logarithm of the block size in bytes.
     pub lbads: u8,
@@ -205,7 +205,7 @@ pub struct IoLimits {
     pub vsl_bytes: Option<u32>,
     /// WUSL: maximum Write Uncorrectable in bytes; `None` for no limit.
     pub wusl_bytes: Option<u32>,
-    /// Optional commands.
+    /// Supported optional commands.
     pub oncs: Oncs,
     /// Whether Flush may have NSID FFFFFFFFh.
     pub vwc: Vwc,

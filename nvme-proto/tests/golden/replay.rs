@@ -212,7 +212,6 @@ pub(crate) fn data<'a>(session: &'a Session, command: &'a Capsule) -> &'a Connec
     ConnectData::ref_from_bytes(bytes).unwrap()
 }
 
-/// Returns the reason of a difference from the captured response, if any.
 fn differs_on_purpose(sqe: &Sqe, qid: u16) -> Option<&'static str> {
     if qid != 0 && !sqe.is_fabrics() {
         return match NvmOpcode(sqe.opc) {
