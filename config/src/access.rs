@@ -1,6 +1,6 @@
 //! Comparison of host access under two configurations, for reloads that must not widen access.
 
-use cairn_rdma::Trid;
+use cairn_base::Trid;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 

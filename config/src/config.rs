@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_rbd::Spec as ImageSpec;
+use cairn_base::{ImageSpec, Traddr, Trid};
 use cairn_rdma::marking::{Marking, Prefix, Rules};
-use cairn_rdma::{PKey, Roce, Traddr, Trid};
+use cairn_rdma::{PKey, Roce};
 use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::{NAMESPACES_MAX, PAGE_BYTES};
 use nvme_proto::wire::Nqn;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use cairn_rdma::{PKey, TraddrError, Trid};
+use cairn_base::{TraddrError, Trid};
+use cairn_rdma::PKey;
 use uuid::Uuid;
 
 use crate::config::{DIRECTORY_PREFIX, NSID_MAX, PORT_DEFAULT};

@@ -63,8 +63,8 @@ use nvme_proto::limits::namespaces_within;
 use serde::Deserialize;
 
 pub use access::Widened;
-pub use cairn_rbd::Spec as ImageSpec;
-pub use cairn_rdma::{Roce, Traddr, TraddrError, Trid};
+pub use cairn_base::{ImageSpec, Traddr, TraddrError, Trid};
+pub use cairn_rdma::Roce;
 pub use config::{
     ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, ANA_STATES, Access, AnaOverride, Audit,
     Authentication, Backing, BlockSize, Config, ControlSettings, ControlSocket, DHCHAP_GROUPS,

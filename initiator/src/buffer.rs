@@ -4,7 +4,8 @@ use std::borrow::Borrow;
 use std::io;
 use std::sync::Arc;
 
-use cairn_rdma::{Access, Device, FabricError, Mapping, Region};
+use cairn_base::Mapping;
+use cairn_rdma::{Access, Device, FabricError, Region};
 use nvme_proto::wire::SglDescriptor;
 
 /// Registered memory with a single owner.

@@ -5,23 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::partition::PKey;
 
-/// Returns the remedy for a missing permission.
-///
-/// A user receives "run as root, or" and `of_user`. Root receives `of_root`, which names the
-/// mechanism that restricts even root.
-#[must_use]
-pub fn permission(of_user: &str, of_root: &str) -> String {
-    permission_of(rustix::process::geteuid().is_root(), of_user, of_root)
-}
-
-fn permission_of(is_root: bool, of_user: &str, of_root: &str) -> String {
-    if is_root {
-        format!("root may not either: {of_root}")
-    } else {
-        format!("run as root, or {of_user}")
-    }
-}
-
 /// Error of an RDMA operation outside of the data path.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
@@ -89,6 +72,11 @@ pub enum FabricError {
 }
 
 impl FabricError {
+    /// Returns the conversion of a system error of `call`.
+    pub fn os(call: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Os { call, source }
+    }
+
     /// Creates an error from `errno` after a failed `call`.
     #[must_use]
     pub fn last_os(call: &'static str) -> Self {
@@ -96,18 +84,5 @@ impl FabricError {
             call,
             source: io::Error::last_os_error(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn root_is_not_advised_to_become_root() {
-        let user = permission_of(false, "ask the owner", "look for a security module");
-        assert_eq!(user, "run as root, or ask the owner");
-        let root = permission_of(true, "ask the owner", "look for a security module");
-        assert_eq!(root, "root may not either: look for a security module");
     }
 }

@@ -15,49 +15,23 @@
 extern crate alloc;
 
 pub mod access;
-pub mod address;
-pub mod allowance;
-#[cfg(feature = "std")]
-pub mod clock;
 #[cfg(feature = "std")]
 pub mod connection;
 #[cfg(feature = "std")]
-pub mod entropy;
-#[cfg(feature = "std")]
 pub mod error;
 #[cfg(feature = "std")]
-pub mod log;
-#[cfg(feature = "std")]
 pub mod loopback;
-#[cfg(feature = "std")]
-pub mod mailbox;
 pub mod marking;
 #[cfg(feature = "std")]
 pub mod memory;
-#[cfg(feature = "std")]
-pub mod netlink;
-#[cfg(feature = "std")]
-pub mod panics;
 pub mod partition;
-#[cfg(feature = "std")]
-pub mod peer_limit;
 #[cfg(feature = "std")]
 pub mod provider;
 #[cfg(feature = "std")]
-pub mod scope;
-#[cfg(feature = "std")]
 pub mod sleep;
-#[cfg(feature = "std")]
-mod sync;
-#[cfg(feature = "std")]
-pub mod traddr;
-#[cfg(feature = "std")]
-pub mod wake;
 pub mod work;
 
 pub use access::Access;
-#[cfg(feature = "std")]
-pub use clock::Clock;
 #[cfg(feature = "std")]
 pub use connection::{
     ConnHandle, ConnectOptions, DisconnectReason, Event, ListenOptions, PrivateData, QpOptions,
@@ -67,22 +41,19 @@ pub use connection::{
 pub use error::FabricError;
 pub use marking::{Marked, Marking};
 #[cfg(feature = "std")]
-pub use memory::{Mapping, Region};
+pub use memory::Region;
 pub use partition::PKey;
-#[cfg(feature = "std")]
-pub use peer_limit::PeerLimit;
 #[cfg(feature = "std")]
 pub use provider::{
     ConnRequest, Device, DeviceCounters, Endpoint, EndpointLimits, EndpointOptions, Listener,
     ListenerEvent, Provider, Sink, Trains,
 };
 #[cfg(feature = "std")]
-pub use scope::ScopedAddr;
-#[cfg(feature = "std")]
 pub use sleep::{sleep_until_any_ready, sleep_until_ready, sleep_until_ready_or_woken};
-#[cfg(feature = "std")]
-pub use traddr::{Traddr, TraddrError, Trid};
 pub use work::{
     Completion, CompletionKind, MAX_SGE, Operation, PostError, QpId, RecvWork, RemoteBuffer,
     SendWork, Sge, SgeList, WorkStatus,
 };
+
+/// UDP destination port of all RoCE v2 packets, responses included (IBTA annex A17.3).
+pub const ROCE_PORT: u16 = 4791;

@@ -6,11 +6,13 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_base::Mapping;
+
 use crate::access::Access;
 use crate::connection::{ConnHandle, ConnectOptions, Event, ListenOptions, PrivateData, QpOptions};
 use crate::error::FabricError;
 use crate::marking::{Marked, Marking};
-use crate::memory::{Mapping, Region};
+use crate::memory::Region;
 use crate::work::PostError;
 use crate::work::{Completion, QpId, RecvWork, SendWork};
 

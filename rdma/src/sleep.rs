@@ -5,9 +5,10 @@
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
+use cairn_base::wake::Wake;
+
 use crate::error::FabricError;
 use crate::provider::Endpoint;
-use crate::wake::Wake;
 
 /// Sleeps until `endpoint` has work, its timer expires, or `latest` is reached.
 ///

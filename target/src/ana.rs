@@ -1,6 +1,6 @@
 //! Listener state and ANA states, shared by control plane and reactors.
 
-use cairn_rdma::Trid;
+use cairn_base::Trid;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use cairn_rdma::PKey;

@@ -7,8 +7,9 @@
 use std::io;
 use std::sync::Arc;
 
+use cairn_base::Mapping;
 use cairn_disk::{Arena, Span, UNIT};
-use cairn_rdma::{Mapping, RecvWork, Sge, SgeList};
+use cairn_rdma::{RecvWork, Sge, SgeList};
 use nvme_proto::wire::sqe::SQE_BYTES;
 use nvme_proto::wire::{Cqe, IntoBytes, Sqe};
 

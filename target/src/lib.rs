@@ -34,9 +34,9 @@ mod top;
 mod usage;
 mod work_id;
 
-use cairn_rdma::panics;
+use cairn_base::panics;
 
+pub use cairn_base::panics::end_process_on_panic;
 pub use cairn_disk::OpenError;
-pub use cairn_rdma::panics::end_process_on_panic;
 pub use server::{KeyError, ReloadError, StartError, Starting, SteppedTarget, Target};
 pub use usage::Usage;

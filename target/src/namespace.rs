@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use cairn_base::log::{LogLine, Topic};
+use cairn_base::peer_line;
 use cairn_config::Uuid;
 use cairn_disk::{Backend, OpenError, Scope};
-use cairn_rdma::log::{LogLine, Topic};
-use cairn_rdma::{Device, FabricError, Region, peer_line};
+use cairn_rdma::{Device, FabricError, Region};
 use nvme_proto::io::NamespaceView;
 use nvme_proto::wire::feature::WriteProtectionState;
 
@@ -248,8 +249,8 @@ pub(crate) struct Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cairn_base::Clock;
     use cairn_disk::{Claim, Formers, FoundPath, Habits, SimulatedDisk};
-    use cairn_rdma::Clock;
 
     #[test]
     fn one_disk_that_fails_does_not_keep_the_others_from_being_flushed() {

@@ -1,8 +1,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use cairn_base::Mapping;
 use cairn_disk::Backend;
-use cairn_rdma::{Access, Device, FabricError, Mapping, Region};
+use cairn_rdma::{Access, Device, FabricError, Region};
 
 /// A mapping and its regions by device. Not used by I/O.
 #[derive(Debug)]

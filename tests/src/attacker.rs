@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use cairn_initiator::{
     Buffer, Controller, Data, HostOptions, Identity, IoQueue, Recovery, command,
 };
-use cairn_rdma::address::ROCE_PORT;
+use cairn_rdma::ROCE_PORT;
 use cairn_rdma::{
     ConnectOptions, Device, Endpoint, EndpointOptions, Event, PKey, Provider, QpOptions,
 };

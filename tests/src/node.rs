@@ -4,9 +4,10 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use cairn_base::Mapping;
 use cairn_rdma::{
-    Access, Completion, Device, Endpoint, EndpointOptions, Event, Mapping, Operation, QpId,
-    RecvWork, Region, RemoteBuffer, SendWork, Sge, SgeList,
+    Access, Completion, Device, Endpoint, EndpointOptions, Event, Operation, QpId, RecvWork,
+    Region, RemoteBuffer, SendWork, Sge, SgeList,
 };
 
 pub(crate) const RECEIVES: u32 = 256;

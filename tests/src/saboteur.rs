@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use cairn_base::Mapping;
 use cairn_rdma::{
     Access, Completion, ConnHandle, ConnRequest, ConnectOptions, Device, DeviceCounters, Endpoint,
     EndpointLimits, EndpointOptions, Event, FabricError, ListenOptions, Listener, ListenerEvent,
-    Mapping, Marked, Marking, Operation, PostError, Provider, QpId, QpOptions, RecvWork, Region,
-    SendWork, Sink, Trains,
+    Marked, Marking, Operation, PostError, Provider, QpId, QpOptions, RecvWork, Region, SendWork,
+    Sink, Trains,
 };
 
 /// Panic message.

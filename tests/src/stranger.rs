@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::entropy::Entropy;
+use cairn_base::entropy::Entropy;
 use cairn_rdma::{Marked, PKey};
 use cairn_roce_proto::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
 use cairn_roce_proto::time::Instant as ProtoInstant;

@@ -10,7 +10,8 @@ use anyhow::Result;
 use crate::test::step::Step;
 
 pub(crate) fn run() -> Result<ExitCode> {
-    let models = "test -p cairn-rdma --lib --locked --target-dir build/loom -- loom_models";
+    let models =
+        "test -p cairn-base -p cairn-rdma --lib --locked --target-dir build/loom -- loom_models";
     let outcome = Step::cargo("loom", models)
         .with_env("RUSTFLAGS", "--cfg cairn_loom")
         // The tests are optimised: they try thousands of interleavings.

@@ -17,13 +17,14 @@ const ENGINE: &str = concat!(
     "/../build/sanitize/address/x86_64-unknown-linux-gnu/debug/libcairn_fio.so"
 );
 
-const OPTIMISED: [&str; 6] = [
+const OPTIMISED: [&str; 7] = [
     "nvme-proto",
     "cairn-disk",
     "cairn-target",
     "cairn-roce-proto",
     "cairn-roce",
     "cairn-rdma",
+    "cairn-base",
 ];
 
 /// Command-line arguments.
@@ -100,7 +101,7 @@ fn threads() -> Result<bool> {
 }
 
 fn addresses() -> Result<bool> {
-    let tests = "test -p cairn-rdma -p cairn-verbs --lib";
+    let tests = "test -p cairn-base -p cairn-rdma -p cairn-verbs --lib";
     Ok(Sanitizer::Address.cargo(tests).run("")?.success)
 }
 

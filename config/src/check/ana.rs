@@ -1,6 +1,6 @@
 //! Checks of ANA settings: states and port IDs of listeners, and the overrides of subsystems.
 
-use cairn_rdma::Trid;
+use cairn_base::Trid;
 use std::collections::BTreeMap;
 
 use nvme_proto::ana::AnaStates;

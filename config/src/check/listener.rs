@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use cairn_rdma::address::ROCE_PORT;
+use cairn_base::{Traddr, Trid};
+use cairn_rdma::ROCE_PORT;
 use cairn_rdma::marking::Prefix;
-use cairn_rdma::{PKey, Roce, Traddr, Trid};
+use cairn_rdma::{PKey, Roce};
 
 use super::{Check, ana, target};
 use crate::config::{ALLOWED_ADDRESSES_MAX, LISTENERS_MAX, Listener, PORT_DEFAULT, Provider};

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use cairn_rdma::Trid;
+use cairn_base::Trid;
 
 use super::Check;
 use crate::config::{METRICS_PORT_DEFAULT, Metrics};

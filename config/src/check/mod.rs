@@ -19,7 +19,7 @@ mod referral;
 mod subsystem;
 mod target;
 
-use cairn_rdma::Trid;
+use cairn_base::Trid;
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use cairn_rbd::Spec as ImageSpec;
+use cairn_base::ImageSpec;
+use cairn_base::image_spec::is_reserved;
 
 use super::Check;
 use crate::file::{CephTable, NamespaceTable};
@@ -73,7 +74,7 @@ fn options(
     let all = ceph.and_then(|table| table.options.as_ref());
     let mut is_right = true;
     for (option, value) in all.into_iter().flatten() {
-        let wrong = if cairn_rbd::is_reserved(option) {
+        let wrong = if is_reserved(option) {
             "is an option that the target sets itself, or that has its own key"
         } else if option.trim().is_empty() || option.contains('\0') || value.contains('\0') {
             "is not an option of Ceph's client"

@@ -1,6 +1,6 @@
 //! Checks of the `[[subsystem]]` tables: names and access.
 
-use cairn_rdma::Trid;
+use cairn_base::Trid;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 

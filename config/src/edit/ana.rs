@@ -1,6 +1,6 @@
 //! Edits of ANA states of listeners, and of subsystems at a listener.
 
-use cairn_rdma::{Traddr, Trid};
+use cairn_base::{Traddr, Trid};
 
 use toml_edit::{Item, Table, value};
 

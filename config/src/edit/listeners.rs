@@ -1,6 +1,6 @@
 //! Edits of listeners, and of the listener lists of subsystems.
 
-use cairn_rdma::{Traddr, Trid};
+use cairn_base::{Traddr, Trid};
 
 use toml_edit::{Array, Item, Table, Value, value};
 

@@ -14,7 +14,7 @@ mod tracked;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use cairn_rdma::Trid;
+use cairn_base::Trid;
 use nvme_proto::wire::Nqn;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TomlError, value};
 

@@ -1,6 +1,6 @@
 //! Edits of existing subsystems and namespaces.
 
-use cairn_rdma::Trid;
+use cairn_base::Trid;
 
 use toml_edit::{Array, Item, Table, value};
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use cairn_rdma::error::permission;
+use cairn_base::permission;
 use cairn_trouble::Caller;
 use serde::Serialize;
 

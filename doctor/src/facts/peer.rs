@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use cairn_rdma::address::ROCE_PORT;
+use cairn_rdma::ROCE_PORT;
 use serde::Serialize;
 
 use super::Fabric;

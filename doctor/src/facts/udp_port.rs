@@ -1,6 +1,6 @@
 //! Sockets on UDP port 4791, the port of RoCE v2.
 
-use cairn_rdma::address::ROCE_PORT;
+use cairn_rdma::ROCE_PORT;
 use serde::Serialize;
 
 use crate::source::{Question, Source, Unknown, unless_absent};

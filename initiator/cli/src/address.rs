@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cairn_base::traddr::ends;
+use cairn_base::{Traddr, TraddrError, Trid};
 use cairn_doctor::priorities::Priorities;
 use cairn_doctor::source::Live;
+use cairn_rdma::PKey;
 use cairn_rdma::marking::Rules;
-use cairn_rdma::traddr::ends;
-use cairn_rdma::{PKey, Traddr, TraddrError, Trid};
 use clap::{Args, ValueEnum};
 use nvme_proto::wire::{Escaped, Nqn};
 

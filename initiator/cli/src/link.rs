@@ -12,10 +12,10 @@ use super::output::{Output, print, table};
 use super::raw::{DATA_BYTES, DEPTH, Link};
 use super::responder::Responder;
 use super::samples::{Effort, Samples};
+use cairn_base::{Traddr, TraddrError, Trid};
 use cairn_bench::object::Object;
 use cairn_bench::report::decimal;
 use cairn_initiator::providers::{Provided, RdmaOptions};
-use cairn_rdma::{Traddr, TraddrError, Trid};
 
 /// Default port, as in perftest.
 const PORT: u16 = 18515;

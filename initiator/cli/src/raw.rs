@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_base::Mapping;
 use cairn_rdma::{
-    Access, Completion, ConnectOptions, Device, Endpoint, EndpointOptions, Event, Mapping,
-    Operation, PKey, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
-    sleep_until_ready,
+    Access, Completion, ConnectOptions, Device, Endpoint, EndpointOptions, Event, Operation, PKey,
+    QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge, sleep_until_ready,
 };
 use cairn_trouble as trouble;
 use nvme_proto::wire::IntoBytes;

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cairn_rdma::wake::Wake;
+use cairn_base::Mapping;
+use cairn_base::wake::Wake;
 use cairn_rdma::{
-    Access, Completion, ConnRequest, Device, Endpoint, EndpointOptions, Event, ListenOptions,
-    Listener, ListenerEvent, Mapping, Operation, PKey, QpId, QpOptions, RecvWork, Region, SendWork,
-    Sge, sleep_until_ready_or_woken,
+    Access, Completion, ConnRequest, Device, Endpoint, EndpointOptions, Event, FabricError,
+    ListenOptions, Listener, ListenerEvent, Operation, PKey, QpId, QpOptions, RecvWork, Region,
+    SendWork, Sge, sleep_until_ready_or_woken,
 };
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -40,7 +41,7 @@ pub(super) struct Responder {
 
 impl Responder {
     pub(super) fn open(rdma: RdmaOptions, address: SocketAddr) -> Result<Self> {
-        let wake = Arc::new(Wake::new().map_err(text)?);
+        let wake = Arc::new(Wake::new().map_err(|error| text(FabricError::os("eventfd")(error)))?);
         let (sender, requests) = channel();
         let listener = providers::listen(rdma, |provider| {
             let (sender, wake): (Sender<ConnRequest>, _) = (sender.clone(), Arc::clone(&wake));
@@ -91,7 +92,7 @@ impl Responder {
                     .accept(request);
             }
             let Some(here) = &mut station else {
-                cairn_rdma::wake::wait_readable([self.wake.fd()], Some(NAP));
+                cairn_base::wake::wait_readable([self.wake.fd()], Some(NAP));
                 continue;
             };
             let now = Instant::now();

@@ -5,11 +5,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use cairn_base::Traddr;
+use cairn_base::traddr::ends;
 use cairn_initiator::identity;
 use cairn_initiator::providers::RdmaOptions;
 use cairn_initiator::{HostOptions, Recovery};
-use cairn_rdma::traddr::ends;
-use cairn_rdma::{PKey, Traddr};
+use cairn_rdma::PKey;
 use clap::ValueEnum;
 use nvme_proto::wire::Nqn;
 

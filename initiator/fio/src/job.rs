@@ -8,11 +8,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use cairn_base::Mapping;
 use cairn_initiator::providers::{Provided, RdmaOptions};
 use cairn_initiator::{
     Buffer, Command, Controller, Data, Host, HostError, HostOptions, IoQueue, Namespace, Ticket,
 };
-use cairn_rdma::{Access, Mapping, Region, sleep_until_ready};
+use cairn_rdma::{Access, Region, sleep_until_ready};
 use nvme_proto::wire::Status;
 
 use crate::abi::{Direction, IoUnit, Queued, Request};

@@ -5,8 +5,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use cairn_base::Clock;
 use cairn_disk::{Operation, SimulatedDisk};
-use cairn_rdma::Clock;
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, own_loopback_address, subsystem};
 

@@ -15,7 +15,7 @@ use std::sync::mpsc::Sender;
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
-use cairn_rdma::wake::Wake;
+use cairn_base::wake::Wake;
 use cairn_rdma::{Device, FabricError, Provider};
 use nvme_proto::wire::Sqe;
 
@@ -70,7 +70,7 @@ impl AsyncHost {
         options: HostOptions,
     ) -> Result<Self, HostError> {
         let device = provider.device_for(options.remote, options.local)?;
-        let wake = Arc::new(Wake::new()?);
+        let wake = Arc::new(Wake::new().map_err(FabricError::os("eventfd"))?);
         let (orders, inbox) = std::sync::mpsc::channel();
         let (ready, connected) = promise();
         let worker = Worker::new(inbox, Arc::clone(&wake));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use cairn_rdma::wake::Wake;
+use cairn_base::wake::Wake;
 use cairn_rdma::{Device, sleep_until_ready_or_woken};
 use nvme_proto::wire::Sqe;
 

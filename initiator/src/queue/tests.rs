@@ -1,7 +1,8 @@
 use std::sync::{Arc, Weak};
 
+use cairn_base::Mapping;
 use cairn_rdma::loopback::Loopback;
-use cairn_rdma::{Access, Mapping, Provider, Region};
+use cairn_rdma::{Access, Provider, Region};
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::{IntoBytes, NSID_ALL, Status};
 

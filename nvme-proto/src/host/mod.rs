@@ -245,7 +245,9 @@ enum Phase {
     Live,
     TearingDown(Teardown),
     Closing(Next),
-    Waiting { until: Duration },
+    Waiting {
+        until: Duration,
+    },
     Gone,
 }
 

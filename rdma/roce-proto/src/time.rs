@@ -3,7 +3,7 @@
 use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
 
-use cairn_rdma::allowance::Moment;
+use cairn_base::allowance::Moment;
 
 /// Point in time, relative to a start chosen by the owner of the state machines.
 ///

@@ -10,10 +10,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cairn_base::Mapping;
 use cairn_rdma::{
     Access, Completion, ConnectOptions, Device, Endpoint, EndpointOptions, Event, ListenOptions,
-    ListenerEvent, Mapping, Operation, PKey, Provider, QpId, QpOptions, Region, RemoteBuffer,
-    SendWork, Sge,
+    ListenerEvent, Operation, PKey, Provider, QpId, QpOptions, Region, RemoteBuffer, SendWork, Sge,
 };
 use cairn_roce::Soft;
 

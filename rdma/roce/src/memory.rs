@@ -7,10 +7,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cairn_rdma::{Access, FabricError, Mapping, Sge};
+use cairn_base::Mapping;
+use cairn_rdma::{Access, FabricError, Sge};
 use cairn_roce_proto::qp::memory::{Memory, Refused};
 
-use cairn_rdma::entropy::Entropy;
+use cairn_base::entropy::Entropy;
 
 /// Maximum regions of a protection domain.
 pub const MAX_REGIONS: usize = 8 << 10;

@@ -2,7 +2,7 @@
 
 use std::time::Instant as System;
 
-use cairn_rdma::Clock;
+use cairn_base::Clock;
 use cairn_roce_proto::time::Instant;
 
 #[derive(Debug, Clone)]

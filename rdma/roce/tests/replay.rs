@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use cairn_roce_proto::time::Instant;
 
-use cairn_rdma::{Access, CompletionKind, Mapping, PKey, QpId, RecvWork, Sge, WorkStatus};
+use cairn_base::Mapping;
+use cairn_rdma::{Access, CompletionKind, PKey, QpId, RecvWork, Sge, WorkStatus};
 use cairn_roce::memory::Regions;
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue};

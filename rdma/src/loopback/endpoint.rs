@@ -5,6 +5,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use cairn_base::wake::Wake;
+
 use crate::connection::{ConnectOptions, Event, PrivateData, QpOptions};
 use crate::error::FabricError;
 use crate::marking::{Marked, Marking};
@@ -16,7 +18,6 @@ use crate::work::{Completion, QpId, RecvWork, SendWork};
 
 use super::network::{EndpointKey, QpAddress};
 use super::{LoopbackDevice, LoopbackRequest, REP_PRIVATE_DATA, REQ_PRIVATE_DATA, padded};
-use crate::wake::Wake;
 
 const ACTIVE_PORT: u16 = 49151;
 
@@ -38,7 +39,7 @@ impl LoopbackEndpoint {
         device: Arc<LoopbackDevice>,
         options: &EndpointOptions,
     ) -> Result<Self, FabricError> {
-        let wake = Wake::new()?;
+        let wake = Wake::new().map_err(FabricError::os("eventfd"))?;
         let wake = Arc::new(wake);
         let key = device.shared.network().open_endpoint(
             device.id,

@@ -73,7 +73,7 @@ fn next_completion(endpoint: &mut LoopbackEndpoint) -> Completion {
 /// The SEND may arrive before, between or after the receiver's poll, `arm` and sleep.
 #[test]
 fn a_sleeper_is_woken_for_what_arrives() {
-    crate::sync::loomed(|| {
+    cairn_base::sync::loomed(|| {
         let [(mut host, host_qp), (mut target, _)] = connected();
         target
             .post_receives(&[RecvWork {
@@ -92,7 +92,7 @@ fn a_sleeper_is_woken_for_what_arrives() {
 
 #[test]
 fn both_ends_leave_at_once() {
-    crate::sync::loomed(|| {
+    cairn_base::sync::loomed(|| {
         let [(host, host_qp), (target, target_qp)] = connected();
         let other = loom::thread::spawn(move || leave(host, host_qp));
         leave(target, target_qp);

@@ -20,14 +20,16 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError};
 
+use cairn_base::Mapping;
+use cairn_base::sync::{Mutex, MutexGuard};
+
 use crate::access::Access;
 use crate::connection::{ConnHandle, ListenOptions, PrivateData};
 use crate::error::FabricError;
 use crate::marking::Marking;
-use crate::memory::{Mapping, Region};
+use crate::memory::Region;
 use crate::partition::PKey;
 use crate::provider::{Device, Endpoint, EndpointOptions, Listener, ListenerEvent, Provider, Sink};
-use crate::sync::{Mutex, MutexGuard};
 
 use endpoint::LoopbackEndpoint;
 use network::{Key, Network, QpAddress, RegionEntry, RemoteKey};

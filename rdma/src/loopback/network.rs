@@ -3,11 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use cairn_base::Mapping;
+use cairn_base::entropy;
+use cairn_base::wake::Wake;
+
 use crate::access::Access;
 use crate::connection::{DisconnectReason, Event, PrivateData, QpOptions};
-use crate::entropy;
 use crate::error::FabricError;
-use crate::memory::Mapping;
 use crate::provider::EndpointOptions;
 use crate::work::PostError;
 use crate::work::{
@@ -17,7 +19,6 @@ use crate::work::{
 use super::posted::Posted;
 use super::queues::{EndpointState, Phase, Qp};
 use super::withheld::Withheld;
-use crate::wake::Wake;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key(pub(super) u32);

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use cairn_base::wake::Wake;
+
 use crate::connection::{Event, QpOptions};
 use crate::error::FabricError;
 use crate::provider::EndpointOptions;
@@ -10,7 +12,6 @@ use crate::work::{Completion, CompletionKind, Operation, QpId, RecvWork, SendWor
 
 use super::network::QpAddress;
 use super::posted::Posted;
-use crate::wake::Wake;
 
 /// Unlimited RNR retries (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOR_EVER: u8 = 7;

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use cairn_base::{Mapping, ScopedAddr};
 use cairn_rdma::{
-    Access, Device, Endpoint, EndpointLimits, EndpointOptions, FabricError, MAX_SGE, Mapping, PKey,
-    Region, ScopedAddr,
+    Access, Device, Endpoint, EndpointLimits, EndpointOptions, FabricError, MAX_SGE, PKey, Region,
 };
 
 use crate::cm::{DeviceHandle, Id};

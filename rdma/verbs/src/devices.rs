@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use cairn_rdma::{FabricError, ScopedAddr};
+use cairn_base::ScopedAddr;
+use cairn_rdma::FabricError;
 
 use crate::cm::Id;
 use crate::device::VerbsDevice;

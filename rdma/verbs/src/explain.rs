@@ -3,8 +3,9 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use cairn_rdma::error::permission;
-use cairn_rdma::{FabricError, ScopedAddr};
+use cairn_base::ScopedAddr;
+use cairn_base::permission;
+use cairn_rdma::FabricError;
 
 use crate::library::LibraryError;
 

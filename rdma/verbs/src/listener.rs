@@ -8,12 +8,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::address::Payer;
-use cairn_rdma::log::Topic;
-use cairn_rdma::{
-    ConnRequest, FabricError, ListenOptions, Listener, ListenerEvent, PKey, PeerLimit, Sink,
-    peer_detail, peer_line,
-};
+use cairn_base::address::Payer;
+use cairn_base::log::Topic;
+use cairn_base::{PeerLimit, peer_detail, peer_line};
+use cairn_rdma::{ConnRequest, FabricError, ListenOptions, Listener, ListenerEvent, PKey, Sink};
 
 use crate::cm::{Channel, CmEvent, Id, LISTENING};
 use crate::device::VerbsDevice;
@@ -21,8 +19,8 @@ use crate::devices::Devices;
 use crate::explain;
 use crate::request::VerbsRequest;
 use crate::sys;
-use cairn_rdma::panics::{Part, confine_part};
-use cairn_rdma::wake::{Wake, wait_readable};
+use cairn_base::panics::{Part, confine_part};
+use cairn_base::wake::{Wake, wait_readable};
 
 /// First and longest interval between attempts to restore a lost address.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
@@ -47,7 +45,7 @@ impl VerbsListener {
         sink: Sink,
     ) -> Result<Self, FabricError> {
         let channel = Channel::new(devices.library())?;
-        let stop = Arc::new(Wake::new()?);
+        let stop = Arc::new(Wake::new().map_err(FabricError::os("eventfd"))?);
         let mut state = ListenerThread {
             devices,
             channel,

@@ -12,7 +12,8 @@ use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use cairn_rdma::{Access, FabricError, MAX_SGE, Mapping, Marked};
+use cairn_base::Mapping;
+use cairn_rdma::{Access, FabricError, MAX_SGE, Marked};
 
 use crate::chain::{ReceiveChain, SendChain};
 use crate::cm::{DeviceHandle, set_nonblocking};

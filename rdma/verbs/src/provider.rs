@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Device, FabricError, ListenOptions, Listener, Provider, ScopedAddr, Sink};
+use cairn_base::ScopedAddr;
+use cairn_rdma::{Device, FabricError, ListenOptions, Listener, Provider, Sink};
 
 use crate::cm::{Channel, Id, LISTENING};
 use crate::devices::Devices;
@@ -13,7 +14,7 @@ use crate::explain;
 use crate::library::Library;
 use crate::listener::VerbsListener;
 use crate::sys;
-use cairn_rdma::wake::wait_readable;
+use cairn_base::wake::wait_readable;
 
 /// Timeout of address resolution; the kernel sends three ARP requests, one per second.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(4);

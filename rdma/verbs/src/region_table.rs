@@ -5,7 +5,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cairn_rdma::{Mapping, SgeList};
+use cairn_base::Mapping;
+use cairn_rdma::SgeList;
 
 type Entry = (u32, Arc<Mapping>);
 

@@ -4,7 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cairn_rdma::{ConnHandle, Marking, peer_detail};
+use cairn_base::peer_detail;
+use cairn_rdma::{ConnHandle, Marking};
 
 use crate::cm::Id;
 

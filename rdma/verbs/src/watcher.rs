@@ -7,15 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
-use cairn_rdma::{FabricError, ScopedAddr};
+use cairn_base::ScopedAddr;
+use cairn_rdma::FabricError;
 
 use crate::cm::{Channel, Id};
 use crate::explain;
 use crate::library::Library;
 use crate::objects::{AsyncEvent, Context};
 use crate::sys;
-use cairn_rdma::panics::{Part, confine_part};
-use cairn_rdma::wake::{Wake, wait_readable};
+use cairn_base::panics::{Part, confine_part};
+use cairn_base::wake::{Wake, wait_readable};
 
 #[derive(Debug, Clone)]
 pub(crate) enum DeviceEvent {
@@ -24,7 +25,7 @@ pub(crate) enum DeviceEvent {
     Notice(String),
 }
 
-pub(crate) type Mailbox = cairn_rdma::mailbox::Mailbox<DeviceEvent>;
+pub(crate) type Mailbox = cairn_base::mailbox::Mailbox<DeviceEvent>;
 
 pub(crate) struct Subscribers {
     device: String,
@@ -42,7 +43,7 @@ impl Subscribers {
     }
 
     pub(crate) fn subscribe(&self) -> Result<Arc<Mailbox>, FabricError> {
-        let mailbox = Arc::new(Mailbox::new()?);
+        let mailbox = Arc::new(Mailbox::new().map_err(FabricError::os("eventfd"))?);
         let mut mailboxes = lock(&self.mailboxes);
         mailboxes.retain(|old| old.strong_count() > 0);
         mailboxes.push(Arc::downgrade(&mailbox));
@@ -93,7 +94,7 @@ impl Subscribers {
                 self.device_removed();
             }
             // Level debug, because GIDs, P_Keys and subnet managers change often.
-            AsyncEvent::Other(kind) => cairn_rdma::peer_detail!(device, kind, "device event"),
+            AsyncEvent::Other(kind) => cairn_base::peer_detail!(device, kind, "device event"),
         }
     }
 }
@@ -121,7 +122,7 @@ impl Watcher {
         subscribers: Arc<Subscribers>,
         address: ScopedAddr,
     ) -> Result<Self, FabricError> {
-        let stop = Arc::new(Wake::new()?);
+        let stop = Arc::new(Wake::new().map_err(FabricError::os("eventfd"))?);
         let channel = Channel::new(library)?;
         let mut sentinel = Id::new(&channel, 0)?;
         sentinel.bind(address.at(0))?;

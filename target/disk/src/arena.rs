@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::Arc;
 
-use cairn_rdma::Mapping;
+use cairn_base::Mapping;
 
 use crate::pool::{Buffer, Pool, UNIT};
 use crate::ring::Span;

@@ -63,7 +63,7 @@ mod submission;
 mod timely;
 mod workers;
 
-pub use cairn_rbd::{Spec as ImageSpec, wait_for_closes as wait_for_images};
+pub use cairn_rbd::wait_for_closes as wait_for_images;
 
 pub use arena::Arena;
 pub use backend::{

@@ -8,8 +8,8 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cairn_rdma::panics::{Part, confine_part};
-use cairn_rdma::wake::Wake;
+use cairn_base::panics::{Part, confine_part};
+use cairn_base::wake::Wake;
 
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -229,7 +229,7 @@ mod tests {
                 Some((tag, _)) => panic!("{tag} has not ended"),
                 None => {}
             }
-            cairn_rdma::wake::wait_readable([workers.wake_fd()], Some(Duration::from_secs(1)));
+            cairn_base::wake::wait_readable([workers.wake_fd()], Some(Duration::from_secs(1)));
             workers.clear();
             assert!(Instant::now() < deadline, "nothing has ended");
         }

@@ -5,8 +5,9 @@ use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 
+use cairn_base::ImageSpec;
+
 use crate::error::{OpenError, check, words};
-use crate::spec::Spec;
 use crate::sys::{self, Functions};
 
 /// Maximum wait for a monitor, in seconds.
@@ -27,14 +28,6 @@ const OPTIONS: [(&str, &str, bool); 6] = [
     ("objecter_tick_interval", "0.5", false),
 ];
 
-/// Returns true if the target or a configuration key sets this client option.
-#[must_use]
-pub fn is_reserved(option: &str) -> bool {
-    let name = option.trim().replace([' ', '-'], "_");
-    let of_keys = ["key", "keyfile", "keyring"].contains(&name.as_str());
-    of_keys || OPTIONS.iter().any(|(option, ..)| *option == name)
-}
-
 /// Client and pool. A drop blocks until both are closed.
 pub(crate) struct Cluster {
     functions: &'static Functions,
@@ -46,7 +39,10 @@ pub(crate) struct Cluster {
 unsafe impl Send for Cluster {}
 
 impl Cluster {
-    pub(crate) fn connect(functions: &'static Functions, spec: &Spec) -> Result<Self, OpenError> {
+    pub(crate) fn connect(
+        functions: &'static Functions,
+        spec: &ImageSpec,
+    ) -> Result<Self, OpenError> {
         let mut this = Self {
             functions,
             cluster: null_mut(),
@@ -75,7 +71,7 @@ impl Cluster {
         }
     }
 
-    fn configure(&self, spec: &Spec) -> Result<(), OpenError> {
+    fn configure(&self, spec: &ImageSpec) -> Result<(), OpenError> {
         let conf = spec.conf.as_deref().map(c_path).transpose()?;
         let path = conf.as_ref().map_or(std::ptr::null(), |path| path.as_ptr());
         // SAFETY: the client exists; the path is a C string, or null for default paths.
@@ -131,7 +127,7 @@ impl Cluster {
         })
     }
 
-    fn open_pool(&mut self, spec: &Spec) -> Result<(), OpenError> {
+    fn open_pool(&mut self, spec: &ImageSpec) -> Result<(), OpenError> {
         let name = c_string(&spec.pool)?;
         let functions = self.functions;
         // SAFETY: the client is connected, and the name is a C string.
@@ -192,7 +188,7 @@ impl Drop for Cluster {
     }
 }
 
-fn explain_connect(spec: &Spec, user: &str, errno: i32) -> OpenError {
+fn explain_connect(spec: &ImageSpec, user: &str, errno: i32) -> OpenError {
     let conf = spec.conf.as_deref();
     let conf = conf.map_or_else(|| PathBuf::from("/etc/ceph/ceph.conf"), Path::to_owned);
     let conf = conf.display();
@@ -225,4 +221,18 @@ fn c_path(path: &Path) -> Result<CString, OpenError> {
     use std::os::unix::ffi::OsStrExt;
     CString::new(path.as_os_str().as_bytes())
         .map_err(|_| OpenError::new(format!("{} contains a NUL", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use cairn_base::image_spec::is_reserved;
+
+    use super::*;
+
+    #[test]
+    fn no_image_sets_an_option_that_the_target_sets() {
+        for (option, ..) in OPTIONS {
+            assert!(is_reserved(option), "{option}");
+        }
+    }
 }

@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
+use cairn_base::ImageSpec;
+
 use crate::cluster::Cluster;
 use crate::error::{OpenError, check};
 use crate::keeper::{self, Note};
 use crate::open::{ImageState, OnChange, Open, refused, size_of_image};
-use crate::spec::{Access, Layout, Spec};
+use crate::spec::{Access, Layout};
 use crate::sys::{self, Functions};
 
 /// Open image and its client, referenced by each operation.
@@ -48,7 +50,7 @@ impl Drop for Handle {
 pub struct Image {
     /// Current client's handle, locked only to read or replace it.
     current: RwLock<Arc<Handle>>,
-    spec: Spec,
+    spec: ImageSpec,
     access: Access,
     on_change: OnChange,
     identity: String,
@@ -74,7 +76,7 @@ impl Image {
     /// # Errors
     /// The image cannot be opened, or another client uses it; the error has the remedy.
     pub fn open(
-        spec: &Spec,
+        spec: &ImageSpec,
         access: Access,
         on_change: Arc<dyn Fn() + Send + Sync>,
     ) -> Result<Self, OpenError> {
@@ -190,7 +192,7 @@ impl Image {
     }
 }
 
-fn open(spec: &Spec, access: Access, on_change: &OnChange) -> Result<Opened, OpenError> {
+fn open(spec: &ImageSpec, access: Access, on_change: &OnChange) -> Result<Opened, OpenError> {
     let functions = sys::functions()?;
     let read_only = access.read_only || spec.snapshot.is_some();
     let name = spec.to_string();

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cairn_rdma::panics::{Part, confine_part};
+use cairn_base::panics::{Part, confine_part};
 
 use crate::cluster::c_string;
 use crate::error::{OpenError, check, words};
@@ -363,7 +363,7 @@ mod tests {
             cluster: Cluster::none(functions),
         };
         let state: Arc<ImageState> = Arc::default();
-        let panics = || cairn_rdma::panics::Panics::new(true).of_part(Part::Image);
+        let panics = || cairn_base::panics::Panics::new(true).of_part(Part::Image);
         let before = panics();
         let on_change = Arc::new(|| panic!("on purpose"));
         let name = "a keeper that panics";

@@ -20,11 +20,10 @@ mod sys;
 
 use std::time::Duration;
 
-pub use cluster::is_reserved;
 pub use error::OpenError;
 pub use image::Image;
 pub use queue::{Memory, Queue, Work};
-pub use spec::{Access, Layout, Spec};
+pub use spec::{Access, Layout};
 
 /// Checks that the Ceph libraries can be loaded.
 ///

@@ -4,9 +4,11 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64};
 
+use cairn_base::ImageSpec;
+
 use crate::cluster::{Cluster, c_string};
 use crate::error::{OpenError, check, words};
-use crate::spec::{Layout, Spec};
+use crate::spec::Layout;
 use crate::sys::{self, Functions, ImageInfo};
 
 /// `RBD_FEATURE_EXCLUSIVE_LOCK`.
@@ -54,7 +56,7 @@ pub(crate) struct Identity {
 }
 
 impl Open {
-    pub(crate) fn open(&mut self, spec: &Spec, read_only: bool) -> Result<(), OpenError> {
+    pub(crate) fn open(&mut self, spec: &ImageSpec, read_only: bool) -> Result<(), OpenError> {
         let name = c_string(&spec.image)?;
         let snapshot = spec.snapshot.as_deref().map(c_string).transpose()?;
         let snapshot = snapshot.as_ref().map_or(std::ptr::null(), |it| it.as_ptr());
@@ -116,7 +118,7 @@ impl Open {
         Ok((info, layout))
     }
 
-    pub(crate) fn identity(&self, spec: &Spec) -> Result<Identity, OpenError> {
+    pub(crate) fn identity(&self, spec: &ImageSpec) -> Result<Identity, OpenError> {
         let (fsid, pool) = self.cluster.place()?;
         let mut id = [0_u8; 128];
         // SAFETY: the image is open, and the length is that of the buffer.

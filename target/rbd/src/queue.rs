@@ -7,8 +7,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cairn_rdma::Mapping;
-use cairn_rdma::wake::Wake;
+use cairn_base::Mapping;
+use cairn_base::wake::Wake;
 
 use crate::image::{Handle, Image};
 use crate::sys::{self, Completion};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use cairn_base::{ImageSpec, Mapping, wake};
 use cairn_ceph::Cluster;
-use cairn_rbd::{Access, Image, Memory, OpenError, Queue, Spec, Work};
-use cairn_rdma::{Mapping, wake};
+use cairn_rbd::{Access, Image, Memory, OpenError, Queue, Work};
 
 const WRITER: Access = Access {
     read_only: false,
@@ -36,12 +36,12 @@ impl Rig {
         })
     }
 
-    fn spec(&self, image: &str) -> Spec {
+    fn spec(&self, image: &str) -> ImageSpec {
         let (image, snapshot) = match image.split_once('@') {
             Some((image, snapshot)) => (image, Some(snapshot.to_owned())),
             None => (image, None),
         };
-        Spec {
+        ImageSpec {
             pool: "rbd".into(),
             namespace: None,
             image: image.into(),

@@ -22,7 +22,7 @@ pub(super) fn report(reporter: &Reporter<'_>) {
             reporter.gauge(&families::PROCESS_START, &[], start);
         }
     }
-    for (topic, count) in cairn_rdma::log::left_out() {
+    for (topic, count) in cairn_base::log::left_out() {
         let labels = [("topic", topic.name())];
         reporter.count(&families::LOG_LEFT_OUT, &labels, count);
     }

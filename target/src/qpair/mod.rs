@@ -322,7 +322,8 @@ pub(crate) struct Accepted {
 
 #[cfg(test)]
 mod tests {
-    use cairn_rdma::{Clock, PKey};
+    use cairn_base::Clock;
+    use cairn_rdma::PKey;
     use nvme_proto::ana::AnaStates;
 
     use super::*;

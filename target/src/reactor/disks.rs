@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_base::log::{LogLine, Topic};
 use cairn_disk::{Backend, FileSlot, Ring};
-use cairn_rdma::log::{LogLine, Topic};
 use cairn_rdma::{Device, Region, Sge};
 use nvme_proto::ana;
 use nvme_proto::io::NamespaceView;

@@ -3,10 +3,11 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use cairn_base::Mapping;
 use cairn_disk::Ring;
 use cairn_rdma::{
-    Access, Completion, Device, Endpoint, EndpointLimits, EndpointOptions, Mapping, PostError,
-    QpId, RecvWork, Region,
+    Access, Completion, Device, Endpoint, EndpointLimits, EndpointOptions, PostError, QpId,
+    RecvWork, Region,
 };
 
 use super::Sizes;

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use cairn_base::peer_detail;
 use cairn_disk::Span;
-use cairn_rdma::{WorkStatus, peer_detail};
+use cairn_rdma::WorkStatus;
 use nvme_proto::controller::Completion as CommandEnd;
 use nvme_proto::transfer::DataTransfer;
 

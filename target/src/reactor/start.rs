@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cairn_base::Clock;
 use cairn_disk::{Arena, Idle, Ring};
-use cairn_rdma::{Clock, Completion};
+use cairn_rdma::Completion;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::mpsc::UnboundedSender;
 

@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use cairn_rdma::Clock;
+use cairn_base::Clock;
 
 use crate::metrics::Doing;
 use cairn_disk::Idle;

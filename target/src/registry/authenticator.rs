@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cairn_rdma::address::Payer;
+use cairn_base::address::Payer;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nvme_auth::controller::Authentication;
 use nvme_auth::{Names, Policy, Secrets};

@@ -4,11 +4,13 @@
 //! of queue pairs and controllers limit the content. `cargo xtask loom` tests every interleaving of
 //! the threads.
 
+use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cairn_rdma::{ConnRequest, FabricError, Marking, mailbox};
+use cairn_base::mailbox;
+use cairn_rdma::{ConnRequest, Marking};
 use nvme_proto::controller::Completion;
 use nvme_proto::wire::cm::{ReplyData, RequestData};
 
@@ -127,7 +129,7 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    pub(crate) fn new() -> Result<(Self, Inbox), FabricError> {
+    pub(crate) fn new() -> io::Result<(Self, Inbox)> {
         let messages = Arc::new(mailbox::Mailbox::new()?);
         let backlog = Arc::<Backlog>::default();
         let load = Arc::<SharedLoad>::default();
@@ -244,7 +246,7 @@ impl Drop for Inbox {
 mod tests {
     use std::time::Duration;
 
-    use cairn_rdma::wake::wait_readable;
+    use cairn_base::wake::wait_readable;
 
     use super::*;
 

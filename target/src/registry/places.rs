@@ -16,8 +16,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use cairn_rdma::Clock;
-use cairn_rdma::address::{Payer, prefix_of};
+use cairn_base::Clock;
+use cairn_base::address::{Payer, prefix_of};
 
 use crate::panics;
 use strangers::Strangers;

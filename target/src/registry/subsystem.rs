@@ -11,8 +11,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use cairn_base::{Clock, Trid};
 use cairn_config::{AnaOverride, Limits};
-use cairn_rdma::{Clock, Trid};
 use nvme_proto::controller::{Action, AdminCommand, Completion, Exchange, Outcome, Refusal};
 use nvme_proto::io::IoLimits;
 use nvme_proto::subsystem::{Health, Kind, Subsystem};

@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use cairn_base::address::Payer;
+use cairn_base::log::Topic;
+use cairn_base::{Clock, PeerLimit, peer_line};
 use cairn_config::{Config, Roce};
 use cairn_doctor::priorities::Priorities;
 use cairn_doctor::source::Live;
-use cairn_rdma::address::Payer;
-use cairn_rdma::log::Topic;
-use cairn_rdma::{Clock, ConnRequest, PeerLimit, peer_line};
+use cairn_rdma::ConnRequest;
 use cairn_trouble as trouble;
 use nvme_proto::controller::connect;
 use nvme_proto::limits::Limits;

@@ -3,8 +3,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_base::Clock;
 use cairn_config::Config;
-use cairn_rdma::{Clock, ListenerEvent, Provider};
+use cairn_rdma::{ListenerEvent, Provider};
 use nvme_proto::limits::{Limits, namespaces_within};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;

@@ -2,8 +2,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use cairn_base::Trid;
 use cairn_disk::OpenError;
-use cairn_rdma::{FabricError, Trid};
+use cairn_rdma::FabricError;
 use nvme_auth::SecretError;
 
 use crate::health::Place;

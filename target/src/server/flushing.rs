@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cairn_rdma::log::{LogLine, Topic};
-use cairn_rdma::{Clock, peer_line};
+use cairn_base::log::{LogLine, Topic};
+use cairn_base::{Clock, peer_line};
 use nvme_proto::wire::feature::WriteProtectionState;
 use tokio::sync::mpsc::UnboundedSender;
 

@@ -1,6 +1,6 @@
 //! Handle of the control socket to query and change the control plane.
 
-use cairn_rdma::Trid;
+use cairn_base::Trid;
 use std::sync::Arc;
 use std::time::Duration;
 

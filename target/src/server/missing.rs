@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_base::Clock;
 use cairn_config::{Backing, Config};
-use cairn_rdma::Clock;
 use tokio::sync::watch;
 
 use super::arrivals::Arrivals;

@@ -35,9 +35,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use cairn_base::Clock;
 use cairn_config::Config;
 use cairn_disk::wait_for_images;
-use cairn_rdma::{Clock, Provider};
+use cairn_rdma::Provider;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 

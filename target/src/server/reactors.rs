@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_base::Clock;
 use cairn_config::Config;
-use cairn_rdma::Clock;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::error::StartError;
@@ -166,7 +166,8 @@ impl Launch<'_> {
         index: usize,
         core: Option<usize>,
     ) -> io::Result<(Mailbox, Arc<ReactorCounters>)> {
-        let (mailbox, inbox) = Mailbox::new().map_err(io::Error::other)?;
+        let (mailbox, inbox) = Mailbox::new()
+            .map_err(|error| io::Error::new(error.kind(), format!("eventfd: {error}")))?;
         let counters = Arc::new(ReactorCounters::default());
         let start = Start {
             index,

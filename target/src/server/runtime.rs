@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Instant;
 
-use cairn_rdma::Clock;
+use cairn_base::Clock;
 use tokio::runtime::Runtime;
 
 pub(super) fn new() -> io::Result<Runtime> {

@@ -1,11 +1,11 @@
 //! Parts of the target that follow the configuration: disks, subsystems, listeners, keys, ports.
 
-use cairn_rdma::Trid;
+use cairn_base::Trid;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use cairn_base::Clock;
 use cairn_config::Config;
-use cairn_rdma::Clock;
 
 use super::audit_log::AuditLog;
 use super::discovery::Discovery;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::Clock;
+use cairn_base::Clock;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::registry::{ControlMessage, Mailbox, Message, Scope, Settling};

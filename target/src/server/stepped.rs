@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use cairn_base::Clock;
 use cairn_config::Config;
-use cairn_rdma::{Clock, Provider};
+use cairn_rdma::Provider;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::control::{ControlPlane, Start};

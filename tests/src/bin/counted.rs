@@ -8,12 +8,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_base::Clock;
 use cairn_config::{Config, Flags};
 use cairn_initiator::{
     Buffer, Controller, Data, HostOptions, Identity, IoQueue, Recovery, command,
 };
+use cairn_rdma::Provider;
 use cairn_rdma::loopback::{Loopback, Posted};
-use cairn_rdma::{Clock, Provider};
 use cairn_roce::{Soft, SoftOptions};
 use cairn_target::SteppedTarget;
 use cairn_tests::attacker::{self, Attack, Attacker};

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use cairn_base::Mapping;
 use cairn_rdma::{
     Access, Completion, CompletionKind, ConnRequest, ConnectOptions, Device, Endpoint,
-    EndpointOptions, Event, ListenOptions, ListenerEvent, Mapping, Operation, PKey, QpId,
-    QpOptions, RecvWork, Region, SendWork, Sge, SgeList,
+    EndpointOptions, Event, ListenOptions, ListenerEvent, Operation, PKey, QpId, QpOptions,
+    RecvWork, Region, SendWork, Sge, SgeList,
 };
 use cairn_tests::provider::ProviderName;
 use clap::{Parser, Subcommand};

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use cairn_base::Mapping;
 use cairn_rdma::{
-    Access, Mapping, Operation, PostError, QpOptions, RecvWork, Region, RemoteBuffer, SendWork,
-    Sge, WorkStatus,
+    Access, Operation, PostError, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
+    WorkStatus,
 };
 
 use super::Setting;

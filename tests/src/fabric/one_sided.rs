@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use cairn_base::Mapping;
 use cairn_rdma::{
-    Access, CompletionKind, Mapping, Operation, QpOptions, RemoteBuffer, Sge, SgeList, WorkStatus,
+    Access, CompletionKind, Operation, QpOptions, RemoteBuffer, Sge, SgeList, WorkStatus,
 };
 
 use super::Setting;

@@ -4,9 +4,9 @@ use std::fs::{self, File};
 use std::io::BufRead;
 use std::time::{Duration, Instant};
 
+use cairn_base::Clock;
 use cairn_disk::{Operation, SimulatedDisk};
 use cairn_initiator::{Data, Host, HostError, IoQueue, command};
-use cairn_rdma::Clock;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, subsystem};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::log::{LogPage, SmartLog};

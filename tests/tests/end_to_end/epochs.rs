@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::time::{Duration, Instant};
 
+use cairn_base::Clock;
 use cairn_disk::{Operation, SimulatedDisk};
 use cairn_initiator::{Data, Host, Ticket, command};
-use cairn_rdma::Clock;
 use cairn_target::ReloadError;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, subsystem};
 use nvme_proto::wire::Status;

@@ -11,9 +11,10 @@ mod verify;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_base::{Clock, Mapping};
 use cairn_disk::{Operation, SimulatedDisk};
 use cairn_initiator::{AsyncHost, Buffer, Data, HostError, command};
-use cairn_rdma::{Access, Clock, Mapping};
+use cairn_rdma::Access;
 use cairn_tests::harness::{Scratch, TestTarget};
 
 use crate::verified::{Disk, Transfer, bytes};

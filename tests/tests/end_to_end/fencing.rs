@@ -10,11 +10,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cairn_base::Clock;
 use cairn_config::{Config, Flags};
 use cairn_disk::{Habits, Operation, SimulatedDisk};
 use cairn_initiator::{Buffer, Controller, Data, HostOptions, Identity, Ticket, command};
+use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;
-use cairn_rdma::{Clock, Provider};
 use cairn_target::{SteppedTarget, Usage};
 use cairn_tests::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
 use nvme_proto::wire::Status;

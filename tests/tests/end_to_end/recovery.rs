@@ -6,13 +6,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_base::Clock;
 use cairn_config::{Config, Flags};
 use cairn_initiator::{
     AssociationState, Buffer, Controller, Data, Ended, Event, HostError, HostOptions, Identity,
     Recovery, Ticket, command,
 };
+use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;
-use cairn_rdma::{Clock, Provider};
 use cairn_sim::Random;
 use cairn_target::SteppedTarget;
 use cairn_tests::harness::{NQN, Scratch, host_nqn, nqn, subsystem};

@@ -1,9 +1,9 @@
 use std::fs::File;
 use std::time::{Duration, Instant};
 
+use cairn_base::Clock;
 use cairn_disk::{Operation, SimulatedDisk};
 use cairn_initiator::{Data, Ended, Host, Notice, command};
-use cairn_rdma::Clock;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, subsystem};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::feature::{AsyncEventConfig, Feature, Select, WriteProtectionState};

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use cairn_base::Mapping;
 use cairn_rdma::{
-    Access, ConnRequest, Endpoint, EndpointOptions, Listener, Mapping, QpOptions, RecvWork, Region,
-    Sge,
+    Access, ConnRequest, Endpoint, EndpointOptions, Listener, QpOptions, RecvWork, Region, Sge,
 };
 use cairn_tests::requests::listen;
 use crossbeam_channel::Receiver;

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cairn_base::Mapping;
 use cairn_initiator::{HostOptions, Identity, Recovery};
 use cairn_rdma::loopback::Loopback;
 use cairn_rdma::{
     Access, Completion, CompletionKind, ConnRequest, Endpoint, EndpointOptions, Event, Listener,
-    Mapping, Operation, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
+    Operation, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
 };
 use cairn_tests::harness::{NQN, host_nqn, nqn};
 use cairn_tests::requests::listen;

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use cairn_rdma::{Traddr, Trid};
+use cairn_base::{Traddr, Trid};
 use cairn_roce::phy::Network;
 use cairn_roce::phy::fault::FaultOptions;
 use cairn_roce::{Soft, SoftOptions};

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use cairn_base::Mapping;
 use cairn_rdma::{
     Access, Completion, ConnectOptions, Endpoint, EndpointOptions, Event, ListenOptions,
-    ListenerEvent, Mapping, Operation, PKey, Provider, QpId, QpOptions, RecvWork, Region,
-    RemoteBuffer, SendWork, Sge, WorkStatus, sleep_until_ready,
+    ListenerEvent, Operation, PKey, Provider, QpId, QpOptions, RecvWork, Region, RemoteBuffer,
+    SendWork, Sge, WorkStatus, sleep_until_ready,
 };
 use cairn_roce::Soft;
 

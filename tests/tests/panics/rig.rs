@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cairn_base::Clock;
+use cairn_base::entropy::Entropy;
 use cairn_config::{Config, Flags};
 use cairn_disk::SimulatedDisk;
 use cairn_initiator::{Host, HostError, HostOptions, Identity, Recovery};
-use cairn_rdma::entropy::Entropy;
+use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;
-use cairn_rdma::{Clock, Provider};
 use cairn_roce::{Soft, SoftOptions};
 use cairn_target::Target;
 use cairn_tests::exposition::Exposition;
@@ -49,7 +50,7 @@ pub(crate) fn on_soft_that_panics() -> (Network, Arc<AtomicUsize>) {
         {
             blow(&left);
         }
-        cairn_rdma::entropy::draw()
+        cairn_base::entropy::draw()
     };
     let options = SoftOptions {
         entropy: Entropy::of(draw),

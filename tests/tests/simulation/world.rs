@@ -6,9 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_base::Clock;
+use cairn_base::entropy::Entropy;
 use cairn_config::{Config, Flags};
-use cairn_rdma::entropy::Entropy;
-use cairn_rdma::{Clock, Provider};
+use cairn_rdma::Provider;
 use cairn_roce::phy::Network as Phy;
 use cairn_roce::phy::wire::{Frame, Wire};
 use cairn_roce::{Soft, SoftOptions};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use cairn_rdma::log::{Topic, left_out};
+use cairn_base::log::{Topic, left_out};
 use cairn_roce_proto::cm::CmEvent;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_tests::harness::own_loopback_address;

@@ -52,7 +52,7 @@ fn each_log_line_has_permission_or_a_cause() {
     assert!(found > 10, "the sources are elsewhere");
     assert!(
         bad.is_empty(),
-        "use cairn_rdma::peer_line!, or say in a comment `// Cause: ...` what else than a \
+        "use cairn_base::peer_line!, or say in a comment `// Cause: ...` what else than a \
          peer causes it:\n{}",
         bad.join("\n")
     );

@@ -43,8 +43,13 @@ fn ours() -> String {
 }
 
 fn dependencies() -> Result<Vec<(String, String, PathBuf)>> {
-    let metadata =
-        said(Command::new("cargo").args(["metadata", "--format-version=1", "--locked"]))?;
+    let metadata = said(Command::new("cargo").args([
+        "metadata",
+        "--format-version=1",
+        "--locked",
+        // Without the dependencies of other platforms, and of models (cfg(cairn_loom)).
+        "--filter-platform=x86_64-unknown-linux-gnu",
+    ]))?;
     let metadata: Value = serde_json::from_str(&metadata)?;
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

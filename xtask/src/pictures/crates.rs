@@ -26,7 +26,7 @@ const fn node(
 }
 
 /// Crates, each in a row above its dependencies.
-const NODES: [Node; 17] = [
+const NODES: [Node; 18] = [
     node(
         "cairn-initiator-cli",
         "initiator/cli",
@@ -68,11 +68,12 @@ const NODES: [Node; 17] = [
     ),
     node("nvme-auth", "nvme-proto/auth", "DH-HMAC-CHAP", (8, 4)),
     node("cairn-rdma", "rdma", "the RDMA traits", (4, 5)),
+    node("cairn-base", "rdma/base", "clocks, logs, memory", (7, 6)),
     node("nvme-proto", "nvme-proto", "NVMe without I/O", (0, 5)),
 ];
 
 /// Pairs of a crate and a direct dependency that is not also indirect.
-const EDGES: [(&str, &str); 24] = [
+const EDGES: [(&str, &str); 25] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),
     ("cairn-fio", "cairn-initiator"),
@@ -86,7 +87,7 @@ const EDGES: [(&str, &str); 24] = [
     ("cairn-initiator", "cairn-trouble"),
     ("cairn-initiator", "nvme-proto"),
     ("cairn-initiator", "nvme-auth"),
-    ("cairn-config", "cairn-rbd"),
+    ("cairn-config", "cairn-rdma"),
     ("cairn-config", "nvme-proto"),
     ("cairn-roce", "cairn-roce-proto"),
     ("cairn-roce-proto", "cairn-rdma"),
@@ -96,7 +97,8 @@ const EDGES: [(&str, &str); 24] = [
     ("cairn-initiator", "cairn-verbs"),
     ("cairn-initiator-cli", "cairn-doctor"),
     ("cairn-disk", "cairn-rbd"),
-    ("cairn-rbd", "cairn-rdma"),
+    ("cairn-rbd", "cairn-base"),
+    ("cairn-rdma", "cairn-base"),
 ];
 
 const BENDS: [(&str, &str, f64); 2] = [
@@ -120,7 +122,7 @@ impl Node {
 pub(super) fn draw() -> String {
     let mut canvas = Canvas::new(
         1394,
-        614,
+        718,
         "The crates of Cairn",
         "Target and initiator both use the RDMA providers, the fabric diagnostics and nvme-proto. \
          They do not use each other.",

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use cairn_rdma::netlink::{attribute, attributes, u16_at};
+use cairn_base::netlink::{attribute, attributes, u16_at};
 
 use super::netlink::request;
 use crate::source::Dcb;

@@ -3,8 +3,8 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use cairn_rdma::netlink::{Netlink, attribute, attributes, find, u16_at, u32_at};
-use cairn_rdma::scope::{index_of_name, name_of};
+use cairn_base::netlink::{Netlink, attribute, attributes, find, u16_at, u32_at};
+use cairn_base::scope::{index_of_name, name_of};
 
 use crate::source::{Address, Neighbour, Route};
 

@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use cairn_rdma::netlink::{attribute, attributes, find, u32_at};
+use cairn_base::netlink::{attribute, attributes, find, u32_at};
 
 use super::netlink::request_of;
 use crate::source::QueuePairs;
@@ -114,7 +114,7 @@ fn name(names: &[(u8, &str)], value: u8) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_rdma::netlink::collect;
+    use cairn_base::netlink::collect;
 
     /// Answer of Linux about rxe0: a broken GSI queue pair, queue pairs of two connections, a queue pair without a
     /// port, and the end of the dump.

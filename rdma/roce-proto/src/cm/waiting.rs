@@ -13,8 +13,8 @@ use core::cmp::Reverse;
 use core::net::IpAddr;
 use core::time::Duration;
 
-use cairn_rdma::address::{Payer, prefix_of};
-use cairn_rdma::allowance::Allowance;
+use cairn_base::address::{Payer, prefix_of};
+use cairn_base::allowance::Allowance;
 
 const STRANGERS_MAX: usize = 192;
 /// Maximum number of undecided requests of one unproven [`Payer`].

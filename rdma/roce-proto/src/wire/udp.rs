@@ -2,7 +2,7 @@
 
 use super::{Header, field};
 
-pub use cairn_rdma::address::ROCE_PORT;
+pub use cairn_rdma::ROCE_PORT;
 
 /// UDP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

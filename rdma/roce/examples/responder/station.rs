@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
+use cairn_base::Mapping;
 use cairn_rdma::{
     Access, Completion, ConnRequest, Device, Endpoint, EndpointOptions, Event, FabricError,
-    Mapping, Operation, PostError, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
+    Operation, PostError, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
 };
 
 const RECEIVES: usize = 128;

@@ -3,8 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use cairn_rdma::error::permission;
-use cairn_rdma::{FabricError, ScopedAddr, TraddrError};
+use cairn_base::permission;
+use cairn_base::{ScopedAddr, TraddrError};
+use cairn_rdma::FabricError;
 
 use super::Network;
 use cairn_roce_proto::wire::udp::ROCE_PORT;

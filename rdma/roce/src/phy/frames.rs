@@ -14,7 +14,7 @@ use super::neighbour::Neighbours;
 use super::packet::link_address;
 use super::send::{ECN, Flow};
 use super::socket::check;
-use cairn_rdma::ScopedAddr;
+use cairn_base::ScopedAddr;
 use cairn_roce_proto::wire::Header;
 use cairn_roce_proto::wire::ethernet::{ETHERTYPE_ROCE, ETHERTYPE_VLAN, Tag, Vlan};
 use cairn_roce_proto::wire::grh::{self, Grh, NEXT_HEADER_BTH, gid_of};

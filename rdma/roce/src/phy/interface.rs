@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::ScopedAddr;
+use cairn_base::ScopedAddr;
 
 use super::socket::{check, from_storage};
 

@@ -20,7 +20,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
-use cairn_rdma::{Roce, ScopedAddr};
+use cairn_base::ScopedAddr;
+use cairn_rdma::Roce;
 use cairn_roce_proto::wire::icrc::Route;
 use cairn_roce_proto::wire::mad::GSI_QPN;
 use cairn_roce_proto::wire::udp::ROCE_PORT;

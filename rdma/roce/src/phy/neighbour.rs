@@ -8,8 +8,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use cairn_rdma::ScopedAddr;
-use cairn_rdma::netlink::{Message, Netlink, attribute, attributes, find, u16_at};
+use cairn_base::ScopedAddr;
+use cairn_base::netlink::{Message, Netlink, attribute, attributes, find, u16_at};
 
 use super::interface::Interface;
 

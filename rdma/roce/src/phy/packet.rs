@@ -18,7 +18,7 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 
 use libc::{c_int, sockaddr_ll, socklen_t};
 
-use cairn_rdma::ScopedAddr;
+use cairn_base::ScopedAddr;
 
 use super::interface::Interface;
 use super::neighbour::Mac;

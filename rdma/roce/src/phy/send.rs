@@ -2,7 +2,7 @@
 //!
 //! Why `unsafe` here: `sendmmsg` takes pointers, which are created anew for each call.
 
-use cairn_rdma::ScopedAddr;
+use cairn_base::ScopedAddr;
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
 use std::net::{IpAddr, SocketAddr};

@@ -17,8 +17,8 @@ use std::os::fd::RawFd;
 use super::Network;
 use super::packet::PacketSocket;
 use super::socket::{Socket, service_level};
-use cairn_rdma::ScopedAddr;
-use cairn_rdma::entropy::Entropy;
+use cairn_base::ScopedAddr;
+use cairn_base::entropy::Entropy;
 
 const MAX_SOCKETS: usize = 256;
 const FIRST_PORT: u16 = 0xc000;

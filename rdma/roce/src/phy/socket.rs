@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
-use cairn_rdma::ScopedAddr;
+use cairn_base::ScopedAddr;
 
 use super::qpn_filter::{PASS, by_number, compare, exchange};
 

@@ -7,9 +7,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use cairn_rdma::{
-    Access, Device, Endpoint, EndpointOptions, FabricError, Mapping, Region, Roce, ScopedAddr,
-};
+use cairn_base::{Mapping, ScopedAddr};
+use cairn_rdma::{Access, Device, Endpoint, EndpointOptions, FabricError, Region, Roce};
 
 use super::endpoint::SoftEndpoint;
 use super::manager::ConnectionManager;
@@ -19,7 +18,7 @@ use super::{Shared, SoftOptions, lock};
 use crate::memory::{Keys, Regions};
 use crate::phy::Inlet;
 use crate::phy::interface::PathMtus;
-use cairn_rdma::entropy::Entropy;
+use cairn_base::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::time::Instant;
 

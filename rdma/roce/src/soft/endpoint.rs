@@ -28,7 +28,7 @@ use crate::phy::send::Sender;
 use crate::phy::send_sockets::SendSockets;
 use crate::phy::socket::FlowKey;
 use crate::time::ProtoClock;
-use cairn_rdma::wake::Wake;
+use cairn_base::wake::Wake;
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::qp::Context;
 use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue};
@@ -83,7 +83,7 @@ impl SoftEndpoint {
                 limit: SLOTS as u64,
             });
         }
-        let wake = Wake::new()?;
+        let wake = Wake::new().map_err(FabricError::os("eventfd"))?;
         let wake = Arc::new(wake);
         let EndpointSlot {
             index,

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use cairn_rdma::address::Payer;
-use cairn_rdma::log::Topic;
+use cairn_base::address::Payer;
+use cairn_base::log::Topic;
+use cairn_base::{PeerLimit, peer_line};
 use cairn_rdma::{
-    ConnHandle, ConnRequest, Listener, ListenerEvent, Marked, Marking, PKey, PeerLimit,
-    PrivateData, Sink, peer_line,
+    ConnHandle, ConnRequest, Listener, ListenerEvent, Marked, Marking, PKey, PrivateData, Sink,
 };
 
 use super::device::SoftDevice;

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant as System;
 
-use cairn_rdma::log::{LogLine, Topic};
-use cairn_rdma::{FabricError, Marked, PKey, QpId, ScopedAddr, peer_line};
+use cairn_base::log::{LogLine, Topic};
+use cairn_base::{ScopedAddr, peer_line};
+use cairn_rdma::{FabricError, Marked, PKey, QpId};
 use crossbeam_channel::Sender as Mailbox;
 
 use super::device::SoftDevice;
@@ -23,9 +24,9 @@ use crate::phy::send::{ECN, Flow, Sender};
 use crate::phy::socket::RECEIVE_BUFFER;
 use crate::phy::{Inlet, Network};
 use crate::time::ProtoClock;
-use cairn_rdma::entropy::Entropy;
-use cairn_rdma::panics::{Part, confine_part};
-use cairn_rdma::wake::{Wake, wait_readable};
+use cairn_base::entropy::Entropy;
+use cairn_base::panics::{Part, confine_part};
+use cairn_base::wake::{Wake, wait_readable};
 use cairn_roce_proto::cm::{
     CmEvent, ConnId, Connect, Gone, Identity, Manager, Path, QpTerms, Request, Transmit,
 };
@@ -110,7 +111,7 @@ impl ConnectionManager {
         inlet: Inlet,
         relays: Arc<Relays>,
     ) -> Result<Self, FabricError> {
-        let wake = Arc::new(Wake::new()?);
+        let wake = Arc::new(Wake::new().map_err(FabricError::os("eventfd"))?);
         relays.open(TURN, &wake);
         let inner = Inner {
             manager: Manager::new(Identity::new(options.entropy.to_draw())),

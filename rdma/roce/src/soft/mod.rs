@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
+use cairn_base::{Clock, ScopedAddr};
 use cairn_rdma::{
-    Clock, Device, DeviceCounters, FabricError, ListenOptions, Listener, Provider, Roce,
-    ScopedAddr, Sink,
+    Device, DeviceCounters, FabricError, ListenOptions, Listener, Provider, Roce, Sink,
 };
 
 use crate::phy::Network;
@@ -27,7 +27,7 @@ use crate::phy::capture::Capture;
 use crate::phy::neighbour;
 use crate::phy::send::Sender;
 use crate::phy::socket::source_for;
-use cairn_rdma::entropy::Entropy;
+use cairn_base::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 
 use device::SoftDevice;

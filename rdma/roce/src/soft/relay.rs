@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cairn_rdma::wake::Wake;
+use cairn_base::wake::Wake;
 use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Bth, Header};

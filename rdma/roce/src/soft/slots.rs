@@ -13,7 +13,7 @@ use cairn_rdma::{FabricError, PKey, QpId, QpOptions};
 use crate::phy::batch::BatchPosition;
 use crate::phy::send::Flow;
 use crate::phy::send_sockets::SendSocket;
-use cairn_rdma::entropy::Entropy;
+use cairn_base::entropy::Entropy;
 use cairn_roce_proto::cm::{ConnId, Connect, QpTerms};
 use cairn_roce_proto::qp::Qp;
 

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use cairn_roce_proto::time::Instant;
 
+use cairn_base::Mapping;
 use cairn_rdma::{
-    Access, CompletionKind, Mapping, Operation, PKey, QpId, RecvWork, RemoteBuffer, SendWork, Sge,
-    SgeList, WorkStatus,
+    Access, CompletionKind, Operation, PKey, QpId, RecvWork, RemoteBuffer, SendWork, Sge, SgeList,
+    WorkStatus,
 };
 use cairn_roce::memory::{Regions, View};
 use cairn_roce_proto::counters::Counters;

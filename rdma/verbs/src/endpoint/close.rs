@@ -31,11 +31,11 @@ impl VerbsEndpoint {
             Phase::Accepted | Phase::Established => {
                 // An error means that the peer disconnected first, or that the device is gone.
                 if let Err(error) = qp.cm.disconnect() {
-                    cairn_rdma::peer_detail!(%id, %error, "rdma_disconnect");
+                    cairn_base::peer_detail!(%id, %error, "rdma_disconnect");
                 }
                 let failing = qp.pair.as_mut().map(QueuePair::fail);
                 if let Some(Err(error)) = &failing {
-                    cairn_rdma::peer_detail!(%id, %error, "moving a queue pair to its error state");
+                    cairn_base::peer_detail!(%id, %error, "moving a queue pair to its error state");
                 }
                 qp.phase = Phase::Closing {
                     deadline: Instant::now() + CLOSE_TIMEOUT,
@@ -66,7 +66,7 @@ impl VerbsEndpoint {
         self.send_chain.push(&work, mark.raw(), false);
         // SAFETY: the work has no inline data.
         if let Err((_, error)) = unsafe { qp.post(&mut self.send_chain) } {
-            cairn_rdma::peer_detail!(%id, %error, "marking the end of a send queue");
+            cairn_base::peer_detail!(%id, %error, "marking the end of a send queue");
         }
     }
 
@@ -108,7 +108,7 @@ impl VerbsEndpoint {
                 }
                 Phase::Closing { .. } if self.is_drained(qp, overdue) => self.finish(id),
                 Phase::Closing { .. } if overdue => {
-                    cairn_rdma::peer_detail!(%id, "a closed queue pair has not drained in time");
+                    cairn_base::peer_detail!(%id, "a closed queue pair has not drained in time");
                     self.flush_the_rest(id);
                     index += 1;
                 }

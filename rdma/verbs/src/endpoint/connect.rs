@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_base::ScopedAddr;
 use cairn_rdma::{
     ConnRequest, ConnectOptions, Device, DisconnectReason, Event, FabricError, Marked, PrivateData,
-    QpId, QpOptions, ScopedAddr,
+    QpId, QpOptions,
 };
 
 use crate::cm::{CmEvent, Id, Terms};
@@ -192,7 +193,7 @@ impl VerbsEndpoint {
             && matches!(qp.phase, Phase::Accepted)
             && let Err(error) = qp.cm.traffic_seen()
         {
-            cairn_rdma::peer_detail!(%id, %error, "rdma_notify");
+            cairn_base::peer_detail!(%id, %error, "rdma_notify");
         }
     }
 

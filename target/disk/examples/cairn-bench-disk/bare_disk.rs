@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_base::Mapping;
 use cairn_disk::{
     Backend, BlockIo, BlockOp, Contention, Errno, FileSlot, Finished, Idle, Pause, Progress, Ring,
     Span,
 };
-use cairn_rdma::Mapping;
 
 pub(crate) struct BareDisk {
     ring: Ring,

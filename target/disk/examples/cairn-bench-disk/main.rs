@@ -15,8 +15,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bare_disk::BareDisk;
+use cairn_base::ImageSpec;
 use cairn_config::POLL_IDLE_DEFAULT_US;
-use cairn_disk::{Backend, Claim, Formers, FoundPath, ImageSpec, OpenError, wait_for_images};
+use cairn_disk::{Backend, Claim, Formers, FoundPath, OpenError, wait_for_images};
 use clap::{Parser, ValueEnum};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};

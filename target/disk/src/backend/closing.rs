@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use cairn_rdma::panics::{Part, confine_part};
+use cairn_base::panics::{Part, confine_part};
 
 use super::lock::Lock;
 use crate::ring::Open;
@@ -252,7 +252,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         let place = (u64::MAX, 7);
-        let closed = || cairn_rdma::panics::Panics::new(true).of_part(Part::Close);
+        let closed = || cairn_base::panics::Panics::new(true).of_part(Part::Close);
         let before = closed();
         for round in 1..=3 {
             let file = File::create(&path).unwrap();

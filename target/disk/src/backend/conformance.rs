@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_rdma::{Clock, Mapping};
+use cairn_base::{Clock, Mapping};
 
 use super::{
     AdmittedPath, Backend, BlockFile, BlockIo, BlockOp, Claim, Drive, Errno, Formers, Kind,

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::thread;
 
-use cairn_rdma::Mapping;
+use cairn_base::Mapping;
 
 use super::{BlockIo, BlockOp, Errno, Geometry};
 use crate::ring::Ring;

@@ -30,8 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rbd::Spec;
-use cairn_rdma::Mapping;
+use cairn_base::{ImageSpec, Mapping};
 use uuid::Uuid;
 
 pub use described::{Atomic, Geometry, Names, Preferred};
@@ -175,7 +174,7 @@ impl Backend {
     /// # Errors
     /// The image cannot be opened.
     pub fn open_image(
-        image: &Spec,
+        image: &ImageSpec,
         block_bytes: Option<u32>,
         claim: Claim,
         on_change: Arc<dyn Fn() + Send + Sync>,

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use cairn_rdma::Mapping;
+use cairn_base::Mapping;
 
 use super::{BlockIo, BlockOp, Errno, Geometry};
 use crate::ring::Ring;

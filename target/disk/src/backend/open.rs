@@ -242,7 +242,7 @@ fn open_direct(disk: &AdmittedPath, claim: Claim, is_claimed: bool) -> io::Resul
 
 /// Returns the remedy for a missing permission: `otherwise` for users other than root.
 pub(super) fn permission(otherwise: &str) -> String {
-    cairn_rdma::error::permission(
+    cairn_base::permission(
         otherwise,
         "look for the attribute immutable (lsattr), a read-only device (blockdev --getro), a \
          security module, or a service without the capability",

@@ -10,7 +10,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cairn_rbd::{Access, Image, Spec, Work};
+use cairn_base::ImageSpec;
+use cairn_rbd::{Access, Image, Work};
 use uuid::Uuid;
 
 use super::{
@@ -37,7 +38,7 @@ pub(super) struct RbdDisk {
 
 impl RbdDisk {
     pub(super) fn open(
-        spec: &Spec,
+        spec: &ImageSpec,
         block_bytes: Option<u32>,
         claim: Claim,
         on_change: Arc<dyn Fn() + Send + Sync>,

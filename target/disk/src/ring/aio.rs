@@ -139,8 +139,8 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use cairn_rdma::Mapping;
-    use cairn_rdma::wake::{Wake, wait_readable};
+    use cairn_base::Mapping;
+    use cairn_base::wake::{Wake, wait_readable};
 
     use super::*;
     use crate::simulated_disk::Memory;

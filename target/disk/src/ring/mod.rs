@@ -25,7 +25,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Clock, Mapping};
+use cairn_base::{Clock, Mapping};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use crate::memlock;

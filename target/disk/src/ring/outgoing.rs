@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use cairn_rdma::Clock;
+use cairn_base::Clock;
 use io_uring::squeue;
 
 use super::apart::ROUND_GAP;

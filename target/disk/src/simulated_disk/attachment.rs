@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cairn_rdma::wake::Wake;
+use cairn_base::wake::Wake;
 
 use super::{SimulatedDisk, Work};
 

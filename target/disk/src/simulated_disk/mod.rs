@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Clock, Mapping};
+use cairn_base::{Clock, Mapping};
 
 pub(crate) use attachment::{Attachment, Completions};
 pub use medium::CacheFate;

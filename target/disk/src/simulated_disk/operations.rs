@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::Mapping;
+use cairn_base::Mapping;
 
 use super::{BLOCK_BYTES, Completions, Habits, Lie, Medium, Memory, Operation, Work};
 

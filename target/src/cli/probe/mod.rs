@@ -9,11 +9,12 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
+use cairn_base::ScopedAddr;
 use cairn_config::{Backing, Config, ControlSettings, LeftOut, Listener, Provider, Trid};
 use cairn_control::{BindError, Client};
 use cairn_doctor::rules::Severity;
-use cairn_rdma::address::ROCE_PORT;
-use cairn_rdma::{FabricError, ScopedAddr};
+use cairn_rdma::FabricError;
+use cairn_rdma::ROCE_PORT;
 use cairn_verbs::VerbsProvider;
 use rustix::process::{Resource, geteuid, getrlimit};
 

@@ -4,8 +4,8 @@
 //! Before authentication, a queue has no association and accepts no other commands. A live queue
 //! stays in use during reauthentication, and is closed if that fails.
 
-use cairn_rdma::log::{LogLine, Topic};
-use cairn_rdma::peer_line;
+use cairn_base::log::{LogLine, Topic};
+use cairn_base::peer_line;
 use nvme_auth::controller::Authentication;
 use nvme_auth::{Authenticated, Reason};
 use nvme_proto::controller::{AuthenticationRequest, Refusal};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use cairn_rdma::address::Payer;
-use cairn_rdma::log::{LogLine, Topic};
-use cairn_rdma::peer_line;
+use cairn_base::address::Payer;
+use cairn_base::log::{LogLine, Topic};
+use cairn_base::peer_line;
 use nvme_auth::Authenticated;
 use nvme_proto::controller::{ConnectRequest, Refusal};
 use nvme_proto::transfer::DataTransfer;

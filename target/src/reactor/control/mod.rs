@@ -7,7 +7,8 @@ pub(super) mod settling;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cairn_rdma::{Event, PeerLimit};
+use cairn_base::PeerLimit;
+use cairn_rdma::Event;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::Sizes;

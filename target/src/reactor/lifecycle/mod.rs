@@ -7,9 +7,10 @@ pub(super) mod slot_release;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use cairn_rdma::address::Payer;
-use cairn_rdma::log::{LogLine, Topic};
-use cairn_rdma::{Device, DisconnectReason, Event, QpOptions, WorkStatus, peer_detail, peer_line};
+use cairn_base::address::Payer;
+use cairn_base::log::{LogLine, Topic};
+use cairn_base::{peer_detail, peer_line};
+use cairn_rdma::{Device, DisconnectReason, Event, QpOptions, WorkStatus};
 use cairn_trouble as trouble;
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::{RejectData, RejectStatus};

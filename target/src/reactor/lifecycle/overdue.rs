@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use cairn_base::peer_line;
 use cairn_disk::BlockOp;
-use cairn_rdma::peer_line;
 use nvme_proto::wire::Status;
 
 use crate::ids::QpairId;

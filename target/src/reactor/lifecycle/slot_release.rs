@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use cairn_rdma::peer_line;
+use cairn_base::peer_line;
 
 use crate::ids::QpairId;
 use crate::reactor::io::Io;

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
-use cairn_rdma::address::Payer;
+use cairn_base::address::Payer;
 
 use super::capsule_queues::Capsule;
 use crate::ids::QpairId;

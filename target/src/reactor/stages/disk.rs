@@ -3,8 +3,8 @@
 //! ([`serial_queues`](crate::reactor::queueing::serial_queues)) or for a retry
 //! ([`retry`](crate::reactor::retry)).
 
+use cairn_base::peer_line;
 use cairn_disk::{BlockIo, BlockOp, Errno, Hints, Progress, Span};
-use cairn_rdma::peer_line;
 use nvme_proto::io::{
     DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, FlushScope, OperationKind,
 };

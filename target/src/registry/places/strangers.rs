@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use cairn_rdma::address::Payer;
+use cairn_base::address::Payer;
 
 use super::{PlaceId, network_of};
 

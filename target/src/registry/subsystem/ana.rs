@@ -1,6 +1,6 @@
 //! ANA states over each listener: the listener's states, with the subsystem's overrides.
 
-use cairn_rdma::Trid;
+use cairn_base::Trid;
 use std::collections::BTreeMap;
 
 use cairn_config::AnaOverride;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_rdma::address::Payer;
+use cairn_base::address::Payer;
 use nvme_auth::controller::Authentication;
 use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::{ConnectRequest, Refusal};

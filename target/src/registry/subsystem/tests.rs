@@ -1,7 +1,7 @@
 use std::net::Ipv4Addr;
 
+use cairn_base::address::Payer;
 use cairn_rdma::PKey;
-use cairn_rdma::address::Payer;
 use nvme_auth::{Policy, Secret, Secrets};
 use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::ConnectRequest;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use cairn_rdma::Clock;
+use cairn_base::Clock;
 use nvme_proto::limits::Limits;
 use nvme_proto::subsystem::{CNTLIDS_ALL, HostAccess, Settings, Subsystem};
 use nvme_proto::wire::Nqn;

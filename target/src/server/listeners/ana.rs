@@ -1,4 +1,4 @@
-use cairn_rdma::Trid;
+use cairn_base::Trid;
 use std::collections::HashSet;
 
 use cairn_config::{Config, Nqn, Subsystem};

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use cairn_base::{Clock, Trid};
 use cairn_config::Config;
-use cairn_rdma::{Clock, Provider, Trid};
+use cairn_rdma::Provider;
 use nvme_proto::controller::Termination;
 use tokio::sync::mpsc::UnboundedSender;
 

@@ -2,8 +2,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use cairn_base::Trid;
 use cairn_config::Provider as Kind;
-use cairn_rdma::{FabricError, ListenOptions, Listener, ListenerEvent, Provider, Trid};
+use cairn_rdma::{FabricError, ListenOptions, Listener, ListenerEvent, Provider};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::super::error::StartError;

@@ -4,7 +4,7 @@
 //! they move to other paths. Commands in flight complete. An association ends once its I/O queues
 //! are idle for [`SILENCE`], or at the deadline.
 
-use cairn_rdma::Trid;
+use cairn_base::Trid;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -3,9 +3,10 @@
 use cairn_roce_proto::time::Instant;
 use std::net::{IpAddr, SocketAddr};
 
+use cairn_base::ScopedAddr;
 use cairn_rdma::{
     ConnRequest, ConnectOptions, Device, DisconnectReason, Event, FabricError, Marked, Marking,
-    PrivateData, QpId, QpOptions, ScopedAddr,
+    PrivateData, QpId, QpOptions,
 };
 
 use super::super::device::INDEX_SHIFT;

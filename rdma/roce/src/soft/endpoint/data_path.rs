@@ -3,7 +3,8 @@
 use cairn_roce_proto::time::Instant;
 use std::cmp::Reverse;
 
-use cairn_rdma::{DisconnectReason, Event, Mapping, PrivateData, QpId};
+use cairn_base::Mapping;
+use cairn_rdma::{DisconnectReason, Event, PrivateData, QpId};
 
 use super::super::relay::{FLOWS_MAX, Handed};
 use super::super::slots::Phase;

@@ -113,7 +113,7 @@ fn a_block_device_discards_what_is_deallocated_and_writes_nothing() {
 
 #[test]
 fn a_discard_whose_lease_is_over_is_not_made() {
-    use cairn_rdma::Clock;
+    use cairn_base::Clock;
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let Some(device) = Loop::that_discards(&image(folder.path())) else {
         return;

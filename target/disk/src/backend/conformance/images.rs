@@ -1,7 +1,7 @@
 //! Images of a real Ceph cluster, if installed.
 
+use cairn_base::ImageSpec;
 use cairn_ceph::Cluster;
-use cairn_rbd::Spec;
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn cluster() -> Option<(tempfile::TempDir, Cluster)> {
 }
 
 fn open(cluster: &Cluster, image: &str, block_bytes: u32) -> Backend {
-    let image = Spec {
+    let image = ImageSpec {
         pool: "rbd".into(),
         namespace: None,
         image: image.into(),

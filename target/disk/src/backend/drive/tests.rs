@@ -1,6 +1,6 @@
 //! Tests with a simulated drive: they read queued commands and choose results.
 
-use cairn_rdma::Mapping;
+use cairn_base::Mapping;
 
 use super::*;
 use crate::Span;
@@ -117,7 +117,7 @@ fn write_uncorrectable_is_refused_without_the_drives_command() {
 #[test]
 fn write_uncorrectable_does_not_begin_after_its_lease() {
     let mut rig = Rig::new(Some(8));
-    let clock = cairn_rdma::Clock::simulated();
+    let clock = cairn_base::Clock::simulated();
     rig.ring.set_clock(clock.clone(), clock.now());
     clock.advance_to(clock.now() + std::time::Duration::from_millis(2));
     rig.ring.set_lease(1);

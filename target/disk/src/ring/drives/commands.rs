@@ -9,8 +9,8 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cairn_rdma::Mapping;
-use cairn_rdma::wake::Wake;
+use cairn_base::Mapping;
+use cairn_base::wake::Wake;
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 
 use super::entering::Queued;
@@ -132,7 +132,8 @@ fn build_for_drives(
 impl Drives {
     pub(super) fn new(polled: bool) -> io::Result<Self> {
         let uring = build_for_drives(SUBMISSIONS, polled)?;
-        let wake = Wake::new().map_err(io::Error::other)?;
+        let wake = Wake::new()
+            .map_err(|error| io::Error::new(error.kind(), format!("eventfd: {error}")))?;
         uring.submitter().register_eventfd(wake.fd())?;
         make_room(&uring, 2 * DRIVES_MAX)?;
         let can_pin = has_fixed_commands(&uring);

@@ -80,7 +80,7 @@ mod fast {
     /// # Safety
     /// `to` is valid for `from.len()` bytes and does not overlap `from`.
     #[inline]
-    pub(in crate::memory) unsafe fn store(from: &[u8], to: *mut u8) {
+    pub(in crate::mapping) unsafe fn store(from: &[u8], to: *mut u8) {
         // SAFETY: the caller guarantees the ranges.
         unsafe { copy(from.as_ptr(), to, from.len()) };
     }
@@ -88,7 +88,7 @@ mod fast {
     /// # Safety
     /// `from` is valid for `to.len()` bytes and does not overlap `to`.
     #[inline]
-    pub(in crate::memory) unsafe fn load(from: *const u8, to: &mut [u8]) {
+    pub(in crate::mapping) unsafe fn load(from: *const u8, to: &mut [u8]) {
         // SAFETY: the caller guarantees the ranges.
         unsafe { copy(from, to.as_mut_ptr(), to.len()) };
     }
@@ -97,14 +97,14 @@ mod fast {
     ///
     /// # Safety
     /// Both ranges are valid.
-    pub(in crate::memory) unsafe fn shift(from: *const u8, to: *mut u8, length: usize) {
+    pub(in crate::mapping) unsafe fn shift(from: *const u8, to: *mut u8, length: usize) {
         // SAFETY: the caller guarantees the ranges; memmove follows C's calling convention.
         unsafe { call!(libc::memmove, to, from, length) };
     }
 
     /// # Safety
     /// `to` is valid for `length` bytes.
-    pub(in crate::memory) unsafe fn fill(to: *mut u8, value: u8, length: usize) {
+    pub(in crate::mapping) unsafe fn fill(to: *mut u8, value: u8, length: usize) {
         // SAFETY: the caller guarantees the range; memset follows C's calling convention.
         unsafe { call!(libc::memset, to, u64::from(value), length) };
     }
@@ -113,7 +113,7 @@ mod fast {
     ///
     /// # Safety
     /// As for [`store`].
-    pub(in crate::memory) unsafe fn stream(from: &[u8], to: *mut u8) {
+    pub(in crate::mapping) unsafe fn stream(from: &[u8], to: *mut u8) {
         const LINE: usize = 64;
         let head = to.align_offset(LINE).min(from.len());
         let (head, rest) = from.split_at(head);
@@ -163,7 +163,7 @@ mod plain {
 
     /// # Safety
     /// `to` is valid for `from.len()` bytes and does not overlap `from`.
-    pub(in crate::memory) unsafe fn store(from: &[u8], to: *mut u8) {
+    pub(in crate::mapping) unsafe fn store(from: &[u8], to: *mut u8) {
         for (at, value) in from.iter().enumerate() {
             // SAFETY: the caller guarantees the range.
             unsafe { byte(to, at) }.store(*value, Relaxed);
@@ -172,14 +172,14 @@ mod plain {
 
     /// # Safety
     /// As for [`store`].
-    pub(in crate::memory) unsafe fn stream(from: &[u8], to: *mut u8) {
+    pub(in crate::mapping) unsafe fn stream(from: &[u8], to: *mut u8) {
         // SAFETY: the caller guarantees the range.
         unsafe { store(from, to) };
     }
 
     /// # Safety
     /// `from` is valid for `to.len()` bytes and does not overlap `to`.
-    pub(in crate::memory) unsafe fn load(from: *const u8, to: &mut [u8]) {
+    pub(in crate::mapping) unsafe fn load(from: *const u8, to: &mut [u8]) {
         for (at, value) in to.iter_mut().enumerate() {
             // SAFETY: the caller guarantees the range.
             *value = unsafe { byte(from, at) }.load(Relaxed);
@@ -190,7 +190,7 @@ mod plain {
     ///
     /// # Safety
     /// Both ranges are valid.
-    pub(in crate::memory) unsafe fn shift(from: *const u8, to: *mut u8, length: usize) {
+    pub(in crate::mapping) unsafe fn shift(from: *const u8, to: *mut u8, length: usize) {
         // SAFETY: the caller guarantees the ranges.
         let copy = |at| unsafe { byte(to, at).store(byte(from, at).load(Relaxed), Relaxed) };
         if from.cast_mut() < to {
@@ -202,7 +202,7 @@ mod plain {
 
     /// # Safety
     /// `to` is valid for `length` bytes.
-    pub(in crate::memory) unsafe fn fill(to: *mut u8, value: u8, length: usize) {
+    pub(in crate::mapping) unsafe fn fill(to: *mut u8, value: u8, length: usize) {
         for at in 0..length {
             // SAFETY: the caller guarantees the range.
             unsafe { byte(to, at) }.store(value, Relaxed);

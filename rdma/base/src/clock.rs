@@ -63,6 +63,7 @@ impl Clock {
 
     /// Returns the current time.
     #[must_use]
+    #[inline]
     pub fn now(&self) -> Instant {
         match &self.kind {
             Kind::Monotonic => Instant::now(),
@@ -79,6 +80,7 @@ impl Clock {
     /// Returns the current time. Unlike [`Self::now`], the call does not count as a read for
     /// [`Self::stop_after`].
     #[must_use]
+    #[inline]
     pub fn glance(&self) -> Instant {
         match &self.kind {
             Kind::Monotonic | Kind::Boottime => self.now(),
@@ -140,6 +142,7 @@ impl Clock {
 }
 
 impl SimulatedTime {
+    #[inline]
     fn shown(&self) -> Instant {
         self.start + Duration::from_nanos(self.elapsed_ns.load(Ordering::Acquire))
     }

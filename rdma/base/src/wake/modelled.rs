@@ -1,10 +1,9 @@
 //! Model of an eventfd for loom.
 
+use std::io;
 use std::os::fd::RawFd;
 
 use loom::sync::{Condvar, Mutex};
-
-use crate::error::FabricError;
 
 /// Flag set by [`Wake::wake`] and cleared by [`Wake::clear`].
 #[derive(Debug)]
@@ -18,7 +17,7 @@ impl Wake {
     ///
     /// # Errors
     /// Never: the model uses no descriptors.
-    pub fn new() -> Result<Self, FabricError> {
+    pub fn new() -> io::Result<Self> {
         Ok(Self {
             readable: Mutex::new(false),
             changed: Condvar::new(),

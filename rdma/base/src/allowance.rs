@@ -42,6 +42,7 @@ impl<T: Moment> Allowance<T> {
     /// Takes a token if fewer than `limit` tokens are missing, and returns whether it did.
     ///
     /// One token is refilled after each `interval`.
+    #[inline]
     pub fn take(&mut self, now: T, limit: u32, interval: Duration) -> bool {
         let refilled_at = *self.refilled_at.get_or_insert(now);
         let passed = now.since(refilled_at);

@@ -1,9 +1,6 @@
-//! Grouping of peer addresses for rate limits and counters, and the UDP port of RoCE v2.
+//! Grouping of peer addresses for rate limits and counters.
 
 use core::net::IpAddr;
-
-/// UDP destination port of all RoCE v2 packets, responses included (IBTA annex A17.3).
-pub const ROCE_PORT: u16 = 4791;
 
 /// Address or network that limits and counters treat as one peer.
 ///

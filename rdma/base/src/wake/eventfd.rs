@@ -3,10 +3,8 @@
 //! Why `unsafe` here: our dependencies have no safe wrapper of eventfd(2).
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-
-use crate::error::FabricError;
 
 /// Eventfd, readable from [`Wake::wake`] until [`Wake::clear`].
 #[derive(Debug)]
@@ -19,11 +17,11 @@ impl Wake {
     ///
     /// # Errors
     /// The process has no free file descriptor.
-    pub fn new() -> Result<Self, FabricError> {
+    pub fn new() -> io::Result<Self> {
         // SAFETY: no pointers are passed.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
-            return Err(FabricError::last_os("eventfd"));
+            return Err(io::Error::last_os_error());
         }
         // SAFETY: the new descriptor has no other owner.
         let file = unsafe { File::from_raw_fd(fd) };

@@ -3,11 +3,11 @@
 //! [`Mailbox::is_empty`] takes no lock.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::RawFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use crate::error::FabricError;
 use crate::sync::{AtomicBool, Mutex, MutexGuard};
 use crate::wake::Wake;
 
@@ -35,7 +35,7 @@ impl<T> Mailbox<T> {
     ///
     /// # Errors
     /// The process has no free file descriptor.
-    pub fn new() -> Result<Self, FabricError> {
+    pub fn new() -> io::Result<Self> {
         Ok(Self {
             waiting: Mutex::new(MessageQueue {
                 messages: VecDeque::new(),
@@ -50,12 +50,14 @@ impl<T> Mailbox<T> {
     /// Returns a descriptor that is readable while there are messages, and from [`Self::nudge`] to
     /// [`Self::rest`].
     #[must_use]
+    #[inline]
     pub fn fd(&self) -> RawFd {
         self.wake.fd()
     }
 
     /// True if there are no messages.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         !self.full.load(Ordering::Acquire)
     }
@@ -74,6 +76,7 @@ impl<T> Mailbox<T> {
     }
 
     /// Takes the oldest message.
+    #[inline]
     pub fn take(&self) -> Option<T> {
         if self.is_empty() {
             return None;
@@ -97,6 +100,7 @@ impl<T> Mailbox<T> {
     }
 
     /// Clears a nudge. The owner calls it when it has no work and is about to sleep.
+    #[inline]
     pub fn rest(&self) {
         let mut waiting = self.lock();
         if std::mem::take(&mut waiting.nudged) && waiting.messages.is_empty() {
